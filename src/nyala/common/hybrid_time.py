@@ -1,0 +1,55 @@
+"""Hybrid time: 64 bits, microseconds since the epoch << 12 | logical counter (design section 8).
+
+Rules: pure arithmetic. The clock that makes stamps is `env/clock.py`.
+"""
+
+from datetime import UTC, datetime, timedelta
+
+from nyala.common.errors import InvalidArgument
+
+LOGICAL_BITS = 12
+LOGICAL_MASK = (1 << LOGICAL_BITS) - 1
+MAX_HYBRID_TIME = (1 << 63) - 1
+"""Above every stamp; int64 so that Arrow, Spark and SQL can hold it."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def from_micros(micros: int, logical: int = 0) -> int:
+    """Return the hybrid time of a physical time in microseconds since the epoch."""
+    return micros << LOGICAL_BITS | logical
+
+
+def to_micros(stamp: int) -> int:
+    """Return the physical part of a stamp, in microseconds since the epoch."""
+    return stamp >> LOGICAL_BITS
+
+
+def to_datetime(stamp: int) -> datetime:
+    """Return the physical part of a stamp as an aware datetime in UTC."""
+    return _EPOCH + timedelta(microseconds=to_micros(stamp))
+
+
+def as_stamp(value: int | datetime) -> int:
+    """Return the hybrid time that a user meant.
+
+    Args:
+        value: a hybrid time, or an aware datetime, which means the end of its microsecond.
+
+    Raises:
+        InvalidArgument: a naive datetime, a negative number, or one beyond the largest stamp.
+    """
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise InvalidArgument(
+                f"the datetime {value.isoformat()} has no time zone, so its moment is unknown; "
+                "pass an aware one, for instance datetime.now(timezone.utc)"
+            )
+        micros = (value - _EPOCH) // timedelta(microseconds=1)
+        return as_stamp(from_micros(micros, LOGICAL_MASK))
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidArgument(
+            f"a timestamp is an int hybrid time or an aware datetime, not {type(value).__name__}"
+        )
+    if not 0 <= value <= MAX_HYBRID_TIME:
+        raise InvalidArgument(f"the timestamp {value} is outside 0..{MAX_HYBRID_TIME}")
+    return value

@@ -1,0 +1,223 @@
+"""Columns, types and schemas; to and from Arrow. Every format and message names columns by id.
+
+Pure values. Partitioning is `common/partition.py`; the wire form is `wire/convert.py`.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from nyala.common.errors import InvalidArgument, NotFound
+from nyala.common.ids import ColumnId
+
+_PLAIN: Mapping[str, pa.DataType] = {
+    "bool": pa.bool_(),
+    "int8": pa.int8(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp[us]": pa.timestamp("us"),
+    "timestamp[us,UTC]": pa.timestamp("us", "UTC"),
+}
+_NAMES = {arrow: name for name, arrow in _PLAIN.items()}
+_ALIASES: Mapping[pa.DataType, pa.DataType] = {
+    pa.large_string(): pa.string(),
+    pa.string_view(): pa.string(),
+    pa.large_binary(): pa.binary(),
+    pa.binary_view(): pa.binary(),
+}
+_NOT_KEYS = frozenset({pa.bool_(), pa.float32(), pa.float64()})
+MAX_COLUMNS = 1000
+MAX_NAME_BYTES = 256
+
+
+def type_name(arrow: pa.DataType) -> str:
+    """Return nyala's name of an Arrow type.
+
+    Raises:
+        InvalidArgument: a type that nyala does not store, named.
+    """
+    if pa.types.is_decimal128(arrow) and arrow.scale >= 0:
+        return f"decimal({arrow.precision},{arrow.scale})"
+    if arrow in _NAMES:
+        return _NAMES[arrow]
+    raise InvalidArgument(
+        f"columns of Arrow type {arrow} are not stored; cast to one of: "
+        + ", ".join([*_PLAIN, "decimal(precision,scale)"])
+    )
+
+
+def plain_type(arrow: pa.DataType) -> pa.DataType:
+    """Return the stored type of an accepted variant (large_string, string_view, dictionary, ...)."""
+    if pa.types.is_dictionary(arrow):
+        return plain_type(arrow.value_type)
+    return _ALIASES.get(arrow, arrow)
+
+
+def arrow_type(name: str) -> pa.DataType:
+    """Return the Arrow type of a nyala type name; the inverse of `type_name`."""
+    if name in _PLAIN:
+        return _PLAIN[name]
+    if name.startswith("decimal(") and name.endswith(")"):
+        precision, _, scale = name[len("decimal(") : -1].partition(",")
+        if precision.isdigit() and scale.isdigit():
+            return pa.decimal128(int(precision), int(scale))
+    raise InvalidArgument(f"unknown column type {name!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column.
+
+    Attributes:
+        id: never reused in a table.
+        name: unique in a schema, at most 256 bytes of UTF-8.
+        type: the Arrow type as stored.
+        nullable: key columns never are.
+        default: a scalar for rows that are new and do not give the column; None: no default.
+        immutable: set by the first write of a row and never changed.
+    """
+
+    id: ColumnId
+    name: str
+    type: pa.DataType
+    nullable: bool = True
+    default: pa.Scalar | None = None
+    immutable: bool = False
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The columns of a table, key columns first and in key order.
+
+    Attributes:
+        columns: key columns, then the others as the user gave them.
+        key_ids: ids of the key columns, in key order; a prefix of `columns`.
+        version: grows with each alteration.
+        next_column_id: id of the next column to be added.
+    """
+
+    columns: tuple[Column, ...]
+    key_ids: tuple[ColumnId, ...]
+    version: int = 0
+    next_column_id: int = 0
+
+    @cached_property
+    def by_id(self) -> Mapping[ColumnId, Column]:
+        """Columns by id."""
+        return {c.id: c for c in self.columns}
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Column]:
+        """Columns by name."""
+        return {c.name: c for c in self.columns}
+
+    @property
+    def key_columns(self) -> tuple[Column, ...]:
+        """Key columns in key order."""
+        return self.columns[: len(self.key_ids)]
+
+    @property
+    def value_columns(self) -> tuple[Column, ...]:
+        """The columns that are not in the key."""
+        return self.columns[len(self.key_ids) :]
+
+    def column(self, name: str) -> Column:
+        """Return a column by name.
+
+        Raises:
+            NotFound: no such column; the message lists those there are.
+        """
+        found = self.by_name.get(name)
+        if found is None:
+            raise NotFound(f"no column {name!r}; the columns are: " + ", ".join(self.by_name))
+        return found
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """The Arrow schema of a full row."""
+        return arrow_schema(self.columns)
+
+
+def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
+    """Return the Arrow schema of some columns, in the order given."""
+    return pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in columns])
+
+
+def from_arrow(
+    schema: pa.Schema,
+    primary_key: Collection[str],
+    *,
+    defaults: Mapping[str, Any] | None = None,
+    immutable: Collection[str] = (),
+) -> Schema:
+    """Make the schema of a new table.
+
+    Args:
+        schema: names, types and nullability; key columns become not nullable.
+        primary_key: names of the key columns, in key order; any type but bool, float and double.
+        defaults: value per column name for rows that are new and do not give the column.
+        immutable: names of columns that only the first write of a row sets.
+
+    Raises:
+        InvalidArgument: no key, an unknown or repeated name, a type that is not stored or not
+            allowed in a key, a default that does not convert without loss; each named.
+    """
+    names = schema.names
+    _check_names(names, list(primary_key), [*(defaults or {}), *immutable])
+    ordered = [*primary_key, *(n for n in names if n not in set(primary_key))]
+    columns = []
+    for number, name in enumerate(ordered):
+        field = schema.field(name)
+        stored = plain_type(field.type)
+        type_name(stored)
+        in_key = number < len(primary_key)
+        if in_key and stored in _NOT_KEYS:
+            raise InvalidArgument(f"column {name!r} of type {stored} cannot be part of the primary key")
+        default = None
+        if defaults and defaults.get(name) is not None:
+            if in_key:
+                raise InvalidArgument(f"key column {name!r} cannot have a default")
+            default = _default(name, defaults[name], stored)
+        columns.append(
+            Column(
+                ColumnId(number), name, stored, field.nullable and not in_key, default, name in immutable
+            )
+        )
+    keys = tuple(c.id for c in columns[: len(primary_key)])
+    return Schema(tuple(columns), keys, 0, len(columns))
+
+
+def _check_names(names: list[str], keys: list[str], others: list[str]) -> None:
+    if not keys:
+        raise InvalidArgument("a table needs a primary key: pass primary_key=[column, ...]")
+    for many in (names, keys):
+        for name in many:
+            if many.count(name) > 1:
+                raise InvalidArgument(f"column {name!r} is named twice")
+    for name in [*keys, *others]:
+        if name not in names:
+            raise InvalidArgument(f"no column {name!r}; the columns are: " + ", ".join(names))
+    for name in names:
+        if not name or name.startswith("_") or len(name.encode()) > MAX_NAME_BYTES:
+            raise InvalidArgument(
+                f"column name {name[:40]!r}: names are 1 to {MAX_NAME_BYTES} bytes and do not begin "
+                "with '_', which marks nyala's own columns"
+            )
+    if len(names) > MAX_COLUMNS:
+        raise InvalidArgument(f"{len(names)} columns; a table has at most {MAX_COLUMNS}")
+
+
+def _default(name: str, value: Any, stored: pa.DataType) -> pa.Scalar:
+    try:
+        return pa.scalar(value, stored)
+    except (pa.ArrowException, ValueError, TypeError) as err:
+        raise InvalidArgument(f"default {value!r} of column {name!r} is no {stored}: {err}") from err

@@ -1,0 +1,97 @@
+"""Monotonic and wall time, the random source, and the hybrid logical clock (design section 8).
+
+Nothing outside `env/` reads a clock or makes a random number; the simulator has its own `Clock`.
+"""
+
+import os
+import random
+import time
+from typing import Protocol
+
+from nyala.common.errors import Corrupt
+from nyala.common.hybrid_time import LOGICAL_BITS, LOGICAL_MASK
+from nyala.env.files import Files
+
+
+class Clock(Protocol):
+    """Time as one process sees it."""
+
+    def monotonic_us(self) -> int:
+        """Microseconds from an arbitrary start; never goes back."""
+        ...
+
+    def wall_us(self) -> int:
+        """Microseconds since the epoch; may jump either way."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def monotonic_us(self) -> int:
+        """Microseconds from an arbitrary start; never goes back."""
+        return time.monotonic_ns() // 1000
+
+    def wall_us(self) -> int:
+        """Microseconds since the epoch; may jump either way."""
+        return time.time_ns() // 1000
+
+
+def system_random() -> random.Random:
+    """A generator seeded by the operating system."""
+    return random.Random(os.urandom(32))
+
+
+def random_id(rng: random.Random) -> str:
+    """A new 32-hex-digit id (tables, tablets, servers, clients)."""
+    return f"{rng.getrandbits(128):032x}"
+
+
+CEILING_STEP_US = 10_000_000
+
+
+class HybridClock:
+    """A hybrid logical clock whose stamps stay unique and growing across restarts.
+
+    A ceiling is made durable before the clock passes it, and a restart begins above it, so that a
+    stamp or a promise ("no later stamp <= T") outlives the process. Runs on the loop only.
+
+    Args:
+        clock: wall time.
+        files: where the ceiling is kept; None for a client, which promises nothing.
+        path: file of the ceiling.
+    """
+
+    def __init__(self, clock: Clock, files: Files | None = None, path: str = "") -> None:
+        self._clock = clock
+        self._files = files
+        self._path = path
+        self._last = 0
+        self._ceiling = 0
+        if files is not None and files.exists(path):
+            text = files.read(path).decode("ascii", "replace").strip()
+            if not text.isdigit():
+                raise Corrupt(f"{path} should hold one number, the hybrid clock's ceiling")
+            self._last = self._ceiling = int(text)
+
+    def now(self) -> int:
+        """Return a new stamp, above every stamp returned or merged before."""
+        physical = self._clock.wall_us() << LOGICAL_BITS
+        self._last = max(physical, self._last + 1)
+        self._raise_ceiling()
+        return self._last
+
+    def peek(self) -> int:
+        """Return the clock's reading without taking a stamp: never below any stamp given out."""
+        return max(self._clock.wall_us() << LOGICAL_BITS | LOGICAL_MASK, self._last)
+
+    def merge(self, stamp: int) -> None:
+        """Move past a stamp seen in a message, so that later stamps are above it."""
+        if stamp > self._last:
+            self._last = stamp
+            self._raise_ceiling()
+
+    def _raise_ceiling(self) -> None:
+        if self._files is not None and self._last >= self._ceiling:
+            self._ceiling = self._last + (CEILING_STEP_US << LOGICAL_BITS)
+            self._files.write_atomic(self._path, b"%d\n" % self._ceiling)

@@ -1,0 +1,68 @@
+"""Calls between processes: one small interface, satisfied by gRPC (`wire/channels.py`) and the simulator.
+
+A `Method` knows its name, its shape and its codecs, so that both carriers move the same bytes.
+Handlers are plain async methods from message to message; `wire/server.py` or the simulator's network
+calls them. An error crosses as (code, message, details) and is raised again as its own class.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+
+class Shape(Enum):
+    """How many messages go each way."""
+
+    UNARY = "unary"  # one request, one response
+    SERVER_STREAM = "server_stream"  # one request, many responses
+    BIDI = "bidi"  # many requests, many responses
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One remote method. `path` is `package.Service/Method` as gRPC writes it, without leading slash."""
+
+    path: str
+    shape: Shape
+    encode_request: Callable[[Any], bytes]
+    decode_request: Callable[[bytes], Any]
+    encode_response: Callable[[Any], bytes]
+    decode_response: Callable[[bytes], Any]
+
+
+UnaryHandler = Callable[[Any], Awaitable[Any]]
+StreamHandler = Callable[[Any], AsyncIterator[Any]]
+Handlers = Mapping[Method, UnaryHandler | StreamHandler]
+"""UNARY: `async f(request) -> response`. SERVER_STREAM: `f(request) -> async iterator`.
+BIDI: `f(async iterator of requests) -> async iterator of responses`."""
+
+
+class Rpc(Protocol):
+    """The calling side."""
+
+    async def call(self, address: str, method: Method, request: Any, *, timeout_ms: int) -> Any:
+        """Send one request to a UNARY method and return its response.
+
+        Raises:
+            NyalaError: as the handler raised it; `Unavailable` when the address cannot be reached;
+                `TimedOut` when no answer came in time (the outcome is then not known).
+        """
+        ...
+
+    def stream(
+        self, address: str, method: Method, request: Any, *, timeout_ms: int | None = None
+    ) -> AsyncIterator[Any]:
+        """Open a stream.
+
+        Args:
+            address: host:port of a public port.
+            method: a SERVER_STREAM method (`request` is one message) or a BIDI one (`request` is an
+                async iterator of messages).
+            request: see `method`.
+            timeout_ms: for the whole stream; None leaves it open.
+
+        Raises:
+            NyalaError: from the iterator, as for `call`.
+        """
+        ...

@@ -1,0 +1,1 @@
+"""raft: see docs/architecture.md."""

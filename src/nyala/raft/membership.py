@@ -1,0 +1,84 @@
+"""Who belongs to a group: voters and non-voters, their attributes, and the bytes of a CONFIG entry.
+
+Pure values. Changing a configuration one server at a time comes with `next_configuration`, when the
+issue of membership change lands; here a configuration is represented whole.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from nyala.common.errors import Corrupt, InvalidArgument
+from nyala.common.ids import NO_OP, OpId, ServerUuid
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One server of a group.
+
+    Attributes:
+        uuid: the server's permanent id.
+        peer_address: host:port of its peer port, as last known.
+        address: host:port of its public port, as last known.
+        voter: counts in elections and in the commit rule.
+        promote: a non-voter to be made a voter when it has caught up.
+        replace: a voter that is to be replaced.
+        electable: False for a witness, which logs and votes but never stands (S1.45).
+    """
+
+    uuid: ServerUuid
+    peer_address: str
+    address: str = ""
+    voter: bool = True
+    promote: bool = False
+    replace: bool = False
+    electable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """The members of one group as of the entry at `id` (NO_OP: given at the group's creation)."""
+
+    members: tuple[Member, ...]
+    id: OpId = NO_OP
+
+    def get(self, uuid: ServerUuid) -> Member | None:
+        """Return the member with this uuid, or None."""
+        return next((m for m in self.members if m.uuid == uuid), None)
+
+    @property
+    def voters(self) -> tuple[ServerUuid, ...]:
+        """Uuids of the voters, in configuration order."""
+        return tuple(m.uuid for m in self.members if m.voter)
+
+
+def initial(members: Iterable[Member]) -> Configuration:
+    """Return the configuration that a new group starts with, in one order wherever it is made.
+
+    Raises:
+        InvalidArgument: no voter, or one uuid twice.
+    """
+    ordered = tuple(sorted(members, key=lambda m: m.uuid))
+    if not any(m.voter for m in ordered):
+        raise InvalidArgument("a configuration needs at least one voter")
+    if len({m.uuid for m in ordered}) != len(ordered):
+        raise InvalidArgument("a configuration names one server twice")
+    return Configuration(ordered)
+
+
+def encode(config: Configuration) -> bytes:
+    """Return the payload of a CONFIG entry: JSON, so that members may gain fields."""
+    return msgspec.json.encode(config.members)
+
+
+def decode(payload: bytes, at: OpId) -> Configuration:
+    """Return the configuration of a CONFIG entry at `at`.
+
+    Raises:
+        Corrupt: the payload is not a configuration.
+    """
+    try:
+        return Configuration(msgspec.json.decode(payload, type=tuple[Member, ...]), at)
+    except msgspec.MsgspecError as err:
+        raise Corrupt(f"the configuration entry at {at} cannot be read: {err}") from err

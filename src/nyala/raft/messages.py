@@ -1,0 +1,125 @@
+"""Entries and messages, by the dissertation's names. Frozen values; the wire form is `wire/peers.py`.
+
+Every message carries `term` (of the sender) and `hlc` (the sender's hybrid clock when the message was
+made, design section 8). A field that a kind does not use stays at its default.
+"""
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from nyala.common.ids import NO_OP, OpId, ServerUuid
+
+
+class EntryKind(IntEnum):
+    """What an entry means to the core; the payload of an OPERATION is opaque to it."""
+
+    NOOP = 0
+    CONFIG = 1
+    OPERATION = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One log entry.
+
+    Attributes:
+        id: (term, index).
+        stamp: hybrid time; strictly above the stamp of the entry before it.
+        kind: what it means to the core.
+        payload: CONFIG: `membership.encode(...)`; OPERATION: opaque; NOOP: empty.
+    """
+
+    id: OpId
+    stamp: int
+    kind: EntryKind
+    payload: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class HardState:
+    """What must be durable before a message that asserts it leaves (dissertation figure 3.1)."""
+
+    term: int = 0
+    vote: ServerUuid | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """Base of all messages between members of one group."""
+
+    sender: ServerUuid
+    to: ServerUuid
+    term: int
+    hlc: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendEntries(Message):
+    """Replicate entries after `previous`; without entries it is a heartbeat.
+
+    `round` numbers the read-index round (dissertation 6.4) that this message asks to confirm.
+    `closed` is the hybrid time below which the leader promises no further stamps (0: none).
+    """
+
+    previous: OpId = NO_OP
+    entries: tuple[Entry, ...] = ()
+    commit: int = 0
+    round: int = 0
+    closed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendReply(Message):
+    """Answer to AppendEntries.
+
+    `match` is the last index known to agree with the leader's log *and durable here*, when `success`.
+    On refusal `hint` is the follower's last op id at or below `previous.index` (conflict search).
+    `round` echoes the highest round seen from this leader in this term.
+    """
+
+    success: bool
+    match: int = 0
+    hint: OpId = NO_OP
+    round: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestVote(Message):
+    """Ask for a vote; `pre` asks only whether it would be given (dissertation 9.6).
+
+    `term` is the term that would be entered. `override` bypasses leader stickiness: set only in an
+    election that the leader itself ordered (leadership transfer).
+    """
+
+    last: OpId
+    pre: bool = False
+    override: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoteReply(Message):
+    """Answer to RequestVote. For a granted pre-vote `term` is the asked-for term."""
+
+    granted: bool
+    pre: bool = False
+    last: OpId = NO_OP
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeoutNow(Message):
+    """The leader orders the receiver to stand for election at once (dissertation 3.10)."""
+
+
+AnyMessage = AppendEntries | AppendReply | RequestVote | VoteReply | TimeoutNow
+
+
+@dataclass(frozen=True, slots=True)
+class DurablePoint:
+    """What must be on disk: the version-th hard state of this run, and the log up to `last`.
+
+    `last` compares by index within one term of the log's tail: a truncation followed by new entries
+    is reported by the host with the new tail's op id.
+    """
+
+    hard_state_version: int = 0
+    last: OpId = field(default=NO_OP)

@@ -1,0 +1,69 @@
+"""What the host owes the core after each step, and the order in which it owes it.
+
+The host keeps to these rules (design section 5):
+1. `persist` and `append` of one Ready go to the log as one record batch, in the order of the Readys.
+2. An `Outgoing` leaves only when its `after` point is durable; two for the same peer never swap.
+3. `apply` is handed to the state machine in index order; it needs no durable point of its own, since
+   the core puts an entry there only when it is committed and durable *here*.
+4. When a batch is durable, the host calls `RaftNode.durable(point)` with what is now on disk.
+"""
+
+from dataclasses import dataclass
+
+from nyala.common.ids import ServerUuid
+from nyala.raft.membership import Configuration
+from nyala.raft.messages import AnyMessage, DurablePoint, Entry, HardState
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message and the durable point that it asserts."""
+
+    message: AnyMessage
+    after: DurablePoint
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """The core needs entries that it no longer caches: read them from the log for `peer`.
+
+    The host answers with `RaftNode.entries_read(peer, entries)`; first entry is `first_index`.
+    """
+
+    peer: ServerUuid
+    first_index: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadConfirmed:
+    """A read-index round (dissertation 6.4) was answered by a majority.
+
+    A read that joined round <= `round` is linearizable once `index` is applied.
+    """
+
+    round: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Everything the host now owes the core. Fields stand in the order in which they are honoured."""
+
+    persist: HardState | None = None
+    append: tuple[Entry, ...] = ()
+    point: DurablePoint = DurablePoint()  # durable once persist and append of this Ready are
+    send: tuple[Outgoing, ...] = ()
+    read: tuple[ReadRequest, ...] = ()
+    apply: tuple[Entry, ...] = ()
+    confirmed: ReadConfirmed | None = None
+    config: Configuration | None = None  # newly active membership, committed or not
+    config_committed: Configuration | None = None  # to be synced to consensus metadata
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is owed."""
+        return self == _EMPTY
+
+
+_EMPTY = Ready()

@@ -1,0 +1,1 @@
+"""replica: see docs/architecture.md."""

@@ -1,0 +1,86 @@
+"""The joints of a replica: what it needs from whatever it replicates, and from whoever carries its messages.
+
+`tablet.Tablet` and `coord` satisfy `StateMachine` by shape; `wire/peers.py` and the simulator satisfy
+`Transport`. `replica/` imports neither.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from nyala.common.ids import NO_OP, Operation, OpId, ServerUuid, TabletId
+from nyala.raft.messages import AnyMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A point in a group's log that a state machine's files stand for.
+
+    Attributes:
+        op: the last entry (of any kind) whose effect the files hold; replay starts after it.
+        stamp: that entry's hybrid time; the files hold nothing stamped above it.
+        extra: the replica's own state at the cut (exactly-once sessions), opaque to the machine.
+    """
+
+    op: OpId = NO_OP
+    stamp: int = 0
+    extra: bytes = b""
+
+
+class StateMachine(Protocol):
+    """What is replicated. All methods block; the replica calls them in the lane named.
+
+    `apply` is a pure function of (state, operation): no clock, option or memory limit may change its
+    outcome. It raises only when the machine is broken, which makes the replica FAILED.
+    """
+
+    @property
+    def cut(self) -> Cut:
+        """What the files on disk stand for (the manifest's cut). Any lane."""
+        ...
+
+    def apply(self, operations: Sequence[Operation]) -> list[bytes]:
+        """Apply committed operations in order; return one result each. Lane APPLY.
+
+        Grouping never changes results.
+        """
+        ...
+
+    def unflushed_bytes(self) -> int:
+        """Memory that a flush would free. Any lane."""
+        ...
+
+    def prepare_flush(self, cut: Cut) -> Callable[[], Callable[[], None]] | None:
+        """Fix a cut at what has been applied. Lane APPLY; short.
+
+        Returns:
+            None when nothing is to be written, or a `build` to run in lane COMPUTE; it returns an
+            `install` to run in lane APPLY, which switches the manifest; from then on `self.cut` is `cut`.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release files and memory; durable state stays as it is. Lane APPLY."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PeerBatch:
+    """What one server sends another in one loop tick: messages of many groups, with the sender's HLC."""
+
+    sender: ServerUuid
+    to: ServerUuid
+    hlc: int
+    messages: tuple[tuple[TabletId, AnyMessage], ...]
+
+
+class Transport(Protocol):
+    """Carries batches between servers: may lose, delay, duplicate or reorder, never alter."""
+
+    def send(self, address: str, batch: PeerBatch) -> None:
+        """Queue a batch for the peer port at `address`; drops it when the peer cannot be reached."""
+        ...
+
+    def receive(self, handler: Callable[[PeerBatch], None]) -> None:
+        """Register who gets incoming batches; called on the loop."""
+        ...

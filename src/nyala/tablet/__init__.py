@@ -1,0 +1,1 @@
+"""tablet: see docs/architecture.md."""

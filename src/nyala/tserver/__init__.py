@@ -1,0 +1,1 @@
+"""tserver: see docs/architecture.md."""

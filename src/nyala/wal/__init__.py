@@ -1,0 +1,1 @@
+"""wal: see docs/architecture.md."""

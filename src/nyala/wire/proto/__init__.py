@@ -1,0 +1,1 @@
+"""wire/proto: see docs/architecture.md."""
