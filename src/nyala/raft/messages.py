@@ -7,7 +7,7 @@ made, design section 8). A field that a kind does not use stays at its default.
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from nyala.common.ids import NO_OP, OpId, ServerUuid
+from nyala.common.ids import NO_OP, OpId, ServerUuid, TabletId
 
 
 class EntryKind(IntEnum):
@@ -111,6 +111,16 @@ class TimeoutNow(Message):
 
 
 AnyMessage = AppendEntries | AppendReply | RequestVote | VoteReply | TimeoutNow
+
+
+@dataclass(frozen=True, slots=True)
+class PeerBatch:
+    """What one server sends another in one loop tick: messages of many groups, with the sender's HLC."""
+
+    sender: ServerUuid
+    to: ServerUuid
+    hlc: int
+    messages: tuple[tuple[TabletId, AnyMessage], ...]
 
 
 @dataclass(frozen=True, slots=True)

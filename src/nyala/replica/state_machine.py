@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from nyala.common.ids import NO_OP, Operation, OpId, ServerUuid, TabletId
-from nyala.raft.messages import AnyMessage
+from nyala.common.ids import NO_OP, Operation, OpId
+from nyala.raft.messages import PeerBatch
+
+__all__ = ["Cut", "PeerBatch", "StateMachine", "Transport"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +64,6 @@ class StateMachine(Protocol):
     def close(self) -> None:
         """Release files and memory; durable state stays as it is. Lane APPLY."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class PeerBatch:
-    """What one server sends another in one loop tick: messages of many groups, with the sender's HLC."""
-
-    sender: ServerUuid
-    to: ServerUuid
-    hlc: int
-    messages: tuple[tuple[TabletId, AnyMessage], ...]
 
 
 class Transport(Protocol):
