@@ -1,0 +1,45 @@
+"""What all tests share: hypothesis profiles, the three-rows rule, and no silent skips as root."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("dev", max_examples=25, deadline=None)
+settings.register_profile(
+    "ci",
+    max_examples=50,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("nightly", max_examples=5000, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+CAPABILITIES = Path(__file__).parent.parent / "docs" / "internals" / "capabilities.md"
+_skipped: list[str] = []
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        rows = [r for mark in item.iter_markers("row") for r in mark.args]
+        if len(rows) > 3:
+            raise pytest.UsageError(f"{item.nodeid} names {len(rows)} rows; a test holds at most 3")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.skipped and not hasattr(report, "wasxfail"):
+        _skipped.append(report.nodeid)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """As root on Linux nothing may be skipped, unless the docs list the capability as unavailable."""
+    if sys.platform != "linux" or os.geteuid() != 0 or not _skipped:
+        return
+    listed = CAPABILITIES.read_text() if CAPABILITIES.exists() else ""
+    silent = [n for n in _skipped if n.split("::")[-1].split("[")[0] not in listed]
+    if silent:
+        print(f"\nskipped, and not listed in docs/internals/capabilities.md: {silent}")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
