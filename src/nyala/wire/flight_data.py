@@ -1,0 +1,144 @@
+"""FlightData, the one message that carries Arrow, read and written by hand: protobuf would copy it.
+
+Rules: bytes in, views out; nothing here looks inside a header or a body (`wire/flight.py` does).
+The layout is Arrow's (`proto/flight.proto`); docs/internals/formats-wire.md shows it.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+from google.protobuf.message import DecodeError
+
+from nyala.common.errors import InvalidArgument
+from nyala.wire.proto.flight_pb2 import FlightDescriptor
+
+Bytes: TypeAlias = bytes | memoryview | pa.Buffer
+
+_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
+_DESCRIPTOR, _HEADER, _METADATA, _BODY = 1, 2, 3, 1000
+_MAX_VARINT_BYTES = 10
+_MAX_FIELDS = 64
+"""A FlightData has four fields; a newer client may send a few more, a hostile one thousands."""
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+_TAG_DESCRIPTOR = _varint(_DESCRIPTOR << 3 | _LENGTH)
+_TAG_HEADER = _varint(_HEADER << 3 | _LENGTH)
+_TAG_METADATA = _varint(_METADATA << 3 | _LENGTH)
+_TAG_BODY = _varint(_BODY << 3 | _LENGTH)
+
+
+@dataclass(frozen=True, slots=True)
+class FlightData:
+    """One message of a DoGet or DoPut stream.
+
+    Attributes:
+        header: flatbuffer of an IPC message (a schema or a record batch); empty: metadata only.
+        body: buffers of a record batch; None where the message has none.
+        app_metadata: a message of `nyala.proto`, encoded.
+        descriptor: only in the first message of a DoPut.
+    """
+
+    header: Bytes = b""
+    body: Bytes | None = None
+    app_metadata: Bytes = b""
+    descriptor: FlightDescriptor | None = None
+
+
+def encode(data: FlightData) -> bytes:
+    """Return the protobuf bytes of a FlightData; the body is copied once, into them."""
+    parts: list[Bytes] = []
+    if data.descriptor is not None:
+        descriptor = data.descriptor.SerializeToString()
+        parts += (_TAG_DESCRIPTOR, _varint(len(descriptor)), descriptor)
+    if len(data.header):
+        parts += (_TAG_HEADER, _varint(len(data.header)), data.header)
+    if len(data.app_metadata):
+        parts += (_TAG_METADATA, _varint(len(data.app_metadata)), data.app_metadata)
+    if data.body is not None:
+        parts += (_TAG_BODY, _varint(len(data.body)), data.body)
+    return b"".join(parts)
+
+
+def decode(raw: bytes) -> FlightData:
+    """Read a FlightData without copying: header, metadata and body are views of `raw`.
+
+    Unknown fields are skipped; of a repeated field the last one counts.
+
+    Raises:
+        InvalidArgument: the bytes are not a FlightData.
+    """
+    view = memoryview(raw)
+    found: dict[int, memoryview] = {}
+    at, end = 0, len(view)
+    for _ in range(_MAX_FIELDS):
+        if at == end:
+            break
+        tag, at = _read_varint(view, at)
+        number, kind = tag >> 3, tag & 7
+        at, value = _read_value(view, at, kind)
+        if number in (_DESCRIPTOR, _HEADER, _METADATA, _BODY):
+            if value is None:
+                raise _malformed(f"field {number} has wire type {kind} instead of {_LENGTH}", at)
+            found[number] = value
+        elif number == 0:
+            raise _malformed("field number 0", at)
+    else:
+        raise _malformed(f"more than {_MAX_FIELDS} fields", at)
+    empty = view[:0]
+    descriptor = found.get(_DESCRIPTOR)
+    return FlightData(
+        found.get(_HEADER, empty),
+        found.get(_BODY),
+        found.get(_METADATA, empty),
+        None if descriptor is None else _descriptor(descriptor),
+    )
+
+
+def _read_varint(view: memoryview, at: int) -> tuple[int, int]:
+    result = 0
+    for shift in range(_MAX_VARINT_BYTES):
+        if at >= len(view):
+            raise _malformed("it ends inside a number", at)
+        byte = view[at]
+        at += 1
+        result |= (byte & 127) << (7 * shift)
+        if byte < 128:
+            return result, at
+    raise _malformed(f"a number is longer than {_MAX_VARINT_BYTES} bytes", at)
+
+
+def _read_value(view: memoryview, at: int, kind: int) -> tuple[int, memoryview | None]:
+    if kind == _LENGTH:
+        length, at = _read_varint(view, at)
+        if length > len(view) - at:
+            raise _malformed(f"a field claims {length} bytes and {len(view) - at} are left", at)
+        return at + length, view[at : at + length]
+    if kind == _VARINT:
+        return _read_varint(view, at)[1], None
+    width = {_FIXED64: 8, _FIXED32: 4}.get(kind)
+    if width is None:
+        raise _malformed(f"unknown wire type {kind}", at)
+    if width > len(view) - at:
+        raise _malformed("it ends inside a number", at)
+    return at + width, None
+
+
+def _descriptor(raw: memoryview) -> FlightDescriptor:
+    try:
+        return FlightDescriptor.FromString(bytes(raw))
+    except DecodeError as err:
+        raise InvalidArgument(f"the descriptor of a FlightData cannot be read: {err}") from err
+
+
+def _malformed(why: str, at: int) -> InvalidArgument:
+    return InvalidArgument(f"a message is not a FlightData: {why} (at byte {at}); nothing was done")

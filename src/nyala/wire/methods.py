@@ -1,0 +1,93 @@
+"""Every remote method of the public port as a constant, derived from the `.proto` descriptors.
+
+Rules: constants only. A method that no server has yet has no constant.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor, MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+
+from nyala.common.errors import InvalidArgument
+from nyala.env.rpc import Method, Shape
+from nyala.wire import flight_data
+from nyala.wire.proto import flight_pb2, nyala_pb2
+
+_FLIGHT_DATA = flight_pb2.FlightData.DESCRIPTOR.full_name
+
+
+def _encoder(message: Descriptor) -> Callable[[Any], bytes]:
+    if message.full_name == _FLIGHT_DATA:
+        return flight_data.encode
+    expected = GetMessageClass(message)
+
+    def encode(value: Any) -> bytes:
+        assert isinstance(value, expected), f"{type(value)} is not a {message.full_name}"
+        return value.SerializeToString()
+
+    return encode
+
+
+def _decoder(message: Descriptor) -> Callable[[bytes], Any]:
+    if message.full_name == _FLIGHT_DATA:
+        return flight_data.decode
+    parse = GetMessageClass(message).FromString
+
+    def decode(raw: bytes) -> Any:
+        try:
+            return parse(raw)
+        except DecodeError as err:
+            raise InvalidArgument(
+                f"a message of {len(raw)} bytes is not a {message.full_name}: {err}"
+            ) from err
+
+    return decode
+
+
+def _shape(method: MethodDescriptor) -> Shape:
+    if method.client_streaming:
+        assert method.server_streaming, f"{method.full_name}: no shape for a client stream alone"
+        return Shape.BIDI
+    return Shape.SERVER_STREAM if method.server_streaming else Shape.UNARY
+
+
+def _method(service: ServiceDescriptor, name: str) -> Method:
+    described = service.methods_by_name[name]
+    return Method(
+        f"{service.full_name}/{name}",
+        _shape(described),
+        _encoder(described.input_type),
+        _decoder(described.input_type),
+        _encoder(described.output_type),
+        _decoder(described.output_type),
+    )
+
+
+_server = nyala_pb2.DESCRIPTOR.services_by_name["ServerService"]
+SERVER_INFO = _method(_server, "ServerInfo")
+
+_master = nyala_pb2.DESCRIPTOR.services_by_name["MasterService"]
+CREATE_TABLE = _method(_master, "CreateTable")
+DROP_TABLE = _method(_master, "DropTable")
+LIST_TABLES = _method(_master, "ListTables")
+DESCRIBE_TABLE = _method(_master, "DescribeTable")
+TABLET_LOCATIONS = _method(_master, "TabletLocations")
+LIST_SERVERS = _method(_master, "ListServers")
+MASTER_STATUS = _method(_master, "MasterStatus")
+
+_heartbeat = nyala_pb2.DESCRIPTOR.services_by_name["MasterHeartbeat"]
+HEARTBEAT = _method(_heartbeat, "Heartbeat")
+
+_admin = nyala_pb2.DESCRIPTOR.services_by_name["TabletAdmin"]
+CREATE_TABLET = _method(_admin, "CreateTablet")
+DELETE_TABLET = _method(_admin, "DeleteTablet")
+LIST_TABLETS = _method(_admin, "ListTablets")
+
+_flight = flight_pb2.DESCRIPTOR.services_by_name["FlightService"]
+LIST_FLIGHTS = _method(_flight, "ListFlights")
+GET_FLIGHT_INFO = _method(_flight, "GetFlightInfo")
+GET_SCHEMA = _method(_flight, "GetSchema")
+DO_GET = _method(_flight, "DoGet")
+DO_PUT = _method(_flight, "DoPut")
