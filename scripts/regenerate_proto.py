@@ -14,7 +14,7 @@ from pathlib import Path
 from grpc_tools import protoc
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
-PROTOS = ("nyala/wire/proto/flight.proto", "nyala/wire/proto/nyala.proto")
+PROTOS = tuple(f"nyala/wire/proto/{name}.proto" for name in ("flight", "nyala", "catalog"))
 
 
 def regenerate(target: Path) -> list[Path]:

@@ -1,0 +1,153 @@
+"""The `instance` file: whose data directory this is, and the lock that keeps a second process out.
+
+Rules: the only module that packs or unpacks `instance` (docs/internals/master.md shows its bytes).
+Blocking calls, made once at start, before anything else in the directory is touched.
+"""
+
+import random
+from dataclasses import dataclass, replace
+
+import google_crc32c
+import msgspec
+
+from nyala.common.errors import BadChecksum, BadVersion, Corrupt, Forbidden, InvalidArgument
+from nyala.common.ids import ServerUuid
+from nyala.env.clock import random_id
+from nyala.env.files import Files
+
+MAGIC = b"NYALINST"
+FORMAT_VERSION = 1
+FILE_NAME = "instance"
+LOCK_NAME = "lock"
+_HEADER_BYTES = len(MAGIC) + 4 + 4
+_CRC_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """What `instance` says.
+
+    Attributes:
+        uuid: the server's permanent id.
+        role: "master" or "tserver"; a directory never changes it.
+        cluster_id: empty until the server learned it from a master.
+        initialised: the server's first start was completed (masters: the sys catalog exists here).
+    """
+
+    uuid: ServerUuid
+    role: str
+    cluster_id: str = ""
+    initialised: bool = False
+
+
+def open_instance(files: Files, directory: str, role: str, rng: random.Random) -> Instance:
+    """Lock a data directory and return its instance; format it when it is empty.
+
+    Durable on return. The lock lasts for the life of this process.
+
+    Args:
+        files: the file system.
+        directory: the data directory; made when it is not there.
+        role: "master" or "tserver".
+        rng: makes the uuid of a new server.
+
+    Raises:
+        Forbidden: a running process has the directory.
+        InvalidArgument: the directory belongs to a server of another role, or holds other things.
+        Corrupt: the instance file is damaged, or of a version that this build does not know.
+    """
+    files.make_dir(directory)
+    if not files.lock(f"{directory}/{LOCK_NAME}"):
+        raise Forbidden(
+            f"the data directory {directory} is in use by a running process; stop that server first, "
+            "or give this one a directory of its own"
+        )
+    path = f"{directory}/{FILE_NAME}"
+    if files.exists(path):
+        found = decode(files.read(path), path)
+        if found.role != role:
+            raise InvalidArgument(
+                f"the data directory {directory} belongs to a {found.role} ({found.uuid}), and this "
+                f"process is a {role}; give it a directory of its own"
+            )
+        return found
+    others = [n for n in files.list(directory) if n not in (LOCK_NAME, FILE_NAME + ".tmp")]
+    if others:
+        raise InvalidArgument(
+            f"the directory {directory} has no instance file but is not empty (it holds {others[0]}); "
+            f"a new {role} needs an empty directory"
+        )
+    made = Instance(ServerUuid(random_id(rng)), role)
+    files.write_atomic(path, encode(made))
+    return made
+
+
+def update(
+    files: Files,
+    directory: str,
+    instance: Instance,
+    *,
+    cluster_id: str | None = None,
+    initialised: bool = False,
+) -> Instance:
+    """Rewrite the instance file with what the server has learned; durable on return.
+
+    Args:
+        files: the file system.
+        directory: the data directory, locked by this process.
+        instance: what the file says now.
+        cluster_id: the cluster that a master named; None leaves it.
+        initialised: True marks the first start as completed, for ever.
+
+    Raises:
+        InvalidArgument: the directory belongs to another cluster.
+    """
+    if cluster_id is not None and instance.cluster_id not in ("", cluster_id):
+        raise InvalidArgument(
+            f"the data directory {directory} belongs to cluster {instance.cluster_id}, not to "
+            f"{cluster_id}; start the server with the masters of its own cluster, or with an empty "
+            "directory"
+        )
+    changed = replace(
+        instance,
+        cluster_id=instance.cluster_id if cluster_id is None else cluster_id,
+        initialised=instance.initialised or initialised,
+    )
+    if changed != instance:
+        files.write_atomic(f"{directory}/{FILE_NAME}", encode(changed))
+    return changed
+
+
+def encode(instance: Instance) -> bytes:
+    """Return the bytes of an instance file."""
+    body = msgspec.json.encode(instance)
+    head = MAGIC + FORMAT_VERSION.to_bytes(4, "little") + len(body).to_bytes(4, "little")
+    crc = int(google_crc32c.value(head + body))
+    return head + body + crc.to_bytes(_CRC_BYTES, "little")
+
+
+def decode(raw: bytes, path: str) -> Instance:
+    """Read the bytes of an instance file.
+
+    Raises:
+        BadVersion: another format, or a newer version of this one.
+        BadChecksum: damaged.
+        Corrupt: the checksum holds and the content makes no sense.
+    """
+    if len(raw) < _HEADER_BYTES + _CRC_BYTES or not raw.startswith(MAGIC):
+        raise BadVersion(f"{path} is not an instance file of nyala")
+    version = int.from_bytes(raw[8:12], "little")
+    if version != FORMAT_VERSION:
+        raise BadVersion(f"{path} has format version {version}; this build knows {FORMAT_VERSION}")
+    length = int.from_bytes(raw[12:16], "little")
+    end = _HEADER_BYTES + length
+    crc = int.from_bytes(raw[end : end + _CRC_BYTES], "little")
+    if len(raw) != end + _CRC_BYTES or crc != int(google_crc32c.value(raw[:end])):
+        raise BadChecksum(
+            f"{path} is damaged: its checksum does not match; restore it from a backup of the directory",
+            {"path": path, "offset": "0"},
+        )
+    try:
+        return msgspec.json.decode(raw[_HEADER_BYTES:end], type=Instance)
+    except msgspec.MsgspecError as err:
+        raise Corrupt(f"{path} cannot be understood: {err}") from err
