@@ -1,0 +1,111 @@
+"""Reports to every master, leader or not: full to a new leader, incremental after (S0.21-S0.27).
+
+One task per master, so that one that hangs delays no other. A change of a replica wakes all of them
+at once; otherwise they speak every `server_heartbeat_ms`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from nyala.common.errors import NyalaError
+from nyala.common.ids import TabletId
+from nyala.env.env import Env
+from nyala.tserver.reports import ChangeLog, MasterView
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Reporter:
+    """Where the heartbeater gets what it says, and leaves what it hears.
+
+    Attributes:
+        server: this server's registration, made anew for each report (it carries the hybrid time).
+        tablets: reports of the given tablets; None: of all replicas.
+        heard: called with each response before the next report is made.
+    """
+
+    server: Callable[[], pb.ServerInfoResponse]
+    tablets: Callable[[Sequence[TabletId] | None], list[pb.TabletReport]]
+    heard: Callable[[str, pb.HeartbeatResponse], None]
+
+
+class Heartbeater:
+    """Keeps every master informed. Runs on the loop.
+
+    Args:
+        env: calls and tasks.
+        masters: public addresses of all masters.
+        reporter: see `Reporter`.
+        interval_ms: between two heartbeats to one master when nothing changes.
+    """
+
+    def __init__(
+        self, env: Env, masters: Sequence[str], reporter: Reporter, interval_ms: int
+    ) -> None:
+        self._env = env
+        self._reporter = reporter
+        self._interval_ms = interval_ms
+        self._changes = ChangeLog()
+        self._views = {address: MasterView() for address in masters}
+        self._wake = {address: asyncio.Event() for address in masters}
+
+    def start(self) -> None:
+        """Begin to report to each master."""
+        for address in self._views:
+            self._env.tasks.spawn(self._report_to(address), f"heartbeat {address}")
+
+    def changed(self, tablet: TabletId) -> None:
+        """A replica's configuration, leader or state changed: tell the masters soon."""
+        self._changes.note(tablet)
+        for event in self._wake.values():
+            event.set()
+
+    def views(self) -> dict[str, MasterView]:
+        """What each master has acknowledged, for status pages and tests."""
+        return dict(self._views)
+
+    async def _report_to(self, address: str) -> None:
+        view, wake = self._views[address], self._wake[address]
+        while True:
+            wake.clear()
+            try:
+                await self._once(address, view)
+            except NyalaError as err:
+                log.debug("heartbeat to master %s: %s", address, err)
+                await self._env.tasks.sleep_ms(self._interval_ms)
+                continue
+            await self._pause(wake)
+
+    async def _pause(self, wake: asyncio.Event) -> None:
+        """Wait for a change or the interval; a few ms between reports gather changes into one."""
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(self._interval_ms / 1000, wake.set)
+        try:
+            await wake.wait()
+        finally:
+            timer.cancel()
+        await self._env.tasks.sleep_ms(min(20, self._interval_ms))
+
+    async def _once(self, address: str, view: MasterView) -> None:
+        full, changed = view.begin(self._changes)
+        reports = self._reporter.tablets(None if full else changed)
+        request = pb.HeartbeatRequest(
+            server=self._reporter.server(),
+            full=full,
+            report_sequence=view.sequence,
+            tablets=reports,
+        )
+        response = await self._env.rpc.call(
+            address, methods.HEARTBEAT, request, timeout_ms=max(1000, 4 * self._interval_ms)
+        )
+        view.answered(
+            leader=response.leader,
+            needs_full=response.needs_full_report,
+            acknowledged_sequence=response.acknowledged_sequence,
+        )
+        self._reporter.heard(address, response)

@@ -1,0 +1,68 @@
+"""Which tablets a master has yet to hear about: dirty until acknowledged (trap T10, S0.24-S0.27, S0.36).
+
+Pure bookkeeping: no clock, no network. One `ChangeLog` per server, one `MasterView` per master.
+"""
+
+from dataclasses import dataclass
+
+from nyala.common.ids import TabletId
+
+
+class ChangeLog:
+    """Numbers every change of a replica that masters care about: its configuration, leader or state."""
+
+    def __init__(self) -> None:
+        self._version = 0
+        self._changed: dict[TabletId, int] = {}
+
+    @property
+    def version(self) -> int:
+        """Number of the last change."""
+        return self._version
+
+    def note(self, tablet: TabletId) -> None:
+        """Record that this tablet's replica changed."""
+        self._version += 1
+        self._changed[tablet] = self._version
+
+    def since(self, version: int) -> list[TabletId]:
+        """Return the tablets that changed after a version, in a stable order."""
+        return sorted(t for t, changed in self._changed.items() if changed > version)
+
+
+@dataclass(slots=True)
+class MasterView:
+    """What one master has acknowledged.
+
+    Attributes:
+        acknowledged: the change version up to which this master knows everything.
+        needs_full: the next report lists every replica: at start, when the master asks, and when it
+            has become the leader.
+        leader: whether it said that it leads, in its last response.
+        sequence: number of the last report sent to it.
+    """
+
+    acknowledged: int = 0
+    needs_full: bool = True
+    leader: bool = False
+    sequence: int = 0
+    _sent_version: int = 0
+    _sent_full: bool = False
+
+    def begin(self, changes: ChangeLog) -> tuple[bool, list[TabletId]]:
+        """Start the next report; return (full, the changed tablets of an incremental one)."""
+        self.sequence += 1
+        self._sent_version = changes.version
+        self._sent_full = self.needs_full
+        return self.needs_full, [] if self.needs_full else changes.since(self.acknowledged)
+
+    def answered(self, *, leader: bool, needs_full: bool, acknowledged_sequence: int) -> None:
+        """Take the response to the last report. A lost one is simply never taken: all stays dirty."""
+        became_leader = leader and not self.leader
+        self.leader = leader
+        if acknowledged_sequence == self.sequence:
+            self.acknowledged = self._sent_version
+            if self._sent_full:
+                self.needs_full = False
+        if needs_full or (became_leader and not self._sent_full):
+            self.needs_full = True
