@@ -72,8 +72,10 @@ class AppendEntries(Message):
 class AppendReply(Message):
     """Answer to AppendEntries.
 
-    `match` is the last index known to agree with the leader's log *and durable here*, when `success`.
-    On refusal `hint` is the follower's last op id at or below `previous.index` (conflict search).
+    `match` is the last index known to agree with the leader's log *and durable here*, when `success`;
+    `hint` is then the last op id that agrees, received though perhaps not durable.
+    On refusal `hint` is the follower's last op id at or below `previous.index` whose term is not above
+    `previous.term` (conflict search).
     `round` echoes the highest round seen from this leader in this term.
     """
 
@@ -127,9 +129,19 @@ class PeerBatch:
 class DurablePoint:
     """What must be on disk: the version-th hard state of this run, and the log up to `last`.
 
-    `last` compares by index within one term of the log's tail: a truncation followed by new entries
-    is reported by the host with the new tail's op id.
+    A truncation counts as a new version (the hard state is written again beside the replacing
+    entries), so that within one version the log only grows and an index says everything.
     """
 
     hard_state_version: int = 0
     last: OpId = field(default=NO_OP)
+
+    def covers(self, needed: "DurablePoint") -> bool:
+        """Whether what waits for `needed` may leave when this much is durable.
+
+        The host compares with the point of the last batch that became durable; batches become durable
+        in the order in which they were made, so a later version implies all of an earlier one.
+        """
+        if self.hard_state_version != needed.hard_state_version:
+            return self.hard_state_version > needed.hard_state_version
+        return self.last.index >= needed.last.index

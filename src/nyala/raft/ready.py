@@ -2,10 +2,14 @@
 
 The host keeps to these rules (design section 5):
 1. `persist` and `append` of one Ready go to the log as one record batch, in the order of the Readys.
-2. An `Outgoing` leaves only when its `after` point is durable; two for the same peer never swap.
+2. An `Outgoing` leaves only when its `after` point is durable (`DurablePoint.covers`); those that may
+   leave keep their order. One that waits may be overtaken: a heartbeat's answer asserts nothing new,
+   and must not wait for a slow disk.
 3. `apply` is handed to the state machine in index order; it needs no durable point of its own, since
    the core puts an entry there only when it is committed and durable *here*.
 4. When a batch is durable, the host calls `RaftNode.durable(point)` with what is now on disk.
+5. An entry of `append` replaces whatever was logged before it at its index *and above*, whatever the
+   terms: a new leader may overwrite an entry by one of a lower term (dissertation figure 3.7).
 """
 
 from dataclasses import dataclass
@@ -52,7 +56,9 @@ class Ready:
 
     persist: HardState | None = None
     append: tuple[Entry, ...] = ()
-    point: DurablePoint = DurablePoint()  # durable once persist and append of this Ready are
+    point: DurablePoint = (
+        DurablePoint()
+    )  # durable once persist and append of this Ready are; else none
     send: tuple[Outgoing, ...] = ()
     read: tuple[ReadRequest, ...] = ()
     apply: tuple[Entry, ...] = ()

@@ -1,0 +1,31 @@
+"""What a group's core may be told about its pace and its memory; times are in ticks.
+
+Rules: values only. The names that operators see, with milliseconds, live in `common/options.py`.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RaftOptions:
+    """Pace and limits of one group.
+
+    Attributes:
+        election_ticks: the minimum election timeout; a timeout is drawn from [n, 2n).
+        heartbeat_ticks: ticks between heartbeats; must be below `election_ticks`.
+        max_append_bytes: entries in one AppendEntries, one entry at least (etcd: 1 MiB).
+        inflight_bytes: unacknowledged entries on the way to one peer, one message at least.
+        cache_bytes: entries kept in memory after they are durable and applied.
+    """
+
+    election_ticks: int = 10
+    heartbeat_ticks: int = 2
+    max_append_bytes: int = 1 << 20
+    inflight_bytes: int = 8 << 20
+    cache_bytes: int = 16 << 20
+
+    def __post_init__(self) -> None:
+        assert 0 < self.heartbeat_ticks < self.election_ticks, f"heartbeats too slow: {self}"
+        assert self.max_append_bytes > 0, f"no room for entries: {self}"
+        assert self.inflight_bytes > 0, f"no room for entries: {self}"
+        assert self.cache_bytes >= 0, f"no room for entries: {self}"

@@ -1,0 +1,82 @@
+"""What a core says about itself: roles by the names that status output prints, and one frozen view.
+
+Rules: values only; nothing here is read back by the core.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from nyala.common.ids import OpId, ServerUuid
+from nyala.raft.membership import Configuration
+
+
+class Role(StrEnum):
+    """What a replica is to its group (design section 2)."""
+
+    LEADER = "LEADER"
+    FOLLOWER = "FOLLOWER"
+    CANDIDATE = "CANDIDATE"
+    LEARNER = "LEARNER"
+    """A non-voter: it logs, and neither stands nor counts."""
+    NON_PARTICIPANT = "NON_PARTICIPANT"
+    """No longer, or not yet, in the configuration that it knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerStatus:
+    """What a leader knows of one peer.
+
+    Attributes:
+        uuid: the peer.
+        match: last index known to be durable there and to agree with the leader's log.
+        next: the index that is sent next.
+        inflight_bytes: entries sent and not acknowledged.
+        ticks_silent: ticks since it last answered in this term.
+        needs_copy: it lacks entries that the leader's log no longer holds.
+    """
+
+    uuid: ServerUuid
+    match: int
+    next: int
+    inflight_bytes: int
+    ticks_silent: int
+    needs_copy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """One replica at one moment.
+
+    Attributes:
+        uuid: this replica's server.
+        role: see `Role`; a candidate that only asks for pre-votes counts as CANDIDATE.
+        term: current term.
+        vote: whom it voted for in this term.
+        leader: leader of this term, when known.
+        commit: last index known to be committed.
+        applied: last index that the host reported as applied.
+        durable: last index known to be on disk here.
+        last: op id of the last entry.
+        config: active configuration, committed or not.
+        committed_config: last committed configuration.
+        accepting: leads, has committed an entry of its own term, and is not handing over.
+        transferee: whom leadership is being handed to.
+        closed: hybrid time below which this replica's applied state is complete (0: unknown).
+        peers: a leader's view of the others, in configuration order.
+    """
+
+    uuid: ServerUuid
+    role: Role
+    term: int
+    vote: ServerUuid | None
+    leader: ServerUuid | None
+    commit: int
+    applied: int
+    durable: int
+    last: OpId
+    config: Configuration
+    committed_config: Configuration
+    accepting: bool
+    transferee: ServerUuid | None
+    closed: int
+    peers: tuple[PeerStatus, ...] = ()
