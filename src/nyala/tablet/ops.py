@@ -1,0 +1,199 @@
+"""The bytes of a tablet's replicated operations and of their results.
+
+Rules: only this module packs or unpacks them; docs/internals/formats-tablet.md shows the bytes. What is
+replicated is the operation as the client sent it, never its effect. Little-endian throughout.
+"""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import pyarrow as pa
+
+from nyala.common.errors import BadVersion, Corrupt
+from nyala.common.ids import ColumnId
+from nyala.common.schema import Schema
+
+VERSION = 1
+OP_COLUMN = "_op"
+MAX_OP_COLUMNS = 1000
+_HEAD = struct.Struct("<BBBxIHxx")  # version, op, flags, schema version, number of column ids
+_ALL_OR_NOTHING = 1
+_RESULT = struct.Struct("<BxxxIII")  # version, rows that took effect, errors, distinct messages
+_TEXT = struct.Struct("<BH")  # lengths of a code and of its message
+
+
+class Op(IntEnum):
+    """What a write does to each row; the numbers are those of `WriteOp` on the wire."""
+
+    INSERT = 1
+    INSERT_IGNORE = 2
+    UPSERT = 3
+    UPSERT_IGNORE = 4
+    UPDATE = 5
+    UPDATE_IGNORE = 6
+    DELETE = 7
+    DELETE_IGNORE = 8
+    MIXED = 15
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOp:
+    """One batch of row operations, as received from a client.
+
+    Attributes:
+        op: the operation of every row; MIXED: the batch's last column, uint8 `_op`, gives each row's.
+        schema_version: of the schema that `column_ids` come from.
+        column_ids: of the batch's columns, in order, without `_op`; holds every key column.
+        all_or_nothing: one failing row voids the whole operation.
+        ipc: one encapsulated Arrow IPC RecordBatch message (metadata and body, no schema).
+    """
+
+    op: Op
+    schema_version: int
+    column_ids: tuple[ColumnId, ...]
+    all_or_nothing: bool
+    ipc: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RowError:
+    """Why one row of a batch had no effect.
+
+    Attributes:
+        row: its position in the batch.
+        code: stable lower-case name (design section 13).
+        message: a sentence for a person.
+    """
+
+    row: int
+    code: str
+    message: str
+
+
+def encode(op: WriteOp) -> bytes:
+    """Return the payload that is replicated."""
+    head = _HEAD.pack(
+        VERSION,
+        op.op,
+        _ALL_OR_NOTHING if op.all_or_nothing else 0,
+        op.schema_version,
+        len(op.column_ids),
+    )
+    return b"".join((head, np.asarray(op.column_ids, "<u4").tobytes(), op.ipc))
+
+
+def decode(payload: bytes) -> WriteOp:
+    """Return the operation of a payload; the inverse of `encode`.
+
+    Raises:
+        BadVersion: written by a newer build.
+        Corrupt: not such a payload.
+    """
+    if len(payload) < _HEAD.size:
+        raise Corrupt(f"a write operation of {len(payload)} bytes is shorter than its header")
+    version, code, flags, schema_version, count = _HEAD.unpack_from(payload)
+    if version != VERSION:
+        raise BadVersion(f"write operation of version {version}; this build knows {VERSION}")
+    body = _HEAD.size + 4 * count
+    if code not in Op.__members__.values() or flags > 1 or count > MAX_OP_COLUMNS:
+        raise Corrupt(f"write operation with op {code}, flags {flags} and {count} columns")
+    if len(payload) < body:
+        raise Corrupt(f"write operation of {len(payload)} bytes ends within its {count} column ids")
+    ids = tuple(ColumnId(int(i)) for i in np.frombuffer(payload, "<u4", count, _HEAD.size))
+    return WriteOp(Op(code), schema_version, ids, bool(flags), payload[body:])
+
+
+def decode_batch(op: WriteOp, schema: Schema) -> tuple[pa.RecordBatch, np.ndarray]:
+    """Return an operation's rows and the op code of each (uint8; 0 where `_op` is null).
+
+    The batch is checked whole before anything touches it, so that damaged bytes never crash a process.
+
+    Raises:
+        Corrupt: the bytes are no such batch, or name columns that the schema does not have.
+    """
+    unknown = [i for i in op.column_ids if i not in schema.by_id]
+    missing = [i for i in schema.key_ids if i not in op.column_ids]
+    if unknown or missing or len(set(op.column_ids)) < len(op.column_ids):
+        raise Corrupt(
+            f"a write names columns {list(op.column_ids)}: ids {unknown} are unknown in schema version "
+            f"{schema.version}, key columns {missing} are missing, or one is named twice"
+        )
+    fields = [pa.field(str(i), schema.by_id[i].type) for i in op.column_ids]
+    if op.op is Op.MIXED:
+        fields.append(pa.field(OP_COLUMN, pa.uint8()))
+    batch = read_batch(op.ipc, pa.schema(fields))
+    if op.op is not Op.MIXED:
+        return batch, np.full(batch.num_rows, int(op.op), np.uint8)
+    codes = batch.column(batch.num_columns - 1).fill_null(0).to_numpy(zero_copy_only=False)
+    return batch.select(range(batch.num_columns - 1)), np.ascontiguousarray(codes, np.uint8)
+
+
+def read_batch(message: bytes | pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
+    """Read one encapsulated RecordBatch message and validate every value of it.
+
+    Raises:
+        Corrupt: the bytes are no batch of this schema.
+    """
+    try:
+        batch = pa.ipc.read_record_batch(pa.py_buffer(message), schema)
+        batch.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, EOFError) as err:
+        raise Corrupt(f"a batch of {len(message)} bytes does not decode: {err}") from err
+    return batch
+
+
+def encode_result(rows: int, errors: Sequence[RowError]) -> bytes:
+    """Return the result of applying a batch.
+
+    Args:
+        rows: how many rows took effect or were ignored as their op asks; 0 when the whole was voided.
+        errors: of the rows that failed, by row.
+    """
+    kinds: dict[tuple[str, str], int] = {}
+    numbers = [kinds.setdefault((e.code, e.message), len(kinds)) for e in errors]
+    return encode_result_arrays(
+        rows,
+        np.asarray([e.row for e in errors], np.uint32),
+        np.asarray(numbers, np.uint32),
+        list(kinds),
+    )
+
+
+def encode_result_arrays(
+    rows: int, failed: np.ndarray, numbers: np.ndarray, kinds: Sequence[tuple[str, str]]
+) -> bytes:
+    """As `encode_result`, from arrays: `numbers[i]` is the (code, message) of row `failed[i]`."""
+    parts = [_RESULT.pack(VERSION, rows, len(failed), len(kinds))]
+    parts += [failed.astype("<u4").tobytes(), numbers.astype("<u4").tobytes()]
+    for code, message in kinds:
+        texts = code.encode(), message.encode()
+        parts += [_TEXT.pack(len(texts[0]), len(texts[1])), *texts]
+    return b"".join(parts)
+
+
+def decode_result(data: bytes) -> tuple[int, list[RowError]]:
+    """Return (rows without error, errors by row); the inverse of `encode_result`.
+
+    Raises:
+        Corrupt: not such a result.
+    """
+    try:
+        version, rows, count, kinds = _RESULT.unpack_from(data)
+        if version != VERSION:
+            raise BadVersion(f"write result of version {version}; this build knows {VERSION}")
+        failed = np.frombuffer(data, "<u4", count, _RESULT.size).tolist()
+        numbers = np.frombuffer(data, "<u4", count, _RESULT.size + 4 * count).tolist()
+        at = _RESULT.size + 8 * count
+        texts: list[tuple[str, str]] = []
+        for _ in range(kinds):
+            code_length, message_length = _TEXT.unpack_from(data, at)
+            at += _TEXT.size
+            code = data[at : at + code_length].decode()
+            at += code_length + message_length
+            texts.append((code, data[at - message_length : at].decode()))
+        return rows, [RowError(r, *texts[k]) for r, k in zip(failed, numbers, strict=True)]
+    except (struct.error, ValueError, IndexError) as err:
+        raise Corrupt(f"a write result of {len(data)} bytes does not decode: {err}") from err
