@@ -1,0 +1,139 @@
+"""The virtual-time loop and lanes: order from the seed, death and pause of a life, budgets."""
+
+import asyncio
+import random
+
+import pytest
+
+from nyala.env.tasks import Lane
+from tests.sim.loop import BudgetSpent, Life, SimLoop, Stuck, run
+from tests.sim.tasks import LaneDelays, SimClock, SimTasks
+
+
+def test_time_jumps_to_the_next_timer_and_callbacks_keep_their_order():
+    async def main(loop: SimLoop) -> list[tuple[str, int]]:
+        seen: list[tuple[str, int]] = []
+        for name, after_s in (("late", 3600.0), ("early", 0.5), ("also early", 0.5)):
+            loop.call_later(after_s, lambda n: seen.append((n, loop.now_us())), name)
+        await loop.delay(7_200_000_000)
+        return seen
+
+    seen = run(main, max_time_s=10_000)
+    assert sorted(seen[:2]) == [("also early", 500_000), ("early", 500_000)]
+    assert seen[2] == ("late", 3_600_000_000)
+
+
+def test_waiting_for_what_never_comes_is_told_as_stuck():
+    async def main(loop: SimLoop) -> None:
+        await loop.create_future()
+
+    with pytest.raises(Stuck, match="nothing is left"):
+        run(main)
+
+
+def test_a_run_ends_when_its_virtual_time_is_spent():
+    async def main(loop: SimLoop) -> None:
+        while True:
+            await loop.delay(1_000_000)
+
+    with pytest.raises(BudgetSpent):
+        run(main, max_time_s=60)
+
+
+def test_threads_are_refused():
+    async def main(loop: SimLoop) -> None:
+        await loop.run_in_executor(None, print)
+
+    with pytest.raises(AssertionError, match=r"env\.tasks\.run"):
+        run(main)
+
+
+def test_a_dead_life_runs_nothing_more_and_its_finally_blocks_cannot_act():
+    async def main(loop: SimLoop) -> list[str]:
+        seen: list[str] = []
+        life = Life("a")
+
+        async def work() -> None:
+            try:
+                while True:
+                    await loop.delay(1000)
+                    seen.append("step")
+            finally:
+                seen.append("finally")
+                loop.call_soon(seen.append, "after death")
+                loop.create_task(work())
+
+        life.inside(loop.create_task, work())
+        await loop.delay(3500)
+        life.end()
+        await loop.delay(10_000)
+        return seen
+
+    assert run(main) == ["step", "step", "step", "finally"]
+
+
+def test_a_paused_life_catches_up_in_order():
+    async def main(loop: SimLoop) -> list[int]:
+        seen: list[int] = []
+        life = Life("a")
+        for after_s in (0.001, 0.002, 0.003):
+            life.inside(loop.call_later, after_s, lambda n=after_s: seen.append(round(n * 1000)))
+        life.pause()
+        await loop.delay(10_000)
+        assert seen == []
+        life.resume(loop)
+        await loop.delay(1)
+        return seen
+
+    assert run(main) == [1, 2, 3]
+
+
+def test_disk_and_apply_lanes_keep_call_order_whatever_the_delays():
+    async def main(loop: SimLoop) -> tuple[list[int], int]:
+        tasks = SimTasks(loop, random.Random(1), LaneDelays(slow_rate=0.3))
+        seen: list[int] = []
+        await asyncio.gather(*[tasks.run(Lane.DISK, seen.append, n) for n in range(50)])
+        await tasks.close()
+        return seen, tasks.slow_jobs
+
+    seen, slow = run(main)
+    assert seen == list(range(50))
+    assert slow > 0
+
+
+def test_a_lane_hands_its_error_to_the_caller_and_goes_on():
+    async def main(loop: SimLoop) -> int:
+        tasks = SimTasks(loop, random.Random(1))
+        with pytest.raises(OSError, match="no"):
+            await tasks.run(Lane.DISK, _raise, OSError("no"))
+        return await tasks.run(Lane.DISK, lambda: 7)
+
+    assert run(main) == 7
+
+
+def test_a_background_task_that_fails_is_a_failure_of_the_run():
+    async def main(loop: SimLoop) -> None:
+        async def work() -> None:
+            raise AssertionError("broken")
+
+        SimTasks(loop, random.Random(1)).spawn(work(), "work")
+        await loop.delay(1)
+
+    with pytest.raises(AssertionError, match="broken"):
+        run(main)
+
+
+def test_clocks_are_skewed_drift_and_jump():
+    async def main(loop: SimLoop) -> None:
+        true, fast = SimClock(loop), SimClock(loop, skew_us=-5_000, drift_ppm=100)
+        await loop.delay(10_000_000)
+        assert fast.wall_us() - true.wall_us() == -5_000 + 1000
+        fast.jump(1_000_000)
+        assert fast.wall_us() - true.wall_us() == 996_000
+        assert fast.monotonic_us() == 10_001_000
+
+    run(main)
+
+
+def _raise(error: Exception) -> None:
+    raise error
