@@ -1,0 +1,133 @@
+"""Find and follow the leader master; one reachable master of the list is enough to begin (W6, S0.29).
+
+A call goes to the master believed to lead. `NotLeader` names another or none; an unreachable one is
+passed over; every full round without a leader waits a little longer, until the deadline.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from nyala.client.retrying import Attempts
+from nyala.common.errors import InvalidArgument, NotLeader, NyalaError, Retryable, TimedOut
+from nyala.env.env import Env
+from nyala.env.rpc import Method
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+
+CALL_TIMEOUT_MS = 5_000
+"""One try; the caller's deadline covers all of them."""
+
+
+def parse_addresses(masters: str | Sequence[str]) -> list[str]:
+    """Return the addresses of "host:port,host:port" or of a sequence of them.
+
+    Raises:
+        InvalidArgument: none given, or one without a port.
+    """
+    parts = masters.split(",") if isinstance(masters, str) else list(masters)
+    found = [p.strip() for p in parts if p.strip()]
+    for address in found:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise InvalidArgument(
+                f"{address!r} is not host:port; masters are given as 'host:7051,host:7151,...'"
+            )
+    if not found:
+        raise InvalidArgument(
+            "no master address: pass nyala.connect('host:port,...') or set NYALA_MASTERS"
+        )
+    return list(dict.fromkeys(found))
+
+
+class Masters:
+    """The masters as one client sees them. Runs on the client's loop.
+
+    Args:
+        env: calls and time.
+        addresses: the masters given by the user.
+    """
+
+    def __init__(self, env: Env, addresses: Iterable[str]) -> None:
+        self._env = env
+        self._given = list(addresses)
+        self._known: list[str] = list(self._given)
+        self._leader: str | None = None
+
+    @property
+    def known(self) -> list[str]:
+        """Addresses of all masters known: those given, and those that any of them named."""
+        return list(self._known)
+
+    def _order(self) -> list[str]:
+        first = [self._leader] if self._leader else []
+        return first + [a for a in self._known if a != self._leader]
+
+    async def call(self, method: Method, request: Any, *, timeout_ms: int) -> Any:
+        """Call the leader master, wherever it is, until the deadline.
+
+        Raises:
+            TimedOut: no master led within the time; the message says what each one last answered.
+            NyalaError: the leader's own answer, when it is not one to retry.
+        """
+        attempts = Attempts(self._env, timeout_ms)
+        said: dict[str, str] = {}
+        while True:
+            for address in self._order():
+                left_ms = attempts.left_ms()
+                if left_ms <= 0:
+                    raise self._gave_up(method, timeout_ms, said)
+                try:
+                    answer = await self._env.rpc.call(
+                        address, method, request, timeout_ms=min(left_ms, CALL_TIMEOUT_MS)
+                    )
+                except NotLeader as err:
+                    said[address] = "does not lead"
+                    if self._follow(address, err.address):
+                        break  # the hint is a new first choice: try it at once
+                except Retryable as err:
+                    said[address] = err.message
+                    if self._leader == address:
+                        self._leader = None
+                else:
+                    self._leader = address
+                    return answer
+            await self._learn(attempts)
+            if not await attempts.pause():
+                raise self._gave_up(method, timeout_ms, said)
+
+    def _follow(self, told_by: str, hint: str | None) -> bool:
+        """Take a leader hint; return whether it is worth trying before the rest."""
+        if not hint or hint in (told_by, self._leader):
+            if self._leader == told_by:
+                self._leader = None
+            return False
+        if hint not in self._known:
+            self._known.append(hint)
+        self._leader = hint
+        return True
+
+    async def _learn(self, attempts: Attempts) -> None:
+        """Ask the masters who belongs to them, so that one given address finds the others."""
+        for address in list(self._known):
+            if attempts.left_ms() <= 0:
+                return
+            try:
+                status: pb.MasterStatusResponse = await self._env.rpc.call(
+                    address, methods.MASTER_STATUS, pb.MasterStatusRequest(),
+                    timeout_ms=min(1_000, attempts.left_ms()),
+                )  # fmt: skip
+            except NyalaError:
+                continue
+            for member in status.consensus.members:
+                if member.address and member.address not in self._known:
+                    self._known.append(member.address)
+            if status.leader_address in self._known:
+                self._leader = status.leader_address
+            return
+
+    def _gave_up(self, method: Method, timeout_ms: int, said: dict[str, str]) -> TimedOut:
+        heard = "; ".join(f"{a}: {s}" for a, s in said.items()) or "none was asked"
+        return TimedOut(
+            f"no leader master answered {method.path.rpartition('/')[2]} within {timeout_ms} ms ({heard}). "
+            "Check that a majority of masters runs: nyala status, or nyala cluster ksck"
+        )
