@@ -49,13 +49,21 @@ def judge(copy: Path, mutant: dict[str, Any]) -> str:
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *arguments]
     try:
         done = subprocess.run(
-            command, cwd=copy, env=environ, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
+            command,
+            cwd=copy,
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=TIMEOUT_S,
         )
     except subprocess.TimeoutExpired:
         return "killed"  # a mutant that hangs its test is noticed
     finally:
         path.write_text(text)
-    return {0: "SURVIVED", 1: "killed"}.get(done.returncode, f"pytest exit {done.returncode}: " + done.stdout[-300:])
+    return {0: "SURVIVED", 1: "killed"}.get(
+        done.returncode, f"pytest exit {done.returncode}: " + done.stdout[-300:]
+    )
 
 
 def main(arguments: list[str]) -> int:
@@ -63,7 +71,9 @@ def main(arguments: list[str]) -> int:
     mutants = load([a for a in arguments if not a.startswith("--")])
     if "--list" in arguments:
         for room, mutant in mutants:
-            print(f"{room:<10} {mutant['file']}: {mutant.get('why', mutant['replace'].strip()[:60])}")
+            print(
+                f"{room:<10} {mutant['file']}: {mutant.get('why', mutant['replace'].strip()[:60])}"
+            )
         return 0
     alive = 0
     with tempfile.TemporaryDirectory(prefix="nyala-mutants-") as folder:
@@ -74,7 +84,10 @@ def main(arguments: list[str]) -> int:
             verdict = judge(copy, mutant)
             alive += verdict != "killed"
             why = mutant.get("why", mutant["replace"].strip()[:50])
-            print(f"{number:>3}/{len(mutants)} {room:<8} {time.monotonic() - started:>5.1f} s  {verdict}  {why}", flush=True)
+            print(
+                f"{number:>3}/{len(mutants)} {room:<8} {time.monotonic() - started:>5.1f} s  {verdict}  {why}",
+                flush=True,
+            )
     print(f"{len(mutants) - alive} passed, {alive} failed")
     return 1 if alive else 0
 

@@ -42,11 +42,7 @@ TIERS = (
     Tier(
         "core",
         240,
-        (
-            pytest(
-                "-n", "2", "tests/unit", "tests/scenarios", "tests/properties", limit_s=180
-            ),
-        ),
+        (pytest("-n", "2", "tests/unit", "tests/scenarios", "tests/properties", limit_s=180),),
     ),
     Tier("sim", 240, (pytest("-n", "2", "tests/sim", limit_s=300),)),
     Tier("cluster", 300, (pytest("tests/cluster", limit_s=300),)),
@@ -76,7 +72,9 @@ def main(names: list[str]) -> int:
     rows = [(t, *run(t)) for t in TIERS if not names or t.name in names]
     print("\ntier      result   seconds   budget")
     for tier, good, seconds in rows:
-        print(f"{tier.name:<9} {'passed' if good else 'FAILED':<8} {seconds:>7.0f} {tier.budget_s:>8}")
+        print(
+            f"{tier.name:<9} {'passed' if good else 'FAILED':<8} {seconds:>7.0f} {tier.budget_s:>8}"
+        )
     return 0 if all(good for _, good, _ in rows) else 1
 
 

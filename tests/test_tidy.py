@@ -65,7 +65,9 @@ def length(node: ast.AST) -> int:
     return node.end_lineno - node.lineno + 1  # type: ignore[attr-defined]
 
 
-def walk(kind: type | tuple[type, ...], trees: dict[str, ast.Module]) -> Iterator[tuple[str, ast.AST]]:
+def walk(
+    kind: type | tuple[type, ...], trees: dict[str, ast.Module]
+) -> Iterator[tuple[str, ast.AST]]:
     for path, tree in trees.items():
         for node in ast.walk(tree):
             if isinstance(node, kind):
@@ -73,8 +75,16 @@ def walk(kind: type | tuple[type, ...], trees: dict[str, ast.Module]) -> Iterato
 
 
 def over(sizes: dict[str, int], limit: int, ratchet: dict[str, int]) -> list[str]:
-    bad = [f"{n}: {s} lines (limit {ratchet.get(n, limit)})" for n, s in sizes.items() if s > ratchet.get(n, limit)]
-    return bad + [f"{n}: no longer over the limit; take it off the ratchet" for n in ratchet if sizes.get(n, 0) <= limit]
+    bad = [
+        f"{n}: {s} lines (limit {ratchet.get(n, limit)})"
+        for n, s in sizes.items()
+        if s > ratchet.get(n, limit)
+    ]
+    return bad + [
+        f"{n}: no longer over the limit; take it off the ratchet"
+        for n in ratchet
+        if sizes.get(n, 0) <= limit
+    ]
 
 
 def test_files_stay_small():
@@ -143,7 +153,11 @@ def test_no_empty_tests():
     for path, node in walk((ast.FunctionDef, ast.AsyncFunctionDef), tests()):
         if not node.name.startswith("test_"):  # type: ignore[attr-defined]
             continue
-        body = [s for s in node.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]  # type: ignore[attr-defined]
+        body = [
+            s
+            for s in node.body
+            if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))
+        ]  # type: ignore[attr-defined]
         if not body or all(isinstance(s, ast.Pass) for s in body):
             found.append(f"{path}::{node.name}")  # type: ignore[attr-defined]
     assert not found
@@ -164,7 +178,9 @@ def test_every_option_is_in_the_docs():
 
     page = ROOT / "docs" / "operate" / "options.md"
     names = [f for f in options.Options.__struct_fields__ if not f.startswith("_")]
-    assert not [n for n in names if f"`{n}`" not in page.read_text()], f"run scripts/options_page.py to write {page}"
+    assert not [n for n in names if f"`{n}`" not in page.read_text()], (
+        f"run scripts/options_page.py to write {page}"
+    )
 
 
 def test_dead_modules():
@@ -181,5 +197,9 @@ def test_dead_modules():
             del path
     text = "\n".join((ROOT / p).read_text() for p in product())
     modules = {p: p.removeprefix("src/").removesuffix(".py").replace("/", ".") for p in product()}
-    dead = [p for p, m in modules.items() if not entries.search(p) and m not in imported and f'"{m}"' not in text]
+    dead = [
+        p
+        for p, m in modules.items()
+        if not entries.search(p) and m not in imported and f'"{m}"' not in text
+    ]
     assert not dead

@@ -1,4 +1,4 @@
-"""Find and follow the leader master; one reachable master of the list is enough to begin (W6, S0.29).
+"""Find and follow the leader master; one reachable master is enough (W6, S0.29).
 
 A call goes to the master believed to lead. `NotLeader` names another or none; an unreachable one is
 passed over; every full round without a leader waits a little longer, until the deadline.
@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from nyala.client.retrying import Attempts
+from nyala.common import addresses
 from nyala.common.errors import InvalidArgument, NotLeader, NyalaError, Retryable, TimedOut
 from nyala.env.env import Env
 from nyala.env.rpc import Method
@@ -16,6 +17,8 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 CALL_TIMEOUT_MS = 5_000
 """One try; the caller's deadline covers all of them."""
+MAX_HOPS = 3
+"""Leader hints followed without a pause: two masters that point at each other must not spin."""
 
 
 def parse_addresses(masters: str | Sequence[str]) -> list[str]:
@@ -27,11 +30,7 @@ def parse_addresses(masters: str | Sequence[str]) -> list[str]:
     parts = masters.split(",") if isinstance(masters, str) else list(masters)
     found = [p.strip() for p in parts if p.strip()]
     for address in found:
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise InvalidArgument(
-                f"{address!r} is not host:port; masters are given as 'host:7051,host:7151,...'"
-            )
+        addresses.parse(address)
     if not found:
         raise InvalidArgument(
             "no master address: pass nyala.connect('host:port,...') or set NYALA_MASTERS"
@@ -44,13 +43,12 @@ class Masters:
 
     Args:
         env: calls and time.
-        addresses: the masters given by the user.
+        given: addresses of the masters, as the user gave them.
     """
 
-    def __init__(self, env: Env, addresses: Iterable[str]) -> None:
+    def __init__(self, env: Env, given: Iterable[str]) -> None:
         self._env = env
-        self._given = list(addresses)
-        self._known: list[str] = list(self._given)
+        self._known: list[str] = list(given)
         self._leader: str | None = None
 
     @property
@@ -71,7 +69,9 @@ class Masters:
         """
         attempts = Attempts(self._env, timeout_ms)
         said: dict[str, str] = {}
+        hops = 0
         while True:
+            hinted = False
             for address in self._order():
                 left_ms = attempts.left_ms()
                 if left_ms <= 0:
@@ -82,8 +82,9 @@ class Masters:
                     )
                 except NotLeader as err:
                     said[address] = "does not lead"
-                    if self._follow(address, err.address):
-                        break  # the hint is a new first choice: try it at once
+                    hinted = self._follow(address, err.address)
+                    if hinted:
+                        break  # the hint is a new first choice
                 except Retryable as err:
                     said[address] = err.message
                     if self._leader == address:
@@ -91,6 +92,9 @@ class Masters:
                 else:
                     self._leader = address
                     return answer
+            hops += hinted
+            if hinted and hops <= MAX_HOPS:
+                continue
             await self._learn(attempts)
             if not await attempts.pause():
                 raise self._gave_up(method, timeout_ms, said)
@@ -128,6 +132,7 @@ class Masters:
     def _gave_up(self, method: Method, timeout_ms: int, said: dict[str, str]) -> TimedOut:
         heard = "; ".join(f"{a}: {s}" for a, s in said.items()) or "none was asked"
         return TimedOut(
-            f"no leader master answered {method.path.rpartition('/')[2]} within {timeout_ms} ms ({heard}). "
+            f"no leader master answered {method.path.rpartition('/')[2]} within {timeout_ms} ms "
+            f"({heard}). "
             "Check that a majority of masters runs: nyala status, or nyala cluster ksck"
         )

@@ -19,7 +19,7 @@ class AppendFile(Protocol):
     """One file open for appending. Its owner tracks the offset; one writer at a time."""
 
     def append(self, buffers: Sequence[Buffer]) -> int:
-        """Write the buffers, in order, at the end of what was appended; return the new end offset."""
+        """Write the buffers, in order, after what was appended; return the new end offset."""
         ...
 
     def sync(self, *, data_only: bool) -> None:
@@ -123,7 +123,7 @@ class SystemAppendFile:
         return self._end
 
     def sync(self, *, data_only: bool) -> None:
-        """fdatasync or fsync."""
+        """Sync data alone, or data and file facts."""
         (os.fdatasync if data_only else os.fsync)(self._fd)
 
     def preallocate(self, length_bytes: int) -> None:
@@ -205,7 +205,7 @@ class SystemFiles:
             self.sync_dir(os.path.dirname(directory) or ".")
 
     def sync_dir(self, path: str) -> None:
-        """fsync a directory."""
+        """Sync a directory."""
         fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(fd)

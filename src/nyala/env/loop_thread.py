@@ -32,7 +32,8 @@ class LoopThread:
         if os.getpid() != self._pid or self._loop.is_closed():
             work.close()
             raise InvalidArgument(
-                "this client was closed, or made before a fork; call nyala.connect() again in this process"
+                "this client was closed, or made before a fork; "
+                "call nyala.connect() again in this process"
             )
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:

@@ -1,7 +1,7 @@
-"""Calls between processes: one small interface, satisfied by gRPC (`wire/channels.py`) and the simulator.
+"""Calls between processes: one small interface, satisfied by gRPC and by the simulator.
 
 A `Method` knows its name, its shape and its codecs, so that both carriers move the same bytes.
-Handlers are plain async methods from message to message; `wire/server.py` or the simulator's network
+Handlers are plain async methods from message to message; `wire/server.py` or the simulated network
 calls them. An error crosses as (code, message, details) and is raised again as its own class.
 """
 
@@ -21,7 +21,7 @@ class Shape(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One remote method. `path` is `package.Service/Method` as gRPC writes it, without leading slash."""
+    """One remote method. `path` is `package.Service/Method`: gRPC's, without the leading slash."""
 
     path: str
     shape: Shape

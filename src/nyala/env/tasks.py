@@ -31,7 +31,7 @@ class Tasks(Protocol):
     """Concurrency of one process."""
 
     def spawn(self, work: Coroutine[Any, Any, object], name: str) -> asyncio.Task[object]:
-        """Start a background task that this process owns; an exception in it is logged with its name."""
+        """Start a background task that this process owns; an exception in it is logged."""
         ...
 
     async def sleep_ms(self, duration_ms: float) -> None:

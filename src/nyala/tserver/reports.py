@@ -1,4 +1,4 @@
-"""Which tablets a master has yet to hear about: dirty until acknowledged (trap T10, S0.24-S0.27, S0.36).
+"""Which tablets a master has yet to hear about: dirty until acknowledged (T10, S0.24-S0.27, S0.36).
 
 Pure bookkeeping: no clock, no network. One `ChangeLog` per server, one `MasterView` per master.
 """
@@ -9,7 +9,7 @@ from nyala.common.ids import TabletId
 
 
 class ChangeLog:
-    """Numbers every change of a replica that masters care about: its configuration, leader or state."""
+    """Numbers every change that masters care about: a replica's configuration, leader or state."""
 
     def __init__(self) -> None:
         self._version = 0
@@ -57,7 +57,7 @@ class MasterView:
         return self.needs_full, [] if self.needs_full else changes.since(self.acknowledged)
 
     def answered(self, *, leader: bool, needs_full: bool, acknowledged_sequence: int) -> None:
-        """Take the response to the last report. A lost one is simply never taken: all stays dirty."""
+        """Take the response to the last report. A lost one is never taken: all stays dirty."""
         became_leader = leader and not self.leader
         self.leader = leader
         if acknowledged_sequence == self.sequence:
