@@ -1,0 +1,294 @@
+"""The order-preserving bytes of keys: byte order of the encoding is tuple order of the values.
+
+Integers, dates and timestamps are big-endian with the sign bit flipped, decimals likewise in 16
+bytes; a string or binary that is not the last component escapes 00 as 00 01 and ends with 00 00;
+the last one is raw. The bytes are on disk and on the wire: docs/internals/keys-and-hashes.md.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from nyala.common.errors import Corrupt
+from nyala.common.hashing import kernels
+
+Int64s = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+_WIDTHS = {
+    pa.int8(): 1,
+    pa.int16(): 2,
+    pa.int32(): 4,
+    pa.int64(): 8,
+    pa.date32(): 4,
+    pa.timestamp("us"): 8,
+    pa.timestamp("us", "UTC"): 8,
+}
+_SIGNS = {w: np.array(1 << 8 * w - 1, f"<u{w}") for w in (1, 2, 4, 8)}
+_STRINGS = (pa.string(), pa.binary())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeyBytes:
+    """Encoded keys: key i is data[offsets[i]:offsets[i + 1]]. Treat both arrays as read-only.
+
+    Attributes:
+        offsets: n + 1 ascending positions, the first of them 0.
+        data: the bytes of all keys, in row order.
+    """
+
+    offsets: Int64s
+    data: Bytes
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def key_at(self, row: int) -> bytes:
+        """Return one key."""
+        return self.data[self.offsets[row] : self.offsets[row + 1]].tobytes()
+
+    def take(self, rows: npt.ArrayLike) -> "KeyBytes":
+        """Return the keys of these rows, in this order."""
+        index = np.asarray(rows, np.int64)
+        starts, ends = self.offsets[:-1][index], self.offsets[1:][index]
+        offsets = _offsets_of(ends - starts)
+        data = np.empty(int(offsets[-1]), np.uint8)
+        kernels().copy_ranges(self.data, starts, ends, offsets[:-1], data)
+        return KeyBytes(offsets, data)
+
+    def as_arrow(self) -> pa.LargeBinaryArray:
+        """Return the keys as an Arrow array over the same memory; its order is the keys' order."""
+        buffers = [None, pa.py_buffer(self.offsets), pa.py_buffer(self.data)]
+        return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(self), buffers)
+
+    @staticmethod
+    def from_arrow(array: pa.LargeBinaryArray) -> "KeyBytes":
+        """Return keys that were kept as an Arrow array (no nulls); copies only if it is a slice."""
+        assert array.type == pa.large_binary(), f"{array.type}"
+        assert array.null_count == 0, f"{array.null_count} nulls"
+        offsets, data = _string_views(array)
+        first = int(offsets[0])
+        return KeyBytes(offsets - first if first else offsets, data[first : int(offsets[-1])])
+
+
+def from_bytes(keys: Sequence[bytes]) -> KeyBytes:
+    """Return a few keys given one by one."""
+    offsets = _offsets_of(np.array([len(k) for k in keys], np.int64))
+    return KeyBytes(offsets, np.frombuffer(b"".join(keys), np.uint8))
+
+
+def concat(parts: Sequence[KeyBytes]) -> KeyBytes:
+    """Return the keys of all parts, one part after the other."""
+    if not parts:
+        return from_bytes(())
+    lengths = np.concatenate([np.diff(p.offsets) for p in parts])
+    return KeyBytes(_offsets_of(lengths), np.concatenate([p.data for p in parts]))
+
+
+def fixed_width(types: Sequence[pa.DataType]) -> int | None:
+    """Return the width in bytes of keys of these types, or None if they vary."""
+    if any(t in _STRINGS for t in types):
+        return None
+    return sum(_width(t) for t in types)
+
+
+def encode_keys(
+    arrays: Sequence[pa.Array | pa.ChunkedArray], types: Sequence[pa.DataType]
+) -> KeyBytes:
+    """Encode rows of key values.
+
+    Args:
+        arrays: one per component, of equal length, without nulls (the caller reports those first);
+            slices and chunked arrays are fine.
+        types: the stored type of each component.
+    """
+    return _encode(arrays, types, len(types))
+
+
+def encode_prefix(values: Sequence[pa.Scalar], types: Sequence[pa.DataType]) -> bytes:
+    """Encode values of the first components only, as every key that begins with them begins."""
+    if not values:
+        return b""
+    return _encode([pa.repeat(v, 1) for v in values], types[: len(values)], len(types)).key_at(0)
+
+
+def encode_key(values: Sequence[pa.Scalar], types: Sequence[pa.DataType]) -> bytes:
+    """Encode one key, a value for each component."""
+    assert len(values) == len(types), f"{len(values)} values for {len(types)} components"
+    return encode_prefix(values, types)
+
+
+def successor(prefix: bytes) -> bytes | None:
+    """Return the least bytes above everything that begins with `prefix`; None if there are none."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+
+
+def decode_keys(keys: KeyBytes, types: Sequence[pa.DataType]) -> list[pa.Array]:
+    """Return the values of encoded keys, one array per component.
+
+    Raises:
+        Corrupt: bytes that `encode_keys` cannot have made for these types; names the first bad key.
+    """
+    cursor, ends = keys.offsets[:-1].copy(), keys.offsets[1:]
+    arrays = []
+    for number, kind in enumerate(types):
+        if kind in _STRINGS:
+            final = number == len(types) - 1
+            array = _take_rest(keys, cursor, kind) if final else _take_escaped(keys, cursor, kind)
+        else:
+            out = np.empty((len(keys), _width(kind)), np.uint8)
+            if len(types) == 1 and keys.offsets[-1] == out.size and _all_wide(keys, out.shape[1]):
+                out, cursor = keys.data.reshape(out.shape), ends
+            else:
+                _refuse(kernels().take_fixed(keys.data, cursor, ends, out), keys, kind)
+            array = _fixed_array(out, kind)
+        arrays.append(array)
+    if not np.array_equal(cursor, ends):
+        _refuse(int(np.argmax(cursor != ends)), keys, types[-1])
+    return arrays
+
+
+def _encode(
+    arrays: Sequence[pa.Array | pa.ChunkedArray], types: Sequence[pa.DataType], components: int
+) -> KeyBytes:
+    assert 0 < len(arrays) == len(types), f"{len(arrays)} arrays for {len(types)} components"
+    whole = [a.combine_chunks() if isinstance(a, pa.ChunkedArray) else a for a in arrays]
+    rows = len(whole[0])
+    for array, kind in zip(whole, types, strict=True):
+        assert array.type == kind, f"a key component of type {array.type}, not {kind}"
+        assert len(array) == rows, f"{len(array)} rows, not {rows}"
+        assert array.null_count == 0, f"{array.null_count} nulls in a key"
+    width = fixed_width(types)
+    if width is not None:
+        parts = [_fixed_matrix(a) for a in whole]
+        matrix = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+        return KeyBytes(np.arange(rows + 1, dtype=np.int64) * width, matrix.reshape(-1))
+    return _encode_varying(whole, types, components)
+
+
+def _encode_varying(
+    arrays: Sequence[pa.Array], types: Sequence[pa.DataType], components: int
+) -> KeyBytes:
+    run = kernels()
+    lengths = np.zeros(len(arrays[0]), np.int64)
+    views: list[tuple[Int64s, Bytes] | Bytes] = []
+    for number, (array, kind) in enumerate(zip(arrays, types, strict=True)):
+        if kind not in _STRINGS:
+            views.append(_fixed_matrix(array))
+            lengths += _width(kind)
+            continue
+        offsets, data = _string_views(array)
+        views.append((offsets, data))
+        if number == components - 1:
+            lengths += np.diff(offsets)
+        else:
+            run.add_escaped_lengths(offsets, data, lengths)
+    offsets = _offsets_of(lengths)
+    cursor, out = offsets[:-1].copy(), np.empty(int(offsets[-1]), np.uint8)
+    for number, view in enumerate(views):
+        if isinstance(view, tuple):
+            run.put_bytes(*view, cursor, out, number == components - 1)
+        else:
+            run.put_fixed(view, cursor, out)
+    assert np.array_equal(cursor, offsets[1:]), "key bytes written do not match their lengths"
+    return KeyBytes(offsets, out)
+
+
+def _offsets_of(lengths: Int64s) -> Int64s:
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def _width(kind: pa.DataType) -> int:
+    if pa.types.is_decimal128(kind):
+        return 16
+    assert kind in _WIDTHS, f"{kind} cannot be in a key"
+    return _WIDTHS[kind]
+
+
+def _fixed_matrix(array: pa.Array) -> Bytes:
+    """Return big-endian, sign-flipped values as a matrix of rows × width."""
+    width = _width(array.type)
+    raw = np.frombuffer(array.buffers()[1] or b"", np.uint8)
+    raw = raw[array.offset * width : (array.offset + len(array)) * width]
+    if width == 16:
+        matrix = np.ascontiguousarray(raw.reshape(len(array), width)[:, ::-1])
+        matrix[:, 0] ^= 0x80
+        return matrix
+    flipped: npt.NDArray[Any] = raw.view(f"<u{width}") ^ _SIGNS[width]
+    big: Bytes = flipped.astype(f">u{width}").view(np.uint8)
+    return big.reshape(len(array), width)
+
+
+def _fixed_array(matrix: Bytes, kind: pa.DataType) -> pa.Array:
+    width = matrix.shape[1]
+    raw: npt.NDArray[Any]
+    if width == 16:
+        raw = np.ascontiguousarray(matrix[:, ::-1])
+        raw[:, -1] ^= 0x80
+    else:
+        raw = matrix.reshape(-1).view(f">u{width}").astype(f"<u{width}") ^ _SIGNS[width]
+    array = pa.Array.from_buffers(kind, len(matrix), [None, pa.py_buffer(raw)])
+    return _checked(array)
+
+
+def _string_views(array: pa.Array) -> tuple[Int64s, Bytes]:
+    _, offsets, data = array.buffers()
+    wide = array.type in (pa.large_binary(), pa.large_string())
+    bytes_of = np.frombuffer(data or b"", np.uint8)
+    if len(array) == 0 or offsets is None:
+        return np.zeros(len(array) + 1, np.int64), bytes_of
+    view = np.frombuffer(offsets, np.int64 if wide else np.int32)
+    return view[array.offset : array.offset + len(array) + 1].astype(np.int64, copy=False), bytes_of
+
+
+def _string_array(offsets: Int64s, data: Bytes, kind: pa.DataType) -> pa.Array:
+    assert offsets[-1] < 1 << 31, f"{offsets[-1]} bytes of key strings in one array"
+    narrow = offsets.astype(np.int32)
+    return _checked(
+        pa.Array.from_buffers(
+            kind, len(offsets) - 1, [None, pa.py_buffer(narrow), pa.py_buffer(data)]
+        )
+    )
+
+
+def _take_escaped(keys: KeyBytes, cursor: Int64s, kind: pa.DataType) -> pa.Array:
+    offsets, out = np.zeros(len(keys) + 1, np.int64), np.empty(len(keys.data), np.uint8)
+    bad = kernels().take_escaped(keys.data, cursor, keys.offsets[1:], offsets, out)
+    _refuse(bad, keys, kind)
+    return _string_array(offsets, out[: offsets[-1]], kind)
+
+
+def _take_rest(keys: KeyBytes, cursor: Int64s, kind: pa.DataType) -> pa.Array:
+    ends = keys.offsets[1:]
+    offsets = _offsets_of(ends - cursor)
+    out = np.empty(int(offsets[-1]), np.uint8)
+    kernels().copy_ranges(keys.data, cursor, ends, offsets[:-1], out)
+    cursor[:] = ends
+    return _string_array(offsets, out, kind)
+
+
+def _all_wide(keys: KeyBytes, width: int) -> bool:
+    return bool(np.all(np.diff(keys.offsets) == width))
+
+
+def _checked(array: pa.Array) -> pa.Array:
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid as err:
+        raise Corrupt(f"encoded keys hold values that are no {array.type}: {err}") from err
+    return array
+
+
+def _refuse(row: int, keys: KeyBytes, kind: pa.DataType) -> None:
+    if row >= 0:
+        shown = keys.key_at(row)[:32].hex()
+        raise Corrupt(
+            f"encoded key {row} ({shown}) does not hold what its columns need at a component of "
+            f"type {kind}; the bytes were damaged, or made for other columns"
+        )
