@@ -18,6 +18,7 @@ Bytes: TypeAlias = bytes | memoryview | pa.Buffer
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _DESCRIPTOR, _HEADER, _METADATA, _BODY = 1, 2, 3, 1000
 _MAX_VARINT_BYTES = 10
+_ALIGNMENT = 8
 _MAX_FIELDS = 64
 """A FlightData has four fields; a newer client may send a few more, a hostile one thousands."""
 
@@ -55,18 +56,38 @@ class FlightData:
 
 
 def encode(data: FlightData) -> bytes:
-    """Return the protobuf bytes of a FlightData; the body is copied once, into them."""
+    """Return the protobuf bytes of a FlightData; the body is copied once, into them.
+
+    The header is padded with zeros, which end every flatbuffer harmlessly, so that the body begins
+    at a multiple of 8 and the receiver can use its buffers where they are.
+    """
     parts: list[Bytes] = []
     if data.descriptor is not None:
         descriptor = data.descriptor.SerializeToString()
         parts += (_TAG_DESCRIPTOR, _varint(len(descriptor)), descriptor)
-    if len(data.header):
-        parts += (_TAG_HEADER, _varint(len(data.header)), data.header)
     if len(data.app_metadata):
         parts += (_TAG_METADATA, _varint(len(data.app_metadata)), data.app_metadata)
+    tail: list[Bytes] = []
     if data.body is not None:
-        parts += (_TAG_BODY, _varint(len(data.body)), data.body)
+        tail += (_TAG_BODY, _varint(len(data.body)))
+    if len(data.header):
+        size = len(data.header)
+        if data.body is not None:
+            size += _padding(sum(map(len, parts)) + sum(map(len, tail)), size)
+        parts += (_TAG_HEADER, _varint(size), data.header, bytes(size - len(data.header)))
+    parts += tail
+    if data.body is not None:
+        parts.append(data.body)
     return b"".join(parts)
+
+
+def _padding(others: int, header: int) -> int:
+    """Return how many zeros after a header bring what follows it to a multiple of 8."""
+    for padding in range(_ALIGNMENT):
+        size = header + padding
+        if (others + len(_TAG_HEADER) + len(_varint(size)) + size) % _ALIGNMENT == 0:
+            return padding
+    return 0  # the length's own length grew in between: the receiver copies this one
 
 
 def decode(raw: bytes) -> FlightData:

@@ -16,6 +16,8 @@ CONSTANTS = {name: m for name, m in vars(methods).items() if isinstance(m, Metho
 
 def test_regenerating_the_protobuf_modules_gives_the_committed_bytes(tmp_path):
     spec = importlib.util.spec_from_file_location("r", ROOT / "scripts" / "regenerate_proto.py")
+    assert spec is not None
+    assert spec.loader is not None
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
     written = script.regenerate(tmp_path)

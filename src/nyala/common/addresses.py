@@ -1,0 +1,57 @@
+"""host:port as people and messages write it, and the rule that only loopback may be bound.
+
+Pure: nothing here resolves a name.
+"""
+
+import ipaddress
+
+from nyala.common.errors import Forbidden, InvalidArgument
+
+_MAX_PORT = 65535
+
+
+def parse(address: str) -> tuple[str, int]:
+    """Split "host:port" or "[ipv6]:port".
+
+    Raises:
+        InvalidArgument: it is neither; the message shows the form expected.
+    """
+    host, colon, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise InvalidArgument(f"the address {address!r} is ambiguous; write IPv6 as [::1]:7051")
+    good = colon and host and not any(c.isspace() or c == "/" for c in host)
+    if not good or not (port.isascii() and port.isdigit()) or int(port) > _MAX_PORT:
+        raise InvalidArgument(
+            f"{address!r} is no address; write host:port, for instance 127.0.0.1:7051"
+        )
+    return host, int(port)
+
+
+def join(host: str, port: int) -> str:
+    """Return the text of an address; the inverse of `parse`."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def require_loopback(address: str) -> tuple[str, int]:
+    """Return the host (as a number) and port to bind.
+
+    Raises:
+        InvalidArgument: not an address.
+        Forbidden: an address that other machines could reach.
+    """
+    host, port = parse(address)
+    if host == "localhost":
+        return "127.0.0.1", port
+    try:
+        loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback:
+        raise Forbidden(
+            f"refusing to bind {address}: nyala has no authentication or encryption yet, so "
+            "whoever reaches that address could read and change all data; bind a loopback address "
+            f"such as 127.0.0.1:{port}"
+        )
+    return host, port

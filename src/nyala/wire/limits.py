@@ -1,0 +1,63 @@
+"""What one process accepts and how it keeps connections alive, as values and as gRPC options."""
+
+from dataclasses import dataclass
+
+MIB = 1 << 20
+WRITE_MAX_BYTES = 16 * MIB
+MESSAGE_SLACK_BYTES = MIB
+"""Above the largest batch: its header, metadata and, once in a stream, the descriptor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of gRPC on either side of a connection.
+
+    Attributes:
+        message_bytes: largest message sent or received (Kudu's rpc_max_message_size is 50 MiB,
+            gRPC's own limit 4 MiB); over it: TOO_LARGE, before the message is read whole.
+        concurrent_streams: calls in flight on one connection of a server; further ones wait.
+        metadata_bytes: headers and trailers of a call.
+        keepalive_ms: a connection with calls in flight is probed after so long without traffic.
+        keepalive_timeout_ms: and is given up when the probe is not answered within this time.
+        connect_timeout_ms: for a connection to be made.
+        reconnect_max_ms: longest pause between two attempts to connect.
+    """
+
+    message_bytes: int = WRITE_MAX_BYTES + MESSAGE_SLACK_BYTES
+    concurrent_streams: int = 1024
+    metadata_bytes: int = 16 << 10
+    keepalive_ms: int = 5_000
+    keepalive_timeout_ms: int = 5_000
+    connect_timeout_ms: int = 2_000
+    reconnect_max_ms: int = 500
+
+    def _common(self) -> list[tuple[str, int]]:
+        return [
+            ("grpc.max_receive_message_length", self.message_bytes),
+            ("grpc.max_send_message_length", self.message_bytes),
+            ("grpc.max_metadata_size", self.metadata_bytes),
+            ("grpc.absolute_max_metadata_size", 2 * self.metadata_bytes),
+            ("grpc.keepalive_time_ms", self.keepalive_ms),
+            ("grpc.keepalive_timeout_ms", self.keepalive_timeout_ms),
+            ("grpc.http2.max_pings_without_data", 0),
+        ]
+
+    def server_options(self) -> list[tuple[str, int]]:
+        """Options of a gRPC server. Two servers never share a port."""
+        return [
+            *self._common(),
+            ("grpc.so_reuseport", 0),
+            ("grpc.max_concurrent_streams", self.concurrent_streams),
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", self.keepalive_ms // 2),
+        ]
+
+    def channel_options(self) -> list[tuple[str, int]]:
+        """Options of a gRPC channel. No proxy of the environment stands between servers."""
+        return [
+            *self._common(),
+            ("grpc.enable_http_proxy", 0),
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.initial_reconnect_backoff_ms", min(50, self.reconnect_max_ms)),
+            ("grpc.min_reconnect_backoff_ms", self.connect_timeout_ms),
+            ("grpc.max_reconnect_backoff_ms", self.reconnect_max_ms),
+        ]

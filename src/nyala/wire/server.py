@@ -1,0 +1,183 @@
+"""The public port: one gRPC server that carries every handler, with health and reflection.
+
+Rules: handlers are plain async methods (`env/rpc.py`) and know nothing of gRPC. Each call passes
+through `_Call`, which decodes, counts, logs, and turns errors into statuses; none ends the process.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, cast
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from nyala.common import addresses
+from nyala.common.errors import InvalidArgument, NyalaError, TooLarge
+from nyala.env.rpc import Handlers, Method, Shape
+from nyala.wire import status
+from nyala.wire.limits import Limits
+from nyala.wire.rpc_metrics import RpcMetrics
+
+log = logging.getLogger(__name__)
+
+
+class GrpcServer:
+    """Serves handlers on one address.
+
+    Args:
+        handlers: what each method does.
+        address: host:port, loopback only; port 0 picks a free one.
+        limits: of messages and connections.
+        metrics: where calls are counted; None: nowhere.
+    """
+
+    def __init__(
+        self,
+        handlers: Handlers,
+        address: str,
+        limits: Limits | None = None,
+        metrics: RpcMetrics | None = None,
+    ) -> None:
+        self._handlers = handlers
+        self._limits = limits or Limits()
+        self._metrics = metrics
+        self._wanted = address
+        self._server: Any = None
+        self._health = health.aio.HealthServicer()
+        self.address = address
+        """Where the server listens: the port that was picked, once started."""
+
+    async def start(self) -> str:
+        """Bind and serve; return the address.
+
+        Raises:
+            Forbidden: not a loopback address.
+            InvalidArgument: not an address, or its port is in use.
+        """
+        host, port = addresses.require_loopback(self._wanted)
+        server = grpc.aio.server(options=self._limits.server_options())
+        for service, methods in _by_service(self._handlers).items():
+            table = {path.split("/")[1]: self._grpc_handler(m) for path, m in methods.items()}
+            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, table),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        services = [*_by_service(self._handlers), health.SERVICE_NAME, reflection.SERVICE_NAME]
+        reflection.enable_server_reflection(services, server)
+        try:
+            bound = server.add_insecure_port(addresses.join(host, port))
+        except RuntimeError as err:
+            raise InvalidArgument(
+                f"cannot listen on {self._wanted}: the port is in use or not permitted; stop the "
+                "process that has it, or choose another port"
+            ) from err
+        await server.start()
+        self._server = server
+        self.address = addresses.join(host, bound)
+        await self.set_serving(True)
+        return self.address
+
+    async def set_serving(self, serving: bool) -> None:
+        """Tell gRPC's health service whether clients should come here."""
+        state = health_pb2.HealthCheckResponse
+        value = state.SERVING if serving else state.NOT_SERVING
+        for service in ["", *_by_service(self._handlers)]:
+            await self._health.set(service, value)
+
+    async def stop(self, grace_ms: int = 1000) -> None:
+        """Refuse new calls, let those in flight end within `grace_ms`, then cancel them."""
+        if self._server is not None:
+            await self._health.enter_graceful_shutdown()
+            await self._server.stop(grace_ms / 1000)
+            self._server = None
+
+    def _grpc_handler(self, method: Method) -> Any:
+        call = _Call(method, self._handlers[method], self._limits, self._metrics)
+        if method.shape is Shape.UNARY:
+            return grpc.unary_unary_rpc_method_handler(call.unary)
+        if method.shape is Shape.SERVER_STREAM:
+            return grpc.unary_stream_rpc_method_handler(call.server_stream)
+        return grpc.stream_stream_rpc_method_handler(call.bidi)
+
+
+def _by_service(handlers: Handlers) -> dict[str, dict[str, Method]]:
+    services: dict[str, dict[str, Method]] = {}
+    for method in handlers:
+        services.setdefault(method.path.split("/")[0], {})[method.path] = method
+    return services
+
+
+class _Call:
+    """One method as gRPC calls it: bytes in, bytes out, every error a status."""
+
+    def __init__(
+        self,
+        method: Method,
+        handler: Callable[[Any], Any],
+        limits: Limits,
+        metrics: RpcMetrics | None,
+    ) -> None:
+        self._method = method
+        self._handler = handler
+        self._limits = limits
+        self._metrics = metrics
+
+    async def unary(self, raw: bytes, context: Any) -> bytes:
+        async def answer() -> bytes:
+            request = self._method.decode_request(raw)
+            return self._encode(await cast("Awaitable[Any]", self._handler(request)))
+
+        return cast("bytes", await self._guard(answer(), context))
+
+    async def server_stream(self, raw: bytes, context: Any) -> None:
+        async def answer() -> None:
+            await self._send(self._handler(self._method.decode_request(raw)), context)
+
+        await self._guard(answer(), context)
+
+    async def bidi(self, raws: AsyncIterator[bytes], context: Any) -> None:
+        async def requests() -> AsyncIterator[Any]:
+            async for raw in raws:
+                yield self._method.decode_request(raw)
+
+        await self._guard(self._send(self._handler(requests()), context), context)
+
+    async def _send(self, responses: AsyncIterator[Any], context: Any) -> None:
+        try:
+            async for response in responses:
+                await context.write(self._encode(response))
+        finally:
+            close = getattr(responses, "aclose", None)
+            if close is not None:
+                await close()
+
+    def _encode(self, response: Any) -> bytes:
+        raw = self._method.encode_response(response)
+        limit = self._limits.message_bytes
+        if len(raw) > limit:
+            raise TooLarge(
+                f"an answer of {len(raw)} bytes is over the limit of {limit} bytes; ask for less",
+                {"limit": str(limit), "size": str(len(raw))},
+            )
+        return raw
+
+    async def _guard(self, work: Awaitable[Any], context: Any) -> Any:
+        start_us = self._metrics.begin() if self._metrics else 0
+        code = "CANCELLED"
+        try:
+            result = await work
+            code = "OK"
+            return result
+        except asyncio.CancelledError:
+            raise  # the client went away, or the server stops
+        except Exception as err:  # the top of a call: every failure becomes a status of this call
+            failure = status.as_nyala_error(err, self._method.path)
+            code = failure.code
+        finally:
+            if self._metrics:
+                self._metrics.end(self._method.path, code, start_us)
+        await self._refuse(failure, context)
+
+    async def _refuse(self, failure: NyalaError, context: Any) -> None:
+        log.debug("%s from %s: %s", self._method.path, context.peer(), failure)
+        await context.abort(*status.to_status(failure))

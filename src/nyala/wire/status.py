@@ -1,0 +1,155 @@
+"""Errors to and from gRPC statuses: the code chooses the status, an `Error` carries the rest.
+
+The Error travels in the trailing metadata under `nyala-error-bin`. A client that does not know it
+(any Arrow Flight client) reads the status text, which is the same sentence. Nothing of an
+unexpected exception leaves the server but its method's name.
+"""
+
+import logging
+import re
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from nyala.common.errors import (
+    Corrupt,
+    Forbidden,
+    InvalidArgument,
+    NotFound,
+    NyalaError,
+    Throttled,
+    TimedOut,
+    TooLarge,
+    Unauthenticated,
+    Unavailable,
+    from_code,
+)
+from nyala.wire.proto.nyala_pb2 import Error
+
+log = logging.getLogger(__name__)
+
+METADATA_KEY = "nyala-error-bin"
+MAX_MESSAGE_BYTES = 1000
+"""Text and Error together stay far below the 8 KiB of metadata that a gRPC client accepts."""
+MAX_DETAIL_BYTES = 300
+MAX_DETAILS = 6
+
+_Code = grpc.StatusCode
+STATUS: dict[str, grpc.StatusCode] = {
+    "NOT_LEADER": _Code.UNAVAILABLE,
+    "UNAVAILABLE": _Code.UNAVAILABLE,
+    "TIMED_OUT": _Code.DEADLINE_EXCEEDED,
+    "THROTTLED": _Code.RESOURCE_EXHAUSTED,
+    "NOT_FOUND": _Code.NOT_FOUND,
+    "ALREADY_PRESENT": _Code.ALREADY_EXISTS,
+    "INVALID_ARGUMENT": _Code.INVALID_ARGUMENT,
+    "CAS_FAILED": _Code.ABORTED,
+    "SCHEMA_MISMATCH": _Code.FAILED_PRECONDITION,
+    "TOO_LARGE": _Code.RESOURCE_EXHAUSTED,
+    "SESSION_EXPIRED": _Code.FAILED_PRECONDITION,
+    "HISTORY_GONE": _Code.OUT_OF_RANGE,
+    "UNAUTHENTICATED": _Code.UNAUTHENTICATED,
+    "FORBIDDEN": _Code.PERMISSION_DENIED,
+    "OUTCOME_UNKNOWN": _Code.UNKNOWN,
+    "CORRUPT": _Code.DATA_LOSS,
+}
+"""gRPC's status of each code; any other code is INTERNAL."""
+
+_FOREIGN: dict[grpc.StatusCode, type[NyalaError]] = {
+    _Code.UNAVAILABLE: Unavailable,
+    _Code.CANCELLED: Unavailable,
+    _Code.DEADLINE_EXCEEDED: TimedOut,
+    _Code.RESOURCE_EXHAUSTED: Throttled,
+    _Code.NOT_FOUND: NotFound,
+    _Code.INVALID_ARGUMENT: InvalidArgument,
+    _Code.UNIMPLEMENTED: InvalidArgument,
+    _Code.UNAUTHENTICATED: Unauthenticated,
+    _Code.PERMISSION_DENIED: Forbidden,
+    _Code.DATA_LOSS: Corrupt,
+}
+_OVERSIZED = re.compile(r"message larger than max \((\d+) vs\. (\d+)\)")
+
+
+def _clip(text: str, limit_bytes: int) -> str:
+    raw = text.encode("utf-8", "replace")
+    if len(raw) <= limit_bytes:
+        return raw.decode()
+    return raw[:limit_bytes].decode("utf-8", "ignore") + " …"
+
+
+def to_proto(err: NyalaError) -> Error:
+    """Return the message that carries an error; long texts are cut: metadata must stay small."""
+    details = sorted(err.details.items())[:MAX_DETAILS]
+    return Error(
+        code=err.code,
+        message=_clip(err.message, MAX_MESSAGE_BYTES),
+        details={_clip(k, MAX_DETAIL_BYTES): _clip(str(v), MAX_DETAIL_BYTES) for k, v in details},
+    )
+
+
+def from_proto(error: Error) -> NyalaError:
+    """Return the error that a message carries, of its own class."""
+    return from_code(error.code, error.message, dict(error.details))
+
+
+def as_nyala_error(err: BaseException, doing: str) -> NyalaError:
+    """Return what a caller may learn of an exception; an unexpected one is logged with its stack.
+
+    Args:
+        err: what a handler raised.
+        doing: the method's name, for the log and the caller.
+    """
+    if isinstance(err, NyalaError):
+        return err
+    log.error("%s failed unexpectedly", doing, exc_info=err)
+    return NyalaError(
+        f"the server met an internal error in {doing}; look for it in the server's log"
+    )
+
+
+def to_status(err: NyalaError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, bytes], ...]]:
+    """Return the gRPC status, its text and the trailing metadata of an error."""
+    carried = to_proto(err)
+    text = f"{carried.message} [{err.code}]"
+    trailer = ((METADATA_KEY, carried.SerializeToString()),)
+    return STATUS.get(err.code, _Code.INTERNAL), text, trailer
+
+
+def _carried(trailer: bytes, address: str) -> NyalaError:
+    try:
+        return from_proto(Error.FromString(trailer))
+    except DecodeError:
+        return NyalaError(f"the server at {address} sent an error that cannot be read")
+
+
+def from_rpc_error(err: grpc.aio.AioRpcError, address: str, method: str) -> NyalaError:
+    """Return the error behind a failed call.
+
+    Args:
+        err: what grpc raised.
+        address: who was called, for the message.
+        method: `package.Service/Method`, for the message.
+    """
+    for key, value in err.trailing_metadata() or ():
+        if key == METADATA_KEY:
+            return _carried(value, address)
+    text = err.details() or ""
+    if found := _OVERSIZED.search(text):
+        size, limit = found.groups()
+        return TooLarge(
+            f"a message of {size} bytes to or from {address} is over the limit of {limit} bytes; "
+            "send or ask for smaller batches",
+            {"limit": limit, "size": size},
+        )
+    if err.code() is _Code.UNIMPLEMENTED:
+        return InvalidArgument(
+            f"the server at {address} does not have the method {method}; "
+            "it is another kind of server or another version"
+        )
+    if err.code() is _Code.DEADLINE_EXCEEDED:
+        return TimedOut(f"no answer from {address} to {method} before the deadline")
+    if err.code() is _Code.UNAVAILABLE:
+        return Unavailable(f"the server at {address} cannot be reached: {_clip(text, 300)}")
+    return _FOREIGN.get(err.code(), NyalaError)(
+        f"{method} at {address} failed with {err.code().name}: {_clip(text, MAX_MESSAGE_BYTES)}"
+    )
