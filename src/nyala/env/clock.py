@@ -85,6 +85,11 @@ class HybridClock:
         """Return the clock's reading without taking a stamp: never below any stamp given out."""
         return max(self._clock.wall_us() << LOGICAL_BITS | LOGICAL_MASK, self._last)
 
+    @property
+    def seen(self) -> int:
+        """The highest stamp given out or merged; 0 before the first."""
+        return self._last
+
     def merge(self, stamp: int) -> None:
         """Move past a stamp seen in a message, so that later stamps are above it."""
         if stamp > self._last:

@@ -1,0 +1,131 @@
+"""Open tables and where their tablets are: a cache that the leader master fills and failures refresh."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from nyala.client.masters import Masters
+from nyala.common.errors import NotFound, Unavailable
+from nyala.common.ids import ServerUuid, TableId, TabletId
+from nyala.common.partition import Partition, PartitionSchema, partitions
+from nyala.common.schema import Schema
+from nyala.wire import convert, methods
+from nyala.wire.proto import nyala_pb2 as pb
+
+LOOKUP_TIMEOUT_MS = 5_000
+
+
+@dataclass(slots=True)
+class TabletPlace:
+    """One tablet and its replicas, as last known.
+
+    Attributes:
+        id: the tablet.
+        partition: its part of the table.
+        replicas: (uuid, public address) of each replica.
+        leader: public address of the leader; None when not known.
+    """
+
+    id: TabletId
+    partition: Partition
+    replicas: tuple[tuple[ServerUuid, str], ...] = ()
+    leader: str | None = None
+
+    def addresses(self) -> list[str]:
+        """Addresses to try: the leader, then the others."""
+        others = [a for _, a in self.replicas if a and a != self.leader]
+        return ([self.leader] if self.leader else []) + others
+
+
+@dataclass(slots=True)
+class OpenTable:
+    """A table as the client knows it; `tablets` stand in partition order (`partition.locate`)."""
+
+    id: TableId
+    name: str
+    schema: Schema
+    partition_schema: PartitionSchema
+    replicas: int
+    options: dict[str, str]
+    tablets: list[TabletPlace] = field(default_factory=list)
+
+
+class Locations:
+    """Finds tables and the leaders of their tablets. Runs on the client's loop."""
+
+    def __init__(self, masters: Masters) -> None:
+        self._masters = masters
+        self._tables: dict[TableId, OpenTable] = {}
+
+    async def open(self, name: str, timeout_ms: int) -> OpenTable:
+        """Open a table by name, asking the leader master anew.
+
+        Raises:
+            NotFound: no such table.
+        """
+        answer: pb.DescribeTableResponse = await self._masters.call(
+            methods.DESCRIBE_TABLE, pb.DescribeTableRequest(name=name), timeout_ms=timeout_ms
+        )
+        table = OpenTable(
+            TableId(answer.id),
+            answer.table.name,
+            convert.schema_from_proto(answer.table.schema),
+            convert.partition_schema_from_proto(answer.table.partition),
+            answer.table.replicas,
+            dict(answer.table.options),
+        )
+        self._tables[table.id] = table
+        await self.refresh(table, timeout_ms)
+        return table
+
+    async def refresh(self, table: OpenTable, timeout_ms: int = LOOKUP_TIMEOUT_MS) -> None:
+        """Look all tablets of a table up again."""
+        answer: pb.TabletLocationsResponse = await self._masters.call(
+            methods.TABLET_LOCATIONS,
+            pb.TabletLocationsRequest(table_id=table.id),
+            timeout_ms=timeout_ms,
+        )
+        found = {convert.partition_from_proto(t.partition): t for t in answer.tablets}
+        places = []
+        for partition in partitions(table.schema, table.partition_schema):
+            tablet = found.get(partition)
+            if tablet is None:
+                raise Unavailable(
+                    f"table {table.name!r} has no tablet for {partition} yet; its creation is under way"
+                )
+            places.append(_place(tablet, partition))
+        table.tablets = places
+
+    def learn(
+        self, tablet: TabletPlace, *, asked: str, leader: str | None, address: str | None
+    ) -> None:
+        """Take what a replica said about who leads.
+
+        Args:
+            tablet: the tablet asked about.
+            asked: address of the replica that does not lead, or does not answer.
+            leader: uuid of the leader by its word, if it knew one.
+            address: the leader's public address by its word.
+        """
+        told = address or next((a for u, a in tablet.replicas if u == leader), None)
+        if told and told != asked:
+            tablet.leader = told
+        elif tablet.leader == asked:
+            tablet.leader = None
+
+
+def _place(tablet: pb.TabletLocation, partition: Partition) -> TabletPlace:
+    replicas = tuple((ServerUuid(r.uuid), r.address) for r in tablet.replicas)
+    leader = next((r.address for r in tablet.replicas if r.leader and r.address), None)
+    return TabletPlace(TabletId(tablet.id), partition, replicas, leader)
+
+
+def pick(tablets: Iterable[TabletPlace], tablet_id: str) -> TabletPlace:
+    """Return the tablet with an id.
+
+    Raises:
+        NotFound: the table has no such tablet (any more).
+    """
+    for tablet in tablets:
+        if tablet.id == tablet_id:
+            return tablet
+    raise NotFound(f"tablet {tablet_id} does not belong to this table; was the table re-created?")

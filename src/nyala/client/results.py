@@ -1,0 +1,58 @@
+"""What a write returns."""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from nyala.common.errors import Rejected
+
+ERRORS = pa.schema([("row", pa.int64()), ("code", pa.string()), ("message", pa.string())])
+SHOWN = 5
+
+
+class RowErrors(Rejected):
+    """Some rows of a write had no effect. `errors` is the table of `WriteResult`."""
+
+    code = "ROW_ERRORS"
+    errors: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """The outcome of an acknowledged write.
+
+    Attributes:
+        rows: rows without an error.
+        errors: one line per row that had no effect: row (position in the data given), code, message.
+        timestamp: hybrid time of the write; a scan at or above it sees it.
+    """
+
+    rows: int
+    errors: pa.Table
+    timestamp: int
+
+    def raise_for_errors(self) -> "WriteResult":
+        """Return this result if every row took effect.
+
+        Raises:
+            RowErrors: with the first few row errors in words, and all of them as a table.
+        """
+        if not self.errors.num_rows:
+            return self
+        first = self.errors.slice(0, SHOWN).to_pylist()
+        words = "; ".join(f"row {e['row']}: {e['code']} ({e['message']})" for e in first)
+        more = self.errors.num_rows - len(first)
+        error = RowErrors(
+            f"{self.errors.num_rows} of {self.rows + self.errors.num_rows} rows had no effect: {words}"
+            + (f"; and {more} more in .errors" if more > 0 else "")
+        )
+        error.errors = self.errors
+        raise error
+
+
+def errors_table(errors: list[tuple[int, str, str]]) -> pa.Table:
+    """Return row errors as a table."""
+    columns = list(zip(*errors, strict=True)) if errors else [(), (), ()]
+    return pa.table(
+        [pa.array(c, f.type) for c, f in zip(columns, ERRORS, strict=True)], schema=ERRORS
+    )
