@@ -1,0 +1,169 @@
+"""One simulated process: its environment, its disk that outlives it, and how it dies.
+
+A `Program` builds a server from an `Env`; the process starts it, binds its handlers, and can be
+killed (with or without its machine's power), paused, resumed and started again on the same disk.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from nyala.env.env import Env
+from nyala.env.rpc import Handlers
+from nyala.replica.state_machine import Transport
+from tests.sim.files import SimDisk
+from tests.sim.loop import Life, SimLoop, seeded
+from tests.sim.network import Endpoint, SimNetwork
+from tests.sim.rpc import SimRpc
+from tests.sim.tasks import LaneDelays, SimClock, SimTasks
+from tests.sim.transport import SimTransport
+
+
+class Server(Protocol):
+    """What a program makes: a real server by shape."""
+
+    async def start(self) -> None:
+        """Recover and begin to serve."""
+        ...
+
+    def handlers(self) -> Handlers:
+        """What it serves on its public port."""
+        ...
+
+    async def close(self) -> None:
+        """Stop in order."""
+        ...
+
+
+Program = Callable[[Env, Transport], Server]
+
+
+class SimProcess:
+    """A process and its machine.
+
+    Args:
+        loop: virtual time.
+        network: its only way to others.
+        seed: of the simulation; the process draws from generators of its own.
+        name: unique, for example `tserver-1`.
+        address: public address.
+        peer_address: of the peer port.
+        program: makes the server; None for a client.
+    """
+
+    def __init__(
+        self,
+        loop: SimLoop,
+        network: SimNetwork,
+        seed: int,
+        name: str,
+        address: str = "",
+        peer_address: str = "",
+        program: Program | None = None,
+    ) -> None:
+        self.loop = loop
+        self.network = network
+        self.seed = seed
+        self.name = name
+        self.address = address
+        self.peer_address = peer_address
+        self.program = program
+        self.disk = SimDisk(seeded(seed, name, "disk"), loop.trace, name)
+        self.disk.on_death = self._died
+        self.delays = LaneDelays()
+        self.clock = SimClock(loop)
+        self.lives = 0
+        self.life: Life | None = None
+        self.env: Env | None = None
+        self.server: Any = None
+        self.started: asyncio.Future[None] | None = None
+        self.failures: list[BaseException] = []
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs (paused or not)."""
+        return self.life is not None and not self.life.dead
+
+    def open(self) -> Env:
+        """Begin a life and return its environment; `start` does so and runs the program."""
+        assert not self.alive, f"{self.name} runs already"
+        self.lives += 1
+        life = self.life = Life(self.name)
+        life.failures = self.failures
+        self.loop.trace.note("start", f"{self.name} {self.lives}")
+        rng = seeded(self.seed, self.name, self.lives)
+        tasks = SimTasks(self.loop, seeded(self.seed, self.name, self.lives, "lanes"), self.delays)
+        rpc = SimRpc(self.network, self.name, life)
+        self.env = Env(self.clock, rng, self.disk.mount(), tasks, rpc)
+        return self.env
+
+    def start(self) -> asyncio.Future[None]:
+        """Start the program; the future is done when its server has started, or has failed to."""
+        assert self.program is not None, f"{self.name} has no program"
+        env = self.open()
+        assert self.life is not None
+        started = self.started = self.loop.create_future()
+        self.life.inside(self.loop.create_task, self._boot(env, started))
+        return started
+
+    async def _boot(self, env: Env, started: asyncio.Future[None]) -> None:
+        assert self.life is not None
+        assert self.program is not None
+        try:
+            transport = SimTransport(self.network, self.name, self.life, self.peer_address)
+            self.server = self.program(env, transport)
+            await self.server.start()
+            endpoint = Endpoint(self.name, self.life, self.server.handlers())
+            self.network.bind(self.address, endpoint)
+        except Exception as err:  # told to whoever waits for the start
+            started.set_exception(err)
+        else:
+            started.set_result(None)
+
+    def run(self, fn: Callable[..., Any], *args: Any) -> asyncio.Task[Any]:
+        """Run an async function as this process."""
+        assert self.life is not None
+        return self.life.inside(self.loop.create_task, fn(*args))
+
+    def kill(self, *, power_cut: bool = True) -> None:
+        """Die at once; with the power cut, the disk loses what was not synced."""
+        if not self.alive:
+            return
+        self._died()
+        if power_cut:
+            self.loop.trace.note("power_cut", self.name)
+            self.disk.crash()
+        else:
+            self.loop.trace.note("kill", self.name)
+            self.disk.kill()
+
+    def _died(self) -> None:
+        """End this life; also called by the disk when a file operation is the last."""
+        assert self.life is not None
+        self.disk.kill()
+        self.life.end()
+        self.network.died(self.life)
+        if self.started is not None and not self.started.done():
+            self.started.set_exception(ProcessDiedInStart(self.name))
+            self.started.exception()
+        self.server = None
+
+    def restart(self) -> asyncio.Future[None]:
+        """Start again on the same disk."""
+        return self.start()
+
+    def pause(self) -> None:
+        """Stand still, as in a long garbage collection or a stopped virtual machine."""
+        assert self.life is not None
+        self.loop.trace.note("pause", self.name)
+        self.life.pause()
+
+    def resume(self) -> None:
+        """Go on; all that was due meanwhile happens now."""
+        if self.life is not None and self.life.paused and not self.life.dead:
+            self.loop.trace.note("resume", self.name)
+            self.life.resume(self.loop)
+
+
+class ProcessDiedInStart(Exception):
+    """The process was killed before its server had started."""

@@ -1,0 +1,231 @@
+"""The simulated network: calls, streams, loss, doubling, cuts, deaths; and a process's life."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from nyala.common.errors import NotFound, NyalaError, TimedOut, Unavailable
+from nyala.env.rpc import Handlers, Method, Shape
+from tests.sim.loop import Life, SimLoop, run, seeded
+from tests.sim.network import Endpoint, SimNetwork
+from tests.sim.rpc import SimRpc
+
+
+def method(name: str, shape: Shape) -> Method:
+    return Method(name, shape, _encode, json.loads, _encode, json.loads)
+
+
+def _encode(message: Any) -> bytes:
+    return json.dumps(message).encode()
+
+
+ECHO = method("test/Echo", Shape.UNARY)
+COUNT = method("test/Count", Shape.SERVER_STREAM)
+DOUBLE = method("test/Double", Shape.BIDI)
+
+
+class Toy:
+    """A server with one method of each shape."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self.loop = loop
+        self.calls = 0
+        self.cancelled = 0
+
+    async def echo(self, request: Any) -> Any:
+        self.calls += 1
+        if request == "missing":
+            raise NotFound("no such thing", {"name": "thing"})
+        if request == "slow":
+            try:
+                await self.loop.delay(5_000_000)
+            except asyncio.CancelledError:
+                self.cancelled += 1
+                raise
+        return request
+
+    async def count(self, request: int) -> AsyncIterator[int]:
+        try:
+            for number in range(request):
+                yield number
+        finally:
+            self.cancelled += 1
+
+    async def double(self, requests: AsyncIterator[int]) -> AsyncIterator[int]:
+        async for number in requests:
+            yield 2 * number
+
+    def handlers(self) -> Handlers:
+        return {ECHO: self.echo, COUNT: self.count, DOUBLE: self.double}
+
+
+Body = Callable[[SimNetwork, SimRpc, Toy, Life], Coroutine[Any, Any, Any]]
+
+
+def on_network(body: Body, seed: int = 1) -> Any:
+    """Run `body` with one server at a:1 and one caller."""
+
+    async def main(loop: SimLoop) -> Any:
+        network = SimNetwork(loop, seeded(seed, "network"))
+        toy, life = Toy(loop), Life("server")
+        network.bind("a:1", Endpoint("server", life, toy.handlers()))
+        return await body(network, SimRpc(network, "client", Life("client")), toy, life)
+
+    return run(main)
+
+
+def test_a_call_carries_its_answer_or_its_error():
+    async def body(network: SimNetwork, rpc: SimRpc, toy: Toy, life: Life) -> None:
+        assert await rpc.call("a:1", ECHO, {"x": 1}, timeout_ms=1000) == {"x": 1}
+        with pytest.raises(NotFound, match="no such thing") as raised:
+            await rpc.call("a:1", ECHO, "missing", timeout_ms=1000)
+        assert raised.value.details == {"name": "thing"}
+
+    on_network(body)
+
+
+def test_nobody_there_is_unavailable_and_no_answer_times_out():
+    async def body(network: SimNetwork, rpc: SimRpc, toy: Toy, life: Life) -> None:
+        with pytest.raises(Unavailable):
+            await rpc.call("b:1", ECHO, 1, timeout_ms=1000)
+        with pytest.raises(TimedOut):
+            await rpc.call("a:1", ECHO, "slow", timeout_ms=1000)
+        await network.loop.delay(100_000)
+        assert toy.cancelled == 1
+
+    on_network(body)
+
+
+def test_a_cut_in_either_direction_times_out_but_only_one_reaches_the_handler():
+    async def body(network: SimNetwork, rpc: SimRpc, toy: Toy, life: Life) -> None:
+        network.cut(["client"], ["server"])
+        with pytest.raises(TimedOut):
+            await rpc.call("a:1", ECHO, 1, timeout_ms=1000)
+        assert toy.calls == 0
+        network.heal()
+        network.cut(["server"], ["client"])
+        with pytest.raises(TimedOut):
+            await rpc.call("a:1", ECHO, 1, timeout_ms=1000)
+        assert toy.calls == 1
+        network.heal()
+        assert await rpc.call("a:1", ECHO, 1, timeout_ms=1000) == 1
+
+    on_network(body)
+
+
+def test_a_dying_server_is_noticed_by_its_callers():
+    async def body(network: SimNetwork, rpc: SimRpc, toy: Toy, life: Life) -> None:
+        def die() -> None:
+            life.end()
+            network.died(life)
+
+        network.after(1_000_000, die)
+        with pytest.raises(Unavailable):
+            await rpc.call("a:1", ECHO, "slow", timeout_ms=10_000)
+        assert network.loop.time() < 1.1
+
+    on_network(body)
+
+
+def test_loss_and_doubling_happen_at_their_rates():
+    async def body(network: SimNetwork, rpc: SimRpc, toy: Toy, life: Life) -> int:
+        network.faults.loss_rate = 0.2
+        network.faults.duplicate_rate = 0.2
+        failed = 0
+        for n in range(200):
+            try:
+                await rpc.call("a:1", ECHO, n, timeout_ms=100)
+            except NyalaError:
+                failed += 1
+        counts = network.trace.counts
+        assert counts["call_lost"] > 20
+        assert counts["call_doubled"] > 20
+        assert counts["answer_lost"] > 20
+        assert toy.calls + counts["call_lost"] >= 200
+        return failed
+
+    assert 40 < on_network(body) < 120
+
+
+def test_streams_keep_their_order_through_loss():
+    async def body(network: SimNetwork, rpc: SimRpc, toy: Toy, life: Life) -> None:
+        network.faults.loss_rate = 0.3
+        got = [n async for n in rpc.stream("a:1", COUNT, 50)]
+        assert got == list(range(50))
+
+        async def requests() -> AsyncIterator[int]:
+            for n in range(40):
+                yield n
+
+        assert [n async for n in rpc.stream("a:1", DOUBLE, requests())] == [
+            2 * n for n in range(40)
+        ]
+
+    on_network(body)
+
+
+def test_a_reader_that_leaves_ends_the_handler_and_a_window_bounds_it():
+    async def body(network: SimNetwork, rpc: SimRpc, toy: Toy, life: Life) -> None:
+        stream = rpc.stream("a:1", COUNT, 1_000_000)
+        assert await anext(stream) == 0
+        await network.loop.delay(1_000_000)
+        await stream.aclose()  # type: ignore[attr-defined]
+        await network.loop.delay(100_000)
+        assert toy.cancelled == 1
+        assert network.trace.counts["stream_message"] < 40
+
+    on_network(body)
+
+
+def test_a_stream_breaks_when_its_server_dies_or_the_link_stays_cut():
+    async def body(network: SimNetwork, rpc: SimRpc, toy: Toy, life: Life) -> None:
+        stream = rpc.stream("a:1", COUNT, 1_000_000)
+        await anext(stream)
+        network.partition(["client"], ["server"])
+        with pytest.raises(Unavailable):
+            async for _ in stream:
+                pass
+        assert network.loop.time() > 10
+        network.heal()
+        stream = rpc.stream("a:1", COUNT, 1_000_000)
+        await anext(stream)
+        life.end()
+        network.died(life)
+        with pytest.raises(Unavailable):
+            async for _ in stream:
+                pass
+        with pytest.raises(Unavailable):
+            await anext(rpc.stream("a:1", COUNT, 1))
+
+    on_network(body)
+
+
+async def _never(loop: SimLoop) -> AsyncIterator[int]:
+    await loop.create_future()
+    yield 0
+
+
+def test_a_stream_has_a_deadline():
+    async def body(network: SimNetwork, rpc: SimRpc, toy: Toy, life: Life) -> None:
+        with pytest.raises(TimedOut):
+            await anext(rpc.stream("a:1", DOUBLE, _never(network.loop), timeout_ms=100))
+
+    on_network(body)
+
+
+def test_the_same_seed_gives_the_same_trace():
+    async def body(network: SimNetwork, rpc: SimRpc, toy: Toy, life: Life) -> str:
+        network.faults.loss_rate = network.faults.straggler_rate = 0.1
+        network.faults.duplicate_rate = 0.1
+        for n in range(50):
+            try:
+                await rpc.call("a:1", ECHO, n, timeout_ms=100)
+            except NyalaError:
+                continue
+        return network.trace.digest()
+
+    assert on_network(body, 3) == on_network(body, 3)
+    assert on_network(body, 3) != on_network(body, 4)

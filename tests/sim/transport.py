@@ -1,0 +1,53 @@
+"""The simulated peer port: Raft frames through the real codec, lost, doubled and reordered."""
+
+from collections.abc import Callable
+from zlib import crc32
+
+from nyala.wire.peers import decode_frame, encode_frame
+
+from nyala.raft.messages import PeerBatch
+from tests.sim.loop import Life
+from tests.sim.network import Endpoint, SimNetwork
+
+
+class SimTransport:
+    """`Transport` of one process.
+
+    Args:
+        network: carries the frames.
+        name: of the process.
+        life: whose callbacks receive.
+        address: the process's peer address.
+    """
+
+    def __init__(self, network: SimNetwork, name: str, life: Life, address: str) -> None:
+        self._network = network
+        self._name = name
+        self._life = life
+        self._address = address
+
+    def send(self, address: str, batch: PeerBatch) -> None:
+        """Queue a batch for the peer port at `address`."""
+        if self._life.dead:
+            return
+        network = self._network
+        frame = encode_frame(batch)
+        copies = network.copies()
+        note = f"{self._name} -> {address} {len(frame)} {crc32(frame):08x}"
+        network.trace.note(("peer_lost", "peer_sent", "peer_doubled")[copies], note)
+        for _ in range(copies):
+            network.after(network.draw_delay_us(), self._arrive, address, frame)
+
+    def _arrive(self, address: str, frame: bytes) -> None:
+        network = self._network
+        endpoint = network.endpoint(address)
+        if endpoint is None or endpoint.receive is None:
+            return
+        if not network.passes(self._name, endpoint.name):
+            network.trace.note("peer_cut", f"{self._name} -> {endpoint.name}")
+            return
+        network.into(endpoint.life, endpoint.receive, decode_frame(frame))
+
+    def receive(self, handler: Callable[[PeerBatch], None]) -> None:
+        """Register who gets incoming batches."""
+        self._network.bind(self._address, Endpoint(self._name, self._life, {}, handler))
