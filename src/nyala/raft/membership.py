@@ -1,7 +1,7 @@
 """Who belongs to a group: voters and non-voters, their attributes, and the bytes of a CONFIG entry.
 
-Pure values. Changing a configuration one server at a time comes with `next_configuration`, when the
-issue of membership change lands; here a configuration is represented whole.
+Pure values. A configuration is represented whole; `History` knows which one is active as the log grows
+and is cut (dissertation 4.1: a configuration counts from the moment it is in the log).
 """
 
 from collections.abc import Iterable
@@ -82,3 +82,38 @@ def decode(payload: bytes, at: OpId) -> Configuration:
         return Configuration(msgspec.json.decode(payload, type=tuple[Member, ...]), at)
     except msgspec.MsgspecError as err:
         raise Corrupt(f"the configuration entry at {at} cannot be read: {err}") from err
+
+
+class History:
+    """The last committed configuration and those after it in the log; the newest is active.
+
+    Args:
+        committed: the configuration known to be committed.
+    """
+
+    __slots__ = ("_pending", "active", "committed")
+
+    def __init__(self, committed: Configuration) -> None:
+        self.committed = self.active = committed
+        self._pending: list[Configuration] = []  # oldest first
+
+    def adopt(self, config: Configuration) -> None:
+        """Make the configuration of an entry just appended the active one."""
+        assert config.id.index > self.active.id.index, f"{config.id} after {self.active.id}"
+        self._pending.append(config)
+        self.active = config
+
+    def truncate(self, first: int) -> bool:
+        """Roll back what entries from `first` on made active; return whether anything was."""
+        before = self.active
+        while self._pending and self._pending[-1].id.index >= first:
+            self._pending.pop()
+        self.active = self._pending[-1] if self._pending else self.committed
+        return self.active is not before
+
+    def commit(self, index: int) -> bool:
+        """Note that entries up to `index` are committed; return whether `committed` moved."""
+        before = self.committed
+        while self._pending and self._pending[0].id.index <= index:
+            self.committed = self._pending.pop(0)
+        return self.committed is not before

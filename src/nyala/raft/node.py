@@ -8,12 +8,26 @@ docs/internals/raft-departures.md.
 
 from collections.abc import Callable, Sequence
 
+from nyala.common.hybrid_time import MAX_HYBRID_TIME
 from nyala.common.ids import NO_OP, OpId, ServerUuid
+from nyala.raft import election, following, reads, replication
+from nyala.raft.log_view import LogView
 from nyala.raft.membership import Configuration
-from nyala.raft.messages import AnyMessage, DurablePoint, Entry, HardState
+from nyala.raft.messages import (
+    AnyMessage,
+    AppendEntries,
+    AppendReply,
+    DurablePoint,
+    Entry,
+    HardState,
+    RequestVote,
+    TimeoutNow,
+    VoteReply,
+)
 from nyala.raft.options import RaftOptions
-from nyala.raft.ready import Ready
-from nyala.raft.status import Status
+from nyala.raft.ready import NOTHING, NOWHERE, Ready
+from nyala.raft.state import Core, Output, Stand, recover
+from nyala.raft.status import PeerStatus, Role, Status
 
 
 class RaftNode:
@@ -33,7 +47,9 @@ class RaftNode:
         random: n -> a number in 0..n-1.
 
     Raises:
-        LogGap: `log` does not continue `base`, or its terms or stamps fall.
+        LogGap: `log` does not continue `base`, its terms or stamps fall, or it ends below what is
+            known to be committed.
+        Corrupt: `log` is newer than `hard_state`.
     """
 
     def __init__(
@@ -50,43 +66,45 @@ class RaftNode:
         options: RaftOptions | None = None,
         random: Callable[[int], int],
     ) -> None:
-        raise AssertionError("bodies follow in the next commit")
+        view = LogView(base, base_stamp, log, (options or RaftOptions()).cache_bytes)
+        self.core = Core(uuid, config, hard_state, view, options or RaftOptions(), random)
+        recover(self.core, log, commit_index, applied_index)
 
     # ---- cheap views -----------------------------------------------------------------------------
 
     @property
     def is_leader(self) -> bool:
         """Whether this node leads its group in its term (perhaps not yet accepting reads)."""
-        raise AssertionError
+        return self.core.leadership is not None
 
     @property
     def term(self) -> int:
         """Current term."""
-        raise AssertionError
+        return self.core.hard.term
 
     @property
     def leader(self) -> ServerUuid | None:
         """Leader of the current term, when known."""
-        raise AssertionError
+        return self.core.leader
 
     @property
     def commit_index(self) -> int:
         """Last index known to be committed."""
-        raise AssertionError
+        return self.core.log.committed
 
     @property
     def last(self) -> OpId:
         """Op id of the last entry, durable or not."""
-        raise AssertionError
+        return self.core.log.last
 
     @property
     def last_stamp(self) -> int:
         """Stamp of the last entry; the host's next stamp lies above it."""
-        raise AssertionError
+        return self.core.log.last_stamp
 
     def status(self) -> Status:
         """Return everything that is worth showing; costs more than the properties above."""
-        raise AssertionError
+        return _status(self.core)
 
     # ---- inputs ----------------------------------------------------------------------------------
 
@@ -96,9 +114,41 @@ class RaftNode:
         Raises:
             Corrupt: the message contradicts itself or the protocol; nothing was changed.
         """
+        core = self.core
+        if message.to != core.uuid:
+            return  # sent to a server that had this address before
+        if isinstance(message, AppendEntries):
+            following.check(message)
+        core.hlc = max(core.hlc, hlc)
+        if message.term > core.term:
+            _enter_term(core, message)
+        if isinstance(message, RequestVote):
+            election.on_request(core, message)
+        elif isinstance(message, VoteReply):
+            election.on_reply(core, message)
+        elif message.term < core.term:
+            if isinstance(message, AppendEntries):
+                following.refuse_old(core, message)
+        elif isinstance(message, AppendEntries):
+            following.hear(core, message)
+            following.on_append(core, message)
+        elif isinstance(message, AppendReply):
+            if core.leadership is not None:
+                replication.on_reply(core, core.leadership, message)
+                election.continue_transfer(core)
+        else:
+            election.on_timeout_now(core, message)
 
     def tick(self, hlc: int) -> None:
         """Let one tick (50 ms) pass."""
+        core = self.core
+        core.hlc = max(core.hlc, hlc)
+        core.ticks += 1
+        if core.leadership is None:
+            election.tick(core)
+        else:
+            replication.tick(core, core.leadership)
+            election.continue_transfer(core)
 
     def propose(self, payload: bytes, stamp: int) -> OpId | None:
         """Append an OPERATION, to be replicated by the next `ready()`.
@@ -108,7 +158,7 @@ class RaftNode:
             of it is known when an entry of that index is applied: the same term means it took effect,
             any other that it never will.
         """
-        raise AssertionError
+        return replication.propose(self.core, payload, stamp)
 
     def read_index(self, hlc: int = 0) -> int | None:
         """Join the next read-index round (dissertation 6.4); reads of one `ready()` share a round.
@@ -121,13 +171,24 @@ class RaftNode:
             The round, answered by `Ready.confirmed` with this or a later round; None when not leader.
             A round whose leader steps down is never answered.
         """
-        raise AssertionError
+        return reads.join(self.core, hlc)
 
     def durable(self, point: DurablePoint) -> None:
         """Note that everything up to a Ready's `point` is on disk."""
+        core = self.core
+        core.durable_version = max(core.durable_version, point.hard_state_version)
+        if (
+            point.hard_state_version >= core.truncated_version
+            and point.last.index > core.log.stable
+        ):
+            core.log.note_durable(point.last)
+        election.count_own_vote(core)
+        if core.leadership is not None:
+            replication.advance_commit(core, core.leadership)
 
     def entries_read(self, peer: ServerUuid, entries: Sequence[Entry]) -> None:
         """Answer a `ReadRequest`; no entries means that the log no longer holds them."""
+        replication.entries_read(self.core, peer, entries)
 
     def transfer(self, to: ServerUuid) -> None:
         """Hand leadership to `to` (dissertation 3.10); given up after an election timeout.
@@ -136,9 +197,12 @@ class RaftNode:
             NotLeader: this node does not lead.
             InvalidArgument: `to` is this node, not a voter, or not electable.
         """
+        election.transfer(self.core, to)
 
     def applied(self, index: int) -> None:
         """Note that entries up to `index` are applied; their memory may go."""
+        self.core.log.note_applied(index)
+        following.ripen(self.core)
 
     def publish_closed(self, stamp: int) -> None:
         """Promise followers that this leader stamps nothing at or below `stamp`.
@@ -146,9 +210,81 @@ class RaftNode:
         The host may do so only for a `stamp` that a confirmed read round covered, with every entry at
         or below it applied (design section 8). Ignored when not leader.
         """
+        if self.core.leadership is not None:
+            assert stamp < MAX_HYBRID_TIME, f"closed time {stamp}"
+            self.core.closed = max(self.core.closed, stamp)
 
     # ---- output ----------------------------------------------------------------------------------
 
     def ready(self) -> Ready:
         """Drain what the host owes since the last call; `Ready.empty` when nothing."""
-        raise AssertionError
+        core, log = self.core, self.core.log
+        if core.dirty and core.leadership is not None:
+            replication.replicate(core, core.leadership)
+            reads.confirm(core, core.leadership)
+        append = log.take_unwritten()
+        persist = core.hard if core.version != core.version_out else None
+        core.version_out = core.version
+        apply = log.take_applicable()
+        out = core.out
+        if not (append or persist or apply or out):
+            return NOTHING
+        core.out = Output()
+        return Ready(
+            persist=persist,
+            append=append,
+            point=DurablePoint(core.version, log.last) if append or persist else NOWHERE,
+            send=tuple(out.send),
+            read=tuple(out.read),
+            apply=apply,
+            confirmed=out.confirmed,
+            config=out.config,
+            config_committed=out.config_committed,
+        )
+
+
+def _enter_term(core: Core, message: AnyMessage) -> None:
+    """Follow in the higher term of a message, unless it only asks, or answers, what would be."""
+    if isinstance(message, RequestVote):
+        return  # stickiness comes first: election.on_request
+    if isinstance(message, VoteReply) and message.pre and message.granted:
+        return  # `term` is the one that was asked about
+    leads = isinstance(message, AppendEntries | TimeoutNow)
+    core.become_follower(message.term, message.sender if leads else None)
+
+
+def _role(core: Core) -> Role:
+    me = core.configs.active.get(core.uuid)
+    if core.stand is Stand.LEADER:
+        return Role.LEADER
+    if me is None:
+        return Role.NON_PARTICIPANT
+    if not me.voter:
+        return Role.LEARNER
+    return Role.FOLLOWER if core.stand is Stand.FOLLOWER else Role.CANDIDATE
+
+
+def _status(core: Core) -> Status:
+    log, lead = core.log, core.leadership
+    return Status(
+        uuid=core.uuid,
+        role=_role(core),
+        term=core.term,
+        vote=core.hard.vote,
+        leader=core.leader,
+        commit=log.committed,
+        applied=log.applied,
+        durable=log.stable,
+        last=log.last,
+        config=core.configs.active,
+        committed_config=core.configs.committed,
+        accepting=lead is not None and log.committed >= lead.first and lead.transfer is None,
+        transferee=None if lead is None or lead.transfer is None else lead.transfer.to,
+        closed=core.closed,
+        peers=()
+        if lead is None
+        else tuple(
+            PeerStatus(u, p.match, p.next, p.inflight_bytes, core.ticks - p.heard_at, p.needs_copy)
+            for u, p in lead.peers.items()
+        ),
+    )

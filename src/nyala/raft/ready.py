@@ -50,15 +50,17 @@ class ReadConfirmed:
     index: int
 
 
+NOWHERE = DurablePoint()
+"""A point that is durable from the start."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ready:
     """Everything the host now owes the core. Fields stand in the order in which they are honoured."""
 
     persist: HardState | None = None
     append: tuple[Entry, ...] = ()
-    point: DurablePoint = (
-        DurablePoint()
-    )  # durable once persist and append of this Ready are; else none
+    point: DurablePoint = NOWHERE  # durable once persist and append of this Ready are
     send: tuple[Outgoing, ...] = ()
     read: tuple[ReadRequest, ...] = ()
     apply: tuple[Entry, ...] = ()
@@ -69,7 +71,8 @@ class Ready:
     @property
     def empty(self) -> bool:
         """Whether nothing is owed."""
-        return self == _EMPTY
+        return self is NOTHING or self == NOTHING
 
 
-_EMPTY = Ready()
+NOTHING = Ready()
+"""What a core owes that owes nothing."""

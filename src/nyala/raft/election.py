@@ -1,0 +1,163 @@
+"""Elections: pre-vote, vote, stickiness to a live leader, and leadership handed over.
+
+Dissertation 3.4 (election), 3.6.1 (up-to-date logs), 3.10 (transfer), 4.2.3 (stickiness), 9.6 (pre-vote).
+"""
+
+from nyala.common.errors import InvalidArgument, NotLeader
+from nyala.common.ids import OpId, ServerUuid
+from nyala.raft import quorum, replication
+from nyala.raft.messages import HardState, RequestVote, TimeoutNow, VoteReply
+from nyala.raft.progress import Transfer
+from nyala.raft.state import Core, Stand
+
+
+def tick(core: Core) -> None:
+    """Let a tick pass for a member that does not lead; a leader's time is `replication.tick`."""
+    core.elapsed += 1
+    core.silent += 1
+    if core.elapsed >= core.timeout:
+        core.reset_timer()
+        if core.may_stand:
+            campaign(core, pre=True)
+
+
+def campaign(core: Core, *, pre: bool, override: bool = False) -> None:
+    """Ask the voters; with `pre`, whether they would vote, which changes nothing anywhere."""
+    assert core.may_stand, f"{core.uuid} may not stand in {core.configs.active}"
+    if pre:
+        core.become_pre_candidate()
+        core.votes[core.uuid] = True
+    else:
+        core.become_candidate()
+        core.reset_timer()
+    for voter in core.voters:
+        if voter != core.uuid:
+            core.send(
+                RequestVote(
+                    sender=core.uuid,
+                    to=voter,
+                    term=core.term + 1 if pre else core.term,
+                    hlc=core.hlc,
+                    last=core.log.last,
+                    pre=pre,
+                    override=override,
+                )
+            )
+    count(core)
+
+
+def count(core: Core) -> None:
+    """Act on the votes so far: go on to the vote, lead, or give up until the next timeout."""
+    result = quorum.tally(core.voters, core.votes)
+    if result is quorum.Tally.LOST:
+        core.become_follower(core.term, None)
+    elif result is quorum.Tally.WON:
+        if core.stand is Stand.PRE_CANDIDATE:
+            campaign(core, pre=False)
+        else:
+            replication.lead(core)
+
+
+def count_own_vote(core: Core) -> None:
+    """A candidate's own vote counts like any other's: when it is durable (figure 3.1)."""
+    if (
+        core.stand is Stand.CANDIDATE
+        and core.uuid not in core.votes
+        and core.durable_version >= core.self_vote_version
+    ):
+        core.votes[core.uuid] = True
+        count(core)
+
+
+def on_request(core: Core, message: RequestVote) -> None:
+    """Answer a candidate. Its configuration decides whom it asks and counts, not ours (4.1)."""
+    if core.hears_leader and not message.override and (message.pre or message.term > core.term):
+        if message.pre:
+            _answer(core, message, granted=False)
+        return  # a live leader is not disturbed, and our term does not move (4.2.3)
+    if message.term > core.term and not message.pre:
+        core.become_follower(message.term, None)
+    _answer(core, message, granted=_would_vote(core, message))
+
+
+def _would_vote(core: Core, message: RequestVote) -> bool:
+    if message.term < core.term or not up_to_date(core, message.last):
+        return False
+    if message.term > core.term:
+        return True  # a pre-vote for a term that we have not entered
+    free = core.hard.vote is None and core.leader is None
+    return free or core.hard.vote == message.sender
+
+
+def up_to_date(core: Core, last: OpId) -> bool:
+    """Whether a log that ends at `last` is at least as complete as ours (dissertation 3.6.1)."""
+    return last >= core.log.last
+
+
+def _answer(core: Core, message: RequestVote, *, granted: bool) -> None:
+    if granted and not message.pre:
+        core.promise(HardState(core.term, message.sender))
+        core.reset_timer()
+    core.send(
+        VoteReply(
+            sender=core.uuid,
+            to=message.sender,
+            hlc=core.hlc,
+            granted=granted,
+            pre=message.pre,
+            term=message.term if granted else core.term,
+            last=core.log.last,
+        )
+    )
+
+
+def on_reply(core: Core, message: VoteReply) -> None:
+    """Count an answer to the question that is open now; any other is late."""
+    if message.pre:
+        if core.stand is not Stand.PRE_CANDIDATE:
+            return
+        if message.granted and message.term != core.term + 1:
+            return
+    elif core.stand is not Stand.CANDIDATE or message.term != core.term:
+        return
+    core.votes[message.sender] = message.granted
+    count(core)
+
+
+# ---- leadership transfer -----------------------------------------------------------------------------
+
+
+def transfer(core: Core, to: ServerUuid) -> None:
+    """Begin to hand leadership to `to`; see `RaftNode.transfer`."""
+    lead = core.leadership
+    if lead is None:
+        raise NotLeader(
+            f"{core.uuid} does not lead its group, so it has no leadership to hand over; ask the leader",
+            {"leader": core.leader} if core.leader else None,
+        )
+    member = core.configs.active.get(to)
+    if to == core.uuid or member is None or not member.voter or not member.electable:
+        raise InvalidArgument(
+            f"leadership cannot go to {to}: it must be another, electable voter of the group; "
+            "choose one from the replica's status"
+        )
+    lead.transfer = Transfer(to, core.options.election_ticks)
+    core.dirty = True
+    continue_transfer(core)
+
+
+def continue_transfer(core: Core) -> None:
+    """Order the election once the successor holds the whole log (3.10)."""
+    lead = core.leadership
+    if lead is None or lead.transfer is None or lead.transfer.ordered:
+        return
+    to = lead.transfer.to
+    if to in lead.peers and lead.peers[to].match == core.log.last.index:
+        core.send(TimeoutNow(sender=core.uuid, to=to, term=core.term, hlc=core.hlc))
+        lead.transfer.ordered = True
+
+
+def on_timeout_now(core: Core, message: TimeoutNow) -> None:
+    """Stand at once, without asking first: the leader ordered it."""
+    if core.stand is Stand.FOLLOWER and core.leader == message.sender and core.may_stand:
+        campaign(core, pre=False, override=True)

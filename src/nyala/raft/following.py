@@ -1,0 +1,142 @@
+"""A follower's side of replication: check, append, overwrite what conflicts, learn what is committed.
+
+Dissertation 3.5. `Core.verified` is how far our log is known to agree with that of this term's leader;
+an answer claims the part of it that is durable, and the commit index never passes it.
+"""
+
+from nyala.common.errors import Corrupt
+from nyala.common.ids import OpId
+from nyala.raft import membership
+from nyala.raft.messages import AppendEntries, AppendReply, Entry, EntryKind
+from nyala.raft.state import Core, Stand
+
+
+def check(message: AppendEntries) -> None:
+    """Refuse a message that contradicts itself, before it changes anything.
+
+    Raises:
+        Corrupt: indexes have gaps, terms or stamps fall, an entry is newer than its sender's term, or
+            a configuration cannot be read.
+    """
+    index, term, stamp = message.previous.index, message.previous.term, 0
+    for entry in message.entries:
+        op = entry.id
+        if (
+            op.index != index + 1
+            or op.term < term
+            or op.term > message.term
+            or entry.stamp <= stamp
+        ):
+            raise Corrupt(
+                f"AppendEntries from {message.sender} in term {message.term} holds entry {op} stamped "
+                f"{entry.stamp} after {OpId(term, index)} stamped {stamp}; it was dropped"
+            )
+        if entry.kind is EntryKind.CONFIG:
+            membership.decode(entry.payload, op)
+        index, term, stamp = op.index, op.term, entry.stamp
+
+
+def on_append(core: Core, message: AppendEntries) -> None:
+    """Take entries or a heartbeat from the leader of the present term, and answer."""
+    log = core.log
+    previous = message.previous
+    if previous.index >= log.committed and not log.holds(previous):
+        hint = log.at_or_below(previous.index, previous.term)
+        _answer(core, message, success=False, match=0, hint=hint, last=None)
+        return
+    assert previous.index < log.base.index or log.holds(previous), f"{previous} committed: {log!r}"
+    added = _merge(core, message.entries)
+    core.verified = max(core.verified, log.committed, previous.index + len(message.entries))
+    _note_commit(core, message)
+    agreed = log.op_id(core.verified)
+    if added or core.verified <= log.stable:
+        _answer(core, message, success=True, match=core.verified, hint=agreed, last=agreed)
+    else:  # a heartbeat's answer claims what is durable already, and need not wait
+        _answer(core, message, success=True, match=log.stable, hint=agreed, last=None)
+
+
+def _merge(core: Core, entries: tuple[Entry, ...]) -> bool:
+    """Append what is new, after cutting what conflicts; return whether anything was appended."""
+    log = core.log
+    for position, entry in enumerate(entries):
+        index = entry.id.index
+        if index <= log.base.index:
+            continue  # committed long ago
+        if index <= log.last.index:
+            if log.term(index) == entry.id.term:
+                continue
+            assert index > log.committed, f"{entry.id} would replace a committed entry: {log!r}"
+            _check_stamp(log.stamp(index - 1), entry)
+            core.truncate(index)
+        else:
+            _check_stamp(log.last_stamp, entry)
+        for new in entries[position:]:
+            core.append(new)
+        return True
+    return False
+
+
+def _check_stamp(before: int, entry: Entry) -> None:
+    if entry.stamp <= before:
+        raise Corrupt(
+            f"entry {entry.id} is stamped {entry.stamp}, not above {before} of the entry before it; "
+            "it was dropped"
+        )
+
+
+def _note_commit(core: Core, message: AppendEntries) -> None:
+    log = core.log
+    commit = min(message.commit, core.verified)
+    if commit > log.committed:
+        core.commit(commit)
+    if message.closed > core.closed and core.closed_pending is None:
+        core.closed_pending = (message.closed, message.commit)
+    ripen(core)
+
+
+def ripen(core: Core) -> None:
+    """Believe a closed time once everything that it speaks of is applied here."""
+    if core.closed_pending is not None and core.log.applied >= core.closed_pending[1]:
+        core.closed = max(core.closed, core.closed_pending[0])
+        core.closed_pending = None
+
+
+def _answer(
+    core: Core, message: AppendEntries, *, success: bool, match: int, hint: OpId, last: OpId | None
+) -> None:
+    reply = AppendReply(
+        sender=core.uuid,
+        to=message.sender,
+        term=core.term,
+        hlc=core.hlc,
+        success=success,
+        match=match,
+        hint=hint,
+        round=core.round_seen,
+    )
+    if last is None:
+        core.send(reply)
+    else:
+        core.send(reply, last)
+
+
+def refuse_old(core: Core, message: AppendEntries) -> None:
+    """Tell a leader of an earlier term about ours, so that it steps down."""
+    _answer(core, message, success=False, match=0, hint=core.log.last, last=None)
+
+
+def hear(core: Core, message: AppendEntries) -> None:
+    """Note that the leader of the present term lives.
+
+    Raises:
+        AssertionError: two leaders in one term.
+    """
+    assert core.stand is not Stand.LEADER, f"{message.sender} and {core.uuid} lead term {core.term}"
+    assert core.leader in (None, message.sender), (
+        f"{core.leader}, {message.sender} lead {core.term}"
+    )
+    if core.stand is not Stand.FOLLOWER or core.leader is None:
+        core.become_follower(core.term, message.sender)
+    core.silent = 0
+    core.reset_timer()
+    core.round_seen = max(core.round_seen, message.round)

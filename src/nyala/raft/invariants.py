@@ -1,0 +1,106 @@
+"""What must hold after every step, derived again from scratch (dissertation figure 3.2).
+
+Rules: reads everything, changes nothing; called by tests and the simulator. What spans several members
+(one leader a term, log matching, committed entries kept) takes the nodes together.
+"""
+
+from collections.abc import Iterable
+
+from nyala.raft.node import RaftNode
+from nyala.raft.progress import Flow
+from nyala.raft.state import Core, Stand
+
+
+def check(node: RaftNode) -> None:
+    """Check one member.
+
+    Raises:
+        AssertionError: with the values.
+    """
+    core = node.core
+    _check_log(core)
+    _check_role(core)
+    if core.leadership is not None:
+        _check_leader(core)
+
+
+def _check_log(core: Core) -> None:
+    log, what = core.log, f"{core.uuid}: {core.log!r}"
+    assert log.base.index <= log.applied <= log.handed_apply <= log.committed <= log.last.index, (
+        what
+    )
+    assert log.handed_apply <= log.stable <= log.handed <= log.last.index, what
+    assert log.first_cached <= log.applied + 1, what
+    assert core.term >= log.last.term, f"term {core.term} is below the log's: {what}"
+    entries = log.slice(log.first_cached, 1 << 62)
+    assert entries is not None, what
+    before, stamp = log.op_id(log.first_cached - 1), log.stamp(log.first_cached - 1)
+    for entry in entries:
+        assert entry.id.index == before.index + 1, f"gap at {entry.id}: {what}"
+        assert entry.id.term >= before.term, f"terms fall at {entry.id}: {what}"
+        assert log.term(entry.id.index) == entry.id.term, f"runs differ at {entry.id}: {what}"
+        assert entry.stamp > stamp, f"stamps fall at {entry.id}: {what}"
+        before, stamp = entry.id, entry.stamp
+    assert (before, stamp) == (log.last, log.last_stamp), what
+    assert core.configs.committed.id.index <= log.committed, what
+    assert core.configs.active.id.index <= log.last.index, what
+    assert log.committed <= core.verified <= log.last.index or core.leadership is not None, what
+
+
+def _check_role(core: Core) -> None:
+    what = f"{core.uuid}: {core.stand} in term {core.term}, leader {core.leader}, vote {core.hard.vote}"
+    assert (core.stand is Stand.LEADER) == (core.leadership is not None), what
+    assert (core.stand is Stand.LEADER) == (core.leader == core.uuid), what
+    if core.stand in (Stand.CANDIDATE, Stand.LEADER):
+        assert core.hard.vote == core.uuid, what
+    if core.stand is not Stand.FOLLOWER:
+        assert core.may_stand, what
+    assert core.durable_version <= core.version_out <= core.version, what
+
+
+def _check_leader(core: Core) -> None:
+    lead = core.leadership
+    assert lead is not None
+    assert core.log.term(lead.first) == core.log.last.term == core.term, (
+        f"{core.log!r} {lead.first}"
+    )
+    members = {m.uuid for m in core.configs.active.members}
+    assert set(lead.peers) == members - {core.uuid}, f"{set(lead.peers)} of {members}"
+    for uuid, peer in lead.peers.items():
+        what = f"{uuid}: {peer.match} {peer.received} {peer.next} {peer.flow} {core.log!r}"
+        assert peer.match <= peer.received < peer.next <= core.log.last.index + 1, what
+        assert peer.inflight_bytes == sum(size for _, size in peer.inflight), what
+        assert peer.flow is Flow.STREAM or not peer.inflight, what
+    assert [r.number for r in lead.rounds] == sorted({r.number for r in lead.rounds}), lead.rounds
+
+
+def check_group(nodes: Iterable[RaftNode]) -> None:
+    """Check each member, and that their logs match (3.5: one op id, one log up to it).
+
+    Raises:
+        AssertionError: with the values.
+    """
+    together = list(nodes)
+    for node in together:
+        check(node)
+    leaders: dict[int, str] = {}
+    for node in together:
+        if node.is_leader:
+            other = leaders.setdefault(node.term, node.core.uuid)
+            assert other == node.core.uuid, f"{other} and {node.core.uuid} lead term {node.term}"
+    for position, one in enumerate(together):
+        for other_node in together[position + 1 :]:
+            _check_matching(one.core, other_node.core)
+
+
+def _check_matching(one: Core, other: Core) -> None:
+    low = max(one.log.base.index, other.log.base.index)
+    high = min(one.log.last.index, other.log.last.index)
+    committed = min(one.log.committed, other.log.committed)
+    same = False
+    for index in range(high, low, -1):
+        equal = one.log.term(index) == other.log.term(index)
+        what = f"{one.uuid} {one.log!r} and {other.uuid} {other.log!r} differ at {index}"
+        assert equal or not same, f"logs do not match: {what}"
+        assert equal or index > committed, f"committed entries differ: {what}"
+        same = equal

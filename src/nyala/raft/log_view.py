@@ -1,0 +1,199 @@
+"""The log as the core sees it: a cached tail of entries, the terms of all of it, and its watermarks.
+
+    base <= applied <= committed <= last        handed, stable <= last
+
+`handed` is what the host was given to write, `stable` what it has reported as durable. Entries that are
+applied and durable leave the cache from the front when it is over its limit; their terms stay, as runs,
+so that log matching needs no disk. The rules of the protocol are in `replication.py`/`following.py`.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from nyala.common.errors import LogGap
+from nyala.common.ids import OpId
+from nyala.raft.messages import Entry
+
+ENTRY_OVERHEAD_BYTES = 64
+"""Counted for each entry beside its payload, so that empty entries are not free."""
+
+
+def size_of(entry: Entry) -> int:
+    """Return the bytes that an entry counts for in caches and windows."""
+    return len(entry.payload) + ENTRY_OVERHEAD_BYTES
+
+
+class LogView:
+    """One group's log; entries are appended at its end and cut from its end, never changed.
+
+    Args:
+        base: op id of the entry before the first.
+        base_stamp: its stamp.
+        entries: recovered entries after it; durable.
+        cache_bytes: limit on what is kept beyond need.
+
+    Raises:
+        LogGap: an index is missing, or terms or stamps fall.
+    """
+
+    __slots__ = (
+        "_bytes", "_entries", "_first", "_floor_stamp", "_starts", "_terms", "applied", "base",
+        "cache_bytes", "committed", "handed", "handed_apply", "last", "last_stamp", "stable",
+    )  # fmt: skip
+
+    def __init__(
+        self, base: OpId, base_stamp: int, entries: Sequence[Entry], cache_bytes: int
+    ) -> None:
+        self.base = self.last = base
+        self.last_stamp = self._floor_stamp = base_stamp
+        self._starts: list[int] = [base.index]  # first index of each run of one term
+        self._terms: list[int] = [base.term]
+        self._first = base.index + 1  # index of _entries[0]
+        self._entries: list[Entry] = []
+        self._bytes = 0
+        self.cache_bytes = cache_bytes
+        self.committed = self.applied = self.handed_apply = base.index
+        for entry in entries:
+            if (
+                entry.id.index != self.last.index + 1
+                or entry.id.term < self.last.term
+                or entry.stamp <= self.last_stamp
+            ):
+                raise LogGap(
+                    f"entry {entry.id} stamped {entry.stamp} cannot follow {self.last} stamped "
+                    f"{self.last_stamp}; the log of this replica is damaged"
+                )
+            self.append(entry)
+        self.handed = self.stable = self.last.index
+
+    # ---- what it says ----------------------------------------------------------------------------
+
+    @property
+    def first_cached(self) -> int:
+        """Lowest index whose entry is in memory (last index + 1: none is)."""
+        return self._first
+
+    def term(self, index: int) -> int:
+        """Return the term of the entry at `index`, from `base` to the last."""
+        assert self.base.index <= index <= self.last.index, f"{index} not in {self!r}"
+        if index >= self._starts[-1]:
+            return self._terms[-1]
+        return self._terms[bisect_right(self._starts, index) - 1]
+
+    def op_id(self, index: int) -> OpId:
+        """Return the op id of the entry at `index`, from `base` to the last."""
+        return OpId(self.term(index), index)
+
+    def holds(self, op: OpId) -> bool:
+        """Whether the entry at `op.index` is known and of `op.term`."""
+        return self.base.index <= op.index <= self.last.index and self.term(op.index) == op.term
+
+    def at_or_below(self, index: int, term: int) -> OpId:
+        """Return the last op id at or below `index` whose term is at or below `term`; `base` if none."""
+        index = min(index, self.last.index)
+        for run in range(len(self._starts) - 1, -1, -1):
+            start = self._starts[run]
+            if start <= index and self._terms[run] <= term:
+                return OpId(self._terms[run], index)
+            index = min(index, start - 1)
+        return self.base
+
+    def stamp(self, index: int) -> int:
+        """Return the stamp of the entry at `index`, which is cached or just before the cache."""
+        assert self._first - 1 <= index <= self.last.index, f"{index} not in memory: {self!r}"
+        return (
+            self._entries[index - self._first].stamp if index >= self._first else self._floor_stamp
+        )
+
+    def slice(self, first: int, max_bytes: int) -> tuple[Entry, ...] | None:
+        """Return entries from `first` on, one at least if there is one; None when not in memory."""
+        if first < self._first:
+            return None
+        start = stop = first - self._first
+        room = max_bytes
+        while stop < len(self._entries):
+            room -= size_of(self._entries[stop])
+            if room < 0 and stop > start:
+                break
+            stop += 1
+        return tuple(self._entries[start:stop])
+
+    def __repr__(self) -> str:
+        return (
+            f"LogView(base={self.base}, cached from {self._first}, applied={self.applied}, "
+            f"committed={self.committed}, stable={self.stable}, last={self.last})"
+        )
+
+    # ---- what changes it -------------------------------------------------------------------------
+
+    def append(self, entry: Entry) -> None:
+        """Add an entry at the end; the caller has checked what came from outside."""
+        op = entry.id
+        assert op.index == self.last.index + 1, f"{op} after {self.last}"
+        assert op.term >= self.last.term, f"terms fall: {op} after {self.last}"
+        assert entry.stamp > self.last_stamp, f"stamps fall: {entry.stamp} <= {self.last_stamp}"
+        if op.term != self._terms[-1]:
+            self._starts.append(op.index)
+            self._terms.append(op.term)
+        self._entries.append(entry)
+        self._bytes += size_of(entry)
+        self.last = op
+        self.last_stamp = entry.stamp
+
+    def truncate(self, first: int) -> None:
+        """Forget the entries from `first` on, which are not committed."""
+        assert self.committed < first <= self.last.index, f"truncate at {first}: {self!r}"
+        cut = first - self._first
+        self._bytes -= sum(size_of(e) for e in self._entries[cut:])
+        del self._entries[cut:]
+        while self._starts[-1] >= first:
+            self._starts.pop()
+            self._terms.pop()
+        self.last = OpId(self._terms[-1], first - 1)
+        self.last_stamp = self.stamp(first - 1)
+        self.handed = min(self.handed, first - 1)
+        self.stable = min(self.stable, first - 1)
+
+    def note_durable(self, op: OpId) -> None:
+        """Note that the host has written everything up to `op` durably."""
+        assert op.index <= self.handed, f"{op} is durable, but was never handed out: {self!r}"
+        assert self.holds(op), f"{op} is durable, but not in the log: {self!r}"
+        self.stable = max(self.stable, op.index)
+
+    def commit(self, index: int) -> None:
+        """Note that entries up to `index` are committed."""
+        assert self.committed <= index <= self.last.index, f"commit {index}: {self!r}"
+        self.committed = index
+
+    def take_unwritten(self) -> tuple[Entry, ...]:
+        """Return, once, the entries that the host has not been given to write."""
+        if self.handed == self.last.index:
+            return ()
+        taken = tuple(self._entries[self.handed + 1 - self._first :])
+        self.handed = self.last.index
+        return taken
+
+    def take_applicable(self) -> tuple[Entry, ...]:
+        """Return, once, the entries that are committed and durable here."""
+        upto = min(self.committed, self.stable)
+        if upto <= self.handed_apply:
+            return ()
+        start = self.handed_apply + 1 - self._first
+        self.handed_apply = upto
+        return tuple(self._entries[start : upto + 1 - self._first])
+
+    def note_applied(self, index: int) -> None:
+        """Note that entries up to `index` are applied, and let go of memory over the limit."""
+        assert index <= self.handed_apply, f"applied {index} was never handed out: {self!r}"
+        self.applied = max(self.applied, index)
+        if self._bytes <= self.cache_bytes:
+            return
+        upto = min(self.applied, self.stable) + 1 - self._first
+        drop = 0
+        while drop < upto and self._bytes > self.cache_bytes:
+            self._bytes -= size_of(self._entries[drop])
+            drop += 1
+        if drop:
+            self._floor_stamp = self._entries[drop - 1].stamp
+            self._first += drop
+            del self._entries[:drop]

@@ -1,0 +1,125 @@
+"""A leader's view of one peer, and what else it remembers only while it leads.
+
+A peer is *probed* until one answer shows where its log agrees; then entries are *streamed* ahead of
+the answers, within a window of bytes. A refusal, or silence about something sent, leads back to probing.
+
+    0 <= match <= received < next        match: agrees and durable there; received: agrees
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+
+from nyala.common.ids import ServerUuid
+
+STALL_HEARTBEATS = 2
+"""Heartbeats without news of what was sent, after which it counts as lost."""
+
+
+class Flow(Enum):
+    """How entries go to a peer."""
+
+    PROBE = "probe"
+    STREAM = "stream"
+
+
+class Progress:
+    """What a leader knows of one peer; the transitions live here, the reasons in `replication.py`."""
+
+    __slots__ = (
+        "flow", "heard_at", "hlc", "inflight", "inflight_bytes", "match", "needs_copy", "next",
+        "quiet", "reading", "received", "round", "seen", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, next_index: int, now: int) -> None:
+        self.flow = Flow.PROBE
+        self.match = 0
+        self.received = 0
+        self.next = next_index
+        self.waiting = False  # a probe is under way
+        self.reading = False  # the host is reading entries for it
+        self.needs_copy = False
+        self.inflight: deque[tuple[int, int]] = deque()  # (last index, bytes) of each message
+        self.inflight_bytes = 0
+        self.heard_at = now  # tick of the last answer in this term
+        self.round = 0  # highest read round it echoed
+        self.hlc = 0  # highest hybrid time it answered with
+        self.quiet = 0  # heartbeats since `received` moved, with entries on the way
+        self.seen = 0  # `received` at the last heartbeat
+
+    def probe(self, next_index: int) -> None:
+        """Ask again where the logs agree, from `next_index`; what was on the way no longer counts."""
+        self.flow = Flow.PROBE
+        self.next = max(next_index, self.match + 1)
+        self.received = min(self.received, self.next - 1)
+        self.waiting = self.reading = False
+        self.inflight.clear()
+        self.inflight_bytes = self.quiet = 0
+
+    def acknowledge(self, match: int, received: int) -> bool:
+        """Take a success; return whether `match` grew."""
+        grew = match > self.match
+        if grew:
+            self.match = match
+        if max(received, match) > self.received or self.flow is Flow.PROBE:
+            self.needs_copy = False
+        self.received = max(self.received, received, self.match)
+        if self.flow is Flow.PROBE:
+            self.flow = Flow.STREAM
+            self.waiting = self.reading = False
+            self.next = self.received + 1
+        self.next = max(self.next, self.received + 1)
+        while self.inflight and self.inflight[0][0] <= self.match:
+            self.inflight_bytes -= self.inflight.popleft()[1]
+        return grew
+
+    def sent(self, last_index: int, size_bytes: int) -> None:
+        """Note a message with entries up to `last_index`."""
+        if self.flow is Flow.PROBE:
+            self.waiting = True
+            return
+        self.inflight.append((last_index, size_bytes))
+        self.inflight_bytes += size_bytes
+        self.next = last_index + 1
+
+    def stalled(self) -> bool:
+        """Called once a heartbeat: whether entries were sent and nothing was heard of them since."""
+        if self.flow is Flow.PROBE or self.received + 1 >= self.next or self.received != self.seen:
+            self.quiet = 0
+        else:
+            self.quiet += 1
+        self.seen = self.received
+        return self.quiet >= STALL_HEARTBEATS
+
+
+@dataclass(slots=True)
+class Round:
+    """A read-index round: `index` was committed when it began, `hlc` is what its answers must reach."""
+
+    number: int
+    index: int
+    hlc: int
+
+
+@dataclass(slots=True)
+class Transfer:
+    """Leadership being handed over; `ordered` once TimeoutNow is on its way."""
+
+    to: ServerUuid
+    ticks_left: int
+    ordered: bool = False
+
+
+@dataclass(slots=True)
+class Leadership:
+    """All that a leader forgets when it stops leading.
+
+    `first` is the index of its NOOP: until that is committed, nothing is (dissertation 3.6.2, 6.4).
+    """
+
+    first: int
+    peers: dict[ServerUuid, Progress]
+    rounds: list[Round] = field(default_factory=list)  # unanswered, oldest first
+    asked: bool = False  # the newest round has not been sent yet
+    transfer: Transfer | None = None
+    heartbeat_elapsed: int = 0

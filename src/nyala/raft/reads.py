@@ -1,0 +1,51 @@
+"""Read-index rounds (dissertation 6.4): is this still the leader, and from which index on may one read?
+
+All reads that wait when a message leaves share its round. A round is answered when a majority echoed it
+with hybrid times at or above the reads', and an entry of the leader's own term is committed.
+"""
+
+from nyala.raft import quorum
+from nyala.raft.progress import Leadership, Round
+from nyala.raft.ready import ReadConfirmed
+from nyala.raft.state import Core
+
+
+def join(core: Core, hlc: int) -> int | None:
+    """Join the round that leaves next; see `RaftNode.read_index`."""
+    leadership = core.leadership
+    if leadership is None:
+        return None
+    core.hlc = max(core.hlc, hlc)
+    if leadership.asked:
+        newest = leadership.rounds[-1]
+        newest.hlc = max(newest.hlc, hlc)
+        newest.index = core.log.committed
+        return newest.number
+    core.round += 1
+    leadership.rounds.append(Round(core.round, core.log.committed, hlc))
+    leadership.asked = core.dirty = True
+    return core.round
+
+
+def confirm(core: Core, leadership: Leadership) -> None:
+    """Answer the newest round that a majority has echoed, and with it all before it."""
+    if not leadership.rounds or core.log.committed < leadership.first:
+        return
+    answered: Round | None = None
+    for pending in leadership.rounds:
+        if not _echoed(core, leadership, pending):
+            break
+        answered = pending
+    if answered is None:
+        return
+    leadership.rounds = [r for r in leadership.rounds if r.number > answered.number]
+    core.out.confirmed = ReadConfirmed(answered.number, max(answered.index, leadership.first))
+
+
+def _echoed(core: Core, leadership: Leadership, pending: Round) -> bool:
+    echoed = {core.uuid} | {
+        uuid
+        for uuid, peer in leadership.peers.items()
+        if peer.round >= pending.number and peer.hlc >= pending.hlc
+    }
+    return quorum.contains(core.voters, echoed)

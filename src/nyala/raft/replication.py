@@ -1,0 +1,207 @@
+"""A leader's side of replication: what is sent to whom, and when an entry is committed.
+
+Dissertation 3.5, 3.6.2 (only entries of its own term are counted), 6.2 (stepping down without a
+majority), 10.2.1 (writing to its own disk in parallel), 10.2.2 (pipelining). A leader counts itself only
+up to what is durable. Entries are cut into messages in `replicate`, once per `ready()`, so that proposals
+made together travel together.
+"""
+
+from collections.abc import Sequence
+
+from nyala.common.errors import Corrupt
+from nyala.common.ids import NO_OP, OpId, ServerUuid
+from nyala.raft import quorum, reads
+from nyala.raft.log_view import size_of
+from nyala.raft.messages import AppendEntries, AppendReply, Entry, EntryKind
+from nyala.raft.progress import Flow, Leadership, Progress
+from nyala.raft.ready import ReadRequest
+from nyala.raft.state import Core
+
+
+def lead(core: Core) -> None:
+    """Take office: a NOOP of the own term goes first, so that earlier entries can commit (6.4)."""
+    log = core.log
+    first = log.last.index + 1
+    peers = {
+        m.uuid: Progress(first, core.ticks)
+        for m in core.configs.active.members
+        if m.uuid != core.uuid
+    }
+    core.become_leader(Leadership(first, peers))
+    stamp = max(core.hlc, log.last_stamp + 1)
+    core.append(Entry(OpId(core.term, first), stamp, EntryKind.NOOP))
+    core.dirty = True
+
+
+def propose(core: Core, payload: bytes, stamp: int) -> OpId | None:
+    """Append an operation; see `RaftNode.propose`."""
+    leadership = core.leadership
+    if leadership is None or leadership.transfer is not None:
+        return None
+    assert stamp > core.closed, f"stamp {stamp} was promised away up to {core.closed}"
+    op = OpId(core.hard.term, core.log.last.index + 1)
+    core.log.append(Entry(op, stamp, EntryKind.OPERATION, payload))
+    core.dirty = True
+    return op
+
+
+# ---- sending -----------------------------------------------------------------------------------------
+
+
+def replicate(core: Core, leadership: Leadership) -> None:
+    """Send each peer what it lacks, as far as its window allows; a new read round goes with it."""
+    asked = leadership.asked
+    leadership.asked = core.dirty = False
+    for uuid, peer in leadership.peers.items():
+        sent = False
+        while _has_room(core, peer):
+            entries = core.log.slice(peer.next, core.options.max_append_bytes)
+            if entries is None:
+                peer.reading = True
+                core.out.read.append(ReadRequest(uuid, peer.next, core.options.max_append_bytes))
+                break
+            _send_entries(core, uuid, peer, entries)
+            sent = True
+        if asked and not sent:
+            heartbeat(core, uuid, peer)
+
+
+def _has_room(core: Core, peer: Progress) -> bool:
+    if peer.next > core.log.last.index or peer.reading or peer.waiting or peer.needs_copy:
+        return False
+    return peer.inflight_bytes < core.options.inflight_bytes
+
+
+def _send_entries(core: Core, uuid: ServerUuid, peer: Progress, entries: Sequence[Entry]) -> None:
+    _send(core, uuid, core.log.op_id(peer.next - 1), tuple(entries))
+    peer.sent(entries[-1].id.index, sum(map(size_of, entries)))
+
+
+def heartbeat(core: Core, uuid: ServerUuid, peer: Progress) -> None:
+    """Send no entries, only the commit index, the closed time and the read round.
+
+    While streaming it builds on what the peer has received, so that it may overtake entries; while
+    probing it is a probe.
+    """
+    index = peer.received if peer.flow is Flow.STREAM else peer.next - 1
+    _send(core, uuid, core.log.op_id(max(index, core.log.base.index)), ())
+
+
+def _send(core: Core, uuid: ServerUuid, previous: OpId, entries: tuple[Entry, ...]) -> None:
+    core.send(
+        AppendEntries(
+            sender=core.uuid,
+            to=uuid,
+            term=core.hard.term,
+            hlc=core.hlc,
+            previous=previous,
+            entries=entries,
+            commit=core.log.committed,
+            round=core.round,
+            closed=core.closed,
+        )
+    )
+
+
+def entries_read(core: Core, uuid: ServerUuid, entries: Sequence[Entry]) -> None:
+    """Send on what the host read from the log for a peer; see `RaftNode.entries_read`."""
+    peer = core.leadership.peers.get(uuid) if core.leadership is not None else None
+    if peer is None or not peer.reading:
+        return  # asked in an earlier leadership, or before the peer was probed anew
+    peer.reading = False
+    core.dirty = True
+    if not entries:
+        peer.needs_copy = True
+        return
+    if entries[0].id.index != peer.next:
+        return
+    for entry in entries:
+        assert core.log.holds(entry.id), f"the log gave {entry.id}, which is not in {core.log!r}"
+    _send_entries(core, uuid, peer, entries)
+
+
+# ---- answers -----------------------------------------------------------------------------------------
+
+
+def on_reply(core: Core, leadership: Leadership, message: AppendReply) -> None:
+    """Learn from a peer's answer; it may be late, doubled or out of order.
+
+    Raises:
+        Corrupt: the peer claims entries that do not exist; nothing was changed.
+    """
+    peer = leadership.peers.get(message.sender)
+    if peer is None:
+        return
+    if message.success and max(message.match, message.hint.index) > core.log.last.index:
+        raise Corrupt(
+            f"{message.sender} acknowledges {message.match} (received {message.hint}), but the log of "
+            f"leader {core.uuid} in term {core.term} ends at {core.log.last}; the answer was dropped"
+        )
+    peer.heard_at = core.ticks
+    peer.round = max(peer.round, message.round)
+    peer.hlc = max(peer.hlc, message.hlc)
+    if message.success:
+        if peer.acknowledge(message.match, message.hint.index):
+            advance_commit(core, leadership)
+    else:
+        _search(core, peer, message.hint)
+    reads.confirm(core, leadership)
+    core.dirty = True
+
+
+def _search(core: Core, peer: Progress, hint: OpId) -> None:
+    """Step back to where the logs may agree: at most one refusal for each term that differs (3.5)."""
+    if hint.index < peer.match:
+        return  # late: it was refused before it agreed
+    log = core.log
+    agreed = log.at_or_below(hint.index, hint.term)
+    if agreed == log.base != hint and hint.index <= log.base.index and log.base != NO_OP:
+        peer.needs_copy = True
+    peer.probe(agreed.index + 1)
+
+
+def advance_commit(core: Core, leadership: Leadership) -> None:
+    """Commit what a majority holds durably, once that includes an entry of this term (3.6.2)."""
+    index = quorum.reached([_durable_at(core, leadership, v) for v in core.voters])
+    if index > core.log.committed and core.log.term(index) == core.term:
+        core.commit(index)
+        reads.confirm(core, leadership)
+
+
+def _durable_at(core: Core, leadership: Leadership, voter: ServerUuid) -> int:
+    if voter == core.uuid:
+        return core.log.stable
+    peer = leadership.peers.get(voter)
+    return 0 if peer is None else peer.match
+
+
+# ---- time --------------------------------------------------------------------------------------------
+
+
+def tick(core: Core, leadership: Leadership) -> None:
+    """Let a tick pass for a leader: heartbeats, lost entries, a majority out of reach."""
+    hand_over = leadership.transfer
+    if hand_over is not None:
+        hand_over.ticks_left -= 1
+        if hand_over.ticks_left <= 0:
+            leadership.transfer = None
+    leadership.heartbeat_elapsed += 1
+    if leadership.heartbeat_elapsed < core.options.heartbeat_ticks:
+        return
+    leadership.heartbeat_elapsed = 0
+    if hand_over is not None:
+        hand_over.ordered = False  # the order may have been lost
+    if not _reaches_majority(core, leadership):
+        core.become_follower(core.term, None)
+        return
+    core.dirty = True
+    for uuid, peer in leadership.peers.items():
+        if peer.stalled():
+            peer.probe(max(peer.received, core.log.base.index) + 1)
+        heartbeat(core, uuid, peer)
+
+
+def _reaches_majority(core: Core, leadership: Leadership) -> bool:
+    since = core.ticks - core.options.election_ticks
+    near = {uuid for uuid, peer in leadership.peers.items() if peer.heard_at >= since}
+    return quorum.contains(core.voters, near | {core.uuid})

@@ -1,0 +1,262 @@
+"""What one member of a group remembers, and the transitions of its role.
+
+Two rules: nothing here sends a message of its own accord (that is `election.py`, `replication.py`,
+`following.py`, `reads.py`, which share one `Core`); and the role changes only through `_become`, along
+TRANSITIONS.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from nyala.common.errors import Corrupt, LogGap
+from nyala.common.ids import NO_OP, OpId, ServerUuid
+from nyala.raft import membership
+from nyala.raft.log_view import LogView
+from nyala.raft.membership import Configuration, History
+from nyala.raft.messages import (
+    AnyMessage,
+    DurablePoint,
+    Entry,
+    EntryKind,
+    HardState,
+)
+from nyala.raft.options import RaftOptions
+from nyala.raft.progress import Leadership
+from nyala.raft.ready import Outgoing, ReadConfirmed, ReadRequest
+
+
+class Stand(Enum):
+    """What a member is doing about leadership."""
+
+    FOLLOWER = "follower"
+    PRE_CANDIDATE = "pre-candidate"
+    CANDIDATE = "candidate"
+    LEADER = "leader"
+
+
+TRANSITIONS: frozenset[tuple[Stand, Stand]] = frozenset(
+    {
+        (Stand.FOLLOWER, Stand.FOLLOWER),  # a new term, or a leader made known
+        (Stand.FOLLOWER, Stand.PRE_CANDIDATE),  # election timeout
+        (Stand.FOLLOWER, Stand.CANDIDATE),  # TimeoutNow
+        (Stand.PRE_CANDIDATE, Stand.PRE_CANDIDATE),  # election timeout again
+        (Stand.PRE_CANDIDATE, Stand.CANDIDATE),  # a majority would vote
+        (Stand.PRE_CANDIDATE, Stand.FOLLOWER),  # a leader, a higher term, or a majority would not
+        (Stand.CANDIDATE, Stand.LEADER),  # a majority voted
+        (Stand.CANDIDATE, Stand.PRE_CANDIDATE),  # election timeout: ask again before the next term
+        (Stand.CANDIDATE, Stand.FOLLOWER),  # a leader, a higher term, or a majority refused
+        (Stand.LEADER, Stand.FOLLOWER),  # a higher term, or no contact with a majority
+    }
+)
+
+
+@dataclass(slots=True)
+class Output:
+    """What `ready()` will hand out beside log and hard state; named as in `Ready`."""
+
+    send: list[Outgoing] = field(default_factory=list)
+    read: list[ReadRequest] = field(default_factory=list)
+    confirmed: ReadConfirmed | None = None
+    config: Configuration | None = None
+    config_committed: Configuration | None = None
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.send or self.read or self.confirmed or self.config or self.config_committed
+        )
+
+
+class Core:
+    """Everything that a member remembers. `RaftNode` is its face; see there for the arguments."""
+
+    __slots__ = (
+        "closed", "closed_pending", "configs", "dirty", "durable_version", "elapsed", "hard", "hlc",
+        "leader", "leadership", "log", "options", "out", "random", "round", "round_seen",
+        "self_vote_version", "silent", "stand", "ticks", "timeout", "truncated_version", "uuid",
+        "verified", "version", "version_out", "votes",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        uuid: ServerUuid,
+        config: Configuration,
+        hard_state: HardState,
+        log: LogView,
+        options: RaftOptions,
+        random: Callable[[int], int],
+    ) -> None:
+        self.uuid = uuid
+        self.options = options
+        self.random = random
+        self.log = log
+        self.configs = History(config)
+        # durable promises
+        self.hard = hard_state
+        self.version = 0  # of (hard state, truncations): what a message may have to wait for
+        self.version_out = 0  # given to the host
+        self.durable_version = 0
+        self.truncated_version = 0  # a durable point below this says nothing of today's log
+        # role
+        self.stand = Stand.FOLLOWER
+        self.leader: ServerUuid | None = None
+        self.leadership: Leadership | None = None  # exactly when LEADER
+        self.votes: dict[ServerUuid, bool] = {}
+        self.self_vote_version = 0  # a candidate's own vote counts once this is durable
+        # time, in ticks
+        self.ticks = 0
+        self.elapsed = 0  # since the election timer was reset
+        self.timeout = 0
+        self.silent = options.election_ticks  # since a leader was heard from
+        # a follower's view of this term's leader
+        self.verified = log.committed  # the log agrees with the leader's up to here
+        self.round_seen = 0
+        # reads and time
+        self.round = 0  # highest read round begun here; never falls, so late answers cannot mislead
+        self.hlc = 0
+        self.closed = 0
+        self.closed_pending: tuple[int, int] | None = None  # (stamp, index to be applied first)
+        self.out = Output()
+        self.dirty = False  # a leader has something to replicate
+
+    # ---- who we are ------------------------------------------------------------------------------
+
+    @property
+    def term(self) -> int:
+        """Current term."""
+        return self.hard.term
+
+    @property
+    def voters(self) -> Sequence[ServerUuid]:
+        """Voters of the active configuration."""
+        return self.configs.active.voters
+
+    @property
+    def may_stand(self) -> bool:
+        """Whether this member may become leader: a voter, and not a witness."""
+        me = self.configs.active.get(self.uuid)
+        return me is not None and me.voter and me.electable
+
+    @property
+    def hears_leader(self) -> bool:
+        """Whether a leader was heard from within the minimum election timeout (dissertation 4.2.3)."""
+        if self.stand is Stand.LEADER:
+            return True
+        return self.leader is not None and self.silent < self.options.election_ticks
+
+    def reset_timer(self) -> None:
+        """Begin a new, freshly drawn election timeout; who votes alone has nobody to wait for."""
+        self.elapsed = 0
+        least = self.options.election_ticks
+        self.timeout = 1 if self.voters == (self.uuid,) else least + self.random(least)
+
+    # ---- durable promises ------------------------------------------------------------------------
+
+    def promise(self, hard: HardState) -> None:
+        """Change term or vote; whatever asserts it waits until it is durable."""
+        assert hard.term >= self.hard.term, f"term falls: {hard} after {self.hard}"
+        if hard != self.hard:
+            self.hard = hard
+            self.version += 1
+
+    def send(self, message: AnyMessage, last: OpId = NO_OP) -> None:
+        """Queue a message that asserts the hard state of now, and the log up to `last`."""
+        if last.index <= self.log.stable:
+            last = NO_OP
+        self.out.send.append(Outgoing(message, DurablePoint(self.version, last)))
+
+    def append(self, entry: Entry) -> None:
+        """Add an entry to the log; a configuration is active from now on (dissertation 4.1)."""
+        if entry.kind is EntryKind.CONFIG:
+            config = membership.decode(entry.payload, entry.id)
+            self.log.append(entry)
+            self.configs.adopt(config)
+            self.out.config = config
+        else:
+            self.log.append(entry)
+
+    def truncate(self, first: int) -> None:
+        """Forget entries from `first` on, and the configurations among them."""
+        self.log.truncate(first)
+        self.version += 1
+        self.truncated_version = self.version
+        if self.configs.truncate(first):
+            self.out.config = self.configs.active
+
+    def commit(self, index: int) -> None:
+        """Advance the commit index."""
+        self.log.commit(index)
+        if self.configs.commit(index):
+            self.out.config_committed = self.configs.committed
+
+    # ---- role ------------------------------------------------------------------------------------
+
+    def _become(self, stand: Stand) -> None:
+        assert (self.stand, stand) in TRANSITIONS, f"{self.uuid}: {self.stand} -> {stand}"
+        if self.stand is Stand.LEADER:
+            self.leadership = None
+            self.dirty = False
+            self.reset_timer()
+        self.stand = stand
+        self.votes = {}
+
+    def become_follower(self, term: int, leader: ServerUuid | None) -> None:
+        """Follow in `term`, which may be the present one."""
+        new_term = term > self.term
+        self._become(Stand.FOLLOWER)
+        self.leader = leader
+        if new_term:
+            self.promise(HardState(term))
+            self._forget_leader_of_term()
+
+    def become_pre_candidate(self) -> None:
+        """Ask around; neither term nor vote changes (dissertation 9.6)."""
+        self._become(Stand.PRE_CANDIDATE)
+        self.leader = None
+
+    def become_candidate(self) -> None:
+        """Enter the next term and vote for oneself; that vote counts once it is durable."""
+        self._become(Stand.CANDIDATE)
+        self.leader = None
+        self.promise(HardState(self.term + 1, self.uuid))
+        self.self_vote_version = self.version
+        self._forget_leader_of_term()
+
+    def become_leader(self, leadership: Leadership) -> None:
+        """Lead the present term."""
+        self._become(Stand.LEADER)
+        self.leader = self.uuid
+        self.leadership = leadership
+
+    def _forget_leader_of_term(self) -> None:
+        self.verified = self.log.committed  # what is committed agrees with every later leader
+        self.round_seen = 0
+
+
+def recover(core: Core, entries: Sequence[Entry], commit: int, applied: int) -> None:
+    """Take up where an earlier run ended: configurations in the log count again (4.1).
+
+    Raises:
+        LogGap: the files speak of entries that the log does not have.
+        Corrupt: the log is newer than the recovered term, so a vote may have been forgotten.
+    """
+    log = core.log
+    if log.last.term > core.term:
+        raise Corrupt(
+            f"the log of {core.uuid} reaches {log.last}, but the recovered term is {core.term}: its vote "
+            "may be lost with it; copy this replica from another one"
+        )
+    commit = max(commit, applied, log.base.index)
+    if commit > log.last.index:
+        raise LogGap(
+            f"entries up to {commit} are known to be committed, but the log of {core.uuid} ends at "
+            f"{log.last}; copy this replica from another one"
+        )
+    for entry in entries:
+        if entry.kind is EntryKind.CONFIG and entry.id.index > core.configs.committed.id.index:
+            core.configs.adopt(membership.decode(entry.payload, entry.id))
+    core.commit(commit)
+    core.verified = commit
+    log.handed_apply = log.applied = max(applied, log.base.index)
+    log.note_applied(log.applied)
+    core.reset_timer()
