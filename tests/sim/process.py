@@ -131,11 +131,15 @@ class SimProcess:
             return
         self._died()
         if power_cut:
-            self.loop.trace.note("power_cut", self.name)
-            self.disk.crash()
+            self.power_cut()
         else:
             self.loop.trace.note("kill", self.name)
-            self.disk.kill()
+
+    def power_cut(self) -> None:
+        """Cut the power of the machine of a process that has died."""
+        assert not self.alive, f"{self.name} runs"
+        self.loop.trace.note("power_cut", self.name)
+        self.disk.crash()
 
     def _died(self) -> None:
         """End this life; also called by the disk when a file operation is the last."""

@@ -147,6 +147,7 @@ class SimTasks:
         delays = self.delays
         if lane is Lane.DISK and self._rng.random() < delays.slow_rate:
             self.slow_jobs += 1
+            self._loop.trace.counts["slow_sync"] += 1
             return self._rng.expovariate(1 / delays.slow_us)
         mean = {
             Lane.DISK: delays.disk_us,

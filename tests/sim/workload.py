@@ -1,0 +1,157 @@
+"""Concurrent clients on few keys, and the record of what they did: one history per key.
+
+A key is left for a new one after `ROTATE` operations, or when too many outcomes are unknown, so that
+the checker's search stays small.
+"""
+
+import asyncio
+import random
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from tests.sim.linearizability import OPEN, Kind, Op, linearizable
+from tests.sim.loop import SimLoop
+
+ROTATE = 120
+MAX_UNKNOWN = 6
+_WEIGHTS = {Kind.READ: 45, Kind.WRITE: 30, Kind.INSERT: 10, Kind.UPDATE: 8, Kind.DELETE: 7}
+
+
+class Unknown(Exception):  # noqa: N818
+    """An operation that may or may not take effect."""
+
+
+class Failed(Exception):  # noqa: N818
+    """An operation that surely had no effect."""
+
+
+class KeyValue(Protocol):
+    """A client of a table of (key, value)."""
+
+    async def read(self, key: int) -> int | None:
+        """Return the value of a key, or None. Raises Failed."""
+        ...
+
+    async def change(self, kind: Kind, key: int, value: int) -> bool:
+        """Do one change; return whether the row was as it needs it. Raises Failed, Unknown."""
+        ...
+
+
+@dataclass(slots=True)
+class History:
+    """What all clients did to each key.
+
+    Attributes:
+        width: how many keys are in use at a time.
+        ops: per key, in order of completion; unknown ones from their call on.
+    """
+
+    width: int = 3
+    ops: dict[int, list[Op]] = field(default_factory=dict)
+    active: list[int] = field(default_factory=list)
+    next_key: int = 0
+    next_value: int = 0
+    acknowledged: int = 0
+    failed: int = 0
+    unknown: int = 0
+
+    def pick(self, rng: random.Random) -> int:
+        """Return a key to work on."""
+        while len(self.active) < self.width:
+            self.active.append(self.next_key)
+            self.ops[self.next_key] = []
+            self.next_key += 1
+        return rng.choice(self.active)
+
+    def add(self, key: int, op: Op) -> None:
+        """Record an operation that has ended."""
+        ops = self.ops[key]
+        ops.append(op)
+        unknown = sum(o.ret == OPEN for o in ops)
+        if key in self.active and (len(ops) >= ROTATE or unknown >= MAX_UNKNOWN):
+            self.active.remove(key)
+
+    def check(self) -> None:
+        """Assert that every key's history is linearizable."""
+        for key, ops in self.ops.items():
+            assert linearizable(ops), f"the history of key {key} is not linearizable:\n" + show(ops)
+
+
+class Worker:
+    """One client at work.
+
+    Args:
+        loop: virtual time.
+        client: what it calls.
+        history: where it records.
+        rng: what it does when.
+        pause_us: mean time between two operations.
+    """
+
+    def __init__(
+        self,
+        loop: SimLoop,
+        client: KeyValue,
+        history: History,
+        rng: random.Random,
+        pause_us: float = 20_000,
+    ) -> None:
+        self._loop = loop
+        self._client = client
+        self._history = history
+        self._rng = rng
+        self._pause_us = pause_us
+        self.stopped = False
+
+    async def run(self) -> None:
+        """Work until `stopped`."""
+        while not self.stopped:
+            await self._loop.delay(self._rng.expovariate(1 / self._pause_us))
+            await self.once()
+
+    async def once(self) -> bool:
+        """Do one operation; return whether it was acknowledged."""
+        history, rng = self._history, self._rng
+        key = history.pick(rng)
+        kind = rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
+        if kind is Kind.READ:
+            return await self.read(key)
+        history.next_value += 1
+        op = Op(self._loop.time(), OPEN, kind, history.next_value, None)
+        try:
+            ok = await self._client.change(kind, key, history.next_value)
+        except Unknown:
+            history.unknown += 1
+            history.add(key, op)
+            return False
+        except (Failed, asyncio.CancelledError):
+            history.failed += 1
+            return False
+        history.acknowledged += 1
+        history.add(key, replace(op, ret=self._loop.time(), ok=ok))
+        return True
+
+    async def read(self, key: int) -> bool:
+        """Read one key; return whether it was answered."""
+        call = self._loop.time()
+        try:
+            value = await self._client.read(key)
+        except Failed:
+            self._history.failed += 1
+            return False
+        self._history.acknowledged += 1
+        self._history.add(key, Op(call, self._loop.time(), Kind.READ, value))
+        return True
+
+    async def read_all(self) -> None:
+        """Read every key that was ever used: nothing acknowledged may be missing."""
+        for key in self._history.ops:
+            assert await self.read(key), f"key {key} cannot be read although all is well"
+
+
+def show(ops: list[Op]) -> str:
+    """Return a history as lines."""
+    return "\n".join(
+        f"  {o.call:.6f} .. {o.ret:.6f} {o.kind.value} {o.value} ok={o.ok}"
+        for o in sorted(ops, key=lambda o: o.call)
+    )
