@@ -1,0 +1,136 @@
+"""Exact conversion of Arrow data to a stored type: every value survives, or the data is refused.
+
+What converts: variants of a type to the plain one (large, view, dictionary, run-end encoded), integers,
+floats and decimals to one another where each value is exact, dates and timestamps of other units where
+no digit is lost, dates to naive timestamps. What never converts: text to and from anything else, naive
+timestamps to and from zoned ones, booleans to and from numbers.
+"""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nyala.common.errors import SchemaMismatch
+from nyala.common.schema import plain_type
+
+_ALLOWED = {
+    ("integer", "integer"),
+    ("integer", "float"),
+    ("integer", "decimal"),
+    ("float", "integer"),
+    ("float", "float"),
+    ("decimal", "decimal"),
+    ("decimal", "integer"),
+    ("string", "string"),
+    ("binary", "binary"),
+    ("bool", "bool"),
+    ("date", "date"),
+    ("date", "naive timestamp"),
+    ("naive timestamp", "naive timestamp"),
+    ("zoned timestamp", "zoned timestamp"),
+}
+_HINTS = {
+    ("naive timestamp", "zoned timestamp"): "its moment is unknown without a time zone",
+    ("zoned timestamp", "naive timestamp"): "the column keeps no time zone",
+    (
+        "float",
+        "decimal",
+    ): "binary fractions are not decimal ones; convert with a rounding you choose",
+    (
+        "decimal",
+        "float",
+    ): "decimal fractions are not binary ones; convert with a rounding you choose",
+}
+
+
+def family(kind: pa.DataType) -> str:
+    """Return which values a type holds, in a word; types that nyala never stores give their name."""
+    types = pa.types
+    if types.is_timestamp(kind):
+        return "naive timestamp" if kind.tz is None else "zoned timestamp"
+    for name, test in (
+        ("integer", types.is_integer),
+        ("float", types.is_floating),
+        ("decimal", types.is_decimal),
+        ("date", types.is_date),
+        ("bool", types.is_boolean),
+        ("binary", types.is_fixed_size_binary),
+    ):
+        if test(kind):
+            return name
+    plain = plain_type(kind)
+    return {pa.string(): "string", pa.binary(): "binary"}.get(plain, str(kind))
+
+
+def exact_cast(values: pa.ChunkedArray, target: pa.DataType, what: str) -> pa.ChunkedArray:
+    """Convert values to a stored type.
+
+    Args:
+        values: any Arrow data.
+        target: the stored type.
+        what: names the values in errors, for instance "column 'a'".
+
+    Raises:
+        SchemaMismatch: the types do not convert, or a value (its row and itself named) is not exact.
+    """
+    if values.type == target:
+        return values
+    if pa.types.is_dictionary(values.type):
+        decoded = [c.dictionary.take(c.indices) for c in values.chunks]
+        return exact_cast(pa.chunked_array(decoded, values.type.value_type), target, what)
+    if pa.types.is_run_end_encoded(values.type):
+        return exact_cast(pc.run_end_decode(values), target, what)
+    if pa.types.is_null(values.type):
+        return pa.chunked_array([pa.nulls(len(values), target)])
+    pair = (family(values.type), family(target))
+    if pair not in _ALLOWED:
+        hint = _HINTS.get(pair, "they do not convert without loss")
+        raise SchemaMismatch(
+            f"{what} has type {values.type}, but the table stores {target}: {hint}; "
+            "convert the data first"
+        )
+    return _attempt(values, target, what)
+
+
+def _attempt(values: pa.ChunkedArray, target: pa.DataType, what: str) -> pa.ChunkedArray:
+    try:
+        return _strict(values, target)
+    except pa.ArrowException as err:
+        row = _first_bad(values, target)
+        raise SchemaMismatch(
+            f"{what}, row {row}: {_shown(values, row)} does not convert without loss from "
+            f"{values.type} to {target}, the type that the table stores; nothing was sent",
+            {"row": str(row)},
+        ) from err
+
+
+def _strict(values: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
+    """Cast, or raise ArrowException if a value would change."""
+    pair = (family(values.type), family(target))
+    if pair == ("integer", "decimal"):
+        values = values.cast(pa.decimal256(20, 0)).cast(pa.decimal256(76, target.scale))
+    made = values.cast(target)
+    if "float" in pair:  # Arrow rounds to a narrower float without a word
+        back = made.cast(values.type, safe=False)
+        same = pc.equal(back, values)
+        if pair[0] == "float":
+            same = pc.or_kleene(same, pc.is_nan(values))
+        if pc.all(same, min_count=0).as_py() is False:
+            raise pa.ArrowInvalid(f"not exact as {target}")
+    return made
+
+
+def _first_bad(values: pa.ChunkedArray, target: pa.DataType) -> int:
+    """Return the first row whose value does not convert, by halving."""
+    low, high = 0, len(values)
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            _strict(values.slice(low, middle - low), target)
+            low = middle
+        except pa.ArrowException:
+            high = middle
+    return low
+
+
+def _shown(values: pa.ChunkedArray, row: int) -> str:
+    return str(values.slice(row, 1).combine_chunks()[0])[:60]

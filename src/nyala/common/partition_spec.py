@@ -1,0 +1,204 @@
+"""How users say the partitioning of a new table: `Hash`, `Range` and `Partition` (design section 13).
+
+`resolve` checks a spec against the table's schema and makes the `PartitionSchema` that is stored.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+
+from nyala.common.casting import exact_cast
+from nyala.common.errors import InvalidArgument, SchemaMismatch
+from nyala.common.ids import ColumnId
+from nyala.common.keys import encode_key
+from nyala.common.partition import HashLevel, KeyRange, PartitionSchema
+from nyala.common.schema import Column, Schema
+
+MIN_BUCKETS = 2
+MAX_BUCKETS = 1024
+MAX_PARTITIONS = 10_000
+LEVEL_SEED = 0x6E79616C61000000
+"""Seed of the first hash level ("nyala"); the next levels count up. Index seeds lie elsewhere."""
+
+
+@dataclass(frozen=True)
+class Hash:
+    """Spread rows over `buckets` (2..1024) by a hash of some key columns."""
+
+    columns: Sequence[str]
+    buckets: int
+
+
+@dataclass(frozen=True)
+class Range:
+    """Cut the table by ranges of some key columns.
+
+    Attributes:
+        columns: names of key columns, most significant first.
+        bounds: (lower, upper) pairs in any order: lower inclusive, upper exclusive, None open. An end
+            is a value, or a tuple of one value for each column. Gaps are uncovered: rows that fall
+            into one get the row error `no_partition`.
+    """
+
+    columns: Sequence[str]
+    bounds: Sequence[tuple[Any, Any]]
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The partitioning of a table: hash levels on disjoint columns, times at most one range level."""
+
+    hash: Sequence[Hash] = ()
+    range: Range | None = None
+
+
+def resolve(spec: Partition | None, schema: Schema) -> PartitionSchema:
+    """Return the stored form of a user's spec; None means one tablet.
+
+    Raises:
+        InvalidArgument: a column that is unknown, outside the key or named twice, a bucket count outside 2..1024,
+            bounds that are inverted, empty, overlapping or of another type, too many partitions.
+    """
+    if spec is None:
+        return PartitionSchema()
+    if not isinstance(spec, Partition):
+        raise InvalidArgument(
+            f"partition= takes nyala.Partition(hash=[...], range=...), not {type(spec).__name__}"
+        )
+    levels = _levels(spec.hash, schema)
+    range_columns: list[Column] = []
+    ranges: tuple[KeyRange, ...] = ()
+    if spec.range is not None:
+        if not isinstance(spec.range, Range):
+            raise InvalidArgument(f"range= takes nyala.Range, not {type(spec.range).__name__}")
+        range_columns = _key_columns(spec.range.columns, schema, "Range")
+        ranges = _ranges(spec.range, range_columns)
+    made = PartitionSchema(levels, tuple(c.id for c in range_columns), ranges)
+    if made.count > MAX_PARTITIONS:
+        raise InvalidArgument(
+            f"{len(made.all_ranges)} ranges x {made.buckets} buckets are {made.count} partitions; "
+            f"a table has at most {MAX_PARTITIONS}: use fewer buckets or ranges"
+        )
+    return made
+
+
+def _levels(specs: Sequence[Hash], schema: Schema) -> tuple[HashLevel, ...]:
+    if isinstance(specs, Hash) or not _is_list(specs):
+        raise InvalidArgument("hash= takes a list: Partition(hash=[nyala.Hash([column], buckets)])")
+    levels: list[HashLevel] = []
+    taken: dict[ColumnId, str] = {}
+    for number, spec in enumerate(specs):
+        if not isinstance(spec, Hash):
+            raise InvalidArgument(f"hash= takes nyala.Hash, not {type(spec).__name__}")
+        columns = _key_columns(spec.columns, schema, "Hash")
+        for column in columns:
+            if column.id in taken:
+                raise InvalidArgument(
+                    f"column {column.name!r} is in two hash levels; each level needs columns of its own"
+                )
+            taken[column.id] = column.name
+        buckets = spec.buckets
+        if isinstance(buckets, bool) or not isinstance(buckets, int):
+            raise InvalidArgument(f"Hash buckets are an int, not {type(buckets).__name__}")
+        if not MIN_BUCKETS <= buckets <= MAX_BUCKETS:
+            raise InvalidArgument(
+                f"Hash({_names(columns)}) has {buckets} buckets; "
+                f"a hash level has {MIN_BUCKETS} to {MAX_BUCKETS}"
+            )
+        levels.append(HashLevel(tuple(c.id for c in columns), buckets, LEVEL_SEED + number))
+    return tuple(levels)
+
+
+def _key_columns(names: Sequence[str], schema: Schema, what: str) -> list[Column]:
+    if isinstance(names, str) or not _is_list(names) or not names:
+        raise InvalidArgument(f"{what} takes a list with at least one column name, not {names!r}")
+    found: list[Column] = []
+    for name in names:
+        if not isinstance(name, str):
+            raise InvalidArgument(f"{what} takes column names, not {type(name).__name__}")
+        column = schema.by_name.get(name)
+        keys = ", ".join(c.name for c in schema.key_columns)
+        if column is None:
+            raise InvalidArgument(f"{what}: no column {name!r}; the key columns are: {keys}")
+        if column.id not in schema.key_ids:
+            raise InvalidArgument(
+                f"{what}: column {name!r} is not in the primary key, and a row must be found by its "
+                f"key alone; the key columns are: {keys}"
+            )
+        if column in found:
+            raise InvalidArgument(f"{what}: column {name!r} is named twice")
+        found.append(column)
+    return found
+
+
+def _ranges(spec: Range, columns: list[Column]) -> tuple[KeyRange, ...]:
+    if not _is_list(spec.bounds) or not spec.bounds:
+        raise InvalidArgument(
+            f"Range({_names(columns)}) needs bounds, a list of (lower, upper) pairs: without any, "
+            "no row would have a place; (None, None) covers everything"
+        )
+    if len(spec.bounds) > MAX_PARTITIONS:
+        raise InvalidArgument(
+            f"Range({_names(columns)}) has {len(spec.bounds)} ranges; at most {MAX_PARTITIONS}"
+        )
+    made: list[tuple[KeyRange, Any]] = []
+    for pair in spec.bounds:
+        if not _is_list(pair) or len(pair) != 2:
+            raise InvalidArgument(f"a range bound is a pair (lower, upper), not {pair!r}")
+        lower, upper = (_end(value, columns) for value in pair)
+        if lower is not None and upper is not None and lower >= upper:
+            raise InvalidArgument(
+                f"the range {_shown(pair)} of {_names(columns)} is empty: its lower end must be below "
+                "its upper end, which is exclusive"
+            )
+        made.append((KeyRange(lower, upper), pair))
+    made.sort(key=lambda m: (m[0].lower is not None, m[0].lower or b""))
+    for (before, first), (after, second) in pairwise(made):
+        if before.upper is None or after.lower is None or before.upper > after.lower:
+            raise InvalidArgument(
+                f"the ranges {_shown(first)} and {_shown(second)} of {_names(columns)} overlap; "
+                "each row may have one place only"
+            )
+    return tuple(range_ for range_, _ in made)
+
+
+def _end(value: Any, columns: list[Column]) -> bytes | None:
+    """Return the encoded end of a range; None: open."""
+    if value is None:
+        return None
+    values = tuple(value) if isinstance(value, tuple | list) else (value,)
+    if len(values) != len(columns):
+        raise InvalidArgument(
+            f"the range end {value!r} has {len(values)} values for {len(columns)} columns "
+            f"({_names(columns)}); give a tuple with one value for each"
+        )
+    scalars = [_scalar(v, c) for v, c in zip(values, columns, strict=True)]
+    return encode_key(scalars, [c.type for c in columns])
+
+
+def _scalar(value: Any, column: Column) -> pa.Scalar:
+    what = f"range end of column {column.name!r}"
+    if value is None:
+        raise InvalidArgument(f"{what}: one column of an end cannot be open; say None for the end")
+    try:
+        given = pa.chunked_array([pa.array([value])])
+        return exact_cast(given, column.type, what).combine_chunks()[0]
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as err:
+        raise InvalidArgument(f"{what}: {value!r} is no {column.type}: {err}") from err
+    except SchemaMismatch as err:
+        raise InvalidArgument(f"{what}: {value!r} is no {column.type}; {err.message}") from err
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def _names(columns: Collection[Column]) -> str:
+    return ", ".join(c.name for c in columns)
+
+
+def _shown(pair: Sequence[Any]) -> str:
+    return f"[{pair[0]!r}, {pair[1]!r})"

@@ -1,0 +1,234 @@
+"""Predicates over rows: a tree over column ids that scans push down, evaluated with three values.
+
+Pure values. As in SQL, a comparison with null is unknown, and a filter keeps the rows where the tree is
+true. NaN equals nothing and orders with nothing, as IEEE 754 has it. Text becomes a tree in
+`common/where.py`; what a tree says about one column or about keys is `common/bounds.py`.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from functools import reduce
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nyala.common.ids import ColumnId
+
+
+class Op(Enum):
+    """How a column is compared with a literal; the value is the SQL sign."""
+
+    EQ = "="
+    NE = "<>"
+    LT = "<"
+    LE = "<="
+    GT = ">"
+    GE = ">="
+
+
+NEGATED = {
+    Op.EQ: Op.NE,
+    Op.NE: Op.EQ,
+    Op.LT: Op.GE,
+    Op.GE: Op.LT,
+    Op.GT: Op.LE,
+    Op.LE: Op.GT,
+}
+"""The comparison that is true exactly where the key is false (not for floating point: NaN)."""
+
+_KERNELS: dict[Op, Callable[[pa.Array, pa.Scalar], pa.Array]] = {
+    Op.EQ: pc.equal,
+    Op.NE: pc.not_equal,
+    Op.LT: pc.less,
+    Op.LE: pc.less_equal,
+    Op.GT: pc.greater,
+    Op.GE: pc.greater_equal,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """True where every child is true; two children at least."""
+
+    children: tuple["Predicate", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """True where some child is true; two children at least."""
+
+    children: tuple["Predicate", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """True where the child is false; unknown stays unknown."""
+
+    child: "Predicate"
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """Compares a column with a literal of the column's type, never null."""
+
+    column_id: ColumnId
+    op: Op
+    value: pa.Scalar
+
+    def __post_init__(self) -> None:
+        assert self.value.is_valid, f"column {self.column_id} {self.op.value} null"
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """True where the column equals one of the values: an array of the column's type, no nulls."""
+
+    column_id: ColumnId
+    values: pa.Array
+
+    def __post_init__(self) -> None:
+        assert self.values.null_count == 0, f"null in the list for column {self.column_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """True where the column is null; never unknown."""
+
+    column_id: ColumnId
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """True where a string column begins with `prefix`."""
+
+    column_id: ColumnId
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """True or false for every row."""
+
+    value: bool
+
+
+Predicate = And | Or | Not | Compare | In | IsNull | Prefix | Const
+TRUE = Const(True)
+FALSE = Const(False)
+
+
+def all_of(trees: Iterable[Predicate]) -> Predicate:
+    """Return the conjunction, flat and without constants; true if there are no trees."""
+    children: list[Predicate] = []
+    for tree in trees:
+        children.extend(tree.children if isinstance(tree, And) else (tree,))
+    kept = [c for c in children if c != TRUE]
+    if FALSE in kept:
+        return FALSE
+    if len(kept) > 1:
+        return And(tuple(kept))
+    return kept[0] if kept else TRUE
+
+
+def any_of(trees: Iterable[Predicate]) -> Predicate:
+    """Return the disjunction, flat and without constants; false if there are no trees."""
+    children: list[Predicate] = []
+    for tree in trees:
+        children.extend(tree.children if isinstance(tree, Or) else (tree,))
+    kept = [c for c in children if c != FALSE]
+    if TRUE in kept:
+        return TRUE
+    if len(kept) > 1:
+        return Or(tuple(kept))
+    return kept[0] if kept else FALSE
+
+
+def negate(tree: Predicate) -> Predicate:
+    """Return the negation with `not` pushed down to the leaves; the same three values."""
+    match tree:
+        case And(children):
+            return any_of(negate(c) for c in children)
+        case Or(children):
+            return all_of(negate(c) for c in children)
+        case Not(child):
+            return child
+        case Const(value):
+            return Const(not value)
+        case Compare(column_id, op, value) if not _is_order_of_floats(op, value):
+            return Compare(column_id, NEGATED[op], value)
+        case _:
+            return Not(tree)
+
+
+def _is_order_of_floats(op: Op, value: pa.Scalar) -> bool:
+    return op not in (Op.EQ, Op.NE) and pa.types.is_floating(value.type)
+
+
+def columns_of(tree: Predicate) -> tuple[ColumnId, ...]:
+    """Return the ids of the columns that the tree reads, ascending."""
+    found: dict[ColumnId, None] = {}
+    _collect(tree, found)
+    return tuple(sorted(found))
+
+
+def _collect(tree: Predicate, found: dict[ColumnId, None]) -> None:
+    match tree:
+        case And(children) | Or(children):
+            for child in children:
+                _collect(child, found)
+        case Not(child):
+            _collect(child, found)
+        case Const():
+            pass
+        case Compare() | In() | IsNull() | Prefix():
+            found[tree.column_id] = None
+
+
+def evaluate(
+    tree: Predicate, get_column: Callable[[ColumnId], pa.Array], rows: int
+) -> pa.BooleanArray:
+    """Return true, false or null (unknown) for each row; a filter keeps the true ones.
+
+    Args:
+        tree: literals are of the columns' stored types (`where.parse` and the wire see to it).
+        get_column: gives the values of a column, of length `rows`; called once per leaf.
+        rows: how many rows there are.
+    """
+    result = _evaluate(tree, get_column, rows)
+    if isinstance(result, pa.ChunkedArray):
+        result = result.combine_chunks()
+    assert len(result) == rows, f"{len(result)} truth values for {rows} rows"
+    return result
+
+
+def _evaluate(tree: Predicate, get: Callable[[ColumnId], pa.Array], rows: int) -> pa.Array:
+    match tree:
+        case And(children):
+            return reduce(pc.and_kleene, (_evaluate(c, get, rows) for c in children))
+        case Or(children):
+            return reduce(pc.or_kleene, (_evaluate(c, get, rows) for c in children))
+        case Not(child):
+            return pc.invert(_evaluate(child, get, rows))
+        case Compare(column_id, op, value):
+            return _KERNELS[op](get(column_id), value)
+        case In(column_id, values):
+            return _is_in(get(column_id), values)
+        case IsNull(column_id):
+            return pc.is_null(get(column_id))
+        case Prefix(column_id, prefix):
+            return pc.starts_with(get(column_id), pattern=prefix)
+        case Const(truth):
+            return pa.repeat(pa.scalar(truth), rows)
+
+
+def _is_in(column: pa.Array, values: pa.Array) -> pa.Array:
+    if pa.types.is_floating(values.type):  # as `=` has it: NaN is in no list, 0.0 equals -0.0
+        values = values.filter(pc.invert(pc.is_nan(values)))
+        if pc.any(pc.equal(values, pa.scalar(0.0, values.type))).as_py():
+            zeros = pa.array([0.0, -0.0], values.type)
+            values = pa.concat_arrays([values, zeros])
+    found = pc.is_in(column, value_set=values)
+    if column.null_count == 0:
+        return found
+    return pc.if_else(pc.is_valid(column), found, pa.scalar(None, pa.bool_()))
