@@ -1,0 +1,151 @@
+"""The web port of a process: a plain page, `/healthz` and `/metrics`, in the process's own loop.
+
+Rules: everything shown is a value that the service passes in; nothing here changes anything. Loopback
+only, and only for requests that name a loopback host, so that no foreign page can read it by DNS.
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from dataclasses import dataclass
+
+import uvicorn
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from nyala.common import addresses
+from nyala.common.errors import InvalidArgument, NyalaError
+from nyala.web.pages import overview
+
+Page = Callable[[Request], Awaitable[Response]]
+
+_SECURITY = {
+    "content-security-policy": "default-src 'self'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "cache-control": "no-store",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a process shows of itself; asked anew for each request.
+
+    Attributes:
+        title: of the page: "nyala tserver 7050".
+        sick: None while the process serves; else the reason that `/healthz` gives with 503.
+        values: facts by name, in the order in which they are listed.
+        links: address by text, to other pages and servers.
+        registry: what `/metrics` exposes.
+    """
+
+    title: str
+    sick: Callable[[], str | None]
+    values: Callable[[], Mapping[str, str]]
+    links: Callable[[], Mapping[str, str]]
+    registry: CollectorRegistry
+
+
+def application(facts: Facts) -> Starlette:
+    """Return the web application over the facts of a process."""
+
+    async def healthz(request: Request) -> Response:
+        reason = facts.sick()
+        return PlainTextResponse(f"{reason or 'ok'}\n", 503 if reason else 200)
+
+    async def metrics(request: Request) -> Response:
+        return Response(generate_latest(facts.registry), media_type=CONTENT_TYPE_LATEST)
+
+    async def index(request: Request) -> Response:
+        return HTMLResponse(overview(facts.title, facts.sick(), facts.values(), facts.links()))
+
+    pages = {"/": index, "/healthz": healthz, "/metrics": metrics}
+    return Starlette(routes=[Route(path, _guarded(page)) for path, page in pages.items()])
+
+
+def _guarded(page: Page) -> Page:
+    async def answer(request: Request) -> Response:
+        host = request.headers.get("host", "")
+        try:
+            addresses.require_loopback(host if _has_port(host) else f"{host}:80")
+        except NyalaError:
+            return PlainTextResponse("this page is served to loopback names only\n", 400)
+        response = await page(request)
+        response.headers.update(_SECURITY)
+        return response
+
+    return answer
+
+
+def _has_port(host: str) -> bool:
+    return ":" in host.rpartition("]")[2]
+
+
+class WebServer:
+    """Serves the web port within the running loop.
+
+    Args:
+        facts: of the process.
+        address: host:port, loopback only; port 0 picks a free one.
+    """
+
+    def __init__(self, facts: Facts, address: str) -> None:
+        self._facts = facts
+        self.address = address
+        """Where it listens: the port that was picked, once started."""
+        self._server: _Uvicorn | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> str:
+        """Bind and serve; return the address.
+
+        Raises:
+            Forbidden: not a loopback address.
+            InvalidArgument: not an address, or its port is in use.
+        """
+        sock = _bind(self.address)
+        host, port = sock.getsockname()[:2]
+        self.address = addresses.join(host, port)
+        config = uvicorn.Config(
+            application(self._facts), lifespan="off", ws="none", log_config=None, access_log=False,
+            server_header=False, limit_concurrency=64, timeout_graceful_shutdown=1,
+        )  # fmt: skip
+        self._server = _Uvicorn(config)
+        self._task = asyncio.create_task(self._server.serve([sock]), name="web")
+        return self.address
+
+    async def stop(self) -> None:
+        """Close the listener and its connections."""
+        if self._server is not None and self._task is not None:
+            self._server.should_exit = True
+            await self._task
+            self._server = self._task = None
+
+
+class _Uvicorn(uvicorn.Server):
+    """Uvicorn that leaves the process's signals to the process."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+
+def _bind(address: str) -> socket.socket:
+    host, port = addresses.require_loopback(address)
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+        sock.listen(128)
+    except OSError as err:
+        sock.close()
+        raise InvalidArgument(
+            f"cannot serve the web page on {address}: {err.strerror}; stop the process that has the "
+            "port, or choose another"
+        ) from err
+    sock.setblocking(False)
+    return sock

@@ -1,0 +1,259 @@
+"""The peer port: Raft messages between servers as frames, straight on the event loop.
+
+Each server dials each other one twice and sends only on what it dialled: lane 0 carries heartbeats,
+votes and replies, lane 1 appends with entries, so that no large append delays an election. Nothing
+is sent again: a frame is dropped when the peer cannot be reached or does not read, and Raft retries.
+Runs on the loop. Satisfies `replica.state_machine.Transport` by shape.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+from nyala.common import addresses
+from nyala.common.errors import NyalaError
+from nyala.common.ids import ServerUuid, TabletId
+from nyala.env.env import Env
+from nyala.raft.messages import AnyMessage, AppendEntries, PeerBatch
+from nyala.wire.frames import FrameKind, encode_frame
+from nyala.wire.peer_server import PeerServer
+from nyala.wire.retry import Backoff
+
+log = logging.getLogger(__name__)
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PeerLimits:
+    """Limits of the peer port.
+
+    Attributes:
+        frame_bytes: largest frame accepted; must hold the largest entry and its message.
+        batch_bytes: a batch with more entry bytes than this is cut into several frames.
+        send_buffer_bytes: per lane and peer; what does not fit is dropped.
+        connections: accepted at a time; further ones are closed at once.
+        connect_timeout_ms: for a connection to be made.
+        backoff_max_ms: longest pause after a failed attempt; below the election timeout.
+        good_connection_ms: one that lived so long ends the growth of the pauses.
+        silence_ms: a connection whose bytes are not acknowledged for so long is given up.
+    """
+
+    frame_bytes: int = 64 * MIB
+    batch_bytes: int = 4 * MIB
+    send_buffer_bytes: int = 64 * MIB
+    connections: int = 256
+    connect_timeout_ms: int = 1_000
+    backoff_max_ms: int = 250
+    good_connection_ms: int = 1_000
+    silence_ms: int = 10_000
+
+
+class Lane(IntEnum):
+    """Which of a pair's connections carries a message."""
+
+    CONTROL = 0
+    APPENDS = 1
+
+
+class PeerTransport:
+    """Carries batches between this server and its peers.
+
+    Args:
+        env: clock, randomness and tasks.
+        uuid: of this server.
+        cluster_id: asked at each connection; empty while unknown, which fits any.
+        limits: of frames, buffers and connections.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        uuid: ServerUuid,
+        cluster_id: Callable[[], str],
+        limits: PeerLimits | None = None,
+    ) -> None:
+        self._env = env
+        self._uuid = uuid
+        self._cluster_id = cluster_id
+        self._limits = limits or PeerLimits()
+        self._lanes: dict[tuple[str, ServerUuid, Lane], PeerLane] = {}
+        self._handler: Callable[[PeerBatch], None] = lambda batch: None
+        self._server: PeerServer | None = None
+
+    def receive(self, handler: Callable[[PeerBatch], None]) -> None:
+        """Register who gets incoming batches; called on the loop."""
+        self._handler = handler
+
+    def send(self, address: str, batch: PeerBatch) -> None:
+        """Queue a batch for the peer port at `address`; drops what cannot be queued or sent."""
+        assert batch.sender == self._uuid, f"a batch of {batch.sender} sent by {self._uuid}"
+        for lane, part in _split(batch, self._limits.batch_bytes):
+            key = (address, batch.to, lane)
+            found = self._lanes.get(key)
+            if found is None:
+                hello = PeerBatch(self._uuid, batch.to, 0, ())
+                found = PeerLane(self._env, address, hello, self._cluster_id, self._limits)
+                self._lanes[key] = found
+            found.send(encode_frame(part, self._cluster_id()))
+
+    async def listen(self, address: str) -> str:
+        """Accept peers on `address` and return it with the port that was bound.
+
+        Raises:
+            Forbidden: not a loopback address.
+            InvalidArgument: not an address, or its port is in use.
+        """
+        self._server = PeerServer(
+            self._uuid, self._cluster_id, lambda batch: self._handler(batch),
+            self._limits.frame_bytes, self._limits.connections,
+        )  # fmt: skip
+        return await self._server.listen(address)
+
+    async def close(self) -> None:
+        """Close the listener and all connections."""
+        if self._server is not None:
+            await self._server.close()
+        for lane in self._lanes.values():
+            lane.close()
+        self._lanes.clear()
+
+    def dropped(self) -> int:
+        """Frames dropped so far because a peer could not be reached or did not read."""
+        return sum(lane.dropped for lane in self._lanes.values())
+
+
+def _split(batch: PeerBatch, batch_bytes: int) -> Iterator[tuple[Lane, PeerBatch]]:
+    """Yield the frames of a batch: by lane, in order within a lane, large ones in pieces."""
+    lanes: dict[Lane, list[tuple[TabletId, AnyMessage]]] = {Lane.CONTROL: [], Lane.APPENDS: []}
+    for group, message in batch.messages:
+        appends = isinstance(message, AppendEntries) and bool(message.entries)
+        lanes[Lane.APPENDS if appends else Lane.CONTROL].append((group, message))
+    for lane, messages in lanes.items():
+        start, size = 0, 0
+        for at, (_, message) in enumerate(messages):
+            weight = _weight(message)
+            if at > start and size + weight > batch_bytes:
+                yield lane, replace(batch, messages=tuple(messages[start:at]))
+                start, size = at, 0
+            size += weight
+        if messages:
+            yield lane, replace(batch, messages=tuple(messages[start:]))
+
+
+def _weight(message: AnyMessage) -> int:
+    if isinstance(message, AppendEntries):
+        return sum(len(e.payload) for e in message.entries)
+    return 0
+
+
+def _give_up_silent_peers(transport: asyncio.BaseTransport, silence_ms: int) -> None:
+    """Without this a peer that vanished costs a quarter of an hour of buffered frames (Linux)."""
+    option = getattr(socket, "TCP_USER_TIMEOUT", None)
+    sock = transport.get_extra_info("socket")
+    if option is not None and sock is not None:
+        sock.setsockopt(socket.IPPROTO_TCP, option, silence_ms)
+
+
+class PeerLane(asyncio.Protocol):
+    """The sending end of one connection to one peer. It dials when there is something to send."""
+
+    def __init__(
+        self,
+        env: Env,
+        address: str,
+        hello: PeerBatch,
+        cluster_id: Callable[[], str],
+        limits: PeerLimits,
+    ) -> None:
+        self.dropped = 0
+        self._env = env
+        self._address = address
+        self._hello = hello
+        self._cluster_id = cluster_id
+        self._limits = limits
+        self._backoff = Backoff(env.random, min(20, limits.backoff_max_ms), limits.backoff_max_ms)
+        self._transport: asyncio.WriteTransport | None = None
+        self._dialling = False
+        self._closed = False
+        self._retry_at_us = 0
+        self._connected_at_us = 0
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+
+    def send(self, frame: bytes) -> None:
+        """Write a frame, or keep it while the connection is being made, or drop it."""
+        buffered = self._waiting_bytes
+        if self._transport is not None:
+            buffered = self._transport.get_write_buffer_size()
+        if self._closed or buffered + len(frame) > self._limits.send_buffer_bytes:
+            self.dropped += 1
+        elif self._transport is not None:
+            self._transport.write(frame)
+        elif self._dialling or self._env.clock.monotonic_us() >= self._retry_at_us:
+            self._waiting.append(frame)
+            self._waiting_bytes += len(frame)
+            if not self._dialling:
+                self._dialling = True
+                self._env.tasks.spawn(self._dial(), f"dial {self._address}")
+        else:
+            self.dropped += 1
+
+    def close(self) -> None:
+        """Close the connection; later frames are dropped."""
+        self._closed = True
+        self._forget_waiting()
+        if self._transport is not None:
+            self._transport.close()
+
+    async def _dial(self) -> None:
+        try:
+            host, port = addresses.parse(self._address)
+            loop = asyncio.get_running_loop()
+            async with asyncio.timeout(self._limits.connect_timeout_ms / 1000):
+                await loop.create_connection(lambda: self, host, port)
+        except (OSError, NyalaError, UnicodeError) as err:  # TimeoutError is an OSError
+            log.debug("peer %s at %s: %s", self._hello.to, self._address, err)
+            self._pause()
+            self._forget_waiting()
+        finally:
+            self._dialling = False
+
+    def _pause(self) -> None:
+        self._retry_at_us = self._env.clock.monotonic_us() + 1000 * self._backoff.next_ms()
+
+    def _forget_waiting(self) -> None:
+        self.dropped += len(self._waiting)
+        self._waiting.clear()
+        self._waiting_bytes = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Say hello, then send what waited."""
+        assert isinstance(transport, asyncio.WriteTransport), type(transport)
+        if self._closed:
+            transport.abort()
+            return
+        self._transport = transport
+        self._connected_at_us = self._env.clock.monotonic_us()
+        _give_up_silent_peers(transport, self._limits.silence_ms)
+        transport.write(encode_frame(self._hello, self._cluster_id(), FrameKind.HELLO))
+        for frame in self._waiting:
+            transport.write(frame)
+        self._waiting.clear()
+        self._waiting_bytes = 0
+
+    def data_received(self, data: bytes) -> None:
+        """A peer that speaks on a connection which it accepted is no peer."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Dial again at the next frame, after a pause."""
+        self._transport = None
+        lived_us = self._env.clock.monotonic_us() - self._connected_at_us
+        if lived_us >= 1000 * self._limits.good_connection_ms:
+            self._backoff.reset()
+        self._pause()
