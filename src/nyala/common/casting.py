@@ -61,13 +61,16 @@ def family(kind: pa.DataType) -> str:
     return {pa.string(): "string", pa.binary(): "binary"}.get(plain, str(kind))
 
 
-def exact_cast(values: pa.ChunkedArray, target: pa.DataType, what: str) -> pa.ChunkedArray:
+def exact_cast(
+    values: pa.ChunkedArray, target: pa.DataType, what: str, first_row: int = 0
+) -> pa.ChunkedArray:
     """Convert values to a stored type.
 
     Args:
         values: any Arrow data.
         target: the stored type.
         what: names the values in errors, for instance "column 'a'".
+        first_row: the number that errors give to the first value.
 
     Raises:
         SchemaMismatch: the types do not convert, or a value (its row and itself named) is not exact.
@@ -75,10 +78,11 @@ def exact_cast(values: pa.ChunkedArray, target: pa.DataType, what: str) -> pa.Ch
     if values.type == target:
         return values
     if pa.types.is_dictionary(values.type):
-        decoded = [c.dictionary.take(c.indices) for c in values.chunks]
-        return exact_cast(pa.chunked_array(decoded, values.type.value_type), target, what)
+        plain = plain_type(values.type)  # Arrow cannot take from views
+        decoded = [c.dictionary.cast(plain).take(c.indices) for c in values.chunks]
+        return exact_cast(pa.chunked_array(decoded, plain), target, what, first_row)
     if pa.types.is_run_end_encoded(values.type):
-        return exact_cast(pc.run_end_decode(values), target, what)
+        return exact_cast(pc.run_end_decode(values), target, what, first_row)
     if pa.types.is_null(values.type):
         return pa.chunked_array([pa.nulls(len(values), target)])
     pair = (family(values.type), family(target))
@@ -88,16 +92,13 @@ def exact_cast(values: pa.ChunkedArray, target: pa.DataType, what: str) -> pa.Ch
             f"{what} has type {values.type}, but the table stores {target}: {hint}; "
             "convert the data first"
         )
-    return _attempt(values, target, what)
-
-
-def _attempt(values: pa.ChunkedArray, target: pa.DataType, what: str) -> pa.ChunkedArray:
     try:
         return _strict(values, target)
     except pa.ArrowException as err:
-        row = _first_bad(values, target)
+        bad = _first_bad(values, target)
+        row, shown = first_row + bad, str(values[bad])[:60]
         raise SchemaMismatch(
-            f"{what}, row {row}: {_shown(values, row)} does not convert without loss from "
+            f"{what}, row {row}: {shown} does not convert without loss from "
             f"{values.type} to {target}, the type that the table stores; nothing was sent",
             {"row": str(row)},
         ) from err
@@ -130,7 +131,3 @@ def _first_bad(values: pa.ChunkedArray, target: pa.DataType) -> int:
         except pa.ArrowException:
             high = middle
     return low
-
-
-def _shown(values: pa.ChunkedArray, row: int) -> str:
-    return str(values.slice(row, 1).combine_chunks()[0])[:60]

@@ -59,8 +59,9 @@ def resolve(spec: Partition | None, schema: Schema) -> PartitionSchema:
     """Return the stored form of a user's spec; None means one tablet.
 
     Raises:
-        InvalidArgument: a column that is unknown, outside the key or named twice, a bucket count outside 2..1024,
-            bounds that are inverted, empty, overlapping or of another type, too many partitions.
+        InvalidArgument: a column that is unknown, outside the key or named twice, a bucket count
+            outside 2..1024, bounds that are inverted, empty, overlapping or of another type, too many
+            partitions.
     """
     if spec is None:
         return PartitionSchema()

@@ -1,0 +1,184 @@
+"""User data as record batches of a table's stored types: Arrow, data frames, lists of dicts.
+
+Columns are matched by name. Nothing here knows the kinds of write; pandas and polars are never imported.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nyala.common.casting import exact_cast
+from nyala.common.errors import InvalidArgument, SchemaMismatch
+from nyala.common.schema import Column, Schema, arrow_schema
+
+_EXPECTED = "an Arrow table, batch or stream, a pandas or polars frame, or a list of dicts with the same keys"
+
+
+def to_batches(data: Any, schema: Schema, *, extra: Sequence[str] = ()) -> list[pa.RecordBatch]:
+    """Return user data with the table's stored types, columns in schema order.
+
+    Args:
+        data: anything with `__arrow_c_stream__` or `__arrow_c_array__`, a RecordBatch, a Table, a
+            pandas frame (its index is used only if its names are columns of the table), a list of
+            dicts. Dicts with other keys than the row before them begin a new batch, as an absent
+            column is not a null.
+        schema: the table's.
+        extra: names of further columns that must be there and are passed on as they are, last.
+
+    Returns:
+        Batches in row order. Key columns are all there, others where the data has them. Values are
+        valid Arrow data; nulls are not judged. Data without rows gives no batch.
+
+    Raises:
+        SchemaMismatch: an unknown or missing column, or a value that its column cannot hold exactly;
+            names the column, and the row where one is to blame (details: `row`).
+        InvalidArgument: not data of these kinds, malformed data, a column twice.
+    """
+    made: list[pa.RecordBatch] = []
+    row = 0
+    for table in _tables(data, schema, extra):
+        _check_names(table.column_names, schema, extra)
+        columns = [c for c in schema.columns if c.name in table.column_names]
+        cast = [_cast(table.column(c.name), c, row) for c in columns]
+        fields = [*arrow_schema(columns), *(table.schema.field(name) for name in extra)]
+        cast.extend(table.column(name) for name in extra)
+        whole = pa.Table.from_arrays(cast, schema=pa.schema(fields)).combine_chunks()
+        made.extend(batch for batch in whole.to_batches() if len(batch))
+        row += len(table)
+    return made
+
+
+def _cast(values: pa.ChunkedArray, column: Column, first_row: int) -> pa.ChunkedArray:
+    try:
+        return exact_cast(values, column.type, f"column {column.name!r}", first_row)
+    except (pa.ArrowException, OverflowError) as err:
+        raise SchemaMismatch(
+            f"column {column.name!r} of type {values.type} does not convert to {column.type}: {err}"
+        ) from err
+
+
+def _check_names(names: Sequence[str], schema: Schema, extra: Sequence[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidArgument(f"column {name!r} is in the data twice")
+        if name not in schema.by_name and name not in extra:
+            raise SchemaMismatch(
+                f"the table has no column {name!r}; its columns are: {', '.join(schema.by_name)}"
+            )
+    for name in [*(c.name for c in schema.key_columns), *extra]:
+        if name not in names:
+            what = "key column" if name in schema.by_name else "column"
+            raise SchemaMismatch(f"the data lacks the {what} {name!r}; it has: {', '.join(names)}")
+
+
+def _tables(data: Any, schema: Schema, extra: Sequence[str]) -> list[pa.Table]:
+    if isinstance(data, Sequence) and not isinstance(data, str | bytes | Mapping):
+        return _of_dicts(data, schema, extra)
+    try:
+        table = _one_table(data, schema)
+        if table is not None:
+            table.validate(full=True)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as err:
+        raise InvalidArgument(
+            f"the data cannot be read as a table: {err}; pass {_EXPECTED}"
+        ) from err
+    if table is None:
+        raise InvalidArgument(f"a {type(data).__name__} is no table data; pass {_EXPECTED}")
+    return [table]
+
+
+def _one_table(data: Any, schema: Schema) -> pa.Table | None:
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    pandas: Any = sys.modules.get("pandas")
+    frame: Any = getattr(pandas, "DataFrame", None)
+    if frame is not None and isinstance(data, frame):
+        index = [n for n in data.index.names if n is not None]
+        keep = bool(index) and all(n in schema.by_name for n in index)
+        return pa.Table.from_pandas(data, preserve_index=keep).replace_schema_metadata(None)
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(data).read_all()
+    if hasattr(data, "__arrow_c_array__"):
+        return pa.Table.from_batches([pa.record_batch(data)])
+    return None
+
+
+def _of_dicts(rows: Sequence[Any], schema: Schema, extra: Sequence[str]) -> list[pa.Table]:
+    for kind in set(map(type, rows)):
+        if not issubclass(kind, Mapping):
+            number = next(i for i, row in enumerate(rows) if type(row) is kind)
+            raise InvalidArgument(
+                f"row {number} is a {kind.__name__}, not a dict; pass {_EXPECTED}"
+            )
+    tables: list[pa.Table] = []
+    first = 0
+    for _, group in groupby(rows, key=frozenset):
+        run = list(group)
+        names = list(run[0])
+        for name in names:
+            if not isinstance(name, str):
+                raise InvalidArgument(f"row {first}: a column name is a str, not {name!r}")
+        _check_names(names, schema, extra)
+        arrays = [_of_values([r[n] for r in run], n, schema, first) for n in names]
+        tables.append(pa.Table.from_arrays(arrays, names=names))
+        first += len(run)
+    return tables
+
+
+def _of_values(values: list[Any], name: str, schema: Schema, first_row: int) -> pa.Array:
+    """Return Python values as an Arrow array, of the type that they have by themselves."""
+    column = schema.by_name.get(name)
+    wanted = None if column is None else column.type
+    try:
+        array = pa.array(values)
+        if pa.types.is_timestamp(array.type):
+            _refuse_mixed_zones(values, name, first_row)
+        if wanted == pa.float32() and array.type == pa.float64():
+            return _nearest_floats(array, name, first_row)
+        return array
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as err:
+        row = next((i for i, v in enumerate(values) if not _converts(v, wanted)), 0)
+        raise SchemaMismatch(
+            f"column {name!r}, row {first_row + row}: {str(values[row])[:60]!r} of type "
+            f"{type(values[row]).__name__} does not convert to {wanted or 'one type'}: {err}",
+            {"row": str(first_row + row)},
+        ) from err
+
+
+def _refuse_mixed_zones(values: list[Any], name: str, first_row: int) -> None:
+    """Arrow takes naive datetimes among aware ones for UTC, without a word."""
+    naive = [getattr(v, "tzinfo", None) is None for v in values]
+    given = [n for n, v in zip(naive, values, strict=True) if v is not None]
+    if len(set(given)) > 1:
+        row = first_row + next(i for i, v in enumerate(values) if v is not None and naive[i])
+        raise SchemaMismatch(
+            f"column {name!r} mixes datetimes with and without a time zone; row {row} has none",
+            {"row": str(row)},
+        )
+
+
+def _nearest_floats(array: pa.Array, name: str, first_row: int) -> pa.Array:
+    """Python has no 32-bit float: its floats become the nearest ones, unless they are beyond."""
+    made = array.cast(pa.float32())
+    grown = pc.and_(pc.is_inf(made), pc.is_finite(array)).fill_null(False)
+    if pc.any(grown, min_count=0).as_py():
+        row = first_row + pc.index(grown, True).as_py()
+        raise SchemaMismatch(
+            f"column {name!r}, row {row}: {array[row - first_row]} is beyond the range of a float",
+            {"row": str(row)},
+        )
+    return made
+
+
+def _converts(value: Any, wanted: pa.DataType | None) -> bool:
+    try:
+        pa.array([value], wanted)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        return False
+    return True

@@ -1,0 +1,206 @@
+"""Literals of a `where` text against the type of a column: exact, or a clear error.
+
+Columns of integers, decimals, dates and timestamps compare exactly with any number or time, also one
+that the type cannot hold: `int_column < 2.5` means `<= 2`, `int8_column = 300` is false where the column
+is not null. Columns of float and double compare with the literal rounded to their type.
+"""
+
+import math
+import re
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+
+import pyarrow as pa
+
+from nyala.common.predicate import Compare, In, Op, Predicate
+from nyala.common.schema import Column
+from nyala.common.where_tokens import Kind, problem
+
+MAX_EXPONENT = 400
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+_DAY_US = 86_400_000_000
+_DATE = r"(\d{4})-(\d\d)-(\d\d)"
+_TIME = r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,18}))?)?"
+_MOMENT = re.compile(rf"{_DATE}(?:[ T]{_TIME})?\s*(Z|UTC|[+-]\d\d(?::?\d\d)?)?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A literal as written.
+
+    Attributes:
+        kind: "number", "string", "binary", "boolean", "date" or "timestamp".
+        text: the text between the quotes, or the digits with their sign.
+        at: position in the where text, from 1.
+    """
+
+    kind: str
+    text: str
+    at: int
+
+    def __str__(self) -> str:
+        return f"the {self.kind} {self.text[:40]!r}"
+
+
+def kind_of(kind: Kind) -> str | None:
+    """Return the literal kind of a token kind, None if it is no literal by itself."""
+    return {Kind.NUMBER: "number", Kind.STRING: "string", Kind.BINARY: "binary"}.get(kind)
+
+
+def compare(column: Column, op: Op, literal: Literal) -> Predicate:
+    """Return the comparison of a column with a literal.
+
+    Raises:
+        InvalidArgument: the literal cannot be compared with the column's type.
+    """
+    if not _is_integral(column.type):
+        return Compare(column.id, op, _plain_scalar(column, literal))
+    exact = _units(column, literal)
+    low, high = _limits(column.type)
+    whole = math.floor(exact)
+    if op in (Op.EQ, Op.NE):
+        if whole == exact and low <= whole <= high:
+            return Compare(column.id, op, _from_units(whole, column.type))
+        never = (
+            Op.GT if op is Op.EQ else Op.LE
+        )  # than the greatest value: false, or true; null stays
+        return Compare(column.id, never, _from_units(high, column.type))
+    if op in (Op.LT, Op.GE):  # c < x is c <= x - 1 in whole units, c >= x is c > x - 1
+        whole = math.ceil(exact) - 1
+    above = op in (Op.GT, Op.GE)
+    if whole >= high:
+        return Compare(column.id, Op.GT if above else Op.LE, _from_units(high, column.type))
+    if whole < low:
+        return Compare(column.id, Op.GE if above else Op.LT, _from_units(low, column.type))
+    if op in (Op.LT, Op.GE) and exact == whole + 1:
+        return Compare(column.id, op, _from_units(whole + 1, column.type))
+    return Compare(column.id, Op.GT if above else Op.LE, _from_units(whole, column.type))
+
+
+def in_list(column: Column, literals: list[Literal]) -> Predicate:
+    """Return `column in (...)`; values that the column's type cannot hold match nothing."""
+    if not _is_integral(column.type):
+        return In(column.id, pa.array([_plain_scalar(column, v) for v in literals], column.type))
+    low, high = _limits(column.type)
+    exact = [_units(column, v) for v in literals]
+    held = sorted({int(e) for e in exact if e.denominator == 1 and low <= e <= high})
+    if not held:
+        return Compare(column.id, Op.GT, _from_units(high, column.type))
+    return In(column.id, pa.array([_from_units(v, column.type) for v in held], column.type))
+
+
+def _is_integral(kind: pa.DataType) -> bool:
+    types = pa.types
+    return any(
+        t(kind) for t in (types.is_integer, types.is_decimal, types.is_date, types.is_timestamp)
+    )
+
+
+def _limits(kind: pa.DataType) -> tuple[int, int]:
+    if pa.types.is_decimal(kind):
+        return 1 - 10**kind.precision, 10**kind.precision - 1
+    return -(1 << kind.bit_width - 1), (1 << kind.bit_width - 1) - 1
+
+
+def _from_units(value: int, kind: pa.DataType) -> pa.Scalar:
+    if pa.types.is_decimal(kind):
+        return pa.scalar(Decimal((value < 0, tuple(map(int, str(abs(value)))), -kind.scale)), kind)
+    return pa.scalar(value, kind)
+
+
+def _units(column: Column, literal: Literal) -> Fraction:
+    """Return the literal in units of an integral column: its last digit, days or microseconds."""
+    kind = column.type
+    if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+        if literal.kind != "number":
+            raise _mismatch(column, literal)
+        scale: int = kind.scale if pa.types.is_decimal(kind) else 0
+        return Fraction(_number(literal)) * Fraction(10) ** scale
+    if literal.kind not in ("date", "timestamp", "string"):
+        raise _mismatch(column, literal)
+    micros, zoned = moment(literal)
+    if zoned and getattr(kind, "tz", None) is None:
+        raise problem(
+            f"column {column.name!r} has type {kind}, without a time zone; leave the zone out",
+            literal.at,
+        )
+    return Fraction(micros, _DAY_US if pa.types.is_date(kind) else 1)
+
+
+def _number(literal: Literal) -> Decimal:
+    try:
+        value = Decimal(literal.text)
+    except ArithmeticError:  # an exponent beyond even Decimal
+        value = Decimal("Infinity")
+    if not value:
+        return Decimal(0)
+    if not value.is_finite() or abs(value.adjusted()) > MAX_EXPONENT:
+        raise problem(f"{literal} is beyond what any column holds", literal.at)
+    return value
+
+
+def _plain_scalar(column: Column, literal: Literal) -> pa.Scalar:
+    """Return the literal as a scalar of a column of bool, float, double, string or binary."""
+    kind = column.type
+    expected = {pa.bool_(): "boolean", pa.string(): "string", pa.binary(): "binary"}.get(
+        kind, "number"
+    )
+    if literal.kind != expected:
+        raise _mismatch(column, literal)
+    if expected == "boolean":
+        return pa.scalar(literal.text == "true")
+    if expected == "string":
+        return pa.scalar(literal.text, kind)
+    if expected == "binary":
+        return pa.scalar(bytes.fromhex(literal.text), kind)
+    value = pa.scalar(float(_number(literal)), pa.float64()).cast(kind)
+    if not math.isfinite(value.as_py()):
+        raise problem(
+            f"{literal} is beyond the range of column {column.name!r}, {kind}", literal.at
+        )
+    return value
+
+
+def _mismatch(column: Column, literal: Literal) -> Exception:
+    family = {pa.bool_(): "true or false", pa.string(): "a string: '...'", pa.binary(): "x'...'"}
+    wanted = family.get(column.type, "a number")
+    if pa.types.is_date(column.type):
+        wanted = "date 'YYYY-MM-DD'"
+    elif pa.types.is_timestamp(column.type):
+        wanted = "timestamp 'YYYY-MM-DD hh:mm:ss'"
+    return problem(
+        f"column {column.name!r} has type {column.type} and cannot be compared with {literal}; "
+        f"write {wanted}",
+        literal.at,
+    )
+
+
+def moment(literal: Literal) -> tuple[Fraction, bool]:
+    """Return a date or time in microseconds since the epoch (UTC if no zone), and whether it has a zone."""
+    found = _MOMENT.fullmatch(literal.text.strip())
+    example = "date '2024-02-29'" if literal.kind == "date" else "timestamp '2024-02-29 13:30:00.5'"
+    wrong = problem(f"{literal} is no moment in time; write for instance {example}", literal.at)
+    if found is None or (literal.kind == "date" and (found[4] or found[8])):
+        raise wrong
+    year, month, day, hour, minute, second = (int(g or 0) for g in found.groups()[:6])
+    try:
+        days = date(year, month, day).toordinal() - _EPOCH_DAY
+    except ValueError:
+        raise wrong from None
+    if hour > 23 or minute > 59 or second > 59:
+        raise wrong
+    seconds = Fraction(days * 86_400 + hour * 3_600 + minute * 60 + second)
+    if found[7]:
+        seconds += Fraction(int(found[7]), 10 ** len(found[7]))
+    return (seconds - _zone_seconds(found[8], wrong)) * 1_000_000, found[8] is not None
+
+
+def _zone_seconds(zone: str | None, wrong: Exception) -> int:
+    if zone is None or zone in ("Z", "UTC"):
+        return 0
+    hours, minutes = int(zone[1:3]), int(zone[3:].lstrip(":") or 0)
+    if hours > 15 or minutes > 59:
+        raise wrong
+    return (hours * 3_600 + minutes * 60) * (-1 if zone[0] == "-" else 1)

@@ -1,0 +1,147 @@
+"""The words of a `where` text: names, literals and signs, each with its position for error messages."""
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from nyala.common.errors import InvalidArgument
+
+MAX_TEXT_BYTES = 64 * 1024
+MAX_NUMBER_CHARACTERS = 400
+"""A double's exact decimal digits fit; longer numbers only cost time."""
+KEYWORDS = frozenset(
+    [
+        "and",
+        "or",
+        "not",
+        "in",
+        "between",
+        "is",
+        "null",
+        "like",
+        "true",
+        "false",
+        "date",
+        "timestamp",
+    ]
+)
+
+
+class Kind(Enum):
+    """What a token is; the value is how errors call it."""
+
+    NAME = "name"
+    QUOTED_NAME = "quoted name"
+    KEYWORD = "word"
+    NUMBER = "number"
+    STRING = "string"
+    BINARY = "binary literal"
+    SIGN = "sign"
+    END = "end of the text"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token.
+
+    Attributes:
+        kind: what it is.
+        text: its value: keywords in lower case, names and strings without quotes, hex digits alone.
+        at: position of its first character, counted from 1.
+    """
+
+    kind: Kind
+    text: str
+    at: int
+
+    def __str__(self) -> str:
+        return self.kind.value if self.kind is Kind.END else f"{self.kind.value} {self.text[:40]!r}"
+
+
+_TOKEN = re.compile(
+    r"""
+      (?P<space>[ \t\r\n]+)
+    | (?P<binary>[xX]'[^']*')
+    | (?P<string>'(?:[^']|'')*')
+    | (?P<quoted>"(?:[^"]|"")*")
+    | (?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
+    | (?P<name>[^\W\d]\w*)
+    | (?P<sign><>|!=|<=|>=|[=<>(),+-])
+    """,
+    re.VERBOSE,
+)
+
+
+def problem(what: str, at: int) -> InvalidArgument:
+    """Return the error for a fault in a where text at a position counted from 1."""
+    return InvalidArgument(f"where, at character {at}: {what}", {"position": str(at)})
+
+
+def tokenize(text: str) -> list[Token]:
+    """Return the tokens of a where text, the last of them END.
+
+    Raises:
+        InvalidArgument: not text, longer than 64 KiB, an unclosed quote, a character of no meaning.
+    """
+    if not isinstance(text, str):
+        raise InvalidArgument(f'where is a text such as "value > 3", not {type(text).__name__}')
+    if len(text) > MAX_TEXT_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT_BYTES:
+        raise InvalidArgument(
+            f"where has more than {MAX_TEXT_BYTES} bytes; filter by fewer values, or in several scans"
+        )
+    tokens: list[Token] = []
+    at = 0
+    while at < len(text):
+        found = _TOKEN.match(text, at)
+        if found is None:
+            raise _unreadable(text, at)
+        if found.lastgroup != "space":
+            tokens.append(_token(found, at + 1))
+        at = found.end()
+    tokens.append(Token(Kind.END, "", len(text) + 1))
+    return tokens
+
+
+def _token(found: re.Match[str], at: int) -> Token:
+    text = found.group()
+    match found.lastgroup:
+        case "binary":
+            digits = text[2:-1]
+            if len(digits) % 2 or not re.fullmatch("[0-9a-fA-F]*", digits):
+                raise problem("x'...' takes an even number of hex digits, for instance x'00ff'", at)
+            return Token(Kind.BINARY, digits, at)
+        case "string":
+            return Token(Kind.STRING, _valid(text[1:-1].replace("''", "'"), at), at)
+        case "quoted":
+            return Token(Kind.QUOTED_NAME, _valid(text[1:-1].replace('""', '"'), at), at)
+        case "number":
+            if len(text) > MAX_NUMBER_CHARACTERS:
+                raise problem(f"a number has at most {MAX_NUMBER_CHARACTERS} characters", at)
+            return Token(Kind.NUMBER, text, at)
+        case "name":
+            lower = text.lower()
+            return (
+                Token(Kind.KEYWORD, lower, at) if lower in KEYWORDS else Token(Kind.NAME, text, at)
+            )
+        case _:
+            return Token(Kind.SIGN, "<>" if text == "!=" else text, at)
+
+
+def _valid(text: str, at: int) -> str:
+    if any("\ud800" <= c <= "\udfff" for c in text):
+        raise problem("a lone surrogate is no character; pass valid Unicode", at)
+    return text
+
+
+def _unreadable(text: str, at: int) -> InvalidArgument:
+    if text[at] == "'":
+        return problem(
+            "this string has no closing '; a quote inside a string is written ''", at + 1
+        )
+    if text[at] == '"':
+        return problem('this name has no closing "; a quote inside a name is written ""', at + 1)
+    return problem(
+        f"{text[at]!r} has no meaning here; names with special characters go in double quotes, "
+        "strings in single ones",
+        at + 1,
+    )
