@@ -104,7 +104,7 @@ def draw(rng: random.Random) -> Swarm:
         crash_s=pick((0, 3, 6, 12)),
         down_s=pick((0.2, 1, 4)),
         power_cut_rate=pick((0, 0.5, 1, 1)),
-        in_operation_rate=pick((0, 0.3, 0.7)),
+        in_operation_rate=pick((0.3, 0.7, 1)),
         everyone_rate=pick((0, 0.1, 0.3)),
         partition_s=pick((0, 3, 6, 12)),
         partition_length_s=pick((0.3, 2, 5)),

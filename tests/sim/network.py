@@ -58,6 +58,7 @@ class SimNetwork:
         self.loop = loop
         self.rng = rng
         self.faults = NetFaults()
+        self.doubles_calls = True  # where servers know a repeated request
         self._endpoints: dict[str, Endpoint] = {}
         self._cut: set[tuple[str, str]] = set()
         self._nobody = contextvars.Context()

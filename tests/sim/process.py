@@ -115,8 +115,10 @@ class SimProcess:
             await self.server.start()
             endpoint = Endpoint(self.name, self.life, self.server.handlers())
             self.network.bind(self.address, endpoint)
-        except Exception as err:  # told to whoever waits for the start
+        except Exception as err:  # a start that fails is a failure of the run, unless forgiven
+            self.failures.append(err)
             started.set_exception(err)
+            started.exception()
         else:
             started.set_result(None)
 

@@ -71,6 +71,8 @@ class _Call:
     async def answer(self, timeout_ms: int) -> Any:
         network = self._network
         copies = network.copies()
+        if not network.doubles_calls:
+            copies = min(copies, 1)
         kind = ("call_lost", "call", "call_doubled")[copies]
         network.trace.note(kind, f"{self._what} {len(self._payload)} {crc32(self._payload):08x}")
         for _ in range(copies):

@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from zlib import crc32
 
-from nyala.wire.peers import decode_frame, encode_frame
-
 from nyala.raft.messages import PeerBatch
+from nyala.wire.frames import decode_frame, encode_frame
 from tests.sim.loop import Life
 from tests.sim.network import Endpoint, SimNetwork
 
@@ -31,7 +30,7 @@ class SimTransport:
         if self._life.dead:
             return
         network = self._network
-        frame = encode_frame(batch)
+        frame = encode_frame(batch, "")
         copies = network.copies()
         note = f"{self._name} -> {address} {len(frame)} {crc32(frame):08x}"
         network.trace.note(("peer_lost", "peer_sent", "peer_doubled")[copies], note)
@@ -46,7 +45,7 @@ class SimTransport:
         if not network.passes(self._name, endpoint.name):
             network.trace.note("peer_cut", f"{self._name} -> {endpoint.name}")
             return
-        network.into(endpoint.life, endpoint.receive, decode_frame(frame))
+        network.into(endpoint.life, endpoint.receive, decode_frame(frame).batch)
 
     def receive(self, handler: Callable[[PeerBatch], None]) -> None:
         """Register who gets incoming batches."""

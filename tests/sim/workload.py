@@ -17,11 +17,11 @@ MAX_UNKNOWN = 6
 _WEIGHTS = {Kind.READ: 45, Kind.WRITE: 30, Kind.INSERT: 10, Kind.UPDATE: 8, Kind.DELETE: 7}
 
 
-class Unknown(Exception):  # noqa: N818
+class Unknown(Exception):
     """An operation that may or may not take effect."""
 
 
-class Failed(Exception):  # noqa: N818
+class Failed(Exception):
     """An operation that surely had no effect."""
 
 
@@ -74,7 +74,12 @@ class History:
     def check(self) -> None:
         """Assert that every key's history is linearizable."""
         for key, ops in self.ops.items():
-            assert linearizable(ops), f"the history of key {key} is not linearizable:\n" + show(ops)
+            if not linearizable(ops):
+                around = shortest(ops)[-25:]
+                raise AssertionError(
+                    f"the history of key {key} is not linearizable; the last of its shortest bad "
+                    f"beginning ({len(ops)} operations in all):\n{show(around)}"
+                )
 
 
 class Worker:
@@ -147,6 +152,19 @@ class Worker:
         """Read every key that was ever used: nothing acknowledged may be missing."""
         for key in self._history.ops:
             assert await self.read(key), f"key {key} cannot be read although all is well"
+
+
+def shortest(ops: list[Op]) -> list[Op]:
+    """Return the shortest beginning, by time of return, that is not linearizable."""
+    ordered = sorted(ops, key=lambda o: min(o.ret, o.call + 1e9))
+    settled = sorted((o.ret for o in ops if o.ret != OPEN))
+    for end in settled:
+        begun = [
+            o if o.ret <= end else replace(o, ret=OPEN, ok=None) for o in ordered if o.call <= end
+        ]
+        if not linearizable(begun):
+            return begun
+    return ordered
 
 
 def show(ops: list[Op]) -> str:

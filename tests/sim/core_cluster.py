@@ -1,0 +1,189 @@
+"""A group of `CoreServer`s, clients on it, a nemesis, and the checks at the end: one run of one seed."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+
+from nyala.common.ids import ServerUuid
+from nyala.raft.membership import Configuration, Member, initial
+from nyala.raft.node import RaftNode
+from tests.sim.checkers import ApplyWatch, GroupWatch
+from tests.sim.core_server import CoreServer, Mistakes
+from tests.sim.faults import Nemesis, Swarm
+from tests.sim.kv import KvClient
+from tests.sim.loop import SimLoop, run, seeded
+from tests.sim.network import SimNetwork
+from tests.sim.process import SimProcess
+from tests.sim.trace import Trace
+from tests.sim.workload import History, Worker
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one run gave."""
+
+    trace: Trace
+    history: History
+    events: int
+    time_s: float
+    terms: int
+
+
+class CoreCluster:
+    """Servers `core-0` … and their clients.
+
+    Args:
+        loop: virtual time.
+        seed: of everything drawn.
+        servers: how many.
+        mistakes: planted in each server.
+    """
+
+    def __init__(
+        self, loop: SimLoop, seed: int, servers: int = 3, mistakes: Mistakes | None = None
+    ) -> None:
+        self.loop = loop
+        self.seed = seed
+        self.network = SimNetwork(loop, seeded(seed, "network"))
+        self.network.doubles_calls = False  # there are no sessions at this level
+        names = [f"core-{n}" for n in range(servers)]
+        self.config: Configuration = initial(
+            Member(ServerUuid(f"{n:032x}"), f"{name}:9", f"{name}:7")
+            for n, name in enumerate(names)
+        )
+        self.servers = [
+            SimProcess(loop, self.network, seed, name, f"{name}:7", f"{name}:9") for name in names
+        ]
+        for number, server in enumerate(self.servers):
+            uuid = ServerUuid(f"{number:032x}")
+            server.program = lambda env, transport, uuid=uuid: CoreServer(
+                env, transport, uuid, self.config, mistakes or Mistakes()
+            )
+        self.clients: list[SimProcess] = []
+        self.history = History()
+        self.workers: list[Worker] = []
+        self._working: list[asyncio.Task[None]] = []
+        self.watch = GroupWatch("core", self.nodes)
+        self.applied = ApplyWatch()
+
+    def nodes(self) -> Iterator[tuple[str, RaftNode]]:
+        """The cores of living servers that have started."""
+        for server in self.servers:
+            if server.alive and hasattr(server.server, "node"):
+                yield server.name, server.server.node
+
+    def leader(self) -> SimProcess | None:
+        """The living server that leads the highest term."""
+        leading = [(n.term, name) for name, n in self.nodes() if n.is_leader]
+        return self.server(max(leading)[1]) if leading else None
+
+    def server(self, name: str) -> SimProcess:
+        """Return a server by name."""
+        return next(s for s in self.servers if s.name == name)
+
+    def client(self) -> KvClient:
+        """Start a client process."""
+        process = SimProcess(self.loop, self.network, self.seed, f"client-{len(self.clients)}")
+        self.clients.append(process)
+        env = process.open()
+        return KvClient(env, [s.address for s in self.servers])
+
+    def add_workers(self, count: int, pause_us: float = 20_000) -> None:
+        """Start clients at work."""
+        for _ in range(count):
+            client = self.client()
+            rng = seeded(self.seed, "worker", len(self.workers))
+            worker = Worker(self.loop, client, self.history, rng, pause_us)
+            self.workers.append(worker)
+            self._working.append(self.clients[-1].run(worker.run))
+
+    async def until(self, holds: Callable[[], bool], what: str, timeout_s: float = 20) -> None:
+        """Wait for a condition."""
+        end = self.loop.time() + timeout_s
+        while not holds():
+            assert self.loop.time() < end, f"{what}: not within {timeout_s} s"
+            await self.loop.delay(10_000)
+
+    async def watch_on(self) -> None:
+        """Check invariants every few milliseconds, for ever."""
+        while True:
+            self.look()
+            await self.loop.delay(10_000)
+
+    def look(self) -> None:
+        """Check invariants now."""
+        for process in (*self.servers, *self.clients):
+            if process.failures:
+                raise process.failures[0]
+        self.watch.look()
+
+    def check_applied(self) -> None:
+        """Check what the living servers applied."""
+        for server in self.servers:
+            if server.alive and server.server is not None:
+                self.applied.look(server.name, server.server.machine.applied)
+
+    async def progress(self) -> None:
+        """All is healed: a write and a read must succeed soon, and nothing acknowledged is missing."""
+        for worker in self.workers:
+            worker.stopped = True
+        await asyncio.gather(*self._working)  # what is under way is part of the history
+        worker = Worker(self.loop, self.client(), self.history, seeded(self.seed, "last"))
+        acknowledged = self.history.acknowledged
+        end = self.loop.time() + 60
+        while self.history.acknowledged < acknowledged + 3:
+            assert self.loop.time() < end, "no progress in 60 s after all faults were healed"
+            await worker.once()
+        await worker.read_all()
+
+
+async def story(
+    loop: SimLoop, seed: int, swarm: Swarm, *, seconds: float, servers: int, mistakes: Mistakes
+) -> Outcome:
+    """One run: start, work under faults, heal, make progress, check."""
+    cluster = CoreCluster(loop, seed, servers, mistakes)
+    for server in cluster.servers:
+        server.start()
+    cluster.add_workers(5)
+    names = [s.name for s in (*cluster.servers, *cluster.clients)]
+    nemesis = Nemesis(cluster.network, cluster.servers, names, swarm, seeded(seed, "nemesis"))
+    watching = loop.create_task(cluster.watch_on())
+    nemesis.start()
+    await _or_failure(watching, loop.delay(seconds * 1e6))
+    await nemesis.heal()
+    await _or_failure(watching, cluster.progress())
+    watching.cancel()
+    cluster.look()
+    cluster.check_applied()
+    cluster.history.check()
+    return Outcome(
+        loop.trace, cluster.history, loop.events, loop.time(), len(cluster.watch.leaders)
+    )
+
+
+async def _or_failure(watching: asyncio.Task[None], work: Awaitable[None]) -> None:
+    """Wait for work, or fail as soon as the watch does."""
+    task = asyncio.ensure_future(work)
+    watching.add_done_callback(lambda _: task.cancel())
+    try:
+        await task
+    except asyncio.CancelledError:
+        if watching.done():
+            watching.result()
+        raise
+
+
+def run_core(
+    seed: int,
+    swarm: Swarm,
+    *,
+    seconds: float = 20,
+    servers: int = 3,
+    mistakes: Mistakes | None = None,
+) -> Outcome:
+    """Run one seed on Raft's core alone."""
+    return run(
+        lambda loop: story(
+            loop, seed, swarm, seconds=seconds, servers=servers, mistakes=mistakes or Mistakes()
+        )
+    )

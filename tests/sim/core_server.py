@@ -1,0 +1,276 @@
+"""Raft's core under the simulator with the simplest host there can be: one group, one plain log file.
+
+It shows the core alone at fault, or not: `wal/`, `replica/` and `tablet/` have no part in it. Mistakes
+can be planted here to see that the checkers catch them.
+"""
+
+import asyncio
+import base64
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+from zlib import crc32
+
+import msgspec
+
+from nyala.common.errors import NotLeader, OutcomeUnknown, Unavailable
+from nyala.common.ids import Operation, OpId, ServerUuid, TabletId
+from nyala.env.clock import HybridClock
+from nyala.env.env import Env
+from nyala.env.files import Files
+from nyala.env.rpc import Handlers
+from nyala.env.tasks import Lane
+from nyala.raft.membership import Configuration
+from nyala.raft.messages import DurablePoint, Entry, EntryKind, HardState, PeerBatch
+from nyala.raft.node import RaftNode
+from nyala.raft.ready import Outgoing
+from nyala.replica.state_machine import Transport
+from tests.sim.kv import CHANGE, READ, KvMachine, encode_change
+from tests.sim.linearizability import Kind
+
+GROUP = TabletId("1" * 32)
+Record = tuple[str, list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Mistakes:
+    """Planted on purpose.
+
+    Attributes:
+        stale_reads: a leader answers reads without asking whether it still leads.
+        early_acks: what should wait for a sync leaves before it.
+    """
+
+    stale_reads: bool = False
+    early_acks: bool = False
+
+
+@dataclass(slots=True)
+class _Waiting:
+    term: int
+    future: asyncio.Future[bytes] = field(repr=False)
+
+
+class CoreServer:
+    """A member of the group.
+
+    Args:
+        env: the simulated world.
+        transport: to the other members.
+        uuid: this server.
+        config: all members.
+        mistakes: planted ones.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        transport: Transport,
+        uuid: ServerUuid,
+        config: Configuration,
+        mistakes: Mistakes,
+    ) -> None:
+        self._env = env
+        self._transport = transport
+        self._uuid = uuid
+        self._config = config
+        self._mistakes = mistakes
+        self._outbox: dict[ServerUuid, deque[Outgoing]] = {}
+        self._durable = DurablePoint()
+        self._batches: deque[tuple[list[Record], DurablePoint]] = deque()
+        self._written = asyncio.Event()
+        self._writes: dict[int, _Waiting] = {}
+        self._reads: list[tuple[int, asyncio.Future[int]]] = []
+        self._applied_waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self.machine: KvMachine
+        self.node: RaftNode
+
+    async def start(self) -> None:
+        """Recover from the log and take part."""
+        files = self._env.files
+        files.make_dir("/core")
+        self._clock = HybridClock(self._env.clock, files, "/core/ceiling")
+        self.machine = KvMachine(files, "/core/unused")
+        hard, entries, end = recover(files)
+        self._file = files.open_append("/core/log", end)
+        self._file.truncate(end)
+        self._file.sync(data_only=False)
+        files.sync_dir("/core")
+        draw = self._env.random.randrange
+        self.node = RaftNode(self._uuid, self._config, hard, entries, random=draw)
+        self._transport.receive(self._receive)
+        self._env.tasks.spawn(self._tick(), "ticks")
+        self._env.tasks.spawn(self._write(), "log writer")
+
+    def handlers(self) -> Handlers:
+        """Change and Read."""
+        return {CHANGE: self._change, READ: self._read}
+
+    async def close(self) -> None:
+        """Stop."""
+        await self._env.tasks.close()
+
+    async def _tick(self) -> None:
+        while True:
+            await self._env.tasks.sleep_ms(50)
+            self.node.tick(self._clock.now())
+            self._pump()
+
+    def _receive(self, batch: PeerBatch) -> None:
+        self._clock.merge(batch.hlc)
+        for _, message in batch.messages:
+            self._clock.merge(message.hlc)
+            self.node.step(message, self._clock.now())
+        self._pump()
+
+    def _pump(self) -> None:
+        """Honour what the core wants done, in the order of `Ready`."""
+        while not (ready := self.node.ready()).empty:
+            records: list[Record] = []
+            if ready.persist is not None:
+                records.append(("hard", [ready.persist.term, ready.persist.vote]))
+            records += [("entry", _to_json(e)) for e in ready.append]
+            if records:
+                self._batches.append((records, ready.point))
+                self._written.set()
+            for out in ready.send:
+                self._outbox.setdefault(out.message.to, deque()).append(out)
+            for read in ready.read:
+                raise AssertionError(f"the whole log is cached, yet {read} is asked for")
+            for entry in ready.apply:
+                self._apply(entry)
+            if ready.apply:
+                self.node.applied(ready.apply[-1].id.index)
+            if ready.confirmed is not None:
+                self._confirm(ready.confirmed.round, ready.confirmed.index)
+        self._send()
+
+    def _send(self) -> None:
+        for to, queue in self._outbox.items():
+            messages = []
+            while queue and (self._mistakes.early_acks or self._durable.covers(queue[0].after)):
+                messages.append((GROUP, queue.popleft().message))
+            if messages:
+                member = self._config.get(to)
+                assert member is not None
+                batch = PeerBatch(self._uuid, to, self._clock.peek(), tuple(messages))
+                self._transport.send(member.peer_address, batch)
+
+    async def _write(self) -> None:
+        while True:
+            await self._written.wait()
+            self._written.clear()
+            while self._batches:
+                batches, self._batches = self._batches, deque()
+                records = [r for some, _ in batches for r in some]
+                await self._env.tasks.run(Lane.DISK, self._append, records)
+                self._durable = batches[-1][1]
+                for _, point in batches:
+                    self.node.durable(point)
+                self._pump()
+
+    def _append(self, records: Iterable[Record]) -> None:
+        self._file.append([_pack(r) for r in records])
+        self._file.sync(data_only=True)
+
+    def _apply(self, entry: Entry) -> None:
+        results = [b""]
+        if entry.kind is EntryKind.OPERATION:
+            results = self.machine.apply([Operation(entry.id, entry.stamp, entry.payload)])
+        waiting = self._writes.pop(entry.id.index, None)
+        if waiting is not None and not waiting.future.done():
+            if waiting.term == entry.id.term:
+                waiting.future.set_result(results[0])
+            else:
+                waiting.future.set_exception(Unavailable("another leader's entry took its place"))
+        for index, future in self._applied_waiters:
+            if index <= entry.id.index and not future.done():
+                future.set_result(None)
+        self._applied_waiters = [w for w in self._applied_waiters if not w[1].done()]
+
+    def _confirm(self, number: int, index: int) -> None:
+        for round_, future in self._reads:
+            if round_ <= number and not future.done():
+                future.set_result(index)
+        self._reads = [r for r in self._reads if not r[1].done()]
+
+    def _not_leader(self) -> NotLeader:
+        leader = None if self.node.leader is None else self._config.get(self.node.leader)
+        return NotLeader("not the leader", {} if leader is None else {"address": leader.address})
+
+    async def _change(self, request: list[Any]) -> bool:
+        kind, key, value = request
+        payload = encode_change(Kind(kind), key, value)
+        op = self.node.propose(payload, max(self._clock.now(), self.node.last_stamp + 1))
+        if op is None:
+            raise self._not_leader()
+        future = self._env_future()
+        self._writes[op.index] = _Waiting(op.term, future)
+        self._pump()
+        self._env.tasks.spawn(self._expire(future), "write deadline")
+        return bool(await future == b"\x01")
+
+    async def _expire(self, future: asyncio.Future[bytes]) -> None:
+        await self._env.tasks.sleep_ms(3000)
+        if not future.done():
+            future.set_exception(OutcomeUnknown("no majority in time"))
+
+    def _env_future(self) -> asyncio.Future[Any]:
+        return asyncio.get_running_loop().create_future()
+
+    async def _read(self, request: list[int]) -> int | None:
+        if not self._mistakes.stale_reads:
+            round_ = self.node.read_index(self._clock.now())
+            if round_ is None:
+                raise self._not_leader()
+            future = self._env_future()
+            self._reads.append((round_, future))
+            self._pump()
+            index = await future
+            if self.node.status().applied < index:
+                applied = self._env_future()
+                self._applied_waiters.append((index, applied))
+                await applied
+        elif not self.node.is_leader:
+            raise self._not_leader()
+        return self.machine.rows.get(request[0])
+
+
+def recover(files: Files) -> tuple[HardState, list[Entry], int]:
+    """Return (hard state, log, length of the good part) of a log file: the first bad record ends it."""
+    hard = HardState()
+    log: list[Entry] = []
+    data = files.read("/core/log") if files.exists("/core/log") else b""
+    at = 0
+    while at + 8 <= len(data):
+        length = int.from_bytes(data[at : at + 4], "little")
+        body = data[at + 8 : at + 8 + length]
+        if not length or len(body) < length:
+            break
+        if crc32(body) != int.from_bytes(data[at + 4 : at + 8], "little"):
+            break
+        kind, values = msgspec.json.decode(body)
+        if kind == "hard":
+            hard = HardState(values[0], values[1])
+        else:
+            entry = _from_json(values)
+            del log[entry.id.index - 1 :]
+            log.append(entry)
+        at += 8 + length
+    return hard, log, at
+
+
+def _pack(record: Record) -> bytes:
+    body = msgspec.json.encode(record)
+    return len(body).to_bytes(4, "little") + crc32(body).to_bytes(4, "little") + body
+
+
+def _to_json(entry: Entry) -> list[Any]:
+    payload = base64.b64encode(entry.payload).decode()
+    return [entry.id.term, entry.id.index, entry.stamp, int(entry.kind), payload]
+
+
+def _from_json(values: list[Any]) -> Entry:
+    term, index, stamp, kind, payload = values
+    return Entry(OpId(term, index), stamp, EntryKind(kind), base64.b64decode(payload))
