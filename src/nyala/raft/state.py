@@ -196,6 +196,7 @@ class Core:
         if self.stand is Stand.LEADER:
             self.leadership = None
             self.dirty = False
+            self.verified = self.log.committed
             self.reset_timer()
         self.stand = stand
         self.votes = {}

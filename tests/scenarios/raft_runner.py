@@ -1,0 +1,410 @@
+"""Runs the stories in tests/scenarios/raft: commands, then `----`, then what the group did.
+
+Only protocol facts are in a transcript: role changes, writes, messages as they leave, commits, answers.
+A line `quiet COMMAND` says nothing. NYALA_REWRITE=1 writes what happened into the files; read the diff.
+
+    nodes 1 2 3 [nonvoter=4] [witness=3] [cache=BYTES] [append=BYTES] [inflight=BYTES]
+    elect N            N times out, wins, and a heartbeat goes round
+    tick N [TICKS]     time passes for N         timeout N    ... until its election timeout
+    heartbeat N        time passes until N, a leader, sends heartbeats (not delivered)
+    propose N TEXT...  transfer N TO             read N
+    deliver [A->B]     what is on the way, once  settle [A->B ...]   until nothing is on the way
+    drop [A->B]        lose what is on the way   duplicate A->B      reverse A->B
+    hold N             N's disk takes writes, and syncs only at `sync N`; `unhold N`
+    crash N [KEEP]     restart N                 flush N      files hold what is applied
+    collect N INDEX    N's log can no longer be read up to INDEX
+    cut A B ...        these cannot reach the others (what is sent there is lost); `heal`
+    clock N STAMP      N's hybrid clock jumps forward
+    inject A->B KIND FIELD=VALUE ...             a message made by hand
+    status [N ...]     log N      config N       one line each
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from nyala.common.errors import NyalaError
+from nyala.common.ids import NO_OP, OpId, ServerUuid
+from nyala.raft import membership
+from nyala.raft.messages import (
+    AnyMessage,
+    AppendEntries,
+    AppendReply,
+    Entry,
+    EntryKind,
+    RequestVote,
+    TimeoutNow,
+    VoteReply,
+)  # fmt: skip
+from nyala.raft.options import RaftOptions
+from nyala.raft.ready import Ready
+from tests.unit.raft.raft_harness import Cluster
+
+REWRITE = "NYALA_REWRITE"
+
+
+def _entry(entry: Entry) -> str:
+    if entry.kind is EntryKind.NOOP:
+        return f"{entry.id} noop"
+    if entry.kind is EntryKind.CONFIG:
+        return f"{entry.id} config({_members(membership.decode(entry.payload, entry.id))})"
+    return f"{entry.id} {entry.payload.decode()}"
+
+
+def _members(config: membership.Configuration) -> str:
+    return " ".join(m.uuid if m.voter else f"{m.uuid}'" for m in config.members)
+
+
+def _entries(entries: tuple[Entry, ...]) -> str:
+    if len(entries) > 4:
+        return f"{_entry(entries[0])}, ... {_entry(entries[-1])} ({len(entries)} entries)"
+    return ", ".join(map(_entry, entries))
+
+
+def describe(message: AnyMessage) -> str:
+    """Return one message in one line, without what does not matter to its kind."""
+    text = f"{message.sender} -> {message.to} {type(message).__name__} term {message.term}"
+    if isinstance(message, AppendEntries):
+        what = f"[{_entries(message.entries)}] after" if message.entries else "nothing after"
+        text += f": {what} {message.previous}, commit {message.commit}"
+        text += f", round {message.round}" if message.round else ""
+        text += f", closed {message.closed}" if message.closed else ""
+    elif isinstance(message, AppendReply):
+        yes = f"durable to {message.match}, received to {message.hint}"
+        text += f": {yes if message.success else f'refused, look at {message.hint}'}"
+        text += f", round {message.round}" if message.round else ""
+    elif isinstance(message, RequestVote):
+        text += f": {'pre-vote' if message.pre else 'vote'}, log ends at {message.last}"
+        text += ", override" if message.override else ""
+    elif isinstance(message, VoteReply):
+        text += f": {'pre-vote' if message.pre else 'vote'} {'granted' if message.granted else 'refused'}"
+    return text
+
+
+class Story:
+    """One scenario while it runs."""
+
+    def __init__(self) -> None:
+        self.cluster: Cluster
+        self.lines: list[str] = []
+        self.roles: dict[str, tuple[str, int]] = {}
+        self.commits: dict[str, int] = {}
+        self.outside: set[str] = set()
+        self.seen = 0
+
+    # ---- what is written down --------------------------------------------------------------------
+
+    def watch(self, uuid: str, ready: Ready) -> None:
+        say = self.lines.append
+        self.notice(uuid)
+        if ready.config is not None:
+            say(f"{uuid} makes config({_members(ready.config)}) of {ready.config.id} active")
+        if ready.persist is not None:
+            say(f"{uuid} writes term {ready.persist.term}, vote {ready.persist.vote or 'none'}")
+        if ready.append:
+            say(f"{uuid} writes [{_entries(ready.append)}]")
+        for request in ready.read:
+            say(f"{uuid} reads its log from {request.first_index} for {request.peer}")
+        if ready.apply:
+            say(f"{uuid} applies [{_entries(ready.apply)}]")
+        if ready.config_committed is not None:
+            say(f"{uuid} has config({_members(ready.config_committed)}) committed")
+        if ready.confirmed is not None:
+            say(f"{uuid} confirms read round {ready.confirmed.round} at {ready.confirmed.index}")
+
+    def notice(self, uuid: str) -> None:
+        """Write down a role change."""
+        core = self.cluster[uuid].core
+        now = (core.stand.value, core.term)
+        if now != self.roles.get(uuid, ("follower", 0)):
+            self.lines.append(f"{uuid} becomes {now[0]} in term {now[1]}")
+        self.roles[uuid] = now
+
+    def leave(self) -> None:
+        """Write down the messages that have left since the last look, and lose those cut off."""
+        fresh = self.cluster.network[self.seen :]
+        kept = []
+        for message in fresh:
+            lost = (message.sender in self.outside) != (message.to in self.outside)
+            self.lines.append(describe(message) + (" (lost)" if lost else ""))
+            if not lost:
+                kept.append(message)
+        self.cluster.network[self.seen :] = kept
+        self.seen = len(self.cluster.network)
+
+    # ---- commands --------------------------------------------------------------------------------
+
+    def run(self, line: str) -> list[str]:
+        """Run one command; return its transcript."""
+        words = line.split()
+        quiet = words[0] == "quiet"
+        name, *args = words[1:] if quiet else words
+        self.lines = []
+        getattr(self, f"do_{name}")(*args)
+        if name != "nodes":
+            for server in self.cluster.alive:
+                self.notice(server.uuid)
+            self.leave()
+            self.cluster.check_all()
+        return [] if quiet else self.lines
+
+    def do_nodes(self, *args: str) -> None:
+        named = dict(a.split("=") for a in args if "=" in a)
+        self.cluster = Cluster(
+            [a for a in args if "=" not in a],
+            nonvoters=filter(None, named.get("nonvoter", "").split(",")),
+            witnesses=filter(None, named.get("witness", "").split(",")),
+            options=RaftOptions(
+                max_append_bytes=int(named.get("append", 1 << 20)),
+                inflight_bytes=int(named.get("inflight", 8 << 20)),
+                cache_bytes=int(named.get("cache", 16 << 20)),
+            ),
+            watch=self.watch,
+        )
+
+    def do_elect(self, uuid: str) -> None:
+        cluster = self.cluster
+        for other in cluster.alive:  # nobody has heard of a leader lately
+            other.node.core.silent = cluster.options.election_ticks
+        for _ in range(4):
+            if not cluster[uuid].is_leader:
+                self.do_timeout(uuid)
+                self.do_settle()
+        assert cluster[uuid].is_leader, f"{uuid} was not elected: {cluster[uuid].status()}"
+        self.do_heartbeat(uuid)
+        self.do_settle()
+
+    def do_tick(self, uuid: str, ticks: str = "1") -> None:
+        for _ in range(int(ticks)):
+            self.cluster.tick(uuid)
+            self.leave()
+
+    def do_timeout(self, uuid: str) -> None:
+        core = self.cluster[uuid].core
+        self.do_tick(uuid, str(core.timeout - core.elapsed))
+
+    def do_heartbeat(self, uuid: str) -> None:
+        lead = self.cluster[uuid].core.leadership
+        assert lead is not None, f"{uuid} does not lead"
+        self.do_tick(uuid, str(self.cluster.options.heartbeat_ticks - lead.heartbeat_elapsed))
+
+    def do_propose(self, uuid: str, *texts: str) -> None:
+        for text in texts:
+            if self.cluster.propose(uuid, text) is None:
+                self.lines.append(f"{uuid} cannot take {text}: it does not lead, or hands over")
+        self.cluster.work(self.cluster.servers[uuid])
+
+    def do_read(self, uuid: str, count: str = "1") -> None:
+        for _ in range(int(count)):
+            number = self.cluster.read(uuid)
+            text = f"read joins round {number}" if number else "cannot read: it does not lead"
+            self.lines.append(f"{uuid} {text}")
+        self.cluster.work(self.cluster.servers[uuid])
+
+    def do_transfer(self, uuid: str, to: str) -> None:
+        try:
+            self.cluster[uuid].transfer(ServerUuid(to))
+        except NyalaError as err:
+            self.lines.append(f"{uuid} refuses: {err.code}")
+        self.cluster.work(self.cluster.servers[uuid])
+
+    def _take(self, routes: tuple[str, ...]) -> list[AnyMessage]:
+        def wanted(message: AnyMessage) -> bool:
+            return not routes or f"{message.sender}->{message.to}" in routes
+
+        taken = [m for m in self.cluster.network if wanted(m)]
+        self.cluster.network[:] = [m for m in self.cluster.network if not wanted(m)]
+        self.seen = len(self.cluster.network)
+        return taken
+
+    def do_deliver(self, *routes: str) -> None:
+        for message in self._take(routes):
+            try:
+                self.cluster.deliver(message)
+            except NyalaError as err:
+                self.lines.append(f"{message.to} drops {type(message).__name__}: {err.code}")
+            self.leave()
+
+    def do_settle(self, *routes: str) -> None:
+        for server in self.cluster.alive:
+            self.cluster.work(server)
+        self.leave()
+        for _ in range(100):
+            before = len(self.cluster.network)
+            self.do_deliver(*routes)
+            if len(self.cluster.network) == before == 0 or not self._any(routes):
+                return
+        raise AssertionError("messages never end")
+
+    def _any(self, routes: tuple[str, ...]) -> bool:
+        return any(not routes or f"{m.sender}->{m.to}" in routes for m in self.cluster.network)
+
+    def do_drop(self, *routes: str) -> None:
+        self._take(routes)
+
+    def do_duplicate(self, *routes: str) -> None:
+        taken = self._take(routes)
+        self.cluster.network.extend(taken + taken)
+        self.seen = len(self.cluster.network)
+
+    def do_reverse(self, *routes: str) -> None:
+        self.cluster.network.extend(reversed(self._take(routes)))
+        self.seen = len(self.cluster.network)
+
+    def do_hold(self, uuid: str) -> None:
+        self.cluster.servers[uuid].disk.held = True
+
+    def do_unhold(self, uuid: str) -> None:
+        self.cluster.servers[uuid].disk.held = False
+        self.do_sync(uuid)
+
+    def do_sync(self, uuid: str) -> None:
+        self.lines.append(f"{uuid} syncs")
+        self.cluster.sync(uuid)
+
+    def do_crash(self, uuid: str, keep: str = "0") -> None:
+        self.cluster.crash(uuid, int(keep))
+
+    def do_restart(self, uuid: str) -> None:
+        self.cluster.restart(uuid)
+        self.roles[uuid] = ("follower", self.cluster[uuid].term)
+
+    def do_flush(self, uuid: str) -> None:
+        self.cluster.flush(uuid)
+
+    def do_collect(self, uuid: str, index: str) -> None:
+        self.cluster.servers[uuid].disk.collected = int(index)
+
+    def do_cut(self, *uuids: str) -> None:
+        self.outside = set(uuids)
+
+    def do_heal(self) -> None:
+        self.outside = set()
+
+    def do_clock(self, uuid: str, stamp: str) -> None:
+        self.cluster.servers[uuid].clock = int(stamp)
+
+    def do_inject(self, route: str, kind: str, *fields: str) -> None:
+        self.cluster.network.append(_made_by_hand(route, kind, fields))
+
+    def do_status(self, *uuids: str) -> None:
+        for server in self.cluster.alive:
+            if not uuids or server.uuid in uuids:
+                s = server.node.status()
+                led = f"led by {s.leader}" if s.leader else "no leader"
+                tail = f"last {s.last}, durable {s.durable}, commit {s.commit}, applied {s.applied}"
+                self.lines.append(f"{s.uuid} {s.role} in term {s.term}, {led}: {tail}")
+                behind = [p.uuid for p in s.peers if p.needs_copy]
+                if behind:
+                    self.lines.append(f"  needs a copy: {' '.join(behind)}")
+
+    def do_config(self, uuid: str) -> None:
+        s = self.cluster[uuid].status()
+        active, committed = s.config, s.committed_config
+        self.lines.append(
+            f"{uuid}: active config({_members(active)}) of {active.id}, "
+            f"committed config({_members(committed)}) of {committed.id}"
+        )
+
+    def do_log(self, uuid: str) -> None:
+        log = self.cluster[uuid].core.log
+        cached = log.slice(log.first_cached, 1 << 62) or ()
+        before = f"({log.first_cached - 1} not in memory) " if log.first_cached > 1 else ""
+        self.lines.append(f"{uuid}: {before}{', '.join(map(_entry, cached))}")
+
+
+def _op(text: str) -> OpId:
+    term, index = text.split(".")
+    return OpId(int(term), int(index))
+
+
+def _hand_entry(text: str) -> Entry:
+    """`2.3:x` or `2.3:config(1,2)` with its index as stamp, `2.3:x@7` with another."""
+    op, rest = text.split(":")
+    payload, _, stamp = rest.partition("@")
+    at, kind, data = _op(op), EntryKind.OPERATION, payload.encode()
+    if payload == "noop":
+        kind, data = EntryKind.NOOP, b""
+    elif payload.startswith("config("):
+        members = [membership.Member(ServerUuid(u), u) for u in payload[7:-1].split(",")]
+        kind, data = EntryKind.CONFIG, membership.encode(membership.initial(members))
+    return Entry(at, int(stamp or 1000 * at.index), kind, data)
+
+
+def _made_by_hand(route: str, kind: str, fields: tuple[str, ...]) -> AnyMessage:
+    sender, to = (ServerUuid(u) for u in route.split("->"))
+    given = dict(f.partition("=")[::2] for f in fields)
+    term = int(given.get("term", 0))
+    if kind == "AppendEntries":
+        entries = tuple(_hand_entry(t) for t in given.get("entries", "").split(";") if t)
+        return AppendEntries(
+            sender=sender, to=to, term=term, previous=_op(given.get("previous", "0.0")),
+            entries=entries, commit=int(given.get("commit", 0)), closed=int(given.get("closed", 0)),
+        )  # fmt: skip
+    if kind == "RequestVote":
+        last = _op(given["last"]) if "last" in given else NO_OP
+        return RequestVote(
+            sender=sender, to=to, term=term, last=last,
+            pre="pre" in given, override="override" in given,
+        )  # fmt: skip
+    if kind == "AppendReply":
+        return AppendReply(
+            sender=sender, to=to, term=term, success="match" in given,
+            match=int(given.get("match", 0)), hint=_op(given.get("hint", "0.0")),
+        )  # fmt: skip
+    assert kind == "TimeoutNow", kind
+    return TimeoutNow(sender=sender, to=to, term=term)
+
+
+# ---- files -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Comments and commands, and the transcript that is expected of them."""
+
+    head: tuple[str, ...]
+    expected: tuple[str, ...]
+
+
+def parse(text: str) -> Iterator[Block]:
+    """Split a scenario file into blocks; a block ends at an empty line after its `----`."""
+    head: list[str] = []
+    expected: list[str] | None = None
+    for line in [*text.splitlines(), ""]:
+        if expected is None and line == "----":
+            expected = []
+        elif expected is None:
+            head.append(line)
+        elif line:
+            expected.append(line)
+        else:
+            yield Block(tuple(head), tuple(expected))
+            head, expected = [], None
+    assert not any(head), f"commands without ---- at the end: {head}"
+
+
+def run_file(path: Path) -> None:
+    """Run one story, and compare (or, with NYALA_REWRITE=1, replace) its transcript.
+
+    Raises:
+        AssertionError: the group did something else.
+    """
+    story, written = Story(), []
+    for block in parse(path.read_text()):
+        happened: list[str] = []
+        for line in block.head:
+            if line and not line.startswith("#"):
+                happened += story.run(line)
+        written += [*block.head, "----", *happened, ""]
+        if not os.environ.get(REWRITE):
+            assert tuple(happened) == block.expected, _difference(path, block, happened)
+    if os.environ.get(REWRITE):
+        path.write_text("\n".join(written))
+
+
+def _difference(path: Path, block: Block, happened: list[str]) -> str:
+    want, got = "\n  ".join(block.expected), "\n  ".join(happened)
+    commands = "\n  ".join(block.head)
+    return f"{path.name}\n  {commands}\nexpected\n  {want}\nhappened\n  {got}"
