@@ -1,4 +1,4 @@
-"""Which files make the tablet now: one small file, switched atomically; it is a cut of the group's log.
+"""Which files make the tablet now: one small file, switched atomically; a cut of the group's log.
 
 Invariant: the rowsets and `del` files that a manifest names hold nothing stamped above its cut.
 docs/internals/formats-tablet.md shows the bytes.
@@ -6,10 +6,20 @@ docs/internals/formats-tablet.md shows the bytes.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
-from nyala.common.ids import NO_OP, OpId, TableId, TabletId
-from nyala.common.schema import Schema
+import msgspec
+import pyarrow as pa
+
+from nyala.common.errors import Corrupt, NyalaError
+from nyala.common.ids import NO_OP, ColumnId, OpId, TableId, TabletId
+from nyala.common.partition import Partition, PartitionSchema
+from nyala.common.schema import Column, Schema, arrow_type, type_name
+from nyala.env.files import Files
+from nyala.tablet.format import Kind, Sections, pack
+
+NAME = "MANIFEST"
+_BODY, _EXTRA = 1, 2
 
 
 class AnyCut(Protocol):
@@ -55,8 +65,8 @@ class TabletInfo:
         table_id: of the table.
         table_name: at creation; for people.
         schema: the table's columns.
-        partition_schema: how the table is partitioned (`common/partition.PartitionSchema`).
-        partition: this tablet's part of it (`common/partition.Partition`).
+        partition_schema: how the table is partitioned.
+        partition: this tablet's part of it.
         options: table options as text; `compression` is `none` (default), `lz4` or `zstd`.
     """
 
@@ -64,6 +74,219 @@ class TabletInfo:
     table_id: TableId
     table_name: str
     schema: Schema
-    partition_schema: Any
-    partition: Any
+    partition_schema: PartitionSchema = field(default_factory=PartitionSchema)
+    partition: Partition = field(default_factory=Partition)
     options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RowSetEntry:
+    """One disk rowset.
+
+    Attributes:
+        number: names its two files.
+        marks: numbers of its `del` files, oldest first.
+    """
+
+    number: int
+    marks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The tablet's files.
+
+    Attributes:
+        info: what the tablet is.
+        cut: what the files stand for.
+        horizon: the earliest time that can still be read; history below it was dropped.
+        index_seed: of the hash in the key indexes.
+        next_file: above the number of every file named.
+        rowsets: in the order in which they are read.
+    """
+
+    info: TabletInfo
+    cut: Cut
+    horizon: int
+    index_seed: int
+    next_file: int
+    rowsets: tuple[RowSetEntry, ...] = ()
+
+    def file_names(self) -> list[str]:
+        """Return the names of all files that this manifest needs, itself included."""
+        names = [NAME]
+        for entry in self.rowsets:
+            names += [index_name(entry.number), data_name(entry.number)]
+            names += [marks_name(number) for number in entry.marks]
+        return names
+
+
+def index_name(number: int) -> str:
+    """Return the name of a rowset's index file."""
+    return f"{number:08d}.idx"
+
+
+def data_name(number: int) -> str:
+    """Return the name of a rowset's data file."""
+    return f"{number:08d}.dat"
+
+
+def marks_name(number: int) -> str:
+    """Return the name of a `del` file."""
+    return f"{number:08d}.del"
+
+
+class _StoredColumn(msgspec.Struct, frozen=True):
+    id: int
+    name: str
+    type: str
+    nullable: bool
+    default: bytes | None  # an IPC stream of one row, one column
+    immutable: bool
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    tablet_id: str
+    table_id: str
+    table_name: str
+    columns: list[_StoredColumn]
+    key_ids: list[int]
+    schema_version: int
+    next_column_id: int
+    partition_schema: PartitionSchema
+    partition: Partition
+    options: dict[str, str]
+    term: int
+    index: int
+    stamp: int
+    horizon: int
+    index_seed: int
+    next_file: int
+    rowsets: list[RowSetEntry]
+
+
+def encode(manifest: Manifest) -> bytes:
+    """Return the bytes of a manifest file."""
+    info, schema = manifest.info, manifest.info.schema
+    stored = _Stored(
+        tablet_id=info.tablet_id,
+        table_id=info.table_id,
+        table_name=info.table_name,
+        columns=[_store_column(c) for c in schema.columns],
+        key_ids=list(schema.key_ids),
+        schema_version=schema.version,
+        next_column_id=schema.next_column_id,
+        partition_schema=info.partition_schema,
+        partition=info.partition,
+        options=dict(sorted(info.options.items())),
+        term=manifest.cut.op.term,
+        index=manifest.cut.op.index,
+        stamp=manifest.cut.stamp,
+        horizon=manifest.horizon,
+        index_seed=manifest.index_seed,
+        next_file=manifest.next_file,
+        rowsets=list(manifest.rowsets),
+    )
+    body = msgspec.msgpack.encode(stored)
+    return pack(Kind.MANIFEST, [(_BODY, body), (_EXTRA, manifest.cut.extra)])
+
+
+def decode(data: bytes, path: str) -> Manifest:
+    """Return the manifest that a file holds.
+
+    Raises:
+        Corrupt: damaged, or of another kind or version.
+    """
+    sections = Sections(memoryview(data), path, Kind.MANIFEST)
+    body, extra = sections.tagged(_BODY), bytes(sections.tagged(_EXTRA))
+    try:
+        stored = msgspec.msgpack.decode(body, type=_Stored)
+        columns = tuple(_load_column(c) for c in stored.columns)
+    except (msgspec.MsgspecError, pa.ArrowException, NyalaError) as err:
+        raise Corrupt(f"{path} is no manifest that this build understands: {err}") from err
+    keys = tuple(ColumnId(i) for i in stored.key_ids)
+    info = TabletInfo(
+        tablet_id=TabletId(stored.tablet_id),
+        table_id=TableId(stored.table_id),
+        table_name=stored.table_name,
+        schema=Schema(columns, keys, stored.schema_version, stored.next_column_id),
+        partition_schema=stored.partition_schema,
+        partition=stored.partition,
+        options=stored.options,
+    )
+    return Manifest(
+        info=info,
+        cut=Cut(OpId(stored.term, stored.index), stored.stamp, extra),
+        horizon=stored.horizon,
+        index_seed=stored.index_seed,
+        next_file=stored.next_file,
+        rowsets=tuple(stored.rowsets),
+    )
+
+
+def load(files: Files, directory: str) -> Manifest:
+    """Read a tablet's manifest.
+
+    Raises:
+        Corrupt: there is none, or it is damaged.
+    """
+    path = f"{directory}/{NAME}"
+    if not files.exists(path):
+        raise Corrupt(
+            f"{directory} has no {NAME}: it is no tablet, or was damaged; "
+            "replace this replica from a healthy one",
+            {"path": path},
+        )
+    return decode(files.read(path), path)
+
+
+def save(files: Files, directory: str, manifest: Manifest) -> None:
+    """Switch to a manifest: durable on return, and atomic. Its files are durable already."""
+    files.write_atomic(f"{directory}/{NAME}", encode(manifest))
+
+
+def check_files(files: Files, directory: str, manifest: Manifest) -> None:
+    """Make sure that every file which the manifest names is there.
+
+    Raises:
+        Corrupt: one is missing.
+    """
+    there = set(files.list(directory))
+    missing = [name for name in manifest.file_names() if name not in there]
+    if missing:
+        raise Corrupt(
+            f"{directory} lacks {', '.join(missing)}, which its {NAME} names; "
+            "replace this replica from a healthy one",
+            {"path": f"{directory}/{missing[0]}"},
+        )
+
+
+def remove_unreferenced(files: Files, directory: str, manifest: Manifest) -> None:
+    """Remove what the (durable) manifest does not name: remains of builds, and merged rowsets."""
+    wanted = set(manifest.file_names())
+    for name in files.list(directory):
+        if name not in wanted:
+            files.remove(f"{directory}/{name}")
+
+
+def _store_column(column: Column) -> _StoredColumn:
+    default = None
+    if column.default is not None:
+        batch = pa.RecordBatch.from_arrays([pa.repeat(column.default, 1)], names=["default"])
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        default = sink.getvalue().to_pybytes()
+    return _StoredColumn(
+        column.id, column.name, type_name(column.type), column.nullable, default, column.immutable
+    )
+
+
+def _load_column(stored: _StoredColumn) -> Column:
+    kind = arrow_type(stored.type)
+    default = None
+    if stored.default is not None:
+        default = pa.ipc.open_stream(stored.default).read_all().column(0)[0]
+    return Column(
+        ColumnId(stored.id), stored.name, kind, stored.nullable, default, stored.immutable
+    )

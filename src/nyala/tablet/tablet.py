@@ -1,73 +1,224 @@
-"""Tablet: apply, view, flush, compact; satisfies the replica's state-machine protocol by shape."""
+"""Tablet: apply, view, flush, compact; satisfies the replica's state-machine protocol by shape.
+
+Lanes: `apply`, `prepare_*`, the installs and `close` in APPLY; builds in COMPUTE; the rest anywhere. There
+are no locks: lane APPLY publishes an immutable view by one assignment, and readers take it.
+"""
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
+from nyala.common.errors import AlreadyPresent
+from nyala.common.hashing import hash_bytes, hash_one
 from nyala.common.ids import Operation
 from nyala.env.files import Files
-from nyala.tablet.manifest import AnyCut, TabletInfo
+from nyala.tablet import compaction, flush, manifest, rewrite
+from nyala.tablet.apply import apply_write
+from nyala.tablet.columns import compression_of
+from nyala.tablet.diskrowset import DiskRowSet
+from nyala.tablet.manifest import AnyCut, Cut, Manifest, TabletInfo
+from nyala.tablet.rowset import HashKeys
+from nyala.tablet.store import Store
 from nyala.tablet.view import View
 
 Install = Callable[[], None]
 Build = Callable[[], Install]
+_INDEX_SEED = 0x6E79616C61696478  # "nyalaidx": no partition level uses it
+
+
+class _Work(Protocol):
+    def build(self) -> rewrite.Built: ...
+
+    def install(self, built: rewrite.Built) -> None: ...
 
 
 class Tablet:
-    """The columnar store of one tablet."""
+    """The columnar store of one tablet. Use `create` or `open`."""
 
-    info: TabletInfo
+    def __init__(
+        self, files: Files, directory: str, current: Manifest, hash_keys: HashKeys
+    ) -> None:
+        info = current.info
+        self.info = info
+        self._place = rewrite.Place(files, directory, info.schema, hash_keys)
+        self._manifest = current
+        disks = [
+            DiskRowSet(files, directory, entry, info.schema, current) for entry in current.rowsets
+        ]
+        self._store = Store(info.schema, current.index_seed, hash_keys, disks)
+        self._last_stamp = current.cut.stamp
+        self._next_file = current.next_file
+        self._busy = False
+        self._broken = False
+        self._publish()
 
     @classmethod
-    def create(cls, files: Files, directory: str, info: TabletInfo) -> "Tablet":
-        """Make the files of an empty tablet, durable on return."""
-        raise AssertionError
+    def create(
+        cls, files: Files, directory: str, info: TabletInfo, *, hash_keys: HashKeys = hash_bytes
+    ) -> "Tablet":
+        """Make the files of an empty tablet, durable on return.
+
+        Args:
+            files: the file system.
+            directory: is made.
+            info: what the tablet is.
+            hash_keys: the index hash; the same at every opening.
+
+        Raises:
+            AlreadyPresent: there is a tablet in the directory.
+            InvalidArgument: an option that this build does not know.
+        """
+        compression_of(info.options)
+        if files.exists(f"{directory}/{manifest.NAME}"):
+            raise AlreadyPresent(f"{directory} holds a tablet already; open it, or remove it first")
+        files.make_dir(directory)
+        seed = hash_one(info.table_id.encode(), _INDEX_SEED)
+        first = Manifest(info, Cut(), horizon=0, index_seed=seed, next_file=1)
+        manifest.save(files, directory, first)
+        return cls(files, directory, first, hash_keys)
 
     @classmethod
-    def open(cls, files: Files, directory: str) -> "Tablet":
-        """Open from the manifest; replay starts after `cut.op`."""
-        raise AssertionError
+    def open(cls, files: Files, directory: str, *, hash_keys: HashKeys = hash_bytes) -> "Tablet":
+        """Open what the manifest names; the log is replayed from after `cut.op`.
+
+        Raises:
+            Corrupt: a file is missing or damaged. Column blocks are verified when first touched.
+        """
+        current = manifest.load(files, directory)
+        manifest.check_files(files, directory, current)
+        opened = cls(files, directory, current, hash_keys)
+        manifest.remove_unreferenced(files, directory, current)
+        return opened
 
     @property
-    def cut(self) -> AnyCut:
+    def cut(self) -> Cut:
         """What the files stand for."""
-        raise AssertionError
+        return self._manifest.cut
 
     @property
     def horizon(self) -> int:
         """The earliest time that can still be read."""
-        raise AssertionError
+        return self._manifest.horizon
 
     @property
     def rows(self) -> int:
-        """Live rows."""
-        raise AssertionError
+        """Live rows, as of what has been applied."""
+        return self._store.live
 
     @property
     def data_bytes(self) -> int:
         """Bytes on disk and in memory."""
-        raise AssertionError
-
-    def apply(self, operations: Sequence[Operation]) -> list[bytes]:
-        """Apply committed operations in order; one `ops.encode_result` each."""
-        raise AssertionError
+        return sum(d.file_bytes for d in self._store.disks) + self._store.memory_bytes()
 
     def unflushed_bytes(self) -> int:
         """Memory that a flush would free."""
-        raise AssertionError
+        return self._store.memory_bytes()
+
+    def view(self) -> View:
+        """Return an immutable view of what has been applied."""
+        return self._view
+
+    def apply(self, operations: Sequence[Operation]) -> list[bytes]:
+        """Apply committed operations in order; return an encoded result (`ops.decode_result`) each.
+
+        Raises:
+            Corrupt: a payload does not decode, or a file is damaged: the tablet is not to be used
+                any more.
+        """
+        assert not self._broken, f"tablet {self.info.tablet_id} failed before"
+        self._broken = True
+        results = []
+        for operation in operations:
+            assert operation.stamp > self._last_stamp, (
+                f"entry {operation.id} stamped {operation.stamp} after {self._last_stamp}"
+            )
+            results.append(apply_write(self._store, operation.stamp, operation.payload))
+            self._last_stamp = operation.stamp
+        self._publish()
+        self._broken = False
+        return results
 
     def prepare_flush(self, cut: AnyCut) -> Build | None:
-        """Fix a cut at what has been applied."""
-        raise AssertionError
+        """Fix a cut at what has been applied.
+
+        Args:
+            cut: the last entry applied, its stamp, and the replica's own state then.
+
+        Returns:
+            None when the files stand for this cut already, or a flush or compaction is under way;
+            else a build for lane COMPUTE, which returns an install for lane APPLY.
+        """
+        assert cut.stamp >= self._last_stamp, f"cut {cut.op} below what was applied"
+        if self._busy or cut.op == self._manifest.cut.op:
+            return None
+        self._last_stamp = cut.stamp
+        work = flush.Flush(self._place, self._store, self._manifest, cut, self._number)
+        self._publish()
+        return self._start(work)
 
     def prepare_compaction(
         self, horizon: int | None = None, *, force: bool = False
     ) -> Build | None:
-        """Choose rowsets to merge; history below `horizon` is dropped."""
-        raise AssertionError
+        """Choose disk rowsets to merge.
 
-    def view(self) -> View:
-        """An immutable view."""
-        raise AssertionError
+        Args:
+            horizon: history that ended at or below may go; None: all stays. Never above a time that
+                a reader may still ask for.
+            force: merge all of them, if that changes anything.
+
+        Returns:
+            As `prepare_flush`; None also when no merge is worth its cost.
+        """
+        if self._busy:
+            return None
+        stamp = self._manifest.cut.stamp
+        chosen = compaction.choose(self._store.disks, horizon, stamp, force=force)
+        if not chosen:
+            return None
+        return self._start(
+            compaction.Compaction(
+                self._place, self._store, self._manifest, chosen, horizon, self._number
+            )
+        )
 
     def close(self) -> None:
-        """Release files and memory."""
-        raise AssertionError
+        """Release memory and mapped files once the last view is gone; durable state stays."""
+        self._broken = True
+        self._store = Store(self.info.schema, 0, self._place.hash_keys, ())
+        self._publish()
+
+    def _start(self, work: _Work) -> Build:
+        self._busy = True
+
+        def build() -> Install:
+            done = False
+            try:
+                built = work.build()
+                done = True
+            finally:
+                self._busy = done
+            return lambda: self._install(work, built)
+
+        return build
+
+    def _install(self, work: _Work, built: rewrite.Built) -> None:
+        try:
+            work.install(built)
+        finally:
+            self._busy = False
+        self._manifest = built.manifest
+        self._publish()
+        place = self._place
+        manifest.remove_unreferenced(place.files, place.directory, built.manifest)
+
+    def _number(self) -> int:
+        self._next_file += 1
+        return self._next_file - 1
+
+    def _publish(self) -> None:
+        self._view = View(
+            self.info.schema,
+            self._manifest.horizon,
+            self._store.views(),
+            seed=self._manifest.index_seed,
+            hash_keys=self._place.hash_keys,
+        )

@@ -1,23 +1,48 @@
 """An immutable view of a tablet: what scans, look-ups and change feeds read, without copying.
 
 Take it anywhere with `tablet.view()`; read it in lane COMPUTE. Contract: every time passed in is one
-at or below which no further operation can be applied (a safe time), and at or above `horizon`.
+at or below which no further operation can be applied (a safe time).
 """
 
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from nyala.common.errors import HistoryGone, InvalidArgument
 from nyala.common.ids import ColumnId
 from nyala.common.predicate import Predicate
-from nyala.common.schema import Schema
+from nyala.common.schema import Column, Schema
+from nyala.tablet import changes as feed
+from nyala.tablet import lookup, scan
+from nyala.tablet.emit import emit
+from nyala.tablet.rowset import HashKeys, RowSetView
+
+BATCH_ROWS = 65_536
+BATCH_BYTES = 1 << 20
 
 
 class View:
-    """One immutable look at a tablet."""
+    """One immutable look at a tablet.
 
-    schema: Schema
-    horizon: int
+    Attributes:
+        schema: of the table.
+        horizon: the earliest time that can be read.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        horizon: int,
+        rowsets: tuple[RowSetView, ...],
+        *,
+        seed: int,
+        hash_keys: HashKeys,
+    ) -> None:
+        self.schema = schema
+        self.horizon = horizon
+        self._rowsets = rowsets
+        self._seed = seed
+        self._hash_keys = hash_keys
 
     def scan(
         self,
@@ -27,22 +52,69 @@ class View:
         *,
         ordered: bool = False,
         limit: int | None = None,
-        batch_rows: int = 65_536,
-        batch_bytes: int = 1 << 20,
+        batch_rows: int = BATCH_ROWS,
+        batch_bytes: int = BATCH_BYTES,
         after: bytes | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Rows visible at `at`, in batches."""
-        raise AssertionError
+        """Return the rows visible at a time.
+
+        Args:
+            at: hybrid time.
+            columns: ids, in the order wanted; None: all. An empty list gives batches of rows only.
+            where: which rows; None: all.
+            ordered: by primary key; otherwise as they lie.
+            limit: at most so many rows; None: all.
+            batch_rows: a batch has at most so many.
+            batch_bytes: and at most so many, unless it is a single row.
+            after: only rows whose encoded key is above this one.
+
+        Raises:
+            HistoryGone: `at` lies below the horizon (at once, not from the iterator).
+            InvalidArgument: no such column.
+            Corrupt: a file is damaged (from the iterator).
+        """
+        self._check_time(at)
+        wanted = scan.Wanted(at, where, after)
+        chosen = self._columns(columns)
+        if ordered:
+            found = scan.scan_ordered(self._rowsets, self.schema, wanted, chosen, limit)
+        else:
+            found = scan.scan(self._rowsets, self.schema, wanted, chosen)
+        return emit(found, batch_rows=batch_rows, batch_bytes=batch_bytes, limit=limit)
 
     def count(self, at: int, where: Predicate | None = None) -> int:
-        """Number of rows visible at `at`; without `where` no column is read."""
-        raise AssertionError
+        """Return the number of rows visible at a time; without `where` no column is read.
+
+        Raises:
+            HistoryGone: `at` lies below the horizon.
+            Corrupt: a file is damaged.
+        """
+        self._check_time(at)
+        return scan.count(self._rowsets, self.schema, scan.Wanted(at, where))
 
     def get(
         self, at: int, keys: pa.RecordBatch, columns: Sequence[ColumnId] | None = None
     ) -> pa.RecordBatch:
-        """Rows by key; the last column, int64 `_row`, is the position in `keys`; absent keys are left out."""
-        raise AssertionError
+        """Return the rows with some keys, in the order of `keys`.
+
+        Args:
+            at: hybrid time.
+            keys: the key columns by name, of their stored types; a key may occur again.
+            columns: ids, in the order wanted; None: all.
+
+        Returns:
+            The columns, and int64 `_row`: the position of the key in `keys`. Absent keys are left out.
+
+        Raises:
+            HistoryGone: `at` lies below the horizon.
+            InvalidArgument: no such column, or `keys` are not the key columns.
+            Corrupt: a file is damaged.
+        """
+        self._check_time(at)
+        return lookup.get(
+            self._rowsets, self.schema, at, keys, self._columns(columns),
+            seed=self._seed, hash_keys=self._hash_keys,
+        )  # fmt: skip
 
     def changes(
         self,
@@ -52,8 +124,58 @@ class View:
         net: bool = True,
         where: Predicate | None = None,
         columns: Sequence[ColumnId] | None = None,
-        batch_rows: int = 65_536,
-        batch_bytes: int = 1 << 20,
+        batch_rows: int = BATCH_ROWS,
+        batch_bytes: int = BATCH_BYTES,
     ) -> Iterator[pa.RecordBatch]:
-        """What changed in (since, until], by (_timestamp, key); columns plus string `_op`, int64 `_timestamp`."""
-        raise AssertionError
+        """Return what changed in (since, until], in order of (_timestamp, key).
+
+        Args:
+            since: hybrid time, exclusive.
+            until: hybrid time, inclusive.
+            net: one change per key, from its row at `since` to that at `until`; else every version.
+            where: of an insert or update the new row has to match, of a delete the row that ended.
+            columns: ids, in the order wanted; None: all.
+            batch_rows: a batch has at most so many.
+            batch_bytes: and at most so many, unless it is a single row.
+
+        Returns:
+            The columns, then `_op` ("insert", "update", "delete") and int64 `_timestamp`. A delete
+            carries the key columns; the others are null.
+
+        Raises:
+            HistoryGone: `since` lies below the horizon (at once, not from the iterator).
+            InvalidArgument: no such column.
+            Corrupt: a file is damaged (from the iterator).
+        """
+        self._check_time(since)
+        chosen = self._columns(columns)
+        found = self._changes(since, until, net, where, chosen)
+        return emit(found, batch_rows=batch_rows, batch_bytes=batch_bytes)
+
+    def _changes(
+        self, since: int, until: int, net: bool, where: Predicate | None, columns: list[Column]
+    ) -> Iterator[pa.RecordBatch]:
+        versions = feed.touched(
+            self._rowsets, since, until, seed=self._seed, hash_keys=self._hash_keys
+        )
+        found = feed.net(versions, since) if net else feed.by_version(versions, since)
+        yield from feed.read(self._rowsets, self.schema, found, columns, where)
+
+    def _columns(self, ids: Sequence[ColumnId] | None) -> list[Column]:
+        if ids is None:
+            return list(self.schema.columns)
+        unknown = [i for i in ids if i not in self.schema.by_id]
+        if unknown or len(set(ids)) < len(ids):
+            raise InvalidArgument(
+                f"column ids {list(ids)}: {unknown} are not in schema version "
+                f"{self.schema.version}, or one is named twice"
+            )
+        return [self.schema.by_id[i] for i in ids]
+
+    def _check_time(self, at: int) -> None:
+        if at < self.horizon:
+            raise HistoryGone(
+                f"the time {at} lies below {self.horizon}, before which history is not kept; read "
+                "at a later time, or raise the table's history_max_age_s before the history goes",
+                {"horizon": str(self.horizon)},
+            )

@@ -1,0 +1,75 @@
+"""What is wrong with a row whatever it meets: found for a whole batch at once, before any look-up.
+
+Pure functions from a batch to an error code per row; the codes are those of `kernels.py`.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from nyala.common.ids import ColumnId
+from nyala.common.keys import KeyBytes, encode_keys
+from nyala.common.schema import Schema
+from nyala.tablet import kernels
+from nyala.tablet.columns import cell_sizes
+from nyala.tablet.ops import Op
+
+MAX_KEY_BYTES = 16 << 10
+"""Of an encoded key; as Kudu's limit on encoded keys."""
+MAX_CELL_BYTES = 64 << 10
+"""Of one string or binary value; as Kudu's limit on cells."""
+
+Flags = npt.NDArray[np.bool_]
+
+
+def keys_of(columns: Mapping[ColumnId, pa.Array], schema: Schema) -> KeyBytes:
+    """Encode the keys of a batch; a row with a null in its key gets some key (`check` names it)."""
+    arrays = [without_nulls(columns[c.id]) for c in schema.key_columns]
+    return encode_keys(arrays, [c.type for c in schema.key_columns])
+
+
+def without_nulls(array: pa.Array) -> pa.Array:
+    """Return an array whose null slots count as values, whatever lies in them."""
+    if not array.null_count:
+        return array
+    buffers = array.buffers()
+    return pa.Array.from_buffers(array.type, len(array), [None, *buffers[1:]], 0, array.offset)
+
+
+def null_flags(array: pa.Array) -> Flags:
+    """Return where an array is null."""
+    return np.asarray(array.is_null().to_numpy(zero_copy_only=False), np.bool_)
+
+
+def check(
+    columns: Mapping[ColumnId, pa.Array], ops: npt.NDArray[np.uint8], keys: KeyBytes, schema: Schema
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
+    """Return an error code per row, 0 for none, and the position in the schema of the column meant."""
+    bad = np.zeros(len(ops), np.uint8)
+    where = np.full(len(ops), -1, np.int32)
+
+    def flag(rows: Flags, code: int, column: int) -> None:
+        rows = rows & (bad == 0)
+        bad[rows] = code
+        where[rows] = column
+
+    flag((ops < Op.INSERT) | (ops > Op.DELETE_IGNORE), kernels.OUT_OF_RANGE, -1)
+    for number, column in enumerate(schema.key_columns):
+        if columns[column.id].null_count:
+            flag(null_flags(columns[column.id]), kernels.NULL_KEY, number)
+    sizes = np.diff(keys.offsets)
+    if sizes.max(initial=0) > MAX_KEY_BYTES:
+        flag(sizes > MAX_KEY_BYTES, kernels.TOO_LARGE, -1)
+    writes = ops < Op.DELETE  # a delete needs its key only
+    for number, column in enumerate(schema.columns):
+        array = columns.get(column.id)
+        if array is None or number < len(schema.key_ids):
+            continue
+        if array.null_count and not column.nullable:
+            flag(null_flags(array) & writes, kernels.NULL_VALUE, number)
+        cells = cell_sizes(array)
+        if cells is not None and cells.max(initial=0) > MAX_CELL_BYTES:
+            flag((cells > MAX_CELL_BYTES) & writes, kernels.TOO_LARGE, number)
+    return bad, where

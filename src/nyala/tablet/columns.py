@@ -1,0 +1,229 @@
+"""Column blocks as Arrow IPC messages: how values lie in a data file.
+
+Each block of rows has one section per column, an encapsulated RecordBatch message of that column; docs/
+internals/formats-tablet.md shows the bytes. Uncompressed blocks are used where they are mapped.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nyala.common.errors import Corrupt, InvalidArgument
+from nyala.common.ids import ColumnId
+from nyala.common.schema import Column
+from nyala.env.files import Files
+from nyala.tablet.format import Kind, Sections, SectionWriter
+from nyala.tablet.ops import read_batch
+from nyala.tablet.rowset import ColumnStats, Int64s
+
+BLOCK_ROWS = 65_536
+BLOCK_BYTES = 16 << 20
+"""A block ends after so many rows, or so many bytes of one row's cells on average."""
+COMPRESSIONS = ("none", "lz4", "zstd")
+_META, _STATS, _BLOCKS = 1, 2, 16
+_MAX_STATS_BYTES = 1024
+
+
+class _Meta(msgspec.Struct, frozen=True):
+    column_ids: list[int]
+    starts: list[int]
+    compression: str
+    stats_ids: list[int]
+    null_ids: list[int]
+
+
+def compression_of(options: Mapping[str, str]) -> str:
+    """Return the compression that a table's options ask for.
+
+    Raises:
+        InvalidArgument: there is no such compression.
+    """
+    chosen = options.get("compression", "none")
+    if chosen not in COMPRESSIONS:
+        raise InvalidArgument(
+            f"table option compression={chosen!r}: choose one of {', '.join(COMPRESSIONS)}"
+        )
+    return chosen
+
+
+class ColumnWriter:
+    """Writes the data file of one rowset, block by block.
+
+    Args:
+        writer: of the file.
+        columns: all columns, in the order of each block.
+        compression: one of `COMPRESSIONS`.
+    """
+
+    def __init__(self, writer: SectionWriter, columns: Sequence[Column], compression: str) -> None:
+        self._writer = writer
+        self._columns = columns
+        self._compression = compression
+        self._starts = [0]
+        self._stats = [_RunningStats(c) for c in columns]
+
+    def add(self, arrays: Sequence[pa.Array]) -> None:
+        """Write the next block of rows, one array per column."""
+        for column, array, stats in zip(self._columns, arrays, self._stats, strict=True):
+            stats.add(array)
+            self._writer.add(_BLOCKS + column.id, _message(array, self._compression))
+        self._starts.append(self._starts[-1] + len(arrays[0]))
+
+    def finish(self) -> int:
+        """Write what is known of the columns; return the length of the file in bytes."""
+        known = [s for s in self._stats if s.known]
+        meta = _Meta(
+            column_ids=[c.id for c in self._columns],
+            starts=self._starts,
+            compression=self._compression,
+            stats_ids=[s.column.id for s in known],
+            null_ids=[s.column.id for s in known if s.has_nulls],
+        )
+        self._writer.add(_META, msgspec.msgpack.encode(meta))
+        if known:
+            rows = [pa.array([s.minimum, s.maximum], s.column.type) for s in known]
+            batch = pa.RecordBatch.from_arrays(rows, names=[str(s.column.id) for s in known])
+            self._writer.add(_STATS, batch.serialize())
+        return self._writer.finish()
+
+
+class _RunningStats:
+    def __init__(self, column: Column) -> None:
+        self.column = column
+        self.known = not pa.types.is_boolean(column.type)
+        self.has_nulls = False
+        self.minimum: pa.Scalar | None = None
+        self.maximum: pa.Scalar | None = None
+
+    def add(self, array: pa.Array) -> None:
+        if not self.known:
+            return
+        self.has_nulls = self.has_nulls or array.null_count > 0
+        if pa.types.is_floating(array.type) and pc.any(pc.is_nan(array)).as_py():
+            self.known = False  # NaN orders with nothing
+            return
+        ends = [self.minimum, self.maximum, *pc.min_max(array).values()]
+        found = pc.min_max(pa.array([e for e in ends if e is not None], array.type))
+        if found["min"].is_valid:
+            self.minimum, self.maximum = found["min"], found["max"]
+            sizes = [len(e.as_buffer()) for e in (self.minimum, self.maximum) if _is_var(e.type)]
+            self.known = max(sizes, default=0) <= _MAX_STATS_BYTES
+
+
+class ColumnReader:
+    """The columns of one data file, in blocks; each verified on its first touch.
+
+    Attributes:
+        starts: first row of each block, then the number of rows.
+        stats: of the columns of which they are known.
+
+    Raises:
+        Corrupt: the file is damaged, or does not hold these columns.
+    """
+
+    def __init__(self, files: Files, path: str, columns: Sequence[Column]) -> None:
+        data = files.map(path)
+        self.file_bytes = len(data)
+        self._path = path
+        self._sections = Sections(data, path, Kind.DATA)
+        try:
+            self._meta = msgspec.msgpack.decode(self._sections.tagged(_META), type=_Meta)
+        except msgspec.MsgspecError as err:
+            raise Corrupt(f"{path} does not say which blocks it has: {err}") from err
+        self.starts: Int64s = np.asarray(self._meta.starts, np.int64)
+        self._fields = {c.id: pa.schema([pa.field(str(c.id), c.type)]) for c in columns}
+        self._positions = {ColumnId(i): n for n, i in enumerate(self._meta.column_ids)}
+        self._open: dict[tuple[int, ColumnId], pa.Array] = {}
+        blocks = len(self.starts) - 1
+        tags = [_BLOCKS + i for i in self._meta.column_ids] * blocks
+        if list(self._fields) != list(self._positions) or self._sections.tags[: len(tags)] != tags:
+            raise Corrupt(f"{path} has columns {self._meta.column_ids}, not {list(self._fields)}")
+        self.stats = self._read_stats()
+
+    def column(self, chunk: int, column: ColumnId) -> pa.Array:
+        """Return one column of one block.
+
+        Raises:
+            Corrupt: the block is damaged.
+        """
+        found = self._open.get((chunk, column))
+        if found is not None:
+            return found
+        message = self._sections.section(chunk * len(self._positions) + self._positions[column])
+        array = self._read(message, self._fields[column]).column(0)
+        if len(array) != self.starts[chunk + 1] - self.starts[chunk]:
+            raise Corrupt(f"{self._path} has {len(array)} values in block {chunk}")
+        if self._meta.compression == "none":  # it lies in the mapped file and costs nothing
+            self._open[chunk, column] = array
+        return array
+
+    def _read(self, message: memoryview, schema: pa.Schema) -> pa.RecordBatch:
+        try:
+            return pa.ipc.read_record_batch(pa.py_buffer(message), schema)
+        except (pa.ArrowException, OSError, ValueError) as err:
+            raise Corrupt(f"{self._path} holds a block that does not decode: {err}") from err
+
+    def _read_stats(self) -> dict[ColumnId, ColumnStats]:
+        ids = [ColumnId(i) for i in self._meta.stats_ids]
+        if not ids:
+            return {}
+        fields = pa.schema([self._fields[i].field(0) for i in ids])
+        batch = read_batch(pa.py_buffer(self._sections.tagged(_STATS)), fields)
+        nulls = set(self._meta.null_ids)
+        return {
+            i: ColumnStats(_valid(ends[0]), _valid(ends[1]), i in nulls)
+            for i, ends in zip(ids, batch.columns, strict=True)
+        }
+
+
+def block_ends(sizes: Sequence[Int64s], rows: int) -> list[int]:
+    """Return where blocks end: each within `BLOCK_ROWS` and, if it has several rows, `BLOCK_BYTES`.
+
+    Args:
+        sizes: bytes per row of each column whose values vary in size.
+        rows: how many rows there are.
+    """
+    if not rows:
+        return []
+    total = np.zeros(rows + 1, np.int64)
+    for size in sizes:
+        total[1:] += size
+    np.cumsum(total, out=total)
+    ends, at = [], 0
+    while at < rows:
+        fits = int(np.searchsorted(total, total[at] + BLOCK_BYTES, side="right")) - 1
+        at = min(max(fits, at + 1), at + BLOCK_ROWS, rows)
+        ends.append(at)
+    return ends
+
+
+def _valid(value: pa.Scalar) -> pa.Scalar | None:
+    return value if value.is_valid else None
+
+
+def _is_var(kind: pa.DataType) -> bool:
+    return kind in (pa.string(), pa.binary())
+
+
+def cell_sizes(array: pa.Array) -> Int64s | None:
+    """Return the bytes of each cell of a string or binary column (0 for null); None for others."""
+    if not _is_var(array.type):
+        return None
+    sizes = pc.binary_length(array).fill_null(0).to_numpy(zero_copy_only=False)
+    return np.asarray(sizes, np.int64)
+
+
+def _message(array: pa.Array, compression: str) -> pa.Buffer:
+    batch = pa.RecordBatch.from_arrays([array], names=["v"])
+    if compression == "none":
+        return batch.serialize()
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+    stream = sink.getvalue()
+    schema_bytes = 8 + int.from_bytes(stream[4:8].to_pybytes(), "little")
+    return stream.slice(schema_bytes, len(stream) - schema_bytes - 8)  # 8: the end of the stream

@@ -1,0 +1,164 @@
+"""Recent versions in memory: batches as applied, with the arrays and the index that find them.
+
+Written in lane APPLY only; readers hold the views it hands out. Arrays grow together, into new ones, so
+that an older view keeps a consistent generation of them.
+"""
+
+from collections.abc import Sequence
+from typing import TypeVar, cast
+
+import numpy as np
+import pyarrow as pa
+
+from nyala.common.keys import KeyBytes
+from nyala.common.schema import Column
+from nyala.tablet import kernels
+from nyala.tablet.marks import Marks
+from nyala.tablet.rowset import Batches, Int64s, RowSetView, Uint64s
+
+CHUNK_ROWS = 65_536
+CHUNK_BYTES = 64 << 20
+_FAN_IN = 32
+_FIRST_CAPACITY = 1024
+_Array = TypeVar("_Array", bound=np.ndarray)
+
+
+class MemRowSet:
+    """The newest versions of a tablet, until a flush writes them.
+
+    Args:
+        columns: all of the table's columns, in schema order.
+    """
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._columns = tuple(columns)
+        self.rows = 0
+        self.data_bytes = 0
+        self.marks = Marks(np.zeros(_FIRST_CAPACITY, np.uint64), recording=False)
+        self._hashes = np.zeros(_FIRST_CAPACITY, np.uint64)
+        self._ins = np.zeros(_FIRST_CAPACITY, np.uint64)
+        self._prev = np.zeros(_FIRST_CAPACITY, np.int64)
+        self._slots = np.zeros(2 * _FIRST_CAPACITY, np.uint64)
+        self._offsets = np.zeros(_FIRST_CAPACITY + 1, np.int64)
+        self._key_data = np.zeros(16 * _FIRST_CAPACITY, np.uint8)
+        self._chunks = _Chunks()
+        self._view: RowSetView | None = None
+
+    def append(
+        self,
+        batches: Sequence[pa.RecordBatch],
+        keys: KeyBytes,
+        hashes: Uint64s,
+        olds: Int64s,
+        stamp: int,
+    ) -> None:
+        """Add versions that begin at `stamp`.
+
+        Args:
+            batches: all columns, in schema order, of the rows.
+            keys: their encoded keys, distinct.
+            hashes: of the keys.
+            olds: this rowset's newest older version of the same key, or -1.
+            stamp: above every stamp so far.
+        """
+        count, first = len(keys), self.rows
+        last = first + count
+        assert last <= kernels.MAX_ROWS, f"{last} rows in memory"
+        assert sum(b.num_rows for b in batches) == count, f"{count} keys for other rows"
+        self._reserve(last, int(self._offsets[first] + keys.offsets[-1]))
+        begin = int(self._offsets[first])
+        self._key_data[begin : begin + len(keys.data)] = keys.data
+        self._offsets[first + 1 : last + 1] = keys.offsets[1:] + begin
+        self._hashes[first:last] = hashes
+        self._ins[first:last] = stamp
+        self._prev[first:last] = olds
+        kernels.link(self._slots, self._hashes, np.arange(first, last), olds)
+        for batch in batches:
+            self._chunks.append(batch)
+            self.data_bytes += batch.nbytes
+        self.data_bytes += len(keys.data) + 48 * count
+        self.rows = last
+        self._view = None
+
+    def view(self) -> RowSetView:
+        """Return what the rowset holds now. Lane APPLY; reading it is for any lane."""
+        if self._view is None:
+            end = int(self._offsets[self.rows])
+            self._view = RowSetView(
+                rows=self.rows,
+                keys=KeyBytes(self._offsets[: self.rows + 1], self._key_data[:end]),
+                ins=self._ins[: self.rows],
+                ends=self.marks.ends[: self.rows],
+                slots=self._slots,
+                prev=self._prev,
+                chunks=Batches.of(self._chunks.all(), self._columns),
+                is_sorted=False,
+                stats={},
+            )
+        return self._view
+
+    def _reserve(self, rows: int, key_bytes: int) -> None:
+        if rows <= len(self._ins) and key_bytes <= len(self._key_data):
+            return
+        capacity = _at_least(rows, len(self._ins))
+        used = self.rows
+        self.marks.ends = _grown(self.marks.ends, used, capacity)
+        self._ins = _grown(self._ins, used, capacity)
+        self._prev = _grown(self._prev, used, capacity)
+        self._hashes = _grown(self._hashes, used, capacity)
+        self._key_data = _grown(
+            self._key_data, int(self._offsets[used]), _at_least(key_bytes, len(self._key_data))
+        )
+        self._offsets = _grown(self._offsets, used + 1, capacity + 1)
+        newest = (self._slots[self._slots != 0] & np.uint64(0xFFFFFFFF)).astype(np.int64) - 1
+        self._slots = np.zeros(2 * capacity, np.uint64)
+        kernels.link(self._slots, self._hashes, newest, np.full(len(newest), -1, np.int64))
+
+
+class _Chunks:
+    """Batches in order of arrival, merged like the digits of a counter into chunks worth scanning."""
+
+    def __init__(self) -> None:
+        self._done: list[pa.RecordBatch] = []
+        self._levels: list[list[pa.RecordBatch]] = [[]]  # the first one holds the newest
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        if _is_chunk(batch):
+            self._done += [b for level in reversed(self._levels) for b in level]
+            self._done.append(batch)
+            self._levels = [[]]
+            return
+        level = 0
+        self._levels[0].append(batch)
+        while len(self._levels[level]) >= _FAN_IN:
+            merged = pa.concat_batches(self._levels[level])
+            self._levels[level] = []
+            level += 1
+            if _is_chunk(merged):  # whatever waits above is older
+                self._done += [b for up in reversed(self._levels[level:]) for b in up]
+                self._done.append(merged)
+                self._levels = [[]]
+                return
+            if level == len(self._levels):
+                self._levels.append([])
+            self._levels[level].append(merged)
+
+    def all(self) -> list[pa.RecordBatch]:
+        return self._done + [b for level in reversed(self._levels) for b in level]
+
+
+def _is_chunk(batch: pa.RecordBatch) -> bool:
+    return bool(batch.num_rows >= CHUNK_ROWS or batch.nbytes >= CHUNK_BYTES // _FAN_IN)
+
+
+def _at_least(wanted: int, current: int) -> int:
+    size = max(current, 1)
+    while size < wanted:
+        size *= 2
+    return size
+
+
+def _grown(array: _Array, used: int, size: int) -> _Array:
+    grown = np.zeros(size, array.dtype)
+    grown[:used] = array[:used]
+    return cast("_Array", grown)

@@ -1,0 +1,167 @@
+"""The shared part of flush and compaction: build new files from immutable inputs, then switch to them.
+
+Build runs in lane COMPUTE, switch in lane APPLY. Lane APPLY goes on meanwhile: what ends in an input
+after the cut is kept by the input (`Marks.pending`) and carried over at the switch. The manifest is
+saved before anything in memory changes, and old files go only after that.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from nyala.common.schema import Schema
+from nyala.env.files import Files
+from nyala.tablet import diskrowset, manifest, marks
+from nyala.tablet.columns import compression_of
+from nyala.tablet.diskrowset import DiskRowSet
+from nyala.tablet.manifest import Manifest, RowSetEntry
+from nyala.tablet.marks import Rows, Stamps
+from nyala.tablet.rowset import HashKeys, Int64s, RowSetView
+from nyala.tablet.store import RowSet, Store
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """Where and how files are written.
+
+    Attributes:
+        files: the file system.
+        directory: of the tablet.
+        schema: of the table.
+        hash_keys: the index hash.
+    """
+
+    files: Files
+    directory: str
+    schema: Schema
+    hash_keys: HashKeys
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Input:
+    """One rowset that is rewritten.
+
+    Attributes:
+        rowset: lane APPLY goes on marking its versions.
+        view: of it, when the cut was fixed.
+        ended: rows that had ended at the cut, with their stamps; whatever ends later is carried over.
+    """
+
+    rowset: RowSet
+    view: RowSetView
+    ended: tuple[Rows, Stamps]
+
+    @staticmethod
+    def of(rowset: RowSet, cut_stamp: int) -> "Input":
+        """Return a rowset as an input; its ends are looked at once."""
+        return Input(rowset, rowset.view(), rowset.marks.ended_by(cut_stamp))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Built:
+    """New files, durable, and what is needed to switch to them.
+
+    Attributes:
+        manifest: that names them.
+        rowset: the new one, open; None: nothing was left to write.
+        inputs: what it replaces.
+        moved: for each input, where each of its rows went, or -1.
+    """
+
+    manifest: Manifest
+    rowset: DiskRowSet | None
+    inputs: tuple[Input, ...]
+    moved: tuple[Int64s, ...]
+
+
+def build(
+    place: Place,
+    base: Manifest,
+    numbers: tuple[int, int],
+    inputs: Sequence[Input],
+    *,
+    drop_below: int,
+    position: int,
+) -> Built:
+    """Write one rowset from several. Lane COMPUTE.
+
+    Args:
+        place: where to.
+        base: the manifest to come but for the new rowset: its cut is the new files' cut.
+        numbers: of the new rowset's files, and of its `del` file.
+        inputs: what to rewrite.
+        drop_below: versions that ended at or below this stamp are left out.
+        position: of the new rowset in the manifest.
+    """
+    kept = []
+    for source in inputs:
+        keep = np.ones(source.view.rows, np.bool_)
+        rows, stamps = source.ended
+        keep[rows[stamps <= np.uint64(drop_below)]] = False
+        kept.append(np.flatnonzero(keep))
+    if not sum(len(k) for k in kept):
+        moved = tuple(np.full(s.view.rows, -1, np.int64) for s in inputs)
+        place.files.sync_dir(place.directory)
+        return Built(base, None, tuple(inputs), moved)
+    moved = tuple(
+        diskrowset.write(
+            place.files,
+            place.directory,
+            numbers[0],
+            [s.view for s in inputs],
+            kept,
+            place.schema,
+            compression=compression_of(base.info.options),
+            seed=base.index_seed,
+            hash_keys=place.hash_keys,
+        )
+    )
+    entry = RowSetEntry(numbers[0])
+    rows, stamps = _ended_after_move(inputs, moved)
+    if len(rows):
+        path = f"{place.directory}/{manifest.marks_name(numbers[1])}"
+        marks.write(place.files, path, rows, stamps)
+        entry = RowSetEntry(numbers[0], (numbers[1],))
+    place.files.sync_dir(place.directory)
+    rowsets = list(base.rowsets)
+    rowsets.insert(position, entry)
+    switched = replace(base, rowsets=tuple(rowsets))
+    opened = DiskRowSet(place.files, place.directory, entry, place.schema, switched)
+    return Built(switched, opened, tuple(inputs), moved)
+
+
+def _ended_after_move(inputs: Sequence[Input], moved: Sequence[Int64s]) -> tuple[Rows, Stamps]:
+    parts = []
+    for source, to in zip(inputs, moved, strict=True):
+        rows, stamps = source.ended
+        there = to[rows] >= 0
+        parts.append((to[rows[there]], stamps[there]))
+    return marks.joined(parts)
+
+
+def switch(place: Place, store: Store, built: Built) -> None:
+    """Save the manifest, then let memory follow it. Lane APPLY; durable on return.
+
+    Raises:
+        OSError: memory is as before; which manifest a restart would find is not known, and either is
+            complete.
+    """
+    manifest.save(place.files, place.directory, built.manifest)
+    cut = np.uint64(built.manifest.cut.stamp)
+    for source, to in zip(built.inputs, built.moved, strict=True):
+        rows, stamps = marks.joined(source.rowset.marks.pending)
+        late = stamps > cut  # the others are in the files
+        carried = to[rows[late]]
+        assert not len(carried) or carried.min() >= 0, "a live version was left out of a rewrite"
+        if len(carried):
+            assert built.rowset is not None, "a rewrite without rows has nothing to carry"
+            built.rowset.marks.end(carried, stamps[late])
+    replaced = [s.rowset for s in built.inputs]
+    store.frozen = [m for m in store.frozen if not any(m is r for r in replaced)]
+    by_number = {d.entry.number: d for d in store.disks}
+    if built.rowset is not None:
+        by_number[built.rowset.entry.number] = built.rowset
+    store.disks = [by_number[e.number] for e in built.manifest.rowsets]
+    for disk, entry in zip(store.disks, built.manifest.rowsets, strict=True):
+        disk.entry = entry
