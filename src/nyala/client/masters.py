@@ -9,7 +9,14 @@ from typing import Any
 
 from nyala.client.retrying import Attempts
 from nyala.common import addresses
-from nyala.common.errors import InvalidArgument, NotLeader, NyalaError, Retryable, TimedOut
+from nyala.common.errors import (
+    InvalidArgument,
+    NotLeader,
+    NyalaError,
+    Retryable,
+    TimedOut,
+    Unavailable,
+)
 from nyala.env.env import Env
 from nyala.env.rpc import Method
 from nyala.wire import methods
@@ -110,24 +117,47 @@ class Masters:
         self._leader = hint
         return True
 
-    async def _learn(self, attempts: Attempts) -> None:
-        """Ask the masters who belongs to them, so that one given address finds the others."""
-        for address in list(self._known):
-            if attempts.left_ms() <= 0:
+    async def reach(self, timeout_ms: int) -> None:
+        """Make sure that some master answers, and learn of the others from it.
+
+        Raises:
+            Unavailable: none answers; the message says what happened at each address.
+        """
+        attempts = Attempts(self._env, timeout_ms)
+        while True:
+            said = await self._learn(attempts)
+            if not said:
                 return
+            if not await attempts.pause():
+                heard = "; ".join(f"{a}: {s}" for a, s in said.items())
+                raise Unavailable(
+                    f"no nyala master answers ({heard}). Check the addresses, and that the cluster runs: "
+                    "nyala status"
+                )
+
+    async def _learn(self, attempts: Attempts) -> dict[str, str]:
+        """Ask the masters who belongs to them, so that one given address finds the others.
+
+        Returns:
+            Nothing when one answered, else what each said.
+        """
+        said: dict[str, str] = {}
+        for address in list(self._known):
             try:
                 status: pb.MasterStatusResponse = await self._env.rpc.call(
                     address, methods.MASTER_STATUS, pb.MasterStatusRequest(),
-                    timeout_ms=min(1_000, attempts.left_ms()),
+                    timeout_ms=max(1, min(1_000, attempts.left_ms())),
                 )  # fmt: skip
-            except NyalaError:
+            except NyalaError as err:
+                said[address] = err.message
                 continue
             for member in status.consensus.members:
                 if member.address and member.address not in self._known:
                     self._known.append(member.address)
             if status.leader_address in self._known:
                 self._leader = status.leader_address
-            return
+            return {}
+        return said
 
     def _gave_up(self, method: Method, timeout_ms: int, said: dict[str, str]) -> TimedOut:
         heard = "; ".join(f"{a}: {s}" for a, s in said.items()) or "none was asked"

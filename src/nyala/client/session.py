@@ -6,6 +6,7 @@ one key take effect in the order given. Different tablets, and different writes,
 
 import asyncio
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -178,7 +179,7 @@ class Session:
         return pb.WriteHeader(
             tablet_id=tablet.id,
             schema_version=table.schema.version,
-            op=pb.WriteOp.Name(op),
+            op=cast("pb.WriteOp.ValueType", op),
             client_id=self._client_id,
             sequence=sequence,
             first_outstanding=first,

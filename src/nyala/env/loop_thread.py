@@ -6,8 +6,8 @@ One per client. Fork-aware: after a fork the child must make a new client, and i
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from typing import Any, TypeVar, cast
 
 from nyala.common.errors import InvalidArgument
 
@@ -29,7 +29,7 @@ class LoopThread:
         Raises:
             InvalidArgument: called in a forked child, or after `close`.
         """
-        if os.getpid() != self._pid or self._loop.is_closed():
+        if self.closed:
             work.close()
             raise InvalidArgument(
                 "this client was closed, or made before a fork; "
@@ -42,11 +42,50 @@ class LoopThread:
             future.cancel()
             raise
 
+    def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
+        """Yield the items of an async iterator, fetching one ahead. Any thread but the loop's own."""
+
+        async def step() -> tuple[bool, T | None]:
+            try:
+                return True, await anext(items)
+            except StopAsyncIteration:
+                return False, None
+
+        ahead = asyncio.run_coroutine_threadsafe(step(), self._loop)
+        try:
+            while True:
+                more, item = ahead.result()
+                if not more:
+                    return
+                ahead = asyncio.run_coroutine_threadsafe(step(), self._loop)
+                yield cast("T", item)
+        finally:
+            ahead.cancel()
+            closing = getattr(items, "aclose", None)
+            if closing is not None and not self._loop.is_closed():
+                asyncio.run_coroutine_threadsafe(_quietly(closing), self._loop).result()
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called, or this is a forked child."""
+        return self._loop.is_closed() or os.getpid() != self._pid
+
     def close(self) -> None:
         """Stop the loop and its thread; a second call does nothing."""
-        if self._loop.is_closed() or os.getpid() != self._pid:
+        if self.closed:
             return
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=10)
         if not self._thread.is_alive():
             self._loop.close()
+
+
+async def _quietly(close: Callable[[], Awaitable[None]]) -> None:
+    """Close an async generator once the step that was under way has been cancelled."""
+    for _ in range(100):
+        try:
+            await close()
+        except RuntimeError:  # it is still running its last step
+            await asyncio.sleep(0)
+        else:
+            return

@@ -1,0 +1,35 @@
+"""nyala: a replicated, mutable, columnar table store for Python people.
+
+`import nyala` loads nothing heavy; each public name brings what it needs on first use (PEP 562).
+"""
+
+from importlib import import_module
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "connect": "nyala.client",
+    "Client": "nyala.client",
+    "Table": "nyala.client",
+    "Scan": "nyala.client",
+    "ScanToken": "nyala.client",
+    "WriteResult": "nyala.client",
+    "RowErrors": "nyala.client",
+    "Hash": "nyala.common.partition_spec",
+    "Range": "nyala.common.partition_spec",
+    "Partition": "nyala.common.partition_spec",
+    "errors": "",
+}
+__all__ = ["__version__", *_HOMES]
+
+
+def __getattr__(name: str) -> object:
+    if name == "errors":
+        return import_module("nyala.common.errors")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'nyala' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,8 @@
+"""The client: what `nyala` itself hands on, by its home."""
+
+from nyala.client.client import Client, connect
+from nyala.client.results import RowErrors, WriteResult
+from nyala.client.scan import Scan, ScanToken
+from nyala.client.table import Table
+
+__all__ = ["Client", "RowErrors", "Scan", "ScanToken", "Table", "WriteResult", "connect"]

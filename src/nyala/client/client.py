@@ -1,0 +1,164 @@
+"""Client: the public, synchronous face of a cluster (design section 13)."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from nyala.client.connection import Connection
+from nyala.client.core import ClientOptions
+from nyala.client.session import Limits
+from nyala.client.sql import run_sql
+from nyala.client.table import Table
+from nyala.common.errors import InvalidArgument
+from nyala.common.partition_spec import Partition
+from nyala.common.schema import from_arrow
+
+ENVIRONMENT = "NYALA_MASTERS"
+DEFAULT_REPLICAS = 3
+
+
+def connect(
+    masters: str | Sequence[str] | None = None,
+    *,
+    timeout_ms: int = 60_000,
+    batch_rows: int = 10_000,
+    batch_bytes: int = 1 << 20,
+    scan_batch_bytes: int = 1 << 20,
+    scan_batch_rows: int = 0,
+    client_id: bytes | None = None,
+) -> "Client":
+    """Connect to a cluster.
+
+    Args:
+        masters: "host:port,host:port,..." or a list; one reachable master is enough. None: the
+            environment variable NYALA_MASTERS.
+        timeout_ms: deadline of each call, with all its retries.
+        batch_rows: most rows that travel as one operation to one tablet.
+        batch_bytes: most bytes of such an operation; at most the servers' write_max_bytes.
+        scan_batch_bytes: size of the batches in which scans arrive.
+        scan_batch_rows: most rows of such a batch; 0: no limit.
+        client_id: 16 bytes. A second process that gives the same id and repeats the same writes in
+            the same order has each take effect once (a retried Spark task).
+
+    Raises:
+        InvalidArgument: no address, or one that is not host:port.
+        Unavailable: no master answers.
+    """
+    given = masters if masters is not None else os.environ.get(ENVIRONMENT, "")
+    if client_id is not None and len(client_id) != 16:
+        raise InvalidArgument(f"client_id is {len(client_id)} bytes; it has to be 16")
+    for name, value in (
+        ("timeout_ms", timeout_ms),
+        ("batch_rows", batch_rows),
+        ("batch_bytes", batch_bytes),
+    ):
+        if value < 1:
+            raise InvalidArgument(f"{name}={value}: it has to be positive")
+    options = ClientOptions(
+        timeout_ms=timeout_ms,
+        limits=Limits(batch_rows, batch_bytes),
+        client_id=client_id,
+        keep_results=client_id is not None,
+        scan_batch_bytes=scan_batch_bytes,
+        scan_batch_rows=scan_batch_rows,
+    )
+    return Client(Connection(given if isinstance(given, str) else ",".join(given), options))
+
+
+class Client:
+    """A connection to a cluster. A context manager; may be used from any thread, not after a fork."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Disconnect; a second call does nothing."""
+        self._connection.close()
+
+    @property
+    def masters(self) -> str:
+        """Addresses of all masters known, as `connect` takes them."""
+        return ",".join(self._connection.core.masters.known)
+
+    def create_table(
+        self,
+        name: str,
+        schema: pa.Schema,
+        primary_key: Sequence[str],
+        partition: Partition | None = None,
+        replicas: int = DEFAULT_REPLICAS,
+        *,
+        defaults: Mapping[str, Any] | None = None,
+        immutable: Sequence[str] = (),
+        options: Mapping[str, Any] | None = None,
+        comment: str = "",
+    ) -> Table:
+        """Create a table and return it when all its tablets run.
+
+        Args:
+            name: unique among the tables.
+            schema: Arrow schema; key columns become not nullable.
+            primary_key: names of the key columns, in order; any type but bool, float and double.
+            partition: hash levels and ranges over key columns; None: one tablet.
+            replicas: of each tablet; odd, at most the number of live tablet servers.
+            defaults: value per column for new rows that do not give it.
+            immutable: columns that only the first write of a row sets.
+            options: table options, for instance {"history_max_age_s": 3600}.
+            comment: shown by `nyala table describe`.
+
+        Raises:
+            AlreadyPresent: the name is taken.
+            InvalidArgument: a wrong definition, or more replicas than tablet servers.
+        """
+        if isinstance(primary_key, str):
+            raise InvalidArgument(f"primary_key={primary_key!r}: pass a list of column names")
+        made = from_arrow(schema, list(primary_key), defaults=defaults, immutable=immutable)
+        texts = {k: str(v) for k, v in (options or {}).items()}
+        core = self._connection.core
+        opened = self._connection.run(
+            core.create_table(name, made, partition, replicas, texts, comment)
+        )
+        return Table(self._connection, opened)
+
+    def table(self, name: str) -> Table:
+        """Open a table.
+
+        Raises:
+            NotFound: no such table; the message names those there are.
+        """
+        return Table(self._connection, self._connection.run(self._connection.core.open_table(name)))
+
+    def tables(self) -> list[str]:
+        """Return the names of all tables, sorted."""
+        return [t.name for t in self._connection.run(self._connection.core.tables())]
+
+    def drop_table(self, name: str) -> None:
+        """Drop a table and its data; the name is free on return.
+
+        Raises:
+            NotFound: no such table.
+        """
+        self._connection.run(self._connection.core.drop_table(name))
+
+    def now(self) -> int:
+        """Return the current hybrid time: every write acknowledged before this call lies at or below."""
+        return self._connection.run(self._connection.core.now())
+
+    def sql(self, query: str) -> pa.Table:
+        """Run a SQL query (DuckDB) over tables of this cluster; they are read at one snapshot.
+
+        Only the columns and rows that the query can use are fetched.
+
+        Raises:
+            NotFound: a table that does not exist.
+            InvalidArgument: DuckDB's own message on a wrong query, or a statement that is no query.
+        """
+        return run_sql(query, self.table, self.now)

@@ -1,0 +1,72 @@
+"""A client's logic on a loop thread of its own: what the synchronous faces share.
+
+`shared` keeps one connection per process and cluster, for scan tokens that arrive without a client.
+"""
+
+import os
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from typing import Any, TypeVar
+
+from nyala.client.core import ClientOptions, Core
+from nyala.client.masters import parse_addresses
+from nyala.env.env import system_env
+from nyala.env.loop_thread import LoopThread
+from nyala.wire.channels import GrpcRpc
+
+T = TypeVar("T")
+
+
+class Connection:
+    """One `Core` and the thread that runs it. Any thread may call.
+
+    Args:
+        masters: "host:port,..." or a sequence of addresses; one that answers is enough.
+        options: see `ClientOptions`.
+
+    Raises:
+        Unavailable: no master answers at these addresses.
+    """
+
+    def __init__(self, masters: str, options: ClientOptions) -> None:
+        self._loop = LoopThread("nyala-client")
+        try:
+            self._rpc, self.core = self._loop.run(_make(parse_addresses(masters), options))
+            self._loop.run(self.core.masters.reach(min(10_000, options.timeout_ms)))
+        except BaseException:
+            self._loop.close()  # also when interrupted: no thread is left behind
+            raise
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine of the core and wait for its result."""
+        return self._loop.run(work)
+
+    def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
+        """Yield the items of an async iterator of the core, fetching one ahead."""
+        return self._loop.iterate(items)
+
+    def close(self) -> None:
+        """End the client; a second call does nothing."""
+        if self._loop.closed:
+            return
+        self._loop.run(self._shut())
+        self._loop.close()
+
+    async def _shut(self) -> None:
+        await self.core.close()
+        await self._rpc.close()
+
+
+async def _make(addresses: list[str], options: ClientOptions) -> tuple[GrpcRpc, Core]:
+    rpc = GrpcRpc()
+    return rpc, Core(system_env(rpc), addresses, options)
+
+
+_shared: dict[tuple[int, str], Connection] = {}
+
+
+def shared(masters: str) -> Connection:
+    """Return this process's own connection to a cluster; it lives as long as the process."""
+    key = (os.getpid(), masters)
+    if key not in _shared:
+        _shared[key] = Connection(masters, ClientOptions())
+    return _shared[key]

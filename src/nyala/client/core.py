@@ -1,0 +1,207 @@
+"""The client's logic as coroutines over `env`: the synchronous face drives it, the simulator awaits it.
+
+Nothing here blocks. One `Core` per client; all of it runs on one loop.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from nyala.client.locations import Locations, OpenTable
+from nyala.client.masters import Masters
+from nyala.client.reading import Reader
+from nyala.client.retrying import Attempts
+from nyala.client.session import Limits, Session
+from nyala.client.times import Times
+from nyala.common.errors import NotFound, TimedOut, Unavailable
+from nyala.common.partition import locate
+from nyala.common.partition_spec import Partition, resolve
+from nyala.common.schema import Schema
+from nyala.env.clock import HybridClock, random_id
+from nyala.env.env import Env
+from nyala.wire import convert, methods
+from nyala.wire.proto import nyala_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOptions:
+    """How one client behaves.
+
+    Attributes:
+        timeout_ms: deadline of each call, all retries included.
+        limits: how a write is cut into batches.
+        client_id: 16 bytes under which operations are numbered; None: random. Two processes that give
+            the same id and the same operations in the same order execute each once.
+        keep_results: with a given `client_id`: tablets keep all results until they expire.
+        scan_batch_bytes: size of the batches that a scan asks for.
+        scan_batch_rows: most rows of such a batch; 0: no limit.
+    """
+
+    timeout_ms: int = 60_000
+    limits: Limits = field(default_factory=Limits)
+    client_id: bytes | None = None
+    keep_results: bool = False
+    scan_batch_bytes: int = 1 << 20
+    scan_batch_rows: int = 0
+
+
+class Core:
+    """One client. Make it on the loop that will run it.
+
+    Args:
+        env: the outside world.
+        addresses: of the masters, one or more.
+        options: see `ClientOptions`.
+    """
+
+    def __init__(self, env: Env, addresses: Sequence[str], options: ClientOptions) -> None:
+        self.env = env
+        self.options = options
+        self.clock = HybridClock(env.clock)
+        self.masters = Masters(env, addresses)
+        self.locations = Locations(self.masters)
+        self.client_id = options.client_id or bytes.fromhex(random_id(env.random))
+        self.session = Session(
+            env, self.client_id, self.locations, self.clock, options.limits,
+            keep_results=options.keep_results,
+        )  # fmt: skip
+        self.reader = Reader(env, self.masters, self.locations, self.clock)
+        self.reader.batch_bytes = options.scan_batch_bytes
+        self.reader.batch_rows = options.scan_batch_rows
+        self._times = Times(env, self.locations, self.clock)
+        self._ddl = 0
+
+    def _operation(self) -> pb.OperationId:
+        self._ddl += 1
+        return pb.OperationId(client=self.client_id, sequence=self._ddl)
+
+    async def create_table(
+        self, name: str, schema: Schema, partition: Partition | None, replicas: int,
+        options: Mapping[str, str], comment: str = "",
+    ) -> OpenTable:  # fmt: skip
+        """Create a table and wait until all its tablets run.
+
+        Raises:
+            AlreadyPresent: the name is taken.
+            InvalidArgument: the definition is wrong, or more replicas are asked for than servers live.
+            TimedOut: created, but some tablet did not start in time; the message says how many.
+        """
+        attempts = Attempts(self.env, self.options.timeout_ms)
+        spec = pb.TableSpec(
+            name=name,
+            schema=convert.schema_to_proto(schema),
+            partition=convert.partition_schema_to_proto(resolve(partition, schema)),
+            replicas=replicas,
+            options=dict(options),
+            comment=comment,
+        )
+        request = pb.CreateTableRequest(table=spec, operation=self._operation())
+        await self.masters.call(
+            methods.CREATE_TABLE, request, timeout_ms=max(1, attempts.left_ms())
+        )
+        while True:
+            answer = await self._describe(name, attempts)
+            if answer.ready:
+                try:
+                    return await self.locations.open(name, max(1, attempts.left_ms()))
+                except Unavailable:
+                    pass  # a tablet's leader is not known yet: look again below
+            if not await attempts.pause():
+                raise TimedOut(
+                    f"table {name!r} was created, but only {answer.tablets_running} of {answer.tablets} "
+                    "tablets run yet; watch it with: nyala table describe " + name
+                )
+
+    async def _describe(self, name: str, attempts: Attempts) -> pb.DescribeTableResponse:
+        answer: pb.DescribeTableResponse = await self.masters.call(
+            methods.DESCRIBE_TABLE,
+            pb.DescribeTableRequest(name=name),
+            timeout_ms=max(1, attempts.left_ms()),
+        )
+        return answer
+
+    async def describe(self, name: str) -> pb.DescribeTableResponse:
+        """Return what the masters know of a table.
+
+        Raises:
+            NotFound: no such table.
+        """
+        return await self._describe(name, Attempts(self.env, self.options.timeout_ms))
+
+    async def drop_table(self, name: str) -> None:
+        """Drop a table; its name is free on return. Its tablets are deleted in the background."""
+        request = pb.DropTableRequest(name=name, operation=self._operation())
+        await self.masters.call(methods.DROP_TABLE, request, timeout_ms=self.options.timeout_ms)
+
+    async def tables(self) -> list[pb.TableSummary]:
+        """Return the tables, by name."""
+        answer: pb.ListTablesResponse = await self.masters.call(
+            methods.LIST_TABLES, pb.ListTablesRequest(), timeout_ms=self.options.timeout_ms
+        )
+        return sorted(answer.tables, key=lambda t: t.name)
+
+    async def open_table(self, name: str) -> OpenTable:
+        """Open a table by name.
+
+        Raises:
+            NotFound: no such table; the message names similar ones.
+        """
+        try:
+            return await self.locations.open(name, self.options.timeout_ms)
+        except NotFound:
+            names = [t.name for t in await self.tables()]
+            shown = ", ".join(names[:10]) or "none yet"
+            raise NotFound(f"no table {name!r}; the tables are: {shown}") from None
+
+    async def servers(self) -> pb.ListServersResponse:
+        """Return all masters and tablet servers, as the leader master knows them."""
+        answer: pb.ListServersResponse = await self.masters.call(
+            methods.LIST_SERVERS, pb.ListServersRequest(), timeout_ms=self.options.timeout_ms
+        )
+        return answer
+
+    async def now(self) -> int:
+        """Return a hybrid time at or above the stamp of every write acknowledged before this call.
+
+        Raises:
+            Unavailable: more than one live tablet server did not answer.
+        """
+        attempts = Attempts(self.env, self.options.timeout_ms)
+        while True:
+            servers = [
+                s.address for s in (await self.servers()).servers if s.role == "tserver" and s.alive
+            ]
+            heard = await self._times.ask(
+                dict.fromkeys(servers), [], min(2_000, attempts.left_ms())
+            )
+            # With one server silent every group of three or more still has a majority among the rest.
+            if len(heard) >= len(servers) - (len(servers) > 2):
+                return self.clock.seen
+            if not await attempts.pause():
+                silent = ", ".join(a for a in servers if a not in heard)
+                raise Unavailable(f"no time that all writes lie below: {silent} do not answer")
+
+    async def get(
+        self, table: OpenTable, keys: pa.RecordBatch, columns: tuple[str, ...] | None
+    ) -> list[dict[str, Any] | None]:
+        """Return the row of each key, None where there is none; linearizable per tablet."""
+        if not keys.num_rows:
+            return []
+        numbers = locate(table.schema, table.partition_schema, keys)
+        positions = [(int(n), np.flatnonzero(numbers == n)) for n in np.unique(numbers) if n >= 0]
+        groups = [(n, keys.take(pa.array(rows))) for n, rows in positions]
+        answers = await self.reader.get(table, groups, columns, self.options.timeout_ms)
+        found: list[dict[str, Any] | None] = [None] * keys.num_rows
+        for (_, rows), batches in zip(positions, answers, strict=True):
+            for batch in batches:
+                for row in batch.to_pylist():
+                    found[int(rows[row.pop("_row")])] = row
+        return found
+
+    async def close(self) -> None:
+        """End streams and tasks; nothing acknowledged is affected."""
+        self.session.streams.close()
+        await self.env.tasks.close()

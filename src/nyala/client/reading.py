@@ -1,0 +1,234 @@
+"""Scans, look-ups and change feeds as coroutines: plan tokens, run each on its tablet's leader.
+
+A token names one tablet and one snapshot, so it may be run again: a run that breaks before its first
+row starts over at another replica; an ordered one goes on after the last key that it delivered.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from nyala.client.locations import Locations, OpenTable, TabletPlace
+from nyala.client.masters import Masters
+from nyala.client.retrying import Attempts
+from nyala.client.times import Times
+from nyala.common.errors import NotLeader, OutcomeUnknown, Retryable, TimedOut, Unavailable
+from nyala.common.ids import ServerUuid, TabletId
+from nyala.common.partition import Partition, prune
+from nyala.common.predicate import Predicate
+from nyala.env.clock import HybridClock
+from nyala.env.env import Env
+from nyala.wire import convert, flight, methods
+from nyala.wire.proto import flight_pb2
+from nyala.wire.proto import nyala_pb2 as pb
+
+STALL_MS = 15_000
+"""A server that sends nothing for this long in mid-scan is given up for another."""
+PARALLEL_TOKENS = 4
+"""Tablets read at the same time by one `to_arrow`."""
+_NO_PARTITION, _NO_UUID = Partition(), ServerUuid("")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadSpec:
+    """What to read, with names resolved.
+
+    Attributes:
+        columns: names, in the order wanted; None: all.
+        where: rows to keep.
+        latest: read each tablet at its leader's own time instead of one snapshot.
+        at: snapshot; 0: the largest time among the servers as the scan begins.
+        limit: most rows; 0: all.
+        ordered: by primary key.
+        count_only: only the number of rows.
+        changes: read the change feed (since, at] instead.
+        since: lower end of a change feed.
+        net: one row per key in a change feed, else each version.
+    """
+
+    columns: tuple[str, ...] | None = None
+    where: Predicate | None = None
+    latest: bool = False
+    at: int = 0
+    limit: int = 0
+    ordered: bool = False
+    count_only: bool = False
+    changes: bool = False
+    since: int = 0
+    net: bool = True
+
+
+class Reader:
+    """The reads of one client. Runs on the client's loop."""
+
+    def __init__(
+        self, env: Env, masters: Masters, locations: Locations, clock: HybridClock
+    ) -> None:
+        self._env = env
+        self._masters = masters
+        self._locations = locations
+        self._clock = clock
+        self._times = Times(env, locations, clock)
+        self.batch_bytes = 1 << 20
+        self.batch_rows = 0
+
+    async def tokens(self, table: OpenTable, spec: ReadSpec, timeout_ms: int) -> list[pb.ScanToken]:
+        """Plan a read: one token per tablet that it can touch, all at one snapshot unless `latest`."""
+        at = spec.at
+        if not at and not spec.latest:
+            at = await self._times.snapshot(table, timeout_ms)
+        every = [t.partition for t in table.tablets]
+        wanted = prune(table.schema, table.partition_schema, every, spec.where)
+        return [
+            self._token(table, tablet, spec, at, timeout_ms)
+            for tablet in table.tablets
+            if tablet.partition in wanted
+        ]
+
+    def _token(
+        self, table: OpenTable, tablet: TabletPlace, spec: ReadSpec, at: int, timeout_ms: int
+    ) -> pb.ScanToken:
+        token = pb.ScanToken(
+            table_id=table.id,
+            table_name=table.name,
+            tablet_id=tablet.id,
+            schema_version=table.schema.version,
+            all_columns=spec.columns is None,
+            mode=pb.LATEST if spec.latest and not at else pb.SNAPSHOT,
+            at=at,
+            limit=spec.limit,
+            ordered=spec.ordered,
+            count_only=spec.count_only,
+            changes=spec.changes,
+            since=spec.since,
+            net=spec.net,
+            batch_bytes=self.batch_bytes,
+            batch_rows=self.batch_rows,
+            replicas=tablet.addresses(),
+            masters=self._masters.known,
+            propagated_time=self._clock.seen,
+            timeout_ms=timeout_ms,
+        )
+        if spec.columns is not None:
+            token.column_ids.extend(table.schema.column(n).id for n in spec.columns)
+        if spec.where is not None:
+            token.where.CopyFrom(convert.predicate_to_proto(spec.where))
+        return token
+
+    async def collect(self, token: pb.ScanToken) -> list[pa.RecordBatch]:
+        """Run a token to its end; whatever breaks in between, start it over, until its deadline."""
+        attempts = Attempts(self._env, token.timeout_ms or 60_000)
+        while True:
+            try:
+                return [b async for b in self.run(token, attempts)]
+            except Retryable as err:
+                if isinstance(err, TimedOut) or not await attempts.pause():
+                    raise
+
+    async def collect_all(self, tokens: list[pb.ScanToken]) -> list[list[pa.RecordBatch]]:
+        """Run tokens side by side, a few at a time; return the batches of each, in token order."""
+        room = asyncio.Semaphore(PARALLEL_TOKENS)
+
+        async def one(token: pb.ScanToken) -> list[pa.RecordBatch]:
+            async with room:
+                return await self.collect(token)
+
+        return list(await asyncio.gather(*(one(t) for t in tokens)))
+
+    async def run(
+        self, token: pb.ScanToken, attempts: Attempts | None = None
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """Run a token and yield its batches as they come.
+
+        Raises:
+            Unavailable: the stream broke after rows were delivered that cannot be told from those
+                to come; `collect`, or an ordered scan, begins again or goes on by itself.
+            TimedOut: no leader of the tablet served it before the deadline.
+        """
+        attempts = attempts or Attempts(self._env, token.timeout_ms or 60_000)
+        place = TabletPlace(TabletId(token.tablet_id), _NO_PARTITION)
+        place.replicas = tuple((_NO_UUID, a) for a in token.replicas)
+        place.leader = token.replicas[0] if token.replicas else None
+        delivered, last = 0, "no replica of the tablet is known"
+        while True:
+            for address in place.addresses():
+                try:
+                    async for batch in self._once(address, token):
+                        delivered += batch.num_rows
+                        yield batch
+                    return
+                except NotLeader as err:
+                    last = f"{address} does not lead"
+                    self._locations.learn(place, asked=address, leader=None, address=err.address)
+                    if place.leader:
+                        break
+                except (Retryable, OutcomeUnknown) as err:
+                    last = f"{address}: {err.message}"
+                    self._locations.learn(place, asked=address, leader=None, address=None)
+                    if delivered:
+                        raise Unavailable(
+                            f"the scan of tablet {token.tablet_id} broke after {delivered} rows ({last}); "
+                            "run it again, or use to_arrow(), which starts over by itself"
+                        ) from err
+            if not await attempts.pause():
+                raise TimedOut(
+                    f"no leader of tablet {token.tablet_id} served a read in time; at last: {last}. "
+                    "Check: nyala cluster ksck"
+                )
+            if not place.leader:
+                await self._find_again(token, place, attempts)
+
+    async def _once(self, address: str, token: pb.ScanToken) -> AsyncIterator[pa.RecordBatch]:
+        """One try at one server."""
+        ticket = flight_pb2.Ticket(ticket=token.SerializeToString())
+        stream = self._env.rpc.stream(address, methods.DO_GET, ticket)
+        schema: pa.Schema | None = None
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout(STALL_MS / 1000):
+                        data = await anext(stream)
+                except StopAsyncIteration:
+                    return
+                except TimeoutError:
+                    raise Unavailable(f"sent nothing for {STALL_MS} ms") from None
+                if schema is None:
+                    schema = flight.read_schema(data.header)
+                    header = pb.ScanHeader.FromString(bytes(data.app_metadata))
+                    self._clock.merge(header.at)
+                else:
+                    yield flight.read_batch(schema, data.header, data.body, trusted=True)
+        finally:
+            close = getattr(stream, "aclose", None)
+            if close is not None:
+                await close()
+
+    async def _find_again(
+        self, token: pb.ScanToken, place: TabletPlace, attempts: Attempts
+    ) -> None:
+        """Ask the masters where a token's tablet is now; a failure only means another round."""
+        request = pb.TabletLocationsRequest(table_id=token.table_id, tablet_ids=[token.tablet_id])
+        try:
+            answer: pb.TabletLocationsResponse = await self._masters.call(
+                methods.TABLET_LOCATIONS, request, timeout_ms=max(1, min(5_000, attempts.left_ms()))
+            )
+        except Retryable:
+            return
+        for tablet in answer.tablets:
+            place.replicas = tuple((_NO_UUID, r.address) for r in tablet.replicas)
+            place.leader = next((r.address for r in tablet.replicas if r.leader), None)
+
+    async def get(
+        self, table: OpenTable, groups: list[tuple[int, pa.RecordBatch]], columns: tuple[str, ...] | None,
+        timeout_ms: int,
+    ) -> list[list[pa.RecordBatch]]:  # fmt: skip
+        """Look keys up, linearizably: for each (tablet number, keys) the rows found, with `_row`."""
+        spec = ReadSpec(columns=columns, latest=True)
+        tokens = []
+        for number, keys in groups:
+            token = self._token(table, table.tablets[number], spec, 0, timeout_ms)
+            token.keys_ipc = flight.batch_message(keys)
+            tokens.append(token)
+        return list(await asyncio.gather(*(self.collect(t) for t in tokens)))

@@ -1,0 +1,193 @@
+"""Table: what users hold. Every method may be called from any thread; each returns when acknowledged."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, overload
+
+import pyarrow as pa
+
+from nyala.client.reading import ReadSpec
+from nyala.client.scan import Scan
+from nyala.client.writing import TableWrites
+from nyala.common.batches import to_batches
+from nyala.common.errors import InvalidArgument
+from nyala.common.hybrid_time import as_stamp
+from nyala.common.schema import Schema
+from nyala.common.where import parse
+
+MODES = ("latest", "snapshot", "read_your_writes", "stale")
+
+
+class Table(TableWrites):
+    """An open table. Made by `Client.table` and `Client.create_table`."""
+
+    @property
+    def name(self) -> str:
+        """Name of the table when it was opened."""
+        return self._table.name
+
+    @property
+    def id(self) -> str:
+        """The table's id; a re-created table has another one."""
+        return self._table.id
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of a row, key columns first."""
+        return self._table.schema.arrow
+
+    @property
+    def definition(self) -> Schema:
+        """Columns with ids, defaults and types, as the masters have them."""
+        return self._table.schema
+
+    def __repr__(self) -> str:
+        return f"<nyala.Table {self.name!r}, {len(self._table.tablets)} tablets>"
+
+    @overload
+    def get(
+        self, key: Mapping[str, Any], columns: Sequence[str] | None = None
+    ) -> dict[str, Any] | None: ...
+    @overload
+    def get(
+        self, key: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None
+    ) -> list[dict[str, Any] | None]: ...
+    def get(
+        self,
+        key: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        columns: Sequence[str] | None = None,
+    ) -> dict[str, Any] | list[dict[str, Any] | None] | None:
+        """Look rows up by primary key; linearizable.
+
+        Args:
+            key: a dict of the key columns, or a list of them.
+            columns: those wanted; None: all.
+
+        Returns:
+            The row as a dict, None if absent; for a list of keys, a list in the same order.
+        """
+        many = not isinstance(key, Mapping)
+        wanted = _names(self._table.schema, columns)
+        schema = self._table.schema
+        batches = [b.select(self.primary_key) for b in to_batches(key if many else [key], schema)]
+        core = self._connection.core
+        found: list[dict[str, Any] | None] = []
+        for batch in batches:
+            if any(column.null_count for column in batch.columns):
+                raise InvalidArgument("a key column is null; no row has such a key")
+            found += self._connection.run(core.get(self._table, batch, wanted))
+        return found if many else found[0]
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        at: int | datetime | None = None,
+        limit: int | None = None,
+        order: bool = False,
+        *,
+        mode: str = "snapshot",
+        max_age_ms: int | None = None,
+    ) -> Scan:
+        """Describe a read of rows; it runs when its rows are asked for.
+
+        Args:
+            columns: names wanted, in this order; None: all.
+            where: a small SQL expression, for instance "value > 3 and host in ('a', 'b')".
+            at: snapshot, a hybrid time or an aware datetime; None: one moment, fixed as the scan
+                begins, that includes every write acknowledged before.
+            limit: most rows.
+            order: by primary key.
+            mode: "snapshot" (repeatable); "latest" (each tablet as its leader has it, linearizable per
+                tablet); "read_your_writes" (at least all that this client wrote or saw); "stale"
+                (within `max_age_ms`).
+            max_age_ms: for mode "stale": how old the rows may be.
+
+        Raises:
+            NotFound: an unknown column.
+            InvalidArgument: a `where` that cannot be read, a wrong mode or limit.
+        """
+        _check_mode(mode, at, max_age_ms)
+        if limit is not None and (
+            isinstance(limit, bool) or not isinstance(limit, int) or limit < 1
+        ):
+            raise InvalidArgument(f"limit={limit!r}: a limit is a positive number of rows")
+        names = _names(self._table.schema, columns)
+        if (
+            order
+            and names is not None
+            and (missing := [k for k in self.primary_key if k not in names])
+        ):
+            raise InvalidArgument(
+                f"an ordered scan needs the key columns; add {', '.join(missing)}"
+            )
+        spec = ReadSpec(
+            columns=names,
+            where=None if where is None else parse(where, self._table.schema),
+            latest=mode in ("latest", "stale"),
+            at=0 if at is None else as_stamp(at),
+            limit=limit or 0,
+            ordered=order,
+        )
+        return Scan(self._connection, self._table, spec)
+
+    def changes(
+        self,
+        since: int | datetime,
+        until: int | datetime | None = None,
+        net: bool = True,
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+    ) -> Scan:
+        """Describe the change feed of (since, until]: rows plus `_op` and `_timestamp`.
+
+        Args:
+            since: exclusive lower end.
+            until: inclusive upper end; None: now.
+            net: one row per key that changed, 'insert', 'update' or 'delete'; else every version.
+            columns: names wanted; key columns are always there.
+            where: as for `scan`, over the new rows.
+        """
+        names = _names(self._table.schema, columns)
+        if names is not None:
+            names = (*self.primary_key, *(n for n in names if n not in self.primary_key))
+        spec = ReadSpec(
+            columns=names,
+            where=None if where is None else parse(where, self._table.schema),
+            at=0 if until is None else as_stamp(until),
+            changes=True,
+            since=as_stamp(since),
+            net=net,
+        )
+        if spec.at and spec.at < spec.since:
+            raise InvalidArgument(f"changes: until ({spec.at}) lies before since ({spec.since})")
+        return Scan(self._connection, self._table, spec)
+
+    def count(self) -> int:
+        """Return the number of rows as of now."""
+        return self.scan().count()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.scan().__arrow_c_stream__(requested_schema)
+
+
+def _names(schema: Schema, columns: Sequence[str] | None) -> tuple[str, ...] | None:
+    if columns is None:
+        return None
+    if isinstance(columns, str) or not columns:
+        raise InvalidArgument(f"columns={columns!r}: pass a list of at least one column name")
+    for name in columns:
+        schema.column(name)
+        if list(columns).count(name) > 1:
+            raise InvalidArgument(f"column {name!r} is asked for twice")
+    return tuple(columns)
+
+
+def _check_mode(mode: str, at: object, max_age_ms: int | None) -> None:
+    if mode not in MODES:
+        raise InvalidArgument(f"mode={mode!r}; modes are: {', '.join(MODES)}")
+    if at is not None and mode != "snapshot":
+        raise InvalidArgument(f"at= names a snapshot, so mode cannot be {mode!r}")
+    if (mode == "stale") != (max_age_ms is not None):
+        raise InvalidArgument('mode="stale" and max_age_ms= go together')

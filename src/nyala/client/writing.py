@@ -1,0 +1,134 @@
+"""The writes of a table: each returns when it is acknowledged, with row errors beside it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nyala.client.connection import Connection
+from nyala.client.locations import OpenTable
+from nyala.client.results import WriteResult, errors_table
+from nyala.client.session import OP_COLUMN, Written
+from nyala.common.batches import to_batches
+from nyala.common.errors import InvalidArgument
+from nyala.wire.proto import nyala_pb2 as pb
+
+OPS: Mapping[str, int] = {
+    "insert": pb.INSERT,
+    "insert_ignore": pb.INSERT_IGNORE,
+    "upsert": pb.UPSERT,
+    "upsert_ignore": pb.UPSERT_IGNORE,
+    "update": pb.UPDATE,
+    "update_ignore": pb.UPDATE_IGNORE,
+    "delete": pb.DELETE,
+    "delete_ignore": pb.DELETE_IGNORE,
+}
+_DELETES = ("delete", "delete_ignore")
+
+
+class TableWrites:
+    """The half of `Table` that changes rows."""
+
+    def __init__(self, connection: Connection, table: OpenTable) -> None:
+        self._connection = connection
+        self._table = table
+
+    @property
+    def primary_key(self) -> list[str]:
+        """Names of the key columns, in key order."""
+        return [c.name for c in self._table.schema.key_columns]
+
+    def insert(self, data: Any, *, all_or_nothing: bool = False) -> WriteResult:
+        """Add new rows; a row whose key exists gets the row error `already_present`."""
+        return self._write("insert", data, all_or_nothing)
+
+    def insert_ignore(self, data: Any, *, all_or_nothing: bool = False) -> WriteResult:
+        """Add new rows; rows whose key exists are left as they are."""
+        return self._write("insert_ignore", data, all_or_nothing)
+
+    def upsert(self, data: Any, *, all_or_nothing: bool = False) -> WriteResult:
+        """Add or change rows: columns given are set, others keep their value (or default, or null).
+
+        Args:
+            data: anything with `__arrow_c_stream__`, a RecordBatch, a pandas frame, a list of dicts.
+            all_or_nothing: one failing row voids all rows that travel with it: per tablet, and per
+                batch of at most 10,000 rows or 1 MiB.
+
+        Returns:
+            Acknowledged: durable on a majority of each tablet's replicas. Row errors are in `.errors`.
+
+        Raises:
+            SchemaMismatch: a column that is unknown or does not convert without loss; nothing was sent.
+            OutcomeUnknown: the deadline passed; some rows may have taken effect.
+            TimedOut: the deadline passed, and the rows last sent had no effect.
+        """
+        return self._write("upsert", data, all_or_nothing)
+
+    def upsert_ignore(self, data: Any, *, all_or_nothing: bool = False) -> WriteResult:
+        """As `upsert`, but a row that would change an immutable column is left as it is."""
+        return self._write("upsert_ignore", data, all_or_nothing)
+
+    def update(self, data: Any, *, all_or_nothing: bool = False) -> WriteResult:
+        """Change rows; a row whose key is absent gets the row error `not_found`."""
+        return self._write("update", data, all_or_nothing)
+
+    def update_ignore(self, data: Any, *, all_or_nothing: bool = False) -> WriteResult:
+        """Change rows; rows whose key is absent are passed over."""
+        return self._write("update_ignore", data, all_or_nothing)
+
+    def delete(self, data: Any, *, all_or_nothing: bool = False) -> WriteResult:
+        """Delete by key (other columns are ignored); an absent key gets the row error `not_found`."""
+        return self._write("delete", data, all_or_nothing)
+
+    def delete_ignore(self, data: Any, *, all_or_nothing: bool = False) -> WriteResult:
+        """Delete by key; absent keys are passed over."""
+        return self._write("delete_ignore", data, all_or_nothing)
+
+    def write(
+        self, data: Any, op_column: str = OP_COLUMN, *, all_or_nothing: bool = False
+    ) -> WriteResult:
+        """Mixed operations in row order: `op_column` names each row's op ("insert", "delete", ...).
+
+        Raises:
+            InvalidArgument: an op that is null or unknown; nothing was sent.
+        """
+        schema = self._table.schema
+        made = [_with_codes(b, op_column) for b in to_batches(data, schema, extra=[op_column])]
+        return self._send(pb.MIXED, made, all_or_nothing)
+
+    def _write(self, op: str, data: Any, all_or_nothing: bool) -> WriteResult:
+        batches = to_batches(data, self._table.schema)
+        if op in _DELETES:
+            batches = [b.select(self.primary_key) for b in batches]
+        return self._send(OPS[op], batches, all_or_nothing)
+
+    def _send(self, op: int, batches: list[pa.RecordBatch], all_or_nothing: bool) -> WriteResult:
+        core = self._connection.core
+        total, first = Written(), 0
+        for batch in batches:
+            done = self._connection.run(
+                core.session.write(
+                    self._table, op, batch,
+                    all_or_nothing=all_or_nothing, timeout_ms=core.options.timeout_ms,
+                )
+            )  # fmt: skip
+            total.rows += done.rows
+            total.errors += [(first + row, code, message) for row, code, message in done.errors]
+            total.timestamp = max(total.timestamp, done.timestamp)
+            first += batch.num_rows
+        return WriteResult(total.rows, errors_table(total.errors), total.timestamp)
+
+
+def _with_codes(batch: pa.RecordBatch, op_column: str) -> pa.RecordBatch:
+    """Return a batch whose last column, uint8 `_op`, holds the codes of the ops named."""
+    names = batch.column(op_column)
+    if pa.types.is_dictionary(names.type):
+        names = names.dictionary_decode()
+    positions = pc.index_in(names.cast(pa.string()), pa.array(list(OPS)))
+    if positions.null_count:
+        row = pc.index(positions.is_null(), True).as_py()
+        raise InvalidArgument(f"row {row}: {op_column} is {names[row]}; ops are: {', '.join(OPS)}")
+    codes = pa.array(list(OPS.values()), pa.uint8()).take(positions)
+    kept = batch.drop_columns([op_column])
+    return kept.append_column(pa.field(OP_COLUMN, pa.uint8()), codes)
