@@ -1,0 +1,294 @@
+"""Common values to and from the protocol's messages. What comes from outside is checked, not trusted.
+
+The bytes of single values (defaults, literals) are those of `wire/values.py`.
+"""
+
+import pyarrow as pa
+
+from nyala.common.errors import InvalidArgument
+from nyala.common.ids import ColumnId, OpId, ServerUuid
+from nyala.common.partition import HashLevel, KeyRange, Partition, PartitionSchema
+from nyala.common.predicate import (
+    And,
+    Compare,
+    Const,
+    In,
+    IsNull,
+    Not,
+    Op,
+    Or,
+    Predicate,
+    Prefix,
+)
+from nyala.common.schema import Column, Schema, arrow_type, type_name
+from nyala.raft.membership import Configuration, Member
+from nyala.wire.proto import nyala_pb2 as pb
+from nyala.wire.values import array_from_ipc, array_to_ipc
+
+MAX_PREDICATE_DEPTH = 90
+"""Protobuf reads at most 100 nested messages, and a token is around the tree."""
+MAX_PREDICATE_NODES = 100_000
+
+_COMPARISONS = {
+    Op.EQ: pb.Predicate.EQ,
+    Op.NE: pb.Predicate.NE,
+    Op.LT: pb.Predicate.LT,
+    Op.LE: pb.Predicate.LE,
+    Op.GT: pb.Predicate.GT,
+    Op.GE: pb.Predicate.GE,
+}
+_OPS = {kind: op for op, kind in _COMPARISONS.items()}
+
+
+def schema_to_proto(schema: Schema) -> pb.Schema:
+    """Return the message of a schema."""
+    return pb.Schema(
+        version=schema.version,
+        columns=[_column_to_proto(c) for c in schema.columns],
+        key_ids=schema.key_ids,
+        next_column_id=schema.next_column_id,
+    )
+
+
+def _column_to_proto(column: Column) -> pb.Column:
+    default = column.default
+    return pb.Column(
+        id=column.id,
+        name=column.name,
+        type=type_name(column.type),
+        nullable=column.nullable,
+        default_ipc=b"" if default is None else array_to_ipc(pa.repeat(default, 1)),
+        immutable=column.immutable,
+    )
+
+
+def schema_from_proto(message: pb.Schema) -> Schema:
+    """Return the schema of a message.
+
+    Raises:
+        InvalidArgument: an unknown type, ids or names twice, a key that is not made of the first
+            columns, a default that is not one value of the column's type.
+    """
+    columns = tuple(_column_from_proto(c) for c in message.columns)
+    keys = tuple(ColumnId(i) for i in message.key_ids)
+    ids, names = [c.id for c in columns], [c.name for c in columns]
+    if len(set(ids)) != len(ids) or len(set(names)) != len(names):
+        raise InvalidArgument("a schema has a column id or name twice")
+    if not keys or list(keys) != ids[: len(keys)]:
+        raise InvalidArgument(
+            f"the key columns {list(keys)} are not the first of the columns {ids}"
+        )
+    if any(c.nullable for c in columns[: len(keys)]):
+        raise InvalidArgument("a key column is nullable")
+    if any(i >= message.next_column_id for i in ids):
+        raise InvalidArgument(f"next column id {message.next_column_id} is not above {max(ids)}")
+    return Schema(columns, keys, message.version, message.next_column_id)
+
+
+def _column_from_proto(message: pb.Column) -> Column:
+    kind = arrow_type(message.type)
+    default = None
+    if message.default_ipc:
+        values = array_from_ipc(message.default_ipc)
+        if values.type != kind or len(values) != 1 or values.null_count:
+            raise InvalidArgument(
+                f"the default of column {message.name[:80]!r} is not one value of type {kind}"
+            )
+        default = values[0]
+    return Column(
+        ColumnId(message.id), message.name, kind, message.nullable, default, message.immutable
+    )
+
+
+def partition_schema_to_proto(ps: PartitionSchema) -> pb.PartitionSchema:
+    """Return the message of a partition schema."""
+    return pb.PartitionSchema(
+        version=ps.version,
+        hash=[
+            pb.HashLevel(column_ids=level.column_ids, buckets=level.buckets, seed=level.seed)
+            for level in ps.hash
+        ],
+        range_column_ids=ps.range_column_ids,
+        ranges=[_range_to_proto(r) for r in ps.ranges],
+    )
+
+
+def partition_schema_from_proto(message: pb.PartitionSchema) -> PartitionSchema:
+    """Return the partition schema of a message, as it stands: the master checks it with its table."""
+    levels = tuple(
+        HashLevel(tuple(ColumnId(i) for i in level.column_ids), level.buckets, level.seed)
+        for level in message.hash
+    )
+    columns = tuple(ColumnId(i) for i in message.range_column_ids)
+    ranges = tuple(_range_from_proto(r) for r in message.ranges)
+    return PartitionSchema(levels, columns, ranges, message.version)
+
+
+def partition_to_proto(partition: Partition) -> pb.Partition:
+    """Return the message of one tablet's partition."""
+    return pb.Partition(buckets=partition.buckets, range=_range_to_proto(partition.range))
+
+
+def partition_from_proto(message: pb.Partition) -> Partition:
+    """Return one tablet's partition; equal to the one that was sent, so that it can be looked up."""
+    return Partition(tuple(message.buckets), _range_from_proto(message.range))
+
+
+def _range_to_proto(range_: KeyRange) -> pb.RangePartition:
+    return pb.RangePartition(lower=_end_to_proto(range_.lower), upper=_end_to_proto(range_.upper))
+
+
+def _end_to_proto(key: bytes | None) -> pb.RangeBound:
+    return pb.RangeBound(unbounded=True) if key is None else pb.RangeBound(key=key)
+
+
+def _range_from_proto(message: pb.RangePartition) -> KeyRange:
+    return KeyRange(
+        _end_from_proto(message.lower) if message.HasField("lower") else None,
+        _end_from_proto(message.upper) if message.HasField("upper") else None,
+    )
+
+
+def _end_from_proto(message: pb.RangeBound) -> bytes | None:
+    return None if message.unbounded else message.key
+
+
+def predicate_to_proto(tree: Predicate) -> pb.Predicate:
+    """Return the message of a predicate."""
+    kinds = pb.Predicate
+    match tree:
+        case And(children):
+            return pb.Predicate(kind=kinds.AND, children=[predicate_to_proto(c) for c in children])
+        case Or(children):
+            return pb.Predicate(kind=kinds.OR, children=[predicate_to_proto(c) for c in children])
+        case Not(child):
+            return pb.Predicate(kind=kinds.NOT, children=[predicate_to_proto(child)])
+        case Const(value):
+            return pb.Predicate(kind=kinds.TRUE if value else kinds.FALSE)
+        case IsNull(column_id):
+            return pb.Predicate(kind=kinds.IS_NULL, column_id=column_id)
+        case Compare(column_id, op, literal):
+            stored = array_to_ipc(pa.repeat(literal, 1))
+            return pb.Predicate(kind=_COMPARISONS[op], column_id=column_id, values_ipc=stored)
+        case In(column_id, values):
+            return pb.Predicate(kind=kinds.IN, column_id=column_id, values_ipc=array_to_ipc(values))
+        case Prefix(column_id, prefix):
+            stored = array_to_ipc(pa.array([prefix]))
+            return pb.Predicate(kind=kinds.PREFIX, column_id=column_id, values_ipc=stored)
+
+
+def predicate_from_proto(message: pb.Predicate, schema: Schema) -> Predicate:
+    """Return the predicate of a message, checked against the table that it filters.
+
+    Raises:
+        InvalidArgument: too deep or too large, an unknown kind or column id, children where there
+            can be none, literals that are null or of another type than their column.
+    """
+    return _Reader(schema).read(message, 0)
+
+
+class _Reader:
+    """Reads one tree; counts its nodes."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._nodes = 0
+
+    def read(self, message: pb.Predicate, depth: int) -> Predicate:
+        self._nodes += 1
+        if depth > MAX_PREDICATE_DEPTH or self._nodes > MAX_PREDICATE_NODES:
+            raise InvalidArgument(
+                f"a predicate is at most {MAX_PREDICATE_DEPTH} deep, of {MAX_PREDICATE_NODES} nodes"
+            )
+        kinds = pb.Predicate
+        kind = message.kind
+        least, most = {kinds.AND: (2, None), kinds.OR: (2, None), kinds.NOT: (1, 1)}.get(
+            kind, (0, 0)
+        )
+        count = len(message.children)
+        if count < least or (most is not None and count > most):
+            raise InvalidArgument(f"a predicate node of kind {kind} has {count} children")
+        children = tuple(self.read(c, depth + 1) for c in message.children)
+        if kind == kinds.AND:
+            return And(children)
+        if kind == kinds.OR:
+            return Or(children)
+        if kind == kinds.NOT:
+            return Not(children[0])
+        if kind in (kinds.TRUE, kinds.FALSE):
+            return Const(kind == kinds.TRUE)
+        return self._leaf(message)
+
+    def _leaf(self, message: pb.Predicate) -> Predicate:
+        column = self._schema.by_id.get(ColumnId(message.column_id))
+        if column is None:
+            raise InvalidArgument(
+                f"a predicate names column id {message.column_id}, which the table does not have; "
+                "its schema may have changed: open the table again"
+            )
+        if message.kind == pb.Predicate.IS_NULL:
+            return IsNull(column.id)
+        values = array_from_ipc(message.values_ipc)
+        if values.type != column.type or values.null_count:
+            raise InvalidArgument(
+                f"a predicate on column {column.name!r} of type {column.type} has literals of type "
+                f"{values.type}, {values.null_count} of them null"
+            )
+        if message.kind == pb.Predicate.IN:
+            return In(column.id, values)
+        if len(values) != 1:
+            raise InvalidArgument(
+                f"a predicate on column {column.name!r} has {len(values)} literals"
+            )
+        if message.kind in _OPS:
+            return Compare(column.id, _OPS[message.kind], values[0])
+        if message.kind == pb.Predicate.PREFIX and column.type == pa.string():
+            return Prefix(column.id, values[0].as_py())
+        raise InvalidArgument(
+            f"no predicate of kind {message.kind} on column {column.name!r} of type {column.type}"
+        )
+
+
+def member_to_proto(member: Member) -> pb.Member:
+    """Return the message of a group's member."""
+    return pb.Member(
+        uuid=member.uuid,
+        peer_address=member.peer_address,
+        address=member.address,
+        voter=member.voter,
+        promote=member.promote,
+        replace=member.replace,
+        electable=member.electable,
+    )
+
+
+def member_from_proto(message: pb.Member) -> Member:
+    """Return the member of a message."""
+    return Member(
+        ServerUuid(message.uuid),
+        message.peer_address,
+        message.address,
+        message.voter,
+        message.promote,
+        message.replace,
+        message.electable,
+    )
+
+
+def consensus_to_proto(
+    config: Configuration, term: int, leader: ServerUuid | str | None
+) -> pb.ConsensusState:
+    """Return what a replica reports of its group: configuration, term, and leader where known."""
+    return pb.ConsensusState(
+        term=term,
+        leader=leader or "",
+        config_term=config.id.term,
+        config_index=config.id.index,
+        members=[member_to_proto(m) for m in config.members],
+    )
+
+
+def configuration_from_proto(message: pb.ConsensusState) -> Configuration:
+    """Return the configuration that a report names."""
+    at = OpId(message.config_term, message.config_index)
+    return Configuration(tuple(member_from_proto(m) for m in message.members), at)
