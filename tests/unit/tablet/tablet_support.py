@@ -1,0 +1,145 @@
+"""Small tables, operations on them, and what is in them: shared by the tests of the tablet."""
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from nyala.common.ids import ColumnId, Operation, OpId, TableId, TabletId
+from nyala.common.schema import Schema, from_arrow
+from nyala.env.files import SystemFiles
+from nyala.tablet import ops
+from nyala.tablet.manifest import Cut, TabletInfo
+from nyala.tablet.ops import Op, RowError, WriteOp
+from nyala.tablet.tablet import Tablet
+
+INT_KEY = from_arrow(
+    pa.schema([("k", pa.int64()), ("a", pa.int64()), ("s", pa.string())]), ["k"]
+)
+PAIR_KEY = from_arrow(
+    pa.schema(
+        [
+            pa.field("host", pa.string()),
+            pa.field("n", pa.int32()),
+            pa.field("a", pa.int64(), nullable=False),
+            pa.field("s", pa.string()),
+            pa.field("b", pa.binary()),
+        ]
+    ),
+    ["host", "n"],
+    defaults={"s": "none"},
+    immutable=["b"],
+)
+
+
+def info(schema: Schema = INT_KEY, **options: str) -> TabletInfo:
+    return TabletInfo(TabletId("ab" * 16), TableId("cd" * 16), "t", schema, options=options)
+
+
+def message(batch: pa.RecordBatch) -> bytes:
+    return batch.serialize().to_pybytes()
+
+
+def payload(
+    schema: Schema,
+    op: Op,
+    rows: Sequence[dict[str, Any]],
+    columns: Sequence[str] | None = None,
+    *,
+    all_or_nothing: bool = False,
+) -> bytes:
+    """Encode rows (dicts; for MIXED with `_op`) giving these columns (None: all)."""
+    chosen = [schema.column(n) for n in columns or [c.name for c in schema.columns]]
+    arrays = [pa.array([r.get(c.name) for r in rows], c.type) for c in chosen]
+    names = [c.name for c in chosen]
+    if op is Op.MIXED:
+        arrays.append(pa.array([int(r["_op"]) for r in rows], pa.uint8()))
+        names.append("_op")
+    batch = pa.RecordBatch.from_arrays(arrays, names=names)
+    ids = tuple(c.id for c in chosen)
+    return ops.encode(WriteOp(op, schema.version, ids, all_or_nothing, message(batch)))
+
+
+class Driver:
+    """A tablet with a log that grows: gives each operation the next index and stamp."""
+
+    def __init__(self, directory: str, schema: Schema = INT_KEY, **kwargs: Any) -> None:
+        self.files = kwargs.pop("files", None) or SystemFiles()
+        self.directory = directory
+        self.schema = schema
+        self.kwargs = {k: kwargs.pop(k) for k in ("hash_keys",) if k in kwargs}
+        self.tablet = Tablet.create(self.files, directory, info(schema, **kwargs), **self.kwargs)
+        self.log: list[Operation] = []
+        self.results: list[bytes] = []
+
+    @property
+    def now(self) -> int:
+        return self.log[-1].stamp if self.log else 0
+
+    def entry(self, data: bytes, step: int = 10) -> Operation:
+        operation = Operation(OpId(1, len(self.log) + 1), self.now + step, data)
+        self.log.append(operation)
+        return operation
+
+    def write(
+        self, op: Op, rows: Sequence[dict[str, Any]], columns: Sequence[str] | None = None, **kw: Any
+    ) -> list[tuple[int, str]]:
+        """Apply one write; return the errors as (row, code)."""
+        return [(e.row, e.code) for e in self.write_full(op, rows, columns, **kw)[1]]
+
+    def write_full(
+        self, op: Op, rows: Sequence[dict[str, Any]], columns: Sequence[str] | None = None, **kw: Any
+    ) -> tuple[int, list[RowError]]:
+        data = payload(self.schema, op, rows, columns, **kw)
+        [result] = self.tablet.apply([self.entry(data)])
+        self.results.append(result)
+        return ops.decode_result(result)
+
+    def cut(self) -> Cut:
+        last = self.log[-1] if self.log else None
+        return Cut(last.id, last.stamp, f"sessions@{last.id}".encode()) if last else Cut()
+
+    def flush(self) -> bool:
+        build = self.tablet.prepare_flush(self.cut())
+        if build is None:
+            return False
+        build()()
+        return True
+
+    def compact(self, horizon: int | None = None, *, force: bool = True) -> bool:
+        build = self.tablet.prepare_compaction(horizon, force=force)
+        if build is None:
+            return False
+        build()()
+        return True
+
+    def reopen(self, files: Any = None) -> None:
+        """Open again from the files, and replay the log from the manifest's cut."""
+        self.tablet = Tablet.open(files or self.files, self.directory, **self.kwargs)
+        after = self.tablet.cut.op.index
+        self.tablet.apply(self.log[after:])
+
+    def rows(self, at: int | None = None, **kw: Any) -> list[dict[str, Any]]:
+        batches = self.tablet.view().scan(self.now if at is None else at, **kw)
+        return [row for b in batches for row in b.to_pylist()]
+
+    def ids(self, *names: str) -> list[ColumnId]:
+        return [self.schema.column(n).id for n in names]
+
+
+def table_bytes(batches: Iterable[pa.RecordBatch]) -> bytes:
+    """One string for all that a scan returned, values and batch limits alike."""
+    found = list(batches)
+    if not found:
+        return b""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, found[0].schema) as writer:
+        for batch in found:
+            writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()
+
+
+def numbered(start: int, stop: int, **values: Any) -> list[dict[str, Any]]:
+    counter = itertools.count()
+    return [{"k": k, "a": next(counter), "s": f"s{k}", **values} for k in range(start, stop)]
