@@ -1,0 +1,92 @@
+"""The data plane: DoPut streams of batches and DoGet of scan tokens.
+
+Batches of one DoPut are taken in the order in which they arrive and may be answered in another; at
+most `MAX_IN_FLIGHT` of them wait at once, so that a fast client is held back by its own stream.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+import pyarrow as pa
+
+from nyala.common.errors import InvalidArgument, NyalaError
+from nyala.env.env import Env
+from nyala.env.rpc import Handlers
+from nyala.tserver.scanners import Scanners
+from nyala.tserver.write_path import WritePath
+from nyala.wire import flight, methods
+from nyala.wire.flight_data import FlightData
+from nyala.wire.proto import flight_pb2
+from nyala.wire.proto import nyala_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+MAX_IN_FLIGHT = 64
+
+
+class FlightService:
+    """Handlers of Arrow Flight on a tablet server. Runs on the loop."""
+
+    def __init__(self, env: Env, writes: WritePath, scanners: Scanners) -> None:
+        self._env = env
+        self._writes = writes
+        self._scanners = scanners
+
+    def handlers(self) -> Handlers:
+        """Return what this service answers."""
+        return {methods.DO_PUT: self.do_put, methods.DO_GET: self.do_get}
+
+    async def do_get(self, ticket: flight_pb2.Ticket) -> AsyncIterator[FlightData]:
+        """Run the scan token in a ticket."""
+        token = pb.ScanToken()
+        try:
+            token.MergeFromString(ticket.ticket)
+        except Exception as err:  # protobuf's DecodeError; whatever it is, the client sent it
+            raise InvalidArgument(f"the ticket is no nyala.v1.ScanToken: {err}") from err
+        async for data in self._scanners.run(token):
+            yield data
+
+    async def do_put(
+        self, requests: AsyncIterator[FlightData]
+    ) -> AsyncIterator[flight_pb2.PutResult]:
+        """Write the batches of a stream; each gets a `WriteResult` as its PutResult's metadata."""
+        results: asyncio.Queue[pb.WriteResult | NyalaError | None] = asyncio.Queue()
+        pump = self._env.tasks.spawn(self._pump(requests, results), "put stream")
+        try:
+            while (result := await results.get()) is not None:
+                if isinstance(result, NyalaError):
+                    raise result
+                yield flight_pb2.PutResult(app_metadata=result.SerializeToString())
+        finally:
+            pump.cancel()
+
+    async def _pump(
+        self,
+        requests: AsyncIterator[FlightData],
+        results: "asyncio.Queue[pb.WriteResult | NyalaError | None]",
+    ) -> None:
+        """Read the stream, start each batch, and end the results when the last one is answered."""
+        room = asyncio.Semaphore(MAX_IN_FLIGHT)
+        schema: pa.Schema | None = None
+        under_way: dict[asyncio.Task[object], None] = {}
+
+        async def one(chosen: pa.Schema, data: FlightData) -> None:
+            try:
+                results.put_nowait(await self._writes.write(chosen, data))
+            finally:
+                room.release()
+
+        try:
+            async for data in requests:
+                if schema is None:
+                    schema = flight.read_schema(data.header)
+                    continue
+                await room.acquire()
+                task = self._env.tasks.spawn(one(schema, data), "put batch")
+                under_way[task] = None
+                task.add_done_callback(lambda done: under_way.pop(done, None))
+            await asyncio.gather(*under_way)
+            results.put_nowait(None)
+        except NyalaError as err:
+            results.put_nowait(err)

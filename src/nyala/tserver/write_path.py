@@ -1,0 +1,197 @@
+"""One batch from a DoPut stream to its row results, in numbered steps.
+
+1. The tablet must be here, and its replica running. 2. The header must fit the tablet's schema.
+3. The bytes are decoded and validated before anything else touches them. 4. Every row must belong to
+this tablet. 5. The operation is encoded once; those bytes are replicated. 6. The replica answers when
+the operation is committed and applied. Nothing of a batch that fails before step 5 has any effect.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from nyala.common.errors import (
+    InvalidArgument,
+    NyalaError,
+    OutcomeUnknown,
+    SchemaMismatch,
+    TooLarge,
+)
+from nyala.common.ids import ColumnId
+from nyala.common.partition import EVERYTHING, contains
+from nyala.common.schema import Schema, arrow_schema
+from nyala.env.env import Env
+from nyala.env.tasks import Lane
+from nyala.tablet import ops
+from nyala.tserver.tablets import HostedTablet, Tablets
+from nyala.wire import flight, status
+from nyala.wire.flight_data import FlightData
+from nyala.wire.proto import nyala_pb2 as pb
+
+if TYPE_CHECKING:
+    from nyala.replica.replica import WriteOutcome
+
+INLINE_BYTES = 256 << 10
+"""Batches up to this size are validated on the loop; larger ones in lane COMPUTE."""
+CLIENT_ID_BYTES = 16
+
+
+class WritePath:
+    """Takes batches from clients. Runs on the loop."""
+
+    def __init__(self, env: Env, tablets: Tablets, write_max_bytes: int) -> None:
+        self._env = env
+        self._tablets = tablets
+        self._write_max_bytes = write_max_bytes
+
+    async def write(self, stream_schema: pa.Schema, data: FlightData) -> pb.WriteResult:
+        """Write one batch; every failure becomes the result's error, so that the stream lives on."""
+        header = pb.WriteHeader()
+        try:
+            header = _header(data)
+            hosted = self._tablets.get(header.tablet_id)
+            outcome = await self._replicate(hosted, header, stream_schema, data)
+        except NyalaError as err:
+            return pb.WriteResult(request=header.request, error=status.to_proto(err))
+        rows, errors = ops.decode_result(outcome.result)
+        return pb.WriteResult(
+            request=header.request,
+            timestamp=outcome.stamp,
+            rows=rows,
+            duplicate=outcome.duplicate,
+            row_errors=[pb.RowError(row=e.row, code=e.code, message=e.message) for e in errors],
+        )
+
+    async def _replicate(
+        self,
+        hosted: HostedTablet,
+        header: pb.WriteHeader,
+        stream_schema: pa.Schema,
+        data: FlightData,
+    ) -> "WriteOutcome":
+        size = len(data.header) + len(data.body or b"")
+        if size > self._write_max_bytes:
+            raise TooLarge(
+                f"a batch of {size} bytes is over write_max_bytes ({self._write_max_bytes}); send less "
+                "at a time (connect(batch_bytes=...))",
+                {"limit": str(self._write_max_bytes), "size": str(size)},
+            )
+        op, columns = check_header(header, hosted.tablet.info.schema)
+        expected = batch_schema(hosted.tablet.info.schema, op, columns)
+        _check_types(stream_schema, expected)
+        if size <= INLINE_BYTES:
+            decode_and_check(hosted, op, expected, data)
+        else:
+            await self._env.tasks.run(Lane.COMPUTE, decode_and_check, hosted, op, expected, data)
+        message = flight.join_message(data.header, data.body)
+        payload = ops.encode(
+            ops.WriteOp(op, header.schema_version, columns, header.all_or_nothing, message)
+        )
+        try:
+            return await hosted.replica.write(
+                payload,
+                client_id=header.client_id,
+                sequence=header.sequence,
+                first_outstanding=header.first_outstanding,
+                timeout_ms=header.timeout_ms or 60_000,
+            )
+        except AssertionError as err:  # a broken invariant fails the replica; the server lives on
+            raise OutcomeUnknown(f"tablet {header.tablet_id} failed: {err}") from err
+
+
+def _header(data: FlightData) -> pb.WriteHeader:
+    try:
+        header = pb.WriteHeader.FromString(bytes(data.app_metadata))
+    except Exception as err:  # protobuf's DecodeError; whatever it is, the client sent it
+        raise InvalidArgument(f"a batch's metadata is no WriteHeader: {err}") from err
+    if not header.tablet_id:
+        raise InvalidArgument(
+            "a batch needs a WriteHeader (nyala.v1) as app_metadata; see docs/internals/formats-wire.md"
+        )
+    return header
+
+
+def check_header(header: pb.WriteHeader, schema: Schema) -> tuple[ops.Op, tuple[ColumnId, ...]]:
+    """Return op and column ids of a header that fits a schema.
+
+    Raises:
+        SchemaMismatch: made for another version of the schema, or columns that it does not have.
+        InvalidArgument: no operation, no client id or sequence, a column twice.
+    """
+    if header.schema_version != schema.version:
+        raise SchemaMismatch(
+            f"the batch was made for schema version {header.schema_version}, the table is at "
+            f"{schema.version}; open the table again"
+        )
+    try:
+        op = ops.Op(header.op)
+    except ValueError:
+        raise InvalidArgument(f"unknown write operation {header.op}") from None
+    if len(header.client_id) != CLIENT_ID_BYTES or header.sequence < 1:
+        raise InvalidArgument("a write needs a client_id of 16 bytes and a sequence from 1 on")
+    if not 0 <= header.first_outstanding <= header.sequence:
+        raise InvalidArgument(
+            f"first_outstanding {header.first_outstanding} is above sequence {header.sequence}"
+        )
+    columns = tuple(ColumnId(i) for i in header.column_ids)
+    missing = [schema.by_id[k].name for k in schema.key_ids if k not in columns]
+    unknown = [i for i in columns if i not in schema.by_id]
+    if missing or unknown or len(set(columns)) != len(columns):
+        raise SchemaMismatch(
+            f"a batch names every key column and no column twice; missing: {missing}, unknown ids: "
+            f"{unknown}, given: {list(columns)}"
+        )
+    return op, columns
+
+
+def batch_schema(schema: Schema, op: ops.Op, columns: tuple[ColumnId, ...]) -> pa.Schema:
+    """Return the Arrow schema that a batch of these columns must have."""
+    fields = [pa.field(f.name, f.type) for f in arrow_schema(schema.by_id[i] for i in columns)]
+    if op is ops.Op.MIXED:
+        fields.append(pa.field(ops.OP_COLUMN, pa.uint8()))
+    return pa.schema(fields)
+
+
+def _check_types(given: pa.Schema, expected: pa.Schema) -> None:
+    if given.types != expected.types:
+        raise SchemaMismatch(
+            f"the stream's columns are ({', '.join(map(str, given.types))}), the table's "
+            f"({', '.join(map(str, expected.types))}); cast them first"
+        )
+
+
+def decode_and_check(
+    hosted: HostedTablet, op: ops.Op, expected: pa.Schema, data: FlightData
+) -> pa.RecordBatch:
+    """Validate every byte of a batch, and that its rows belong here.
+
+    Raises:
+        InvalidArgument: damaged bytes, an unknown op code, a row of another tablet.
+    """
+    batch = flight.read_batch(expected, data.header, data.body)
+    if op is ops.Op.MIXED and batch.num_rows:
+        codes = batch.column(batch.num_columns - 1)
+        known = np.isin(codes.fill_null(0).to_numpy(), [o for o in ops.Op if o is not ops.Op.MIXED])
+        if not known.all():
+            row = int(np.flatnonzero(~known)[0])
+            raise InvalidArgument(f"row {row} has the unknown op code {codes[row]}")
+    _check_partition(hosted, batch)
+    return batch
+
+
+def _check_partition(hosted: HostedTablet, batch: pa.RecordBatch) -> None:
+    info = hosted.tablet.info
+    if not info.partition.buckets and info.partition.range == EVERYTHING:
+        return
+    keys = [batch.column(c.name) for c in info.schema.key_columns]
+    valid = batch
+    if any(k.null_count for k in keys):  # null keys get their row error at apply
+        whole = np.logical_and.reduce([k.is_valid().to_numpy(zero_copy_only=False) for k in keys])
+        valid = batch.filter(pa.array(whole))
+    inside = contains(info.schema, info.partition_schema, info.partition, valid)
+    if not inside.all():
+        raise InvalidArgument(
+            f"{int((~inside).sum())} of {batch.num_rows} rows belong to another tablet than "
+            f"{info.tablet_id}; open the table again to learn its partitions"
+        )
