@@ -3,6 +3,7 @@
 Pure values. Partitioning is `common/partition.py`; the wire form is `wire/convert.py`.
 """
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -34,6 +35,7 @@ _ALIASES: Mapping[pa.DataType, pa.DataType] = {
     pa.large_binary(): pa.binary(),
     pa.binary_view(): pa.binary(),
 }
+_SHORT_NUMBER = re.compile("[0-9]{1,2}")
 _NOT_KEYS = frozenset({pa.bool_(), pa.float32(), pa.float64()})
 MAX_COLUMNS = 1000
 MAX_NAME_BYTES = 256
@@ -45,7 +47,7 @@ def type_name(arrow: pa.DataType) -> str:
     Raises:
         InvalidArgument: a type that nyala does not store, named.
     """
-    if pa.types.is_decimal128(arrow) and arrow.scale >= 0:
+    if pa.types.is_decimal128(arrow) and 0 <= arrow.scale <= arrow.precision:
         return f"decimal({arrow.precision},{arrow.scale})"
     if arrow in _NAMES:
         return _NAMES[arrow]
@@ -68,9 +70,11 @@ def arrow_type(name: str) -> pa.DataType:
         return _PLAIN[name]
     if name.startswith("decimal(") and name.endswith(")"):
         precision, _, scale = name[len("decimal(") : -1].partition(",")
-        if precision.isdigit() and scale.isdigit():
-            return pa.decimal128(int(precision), int(scale))
-    raise InvalidArgument(f"unknown column type {name!r}")
+        if _SHORT_NUMBER.fullmatch(precision) and _SHORT_NUMBER.fullmatch(scale):
+            digits, after_point = int(precision), int(scale)
+            if after_point <= digits <= 38 and digits > 0:
+                return pa.decimal128(digits, after_point)
+    raise InvalidArgument(f"unknown column type {name[:80]!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +175,8 @@ def from_arrow(
         InvalidArgument: no key, an unknown or repeated name, a type that is not stored or not
             allowed in a key, a default that does not convert without loss; each named.
     """
+    if isinstance(primary_key, str):
+        raise InvalidArgument(f"primary_key is a list of column names: [{primary_key!r}]")
     names = schema.names
     _check_names(names, list(primary_key), [*(defaults or {}), *immutable])
     ordered = [*primary_key, *(n for n in names if n not in set(primary_key))]
@@ -181,7 +187,9 @@ def from_arrow(
         type_name(stored)
         in_key = number < len(primary_key)
         if in_key and stored in _NOT_KEYS:
-            raise InvalidArgument(f"column {name!r} of type {stored} cannot be part of the primary key")
+            raise InvalidArgument(
+                f"column {name!r} of type {stored} cannot be part of the primary key"
+            )
         default = None
         if defaults and defaults.get(name) is not None:
             if in_key:
@@ -189,7 +197,12 @@ def from_arrow(
             default = _default(name, defaults[name], stored)
         columns.append(
             Column(
-                ColumnId(number), name, stored, field.nullable and not in_key, default, name in immutable
+                ColumnId(number),
+                name,
+                stored,
+                field.nullable and not in_key,
+                default,
+                name in immutable,
             )
         )
     keys = tuple(c.id for c in columns[: len(primary_key)])
@@ -219,5 +232,7 @@ def _check_names(names: list[str], keys: list[str], others: list[str]) -> None:
 def _default(name: str, value: Any, stored: pa.DataType) -> pa.Scalar:
     try:
         return pa.scalar(value, stored)
-    except (pa.ArrowException, ValueError, TypeError) as err:
-        raise InvalidArgument(f"default {value!r} of column {name!r} is no {stored}: {err}") from err
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as err:
+        raise InvalidArgument(
+            f"default {value!r} of column {name!r} is no {stored}: {err}"
+        ) from err

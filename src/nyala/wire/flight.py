@@ -104,6 +104,7 @@ def read_schema(header: Bytes) -> pa.Schema:
         raise InvalidArgument("the first message of a stream must carry an Arrow schema")
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(join_message(header, None)))
+        tuple(schema.names)  # a name may be no UTF-8: here, not when an error wants to show it
     except _ARROW_REFUSES as err:
         raise InvalidArgument(f"an Arrow schema cannot be read: {err}") from err
     _refuse_dictionaries(schema)

@@ -3,7 +3,8 @@
 import pyarrow as pa
 
 from nyala.common.errors import InvalidArgument, TooLarge
-from nyala.wire.ipc_header import RECORD_BATCH, read_header
+from nyala.wire.flight import read_batch, read_schema, split_message
+from nyala.wire.ipc_header import read_header
 
 MAX_VALUES_BYTES = 4 << 20
 """Of the literals of one predicate leaf, or of one default."""
@@ -31,15 +32,10 @@ def array_from_ipc(stored: bytes) -> pa.Array:
             f"{len(stored)} bytes of values; at most {MAX_VALUES_BYTES} travel in one place",
             {"limit": str(MAX_VALUES_BYTES), "size": str(len(stored))},
         )
-    try:
-        reader = pa.ipc.MessageReader.open_stream(pa.py_buffer(stored))
-        schema = pa.ipc.read_schema(reader.read_next_message())
-        message = reader.read_next_message()
-        header = read_header(message.metadata)
-        if header.kind != RECORD_BATCH or header.compressed or len(schema) != 1:
-            raise InvalidArgument("values travel as one uncompressed Arrow batch of one column")
-        batch = pa.ipc.read_record_batch(message, schema)
-        batch.validate(full=True)
-    except (pa.ArrowException, OSError, StopIteration, ValueError) as err:
-        raise InvalidArgument(f"these values are no Arrow stream: {err}") from err
+    header, rest = split_message(stored)
+    schema = read_schema(header)
+    header, rest = split_message(rest)
+    batch = read_batch(schema, header, rest[: read_header(header).body_bytes])
+    if batch.num_columns != 1:
+        raise InvalidArgument(f"values travel as one column, not {batch.num_columns}")
     return batch.column(0)
