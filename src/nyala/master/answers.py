@@ -1,0 +1,133 @@
+"""What a leader answers to look-ups, from its memory to messages. Pure.
+
+Locations derive from the persisted configuration and leader of each tablet and from the map of tablet
+servers, so they are there right after an election, before any tablet is reported again (S0.17).
+"""
+
+from collections.abc import Sequence
+
+from nyala.common.errors import InvalidArgument, NotFound
+from nyala.common.ids import ServerUuid, TableId, TabletId
+from nyala.master.catalog import Catalog
+from nyala.master.records import Table, Tablet, TabletState
+from nyala.master.tservers import TServers
+from nyala.wire.proto import nyala_pb2 as pb
+
+
+def list_tables(catalog: Catalog, request: pb.ListTablesRequest) -> pb.ListTablesResponse:
+    """Return the tables whose name contains a text, by name."""
+    tables = [t for t in catalog.tables() if request.name_contains in t.name]
+    return pb.ListTablesResponse(
+        tables=[
+            pb.TableSummary(
+                id=t.id,
+                name=t.name,
+                state=t.state.name,
+                tablets=len(catalog.tablets_of(t.id)),
+                replicas=t.spec.replicas,
+            )
+            for t in tables
+        ]
+    )
+
+
+def find(catalog: Catalog, name: str, table_id: str) -> Table:
+    """Return a table by name or id.
+
+    Raises:
+        InvalidArgument: neither or both are given.
+        NotFound: no such table, or it was dropped.
+    """
+    if bool(name) == bool(table_id):
+        raise InvalidArgument("give the name or the id of a table, one of the two")
+    if name:
+        return catalog.require(name)
+    table = catalog.table(TableId(table_id))
+    if table is None:
+        raise NotFound(f"no table has the id {table_id!r}")
+    if not table.live:
+        raise NotFound(f"the table {table.name!r} (id {table_id}) was dropped")
+    return table
+
+
+def describe(catalog: Catalog, request: pb.DescribeTableRequest) -> pb.DescribeTableResponse:
+    """Return what a table is and whether all of its tablets run."""
+    table = find(catalog, request.name, request.id)
+    tablets = catalog.tablets_of(table.id)
+    running = sum(t.state is TabletState.RUNNING for t in tablets)
+    return pb.DescribeTableResponse(
+        id=table.id,
+        state=table.state.name,
+        table=table.spec,
+        ready=running == len(tablets),
+        tablets=len(tablets),
+        tablets_running=running,
+    )
+
+
+def locations(
+    catalog: Catalog, servers: TServers, request: pb.TabletLocationsRequest, ttl_ms: int
+) -> pb.TabletLocationsResponse:
+    """Return where the replicas of some or all tablets of a table are.
+
+    Raises:
+        NotFound: no such table, or a tablet that is not one of its live ones.
+        InvalidArgument: no table is named.
+    """
+    table = find(catalog, "", request.table_id)
+    tablets = catalog.tablets_of(table.id)
+    if request.tablet_ids:
+        by_id = {t.id: t for t in tablets}
+        for wanted in request.tablet_ids:
+            if TabletId(wanted) not in by_id:
+                raise NotFound(f"the table {table.name!r} has no tablet {wanted!r} (any more)")
+        tablets = [by_id[TabletId(wanted)] for wanted in request.tablet_ids]
+    return pb.TabletLocationsResponse(
+        tablets=[location(t, servers) for t in tablets],
+        schema_version=table.spec.schema.version,
+        ttl_ms=ttl_ms,
+    )
+
+
+def location(tablet: Tablet, servers: TServers) -> pb.TabletLocation:
+    """Return where the replicas of one tablet are, the leader first."""
+    replicas = []
+    for member in tablet.consensus.members:
+        server = servers.get(ServerUuid(member.uuid))
+        address = member.address if server is None else server.registration.address
+        leads = member.uuid == tablet.consensus.leader
+        replicas.append(
+            pb.ReplicaLocation(uuid=member.uuid, address=address, leader=leads, voter=member.voter)
+        )
+    return pb.TabletLocation(
+        id=tablet.id,
+        partition=tablet.record.partition,
+        replicas=sorted(replicas, key=lambda r: not r.leader),
+        state=tablet.state.name,
+        term=tablet.consensus.term,
+    )
+
+
+def tablet_servers(catalog: Catalog, servers: TServers, now_us: int) -> list[pb.ServerEntry]:
+    """Return the tablet servers that this master has heard of since it started, by id."""
+    counts = catalog.replica_counts()
+    return [
+        pb.ServerEntry(
+            uuid=s.uuid,
+            role="tserver",
+            address=s.registration.address,
+            peer_address=s.registration.peer_address,
+            web_address=s.registration.web_address,
+            location=s.registration.location,
+            version=s.registration.version,
+            alive=servers.is_alive(s, now_us),
+            last_heartbeat_ms=(now_us - s.heard_us) // 1000,
+            replicas=counts.get(s.uuid, 0),
+        )
+        for s in servers.all()
+    ]
+
+
+def leader_first(tablets: Sequence[pb.TabletLocation]) -> list[str]:
+    """Return the public address to read each tablet at: its leader's, or else its first replica's."""
+    return [t.replicas[0].address for t in tablets]

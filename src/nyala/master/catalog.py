@@ -1,0 +1,170 @@
+"""Tables and tablets in memory, copy-on-write: readers see committed values only.
+
+Rules: nothing waits here, so a reader between two awaits sees one state of the whole catalog. Only
+`operation.run` publishes, and only what has been replicated. Removed tables and deleted tablets stay,
+for ever (S0.13, S0.15), so that a replica that turns up late is known to be deleted.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from nyala.common.errors import NotFound
+from nyala.common.ids import ServerUuid, TableId, TabletId
+from nyala.master.plans import Plan
+from nyala.master.records import (
+    Row,
+    Table,
+    Tablet,
+    cluster_row,
+    operation_key,
+    parse,
+    table_row,
+    tablet_row,
+)
+from nyala.wire.proto import catalog_pb2 as cat
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A plan made ready: what is replicated, and what is published once it is."""
+
+    plan: Plan
+    rows: tuple[Row, ...]
+
+
+class Catalog:
+    """What the leader master knows of tables and tablets. On the loop only."""
+
+    def __init__(self) -> None:
+        self._tables: dict[TableId, Table] = {}
+        self._names: dict[str, TableId] = {}
+        self._tablets: dict[TabletId, Tablet] = {}
+        self._of_table: dict[TableId, dict[TabletId, None]] = {}
+        self._created: dict[tuple[bytes, int], TableId] = {}
+        self._dropped: dict[tuple[bytes, int], TableId] = {}
+        self.cluster: cat.ClusterRecord | None = None
+
+    # ---- reading
+
+    def table(self, table_id: TableId) -> Table | None:
+        """Return a table by id, removed ones included."""
+        return self._tables.get(table_id)
+
+    def named(self, name: str) -> Table | None:
+        """Return the table that has this name now."""
+        table_id = self._names.get(name)
+        return None if table_id is None else self._tables[table_id]
+
+    def tablet(self, tablet_id: TabletId) -> Tablet | None:
+        """Return a tablet by id, deleted ones included."""
+        return self._tablets.get(tablet_id)
+
+    def tables(self) -> list[Table]:
+        """Return the tables that are not removed, by name."""
+        return [self._tables[self._names[name]] for name in sorted(self._names)]
+
+    def tablets(self) -> Iterable[Tablet]:
+        """All tablets, deleted ones included, in the order in which they became known."""
+        return self._tablets.values()
+
+    def tablets_of(self, table_id: TableId) -> list[Tablet]:
+        """Return the live tablets of a table, in the order of their partitions."""
+        found = (self._tablets[t] for t in self._of_table.get(table_id, {}))
+        return [t for t in found if t.live]
+
+    def created_by(self, operation: tuple[bytes, int]) -> TableId | None:
+        """Return the table that this create operation made, if it was executed already."""
+        return self._created.get(operation)
+
+    def dropped_by(self, operation: tuple[bytes, int]) -> TableId | None:
+        """Return the table that this drop operation removed, if it was executed already."""
+        return self._dropped.get(operation)
+
+    def require(self, name: str) -> Table:
+        """Return the table that has this name.
+
+        Raises:
+            NotFound: there is none; the message names some that there are.
+        """
+        table = self.named(name)
+        if table is None:
+            known = sorted(self._names)
+            listed = ", ".join(known[:10]) + (", ..." if len(known) > 10 else "")
+            raise NotFound(
+                f"no table {name!r}; "
+                + (f"the tables are: {listed}" if known else "the cluster has no tables yet")
+            )
+        return table
+
+    def replica_counts(self) -> dict[ServerUuid, int]:
+        """Return how many replicas of live tablets each server is to have."""
+        counts: dict[ServerUuid, int] = {}
+        for tablet in self._tablets.values():
+            if tablet.live:
+                for server in tablet.members:
+                    counts[server] = counts.get(server, 0) + 1
+        return counts
+
+    # ---- changing
+
+    def draft(self, plan: Plan) -> Draft:
+        """Make a plan ready to be replicated; changes nothing that a reader can see."""
+        rows = [*map(table_row, plan.tables), *map(tablet_row, plan.tablets)]
+        if plan.cluster is not None:
+            rows.append(cluster_row(plan.cluster))
+        return Draft(plan, tuple(rows))
+
+    def publish(self, draft: Draft) -> None:
+        """Show what has been replicated: tablets first, then tables, then the other maps (S0.60)."""
+        for tablet in sorted(map(Tablet, draft.plan.tablets), key=_partition_order):
+            self._put_tablet(tablet)
+        for table_record in draft.plan.tables:
+            self._put_table(Table(table_record))
+        if draft.plan.cluster is not None:
+            self.cluster = draft.plan.cluster
+
+    def load(self, rows: Iterable[Row]) -> None:
+        """Fill an empty catalog from a scan of the whole sys catalog.
+
+        Raises:
+            Corrupt: a row cannot be read.
+        """
+        assert not self._tables, f"load into a catalog of {len(self._tables)} tables"
+        assert not self._tablets, f"load into a catalog of {len(self._tablets)} tablets"
+        tablets: list[Tablet] = []
+        for row in rows:
+            item = parse(row)
+            if isinstance(item, Table):
+                self._put_table(item)
+            elif isinstance(item, Tablet):
+                tablets.append(item)
+            elif item is not None:
+                self.cluster = item
+        for tablet in sorted(tablets, key=_partition_order):
+            self._put_tablet(tablet)
+
+    def _put_tablet(self, tablet: Tablet) -> None:
+        before = self._tablets.get(tablet.id)
+        assert before is None or before.live or not tablet.live, f"{tablet.id} rises from the dead"
+        self._tablets[tablet.id] = tablet
+        if tablet.live:
+            self._of_table.setdefault(tablet.table_id, {})[tablet.id] = None
+
+    def _put_table(self, table: Table) -> None:
+        before = self._tables.get(table.id)
+        if before is not None and self._names.get(before.name) == table.id:
+            del self._names[before.name]
+        self._tables[table.id] = table
+        if table.live:
+            holder = self._names.get(table.name)
+            assert holder is None, f"tables {holder} and {table.id} are both named {table.name!r}"
+            self._names[table.name] = table.id
+        if table.record.created_by.client:
+            self._created[operation_key(table.record.created_by)] = table.id
+        if table.record.dropped_by.client:
+            self._dropped[operation_key(table.record.dropped_by)] = table.id
+
+
+def _partition_order(tablet: Tablet) -> tuple[str, bytes, tuple[int, ...], str]:
+    partition = tablet.record.partition
+    return tablet.table_id, partition.range.lower.key, tuple(partition.buckets), tablet.id

@@ -1,0 +1,26 @@
+"""How one master is started."""
+
+from dataclasses import dataclass, field
+
+from nyala.common.options import Options
+
+
+@dataclass(frozen=True, slots=True)
+class MasterConfig:
+    """What a master is told at its start.
+
+    Attributes:
+        dir: data directory; made and formatted when it is not there.
+        address: public host:port, as clients and other servers reach it.
+        peer_address: host:port of the peer port.
+        web_address: host:port of the web port; empty: none.
+        master_addresses: public addresses of all masters, this one among them; the same list on each.
+        options: every tunable.
+    """
+
+    dir: str
+    address: str
+    peer_address: str
+    web_address: str = ""
+    master_addresses: tuple[str, ...] = ()
+    options: Options = field(default_factory=Options)

@@ -1,0 +1,158 @@
+"""Sends actions to tablet servers; what is lost is derived again each interval from catalog and reports.
+
+Rules: one order per (server, tablet) at a time, a bounded number per server. An order is looked up in the
+catalog at the moment it is sent, so a superseded one is not sent. Nothing is sent once leadership ended.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nyala.common.errors import NyalaError
+from nyala.common.ids import ServerUuid, TabletId
+from nyala.env.env import Env
+from nyala.env.rpc import Method
+from nyala.master import reconcile
+from nyala.master.actions import Action, CreateTabletAction
+from nyala.master.catalog import Catalog
+from nyala.master.tservers import TServer, TServers
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Limits of a dispatcher.
+
+    Attributes:
+        interval_ms: between two derivations of what is to be ordered.
+        timeout_ms: of one order.
+        per_server: orders under way to one server.
+    """
+
+    interval_ms: int
+    timeout_ms: int
+    per_server: int
+
+
+class Dispatcher:
+    """Orders of one leader in one term. On the loop only.
+
+    Args:
+        env: calls, tasks, clock.
+        catalog: of this term.
+        servers: who is alive and what they told.
+        term: the term in which this master leads.
+        pace: limits.
+    """
+
+    def __init__(
+        self, env: Env, catalog: Catalog, servers: TServers, term: int, pace: Pace
+    ) -> None:
+        self._env = env
+        self._catalog = catalog
+        self._servers = servers
+        self._term = term
+        self._pace = pace
+        self._queued: dict[ServerUuid, dict[Action, None]] = {}
+        self._sending: dict[ServerUuid, dict[tuple[ServerUuid, TabletId], None]] = {}
+        self._complaints: dict[Action, str] = {}
+        self._tasks: dict[asyncio.Task[object], None] = {}
+        self._stopped = False
+
+    def start(self) -> None:
+        """Begin to derive orders each interval."""
+        self._spawn(self._derive(), "derive orders")
+
+    def stop(self) -> None:
+        """Send nothing more; orders under way are abandoned, their effect is harmless (S0.41)."""
+        self._stopped = True
+        for task in list(self._tasks):
+            task.cancel()
+
+    def enqueue(self, actions: Sequence[Action]) -> None:
+        """Send actions in the background; one that is queued or under way already is not doubled."""
+        if self._stopped:
+            return
+        for action in actions:
+            if (action.server, action.tablet) not in self._sending.get(action.server, {}):
+                self._queued.setdefault(action.server, {})[action] = None
+        for server in dict.fromkeys(a.server for a in actions):
+            self._send_more(server)
+
+    def reconcile(self, servers: Sequence[TServer] | None = None) -> None:
+        """Order whatever catalog and latest reports call for now.
+
+        Args:
+            servers: only what concerns these; None: all that are alive.
+        """
+        if servers is None:
+            servers = self._servers.alive(self._env.clock.monotonic_us())
+        self.enqueue(reconcile.needed(self._catalog, self._servers.known_in(self._term, servers)))
+
+    def pending(self) -> int:
+        """Return how many orders are queued or under way."""
+        queued = sum(len(actions) for actions in self._queued.values())
+        return queued + sum(len(keys) for keys in self._sending.values())
+
+    async def _derive(self) -> None:
+        while True:
+            await self._env.tasks.sleep_ms(self._pace.interval_ms)
+            self.reconcile()
+
+    def _spawn(self, work: Coroutine[Any, Any, object], name: str) -> None:
+        task = self._env.tasks.spawn(work, name)
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+
+    def _send_more(self, server: ServerUuid) -> None:
+        queued = self._queued.get(server, {})
+        sending = self._sending.setdefault(server, {})
+        while queued and len(sending) < self._pace.per_server:
+            action = next(iter(queued))
+            del queued[action]
+            sending[action.server, action.tablet] = None
+            self._spawn(self._send(action), f"order {type(action).__name__} {action.tablet}")
+
+    async def _send(self, action: Action) -> None:
+        try:
+            await self._order(action)
+            self._complaints.pop(action, None)
+        except NyalaError as err:
+            # Not answered, or refused: derived again at the next interval while it is still wanted.
+            if self._complaints.get(action) != err.code:
+                log.warning("%s: %s", action, err)
+                self._complaints[action] = err.code
+        finally:
+            self._sending[action.server].pop((action.server, action.tablet), None)
+        self._send_more(action.server)
+
+    async def _order(self, action: Action) -> None:
+        server = self._servers.get(action.server)
+        built = self._request(action)
+        if server is None or built is None:
+            return  # not heard of since this master started, or superseded
+        method, request = built
+        await self._env.rpc.call(
+            server.registration.address, method, request, timeout_ms=self._pace.timeout_ms
+        )
+        if isinstance(action, CreateTabletAction):
+            server.replicas.setdefault(action.tablet, "BOOTSTRAPPING")
+        else:
+            server.replicas.pop(action.tablet, None)
+
+    def _request(
+        self, action: Action
+    ) -> tuple[Method, pb.CreateTabletRequest | pb.DeleteTabletRequest] | None:
+        cluster = self._catalog.cluster
+        assert cluster is not None, "orders before the cluster has its incarnation"
+        fence = pb.Fence(catalog_incarnation=cluster.catalog_incarnation, term=self._term)
+        if isinstance(action, CreateTabletAction):
+            create = reconcile.create_request(self._catalog, action, fence)
+            return None if create is None else (methods.CREATE_TABLET, create)
+        delete = reconcile.delete_request(self._catalog, action, fence)
+        return None if delete is None else (methods.DELETE_TABLET, delete)

@@ -1,0 +1,137 @@
+"""Heartbeats of tablet servers: every master takes in who lives, the leader what their tablets say.
+
+The answer tells whether this master leads, whether it wants a full report, and up to which report
+everything has been taken in; what was not acknowledged comes again (S0.21-S0.27, S0.36).
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nyala.common import addresses
+from nyala.common.errors import InvalidArgument, NyalaError
+from nyala.common.ids import ServerUuid
+from nyala.env.env import Env
+from nyala.env.rpc import Handlers
+from nyala.master import tablet_report
+from nyala.master.leading import Leading, Term
+from nyala.master.tservers import TServer, TServers
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What every master says of itself in each answer.
+
+    Attributes:
+        master_uuid: its id.
+        cluster_id: empty until the first leader has minted it.
+        catalog_incarnation: as `cluster_id`.
+        term: current term of the sys catalog's group, as this master knows it.
+        master_addresses: public addresses of all masters.
+    """
+
+    master_uuid: str
+    cluster_id: str
+    catalog_incarnation: str
+    term: int
+    master_addresses: tuple[str, ...]
+
+
+class HeartbeatService:
+    """MasterHeartbeat.
+
+    Args:
+        env: the clock.
+        servers: who lives.
+        leading: the role; None until this master has its sys catalog.
+        standing: what it says of itself.
+        batch: tablets in one catalog write.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        servers: TServers,
+        leading: Callable[[], Leading | None],
+        standing: Callable[[], Standing],
+        batch: int,
+    ) -> None:
+        self._env = env
+        self._servers = servers
+        self._leading = leading
+        self._standing = standing
+        self._batch = batch
+
+    def handlers(self) -> Handlers:
+        """Return the methods that this service answers."""
+        return {methods.HEARTBEAT: self.heartbeat}
+
+    async def heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatResponse:
+        """Take in a heartbeat.
+
+        Raises:
+            InvalidArgument: not a tablet server's, or one of another cluster.
+        """
+        self._check(request.server)
+        server = self._servers.heard(request, self._env.clock.monotonic_us())
+        leading = self._leading()
+        term = None if leading is None else leading.current()
+        if leading is None or term is None:
+            return self._answer(leader=False, full=False, acknowledged=request.report_sequence)
+        number = term.memory.term
+        usable = request.full or server.full_in_term == number
+        if usable and request.report_sequence > server.sequence and not server.busy:
+            await self._take(leading, term, server, request)
+        return self._answer(
+            leader=leading.current() is term,
+            full=server.full_in_term != number,
+            acknowledged=server.sequence if server.full_in_term == number else 0,
+        )
+
+    async def _take(
+        self, leading: Leading, term: Term, server: TServer, request: pb.HeartbeatRequest
+    ) -> None:
+        server.busy = True
+        try:
+            news = tablet_report.operations(term.catalog, server.uuid, request.tablets, self._batch)
+            for wanted in news:
+                await leading.run(wanted, term)
+        except NyalaError as err:
+            # Not acknowledged, so the server sends it again, to this master or to the next leader.
+            log.info("the report of %s was not taken in: %s", server.uuid, err)
+            return
+        finally:
+            server.busy = False
+        if term.memory.dropped is None:
+            self._servers.take(server, request, term.memory.term)
+            if request.full or request.tablets:
+                term.dispatcher.reconcile([server])
+
+    def _check(self, server: pb.ServerInfoResponse) -> None:
+        if server.role != "tserver" or not server.uuid:
+            raise InvalidArgument(f"a heartbeat of the {server.role or 'server'} {server.uuid!r}")
+        addresses.parse(server.address)
+        addresses.parse(server.peer_address)
+        ours = self._standing().cluster_id
+        if ours and server.cluster_id and server.cluster_id != ours:
+            raise InvalidArgument(
+                f"tablet server {ServerUuid(server.uuid)} belongs to cluster {server.cluster_id}, and "
+                f"this master to {ours}; start it with the masters of its own cluster"
+            )
+
+    def _answer(self, *, leader: bool, full: bool, acknowledged: int) -> pb.HeartbeatResponse:
+        standing = self._standing()
+        return pb.HeartbeatResponse(
+            leader=leader,
+            needs_full_report=full,
+            acknowledged_sequence=acknowledged,
+            cluster_id=standing.cluster_id,
+            catalog_incarnation=standing.catalog_incarnation,
+            term=standing.term,
+            master_uuid=standing.master_uuid,
+            master_addresses=standing.master_addresses,
+        )

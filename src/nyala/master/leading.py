@@ -1,0 +1,235 @@
+"""Being the leader: memory is built from the sys catalog at each election, and dropped whole at its end.
+
+Rules: level-triggered. The role is looked at before each use, not only when it changes, and a read is
+answered only after a majority has confirmed the term: a deposed leader has nothing to say (S0.18).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from nyala.common.errors import Corrupt, NotLeader, NyalaError, Unavailable
+from nyala.env.clock import random_id
+from nyala.env.env import Env
+from nyala.master import operation
+from nyala.master.catalog import Catalog
+from nyala.master.dispatcher import Dispatcher, Pace
+from nyala.master.locks import Locks
+from nyala.master.operation import Memory, Operation, Rows
+from nyala.master.plans import Plan, Scope
+from nyala.master.records import Row
+from nyala.master.tservers import TServers
+from nyala.raft.status import Role, Status
+from nyala.wire.proto import catalog_pb2 as cat
+
+log = logging.getLogger(__name__)
+
+CATALOG_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LeadingOptions:
+    """Pace and limits.
+
+    Attributes:
+        look_ms: between two looks at the role.
+        pace: of the orders to tablet servers.
+    """
+
+    look_ms: int
+    pace: Pace
+
+
+class CatalogRows(Rows, Protocol):
+    """The sys catalog, as one leader uses it in one term."""
+
+    async def confirm(self) -> int:
+        """Return once a majority has confirmed that this master leads and all is applied."""
+        ...
+
+    async def rows(self) -> list[Row]:
+        """Return every row, up to date."""
+        ...
+
+
+@dataclass(slots=True)
+class Term:
+    """One term in which this master leads.
+
+    Attributes:
+        memory: what operations run on.
+        rows: the sys catalog.
+        dispatcher: of orders to tablet servers.
+        elected_us: monotonic time at which the memory was ready.
+    """
+
+    memory: Memory
+    rows: CatalogRows
+    dispatcher: Dispatcher
+    elected_us: int
+
+    @property
+    def catalog(self) -> Catalog:
+        """Tables and tablets."""
+        return self.memory.catalog
+
+
+class Leading:
+    """Follows this master's role in the sys catalog's group. On the loop only.
+
+    Args:
+        env: the outside world.
+        sys_catalog: makes the sys catalog of a new term.
+        status: this master's Raft status in the masters' group.
+        servers: the tablet servers.
+        options: pace and limits.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        sys_catalog: Callable[[], CatalogRows],
+        status: Callable[[], Status],
+        servers: TServers,
+        options: LeadingOptions,
+    ) -> None:
+        self._env = env
+        self._sys_catalog = sys_catalog
+        self._servers = servers
+        self._options = options
+        self._term: Term | None = None
+        self.status = status
+        self.failure: NyalaError | None = None
+
+    def start(self) -> None:
+        """Begin to follow the role."""
+        self._env.tasks.spawn(self._follow(), "follow the role of the sys catalog")
+
+    def stop(self) -> None:
+        """Drop what is held in memory."""
+        self._drop("the master is stopping")
+
+    def current(self) -> Term | None:
+        """Return the term in which this master leads and is ready; None when there is none."""
+        term = self._term
+        if term is None:
+            return None
+        status = self.status()
+        if status.role is not Role.LEADER or status.term != term.memory.term:
+            self._drop(f"it is {status.role} in term {status.term}")
+        elif term.memory.dropped is not None:
+            self._drop(term.memory.dropped)
+        return self._term
+
+    def require(self) -> Term:
+        """Return the term in which this master leads.
+
+        Raises:
+            NotLeader: another master leads; names it when known.
+            Unavailable: this one was elected and has not rebuilt its memory yet; ask again.
+        """
+        term = self.current()
+        if term is not None:
+            return term
+        if self.failure is not None:
+            raise Unavailable(f"this master cannot serve the catalog: {self.failure}")
+        status = self.status()
+        if status.role is Role.LEADER:
+            raise Unavailable("this master was just elected and is reading the catalog; ask again")
+        leader = None if status.leader is None else status.config.get(status.leader)
+        if leader is None:
+            raise NotLeader("this master does not lead, and it knows of no leader yet; ask again")
+        raise NotLeader(
+            f"this master does not lead; the leader is {leader.uuid} at {leader.address}",
+            {"leader": leader.uuid, "address": leader.address},
+        )
+
+    async def confirmed(self) -> Term:
+        """Return the term in which this master leads, confirmed by a majority since the call.
+
+        Raises:
+            NotLeader: another master leads.
+            Unavailable, TimedOut: no majority answers, or the memory is not rebuilt yet.
+        """
+        term = self.require()
+        await term.rows.confirm()
+        term.memory.check()
+        return term
+
+    async def run(self, wanted: Operation, term: Term) -> Plan:
+        """Carry out an operation to its end, even when the caller goes away.
+
+        Raises:
+            NyalaError: as `operation.run`.
+        """
+        outcome = await detached(self._env, operation.run(wanted, term.memory))
+        if isinstance(outcome, NyalaError):
+            raise outcome
+        return outcome
+
+    async def _follow(self) -> None:
+        while True:
+            status = self.status()
+            if self.current() is None and status.role is Role.LEADER and self.failure is None:
+                await self._rebuild(status.term)
+            await self._env.tasks.sleep_ms(self._options.look_ms)
+
+    async def _rebuild(self, number: int) -> None:
+        try:
+            term = await self._build(number)
+        except Corrupt as err:
+            log.error("the sys catalog cannot be read: %s", err)
+            self.failure = err
+            return
+        except NyalaError as err:
+            log.info("reading the catalog for term %d: %s; trying again", number, err)
+            return
+        if self.status().term == number:
+            self._term = term
+            term.dispatcher.start()
+            log.info("leads in term %d with %d tables", number, len(term.catalog.tables()))
+
+    async def _build(self, number: int) -> Term:
+        env, rows = self._env, self._sys_catalog()
+        catalog = Catalog()
+        catalog.load(await rows.rows())
+        dispatcher = Dispatcher(env, catalog, self._servers, number, self._options.pace)
+        memory = Memory(number, catalog, rows, dispatcher, Locks(), dispatcher.stop)
+        if catalog.cluster is None:
+            await self.mint(memory)
+        return Term(memory, rows, dispatcher, env.clock.monotonic_us())
+
+    async def mint(self, memory: Memory) -> None:
+        """Give a new cluster its id and its catalog an incarnation: the first leader's first operation."""
+        env = self._env
+        record = cat.ClusterRecord(
+            cluster_id=random_id(env.random),
+            catalog_incarnation=random_id(env.random),
+            format_version=CATALOG_FORMAT,
+            created_us=env.clock.wall_us(),
+        )
+        wanted = Operation(lambda _: Scope(), lambda _: Plan(cluster=record))
+        await operation.run(wanted, memory)
+
+    def _drop(self, why: str) -> None:
+        if self._term is not None:
+            log.info("stops leading term %d: %s", self._term.memory.term, why)
+            self._term.memory.drop(why)
+            self._term = None
+
+
+async def detached(env: Env, work: Coroutine[Any, Any, Plan]) -> Plan | NyalaError:
+    """Run to its end in a task of its own, whatever becomes of the caller; return its result or error."""
+
+    async def guarded() -> Plan | NyalaError:
+        try:
+            return await work
+        except NyalaError as err:
+            return err
+
+    task = env.tasks.spawn(guarded(), "catalog operation")
+    done = await asyncio.shield(task)
+    assert isinstance(done, Plan | NyalaError), done
+    return done

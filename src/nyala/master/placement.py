@@ -1,0 +1,75 @@
+"""Which servers get a replica: power of two choices by replica count.
+
+Pure; the random source is passed in.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from nyala.common.errors import InvalidArgument
+from nyala.common.ids import ServerUuid
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A live tablet server.
+
+    Attributes:
+        uuid: its id.
+        location: what it may lose together with others; empty: not told.
+        replicas: how many replicas it is to have already.
+    """
+
+    uuid: ServerUuid
+    location: str
+    replicas: int
+
+
+def place(
+    candidates: Sequence[Candidate], tablets: int, replicas: int, rng: Random
+) -> list[tuple[ServerUuid, ...]]:
+    """Choose the servers of new tablets.
+
+    Each replica goes to the less loaded of two random servers among those that have none of this tablet
+    and, as long as there are any, stand in a location that has none either.
+
+    Args:
+        candidates: live servers, in any order.
+        tablets: how many tablets.
+        replicas: how many replicas each.
+        rng: the random source.
+
+    Returns:
+        Per tablet its distinct servers.
+
+    Raises:
+        InvalidArgument: more replicas than live servers; the message names both numbers.
+    """
+    if replicas > len(candidates):
+        raise InvalidArgument(
+            f"{replicas} replicas need {replicas} live tablet servers, and {len(candidates)} "
+            f"{'is' if len(candidates) == 1 else 'are'} live; start more, or ask for fewer replicas"
+        )
+    ordered = sorted(candidates, key=lambda c: c.uuid)
+    load = {c.uuid: c.replicas for c in ordered}
+    return [_servers(ordered, load, replicas, rng) for _ in range(tablets)]
+
+
+def _servers(
+    ordered: Sequence[Candidate], load: dict[ServerUuid, int], replicas: int, rng: Random
+) -> tuple[ServerUuid, ...]:
+    chosen: list[Candidate] = []
+    for _ in range(replicas):
+        free = [c for c in ordered if c not in chosen]
+        used = [c.location for c in chosen if c.location]
+        apart = [c for c in free if c.location not in used]
+        pick = _lighter(apart or free, load, rng)
+        load[pick.uuid] += 1
+        chosen.append(pick)
+    return tuple(c.uuid for c in chosen)
+
+
+def _lighter(free: Sequence[Candidate], load: dict[ServerUuid, int], rng: Random) -> Candidate:
+    two = rng.sample(free, min(2, len(free)))
+    return min(two, key=lambda c: load[c.uuid])

@@ -1,0 +1,187 @@
+"""Tables and tablets as the catalog holds them: frozen views of their durable records.
+
+Rules: a record that stands in the catalog is never changed; `edit()` gives a copy to change. Copies
+keep the fields that this build does not know (S0.87), so a rolling upgrade loses none.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from google.protobuf.message import DecodeError
+
+from nyala.common.errors import BadVersion, Corrupt
+from nyala.common.ids import OpId, ServerUuid, TableId, TabletId
+from nyala.wire.proto import catalog_pb2 as cat
+from nyala.wire.proto import nyala_pb2 as pb
+
+
+class TableState(Enum):
+    """Life of a table (one enum for memory and disk: trap T8)."""
+
+    UNKNOWN = cat.TABLE_UNKNOWN
+    PREPARING = cat.TABLE_PREPARING
+    RUNNING = cat.TABLE_RUNNING
+    ALTERING = cat.TABLE_ALTERING
+    REMOVED = cat.TABLE_REMOVED
+
+
+class TabletState(Enum):
+    """Life of a tablet (trap T8)."""
+
+    UNKNOWN = cat.TABLET_UNKNOWN
+    PREPARING = cat.TABLET_PREPARING
+    CREATING = cat.TABLET_CREATING
+    RUNNING = cat.TABLET_RUNNING
+    REPLACED = cat.TABLET_REPLACED
+    DELETED = cat.TABLET_DELETED
+
+
+def operation_key(operation: pb.OperationId) -> tuple[bytes, int]:
+    """Return what a DDL operation is found again by; client is empty when it has no identity."""
+    return operation.client, operation.sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table, present or removed."""
+
+    record: cat.TableRecord
+
+    @property
+    def id(self) -> TableId:
+        """Unique for ever."""
+        return TableId(self.record.id)
+
+    @property
+    def name(self) -> str:
+        """Unique among the tables that are not removed."""
+        return self.record.spec.name
+
+    @property
+    def state(self) -> TableState:
+        """Where it is in its life."""
+        return TableState(self.record.state)
+
+    @property
+    def spec(self) -> pb.TableSpec:
+        """What was asked for; read only."""
+        return self.record.spec
+
+    @property
+    def live(self) -> bool:
+        """Whether clients see it."""
+        return self.state in (TableState.RUNNING, TableState.ALTERING)
+
+    def edit(self) -> cat.TableRecord:
+        """Return a copy of the record, to change."""
+        copy = cat.TableRecord()
+        copy.CopyFrom(self.record)
+        return copy
+
+
+@dataclass(frozen=True, slots=True)
+class Tablet:
+    """One tablet, present or deleted."""
+
+    record: cat.TabletRecord
+
+    @property
+    def id(self) -> TabletId:
+        """Unique for ever; also its Raft group."""
+        return TabletId(self.record.id)
+
+    @property
+    def table_id(self) -> TableId:
+        """The table that it belongs to."""
+        return TableId(self.record.table_id)
+
+    @property
+    def state(self) -> TabletState:
+        """Where it is in its life."""
+        return TabletState(self.record.state)
+
+    @property
+    def live(self) -> bool:
+        """Whether replicas of it should exist."""
+        return self.state in (TabletState.CREATING, TabletState.RUNNING)
+
+    @property
+    def consensus(self) -> pb.ConsensusState:
+        """The newest committed configuration and leader that are known; read only."""
+        return self.record.consensus
+
+    @property
+    def config_id(self) -> OpId:
+        """Op id of the committed configuration."""
+        return OpId(self.consensus.config_term, self.consensus.config_index)
+
+    @property
+    def members(self) -> tuple[ServerUuid, ...]:
+        """Servers of the committed configuration, in its order."""
+        return tuple(ServerUuid(m.uuid) for m in self.consensus.members)
+
+    def edit(self) -> cat.TabletRecord:
+        """Return a copy of the record, to change."""
+        copy = cat.TabletRecord()
+        copy.CopyFrom(self.record)
+        return copy
+
+
+KIND_TABLE, KIND_TABLET, KIND_CLUSTER = "table", "tablet", "cluster"
+CLUSTER_ROW = "cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of the sys catalog."""
+
+    kind: str
+    id: str
+    body: bytes
+
+
+def table_row(record: cat.TableRecord) -> Row:
+    """Return the row of a table."""
+    return Row(KIND_TABLE, record.id, record.SerializeToString(deterministic=True))
+
+
+def tablet_row(record: cat.TabletRecord) -> Row:
+    """Return the row of a tablet."""
+    return Row(KIND_TABLET, record.id, record.SerializeToString(deterministic=True))
+
+
+def cluster_row(record: cat.ClusterRecord) -> Row:
+    """Return the row of the cluster."""
+    return Row(KIND_CLUSTER, CLUSTER_ROW, record.SerializeToString(deterministic=True))
+
+
+def parse(row: Row) -> Table | Tablet | cat.ClusterRecord | None:
+    """Return what a row holds; None for a kind of a newer release.
+
+    Raises:
+        Corrupt: the body is not a record of its kind, or belongs to another id.
+        BadVersion: a state of a newer release.
+    """
+    kinds: dict[str, type[cat.TableRecord] | type[cat.TabletRecord] | type[cat.ClusterRecord]] = {
+        KIND_TABLE: cat.TableRecord,
+        KIND_TABLET: cat.TabletRecord,
+        KIND_CLUSTER: cat.ClusterRecord,
+    }
+    if row.kind not in kinds:
+        return None
+    try:
+        record = kinds[row.kind].FromString(row.body)
+    except DecodeError as err:
+        raise Corrupt(f"the catalog row {row.kind}/{row.id} cannot be read: {err}") from err
+    if isinstance(record, cat.ClusterRecord):
+        return record
+    if record.id != row.id:
+        raise Corrupt(f"the catalog row {row.kind}/{row.id} holds the record of {record.id!r}")
+    item = Table(record) if isinstance(record, cat.TableRecord) else Tablet(record)
+    try:
+        assert item.state
+    except ValueError as err:
+        raise BadVersion(
+            f"the catalog row {row.kind}/{row.id} has an unknown state: {err}"
+        ) from err
+    return item

@@ -1,0 +1,205 @@
+"""MasterService and ServerService: what clients ask of a master. Only the leader answers about the catalog.
+
+Rules: thin. What an operation does is in its plan, what an answer says in `answers.py`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nyala.common.errors import InvalidArgument, Unavailable
+from nyala.env.env import Env
+from nyala.env.rpc import Handlers
+from nyala.master import answers, create_table, delete_table
+from nyala.master.create_table import Circumstances
+from nyala.master.leading import Leading, Term
+from nyala.master.peers import MasterPeers
+from nyala.master.tservers import TServers
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+
+CLIENT_ID_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceOptions:
+    """Limits of the service.
+
+    Attributes:
+        max_tablets: per table created.
+        default_replicas: where a request names no number.
+        warm_up_ms: after its start a master waits so long until all live servers have reported.
+        patience_ms: after its start or election it waits so long for enough of them.
+        look_ms: between two looks at who lives.
+        locations_ttl_ms: how long clients may keep locations.
+    """
+
+    max_tablets: int
+    default_replicas: int
+    warm_up_ms: int
+    patience_ms: int
+    look_ms: int
+    locations_ttl_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the services of one master share.
+
+    Attributes:
+        env: the outside world.
+        servers: who lives.
+        peers: the other masters.
+        leading: the role; None until this master has its sys catalog.
+        waiting: why it has none yet.
+        info: this master's registration.
+        status: this master's MasterStatus.
+    """
+
+    env: Env
+    servers: TServers
+    peers: MasterPeers
+    leading: Callable[[], Leading | None]
+    waiting: Callable[[], str]
+    info: Callable[[], pb.ServerInfoResponse]
+    status: Callable[[], pb.MasterStatusResponse]
+
+    def require_leading(self) -> Leading:
+        """Return the role.
+
+        Raises:
+            Unavailable: this master has no sys catalog yet; says why.
+        """
+        leading = self.leading()
+        if leading is None:
+            raise Unavailable(self.waiting())
+        return leading
+
+    async def confirmed(self) -> Term:
+        """Return the term in which this master leads, as `Leading.confirmed`."""
+        return await self.require_leading().confirmed()
+
+
+class MasterService:
+    """Control plane for clients. On the loop only.
+
+    Args:
+        parts: of this master.
+        options: limits.
+    """
+
+    def __init__(self, parts: Parts, options: ServiceOptions) -> None:
+        self._parts = parts
+        self._options = options
+        self._started_us = parts.env.clock.monotonic_us()
+
+    def handlers(self) -> Handlers:
+        """Return the methods that this service answers."""
+        return {
+            methods.SERVER_INFO: self.server_info,
+            methods.MASTER_STATUS: self.master_status,
+            methods.CREATE_TABLE: self.create_table,
+            methods.DROP_TABLE: self.drop_table,
+            methods.LIST_TABLES: self.list_tables,
+            methods.DESCRIBE_TABLE: self.describe_table,
+            methods.TABLET_LOCATIONS: self.tablet_locations,
+            methods.LIST_SERVERS: self.list_servers,
+        }
+
+    async def server_info(self, request: pb.ServerInfoRequest) -> pb.ServerInfoResponse:
+        """Answer who this server is, in any state."""
+        return self._parts.info()
+
+    async def master_status(self, request: pb.MasterStatusRequest) -> pb.MasterStatusResponse:
+        """Answer what this master is to the masters' group, in any state."""
+        return self._parts.status()
+
+    async def create_table(self, request: pb.CreateTableRequest) -> pb.CreateTableResponse:
+        """Create a table; durable on return, its tablets come up in the background.
+
+        Raises:
+            AlreadyPresent, InvalidArgument, TooLarge: nothing was created.
+            NotLeader, Unavailable, Throttled, TimedOut: nothing was created by this call.
+            OutcomeUnknown: ask again with the same operation id.
+        """
+        _check_operation(request.operation)
+        term = await self._parts.confirmed()
+        if create_table.executed(term.catalog, request.operation) is None:
+            replicas = request.table.replicas or self._options.default_replicas
+            await self._know_servers(term, replicas)
+        env = self._parts.env
+        live = self._parts.servers.alive(env.clock.monotonic_us())
+        around = Circumstances(
+            live=[s.registration for s in live],
+            rng=env.random,
+            now_us=env.clock.wall_us(),
+            max_tablets=self._options.max_tablets,
+            default_replicas=self._options.default_replicas,
+        )
+        wanted = create_table.operation(request, around)
+        plan = await self._parts.require_leading().run(wanted, term)
+        assert plan.answer is not None, plan
+        return pb.CreateTableResponse(table_id=plan.answer)
+
+    async def drop_table(self, request: pb.DropTableRequest) -> pb.DropTableResponse:
+        """Drop a table; durable on return, its replicas are deleted in the background.
+
+        Raises:
+            NotFound: no such table.
+            NotLeader, Unavailable, Throttled, TimedOut, OutcomeUnknown: as `create_table`.
+        """
+        _check_operation(request.operation)
+        term = await self._parts.confirmed()
+        wanted = delete_table.operation(request, self._parts.env.clock.wall_us())
+        plan = await self._parts.require_leading().run(wanted, term)
+        assert plan.answer is not None, plan
+        return pb.DropTableResponse(table_id=plan.answer)
+
+    async def list_tables(self, request: pb.ListTablesRequest) -> pb.ListTablesResponse:
+        """Return the tables, by name."""
+        return answers.list_tables((await self._parts.confirmed()).catalog, request)
+
+    async def describe_table(self, request: pb.DescribeTableRequest) -> pb.DescribeTableResponse:
+        """Return what a table is, and whether all of its tablets run."""
+        return answers.describe((await self._parts.confirmed()).catalog, request)
+
+    async def tablet_locations(
+        self, request: pb.TabletLocationsRequest
+    ) -> pb.TabletLocationsResponse:
+        """Return where replicas are; right after an election too."""
+        term = await self._parts.confirmed()
+        ttl_ms = self._options.locations_ttl_ms
+        return answers.locations(term.catalog, self._parts.servers, request, ttl_ms)
+
+    async def list_servers(self, request: pb.ListServersRequest) -> pb.ListServersResponse:
+        """Return all masters, and the tablet servers heard of since this master started."""
+        leading = self._parts.require_leading()
+        term = await leading.confirmed()
+        status = leading.status()
+        masters = self._parts.peers.entries(status.leader, status.config.members)
+        now_us = self._parts.env.clock.monotonic_us()
+        assert term.catalog.cluster is not None, "a ready catalog has its cluster"
+        return pb.ListServersResponse(
+            servers=masters + answers.tablet_servers(term.catalog, self._parts.servers, now_us),
+            cluster_id=term.catalog.cluster.cluster_id,
+        )
+
+    async def _know_servers(self, term: Term, replicas: int) -> None:
+        """Right after a start or an election, wait until the tablet servers are known (S0.31, S0.32)."""
+        env, options = self._parts.env, self._options
+        since_us = max(self._started_us, term.elected_us)
+        while True:
+            now_us = env.clock.monotonic_us()
+            warm = now_us - self._started_us >= options.warm_up_ms * 1000
+            patient = now_us - since_us < options.patience_ms * 1000
+            enough = len(self._parts.servers.alive(now_us)) >= replicas
+            if warm and (enough or not patient):
+                return
+            term.memory.check()
+            await env.tasks.sleep_ms(options.look_ms)
+
+
+def _check_operation(operation: pb.OperationId) -> None:
+    if operation.client and len(operation.client) != CLIENT_ID_BYTES:
+        raise InvalidArgument(
+            f"an operation's client id is {CLIENT_ID_BYTES} bytes, not {len(operation.client)}"
+        )

@@ -1,0 +1,99 @@
+"""Who is alive, how to reach them, and which replicas they last told of.
+
+Every master keeps liveness and registration from heartbeats to *itself*; only the leader takes in
+reports (S0.22). What replicas a server has is believed after a full report in the leader's term.
+On the loop only; times are monotonic microseconds of this process.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from nyala.common.ids import ServerUuid, TabletId
+from nyala.wire.proto import nyala_pb2 as pb
+
+GONE = ("TOMBSTONED", "DELETED")
+"""States of a reported replica of which nothing is left to delete."""
+
+
+@dataclass(slots=True)
+class TServer:
+    """One tablet server as this master knows it.
+
+    Attributes:
+        registration: what it last said of itself.
+        heard_us: when it last reported to this master.
+        sequence: number of its last report that this master took in.
+        full_in_term: the term in which this master, leading, took in its last full report; 0: none.
+        replicas: states of its replicas, by tablet, as of its reports; valid when `full_in_term` is
+            the present term.
+        replica_count: how many replicas it says it has.
+        busy: a report of it is being taken in.
+    """
+
+    registration: pb.ServerInfoResponse
+    heard_us: int
+    sequence: int = 0
+    full_in_term: int = 0
+    replicas: dict[TabletId, str] = field(default_factory=dict)
+    replica_count: int = 0
+    busy: bool = False
+
+    @property
+    def uuid(self) -> ServerUuid:
+        """Its permanent id."""
+        return ServerUuid(self.registration.uuid)
+
+
+class TServers:
+    """The tablet servers that have reported to this master since it started.
+
+    Args:
+        unresponsive_us: a server that was silent for so long is not alive.
+    """
+
+    def __init__(self, unresponsive_us: int) -> None:
+        self._unresponsive_us = unresponsive_us
+        self._servers: dict[ServerUuid, TServer] = {}
+
+    def heard(self, request: pb.HeartbeatRequest, now_us: int) -> TServer:
+        """Note a heartbeat: liveness and registration. A restarted server is known by nothing else."""
+        uuid = ServerUuid(request.server.uuid)
+        known = self._servers.get(uuid)
+        if known is None or known.registration.incarnation != request.server.incarnation:
+            known = self._servers[uuid] = TServer(request.server, now_us)
+        known.registration = request.server
+        known.heard_us = now_us
+        known.replica_count = request.replicas
+        return known
+
+    def take(self, server: TServer, request: pb.HeartbeatRequest, term: int) -> None:
+        """Take in which replicas a report tells of, once the catalog has taken in what it says."""
+        server.sequence = request.report_sequence
+        if request.full:
+            server.replicas = {}
+            server.full_in_term = term
+        for report in request.tablets:
+            if report.state in GONE:
+                server.replicas.pop(TabletId(report.tablet_id), None)
+            else:
+                server.replicas[TabletId(report.tablet_id)] = report.state
+
+    def get(self, uuid: ServerUuid) -> TServer | None:
+        """Return a server by id, alive or not."""
+        return self._servers.get(uuid)
+
+    def all(self) -> list[TServer]:
+        """Return every known server, by id."""
+        return [self._servers[uuid] for uuid in sorted(self._servers)]
+
+    def alive(self, now_us: int) -> list[TServer]:
+        """Return the servers that reported lately, by id."""
+        return [s for s in self.all() if self.is_alive(s, now_us)]
+
+    def is_alive(self, server: TServer, now_us: int) -> bool:
+        """Whether a server reported to this master within `unresponsive_us`."""
+        return now_us - server.heard_us < self._unresponsive_us
+
+    def known_in(self, term: int, servers: Iterable[TServer]) -> list[TServer]:
+        """Return those whose replicas are known in this term."""
+        return [s for s in servers if s.full_in_term == term]

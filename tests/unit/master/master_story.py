@@ -1,0 +1,390 @@
+"""Runs the stories in tests/scenarios/master: commands, then `----`, then what the masters did.
+
+The real services, plans, dispatcher and rebuild of three masters on virtual time; the sys catalog is one
+shared table of rows that only the leader can write, and tablet servers do what the story says. Only
+facts are in a transcript: rows written, orders, answers. Tablets are named table.number.
+NYALA_REWRITE=1 writes what happened into the files; read the diff.
+
+    servers a b c@rack1       tablet servers that heartbeat to every master from now on
+    silent a ... ; speaks a   they stop; they go on        restart a    with the replicas it has
+    lead m1 | lead nobody     an election                  pass MS      time passes
+    fail refused|lost|unknown the next write is refused; is lost and leadership with it; commits, unknown
+    create T [buckets=N] [replicas=N] [op=N]    drop T [op=N]      tables     describe T    locate T
+    report a [full] [T.N=LEADER/TERM ...]       a heartbeat of this content to every master
+    unanswered a ...          orders to these servers get no answer
+    ask m2 tables             the same of another master
+    rows                      what the sys catalog holds
+    later MS COMMAND          the command runs then, while the story goes on
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from nyala.common.errors import NotLeader, NyalaError, OutcomeUnknown, Throttled, Unavailable
+from nyala.common.ids import NO_OP, ServerUuid
+from nyala.env.env import Env
+from nyala.master.dispatcher import Pace
+from nyala.master.heartbeats import HeartbeatService, Standing
+from nyala.master.leading import Leading, LeadingOptions
+from nyala.master.peers import MasterPeers
+from nyala.master.records import Row, Table, Tablet, parse
+from nyala.master.service import MasterService, Parts, ServiceOptions
+from nyala.master.tservers import TServers
+from nyala.raft.membership import Configuration, Member
+from nyala.raft.status import Role, Status
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.sim.loop import SimLoop, run, seeded
+from tests.sim.tasks import SimClock, SimTasks
+from tests.unit.master.master_helpers import create_request, master_status, server_info
+
+REWRITE = "NYALA_REWRITE"
+MASTERS = ("m1", "m2", "m3")
+HEARTBEAT_MS = 500
+
+
+class SharedRows:
+    """The sys catalog of all masters: rows in memory, one leader, one planned failure."""
+
+    def __init__(self, story: "Story", master: str) -> None:
+        self.story = story
+        self.master = master
+
+    async def replicate(self, rows: Sequence[Row]) -> None:
+        story = self.story
+        failure, story.failure = story.failure, ""
+        await story.env.tasks.sleep_ms(1)
+        if story.leader != self.master:
+            raise NotLeader("not the leader")
+        if failure == "refused":
+            story.say("a write is refused")
+            raise Throttled("the queue is full")
+        if failure != "lost":
+            story.rows.update({(r.kind, r.id): r for r in rows})
+            story.say("writes " + "; ".join(story.row_text(r) for r in rows))
+        if failure:
+            story.say(f"{self.master} loses leadership in flight")
+            story.elect("nobody")
+            raise OutcomeUnknown("leadership was lost")
+
+    async def confirm(self) -> int:
+        await self.story.env.tasks.sleep_ms(1)
+        if self.story.leader != self.master:
+            raise NotLeader("not the leader")
+        return 1
+
+    async def rows(self) -> list[Row]:
+        await self.confirm()
+        return [self.story.rows[key] for key in sorted(self.story.rows)]
+
+
+class Orders:
+    """The calling side of every master: orders reach tablet servers as the story says."""
+
+    def __init__(self, story: "Story") -> None:
+        self.story = story
+
+    async def call(self, address: str, method: Any, request: Any, *, timeout_ms: int) -> Any:
+        story, server = self.story, address.partition(":")[0]
+        text = (
+            f"{method.path.rpartition('/')[2]} {story.tablet_name(request.tablet_id)} to {server}"
+        )
+        if server in story.unanswered:
+            story.say(f"orders {text}, unanswered")
+            raise Unavailable("no answer")
+        story.say(f"orders {text} in term {request.fence.term}")
+        replicas = story.replicas.setdefault(server, {})
+        if method is methods.CREATE_TABLET:
+            replicas.setdefault(request.tablet_id, "RUNNING")
+            return pb.CreateTabletResponse()
+        replicas.pop(request.tablet_id, None)
+        return pb.DeleteTabletResponse()
+
+
+class MasterUnderTest:
+    """One master's services over the shared rows."""
+
+    def __init__(self, story: "Story", name: str) -> None:
+        env, self.name = story.env, name
+        servers = self.servers = TServers(5_000_000)
+        self.leading = Leading(
+            env,
+            lambda: SharedRows(story, name),
+            lambda: story.status(name),
+            servers,
+            LeadingOptions(50, Pace(HEARTBEAT_MS, 1000, 4)),
+        )
+        own = pb.ServerInfoResponse(uuid=name, role="master", address=f"{name}:1")
+        peers = MasterPeers(env, lambda: own, [f"{m}:1" for m in MASTERS], HEARTBEAT_MS, 5_000_000)
+        parts = Parts(
+            env,
+            servers,
+            peers,
+            lambda: self.leading,
+            str,
+            lambda: own,
+            lambda: master_status(MASTERS),
+        )
+        self.service = MasterService(parts, ServiceOptions(100, 3, 1000, 5000, 50, 30_000))
+        self.heartbeats = HeartbeatService(env, servers, lambda: self.leading, self.standing, 2)
+        self.story = story
+        self.leading.start()
+
+    def standing(self) -> Standing:
+        return Standing(self.name, "", "", self.story.term, tuple(f"{m}:1" for m in MASTERS))
+
+
+class Story:
+    """One scenario while it runs."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        rng = seeded(1, "story")
+        tasks = SimTasks(loop, seeded(1, "lanes"))
+        self.env = Env(SimClock(loop), rng, None, tasks, Orders(self))  # type: ignore[arg-type]
+        self.lines: list[str] = []
+        self.rows: dict[tuple[str, str], Row] = {}
+        self.failure = ""
+        self.leader, self.term = "nobody", 0
+        self.unanswered: list[str] = []
+        self.known: dict[str, pb.ServerInfoResponse] = {}
+        self.speaking: dict[str, None] = {}
+        self.replicas: dict[str, dict[str, str]] = {}
+        self.sequence = 0
+        self.lives = 0
+        self.names: dict[str, str] = {}
+        self.masters = {name: MasterUnderTest(self, name) for name in MASTERS}
+        tasks.spawn(self.keep_alive(), "heartbeats without news")
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+    # ---- names ---------------------------------------------------------------------------------
+
+    def row_text(self, row: Row) -> str:
+        item = parse(row)
+        if isinstance(item, Table):
+            return f"table {self.table_name(item)} {item.state.name}"
+        if isinstance(item, Tablet):
+            leader = item.consensus.leader
+            led = f", led by {leader} in term {item.consensus.term}" if leader else ""
+            seen = (
+                ", seen on " + " ".join(item.record.reported_by) if item.record.reported_by else ""
+            )
+            name = self.tablet_name(item.id)
+            return f"tablet {name} {item.state.name} on {' '.join(item.members)}{led}{seen}"
+        return "cluster"
+
+    def table_name(self, table: Table) -> str:
+        if table.id not in self.names:
+            again = sum(n.rstrip("'") == table.name for n in self.names.values())
+            self.names[table.id] = table.name + "'" * again
+        return self.names[table.id]
+
+    def tablet_name(self, tablet_id: str) -> str:
+        if tablet_id not in self.names:
+            row = self.rows.get(("tablet", tablet_id))
+            if row is None:
+                return tablet_id
+            tablet = parse(row)
+            assert isinstance(tablet, Tablet)
+            table = parse(self.rows["table", tablet.table_id])
+            assert isinstance(table, Table)
+            prefix = self.table_name(table)
+            number = sum(n.startswith(f"{prefix}.") for n in self.names.values())
+            self.names[tablet_id] = f"{prefix}.{number}"
+        return self.names[tablet_id]
+
+    def tablet_id(self, name: str) -> str:
+        return next((i for i, n in self.names.items() if n == name), name)
+
+    # ---- the masters' group ----------------------------------------------------------------------
+
+    def elect(self, name: str) -> None:
+        self.leader = name
+        self.term += name != "nobody"
+
+    def status(self, name: str) -> Status:
+        members = tuple(Member(ServerUuid(m), f"{m}:2", f"{m}:1") for m in MASTERS)
+        config = Configuration(members)
+        role = Role.LEADER if name == self.leader else Role.FOLLOWER
+        leader = None if self.leader == "nobody" else ServerUuid(self.leader)
+        uuid, accepting = ServerUuid(name), role is Role.LEADER
+        return Status(
+            uuid, role, self.term, None, leader, 0, 0, 0, NO_OP, config, config, accepting, None, 0
+        )
+
+    # ---- tablet servers --------------------------------------------------------------------------
+
+    async def keep_alive(self) -> None:
+        while True:
+            for server in self.speaking:
+                await self.heartbeat(server, [], full=False, quiet=True)
+            await self.env.tasks.sleep_ms(HEARTBEAT_MS)
+
+    async def heartbeat(
+        self, server: str, reports: list[pb.TabletReport], *, full: bool, quiet: bool = False
+    ) -> None:
+        self.sequence += 1
+        for master in self.masters.values():
+            answer = await master.heartbeats.heartbeat(
+                pb.HeartbeatRequest(
+                    server=self.known[server],
+                    full=full,
+                    report_sequence=self.sequence,
+                    tablets=reports,
+                )
+            )
+            if not quiet:
+                acked = answer.acknowledged_sequence == self.sequence
+                self.say(
+                    f"{master.name} answers {server}: {'leader' if answer.leader else 'follower'}"
+                    f"{', acknowledged' if acked else ''}"
+                    f"{', wants a full report' if answer.needs_full_report else ''}"
+                )
+
+    def report_of(self, text: str) -> pb.TabletReport:
+        name, _, rest = text.partition("=")
+        leader, _, term = rest.partition("/")
+        tablet_id = self.tablet_id(name)
+        report = pb.TabletReport(tablet_id=tablet_id, state="RUNNING")
+        row = self.rows.get(("tablet", tablet_id))
+        tablet = None if row is None else parse(row)
+        if isinstance(tablet, Tablet):
+            report.consensus.members.extend(tablet.consensus.members)
+        report.consensus.term = int(term or 0)
+        report.consensus.leader = "" if leader == "none" else leader
+        return report
+
+    # ---- commands ------------------------------------------------------------------------------
+
+    async def command(self, line: str) -> None:
+        word, *rest = line.split()
+        try:
+            await getattr(self, f"do_{word}")(rest)
+        except NyalaError as err:
+            self.say(f"-> {err.code} {err.details.get('leader', '')}".rstrip())
+
+    def service(self) -> MasterService:
+        name = self.leader if self.leader != "nobody" else "m1"
+        return self.masters[name].service
+
+    async def do_servers(self, rest: list[str]) -> None:
+        for word in rest:
+            name, _, location = word.partition("@")
+            self.known[name] = server_info(name, location)
+            self.speaking[name] = None
+            await self.heartbeat(name, [], full=True, quiet=True)
+
+    async def do_silent(self, rest: list[str]) -> None:
+        for name in rest:
+            self.speaking.pop(name)
+
+    async def do_speaks(self, rest: list[str]) -> None:
+        for name in rest:
+            self.speaking[name] = None
+
+    async def do_restart(self, rest: list[str]) -> None:
+        for name in rest:
+            self.known[name] = server_info(name, self.known[name].location)
+            self.lives += 1
+            self.known[name].incarnation = self.lives
+            reports = [
+                self.report_of(self.tablet_name(t) + "=none/0") for t in self.replicas.get(name, {})
+            ]
+            await self.heartbeat(name, reports, full=True)
+
+    async def do_lead(self, rest: list[str]) -> None:
+        self.elect(rest[0])
+
+    async def do_pass(self, rest: list[str]) -> None:
+        await self.env.tasks.sleep_ms(int(rest[0]))
+
+    async def do_later(self, rest: list[str]) -> None:
+        async def after() -> None:
+            await self.env.tasks.sleep_ms(int(rest[0]))
+            self.say(f"later> {' '.join(rest[1:])}")
+            await self.command(" ".join(rest[1:]))
+
+        self.env.tasks.spawn(after(), "later")
+
+    async def do_fail(self, rest: list[str]) -> None:
+        self.failure = rest[0]
+
+    async def do_unanswered(self, rest: list[str]) -> None:
+        self.unanswered = rest
+
+    async def do_create(self, rest: list[str]) -> None:
+        options = dict(word.split("=") for word in rest[1:])
+        request = create_request(
+            rest[0], int(options.get("buckets", 1)), int(options.get("replicas", 3))
+        )
+        if "op" in options:
+            request.operation.client = b"c" * 16
+            request.operation.sequence = int(options["op"])
+        answer = await self.service().create_table(request)
+        self.say(f"-> {self.names[answer.table_id]}")
+
+    async def do_drop(self, rest: list[str]) -> None:
+        options = dict(word.split("=") for word in rest[1:])
+        request = pb.DropTableRequest(name=rest[0])
+        if "op" in options:
+            request.operation.client = b"d" * 16
+            request.operation.sequence = int(options["op"])
+        answer = await self.service().drop_table(request)
+        self.say(f"-> {self.names[answer.table_id]}")
+
+    async def do_ask(self, rest: list[str]) -> None:
+        await self.tables(self.masters[rest[0]].service)
+
+    async def do_tables(self, rest: list[str]) -> None:
+        await self.tables(self.service())
+
+    async def tables(self, service: MasterService) -> None:
+        answer = await service.list_tables(pb.ListTablesRequest())
+        for table in answer.tables:
+            self.say(f"-> {table.name} {table.state} of {table.tablets} tablets")
+        if not answer.tables:
+            self.say("-> no tables")
+
+    async def do_describe(self, rest: list[str]) -> None:
+        answer = await self.service().describe_table(pb.DescribeTableRequest(name=rest[0]))
+        ready = "ready" if answer.ready else "not ready"
+        self.say(f"-> {answer.state}, {ready}, {answer.tablets_running} of {answer.tablets} run")
+
+    async def do_locate(self, rest: list[str]) -> None:
+        described = await self.service().describe_table(pb.DescribeTableRequest(name=rest[0]))
+        request = pb.TabletLocationsRequest(table_id=described.id)
+        for tablet in (await self.service().tablet_locations(request)).tablets:
+            where = " ".join(r.address + ("*" if r.leader else "") for r in tablet.replicas)
+            self.say(f"-> {self.tablet_name(tablet.id)} {tablet.state}: {where}")
+
+    async def do_report(self, rest: list[str]) -> None:
+        full = rest[1:2] == ["full"]
+        reports = [self.report_of(word) for word in rest[2 if full else 1 :]]
+        await self.heartbeat(rest[0], reports, full=full)
+
+    async def do_rows(self, rest: list[str]) -> None:
+        for key in sorted(self.rows, key=lambda k: (k[0], self.names.get(k[1], ""))):
+            self.say(self.row_text(self.rows[key]))
+
+
+def run_file(path: Path) -> None:
+    """Run one scenario file and compare, or rewrite it."""
+    head, _, expected = path.read_text().partition("----\n")
+    commands = [c for c in head.splitlines() if c.strip() and not c.startswith("#")]
+
+    async def main(loop: SimLoop) -> list[str]:
+        story = Story(loop)
+        for command in commands:
+            story.say(f"> {command}")
+            await story.command(command)
+        return story.lines
+
+    lines = run(main)
+    happened = "\n".join(lines) + "\n"
+    if os.environ.get(REWRITE):
+        path.write_text(f"{head}----\n{happened}")
+    else:
+        assert happened == expected, f"{path.name}: run with {REWRITE}=1 and read the diff"

@@ -1,0 +1,86 @@
+"""Whose data directory it is: formatting, locking, refusing."""
+
+import random
+
+import pytest
+
+from nyala.common.errors import BadChecksum, BadVersion, Forbidden, InvalidArgument
+from nyala.common.ids import ServerUuid
+from nyala.env.files import SystemFiles
+from nyala.replica.instance import Instance, decode, encode, open_instance, update
+
+
+@pytest.fixture
+def files():
+    made = SystemFiles()
+    yield made
+    release(made)
+
+
+def release(files: SystemFiles) -> None:
+    """What the kernel does when a process ends."""
+    import os
+
+    for fd in files._locks:
+        os.close(fd)
+    files._locks.clear()
+
+
+def test_a_new_directory_is_formatted_once_and_keeps_its_uuid(files, tmp_path):
+    path = str(tmp_path / "d" / "m1")
+    made = open_instance(files, path, "master", random.Random(1))
+    assert len(made.uuid) == 32
+    release(files)
+    assert open_instance(files, path, "master", random.Random(2)) == made
+
+
+def test_a_running_process_keeps_a_second_one_out(files, tmp_path):
+    open_instance(files, str(tmp_path), "master", random.Random(1))
+    with pytest.raises(Forbidden, match="in use by a running process"):
+        open_instance(SystemFiles(), str(tmp_path), "master", random.Random(1))
+
+
+def test_the_directory_of_another_role_is_refused_and_left_alone(files, tmp_path):
+    made = open_instance(files, str(tmp_path), "tserver", random.Random(1))
+    release(files)
+    with pytest.raises(InvalidArgument, match=f"belongs to a tserver \\({made.uuid}\\)"):
+        open_instance(files, str(tmp_path), "master", random.Random(1))
+    release(files)
+    assert open_instance(files, str(tmp_path), "tserver", random.Random(1)) == made
+
+
+def test_a_directory_with_other_things_in_it_is_refused(files, tmp_path):
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(InvalidArgument, match=r"not empty \(it holds thesis.tex\)"):
+        open_instance(files, str(tmp_path), "master", random.Random(1))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["lock", "thesis.tex"]
+
+
+def test_a_cluster_id_is_learned_once(files, tmp_path):
+    made = open_instance(files, str(tmp_path), "tserver", random.Random(1))
+    told = update(files, str(tmp_path), made, cluster_id="c1")
+    assert update(files, str(tmp_path), told, cluster_id="c1", initialised=True).initialised
+    with pytest.raises(InvalidArgument, match="belongs to cluster c1, not to c2"):
+        update(files, str(tmp_path), told, cluster_id="c2")
+    release(files)
+    assert open_instance(files, str(tmp_path), "tserver", random.Random(1)).cluster_id == "c1"
+
+
+@pytest.mark.parametrize("at", [12, 20, -1])
+def test_damage_is_found(at):
+    raw = bytearray(encode(Instance(ServerUuid("u" * 32), "master", "c")))
+    raw[at] ^= 1
+    with pytest.raises(BadChecksum):
+        decode(bytes(raw), "x/instance")
+
+
+def test_other_files_and_newer_versions_are_refused():
+    raw = encode(Instance(ServerUuid("u" * 32), "master", "c"))
+    with pytest.raises(BadVersion, match="not an instance file"):
+        decode(b"PK" + raw, "x/instance")
+    with pytest.raises(BadVersion, match="format version 7"):
+        decode(raw[:8] + (7).to_bytes(4, "little") + raw[12:], "x/instance")
+    with pytest.raises(BadVersion):
+        decode(b"", "x/instance")
+    with pytest.raises(BadChecksum):
+        decode(raw[:-3], "x/instance")

@@ -1,0 +1,186 @@
+"""The ordering contract with a failure at each step: readers, locks, memory, orders."""
+
+import asyncio
+
+import pytest
+
+from nyala.common.errors import (
+    InvalidArgument,
+    NotLeader,
+    OutcomeUnknown,
+    Throttled,
+    TooLarge,
+    Unavailable,
+)
+from nyala.common.ids import ServerUuid, TableId, TabletId
+from nyala.master.actions import CreateTabletAction
+from nyala.master.catalog import Catalog
+from nyala.master.locks import Locks
+from nyala.master.operation import Memory, Operation, run
+from nyala.master.plans import Plan, Scope
+from nyala.wire.proto import catalog_pb2 as cat
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.sim.loop import run as simulate
+
+ACTION = CreateTabletAction(ServerUuid("a"), TabletId("t1.0"))
+
+
+def table(name="t", state=cat.TABLE_RUNNING):
+    return cat.TableRecord(id=f"{name}-id", state=state, spec=pb.TableSpec(name=name))
+
+
+def tablet(name="t1.0", table_id="t-id", state=cat.TABLET_CREATING):
+    return cat.TabletRecord(id=name, table_id=table_id, state=state)
+
+
+PLAN = Plan((tablet(),), (table(),), actions=(ACTION,), answer=TableId("t-id"))
+
+
+class Rows:
+    """Replicates nothing, records what it saw, and fails as told."""
+
+    def __init__(self, memory_of, error=None):
+        self.memory_of, self.error, self.batches, self.seen = memory_of, error, [], []
+
+    async def replicate(self, rows):
+        memory = self.memory_of()
+        self.batches.append([(r.kind, r.id) for r in rows])
+        self.seen.append((len(memory.catalog.tables()), len(memory.orders.sent)))
+        await asyncio.get_running_loop().create_task(_nothing())
+        self.seen.append((len(memory.catalog.tables()), len(memory.orders.sent)))
+        if self.error is not None:
+            raise self.error
+
+
+async def _nothing():
+    return None
+
+
+class Orders:
+    def __init__(self):
+        self.sent = []
+
+    def enqueue(self, actions):
+        self.sent += actions
+
+
+def memory(error=None):
+    dropped = []
+    rows = Rows(lambda: made, error)
+    made = Memory(3, Catalog(), rows, Orders(), Locks(), lambda: dropped.append(1))
+    return made, dropped
+
+
+def operation(plan=PLAN, scope=None):
+    return Operation(lambda _: scope or Scope(("t",)), lambda _: plan)
+
+
+@pytest.mark.row("S0.50")
+def test_one_batch_then_visible_then_ordered():
+    made, dropped = memory()
+    assert simulate(lambda loop: run(operation(), made)) is PLAN
+    assert made.rows.batches == [[("table", "t-id"), ("tablet", "t1.0")]]
+    assert made.rows.seen == [(0, 0), (0, 0)], (
+        "readers and servers see nothing before the commit point"
+    )
+    assert [t.name for t in made.catalog.tables()] == ["t"]
+    assert [t.id for t in made.catalog.tablets_of(TableId("t-id"))] == ["t1.0"]
+    assert made.orders.sent == [ACTION]
+    assert not made.locks.held()
+    assert not dropped
+
+
+@pytest.mark.parametrize(
+    "error", [NotLeader("no"), Throttled("full"), Unavailable("no"), TooLarge("big")]
+)
+def test_refused_before_proposing_leaves_the_old_state_and_no_lock(error):
+    made, dropped = memory(error)
+    with pytest.raises(type(error)):
+        simulate(lambda loop: run(operation(), made))
+    assert not made.catalog.tables()
+    assert made.catalog.tablet(TabletId("t1.0")) is None
+    assert not made.locks.held()
+    assert not made.orders.sent
+    assert not dropped
+    made.rows.error = None
+    simulate(lambda loop: run(operation(), made))
+    assert made.catalog.named("t") is not None
+
+
+@pytest.mark.parametrize(
+    "error", [OutcomeUnknown("lost"), OSError("disk"), asyncio.CancelledError()]
+)
+def test_an_unknown_outcome_drops_all_memory_and_releases_the_locks(error):
+    made, dropped = memory(error)
+    with pytest.raises(type(error)):
+        simulate(lambda loop: run(operation(), made))
+    assert dropped == [1]
+    assert made.dropped
+    assert not made.locks.held()
+    assert not made.orders.sent
+    assert not made.catalog.tables()
+    with pytest.raises(Unavailable):
+        simulate(lambda loop: run(operation(), made))
+
+
+def test_a_plan_that_is_refused_writes_nothing():
+    def refuse(catalog):
+        raise InvalidArgument("no")
+
+    made, dropped = memory()
+    with pytest.raises(InvalidArgument):
+        simulate(lambda loop: run(Operation(lambda _: Scope(("t",)), refuse), made))
+    assert not made.rows.batches
+    assert not dropped
+    assert not made.locks.held()
+
+
+def test_the_plan_is_judged_again_under_the_locks():
+    """Two creations of one name at once: the second waits, then sees the first."""
+    made, _ = memory()
+    seen = []
+
+    def plan(catalog):
+        seen.append(catalog.named("t") is not None)
+        return PLAN if not seen[-1] else Plan(answer=TableId("t-id"))
+
+    async def main(loop):
+        wanted = Operation(lambda _: Scope(("t",)), plan)
+        return await asyncio.gather(run(wanted, made), run(wanted, made))
+
+    simulate(main)
+    assert seen == [False, True]
+    assert len(made.rows.batches) == 1
+
+
+def test_a_scope_that_grew_while_waiting_is_locked_anew():
+    made, _ = memory()
+    held = []
+
+    def scope(catalog):
+        found = catalog.named("t")
+        return Scope(("t",), () if found is None else (found.id,))
+
+    def plan(catalog):
+        held.append(made.locks.held())
+        return Plan()
+
+    async def main(loop):
+        await asyncio.gather(run(operation(), made), run(Operation(scope, plan), made))
+
+    simulate(main)
+    assert held == [2], "the name and the table that appeared meanwhile"
+
+
+def test_an_operation_that_waited_while_memory_was_dropped_does_nothing():
+    made, _ = memory(OutcomeUnknown("lost"))
+
+    async def main(loop):
+        return await asyncio.gather(
+            run(operation(), made), run(operation(), made), return_exceptions=True
+        )
+
+    first, second = simulate(main)
+    assert isinstance(first, OutcomeUnknown)
+    assert isinstance(second, Unavailable)
+    assert len(made.rows.batches) == 1
