@@ -146,7 +146,9 @@ async def story(
         server.start()
     cluster.add_workers(5)
     names = [s.name for s in (*cluster.servers, *cluster.clients)]
-    nemesis = Nemesis(cluster.network, cluster.servers, names, swarm, seeded(seed, "nemesis"))
+    nemesis = Nemesis(
+        cluster.network, cluster.servers, names, swarm, seeded(seed, "nemesis"), cluster.leader
+    )
     watching = loop.create_task(cluster.watch_on())
     nemesis.start()
     await _or_failure(watching, loop.delay(seconds * 1e6))

@@ -48,6 +48,7 @@ class Swarm:
 
     Attributes:
         loss_rate: see `NetFaults`, as the four after it.
+        leader_rate: how many faults go to a leader.
         crash_s: mean time between crashes of one process.
         down_s: mean time until it is started again.
         power_cut_rate: how many crashes are power cuts (others keep the page cache).
@@ -68,6 +69,7 @@ class Swarm:
     straggler_rate: float = 0.0
     straggler_ms: float = 50.0
     delay_us: float = 300.0
+    leader_rate: float = 0.5
     crash_s: float = 0.0
     down_s: float = 1.0
     power_cut_rate: float = 1.0
@@ -101,6 +103,7 @@ def draw(rng: random.Random) -> Swarm:
         straggler_rate=pick((0, 0.02, 0.1)),
         straggler_ms=pick((5, 50, 500)),
         delay_us=pick((100, 300, 2000, 10_000)),
+        leader_rate=pick((0, 0.5, 1)),
         crash_s=pick((0, 3, 6, 12)),
         down_s=pick((0.2, 1, 4)),
         power_cut_rate=pick((0, 0.5, 1, 1)),
@@ -126,6 +129,7 @@ class Nemesis:
         everybody: names that partitions divide, clients among them.
         swarm: what to do how often.
         rng: when and to whom.
+        leader: who leads now, since faults that meet a leader tell most.
     """
 
     def __init__(
@@ -135,8 +139,10 @@ class Nemesis:
         everybody: Sequence[str],
         swarm: Swarm,
         rng: random.Random,
+        leader: Callable[[], SimProcess | None] = lambda: None,
     ) -> None:
         self._network = network
+        self._leader = leader
         self._loop = network.loop
         self._servers = list(servers)
         self._everybody = list(everybody)
@@ -193,15 +199,21 @@ class Nemesis:
             if not server.alive:
                 server.start()
 
+    def _victim(self) -> SimProcess:
+        """Draw a living server; there is one."""
+        leader = self._leader()
+        if leader is not None and self._rng.random() < self._swarm.leader_rate:
+            return leader
+        return self._rng.choice([s for s in self._servers if s.alive])
+
     async def _crash(self) -> None:
         alive = [s for s in self._servers if s.alive]
         if not alive:
             return
-        victims = (
-            alive if self._rng.random() < self._swarm.everyone_rate else [self._rng.choice(alive)]
-        )
+        everyone = self._rng.random() < self._swarm.everyone_rate
+        victims = alive if everyone else [self._victim()]
         if self._rng.random() < self._swarm.in_operation_rate:
-            victims[0].disk.die_after(1 + self._rng.randrange(30))
+            victims[0].disk.die_after(1 + self._rng.randrange(8))
             await self._loop.delay(500_000)
         for victim in victims:
             power_cut = self._rng.random() < self._swarm.power_cut_rate
@@ -218,6 +230,10 @@ class Nemesis:
         names = self._everybody[:]
         self._rng.shuffle(names)
         left = names[: 1 + self._rng.randrange(max(1, len(names) // 2))]
+        leader = self._leader()
+        if leader is not None and self._rng.random() < self._swarm.leader_rate:
+            servers = {s.name for s in self._servers}
+            left = [leader.name, *(n for n in left if n not in servers)]
         right = [n for n in names if n not in left]
         kind = self._rng.choice(("partition", "one_way", "flapping"))
         length_us = self._rng.expovariate(1 / self._swarm.partition_length_s) * 1e6
@@ -235,7 +251,7 @@ class Nemesis:
     async def _pause(self) -> None:
         alive = [s for s in self._servers if s.alive]
         if alive:
-            victim = self._rng.choice(alive)
+            victim = self._victim()
             victim.pause()
             await self._loop.delay(self._rng.expovariate(1 / self._swarm.pause_length_s) * 1e6)
             victim.resume()

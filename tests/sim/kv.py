@@ -120,6 +120,10 @@ CHANGE = _method("Change")
 READ = _method("Read")
 
 
+STRAY_RATE = 0.2
+"""How often a read goes to any server: whoever led before may still believe that it does."""
+
+
 class KvClient:
     """Calls whoever leads, until its deadline; an unknown outcome is told, never tried again.
 
@@ -149,6 +153,8 @@ class KvClient:
         clock = self._env.clock
         deadline_us = clock.monotonic_us() + self._timeout_ms * 1000
         while (left_ms := (deadline_us - clock.monotonic_us()) // 1000) > 0:
+            if again and self._env.random.random() < STRAY_RATE:
+                self._first = self._env.random.randrange(len(self._addresses))
             address = self._addresses[self._first]
             try:
                 return await self._env.rpc.call(

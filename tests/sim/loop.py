@@ -51,6 +51,7 @@ class Life:
         self.paused = False
         self.failures: list[BaseException] = []
         self.waiting: deque[events.Handle] = deque()
+        self.arrivals: list[tuple[str, Callable[..., object], tuple[Any, ...]]] = []
         self._tasks: list[asyncio.Task[Any]] = []
         self._prune_at = 64
         self.context = contextvars.copy_context()
@@ -71,6 +72,7 @@ class Life:
         """End at once: close every coroutine where it stands; nothing of it runs again."""
         self.dead = True
         self.waiting.clear()
+        self.arrivals.clear()
         for task in self._tasks:
             if not task.done():
                 task._log_destroy_pending = False  # type: ignore[attr-defined]

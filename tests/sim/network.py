@@ -16,6 +16,9 @@ from nyala.raft.messages import PeerBatch
 from tests.sim.loop import Life, SimLoop
 from tests.sim.trace import Trace
 
+AFTER_PAUSE_US = 5_000
+"""How far apart a process that was paused comes to its several connections, on average."""
+
 
 @dataclass(slots=True)
 class NetFaults:
@@ -127,9 +130,23 @@ class SimNetwork:
         """Call `fn` later, on behalf of no process."""
         return self.loop.call_later(delay_us / 1e6, fn, *args, context=self._nobody)
 
-    def into(self, life: Life, fn: Callable[..., object], *args: Any) -> None:
-        """Call `fn` as a process: never if it has died, later if it is paused."""
-        self.loop.call_soon(fn, *args, context=life.context.copy())
+    def into(self, life: Life, fn: Callable[..., object], *args: Any, connection: str = "") -> None:
+        """Call `fn` as a process: never if it has died, after its pause if it is paused."""
+        if life.paused:
+            life.arrivals.append((connection, fn, args))
+        else:
+            self.loop.call_soon(fn, *args, context=life.context.copy())
+
+    def resume(self, life: Life) -> None:
+        """End a pause: connections are read in whatever order the process comes to them."""
+        arrivals, life.arrivals = life.arrivals, []
+        life.resume(self.loop)
+        turns: dict[str, float] = {}
+        for connection, fn, args in arrivals:
+            turn = self.rng.expovariate(1 / AFTER_PAUSE_US)
+            if connection:
+                turn = turns[connection] = turns.get(connection, turn) + 1
+            self.after(turn, lambda fn=fn, args=args: self.into(life, fn, *args))
 
     def when_dead(self, life: Life, key: object, fn: Callable[[], None]) -> None:
         """Have `fn` called when a life ends, unless forgotten before."""

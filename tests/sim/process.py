@@ -168,7 +168,7 @@ class SimProcess:
         """Go on; all that was due meanwhile happens now."""
         if self.life is not None and self.life.paused and not self.life.dead:
             self.loop.trace.note("resume", self.name)
-            self.life.resume(self.loop)
+            self.network.resume(self.life)
 
 
 class ProcessDiedInStart(Exception):

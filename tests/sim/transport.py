@@ -45,7 +45,9 @@ class SimTransport:
         if not network.passes(self._name, endpoint.name):
             network.trace.note("peer_cut", f"{self._name} -> {endpoint.name}")
             return
-        network.into(endpoint.life, endpoint.receive, decode_frame(frame).batch)
+        network.into(
+            endpoint.life, endpoint.receive, decode_frame(frame).batch, connection=self._name
+        )
 
     def receive(self, handler: Callable[[PeerBatch], None]) -> None:
         """Register who gets incoming batches."""

@@ -157,7 +157,7 @@ class Worker:
 def shortest(ops: list[Op]) -> list[Op]:
     """Return the shortest beginning, by time of return, that is not linearizable."""
     ordered = sorted(ops, key=lambda o: min(o.ret, o.call + 1e9))
-    settled = sorted((o.ret for o in ops if o.ret != OPEN))
+    settled = sorted(o.ret for o in ops if o.ret != OPEN)
     for end in settled:
         begun = [
             o if o.ret <= end else replace(o, ret=OPEN, ok=None) for o in ordered if o.call <= end
