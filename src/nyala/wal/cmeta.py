@@ -1,28 +1,113 @@
-"""Consensus metadata: per group one file with the committed configuration, the term and the vote."""
+"""Consensus metadata: per group one file with the committed configuration, the term and the vote.
 
-from nyala.common.ids import TabletId
+Layout in docs/internals/formats-wal.md. The log has newer terms and votes; these files name the
+members when the log's CONFIG entries are collected, and keep the vote of a deleted replica.
+"""
+
+from struct import Struct
+
+import google_crc32c
+import msgspec
+
+from nyala.common.errors import BadChecksum, BadVersion
+from nyala.common.ids import OpId, ServerUuid, TabletId
 from nyala.env.files import Files
+from nyala.raft import membership
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import HardState
 
+MAGIC = b"NYALACME"
+VERSION = 1
+_HEADER = Struct("<8sIII")
+
+
+class _Content(msgspec.Struct, frozen=True):
+    group: str
+    term: int
+    vote: str | None
+    config_term: int
+    config_index: int
+    members: msgspec.Raw
+
+
+def encode(group: TabletId, hard_state: HardState, config: Configuration) -> bytes:
+    """Return the bytes of a group's file."""
+    members = msgspec.Raw(membership.encode(config))
+    content = _Content(
+        group, hard_state.term, hard_state.vote, config.id.term, config.id.index, members
+    )
+    payload = msgspec.json.encode(content)
+    head = _HEADER.pack(MAGIC, VERSION, len(payload), 0)[:-4]
+    return head + int(google_crc32c.value(head + payload)).to_bytes(4, "little") + payload
+
+
+def decode(group: TabletId, data: bytes, path: str) -> tuple[HardState, Configuration]:
+    """Return what a group's file says.
+
+    Raises:
+        BadChecksum: damaged, cut short, or another group's. BadVersion: of an unknown format.
+    """
+    where = {"path": path, "offset": "0"}
+    if len(data) >= _HEADER.size:
+        magic, version, length, crc = _HEADER.unpack_from(data)
+        payload = data[_HEADER.size :]
+        whole = magic == MAGIC and len(payload) == length
+        if whole and crc == google_crc32c.value(data[: _HEADER.size - 4] + payload):
+            if version != VERSION:
+                raise BadVersion(
+                    f"{path} has format {version}, this build reads {VERSION}; "
+                    "start the version that wrote it"
+                )
+            content = msgspec.json.decode(payload, type=_Content)
+            if content.group != group:
+                raise BadChecksum(f"{path} belongs to group {content.group}", where)
+            vote = None if content.vote is None else ServerUuid(content.vote)
+            at = OpId(content.config_term, content.config_index)
+            return HardState(content.term, vote), membership.decode(bytes(content.members), at)
+    raise BadChecksum(
+        f"{path}: the consensus metadata is damaged; this replica has to be replaced", where
+    )
+
 
 class ConsensusMetadata:
-    """Files `<directory>/cmeta/<group>`. All calls block (lane DISK)."""
+    """The files `<directory>/cmeta/<group>`. All calls block: lane DISK.
 
-    def __init__(self, files: Files, directory: str) -> None: ...
+    Args:
+        files: where they live.
+        directory: the data directory.
+    """
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self._files = files
+        self._directory = f"{directory}/cmeta"
 
     def load(self, group: TabletId) -> tuple[HardState, Configuration] | None:
-        """None when there is no file. Raises BadChecksum, BadVersion, OSError."""
-        ...
+        """Return what was saved last, or None if nothing was.
+
+        Raises:
+            BadChecksum, BadVersion: as `decode`. OSError.
+        """
+        path = self._path(group)
+        return decode(group, self._files.read(path), path) if self._files.exists(path) else None
 
     def save(self, group: TabletId, hard_state: HardState, config: Configuration) -> None:
-        """Durable on return."""
-        ...
+        """Replace a group's file: durable on return, the old one until then.
+
+        Raises:
+            OSError: the old one is in place.
+        """
+        self._files.make_dir(self._directory)
+        self._files.write_atomic(self._path(group), encode(group, hard_state, config))
 
     def delete(self, group: TabletId) -> None:
-        """Durable on return; no error if it is not there."""
-        ...
+        """Remove a group's file, durably; no error if it is not there."""
+        if self._files.exists(self._path(group)):
+            self._files.remove(self._path(group))
+            self._files.sync_dir(self._directory)
 
     def groups(self) -> list[TabletId]:
-        """Groups that have a file, sorted."""
-        ...
+        """Return the groups that have a file, sorted."""
+        return [TabletId(n) for n in self._files.list(self._directory) if "." not in n]
+
+    def _path(self, group: TabletId) -> str:
+        return f"{self._directory}/{group}"

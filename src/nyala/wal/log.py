@@ -1,38 +1,77 @@
-"""The write-ahead log of one data directory: reserve, append_async, one appender, group commit.
+"""The write-ahead log of one data directory: the face over queue, appender, index and collection.
 
-Signatures first; the page of its bytes is docs/internals/formats-wal.md.
+One physical log carries the entries and hard states of every group of the process, so that one sync
+serves all of them; order, anchors, truncation and collection are per group. Everything here runs on
+the loop; files are touched in lanes only. The bytes: docs/internals/formats-wal.md.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict
 
-from nyala.common.errors import Corrupt
+from nyala.common.errors import InvalidArgument
 from nyala.common.ids import TabletId
 from nyala.env.clock import Clock
 from nyala.env.files import Files
-from nyala.env.tasks import Tasks
+from nyala.env.tasks import Lane, Tasks
 from nyala.raft.messages import Entry, HardState
+from nyala.wal.appender import Appender
+from nyala.wal.collect import Collector
+from nyala.wal.format import SEGMENT_HEADER_BYTES, group_bytes
+from nyala.wal.intake import Intake
+from nyala.wal.ledger import Ledger
+from nyala.wal.reader import read_entries
+from nyala.wal.recovered import Damage, RecoveredGroup, Recovery, TornTail
+from nyala.wal.recovery import recover
+from nyala.wal.segment import SegmentWriter
+from nyala.wal.slots import Callback, Slot, SlotQueue
+from nyala.wal.stats import WalStats
 
-Callback = Callable[[OSError | None], None]
+MAX_SEGMENT_BYTES = 1 << 30
+"""Offsets are 32 bits, and a segment may pass its size by what the queue holds."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveredGroup:
-    """What the log held of one group (moves to wal/recovery.py; import it from there or from here)."""
-
-    entries: list[Entry]
-    hard_state: HardState | None
-    corrupt: Corrupt | None
-
-
-class Slot:
-    """A place in the order of the log, got from `Wal.reserve`."""
+def _begin(
+    files: Files, path: str, server_uuid: str, now_us: int, create: Callable[[int], SegmentWriter]
+) -> tuple[Recovery, SegmentWriter]:
+    """Recover what is there and make the segment to append to. Blocks."""
+    files.make_dir(path)
+    recovery = recover(files, path, server_uuid, now_us)
+    active = create(recovery.next_sequence)
+    active.activate(files)
+    return recovery, active
 
 
 class Wal:
-    """`directory` is the data directory; the segments live in `<directory>/wal/`."""
+    """The log. Made by `open`; loop only.
+
+    Attributes:
+        damage: what `open` found damaged, also where no group is affected.
+        torn: the torn tail that `open` cut off; None: the log ended cleanly.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        tasks: Tasks,
+        clock: Clock | None,
+        recovery: Recovery,
+        active: SegmentWriter,
+        create: Callable[[int], SegmentWriter],
+        *,
+        queue_bytes: int,
+        sync: bool,
+    ) -> None:
+        self.damage: tuple[Damage, ...] = tuple(recovery.damage)
+        self.torn: TornTail | None = recovery.torn
+        self._files = files
+        self._tasks = tasks
+        self._ledger = Ledger(recovery, active)
+        self._queue = SlotQueue(queue_bytes)
+        self._appender = Appender(files, tasks, clock, self._queue, self._ledger, create, sync=sync)
+        hard_states = {g: r.hard_state for g, r in recovery.groups.items() if r.hard_state}
+        self._intake = Intake(self._queue, self._appender, self._ledger, hard_states)
+        self._collector = Collector(files, tasks, self._ledger, self._intake.rewrite)
 
     @classmethod
     async def open(
@@ -47,44 +86,135 @@ class Wal:
         sync: bool = True,
         clock: Clock | None = None,
     ) -> tuple["Wal", dict[TabletId, RecoveredGroup]]:
-        """Recover what is there and start a new segment. Raises Corrupt, BadVersion, OSError."""
-        ...
+        """Recover the log and start a new segment.
+
+        Args:
+            files: where it lives.
+            tasks: for the appender and the lanes.
+            directory: the data directory; segments live in `<directory>/wal/`.
+            server_uuid: must be that of the server which wrote the log.
+            segment_bytes: preallocated length of a segment.
+            queue_bytes: limit of what is reserved and not yet durable.
+            sync: False: acknowledge before the sync; a power cut may then lose a tail.
+            clock: tells the close time of segments; None: it is left unknown.
+
+        Returns:
+            The log, and by group what was in it. A group whose `corrupt` is set must not go on.
+
+        Raises:
+            Corrupt: the log is another server's. BadVersion: it has a format of another version.
+            InvalidArgument: an argument is out of range. OSError: the disk failed or is full.
+        """
+        if not SEGMENT_HEADER_BYTES < segment_bytes <= MAX_SEGMENT_BYTES:
+            raise InvalidArgument(f"segment_bytes {segment_bytes} is outside 49..2**30")
+        if not 0 < queue_bytes <= MAX_SEGMENT_BYTES:
+            raise InvalidArgument(f"queue_bytes {queue_bytes} is outside 1..2**30")
+        group_bytes(server_uuid)
+        path = f"{directory}/wal"
+
+        now_us = 0 if clock is None else clock.wall_us()
+
+        def create(sequence: int) -> SegmentWriter:
+            return SegmentWriter.create(files, path, sequence, server_uuid, segment_bytes)
+
+        recovery, active = await tasks.run(
+            Lane.DISK, _begin, files, path, server_uuid, now_us, create
+        )
+        wal = cls(files, tasks, clock, recovery, active, create, queue_bytes=queue_bytes, sync=sync)
+        wal._appender.start()
+        return wal, recovery.groups
 
     def reserve(
         self, group: TabletId, entries: Sequence[Entry], hard_state: HardState | None
     ) -> Slot:
-        """Fix the order. Raises Throttled (queue or disk full), Unavailable (closed)."""
-        ...
+        """Fix the place in the log of a hard state and of the entries that follow it.
+
+        What is reserved first stands first on disk and is called back first, whatever the order of
+        `append_async`. Every reserved slot must be handed in: later ones wait for it.
+
+        Args:
+            group: whose they are.
+            entries: contiguous; the first at most one after the group's last; what it overlaps is
+                replaced from there on.
+            hard_state: None: unchanged.
+
+        Raises:
+            Throttled: queue or disk is full. TooLarge: an entry is. Unavailable: the log is closed.
+            All of them before anything was reserved.
+        """
+        return self._intake.reserve(group, entries, hard_state)
 
     def append_async(self, slot: Slot, callback: Callback) -> None:
-        """Hand the slot over; callback(None) once durable, callback(OSError) if it never will be."""
-        ...
+        """Serialise a reserved slot and let the appender have it.
+
+        Args:
+            slot: from `reserve`; handed in once.
+            callback: called on the loop, never from here: with None once the slot is durable, with
+                the OSError after which it, and everything later, never will be.
+        """
+        self._intake.append_async(slot, callback)
 
     async def read(self, group: TabletId, first_index: int, max_bytes: int) -> list[Entry]:
-        """Durable entries from first_index on (at least one if there is one). Raises LogGap, BadChecksum."""
-        ...
+        """Return durable entries from an index on, for a follower that fell behind.
+
+        Args:
+            group: whose entries.
+            first_index: of the first.
+            max_bytes: of records; at least one entry is returned if there is one.
+
+        Raises:
+            LogGap: they have been collected. BadChecksum: a record is damaged. OSError.
+        """
+        runs = self._ledger.locate(group, first_index, max_bytes)
+        for segment, _ in runs:
+            segment.readers += 1
+        try:
+            paths = [(segment.path, run) for segment, run in runs]
+            raw = group_bytes(group)
+            return await self._tasks.run(Lane.COMPUTE, read_entries, self._files, raw, paths)
+        finally:
+            for segment, _ in runs:
+                segment.readers -= 1
 
     def set_anchor(self, group: TabletId, first_needed_index: int) -> None:
-        """Entries >= it are kept. A group without an anchor pins everything."""
-        ...
+        """Keep the group's entries from this index on. Without an anchor it keeps all it has."""
+        self._ledger.anchors.set(group, first_needed_index)
 
     def forget(self, group: TabletId) -> None:
-        """All earlier records of the group are void, durably with the next round (replica deleted)."""
-        ...
+        """Void all earlier records of a group whose replica is deleted.
 
-    def collect(self) -> asyncio.Task[Any]:
-        """Start removing segments that nobody needs; may be awaited (number removed)."""
-        ...
+        Durable with the next round. To be repeated at start for groups that no replica claims.
 
-    def stats(self) -> Any:
-        """Counts: appends, rounds, syncs, bytes, segments, pinned_by."""
-        ...
+        Raises:
+            Throttled, Unavailable: as `reserve`.
+        """
+        self._intake.forget(group)
+        self._ledger.anchors.drop(group)
+
+    def collect(self) -> asyncio.Task[object]:
+        """Start to remove the oldest segments that nobody needs; awaited, it tells how many."""
+        return self._tasks.spawn(self._collector.run(), "wal-collect")
+
+    def stats(self) -> WalStats:
+        """Return the log in numbers."""
+        counts, ledger = self._appender.counts, self._ledger
+        return WalStats(
+            **asdict(counts),
+            markers=self._appender.idle.markers,
+            collected=self._collector.removed,
+            pending_bytes=self._queue.pending_bytes,
+            segments=len(ledger.closed) + 1,
+            pinned_by=ledger.pinned_by(),
+            disk_error=self._appender.roller.error,
+        )
 
     @property
     def failed(self) -> OSError | None:
-        """The I/O error after which nothing is acknowledged any more."""
-        ...
+        """The I/O error after which nothing is acknowledged any more; None: all is well."""
+        return self._appender.failed
 
     async def close(self) -> None:
-        """Flush what is ready, seal the segment; later reserves raise Unavailable."""
-        ...
+        """Write what is ready, fail what is only reserved, seal the segment. Durable on return."""
+        if not self._intake.closed:
+            self._intake.closed = True
+            await self._appender.close()

@@ -1,0 +1,179 @@
+"""The one appender: drains the queue, writes a round at once, syncs once, calls back in order.
+
+Rules: the only place that writes the active segment. After an I/O error in a write, a sync or a
+roll nothing is written or acknowledged any more: what the disk holds is then unknown.
+"""
+
+import asyncio
+import errno
+import logging
+from collections.abc import Callable, Sequence
+
+from nyala.env.clock import Clock
+from nyala.env.files import Files
+from nyala.env.tasks import Lane, Tasks
+from nyala.wal.format import RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, Draft, Position
+from nyala.wal.frame import frame
+from nyala.wal.idle import IdleMarker
+from nyala.wal.ledger import Ledger
+from nyala.wal.roll import Roller
+from nyala.wal.segment import SegmentWriter
+from nyala.wal.slots import Callback, Slot, SlotQueue
+from nyala.wal.stats import Counts
+
+log = logging.getLogger(__name__)
+
+
+class Appender:
+    """Runs as a background task from `start` to `close`. Loop only.
+
+    Args:
+        files: where segments live.
+        tasks: for the task, the lane and the idle timer.
+        clock: tells the close time of segments; None: it is left unknown.
+        queue: what to write.
+        ledger: knows the segment to write to; told of each record, in order, once it is durable.
+        create: makes the next one.
+        sync: whether each round is synced before it is acknowledged.
+    """
+
+    def __init__(
+        self, files: Files, tasks: Tasks, clock: Clock | None, queue: SlotQueue,
+        ledger: Ledger, create: Callable[[int], SegmentWriter], *, sync: bool,
+    ) -> None:  # fmt: skip
+        self.counts = Counts()
+        self.failed: OSError | None = None
+        self.refusal: OSError | None = None
+        self.roller = Roller(files, tasks, create, self.wake)
+        self.idle = IdleMarker(tasks, queue, self.wake)
+        self._files = files
+        self._tasks = tasks
+        self._clock = clock
+        self._queue = queue
+        self._sync = sync
+        self._ledger = ledger
+        self._synced = Position(ledger.active.segment.sequence, SEGMENT_HEADER_BYTES)
+        self._wake = asyncio.Event()
+        self._closing = False
+        self._in_flight: list[Slot] = []
+        self._task: asyncio.Task[object] | None = None
+
+    def start(self) -> None:
+        """Begin to drain the queue."""
+        self._task = self._tasks.spawn(self._run(), "wal-appender")
+
+    def wake(self) -> None:
+        """Something is ready."""
+        self._wake.set()
+
+    def call_back(self, callback: Callback | None, err: OSError | None) -> None:
+        """Call back on the loop, in the order of these calls, never from inside one."""
+        if callback is not None:
+            asyncio.get_running_loop().call_soon(callback, err)
+
+    async def _run(self) -> None:
+        try:
+            await self._drain()
+        except OSError as err:
+            self._fail(err)
+        except Exception as bug:
+            # The task's top: whoever waits for the log has to hear of a broken invariant too.
+            self._fail(OSError(errno.EIO, f"the log's appender stopped: {bug!r}"))
+            raise
+
+    async def _drain(self) -> None:
+        while self.failed is None:
+            if self.roller.ready and self._full():
+                await self._roll()
+            slots = self._queue.drain()
+            if slots:
+                await self._round(slots)
+            elif self._closing:
+                return
+            else:
+                await self._wake.wait()
+                self._wake.clear()
+
+    async def _round(self, slots: list[Slot]) -> None:
+        """Write and sync what was drained; everything in it shares one fate."""
+        self._in_flight = slots
+        drafts = [d for slot in slots for d in slot.drafts]
+        segment = self._ledger.active.segment
+        at = Position(segment.sequence, segment.end)
+        buffers, end = frame(drafts, at, self._synced)
+        await self._tasks.run(Lane.DISK, self._ledger.active.write, buffers, sync=self._sync)
+        segment.end = end
+        if self._sync:
+            self._synced = Position(segment.sequence, end)
+        self._count(slots, drafts, end - at.offset)
+        for one in drafts:
+            self._ledger.placed(one, at)
+            at = Position(at.sequence, at.offset + RECORD_HEADER_BYTES + len(one.payload))
+        self._queue.done(slots)
+        self._in_flight = []
+        for slot in slots:
+            self.call_back(slot.callback, None)
+        if 2 * end >= self._ledger.active.preallocated_bytes:
+            self.roller.start(segment.sequence + 1)
+        if self._sync:
+            self.idle.round_done(slots)
+
+    def _count(self, slots: Sequence[Slot], drafts: Sequence[Draft], size: int) -> None:
+        counts = self.counts
+        counts.rounds += 1
+        counts.slots += len(slots)
+        counts.records += len(drafts)
+        counts.bytes_written += size
+        counts.syncs += self._sync
+
+    def _full(self) -> bool:
+        return self._ledger.active.segment.end >= self._ledger.active.preallocated_bytes
+
+    async def _roll(self) -> None:
+        """Seal the active segment and go on in the next one. Durable before anything is written."""
+        full, following = self._ledger.active, self.roller.take()
+        try:
+            await self._tasks.run(Lane.DISK, self._swap, full, following)
+        except OSError:
+            following.close()
+            raise
+        self._ledger.rolled(following)
+        self._synced = Position(following.segment.sequence, SEGMENT_HEADER_BYTES)
+        self.counts.rolls += 1
+
+    def _swap(self, full: SegmentWriter, following: SegmentWriter) -> None:
+        full.seal(self._now_us(), self._synced)
+        following.activate(self._files)
+
+    def _now_us(self) -> int:
+        return 0 if self._clock is None else self._clock.wall_us()
+
+    def _fail(self, err: OSError) -> None:
+        """Nothing is acknowledged any more: not this round, not what waits, nothing later."""
+        log.error("the log in %s failed for good: %s", self._ledger.active.segment.path, err)
+        self.failed = self.refusal = err
+        self.idle.stopped = True
+        self._queue.done(self._in_flight)
+        for slot in (*self._in_flight, *self._queue.abandon()):
+            self.call_back(slot.callback, err)
+
+    async def close(self) -> None:
+        """Flush what is ready, fail what is not, seal the segment."""
+        self._closing = self.idle.stopped = True
+        self.wake()
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+        self.refusal = self.refusal or OSError(errno.ECANCELED, "the log is closed")
+        for slot in self._queue.abandon():
+            self.call_back(slot.callback, self.refusal)
+        await self.roller.close()
+        try:
+            await self._tasks.run(Lane.DISK, self._finish)
+        except OSError as err:
+            log.warning("%s was not sealed: %s", self._ledger.active.segment.path, err)
+
+    def _finish(self) -> None:
+        if self.failed is None:
+            self._ledger.active.seal(self._now_us(), self._synced)
+        else:
+            self._ledger.active.close()

@@ -1,0 +1,274 @@
+"""Bytes of a log segment: header, records, footer, trailer. The page is docs/internals/formats-wal.md.
+
+Rules: the only module that packs or unpacks them; no files, no decisions. A record carries its own
+place (sequence, offset), so that bytes of another segment, or a log's bytes inside a payload, never
+pass for a record. Its header has a checksum of its own: with a damaged payload the group is still known.
+"""
+
+from enum import IntEnum
+from struct import Struct
+from typing import NamedTuple
+
+import google_crc32c
+
+from nyala.common.errors import BadChecksum, BadVersion, InvalidArgument, TooLarge
+from nyala.common.ids import OpId, TabletId
+from nyala.raft.messages import Entry, EntryKind, HardState
+
+VERSION = 1
+SEGMENT_MAGIC = b"NYALAWAL"
+RECORD_MAGIC = b"\xd7wRe"
+TRAILER_MAGIC = b"NYALAEND"
+MAX_PAYLOAD_BYTES = 256 << 20
+"""A record's payload; the largest write is 16 MiB, so a longer length is damage."""
+
+_SEGMENT = Struct("<8sII16sQII")
+_PREFIX = Struct("<4sI")
+_BODY = Struct("<IIIIII16sQQQBBHI")
+_FOOTER = Struct("<QII")
+_ROW = Struct("<16sQQII")
+_TRAILER = Struct("<III8s")
+SEGMENT_HEADER_BYTES = _SEGMENT.size
+RECORD_HEADER_BYTES = _PREFIX.size + _BODY.size
+ROW_BYTES = _ROW.size
+TRAILER_BYTES = _TRAILER.size
+NO_GROUP = bytes(16)
+
+crc32c = google_crc32c.value
+
+
+class Kind(IntEnum):
+    """What a record is."""
+
+    ENTRY = 1
+    HARD_STATE = 2
+    MARKER = 3
+    FORGET = 4
+    FOOTER = 5
+
+
+_KINDS = {int(k): k for k in Kind}
+_ENTRY_KINDS = {int(k): k for k in EntryKind}
+
+
+class Position(NamedTuple):
+    """A place in the log; ordered."""
+
+    sequence: int
+    offset: int
+
+
+class Draft(NamedTuple):
+    """A record without a place: what can be computed before the appender takes it."""
+
+    kind: Kind
+    group: bytes
+    term: int
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    stamp: int
+    entry_kind: int
+    payload: bytes
+    payload_crc: int
+
+
+class Record(NamedTuple):
+    """A record whose header checksum held; `payload` is None if its own checksum did not."""
+
+    kind: Kind
+    group: bytes
+    term: int
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    stamp: int
+    entry_kind: int
+    offset: int
+    length: int
+    synced: Position
+    payload: bytes | None
+
+
+class Row(NamedTuple):
+    """One row of a footer's index array; index 0: a record that is not an entry."""
+
+    group: bytes
+    term: int
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    offset: int
+    length: int
+
+
+def group_bytes(group: str) -> bytes:
+    """Return the 16 bytes of a 32-hex-digit id.
+
+    Raises:
+        InvalidArgument: it is something else.
+    """
+    try:
+        raw = bytes.fromhex(group)
+    except ValueError:
+        raw = b""
+    if len(raw) != 16 or raw.hex() != group:
+        raise InvalidArgument(f"{group!r} is not an id of 32 lower-case hex digits")
+    return raw
+
+
+def pack_segment_header(server_uuid: str, sequence: int) -> bytes:
+    """Return a segment's first bytes."""
+    head: bytes = _SEGMENT.pack(
+        SEGMENT_MAGIC, VERSION, 0, group_bytes(server_uuid), sequence, 0, 0
+    )[:-4]
+    return head + int(crc32c(head)).to_bytes(4, "little")
+
+
+def unpack_segment_header(data: bytes, path: str) -> tuple[str, int]:
+    """Return (server uuid, sequence).
+
+    Raises:
+        BadChecksum: it is short, or magic or checksum do not hold.
+        BadVersion: whole, but of a format that this build does not know.
+    """
+    head = data[:SEGMENT_HEADER_BYTES]
+    if len(head) == SEGMENT_HEADER_BYTES:
+        magic, version, _, uuid, sequence, _, crc = _SEGMENT.unpack(head)
+        if magic == SEGMENT_MAGIC and crc == crc32c(head[:-4]):
+            if version != VERSION:
+                raise BadVersion(
+                    f"{path} has log format {version}, this build reads {VERSION}; "
+                    "start the version that wrote it"
+                )
+            return uuid.hex(), sequence
+    raise BadChecksum(f"{path}: the segment header is damaged", {"path": path, "offset": "0"})
+
+
+def draft(kind: Kind, group: bytes, payload: bytes = b"", term: int = 0) -> Draft:
+    """Return a draft of a record that is not an entry."""
+    return Draft(kind, group, term, 0, 0, 0, payload, crc32c(payload))
+
+
+def draft_entry(group: bytes, entry: Entry) -> Draft:
+    """Return the draft of a Raft entry."""
+    op, payload = entry.id, entry.payload
+    return Draft(
+        Kind.ENTRY, group, op.term, op.index, entry.stamp, entry.kind, payload, crc32c(payload)
+    )
+
+
+def draft_hard_state(group: bytes, state: HardState) -> Draft:
+    """Return the draft of a term and vote."""
+    return draft(Kind.HARD_STATE, group, (state.vote or "").encode(), state.term)
+
+
+def check_entry(entry: Entry) -> None:
+    """Refuse what no record can hold.
+
+    Raises:
+        TooLarge: the payload is over MAX_PAYLOAD_BYTES.
+    """
+    size = len(entry.payload)
+    if size > MAX_PAYLOAD_BYTES:
+        raise TooLarge(
+            f"the entry {entry.id} has {size} bytes, the log takes {MAX_PAYLOAD_BYTES}; split it",
+            {"limit": str(MAX_PAYLOAD_BYTES), "size": str(size)},
+        )
+    assert entry.id.index >= 1, f"entry without an index: {entry.id}"
+
+
+def pack_record_header(record: Draft, at: Position, synced: Position) -> bytes:
+    """Return the header of a record that will stand at `at`; its payload follows it."""
+    body = _BODY.pack(
+        record.payload_crc, len(record.payload), at.sequence, at.offset, synced.sequence,
+        synced.offset, record.group, record.term, record.index, record.stamp, record.kind,
+        record.entry_kind, 0, 0,
+    )  # fmt: skip
+    return _PREFIX.pack(RECORD_MAGIC, crc32c(body)) + body
+
+
+def unpack_record(data: bytes, offset: int, sequence: int, base: int = 0) -> Record | None:
+    """Return the record at `offset` of a segment's bytes, or None if no header of one holds there.
+
+    Args:
+        data: bytes of the segment.
+        offset: in `data`.
+        sequence: of the segment.
+        base: offset of `data` in the segment.
+    """
+    start = offset + RECORD_HEADER_BYTES
+    body = data[offset + _PREFIX.size : start]
+    if len(body) < _BODY.size:
+        return None
+    magic, crc = _PREFIX.unpack_from(data, offset)
+    if magic != RECORD_MAGIC or crc != crc32c(body):
+        return None
+    (payload_crc, length, own_sequence, own_offset, synced_sequence, synced_offset, group, term,
+     index, stamp, kind, entry_kind, _, _) = _BODY.unpack(body)  # fmt: skip
+    if own_sequence != sequence or own_offset != base + offset or kind not in _KINDS:
+        return None
+    payload: bytes | None = data[start : start + length]
+    if len(payload or b"") != length or crc32c(payload) != payload_crc:
+        payload = None
+    return Record(
+        _KINDS[kind], group, term, index, stamp, entry_kind, own_offset, RECORD_HEADER_BYTES + length,
+        Position(synced_sequence, synced_offset), payload,
+    )  # fmt: skip
+
+
+def to_entry(record: Record) -> Entry:
+    """Return the Raft entry of a whole ENTRY record."""
+    assert record.payload is not None, f"damaged record at {record.offset}"
+    kind = _ENTRY_KINDS[record.entry_kind]
+    return Entry(OpId(record.term, record.index), record.stamp, kind, record.payload)
+
+
+def to_hard_state(record: Record) -> HardState:
+    """Return the term and vote of a whole HARD_STATE record."""
+    assert record.payload is not None, f"damaged record at {record.offset}"
+    vote = record.payload.decode()
+    return HardState(record.term, vote or None)  # type: ignore[arg-type]
+
+
+def to_group(raw: bytes) -> TabletId:
+    """Return the id of 16 bytes."""
+    return TabletId(raw.hex())
+
+
+def pack_row(row: Row) -> bytes:
+    """Return one row of the index array."""
+    return _ROW.pack(*row)
+
+
+def pack_footer(
+    rows: bytes | bytearray, close_time_us: int, at: Position, synced: Position
+) -> list[bytes]:
+    """Return footer and trailer of a segment whose records end at `at`.
+
+    Args:
+        rows: the packed rows, in the order of their offsets.
+        close_time_us: wall time, microseconds since the epoch; 0: unknown.
+        at: where the footer will stand.
+        synced: what is known durable.
+    """
+    payload = _FOOTER.pack(close_time_us, len(rows) // ROW_BYTES, 0) + rows
+    header = pack_record_header(draft(Kind.FOOTER, NO_GROUP, payload), at, synced)
+    head = _TRAILER.pack(at.offset, at.sequence, 0, TRAILER_MAGIC)
+    trailer = _TRAILER.pack(at.offset, at.sequence, crc32c(head), TRAILER_MAGIC)
+    return [header, payload, trailer]
+
+
+def unpack_footer(record: Record) -> tuple[int, list[Row]]:
+    """Return (close time in microseconds, index array) of a whole FOOTER record."""
+    payload = record.payload
+    assert payload is not None, f"damaged footer at {record.offset}"
+    close_time_us, count, _ = _FOOTER.unpack_from(payload)
+    rows = [Row(*values) for values in _ROW.iter_unpack(payload[_FOOTER.size :])]
+    assert len(rows) == count, f"footer counts {count} rows and holds {len(rows)}"
+    return close_time_us, rows
+
+
+def find_footer(data: bytes, end: int, sequence: int) -> int | None:
+    """Return where the footer stands, told by the trailer that ends at `end`; None: no trailer."""
+    tail = data[max(0, end - TRAILER_BYTES) : end]
+    if len(tail) < TRAILER_BYTES:
+        return None
+    offset, own, crc, magic = _TRAILER.unpack(tail)
+    head = _TRAILER.pack(offset, sequence, 0, TRAILER_MAGIC)
+    whole = magic == TRAILER_MAGIC and own == sequence and crc == crc32c(head)
+    return int(offset) if whole else None

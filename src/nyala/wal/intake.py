@@ -1,0 +1,125 @@
+"""The way into the log: checks, order, serialisation. Face: `Wal.reserve` and `Wal.append_async`.
+
+Rules: loop only; refuses before anything is reserved.
+"""
+
+from collections.abc import Sequence
+
+from nyala.common.errors import Throttled, Unavailable
+from nyala.common.ids import TabletId
+from nyala.raft.messages import Entry, HardState
+from nyala.wal.appender import Appender
+from nyala.wal.format import (
+    Kind,
+    check_entry,
+    draft,
+    draft_entry,
+    draft_hard_state,
+    group_bytes,
+)
+from nyala.wal.ledger import Ledger
+from nyala.wal.slots import Callback, Slot, SlotQueue, SlotState
+
+
+class Intake:
+    """Takes slots until it is closed.
+
+    Args:
+        queue: where slots wait.
+        appender: is woken for them.
+        ledger: knows the room left in the active segment.
+        hard_states: the last one of each group.
+
+    Attributes:
+        closed: nothing is taken any more.
+    """
+
+    def __init__(
+        self,
+        queue: SlotQueue,
+        appender: Appender,
+        ledger: Ledger,
+        hard_states: dict[TabletId, HardState],
+    ) -> None:
+        self.closed = False
+        self._queue = queue
+        self._appender = appender
+        self._ledger = ledger
+        self._hard_states = hard_states
+        self._next: dict[TabletId, int | None] = {}  # None: any
+
+    def reserve(
+        self, group: TabletId, entries: Sequence[Entry], hard_state: HardState | None
+    ) -> Slot:
+        """Fix the order."""
+        self._admit(group, entries)
+        slot = Slot(group, entries, hard_state)
+        self._enqueue(slot)
+        if hard_state is not None:
+            self._hard_states[group] = hard_state
+        if entries:
+            self._next[group] = entries[-1].id.index + 1
+        return slot
+
+    def _admit(self, group: TabletId, entries: Sequence[Entry]) -> None:
+        if self.closed:
+            raise Unavailable("the log is closed: the server is stopping; ask another server")
+        group_bytes(group)
+        following = self._following(group)
+        for entry in entries:
+            check_entry(entry)
+            index = entry.id.index
+            replaces = entry is entries[0] and following is not None and index < following
+            assert following is None or index == following or replaces, (
+                f"{group}: entry {entry.id} stands where index {following} is due"
+            )
+            following = index + 1
+
+    def _following(self, group: TabletId) -> int | None:
+        """Return the index that comes after all that is reserved; None: any."""
+        if group in self._next:
+            return self._next[group]
+        bounds = self._ledger.index.bounds(group)
+        return None if bounds is None else bounds[1]
+
+    def _enqueue(self, slot: Slot) -> None:
+        if self._appender.refusal is not None:
+            return  # append_async tells
+        full, active = self._appender.roller.error, self._ledger.active
+        end = active.segment.end + self._queue.pending_bytes + slot.size_bytes
+        if full is not None and end > active.preallocated_bytes:
+            raise Throttled(
+                f"the log cannot grow: {full}; free space on its disk", {"retry_after_ms": "1000"}
+            )
+        self._queue.add(slot)
+
+    def append_async(self, slot: Slot, callback: Callback) -> None:
+        """Serialise a slot and let the appender have it."""
+        assert slot.state is SlotState.RESERVED, f"slot handed in twice: {slot.state}"
+        if self._appender.refusal is not None:
+            slot.state = SlotState.DONE
+            self._appender.call_back(callback, self._appender.refusal)
+            return
+        assert slot.group is not None, "a marker is the appender's own"
+        raw = group_bytes(slot.group)
+        if slot.forget:
+            slot.drafts.append(draft(Kind.FORGET, raw))
+        if slot.hard_state is not None:
+            slot.drafts.append(draft_hard_state(raw, slot.hard_state))
+        slot.drafts.extend(draft_entry(raw, e) for e in slot.entries)
+        slot.callback = callback
+        slot.state = SlotState.READY
+        self._appender.wake()
+
+    def forget(self, group: TabletId) -> None:
+        """Void all earlier records of a group."""
+        self._admit(group, ())
+        slot = Slot(group, forget=True)
+        self._enqueue(slot)
+        self._hard_states.pop(group, None)
+        self._next[group] = None
+        self.append_async(slot, lambda err: None)
+
+    def rewrite(self, group: TabletId, callback: Callback) -> None:
+        """Append the last hard state of a group again."""
+        self.append_async(self.reserve(group, (), self._hard_states[group]), callback)

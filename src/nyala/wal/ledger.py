@@ -1,0 +1,97 @@
+"""What is in the log and who needs it: index, segments, last hard states, anchors.
+
+Rules: bookkeeping only, told of each record once it is durable. Loop only.
+"""
+
+from itertools import groupby
+
+from nyala.common.ids import TabletId
+from nyala.wal.anchors import Anchors
+from nyala.wal.format import RECORD_HEADER_BYTES, Draft, Kind, Position, Row, to_group
+from nyala.wal.index import Place
+from nyala.wal.recovered import Recovery
+from nyala.wal.segment import Segment, SegmentWriter
+
+
+class Ledger:
+    """Grows with the appender's rounds, shrinks with collection.
+
+    Args:
+        recovery: what the log held at open.
+        active: the segment that is appended to.
+
+    Attributes:
+        index: where each entry stands.
+        anchors: what each group still needs.
+        closed: sealed segments, oldest first.
+        active: the one that is appended to.
+    """
+
+    def __init__(self, recovery: Recovery, active: SegmentWriter) -> None:
+        self.index = recovery.index
+        self.anchors = Anchors()
+        self.closed = recovery.segments
+        self.active = active
+        self._hard_state_at = recovery.hard_state_at
+
+    def placed(self, one: Draft, at: Position) -> None:
+        """A record is durable in the active segment."""
+        if one.kind is Kind.MARKER:
+            return
+        segment = self.active.segment
+        length = RECORD_HEADER_BYTES + len(one.payload)
+        self.active.add_row(Row(one.group, one.term, one.index, at.offset, length))
+        group = to_group(one.group)
+        segment.note(one.kind, group, one.index)
+        if one.kind is Kind.ENTRY:
+            whole = self.index.put(
+                group, Place(one.index, one.term, at.sequence, at.offset, length)
+            )
+            assert whole, f"{group}: entry {one.index} leaves a gap in the log"
+        elif one.kind is Kind.HARD_STATE:
+            self._hard_state_at[group] = at.sequence
+        else:
+            self._forget(group)
+
+    def _forget(self, group: TabletId) -> None:
+        """All records of the group so far are void."""
+        self.index.drop_group(group)
+        self._hard_state_at.pop(group, None)
+        for segment in (*self.closed, self.active.segment):
+            segment.forget(group)
+
+    def rolled(self, following: SegmentWriter) -> None:
+        """The active segment is sealed; this one follows it."""
+        self.closed.append(self.active.segment)
+        self.active = following
+
+    def locate(
+        self, group: TabletId, first_index: int, max_bytes: int
+    ) -> list[tuple[Segment, list[Place]]]:
+        """Return where entries stand, by segment.
+
+        Raises:
+            LogGap: entries from there on have been collected.
+        """
+        places = self.index.locate(group, first_index, max_bytes)
+        runs = groupby(places, key=lambda place: place.sequence)
+        return [(self._find(sequence), list(run)) for sequence, run in runs]
+
+    def _find(self, sequence: int) -> Segment:
+        active = self.active.segment
+        if sequence == active.sequence:
+            return active
+        return next(s for s in reversed(self.closed) if s.sequence == sequence)
+
+    def only_hard_states(self, segment: Segment) -> list[TabletId]:
+        """Return the groups whose last hard state stands in this segment and nowhere later."""
+        here = segment.sequence
+        return [g for g in segment.hard_states if self._hard_state_at.get(g) == here]
+
+    def pinned_by(self) -> TabletId | None:
+        """Return the group that keeps the oldest closed segment, or None."""
+        return self.anchors.pinned_by(self.closed[0]) if self.closed else None
+
+    def drop_oldest(self) -> None:
+        """The oldest closed segment is removed."""
+        self.closed.pop(0)

@@ -1,0 +1,89 @@
+"""The next segment, preallocated in the background (lane COMPUTE) while appends go on.
+
+A failure (a full disk) is kept in `error`, retried every second, and never waited for.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+from nyala.env.files import Files
+from nyala.env.tasks import Lane, Tasks
+from nyala.wal.segment import SegmentWriter
+
+RETRY_MS = 1000
+
+log = logging.getLogger(__name__)
+
+
+class Roller:
+    """Keeps at most one segment ready to be swapped in. Loop only.
+
+    Args:
+        files: where segments live.
+        tasks: for the lane and the retry.
+        create: makes a segment of a sequence number; blocks.
+        on_change: called when a segment is ready or an attempt failed.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        tasks: Tasks,
+        create: Callable[[int], SegmentWriter],
+        on_change: Callable[[], None],
+    ) -> None:
+        self.error: OSError | None = None
+        self._files = files
+        self._tasks = tasks
+        self._create = create
+        self._on_change = on_change
+        self._ready: SegmentWriter | None = None
+        self._attempt: asyncio.Task[object] | None = None
+        self._closed = False
+        self._sleeping = False
+
+    def start(self, sequence: int) -> None:
+        """Begin to preallocate, unless that is under way or done."""
+        if self._ready is None and self._attempt is None and not self._closed:
+            self._attempt = self._tasks.spawn(self._prepare(sequence), "wal-preallocate")
+
+    @property
+    def ready(self) -> bool:
+        """Whether a segment waits to be swapped in."""
+        return self._ready is not None
+
+    def take(self) -> SegmentWriter:
+        """Return the segment that is ready."""
+        writer, self._ready = self._ready, None
+        assert writer is not None, "no segment is ready"
+        return writer
+
+    async def _prepare(self, sequence: int) -> None:
+        while not self._closed:
+            try:
+                self._ready = await self._tasks.run(Lane.COMPUTE, self._create, sequence)
+            except OSError as err:
+                log.error("preallocating log segment %d failed: %s", sequence, err)
+                self.error = err
+                self._on_change()
+                self._sleeping = True
+                await self._tasks.sleep_ms(RETRY_MS)
+                self._sleeping = False
+            else:
+                self.error = None
+                break
+        self._attempt = None
+        self._on_change()
+
+    async def close(self) -> None:
+        """Stop, and remove a segment that was not swapped in."""
+        self._closed = True
+        if self._attempt is not None:
+            if self._sleeping:
+                self._attempt.cancel()
+            await asyncio.gather(self._attempt, return_exceptions=True)
+        if self._ready is not None:
+            with contextlib.suppress(OSError):  # the next open removes placeholders too
+                await self._tasks.run(Lane.DISK, self.take().discard, self._files)

@@ -1,0 +1,148 @@
+"""Reading one segment's bytes: its records in order, and the stretches that are none.
+
+Rules: pure; says what is there, not what it means (recovery.py decides torn tail or damage).
+"""
+
+from dataclasses import dataclass, field
+
+from nyala.common.errors import BadChecksum
+from nyala.wal.format import (
+    RECORD_MAGIC,
+    SEGMENT_HEADER_BYTES,
+    TRAILER_BYTES,
+    Kind,
+    Position,
+    Record,
+    Row,
+    find_footer,
+    unpack_footer,
+    unpack_record,
+    unpack_segment_header,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A stretch without a whole record.
+
+    Attributes:
+        start: offset of its first byte.
+        end: offset after its last byte.
+        record: the record's header, if that is whole and only the payload is damaged.
+        footer: it is the footer or the trailer: no record is lost.
+    """
+
+    start: int
+    end: int
+    record: Record | None = None
+    footer: bool = False
+
+
+@dataclass(slots=True)
+class Scan:
+    """What one segment's file holds.
+
+    Attributes:
+        path: of the file.
+        sequence: from the file's name.
+        server_uuid: from the header; None: the header is damaged or missing.
+        size: bytes of the file.
+        blank: nothing was ever written behind the header.
+        records: whole records without the footer, by offset.
+        gaps: by offset.
+        end: offset after the last record or gap; where a footer stands, or should.
+        footer: the footer's record; its payload is None if that is damaged.
+        rows: the index array of a whole footer.
+    """
+
+    path: str
+    sequence: int
+    server_uuid: str | None
+    size: int
+    blank: bool
+    records: list[Record] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+    end: int = SEGMENT_HEADER_BYTES
+    footer: Record | None = None
+    rows: list[Row] | None = None
+
+    @property
+    def proven(self) -> Position:
+        """The furthest position that this segment proves to have been durable."""
+        known = [r.synced for r in self.records]
+        known += [g.record.synced for g in self.gaps if g.record is not None]
+        if self.footer is not None:
+            known.append(self.footer.synced)
+        if self.server_uuid is not None or not self.blank:
+            # A segment gets its name only when the one before it is sealed and synced.
+            known.append(Position(self.sequence, 0))
+        return max(known, default=Position(0, 0))
+
+
+def scan(data: bytes, path: str, sequence: int) -> Scan:
+    """Read one segment.
+
+    Args:
+        data: the whole file.
+        path: for messages.
+        sequence: that its name tells.
+
+    Raises:
+        BadVersion: a whole header of another format version.
+    """
+    used = len(data.rstrip(b"\0"))
+    found = Scan(path, sequence, None, len(data), used <= SEGMENT_HEADER_BYTES)
+    try:
+        uuid, own = unpack_segment_header(data, path)
+        if own == sequence:  # a file under another's name is as good as without a header
+            found.server_uuid = uuid
+    except BadChecksum:
+        pass  # recovery reports it, or drops a blank file
+    while found.end < used and found.footer is None:
+        record = unpack_record(data, found.end, sequence)
+        if record is None:
+            if not _unreadable(data, found, used):
+                break
+        elif record.kind is Kind.FOOTER:
+            _take_footer(data, found, record)
+        else:
+            if record.payload is None:
+                found.gaps.append(Gap(found.end, min(found.end + record.length, len(data)), record))
+            else:
+                found.records.append(record)
+            found.end = min(found.end + record.length, len(data))
+    return found
+
+
+def _unreadable(data: bytes, found: Scan, used: int) -> bool:
+    """Note a stretch that starts with no record; return whether the segment goes on behind it."""
+    if find_footer(data, len(data), found.sequence) == found.end:
+        found.gaps.append(Gap(found.end, len(data), footer=True))
+        return False
+    start = found.end
+    found.end = _next_record(data, start + 1, used, found.sequence)
+    found.gaps.append(Gap(start, found.end))
+    return True
+
+
+def _take_footer(data: bytes, found: Scan, record: Record) -> None:
+    """Take the index array; note a damaged footer or trailer. Nothing behind a footer counts."""
+    found.footer = record
+    end = record.offset + record.length
+    if record.payload is None:
+        found.gaps.append(Gap(record.offset, end, record, footer=True))
+        return
+    found.rows = unpack_footer(record)[1]
+    if find_footer(data, end + TRAILER_BYTES, found.sequence) != record.offset:
+        found.gaps.append(Gap(end, end + TRAILER_BYTES, record, footer=True))
+
+
+def _next_record(data: bytes, start: int, used: int, sequence: int) -> int:
+    """Return where the next whole record header stands, or the end of what was written."""
+    while True:
+        start = data.find(RECORD_MAGIC, start, used)
+        if start < 0:
+            return used
+        if unpack_record(data, start, sequence) is not None:
+            return start
+        start += 1

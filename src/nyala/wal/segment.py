@@ -1,0 +1,176 @@
+"""One segment's file: create under a placeholder name, activate, append, seal.
+
+Rules: blocking calls for lanes; an OSError goes up unchanged. Recovery reads segments (scan.py).
+"""
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from nyala.common.ids import TabletId
+from nyala.env.files import AppendFile, Buffer, Files
+from nyala.wal.format import (
+    SEGMENT_HEADER_BYTES,
+    Kind,
+    Position,
+    Record,
+    Row,
+    pack_footer,
+    pack_row,
+    pack_segment_header,
+)
+
+SUFFIX = ".wal"
+PLACEHOLDER_SUFFIX = ".wal.new"
+PINNED = 1 << 64
+"""Above every index: a damaged segment is kept until the group is forgotten."""
+
+
+def segment_path(directory: str, sequence: int) -> str:
+    """Return the path of a segment in the log's directory."""
+    return f"{directory}/{sequence:010d}{SUFFIX}"
+
+
+def sequence_of(name: str) -> int | None:
+    """Return the sequence number that a file's name tells, or None if it is no segment."""
+    stem = name.removesuffix(SUFFIX)
+    return int(stem) if name.endswith(SUFFIX) and stem.isdigit() else None
+
+
+@dataclass(slots=True)
+class Segment:
+    """What the log remembers of a segment: enough to know who still needs it.
+
+    Attributes:
+        sequence: its number.
+        path: its file.
+        end: offset after its last record.
+        last: highest entry index of each group that has one here.
+        hard_states: groups with a hard state here.
+        readers: reads in progress; its file stays until they end.
+    """
+
+    sequence: int
+    path: str
+    end: int = SEGMENT_HEADER_BYTES
+    last: dict[TabletId, int] = field(default_factory=dict)
+    hard_states: dict[TabletId, None] = field(default_factory=dict)
+    readers: int = 0
+
+    def note(self, kind: Kind, group: TabletId, index: int) -> None:
+        """Take note of a record."""
+        if kind is Kind.ENTRY:
+            self.last[group] = max(index, self.last.get(group, 0))
+        elif kind is Kind.HARD_STATE:
+            self.hard_states[group] = None
+
+    def forget(self, group: TabletId) -> None:
+        """Nobody needs this group's records any more."""
+        self.last.pop(group, None)
+        self.hard_states.pop(group, None)
+
+
+def row_of(record: Record) -> Row:
+    """Return the index array's row of a record."""
+    return Row(record.group, record.term, record.index, record.offset, record.length)
+
+
+class SegmentWriter:
+    """The segment that is appended to. One call at a time.
+
+    Args:
+        segment: what is remembered of it.
+        file: open behind the header.
+        placeholder: the name it still has, or None.
+        preallocated_bytes: reserved length.
+    """
+
+    def __init__(
+        self, segment: Segment, file: AppendFile, placeholder: str, preallocated_bytes: int
+    ) -> None:
+        self.segment = segment
+        self.preallocated_bytes = preallocated_bytes
+        self.rows = bytearray()
+        self._file = file
+        self._placeholder = placeholder
+        self._open = True
+
+    @classmethod
+    def create(
+        cls, files: Files, directory: str, sequence: int, server_uuid: str, segment_bytes: int
+    ) -> "SegmentWriter":
+        """Make the next segment's file, preallocated, with its header, synced, not yet in the log.
+
+        Raises:
+            OSError: nothing is left behind.
+        """
+        segment = Segment(sequence, segment_path(directory, sequence))
+        placeholder = segment.path.removesuffix(SUFFIX) + PLACEHOLDER_SUFFIX
+        files.remove(placeholder)
+        file = files.open_append(placeholder)
+        try:
+            file.preallocate(segment_bytes)
+            file.append([pack_segment_header(server_uuid, sequence)])
+            file.sync(data_only=False)
+        except OSError:
+            file.close()
+            with contextlib.suppress(OSError):  # the first error is the one that matters
+                files.remove(placeholder)
+            raise
+        return cls(segment, file, placeholder, segment_bytes)
+
+    def activate(self, files: Files) -> None:
+        """Give the file its name, durably: from here on it is part of the log."""
+        files.rename(self._placeholder, self.segment.path)
+        files.sync_dir(self.segment.path.rpartition("/")[0])
+
+    def discard(self, files: Files) -> None:
+        """Close and remove a file that never became part of the log."""
+        self.close()
+        files.remove(self._placeholder)
+
+    def write(self, buffers: Sequence[Buffer], *, sync: bool) -> None:
+        """Append a round with one vectored write and, if asked, one sync.
+
+        Inside the preallocated length the data alone is synced; beyond it the file's length too.
+        """
+        end = self._file.append(buffers)
+        if sync:
+            self._file.sync(data_only=end <= self.preallocated_bytes)
+
+    def add_row(self, row: Row) -> None:
+        """Add a record to the index array."""
+        self.rows += pack_row(row)
+
+    def seal(self, close_time_us: int, synced: Position) -> None:
+        """Write the footer, cut the unused part off, sync, close. Durable on return."""
+        at = Position(self.segment.sequence, self.segment.end)
+        end = self._file.append(pack_footer(self.rows, close_time_us, at, synced))
+        self._file.truncate(end)
+        self._file.sync(data_only=False)
+        self.close()
+
+    def close(self) -> None:
+        """Close the file if it is open; without a footer the next open rebuilds the index array."""
+        if self._open:
+            self._open = False
+            self._file.close()
+
+
+def reseal(
+    files: Files, segment: Segment, rows: Sequence[Row], close_time_us: int, synced: Position
+) -> None:
+    """Cut a segment that a crash left open at its end, and give it a footer. Durable on return."""
+    file = files.open_append(segment.path, segment.end)
+    file.truncate(segment.end)
+    writer = SegmentWriter(segment, file, "", 0)
+    for row in rows:
+        writer.add_row(row)
+    writer.seal(close_time_us, synced)
+
+
+def sync_sealed(files: Files, path: str) -> None:
+    """Sync a segment that looks sealed: a kill may have come before its last sync."""
+    file = files.open_append(path, files.size(path))
+    file.sync(data_only=False)
+    file.close()

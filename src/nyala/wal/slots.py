@@ -1,0 +1,104 @@
+"""The queue between those who append and the appender: slots in reserved order, bounded in bytes.
+
+RESERVED (order fixed) → READY (serialised) → DONE (durable, or failed). Loop only.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum
+
+from nyala.common.errors import Throttled
+from nyala.common.ids import TabletId
+from nyala.raft.messages import Entry, HardState
+from nyala.wal.format import RECORD_HEADER_BYTES, Draft
+
+Callback = Callable[[OSError | None], None]
+
+
+class SlotState(Enum):
+    """Where a slot stands on its way."""
+
+    RESERVED = 1
+    READY = 2
+    DONE = 3
+
+
+class Slot:
+    """A place in the order of the log, got from `Wal.reserve`, handed in by `Wal.append_async`."""
+
+    __slots__ = (
+        "callback", "drafts", "entries", "forget", "group", "hard_state", "size_bytes", "state",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        group: TabletId | None,
+        entries: Sequence[Entry] = (),
+        hard_state: HardState | None = None,
+        *,
+        forget: bool = False,
+    ) -> None:
+        self.group = group
+        self.entries = tuple(entries)
+        self.hard_state = hard_state
+        self.forget = forget
+        self.state = SlotState.RESERVED
+        self.drafts: list[Draft] = []
+        self.callback: Callback | None = None
+        self.size_bytes = RECORD_HEADER_BYTES * (len(self.entries) + 1)
+        self.size_bytes += sum(len(e.payload) for e in self.entries)
+        if hard_state is not None and hard_state.vote is not None:
+            self.size_bytes += len(hard_state.vote)
+
+
+class SlotQueue:
+    """Slots in reserved order.
+
+    Args:
+        limit_bytes: of what is reserved and not yet durable; one slot is always let in.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.pending_bytes = 0
+        self._slots: deque[Slot] = deque()
+
+    def add(self, slot: Slot) -> None:
+        """Fix a slot's place.
+
+        Raises:
+            Throttled: the queue is full; nothing was reserved.
+        """
+        if self.pending_bytes and self.pending_bytes + slot.size_bytes > self.limit_bytes:
+            raise Throttled(
+                f"{self.pending_bytes} bytes wait for the log's disk, the limit is "
+                f"{self.limit_bytes}; try again shortly",
+                {"retry_after_ms": "20"},
+            )
+        self.pending_bytes += slot.size_bytes
+        self._slots.append(slot)
+
+    def head_ready(self) -> bool:
+        """Whether the appender has something to do."""
+        return bool(self._slots) and self._slots[0].state is SlotState.READY
+
+    def drain(self) -> list[Slot]:
+        """Take all slots up to the first that is reserved and not yet ready."""
+        taken = []
+        while self.head_ready():
+            taken.append(self._slots.popleft())
+        return taken
+
+    def done(self, slots: Sequence[Slot]) -> None:
+        """Slots that were drained are durable, or have failed."""
+        for slot in slots:
+            slot.state = SlotState.DONE
+            self.pending_bytes -= slot.size_bytes
+
+    def abandon(self) -> list[Slot]:
+        """Take everything, ready or not, and return what is ready: nothing more will be written."""
+        slots = list(self._slots)
+        self._slots.clear()
+        for slot in slots:
+            self.pending_bytes -= slot.size_bytes
+        return [s for s in slots if s.state is SlotState.READY]

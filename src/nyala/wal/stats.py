@@ -1,0 +1,50 @@
+"""The log in numbers, for metrics and for whoever decides what to flush."""
+
+from dataclasses import dataclass
+
+from nyala.common.ids import TabletId
+
+
+@dataclass(slots=True)
+class Counts:
+    """What the appender has done since open."""
+
+    slots: int = 0
+    records: int = 0
+    rounds: int = 0
+    syncs: int = 0
+    rolls: int = 0
+    bytes_written: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WalStats:
+    """The log in numbers, since open.
+
+    Attributes:
+        slots: acknowledged reservations.
+        records: written, all kinds.
+        rounds: vectored writes.
+        syncs: of rounds.
+        markers: written on idle.
+        rolls: segments sealed and followed by the next.
+        collected: segments removed.
+        bytes_written: without headers of segments and footers.
+        pending_bytes: reserved and not yet durable.
+        segments: files, the active one included.
+        pinned_by: the group that keeps the oldest segment; None: nobody does.
+        disk_error: why the next segment could not be preallocated; None: it could.
+    """
+
+    slots: int
+    records: int
+    rounds: int
+    syncs: int
+    markers: int
+    rolls: int
+    collected: int
+    bytes_written: int
+    pending_bytes: int
+    segments: int
+    pinned_by: TabletId | None
+    disk_error: OSError | None
