@@ -215,16 +215,17 @@ class Nemesis:
         if self._rng.random() < self._swarm.in_operation_rate:
             victims[0].disk.die_after(1 + self._rng.randrange(8))
             await self._loop.delay(500_000)
+            if not victims[0].alive:  # torn bytes need the power to go with the process
+                victims[0].power_cut()
+                victims = victims[1:]
         for victim in victims:
             power_cut = self._rng.random() < self._swarm.power_cut_rate
             if victim.alive:
                 victim.kill(power_cut=power_cut)
-            elif power_cut:
-                victim.power_cut()
         await self._loop.delay(self._rng.expovariate(1 / self._swarm.down_s) * 1e6)
-        for victim in victims:
-            if not victim.alive:
-                victim.start()
+        for server in self._servers:
+            if not server.alive:
+                server.start()
 
     async def _partition(self) -> None:
         names = self._everybody[:]
