@@ -1,0 +1,88 @@
+"""Counters, gauges and histograms of one process: names `nyala_<component>_<what>_<unit>`, one registry each.
+
+Rules: no global registry. Several servers may live in one (simulated) process, so each makes its own
+`Metrics` and hands it around; `/metrics` exposes `Metrics.registry`.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+")
+SECONDS_BUCKETS = (
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0,
+)  # fmt: skip
+
+
+class Metrics:
+    """The metrics of one server. Asking twice for one name gives the same metric.
+
+    Args:
+        registry: where they are exposed; a new one when not given.
+    """
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry if registry is not None else CollectorRegistry()
+        self._made: dict[str, Counter | Gauge | Histogram] = {}
+
+    def counter(self, name: str, sentence: str, labels: Sequence[str] = ()) -> Counter:
+        """Return a count that only grows; it is exposed with `_total` at its end.
+
+        Args:
+            name: `<component>_<what>_<unit>`, without the leading `nyala_`.
+            sentence: what it counts.
+            labels: names of its labels.
+        """
+        made = self._made.get(name)
+        if made is None:
+            made = Counter(_full(name), sentence, labels, registry=self.registry)
+            self._made[name] = made
+        assert isinstance(made, Counter), f"{name} is a {type(made).__name__}"
+        return made
+
+    def gauge(
+        self,
+        name: str,
+        sentence: str,
+        labels: Sequence[str] = (),
+        *,
+        read: Callable[[], float] | None = None,
+    ) -> Gauge:
+        """Return a value that goes up and down.
+
+        Args:
+            name: as for `counter`.
+            sentence: what it shows.
+            labels: names of its labels.
+            read: asked for the value at each exposition, instead of `set`; must be quick.
+        """
+        made = self._made.get(name)
+        if made is None:
+            made = Gauge(_full(name), sentence, labels, registry=self.registry)
+            self._made[name] = made
+        assert isinstance(made, Gauge), f"{name} is a {type(made).__name__}"
+        if read is not None:
+            made.set_function(read)
+        return made
+
+    def histogram(
+        self,
+        name: str,
+        sentence: str,
+        labels: Sequence[str] = (),
+        *,
+        buckets: Sequence[float] = SECONDS_BUCKETS,
+    ) -> Histogram:
+        """Return a distribution; arguments as for `counter`, and the upper bounds of its buckets."""
+        made = self._made.get(name)
+        if made is None:
+            made = Histogram(_full(name), sentence, labels, registry=self.registry, buckets=buckets)
+            self._made[name] = made
+        assert isinstance(made, Histogram), f"{name} is a {type(made).__name__}"
+        return made
+
+
+def _full(name: str) -> str:
+    assert _NAME.fullmatch(name), f"{name!r} is not <component>_<what>_<unit>"
+    return f"nyala_{name}"

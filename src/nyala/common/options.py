@@ -1,0 +1,275 @@
+"""Every tunable of a server: default, unit in the name, limits, one sentence. From file, environment, flags.
+
+Rules: values only. One frozen `Options` is made at a process's start and handed around; nothing here
+is read again later. Precedence: flag, then environment (`NYALA_<NAME>`), then the TOML file, then default.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from nyala.common.errors import InvalidArgument
+
+ENVIRONMENT_PREFIX = "NYALA_"
+NOT_OPTIONS = ("NYALA_MASTERS",)
+"""Variables with the prefix that mean something else (the client's masters)."""
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+
+def _number(least: int, most: int, sentence: str) -> Any:
+    return msgspec.Meta(ge=least, le=most, description=sentence)
+
+
+def _choice(pattern: str, sentence: str) -> Any:
+    return msgspec.Meta(pattern=pattern, description=sentence)
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All tunables of a master or a tablet server; `describe()` lists them with their limits."""
+
+    # ---- consensus
+    raft_tick_ms: Annotated[
+        int, _number(1, 1000, "Step of Raft's timers; the two times below are rounded up to it.")
+    ] = 50
+    raft_heartbeat_ms: Annotated[
+        int, _number(1, 10_000, "A leader that has nothing else to say speaks this often.")
+    ] = 100
+    election_timeout_ms: Annotated[
+        int,
+        _number(10, 60_000, "Least silence of a leader before an election; drawn from [n, 2n)."),
+    ] = 500
+    raft_append_bytes: Annotated[
+        int, _number(1, GIB, "Entries in one message to a follower, one at least (etcd: 1 MiB).")
+    ] = MIB
+    raft_inflight_bytes: Annotated[
+        int, _number(1, GIB, "Unacknowledged entries on the way to one follower of one tablet.")
+    ] = 8 * MIB
+    raft_cache_bytes: Annotated[
+        int, _number(0, GIB, "Applied entries kept in memory per tablet for slow followers.")
+    ] = 4 * MIB
+
+    # ---- write-ahead log
+    wal_sync: Annotated[
+        str,
+        _choice("^(always|never)$", "'never' acknowledges before the disk has it: no promises."),
+    ] = "always"
+    wal_segment_mb: Annotated[
+        int, _number(1, 1024, "Preallocated length of a log segment (the seed: 64, Kudu: 8).")
+    ] = 8
+    wal_queue_bytes: Annotated[
+        int, _number(64 * KIB, GIB, "Entries on their way to the disk, over all tablets.")
+    ] = 64 * MIB
+    wal_retain_mb: Annotated[
+        int,
+        _number(0, 1 << 20, "Flushed entries kept for slow followers, shared by all tablets."),
+    ] = 256
+
+    # ---- writes
+    write_max_bytes: Annotated[
+        int, _number(KIB, 512 * MIB, "Largest write of one batch; a larger one is refused unread.")
+    ] = 16 * MIB
+    write_queue_bytes: Annotated[
+        int, _number(KIB, 4 * GIB, "Writes in flight per tablet; above it they are throttled.")
+    ] = 64 * MIB
+    write_timeout_ms: Annotated[
+        int, _number(1, 3_600_000, "Deadline of a write that names none.")
+    ] = 30_000
+    apply_group_ops: Annotated[
+        int, _number(1, 1 << 16, "Operations applied at one go (about 2 ms of the apply lane).")
+    ] = 512
+    apply_group_bytes: Annotated[
+        int, _number(1, GIB, "Payload applied at one go, one operation at least.")
+    ] = 2 * MIB
+    client_result_ttl_s: Annotated[
+        int,
+        _number(1, 10_000_000, "Results of writes are kept so long for retries, by entry stamps."),
+    ] = 600
+
+    # ---- storage
+    flush_bytes: Annotated[
+        int, _number(1, 64 * GIB, "A tablet's memory above this is flushed to disk.")
+    ] = 64 * MIB
+    flush_log_bytes: Annotated[
+        int, _number(1, 64 * GIB, "A tablet whose unflushed log is longer than this is flushed.")
+    ] = 64 * MIB
+    memory_budget_bytes: Annotated[
+        int,
+        _number(64 * MIB, 4096 * GIB, "Memory of rowsets over which writes are throttled."),
+    ] = 4 * GIB
+    compaction_rowsets: Annotated[
+        int, _number(2, 1024, "A tablet with more disk rowsets than this is compacted.")
+    ] = 8
+    history_max_age_s: Annotated[
+        int, _number(0, 10_000_000_000, "Row versions older than this may be forgotten.")
+    ] = 86_400
+
+    # ---- time
+    clock_max_ahead_ms: Annotated[
+        int, _number(0, 86_400_000, "A time that a client carries may be this far in the future.")
+    ] = 10_000
+
+    # ---- reads
+    scan_batch_bytes: Annotated[
+        int, _number(KIB, 512 * MIB, "Size of the batches of a scan that asks for none.")
+    ] = MIB
+    scan_batch_rows: Annotated[
+        int, _number(1, 10_000_000, "Most rows in a batch of a scan that asks for none.")
+    ] = 65_536
+    scanner_ttl_ms: Annotated[
+        int, _number(100, 86_400_000, "A scan that nobody reads from is closed after this.")
+    ] = 60_000
+    scanners_max: Annotated[
+        int, _number(1, 1_000_000, "Scans open at a time on one tablet server.")
+    ] = 1000
+    read_timeout_ms: Annotated[
+        int, _number(1, 3_600_000, "Deadline of a read that names none.")
+    ] = 30_000
+
+    # ---- servers
+    server_heartbeat_ms: Annotated[
+        int, _number(10, 60_000, "A tablet server reports to every master this often.")
+    ] = 500
+    tserver_unresponsive_ms: Annotated[
+        int, _number(100, 3_600_000, "A tablet server silent for longer counts as dead.")
+    ] = 5000
+    report_batch_tablets: Annotated[
+        int, _number(1, 1_000_000, "Tablets that a master takes from a report at one go.")
+    ] = 1000
+    order_timeout_ms: Annotated[
+        int, _number(10, 3_600_000, "Deadline of an order from a master to a tablet server.")
+    ] = 10_000
+    order_interval_ms: Annotated[
+        int, _number(10, 60_000, "A master derives the orders that are due this often.")
+    ] = 250
+    orders_per_server: Annotated[
+        int, _number(1, 1000, "Orders under way from a master to one tablet server.")
+    ] = 8
+    catalog_timeout_ms: Annotated[
+        int, _number(10, 3_600_000, "Deadline of one replication of catalog rows.")
+    ] = 10_000
+    catalog_batch_bytes: Annotated[
+        int, _number(KIB, 512 * MIB, "Largest batch of catalog rows of one operation.")
+    ] = 8 * MIB
+    replicas: Annotated[
+        int, _number(1, 7, "Copies of each tablet of a table that names no number; odd.")
+    ] = 3
+    tablets_per_table_max: Annotated[int, _number(1, 1_000_000, "Tablets of one new table.")] = 1000
+    locations_ttl_ms: Annotated[
+        int, _number(100, 86_400_000, "Clients may keep tablet locations this long.")
+    ] = 60_000
+    compute_threads: Annotated[
+        int, _number(1, 256, "Threads for flushes, compactions and scans.")
+    ] = 2
+
+    def __post_init__(self) -> None:
+        if self.raft_heartbeat_ms >= self.election_timeout_ms:
+            raise InvalidArgument(
+                f"raft_heartbeat_ms ({self.raft_heartbeat_ms}) must be below election_timeout_ms "
+                f"({self.election_timeout_ms}), or every pause starts an election"
+            )
+        if self.replicas % 2 == 0:
+            raise InvalidArgument(f"replicas ({self.replicas}) must be odd, so that majorities are")
+
+    @classmethod
+    def load(
+        cls,
+        toml_path: str | None = None,
+        environ: Mapping[str, str] | None = None,
+        flags: Mapping[str, Any] | None = None,
+    ) -> "Options":
+        """Gather the options of a process.
+
+        Args:
+            toml_path: a TOML file of `name = value` lines; None: no file.
+            environ: environment variables; `NYALA_<NAME>` sets an option.
+            flags: by name, from the command line; None values mean "not given".
+
+        Raises:
+            InvalidArgument: an unknown name, a value of the wrong type or out of its limits, or a file
+                that cannot be read; the message says where it stands and what was meant.
+        """
+        given: dict[str, tuple[Any, str]] = {}
+        if toml_path is not None:
+            for name, value in _read_toml(toml_path).items():
+                given[_known(name, toml_path)] = (value, toml_path)
+        for variable, text in sorted((environ or {}).items()):
+            if variable.startswith(ENVIRONMENT_PREFIX) and variable not in NOT_OPTIONS:
+                name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+                given[_known(name, f"the environment variable {variable}")] = (text, variable)
+        for name, value in (flags or {}).items():
+            if value is not None:
+                where = f"the flag --{name.replace('_', '-')}"
+                given[_known(name, where)] = (value, where)
+        checked = {name: _convert(name, value, where) for name, (value, where) in given.items()}
+        return cls(**checked)
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """One option as the docs and `nyala config list` show it.
+
+    Attributes:
+        name: as in files and, upper-cased after `NYALA_`, in the environment.
+        default: its value when nobody sets it.
+        limits: "least..most", or the pattern of the choices.
+        sentence: what it is for.
+    """
+
+    name: str
+    default: Any
+    limits: str
+    sentence: str
+
+
+def describe() -> list[Described]:
+    """Return every option, in the order in which they stand here."""
+    found = []
+    for field in msgspec.structs.fields(Options):
+        meta = _meta(field.name)
+        limits = meta.pattern.strip("^$()") if meta.pattern else f"{meta.ge}..{meta.le}"
+        assert meta.description, f"option {field.name} has no sentence"
+        found.append(Described(field.name, field.default, limits, meta.description))
+    return found
+
+
+_HINTS = get_type_hints(Options, include_extras=True)
+
+
+def _meta(name: str) -> msgspec.Meta:
+    hint = _HINTS[name]
+    assert get_origin(hint) is Annotated, f"option {name} has no limits"
+    meta = get_args(hint)[1]
+    assert isinstance(meta, msgspec.Meta), f"option {name} has no limits"
+    return meta
+
+
+def _known(name: str, where: str) -> str:
+    if name in Options.__struct_fields__:
+        return name
+    near = difflib.get_close_matches(name, Options.__struct_fields__, 1)
+    hint = f"; did you mean {near[0]}?" if near else "; `nyala config list` names them all"
+    raise InvalidArgument(f"{where} names an unknown option {name!r}{hint}")
+
+
+def _convert(name: str, value: Any, where: str) -> Any:
+    try:
+        return msgspec.convert(value, _HINTS[name], strict=not isinstance(value, str))
+    except msgspec.ValidationError as err:
+        meta = _meta(name)
+        allowed = meta.pattern.strip("^$()") if meta.pattern else f"{meta.ge}..{meta.le}"
+        raise InvalidArgument(
+            f"{where} sets {name} to {value!r}, which is not allowed ({err}); allowed: {allowed}"
+        ) from err
+
+
+def _read_toml(path: str) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as err:
+        raise InvalidArgument(f"the options file {path} cannot be read: {err}") from err

@@ -1,0 +1,79 @@
+"""What a replica says of itself, and what a write comes to: values for servers, reports and pages."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from nyala.common.ids import NO_OP, OpId, ServerUuid, TabletId
+from nyala.raft.membership import Configuration
+from nyala.raft.status import PeerStatus, Role
+
+
+class State(StrEnum):
+    """The state of a replica, by the names that reports and pages show (S4.40)."""
+
+    BOOTSTRAPPING = "BOOTSTRAPPING"
+    """Its files and its log are being opened."""
+    CONFIGURING = "CONFIGURING"
+    """No leader is known, or this one leads and no entry of its term is committed yet."""
+    RUNNING = "RUNNING"
+    FAILED = "FAILED"
+    """Broken or damaged: files are kept; it neither votes nor acknowledges."""
+    TOMBSTONED = "TOMBSTONED"
+    """Deleted; its vote and last op id are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStatus:
+    """One replica at one moment. Without a core (BOOTSTRAPPING, FAILED, TOMBSTONED) Raft's fields tell
+    what the files said last, and `role` is NON_PARTICIPANT.
+
+    Attributes:
+        group: id of the tablet, which is the id of its Raft group.
+        state: see `State`.
+        role: see `raft.status.Role`.
+        term: current term.
+        leader: leader of this term, when known.
+        config: active configuration, committed or not.
+        committed_config: last committed configuration.
+        commit: last index known to be committed.
+        applied: op id of the last applied entry.
+        applied_stamp: its hybrid time.
+        durable: last index known to be on disk here.
+        last: op id of the last entry.
+        cut: op id up to which the state machine's files stand.
+        unflushed_bytes: memory that a flush would free.
+        peers: a leader's view of the others.
+        error: why it is FAILED; empty otherwise.
+    """
+
+    group: TabletId
+    state: State
+    role: Role
+    term: int
+    leader: ServerUuid | None
+    config: Configuration
+    committed_config: Configuration
+    commit: int = 0
+    applied: OpId = NO_OP
+    applied_stamp: int = 0
+    durable: int = 0
+    last: OpId = NO_OP
+    cut: OpId = NO_OP
+    unflushed_bytes: int = 0
+    peers: tuple[PeerStatus, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOutcome:
+    """What an applied operation came to.
+
+    Attributes:
+        stamp: hybrid time at which it took effect; of the first attempt when it is a duplicate.
+        result: what the state machine returned.
+        duplicate: it had taken effect before; this is the kept result.
+    """
+
+    stamp: int
+    result: bytes
+    duplicate: bool
