@@ -14,6 +14,7 @@ from tests.sim.kv import KvClient
 from tests.sim.loop import SimLoop, run, seeded
 from tests.sim.network import SimNetwork
 from tests.sim.process import SimProcess
+from tests.sim.stores import PlainLog, Store
 from tests.sim.trace import Trace
 from tests.sim.workload import History, Worker
 
@@ -37,10 +38,16 @@ class CoreCluster:
         seed: of everything drawn.
         servers: how many.
         mistakes: planted in each server.
+        store: makes the log of one life of a server.
     """
 
     def __init__(
-        self, loop: SimLoop, seed: int, servers: int = 3, mistakes: Mistakes | None = None
+        self,
+        loop: SimLoop,
+        seed: int,
+        servers: int = 3,
+        mistakes: Mistakes | None = None,
+        store: Callable[[], Store] = PlainLog,
     ) -> None:
         self.loop = loop
         self.seed = seed
@@ -57,7 +64,7 @@ class CoreCluster:
         for number, server in enumerate(self.servers):
             uuid = ServerUuid(f"{number:032x}")
             server.program = lambda env, transport, uuid=uuid: CoreServer(
-                env, transport, uuid, self.config, mistakes or Mistakes()
+                env, transport, uuid, self.config, store(), mistakes or Mistakes()
             )
         self.clients: list[SimProcess] = []
         self.history = History()
@@ -138,10 +145,17 @@ class CoreCluster:
 
 
 async def story(
-    loop: SimLoop, seed: int, swarm: Swarm, *, seconds: float, servers: int, mistakes: Mistakes
+    loop: SimLoop,
+    seed: int,
+    swarm: Swarm,
+    *,
+    seconds: float,
+    servers: int,
+    mistakes: Mistakes,
+    store: Callable[[], Store],
 ) -> Outcome:
     """One run: start, work under faults, heal, make progress, check."""
-    cluster = CoreCluster(loop, seed, servers, mistakes)
+    cluster = CoreCluster(loop, seed, servers, mistakes, store)
     for server in cluster.servers:
         server.start()
     cluster.add_workers(5)
@@ -182,10 +196,17 @@ def run_core(
     seconds: float = 20,
     servers: int = 3,
     mistakes: Mistakes | None = None,
+    store: Callable[[], Store] = PlainLog,
 ) -> Outcome:
     """Run one seed on Raft's core alone."""
     return run(
         lambda loop: story(
-            loop, seed, swarm, seconds=seconds, servers=servers, mistakes=mistakes or Mistakes()
+            loop,
+            seed,
+            swarm,
+            seconds=seconds,
+            servers=servers,
+            mistakes=mistakes or Mistakes(),
+            store=store,
         )
     )

@@ -1,36 +1,28 @@
-"""Raft's core under the simulator with the simplest host there can be: one group, one plain log file.
+"""Raft's core under the simulator with the simplest host there can be: one group, one log.
 
-It shows the core alone at fault, or not: `wal/`, `replica/` and `tablet/` have no part in it. Mistakes
+It shows the core alone at fault, or not: `replica/` and `tablet/` have no part in it. Mistakes
 can be planted here to see that the checkers catch them.
 """
 
 import asyncio
-import base64
+import functools
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
-from zlib import crc32
-
-import msgspec
 
 from nyala.common.errors import NotLeader, OutcomeUnknown, Unavailable
-from nyala.common.ids import Operation, OpId, ServerUuid, TabletId
+from nyala.common.ids import Operation, ServerUuid
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
-from nyala.env.files import Files
 from nyala.env.rpc import Handlers
-from nyala.env.tasks import Lane
 from nyala.raft.membership import Configuration
-from nyala.raft.messages import DurablePoint, Entry, EntryKind, HardState, PeerBatch
+from nyala.raft.messages import DurablePoint, Entry, EntryKind, PeerBatch
 from nyala.raft.node import RaftNode
 from nyala.raft.ready import Outgoing
 from nyala.replica.state_machine import Transport
 from tests.sim.kv import CHANGE, READ, KvMachine, encode_change
 from tests.sim.linearizability import Kind
-
-GROUP = TabletId("1" * 32)
-Record = tuple[str, list[Any]]
+from tests.sim.stores import GROUP, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +52,7 @@ class CoreServer:
         transport: to the other members.
         uuid: this server.
         config: all members.
+        store: of its log.
         mistakes: planted ones.
     """
 
@@ -69,17 +62,17 @@ class CoreServer:
         transport: Transport,
         uuid: ServerUuid,
         config: Configuration,
+        store: Store,
         mistakes: Mistakes,
     ) -> None:
         self._env = env
+        self._store = store
         self._transport = transport
         self._uuid = uuid
         self._config = config
         self._mistakes = mistakes
         self._outbox: dict[ServerUuid, deque[Outgoing]] = {}
         self._durable = DurablePoint()
-        self._batches: deque[tuple[list[Record], DurablePoint]] = deque()
-        self._written = asyncio.Event()
         self._writes: dict[int, _Waiting] = {}
         self._reads: list[tuple[int, asyncio.Future[int]]] = []
         self._applied_waiters: list[tuple[int, asyncio.Future[None]]] = []
@@ -92,16 +85,11 @@ class CoreServer:
         files.make_dir("/core")
         self._clock = HybridClock(self._env.clock, files, "/core/ceiling")
         self.machine = KvMachine(files, "/core/unused")
-        hard, entries, end = recover(files)
-        self._file = files.open_append("/core/log", end)
-        self._file.truncate(end)
-        self._file.sync(data_only=False)
-        files.sync_dir("/core")
+        hard, entries = await self._store.open(self._env, self._uuid)
         draw = self._env.random.randrange
         self.node = RaftNode(self._uuid, self._config, hard, entries, random=draw)
         self._transport.receive(self._receive)
         self._env.tasks.spawn(self._tick(), "ticks")
-        self._env.tasks.spawn(self._write(), "log writer")
 
     def handlers(self) -> Handlers:
         """Change and Read."""
@@ -127,13 +115,9 @@ class CoreServer:
     def _pump(self) -> None:
         """Honour what the core wants done, in the order of `Ready`."""
         while not (ready := self.node.ready()).empty:
-            records: list[Record] = []
-            if ready.persist is not None:
-                records.append(("hard", [ready.persist.term, ready.persist.vote]))
-            records += [("entry", _to_json(e)) for e in ready.append]
-            if records:
-                self._batches.append((records, ready.point))
-                self._written.set()
+            if ready.persist is not None or ready.append:
+                done = functools.partial(self._synced, ready.point)
+                self._store.append(ready.persist, ready.append, done)
             for out in ready.send:
                 self._outbox.setdefault(out.message.to, deque()).append(out)
             for read in ready.read:
@@ -157,22 +141,10 @@ class CoreServer:
                 batch = PeerBatch(self._uuid, to, self._clock.peek(), tuple(messages))
                 self._transport.send(member.peer_address, batch)
 
-    async def _write(self) -> None:
-        while True:
-            await self._written.wait()
-            self._written.clear()
-            while self._batches:
-                batches, self._batches = self._batches, deque()
-                records = [r for some, _ in batches for r in some]
-                await self._env.tasks.run(Lane.DISK, self._append, records)
-                self._durable = batches[-1][1]
-                for _, point in batches:
-                    self.node.durable(point)
-                self._pump()
-
-    def _append(self, records: Iterable[Record]) -> None:
-        self._file.append([_pack(r) for r in records])
-        self._file.sync(data_only=True)
+    def _synced(self, point: DurablePoint) -> None:
+        self._durable = point
+        self.node.durable(point)
+        self._pump()
 
     def _apply(self, entry: Entry) -> None:
         results = [b""]
@@ -235,42 +207,3 @@ class CoreServer:
         elif not self.node.is_leader:
             raise self._not_leader()
         return self.machine.rows.get(request[0])
-
-
-def recover(files: Files) -> tuple[HardState, list[Entry], int]:
-    """Return (hard state, log, length of the good part) of a log file: the first bad record ends it."""
-    hard = HardState()
-    log: list[Entry] = []
-    data = files.read("/core/log") if files.exists("/core/log") else b""
-    at = 0
-    while at + 8 <= len(data):
-        length = int.from_bytes(data[at : at + 4], "little")
-        body = data[at + 8 : at + 8 + length]
-        if not length or len(body) < length:
-            break
-        if crc32(body) != int.from_bytes(data[at + 4 : at + 8], "little"):
-            break
-        kind, values = msgspec.json.decode(body)
-        if kind == "hard":
-            hard = HardState(values[0], values[1])
-        else:
-            entry = _from_json(values)
-            del log[entry.id.index - 1 :]
-            log.append(entry)
-        at += 8 + length
-    return hard, log, at
-
-
-def _pack(record: Record) -> bytes:
-    body = msgspec.json.encode(record)
-    return len(body).to_bytes(4, "little") + crc32(body).to_bytes(4, "little") + body
-
-
-def _to_json(entry: Entry) -> list[Any]:
-    payload = base64.b64encode(entry.payload).decode()
-    return [entry.id.term, entry.id.index, entry.stamp, int(entry.kind), payload]
-
-
-def _from_json(values: list[Any]) -> Entry:
-    term, index, stamp, kind, payload = values
-    return Entry(OpId(term, index), stamp, EntryKind(kind), base64.b64decode(payload))
