@@ -6,6 +6,7 @@ Whatever is wrong with a connection's bytes ends that connection and nothing els
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import cast
 
 from nyala.common import addresses
 from nyala.common.errors import Corrupt, InvalidArgument, NyalaError
@@ -70,6 +71,7 @@ class PeerServer:
             self._server.close()
             for connection in list(self._open):
                 connection.abort()
+                await connection.lost.wait()
             await self._server.wait_closed()
             self._server = None
 
@@ -95,19 +97,20 @@ class PeerConnection(asyncio.Protocol):
         self._buffer = bytearray()
         self._peer: ServerUuid | None = None
         self._transport: asyncio.Transport | None = None
+        self.lost = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accept, unless there are too many."""
-        assert isinstance(transport, asyncio.Transport), type(transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
         if not self._server.opened(self):
-            transport.abort()
+            self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget what was half received."""
         self._server.closed(self)
         self._buffer.clear()
         self._transport = None
+        self.lost.set()
 
     def abort(self) -> None:
         """Close at once."""

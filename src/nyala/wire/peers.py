@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import cast
 
 from nyala.common import addresses
 from nyala.common.errors import NyalaError
@@ -118,7 +119,7 @@ class PeerTransport:
         if self._server is not None:
             await self._server.close()
         for lane in self._lanes.values():
-            lane.close()
+            await lane.close()
         self._lanes.clear()
 
     def dropped(self) -> int:
@@ -179,6 +180,7 @@ class PeerLane(asyncio.Protocol):
         self._transport: asyncio.WriteTransport | None = None
         self._dialling = False
         self._closed = False
+        self._lost = asyncio.Event()
         self._retry_at_us = 0
         self._connected_at_us = 0
         self._waiting: list[bytes] = []
@@ -202,12 +204,13 @@ class PeerLane(asyncio.Protocol):
         else:
             self.dropped += 1
 
-    def close(self) -> None:
-        """Close the connection; later frames are dropped."""
+    async def close(self) -> None:
+        """Close the connection at once; later frames are dropped."""
         self._closed = True
         self._forget_waiting()
         if self._transport is not None:
-            self._transport.close()
+            self._transport.abort()
+            await self._lost.wait()
 
     async def _dial(self) -> None:
         try:
@@ -232,16 +235,16 @@ class PeerLane(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Say hello, then send what waited."""
-        assert isinstance(transport, asyncio.WriteTransport), type(transport)
+        self._transport = cast("asyncio.WriteTransport", transport)  # uvloop's is no subclass
+        self._lost.clear()
         if self._closed:
-            transport.abort()
+            self._transport.abort()
             return
-        self._transport = transport
         self._connected_at_us = self._env.clock.monotonic_us()
         _give_up_silent_peers(transport, self._limits.silence_ms)
-        transport.write(encode_frame(self._hello, self._cluster_id(), FrameKind.HELLO))
+        self._transport.write(encode_frame(self._hello, self._cluster_id(), FrameKind.HELLO))
         for frame in self._waiting:
-            transport.write(frame)
+            self._transport.write(frame)
         self._waiting.clear()
         self._waiting_bytes = 0
 
@@ -253,6 +256,7 @@ class PeerLane(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Dial again at the next frame, after a pause."""
         self._transport = None
+        self._lost.set()
         lived_us = self._env.clock.monotonic_us() - self._connected_at_us
         if lived_us >= 1000 * self._limits.good_connection_ms:
             self._backoff.reset()

@@ -1,0 +1,111 @@
+"""The web port over real loopback connections."""
+
+import asyncio
+import contextlib
+
+import pytest
+import uvloop
+from prometheus_client import CollectorRegistry, Counter
+
+from nyala.common import addresses
+from nyala.common.errors import Forbidden, InvalidArgument
+from nyala.web.server import Facts, WebServer
+
+
+class Process:
+    """What a service would pass in."""
+
+    def __init__(self) -> None:
+        self.sick: str | None = None
+        self.registry = CollectorRegistry()
+        Counter("nyala_things", "Things.", registry=self.registry).inc(3)
+
+    def facts(self) -> Facts:
+        return Facts(
+            "nyala <tserver>", lambda: self.sick, lambda: {"table": "<script>alert(1)</script>"},
+            lambda: {"master": "http://127.0.0.1:8051/", "bad": "javascript:alert(1)"}, self.registry,
+        )  # fmt: skip
+
+
+@contextlib.asynccontextmanager
+async def served(process):
+    server = WebServer(process.facts(), "127.0.0.1:0")
+    address = await server.start()
+    try:
+        yield address
+    finally:
+        await server.stop()
+
+
+async def fetch(address, path, method="GET", host=None):
+    reader, writer = await asyncio.open_connection(*addresses.parse(address))
+    writer.write(
+        f"{method} {path} HTTP/1.1\r\nHost: {host or address}\r\nConnection: close\r\n\r\n".encode()
+    )
+    head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+    writer.close()
+    await writer.wait_closed()
+    return int(head.split()[1]), head.lower(), body
+
+
+def test_healthz_follows_the_process():
+    async def story():
+        process = Process()
+        async with served(process) as address:
+            assert (await fetch(address, "/healthz"))[::2] == (200, "ok\n")
+            process.sick = "no majority of masters"
+            assert (await fetch(address, "/healthz"))[::2] == (503, "no majority of masters\n")
+
+    uvloop.run(story())
+
+
+def test_metrics_are_those_of_the_registry_passed_in():
+    async def story():
+        async with served(Process()) as address:
+            status, head, body = await fetch(address, "/metrics")
+            assert status == 200
+            assert "text/plain" in head
+            assert "nyala_things_total 3.0" in body
+
+    uvloop.run(story())
+
+
+def test_the_page_shows_facts_and_escapes_them():
+    async def story():
+        async with served(Process()) as address:
+            status, head, body = await fetch(address, "/")
+            assert status == 200
+            assert "default-src 'self'" in head
+            assert "&lt;script&gt;alert(1)&lt;/script&gt;" in body
+            assert "<script>" not in body
+            assert '<a href="http://127.0.0.1:8051/">master</a>' in body
+            assert '<a href="/healthz">' in body
+            assert 'href="javascript' not in body
+            assert "nyala &lt;tserver&gt;" in body
+
+    uvloop.run(story())
+
+
+def test_other_paths_methods_and_hosts_are_refused():
+    async def story():
+        async with served(Process()) as address:
+            assert (await fetch(address, "/../etc/passwd"))[0] == 404
+            assert (await fetch(address, "/metrics", "POST"))[0] == 405
+            assert (await fetch(address, "/", host="evil.example:8051"))[0] == 400
+            assert (await fetch(address, "/", host="localhost"))[0] == 200
+            assert (await fetch(address, "/", host="[::1]:80"))[0] == 200
+
+    uvloop.run(story())
+
+
+def test_only_loopback_can_be_bound_and_a_port_in_use_is_named():
+    async def story():
+        for address in ("0.0.0.0:0", "192.168.1.1:8051"):
+            with pytest.raises(Forbidden, match="no authentication"):
+                await WebServer(Process().facts(), address).start()
+        async with served(Process()) as address:
+            with pytest.raises(InvalidArgument, match=f"web page on {address}"):
+                await WebServer(Process().facts(), address).start()
+            assert (await fetch(address, "/healthz"))[0] == 200
+
+    uvloop.run(story())

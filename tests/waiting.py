@@ -1,0 +1,18 @@
+"""Waiting for a level with a deadline, the only way in which a test waits for real time."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+_POLL_S = 0.005
+
+
+async def eventually(condition: Callable[[], object], what: str, timeout_s: float = 10) -> None:
+    """Return once `condition()` is true; fail with `what` when it is not in time."""
+    end = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {timeout_s} s: {what}")
+        tick = asyncio.Event()
+        asyncio.get_running_loop().call_later(_POLL_S, tick.set)
+        await tick.wait()
