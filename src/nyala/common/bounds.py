@@ -199,8 +199,10 @@ def _intersect(parts: Sequence[Bounds]) -> Bounds:
             others = {comparable(v) for v in values}
             kept = {k: v for k, v in kept.items() if k in others}
         return _of_values([v for k, v in kept.items() if span.holds(k)], nulls=nulls)
-    if low and high and not (span.holds(_low(low)[0]) and span.holds(_high(high)[0])):
-        return Bounds(values=(), nulls=nulls)
+    if low and high:
+        least, most = _low(low)[0], _high(high)[0]
+        if least > most or (least == most and not span.holds(least)):
+            return Bounds(values=(), nulls=nulls)
     return span
 
 
