@@ -1,0 +1,212 @@
+"""A group under a scheduler that loses, doubles, reorders, holds disks and crashes, from one seed.
+
+The harness checks every invariant after each step; here reads are checked too, and at the end everything
+heals and the group must agree, lead and commit again.
+"""
+
+import random
+from collections import Counter
+
+import pytest
+
+from nyala.common.errors import NyalaError
+from nyala.common.ids import ServerUuid
+from nyala.raft.options import RaftOptions
+from tests.unit.raft.raft_harness import Cluster, log_of
+
+SEEDS = range(24)
+STEPS = 1500
+SHAPES = [
+    ("123", "", ""), ("12345", "", ""), ("123", "4", ""), ("123", "", "3"), ("1234", "", ""), ("1", "", ""),
+]  # fmt: skip
+FAULTS = ("lost", "doubled", "late", "crash", "torn", "held", "partition")
+
+
+class Chaos:
+    """One run."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        voters, nonvoters, witnesses = SHAPES[seed % len(SHAPES)]
+        draw = random.Random(seed + 1)
+        self.cluster = Cluster(
+            voters, nonvoters=nonvoters, witnesses=witnesses,
+            options=RaftOptions(max_append_bytes=200, inflight_bytes=500, cache_bytes=300),
+            random=lambda _: draw.randrange,
+        )  # fmt: skip
+        self.names = list(self.cluster.servers)
+        self.seen: Counter[str] = Counter()
+        self.outside: set[str] = set()
+        self.reads: dict[
+            tuple[str, int, int], int
+        ] = {}  # (server, life, round) -> index it must reach
+        self.life: Counter[str] = Counter()
+        self.number = 0
+
+    def run(self) -> None:
+        actions = {
+            self.deliver: 60, self.tick: 22, self.sync: 14, self.propose: 10, self.read: 4, self.hold: 4,
+            self.lose: 3, self.crash: 2, self.restart: 6, self.cut: 1, self.transfer: 2, self.flush: 1,
+        }  # fmt: skip
+        names, weights = list(actions), list(actions.values())
+        for step in range(STEPS):
+            self.rng.choices(names, weights)[0]()
+            self.check_reads()
+            if step % 16 == 0:
+                self.cluster.check_all()
+
+    # ---- what may happen -------------------------------------------------------------------------
+
+    def anyone(self) -> str | None:
+        alive = [s.uuid for s in self.cluster.alive]
+        return self.rng.choice(alive) if alive else None
+
+    def deliver(self) -> None:
+        network = self.cluster.network
+        if not network:
+            return
+        position = self.rng.choice([0, 0, 0, self.rng.randrange(len(network))])
+        self.seen["late"] += position > 0
+        message = network.pop(position)
+        if (message.sender in self.outside) != (message.to in self.outside):
+            self.seen["lost"] += 1
+            return
+        if self.rng.random() < 0.05:
+            self.seen["doubled"] += 1
+            network.insert(self.rng.randrange(len(network) + 1), message)
+        self.cluster.deliver(message)
+
+    def lose(self) -> None:
+        if self.cluster.network:
+            self.seen["lost"] += 1
+            self.cluster.network.pop(self.rng.randrange(len(self.cluster.network)))
+
+    def tick(self) -> None:
+        for server in self.cluster.alive:
+            if self.rng.random() < 0.9:
+                self.cluster.tick(server.uuid)
+
+    def sync(self) -> None:
+        if name := self.anyone():
+            server = self.cluster.servers[name]
+            if server.disk.pending:
+                self.cluster.sync_one(server)
+                self.cluster.work(server)
+
+    def hold(self) -> None:
+        if name := self.anyone():
+            disk = self.cluster.servers[name].disk
+            disk.held = not disk.held
+            self.seen["held"] += disk.held
+            self.cluster.sync(name)
+
+    def propose(self) -> None:
+        for server in self.cluster.alive:
+            if server.node.is_leader:
+                for _ in range(self.rng.randrange(1, 4)):
+                    self.number += 1
+                    self.cluster.propose(server.uuid, f"op{self.number}")
+                if self.rng.random() < 0.7:
+                    self.cluster.work(server)
+
+    def read(self) -> None:
+        for server in self.cluster.alive:
+            if (number := self.cluster.read(server.uuid)) is not None:
+                key = (server.uuid, self.life[server.uuid], number)
+                self.reads[key] = max(self.cluster.committed, default=0)
+                self.cluster.work(server)
+
+    def check_reads(self) -> None:
+        for server in self.cluster.alive:
+            for answer in server.confirmed:
+                for key in [k for k in self.reads if k[0] == server.uuid]:
+                    if key[1] == self.life[server.uuid] and key[2] <= answer.round:
+                        least = self.reads.pop(key)
+                        assert answer.index >= least, f"stale read: {answer} after {least}"
+                        self.seen["read"] += 1
+            server.confirmed.clear()
+
+    def crash(self) -> None:
+        if name := self.anyone():
+            pending = len(self.cluster.servers[name].disk.pending)
+            keep = self.rng.randrange(pending + 1)
+            self.seen["crash"] += 1
+            self.seen["torn"] += pending > keep
+            self.cluster.crash(name, keep)
+            self.life[name] += 1
+
+    def restart(self) -> None:
+        for server in self.cluster.servers.values():
+            if not server.alive and self.rng.random() < 0.7:
+                self.cluster.restart(server.uuid)
+
+    def cut(self) -> None:
+        self.outside = {n for n in self.names if self.rng.random() < 0.4}
+        self.seen["partition"] += bool(self.outside)
+
+    def transfer(self) -> None:
+        for server in self.cluster.alive:
+            if server.node.is_leader:
+                try:
+                    server.node.transfer(ServerUuid(self.rng.choice(self.names)))
+                    self.seen["transfer"] += 1
+                except NyalaError:
+                    self.seen["transfer refused"] += 1
+
+    def flush(self) -> None:
+        if name := self.anyone():
+            self.cluster.flush(name)
+
+    # ---- and how it must end ---------------------------------------------------------------------
+
+    def heal(self) -> None:
+        cluster = self.cluster
+        self.outside = set()
+        for server in cluster.servers.values():
+            if not server.alive:
+                cluster.restart(server.uuid)
+            server.disk.held = False
+            cluster.sync(server.uuid)
+        done = None
+        for _ in range(400):
+            for name in self.names:
+                cluster.tick(name)
+            cluster.settle()
+            leader = next((s for s in cluster.alive if s.node.status().accepting), None)
+            if leader is not None and done is None:
+                done = cluster.propose(leader.uuid, "at last")
+            elif done is not None and all(
+                s.applied and s.applied[-1].id >= done for s in cluster.alive
+            ):
+                break
+        else:
+            raise AssertionError([s.node.status() for s in cluster.alive])
+        cluster.check_all()
+        ends = {s.node.last for s in cluster.alive}
+        assert len(ends) == 1, ends
+        assert done is not None
+        assert str(done) in log_of(cluster[self.names[0]])
+
+
+_seen: Counter[str] = Counter()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_schedule_breaks_the_group(seed):
+    chaos = Chaos(seed)
+    chaos.run()
+    chaos.seen["committed"] = len(chaos.cluster.committed)
+    chaos.seen["leaders"] = len(chaos.cluster.leaders)
+    chaos.heal()
+    _seen.update(chaos.seen)
+
+
+def test_every_kind_of_fault_happened():
+    if not _seen:
+        for seed in SEEDS:
+            test_no_schedule_breaks_the_group(seed)
+    for kind in (*FAULTS, "read", "transfer"):
+        assert _seen[kind] > 0, (kind, _seen)
+    assert _seen["committed"] > 20 * len(SEEDS), _seen
+    assert _seen["leaders"] > 2 * len(SEEDS), _seen
+    print(dict(_seen))
