@@ -16,6 +16,7 @@ from nyala.common.partition import (
     partitions,
 )
 from nyala.common.schema import Schema, from_arrow
+from nyala.tablet.columns import compression_of
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -72,6 +73,7 @@ def _check_texts(asked: pb.TableSpec, options: Collection[str]) -> None:
             known = ", ".join(sorted(options)) or "there are none"
             raise InvalidArgument(f"no table option {key[:40]!r}; the options are: {known}")
         texts[f"option {key}"] = asked.options[key]
+    compression_of(asked.options)
     for what, text in texts.items():
         if len(text.encode()) > MAX_TEXT_BYTES:
             raise InvalidArgument(f"the {what} is over {MAX_TEXT_BYTES} bytes")
@@ -110,7 +112,7 @@ def _partitions(schema: Schema, asked: pb.PartitionSchema, max_tablets: int) -> 
     if not 1 <= ps.count <= max_tablets:
         raise InvalidArgument(
             f"this partitioning makes {ps.count} tablets; a table is created with 1 to {max_tablets} "
-            "(option master_max_tablets_per_create)"
+            "(option tablets_per_table_max)"
         )
     used: list[ColumnId] = []
     for level in ps.hash:

@@ -21,7 +21,8 @@ from nyala.master.operation import Memory, Operation, Rows
 from nyala.master.plans import Plan, Scope
 from nyala.master.records import Row
 from nyala.master.tservers import TServers
-from nyala.raft.status import Role, Status
+from nyala.raft.status import Role
+from nyala.replica.status import ReplicaStatus, State
 from nyala.wire.proto import catalog_pb2 as cat
 
 log = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ class Leading:
     Args:
         env: the outside world.
         sys_catalog: makes the sys catalog of a new term.
-        status: this master's Raft status in the masters' group.
+        status: of this master's replica of it.
         servers: the tablet servers.
         options: pace and limits.
     """
@@ -91,7 +92,7 @@ class Leading:
         self,
         env: Env,
         sys_catalog: Callable[[], CatalogRows],
-        status: Callable[[], Status],
+        status: Callable[[], ReplicaStatus],
         servers: TServers,
         options: LeadingOptions,
     ) -> None:
@@ -136,6 +137,8 @@ class Leading:
         if self.failure is not None:
             raise Unavailable(f"this master cannot serve the catalog: {self.failure}")
         status = self.status()
+        if status.state is State.FAILED:
+            raise Unavailable(f"this master's sys catalog has failed: {status.error}")
         if status.role is Role.LEADER:
             raise Unavailable("this master was just elected and is reading the catalog; ask again")
         leader = None if status.leader is None else status.config.get(status.leader)

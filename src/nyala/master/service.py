@@ -3,7 +3,7 @@
 Rules: thin. What an operation does is in its plan, what an answer says in `answers.py`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from nyala.common.errors import InvalidArgument, Unavailable
@@ -31,6 +31,7 @@ class ServiceOptions:
         patience_ms: after its start or election it waits so long for enough of them.
         look_ms: between two looks at who lives.
         locations_ttl_ms: how long clients may keep locations.
+        table_options: names of the options that a table may have.
     """
 
     max_tablets: int
@@ -39,6 +40,7 @@ class ServiceOptions:
     patience_ms: int
     look_ms: int
     locations_ttl_ms: int
+    table_options: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,7 @@ class MasterService:
             now_us=env.clock.wall_us(),
             max_tablets=self._options.max_tablets,
             default_replicas=self._options.default_replicas,
+            table_options=self._options.table_options,
         )
         wanted = create_table.operation(request, around)
         plan = await self._parts.require_leading().run(wanted, term)

@@ -29,6 +29,25 @@ class Cut:
     extra: bytes = b""
 
 
+class AnyCut(Protocol):
+    """The shape of a `Cut`, whoever made it: a machine that does not know this room has its own."""
+
+    @property
+    def op(self) -> OpId:
+        """The last entry whose effect the files hold."""
+        ...
+
+    @property
+    def stamp(self) -> int:
+        """That entry's hybrid time."""
+        ...
+
+    @property
+    def extra(self) -> bytes:
+        """The replica's own state at the cut."""
+        ...
+
+
 class StateMachine(Protocol):
     """What is replicated. All methods block; the replica calls them in the lane named.
 
@@ -37,7 +56,7 @@ class StateMachine(Protocol):
     """
 
     @property
-    def cut(self) -> Cut:
+    def cut(self) -> AnyCut:
         """What the files on disk stand for (the manifest's cut). Any lane."""
         ...
 

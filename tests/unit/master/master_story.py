@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from nyala.common.errors import NotLeader, NyalaError, OutcomeUnknown, Throttled, Unavailable
-from nyala.common.ids import NO_OP, ServerUuid
+from nyala.common.ids import SYS_CATALOG, ServerUuid
 from nyala.env.env import Env
 from nyala.master.dispatcher import Pace
 from nyala.master.heartbeats import HeartbeatService, Standing
@@ -33,7 +33,8 @@ from nyala.master.records import Row, Table, Tablet, parse
 from nyala.master.service import MasterService, Parts, ServiceOptions
 from nyala.master.tservers import TServers
 from nyala.raft.membership import Configuration, Member
-from nyala.raft.status import Role, Status
+from nyala.raft.status import Role
+from nyala.replica.status import ReplicaStatus, State
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.loop import SimLoop, run, seeded
@@ -205,15 +206,13 @@ class Story:
         self.leader = name
         self.term += name != "nobody"
 
-    def status(self, name: str) -> Status:
+    def status(self, name: str) -> ReplicaStatus:
         members = tuple(Member(ServerUuid(m), f"{m}:2", f"{m}:1") for m in MASTERS)
         config = Configuration(members)
         role = Role.LEADER if name == self.leader else Role.FOLLOWER
         leader = None if self.leader == "nobody" else ServerUuid(self.leader)
-        uuid, accepting = ServerUuid(name), role is Role.LEADER
-        return Status(
-            uuid, role, self.term, None, leader, 0, 0, 0, NO_OP, config, config, accepting, None, 0
-        )
+        running = State.RUNNING
+        return ReplicaStatus(SYS_CATALOG, running, role, self.term, leader, config, config)
 
     # ---- tablet servers --------------------------------------------------------------------------
 
