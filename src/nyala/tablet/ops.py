@@ -194,6 +194,8 @@ def decode_result(data: bytes) -> tuple[int, list[RowError]]:
             code = data[at : at + code_length].decode()
             at += code_length + message_length
             texts.append((code, data[at - message_length : at].decode()))
+        if at != len(data):
+            raise Corrupt(f"a write result of {len(data)} bytes should have {at}")
         return rows, [RowError(r, *texts[k]) for r, k in zip(failed, numbers, strict=True)]
     except (struct.error, ValueError, IndexError) as err:
         raise Corrupt(f"a write result of {len(data)} bytes does not decode: {err}") from err

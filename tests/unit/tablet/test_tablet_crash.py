@@ -1,0 +1,126 @@
+"""A flush or merge that dies between any two file operations: the old cut or the new one, never a mix."""
+
+import random
+
+import pytest
+
+from nyala.common.errors import AlreadyPresent, Corrupt
+from nyala.tablet import manifest
+from nyala.tablet.ops import Op
+from nyala.tablet.tablet import Tablet
+from tests.sim.files import SimDisk
+from tests.sim.loop import ProcessDied
+from tests.unit.tablet.tablet_support import Driver, numbered
+
+HISTORY_READ = ("k", "a", "s")
+
+
+def prepared(disk: SimDisk) -> Driver:
+    """Two rowsets with `del` files, and a memory rowset: a flush and a merge both have work."""
+    driver = Driver("data/t", files=disk.mount())
+    driver.write(Op.INSERT, numbered(0, 6))
+    driver.flush()
+    driver.write(Op.UPSERT, numbered(3, 9))
+    driver.write(Op.DELETE, [{"k": 0}], ["k"])
+    driver.flush()
+    driver.write(Op.UPDATE, [{"k": 1, "a": 50}, {"k": 8, "a": 51}], ["k", "a"])
+    driver.write(Op.DELETE, [{"k": 2}], ["k"])
+    return driver
+
+
+def everything(driver: Driver) -> list[object]:
+    """All that can be read: each moment, and every change."""
+    found: list[object] = [driver.rows(o.stamp, ordered=True) for o in driver.log]
+    feed = driver.tablet.view().changes(0, driver.now, net=False)
+    return [*found, [r for b in feed for r in b.to_pylist()]]
+
+
+@pytest.mark.parametrize("power_cut", [False, True], ids=["kill", "power_cut"])
+@pytest.mark.parametrize("work", ["flush", "compact"])
+def test_dying_between_any_two_file_operations_leaves_one_cut_or_the_other(work, power_cut):
+    finished, steps, cuts = False, 0, set()
+    while not finished:
+        steps += 1
+        assert steps < 60
+        disk = SimDisk(random.Random(steps))
+        driver = prepared(disk)
+        expected, old = everything(driver), driver.tablet.cut
+        disk.die_after(steps)
+        try:
+            assert driver.flush() if work == "flush" else driver.compact()
+            finished = True
+        except ProcessDied:
+            (disk.crash if power_cut else disk.kill)()
+        disk.die_at = None
+        driver.files = disk.mount()
+        driver.reopen()
+        assert driver.tablet.cut in (old, driver.cut())
+        cuts.add(driver.tablet.cut.op)
+        names = driver.files.list("data/t")
+        assert names == sorted(manifest.load(driver.files, "data/t").file_names())
+        assert everything(driver) == expected
+        driver.flush()
+        driver.compact()
+        driver.reopen()
+        assert everything(driver) == expected
+    assert steps > 12
+    assert len(cuts) == (2 if work == "flush" else 1)
+
+
+def test_a_flush_that_finds_the_disk_full_is_made_good_by_the_next():
+    failures, full = 0, True
+    while full:
+        disk = SimDisk(random.Random(failures))
+        driver = prepared(disk)
+        before = driver.tablet.cut
+        disk.faults.capacity_bytes = disk.used_bytes() + 170 * failures
+        try:
+            full = not driver.flush()
+        except OSError:
+            failures += 1
+            assert driver.tablet.cut == before
+        driver.write(Op.UPSERT, [{"k": 1, "a": 60, "s": "late"}])
+        driver.write(Op.DELETE, [{"k": 8}], ["k"])
+        expected = everything(driver)
+        disk.faults.capacity_bytes = None
+        assert driver.flush()
+        assert driver.tablet.cut == driver.cut()
+        assert driver.tablet.unflushed_bytes() == 0
+        assert everything(driver) == expected
+        driver.reopen()
+        assert everything(driver) == expected
+    assert failures > 8
+
+
+def test_the_switch_is_durable_before_old_files_go():
+    disk = SimDisk(random.Random(5))
+    driver = prepared(disk)
+    build = driver.tablet.prepare_flush(driver.cut())
+    install = build()
+    noted = []
+    driver.tablet._place.files._changing = lambda kind, path, detail="": noted.append(  # type: ignore[attr-defined]
+        (kind, path.rpartition("/")[2])
+    )
+    install()
+    names = [n for n, _ in noted]
+    assert names.index("rename") < names.index("sync_dir")
+    removed = [i for i, n in enumerate(names) if n == "remove"]
+    assert all(i > names.index("sync_dir") for i in removed)
+
+
+def test_creation_is_durable_and_refuses_to_overwrite():
+    disk = SimDisk(random.Random(1))
+    driver = Driver("data/t", files=disk.mount())
+    disk.crash()
+    opened = Tablet.open(disk.mount(), "data/t")
+    assert opened.info == driver.tablet.info
+    with pytest.raises(AlreadyPresent, match="holds a tablet already"):
+        Tablet.create(disk.mount(), "data/t", driver.tablet.info)
+
+
+def test_opening_a_directory_without_manifest_is_refused():
+    disk = SimDisk(random.Random(1))
+    files = disk.mount()
+    files.make_dir("data/empty")
+    with pytest.raises(Corrupt, match="no MANIFEST"):
+        Tablet.open(files, "data/empty")

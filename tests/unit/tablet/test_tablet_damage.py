@@ -1,0 +1,166 @@
+"""Damage: one flipped byte anywhere in any file, a missing file, bytes that are no operation."""
+
+import random
+
+import pyarrow as pa
+import pytest
+
+from nyala.common.errors import BadChecksum, BadVersion, Corrupt
+from nyala.common.ids import ColumnId
+from nyala.tablet import ops
+from nyala.tablet.format import Kind, Sections, pack
+from nyala.tablet.ops import Op, RowError, WriteOp
+from nyala.tablet.tablet import Tablet
+from tests.unit.tablet.tablet_support import INT_KEY, Driver, message, numbered, payload
+
+
+@pytest.fixture
+def flushed(tmp_path):
+    driver = Driver(str(tmp_path / "t"))
+    driver.write(Op.INSERT, numbered(0, 20))
+    driver.flush()
+    driver.write(Op.DELETE, [{"k": 3}], ["k"])
+    driver.flush()
+    return driver
+
+
+def read_all(driver):
+    tablet = Tablet.open(driver.files, driver.directory)
+    return [b.to_pylist() for b in tablet.view().scan(driver.now)]
+
+
+def test_a_flipped_byte_in_any_file_is_detected(flushed, tmp_path):
+    expected = read_all(flushed)
+    chance = random.Random(3)
+    for name in flushed.files.list(flushed.directory):
+        path = tmp_path / "t" / name
+        whole = path.read_bytes()
+        places = {0, 5, 63, len(whole) - 1, len(whole) - 20, len(whole) - 33}
+        places |= {chance.randrange(len(whole)) for _ in range(40)}
+        for place in sorted(places):
+            damaged = bytearray(whole)
+            damaged[place] ^= 1 << chance.randrange(8)
+            path.write_bytes(damaged)
+            with pytest.raises(Corrupt, match=name):
+                read_all(flushed)
+        path.write_bytes(whole)
+    assert read_all(flushed) == expected
+
+
+def test_a_file_cut_short_is_detected(flushed, tmp_path):
+    for name in flushed.files.list(flushed.directory):
+        path = tmp_path / "t" / name
+        whole = path.read_bytes()
+        for length in (0, 10, 64, len(whole) // 2, len(whole) - 1):
+            path.write_bytes(whole[:length])
+            with pytest.raises(Corrupt, match=name):
+                read_all(flushed)
+        path.write_bytes(whole)
+
+
+def test_damage_names_file_and_place(flushed, tmp_path):
+    path = tmp_path / "t" / "00000001.dat"
+    damaged = bytearray(path.read_bytes())
+    damaged[70] ^= 1
+    path.write_bytes(damaged)
+    tablet = Tablet.open(flushed.files, flushed.directory)  # data is verified when touched
+    assert tablet.view().count(flushed.now) == 19
+    with pytest.raises(BadChecksum) as caught:
+        list(tablet.view().scan(flushed.now))
+    assert caught.value.details == {"path": str(path), "offset": "64"}
+
+
+def test_a_missing_file_is_detected_and_nothing_is_removed(flushed, tmp_path):
+    (tmp_path / "t" / "stray").write_bytes(b"x")
+    marks = [n for n in flushed.files.list(flushed.directory) if n.endswith(".del")]
+    assert len(marks) == 1
+    for name in ("00000001.idx", "00000001.dat", *marks):
+        path = tmp_path / "t" / name
+        whole = path.read_bytes()
+        path.unlink()
+        with pytest.raises(Corrupt, match=f"lacks {name}"):
+            read_all(flushed)
+        assert (tmp_path / "t" / "stray").exists()
+        path.write_bytes(whole)
+    read_all(flushed)
+    assert not (tmp_path / "t" / "stray").exists()
+
+
+def test_a_file_of_a_newer_version_or_another_kind_is_refused():
+    good = bytearray(pack(Kind.MARKS, [(1, b"abc")]))
+    with pytest.raises(Corrupt, match="magic"):
+        Sections(memoryview(bytes(good)), "f", Kind.DATA)
+    from nyala.tablet import format as layout
+
+    current, layout.VERSION = layout.VERSION, 9
+    try:
+        newer = pack(Kind.MARKS, [(1, b"abc")])
+    finally:
+        layout.VERSION = current
+    with pytest.raises(BadVersion, match="version is 9"):
+        Sections(memoryview(newer), "f", Kind.MARKS)
+
+
+def hostile_payloads():
+    good = payload(INT_KEY, Op.UPSERT, numbered(0, 4))
+    mixed = payload(INT_KEY, Op.MIXED, [{"k": 1, "_op": 1}], ["k"])
+    chance = random.Random(7)
+    yield b""
+    for source in (good, mixed):
+        for length in sorted({chance.randrange(len(source)) for _ in range(40)}):
+            yield source[:length]
+        for _ in range(300):
+            damaged = bytearray(source)
+            for _ in range(chance.randrange(1, 4)):
+                damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
+            yield bytes(damaged)
+        for _ in range(50):
+            yield source[:24] + chance.randbytes(chance.randrange(400))
+
+
+def test_damaged_operations_never_crash_and_change_nothing_when_refused(tmp_path):
+    driver = Driver(str(tmp_path / "t"))
+    refused = applied = 0
+    for data in hostile_payloads():
+        driver.tablet._broken = False
+        before = driver.tablet.rows, driver.tablet._store.mem.rows
+        try:
+            driver.tablet.apply([driver.entry(data)])
+            applied += 1
+        except Corrupt:
+            refused += 1
+            assert (driver.tablet.rows, driver.tablet._store.mem.rows) == before
+    assert refused > 100
+    assert applied > 10  # a flipped bit in a value is another valid batch
+    driver.flush()
+    assert driver.tablet.view().count(driver.now) == driver.tablet.rows
+
+
+def test_operations_that_name_wrong_columns_are_refused(tmp_path):
+    batch = pa.record_batch({"k": [1], "a": [2]})
+    for ids in [(0, 9), (1, 2), (0, 0), (0, 1, 2)]:
+        columns = tuple(ColumnId(i) for i in ids)
+        data = ops.encode(WriteOp(Op.UPSERT, 0, columns, False, message(batch)))
+        driver = Driver(str(tmp_path / f"t{ids}"))
+        with pytest.raises(Corrupt):
+            driver.tablet.apply([driver.entry(data)])
+        with pytest.raises(AssertionError, match="failed before"):
+            driver.tablet.apply([driver.entry(payload(INT_KEY, Op.UPSERT, numbered(0, 1)))])
+
+
+def test_an_operation_of_a_newer_version_stops_the_tablet():
+    data = bytearray(payload(INT_KEY, Op.UPSERT, numbered(0, 1)))
+    data[0] = 2
+    with pytest.raises(BadVersion, match="version 2"):
+        ops.decode(bytes(data))
+
+
+def test_results_survive_the_wire_and_damage_is_refused():
+    errors = [RowError(3, "not_found", "there is none"), RowError(2**31, "x", ""), RowError(4, "x", "é")]
+    data = ops.encode_result(7, errors)
+    assert ops.decode_result(data) == (7, errors)
+    for length in range(len(data)):
+        with pytest.raises(Corrupt):
+            ops.decode_result(data[:length])
+    with pytest.raises(Corrupt):
+        ops.decode_result(b"\x02" + data[1:])
