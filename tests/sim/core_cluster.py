@@ -1,15 +1,22 @@
-"""A group of `CoreServer`s, clients on it, a nemesis, and the checks at the end: one run of one seed."""
+"""One group of servers, clients on it, a nemesis, and the checks at the end: one run of one seed.
+
+The servers are `CoreServer`s (Raft's core over a log) or `HostServer`s (the replica engine).
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from nyala.common.ids import ServerUuid
+from nyala.env.env import Env
 from nyala.raft.membership import Configuration, Member, initial
 from nyala.raft.node import RaftNode
+from nyala.replica.state_machine import Transport
 from tests.sim.checkers import ApplyWatch, GroupWatch
 from tests.sim.core_server import CoreServer, Mistakes
 from tests.sim.faults import Nemesis, Swarm
+from tests.sim.host_server import HostServer
 from tests.sim.kv import KvClient
 from tests.sim.loop import SimLoop, run, seeded
 from tests.sim.network import SimNetwork
@@ -30,6 +37,16 @@ class Outcome:
     terms: int
 
 
+Make = Callable[[Env, Transport, ServerUuid, Configuration], Any]
+
+
+def core(mistakes: Mistakes | None = None, store: Callable[[], Store] = PlainLog) -> Make:
+    """Return what makes a server of Raft's core alone."""
+    return lambda env, transport, uuid, config: CoreServer(
+        env, transport, uuid, config, store(), mistakes or Mistakes()
+    )
+
+
 class CoreCluster:
     """Servers `core-0` … and their clients.
 
@@ -37,8 +54,7 @@ class CoreCluster:
         loop: virtual time.
         seed: of everything drawn.
         servers: how many.
-        mistakes: planted in each server.
-        store: makes the log of one life of a server.
+        make: makes the server of one life of a process.
     """
 
     def __init__(
@@ -46,13 +62,13 @@ class CoreCluster:
         loop: SimLoop,
         seed: int,
         servers: int = 3,
-        mistakes: Mistakes | None = None,
-        store: Callable[[], Store] = PlainLog,
+        make: Make | None = None,
     ) -> None:
         self.loop = loop
         self.seed = seed
         self.network = SimNetwork(loop, seeded(seed, "network"))
-        self.network.doubles_calls = False  # there are no sessions at this level
+        self.sessions = make is HostServer
+        self.network.doubles_calls = self.sessions
         names = [f"core-{n}" for n in range(servers)]
         self.config: Configuration = initial(
             Member(ServerUuid(f"{n:032x}"), f"{name}:9", f"{name}:7")
@@ -63,8 +79,8 @@ class CoreCluster:
         ]
         for number, server in enumerate(self.servers):
             uuid = ServerUuid(f"{number:032x}")
-            server.program = lambda env, transport, uuid=uuid: CoreServer(
-                env, transport, uuid, self.config, store(), mistakes or Mistakes()
+            server.program = lambda env, transport, uuid=uuid: (make or core())(
+                env, transport, uuid, self.config
             )
         self.clients: list[SimProcess] = []
         self.history = History()
@@ -76,7 +92,7 @@ class CoreCluster:
     def nodes(self) -> Iterator[tuple[str, RaftNode]]:
         """The cores of living servers that have started."""
         for server in self.servers:
-            if server.alive and hasattr(server.server, "node"):
+            if server.alive and server.server is not None and server.server.node is not None:
                 yield server.name, server.server.node
 
     def leader(self) -> SimProcess | None:
@@ -93,7 +109,7 @@ class CoreCluster:
         process = SimProcess(self.loop, self.network, self.seed, f"client-{len(self.clients)}")
         self.clients.append(process)
         env = process.open()
-        return KvClient(env, [s.address for s in self.servers])
+        return KvClient(env, [s.address for s in self.servers], sessions=self.sessions)
 
     def add_workers(self, count: int, pause_us: float = 20_000) -> None:
         """Start clients at work."""
@@ -151,11 +167,10 @@ async def story(
     *,
     seconds: float,
     servers: int,
-    mistakes: Mistakes,
-    store: Callable[[], Store],
+    make: Make | None,
 ) -> Outcome:
     """One run: start, work under faults, heal, make progress, check."""
-    cluster = CoreCluster(loop, seed, servers, mistakes, store)
+    cluster = CoreCluster(loop, seed, servers, make)
     for server in cluster.servers:
         server.start()
     cluster.add_workers(5)
@@ -195,18 +210,7 @@ def run_core(
     *,
     seconds: float = 20,
     servers: int = 3,
-    mistakes: Mistakes | None = None,
-    store: Callable[[], Store] = PlainLog,
+    make: Make | None = None,
 ) -> Outcome:
-    """Run one seed on Raft's core alone."""
-    return run(
-        lambda loop: story(
-            loop,
-            seed,
-            swarm,
-            seconds=seconds,
-            servers=servers,
-            mistakes=mistakes or Mistakes(),
-            store=store,
-        )
-    )
+    """Run one seed on one group."""
+    return run(lambda loop: story(loop, seed, swarm, seconds=seconds, servers=servers, make=make))

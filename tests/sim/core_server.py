@@ -77,7 +77,7 @@ class CoreServer:
         self._reads: list[tuple[int, asyncio.Future[int]]] = []
         self._applied_waiters: list[tuple[int, asyncio.Future[None]]] = []
         self.machine: KvMachine
-        self.node: RaftNode
+        self.node: RaftNode | None = None
 
     async def start(self) -> None:
         """Recover from the log and take part."""
@@ -91,6 +91,11 @@ class CoreServer:
         self._transport.receive(self._receive)
         self._env.tasks.spawn(self._tick(), "ticks")
 
+    @property
+    def _core(self) -> RaftNode:
+        assert self.node is not None, "not started"
+        return self.node
+
     def handlers(self) -> Handlers:
         """Change and Read."""
         return {CHANGE: self._change, READ: self._read}
@@ -102,19 +107,19 @@ class CoreServer:
     async def _tick(self) -> None:
         while True:
             await self._env.tasks.sleep_ms(50)
-            self.node.tick(self._clock.now())
+            self._core.tick(self._clock.now())
             self._pump()
 
     def _receive(self, batch: PeerBatch) -> None:
         self._clock.merge(batch.hlc)
         for _, message in batch.messages:
             self._clock.merge(message.hlc)
-            self.node.step(message, self._clock.now())
+            self._core.step(message, self._clock.now())
         self._pump()
 
     def _pump(self) -> None:
         """Honour what the core wants done, in the order of `Ready`."""
-        while not (ready := self.node.ready()).empty:
+        while not (ready := self._core.ready()).empty:
             if ready.persist is not None or ready.append:
                 done = functools.partial(self._synced, ready.point)
                 self._store.append(ready.persist, ready.append, done)
@@ -125,7 +130,7 @@ class CoreServer:
             for entry in ready.apply:
                 self._apply(entry)
             if ready.apply:
-                self.node.applied(ready.apply[-1].id.index)
+                self._core.applied(ready.apply[-1].id.index)
             if ready.confirmed is not None:
                 self._confirm(ready.confirmed.round, ready.confirmed.index)
         self._send()
@@ -143,7 +148,7 @@ class CoreServer:
 
     def _synced(self, point: DurablePoint) -> None:
         self._durable = point
-        self.node.durable(point)
+        self._core.durable(point)
         self._pump()
 
     def _apply(self, entry: Entry) -> None:
@@ -168,13 +173,13 @@ class CoreServer:
         self._reads = [r for r in self._reads if not r[1].done()]
 
     def _not_leader(self) -> NotLeader:
-        leader = None if self.node.leader is None else self._config.get(self.node.leader)
+        leader = None if self._core.leader is None else self._config.get(self._core.leader)
         return NotLeader("not the leader", {} if leader is None else {"address": leader.address})
 
     async def _change(self, request: list[Any]) -> bool:
         kind, key, value = request
         payload = encode_change(Kind(kind), key, value)
-        op = self.node.propose(payload, max(self._clock.now(), self.node.last_stamp + 1))
+        op = self._core.propose(payload, max(self._clock.now(), self._core.last_stamp + 1))
         if op is None:
             raise self._not_leader()
         future = self._env_future()
@@ -193,17 +198,17 @@ class CoreServer:
 
     async def _read(self, request: list[int]) -> int | None:
         if not self._mistakes.stale_reads:
-            round_ = self.node.read_index(self._clock.now())
+            round_ = self._core.read_index(self._clock.now())
             if round_ is None:
                 raise self._not_leader()
             future = self._env_future()
             self._reads.append((round_, future))
             self._pump()
             index = await future
-            if self.node.status().applied < index:
+            if self._core.status().applied < index:
                 applied = self._env_future()
                 self._applied_waiters.append((index, applied))
                 await applied
-        elif not self.node.is_leader:
+        elif not self._core.is_leader:
             raise self._not_leader()
         return self.machine.rows.get(request[0])

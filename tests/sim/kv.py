@@ -12,6 +12,7 @@ import msgspec
 
 from nyala.common.errors import NotLeader, NyalaError
 from nyala.common.ids import Operation, OpId
+from nyala.env.clock import random_id
 from nyala.env.env import Env
 from nyala.env.files import Files
 from nyala.env.rpc import Method, Shape
@@ -118,6 +119,8 @@ def _method(name: str) -> Method:
 
 CHANGE = _method("Change")
 READ = _method("Read")
+SESSION_CHANGE = _method("SessionChange")
+"""As CHANGE, with client id, sequence and first outstanding sequence before it: may be sent again."""
 
 
 STRAY_RATE = 0.2
@@ -125,35 +128,51 @@ STRAY_RATE = 0.2
 
 
 class KvClient:
-    """Calls whoever leads, until its deadline; an unknown outcome is told, never tried again.
+    """Calls whoever leads, until its deadline.
+
+    With sessions a change is sent again, the same bytes, whatever became of the last try. Without, an
+    unknown outcome is told at once.
 
     Args:
         env: of the client's process.
         addresses: of all servers.
         timeout_ms: of one operation.
+        sessions: whether the servers know a repeated change.
     """
 
-    def __init__(self, env: Env, addresses: Sequence[str], timeout_ms: int = 4000) -> None:
+    def __init__(
+        self, env: Env, addresses: Sequence[str], timeout_ms: int = 4000, *, sessions: bool = False
+    ) -> None:
         self._env = env
         self._addresses = list(addresses)
         self._timeout_ms = timeout_ms
         self._first = 0
+        self._sessions = sessions
+        self._id = random_id(env.random)
+        self._sequence = 0
 
     async def read(self, key: int) -> int | None:
         """Return a key's value."""
-        value: int | None = await self._ask(READ, [key], again=True)
+        value: int | None = await self._ask(READ, [key], again=True, stray=True)
         return value
 
     async def change(self, kind: Kind, key: int, value: int) -> bool:
         """Do one change."""
-        fits: bool = await self._ask(CHANGE, [kind.value, key, value], again=False)
+        fits: bool
+        if not self._sessions:
+            fits = await self._ask(CHANGE, [kind.value, key, value], again=False)
+            return fits
+        self._sequence += 1
+        header = [self._id, self._sequence, self._sequence]
+        fits = await self._ask(SESSION_CHANGE, [*header, kind.value, key, value], again=True)
         return fits
 
-    async def _ask(self, method: Method, request: Any, *, again: bool) -> Any:
+    async def _ask(self, method: Method, request: Any, *, again: bool, stray: bool = False) -> Any:
         clock = self._env.clock
         deadline_us = clock.monotonic_us() + self._timeout_ms * 1000
+        sent = False
         while (left_ms := (deadline_us - clock.monotonic_us()) // 1000) > 0:
-            if again and self._env.random.random() < STRAY_RATE:
+            if stray and self._env.random.random() < STRAY_RATE:
                 self._first = self._env.random.randrange(len(self._addresses))
             address = self._addresses[self._first]
             try:
@@ -168,7 +187,10 @@ class KvClient:
                     self._first = (self._first + 1) % len(self._addresses)
             except NyalaError as err:
                 self._first = (self._first + 1) % len(self._addresses)
+                sent = True
                 if not again:
                     raise Unknown(str(err)) from err
             await self._env.tasks.sleep_ms(20)
+        if sent and not stray:
+            raise Unknown(f"no answer in {self._timeout_ms} ms")
         raise Failed(f"no leader in {self._timeout_ms} ms")

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.core_cluster import run_core
+from tests.sim.core_cluster import core, run_core
 from tests.sim.core_server import Mistakes
 from tests.sim.faults import KINDS, Swarm, count, draw
 from tests.sim.loop import seeded
+from tests.sim.stores import WalLog
 
 ROOT = Path(__file__).parents[2]
 SEEDS = range(24)
@@ -34,6 +35,16 @@ def test_histories_are_linearizable_and_invariants_hold_under_every_kind_of_faul
     print(dict(faults), "acknowledged", acknowledged)
     assert not [k for k in KINDS if not faults[k] and k not in NOT_HERE]
     assert acknowledged > 10 * 12 * len(SEEDS)
+
+
+def test_the_log_recovers_from_every_crash_with_what_was_acknowledged():
+    faults: Counter[str] = Counter()
+    for seed in range(8):
+        swarm = CRASHES if seed % 2 else draw(seeded(seed, "swarm"))
+        faults += count(run_core(seed, swarm, seconds=10, make=core(store=WalLog)).trace)
+    print(dict(faults))
+    torn = ("unsynced bytes torn", "unsynced bytes reordered", "unsynced names undone")
+    assert all(faults[kind] for kind in torn)
 
 
 def test_one_seed_gives_one_trace():
@@ -81,7 +92,7 @@ def _python(code: str, hash_seed: str) -> str:
 def test_a_planted_mistake_is_caught(mistakes: Mistakes, swarm: Swarm, caught_by: str):
     for seed in range(40):
         try:
-            run_core(seed, swarm, seconds=10, mistakes=mistakes)
+            run_core(seed, swarm, seconds=10, make=core(mistakes))
         except AssertionError as err:
             with pytest.raises(AssertionError, match=caught_by):
                 raise err

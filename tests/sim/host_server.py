@@ -1,0 +1,88 @@
+"""The replica engine under the simulator: `ReplicaHost` with one group of `KvMachine`, served by two calls.
+
+Everything below the state machine is the product's: log, consensus metadata, sessions, flush, recovery.
+"""
+
+from typing import Any
+
+from nyala.common.ids import ServerUuid, TabletId
+from nyala.common.options import Options
+from nyala.env.clock import HybridClock
+from nyala.env.env import Env
+from nyala.env.rpc import Handlers
+from nyala.raft.membership import Configuration
+from nyala.replica.host import ReplicaHost
+from nyala.replica.state_machine import Transport
+from tests.sim.kv import READ, SESSION_CHANGE, KvMachine, encode_change
+from tests.sim.linearizability import Kind
+from tests.sim.stores import GROUP
+
+OPTIONS = Options(wal_segment_mb=1, flush_log_bytes=4096, flush_bytes=2048)
+"""Segments and flushes so small that a short run has many."""
+
+
+class HostServer:
+    """A process with one replica.
+
+    Args:
+        env: the simulated world.
+        transport: to the other members.
+        uuid: this server.
+        config: all members.
+    """
+
+    def __init__(
+        self, env: Env, transport: Transport, uuid: ServerUuid, config: Configuration
+    ) -> None:
+        self._env = env
+        self._transport = transport
+        self._uuid = uuid
+        self._config = config
+        self.host: ReplicaHost | None = None
+
+    async def start(self) -> None:
+        """Open what is there, or make the replica."""
+        env = self._env
+        env.files.make_dir("/data")
+        clock = HybridClock(env.clock, env.files, "/data/clock")
+        self.host = await ReplicaHost.open(
+            env, OPTIONS, "/data", self._uuid, self._transport, clock, self._open
+        )
+        if self.host.find(GROUP) is None:
+            await self.host.create_replica(GROUP, self._config, self._create)
+
+    def _create(self, directory: str) -> KvMachine:
+        return KvMachine(self._env.files, directory)
+
+    def _open(self, group: TabletId, directory: str) -> KvMachine:
+        return KvMachine(self._env.files, directory)
+
+    def handlers(self) -> Handlers:
+        """Change and Read."""
+        return {SESSION_CHANGE: self._change, READ: self._read}
+
+    async def close(self) -> None:
+        """Stop."""
+        if self.host is not None:
+            await self.host.close()
+        await self._env.tasks.close()
+
+    async def _change(self, request: list[Any]) -> bool:
+        assert self.host is not None
+        client, sequence, first, kind, key, value = request
+        outcome = await self.host.get(GROUP).write(
+            encode_change(Kind(kind), key, value),
+            client_id=bytes.fromhex(client),
+            sequence=sequence,
+            first_outstanding=first,
+            timeout_ms=3000,
+        )
+        return outcome.result == b"\x01"
+
+    async def _read(self, request: list[int]) -> int | None:
+        assert self.host is not None
+        replica = self.host.get(GROUP)
+        await replica.read_point(None, 2000)
+        machine = replica.machine
+        assert isinstance(machine, KvMachine)
+        return machine.rows.get(request[0])
