@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions
+from nyala.client.server import Server
 from nyala.client.session import Limits
 from nyala.client.sql import run_sql
 from nyala.client.table import Table
@@ -147,6 +148,11 @@ class Client:
             NotFound: no such table.
         """
         self._connection.run(self._connection.core.drop_table(name))
+
+    def servers(self) -> list[Server]:
+        """Return all masters and tablet servers, as the leader master knows them."""
+        answer = self._connection.run(self._connection.core.servers())
+        return [Server.from_proto(s) for s in answer.servers]
 
     def now(self) -> int:
         """Return the current hybrid time: every write acknowledged before this call lies at or below."""

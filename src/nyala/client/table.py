@@ -6,6 +6,7 @@ from typing import Any, overload
 
 import pyarrow as pa
 
+from nyala.client.locations import TabletPlace
 from nyala.client.reading import ReadSpec
 from nyala.client.scan import Scan
 from nyala.client.writing import TableWrites
@@ -40,6 +41,12 @@ class Table(TableWrites):
     def definition(self) -> Schema:
         """Columns with ids, defaults and types, as the masters have them."""
         return self._table.schema
+
+    def tablets(self) -> list[TabletPlace]:
+        """Return the tablets and where they are now, asking the masters anew."""
+        locations = self._connection.core.locations
+        self._connection.run(locations.refresh(self._table))
+        return list(self._table.tablets)
 
     def __repr__(self) -> str:
         return f"<nyala.Table {self.name!r}, {len(self._table.tablets)} tablets>"

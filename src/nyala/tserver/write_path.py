@@ -6,8 +6,6 @@ this tablet. 5. The operation is encoded once; those bytes are replicated. 6. Th
 the operation is committed and applied. Nothing of a batch that fails before step 5 has any effect.
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
 
@@ -23,14 +21,12 @@ from nyala.common.partition import EVERYTHING, contains
 from nyala.common.schema import Schema, arrow_schema
 from nyala.env.env import Env
 from nyala.env.tasks import Lane
+from nyala.replica.status import WriteOutcome
 from nyala.tablet import ops
 from nyala.tserver.tablets import HostedTablet, Tablets
 from nyala.wire import flight, status
 from nyala.wire.flight_data import FlightData
 from nyala.wire.proto import nyala_pb2 as pb
-
-if TYPE_CHECKING:
-    from nyala.replica.replica import WriteOutcome
 
 INLINE_BYTES = 256 << 10
 """Batches up to this size are validated on the loop; larger ones in lane COMPUTE."""
@@ -69,7 +65,7 @@ class WritePath:
         header: pb.WriteHeader,
         stream_schema: pa.Schema,
         data: FlightData,
-    ) -> "WriteOutcome":
+    ) -> WriteOutcome:
         size = len(data.header) + len(data.body or b"")
         if size > self._write_max_bytes:
             raise TooLarge(

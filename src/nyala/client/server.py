@@ -1,0 +1,42 @@
+"""A server of the cluster, as the leader master knows it."""
+
+from dataclasses import dataclass
+
+from nyala.wire.proto import nyala_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One master or tablet server.
+
+    Attributes:
+        uuid: its permanent id.
+        role: "master" or "tserver".
+        address: public host:port.
+        web_address: host:port of its web port; empty: none.
+        location: where it stands, as told at its start.
+        alive: heard from lately.
+        silent_ms: milliseconds since it was last heard from.
+        leader: a master that leads the sys catalog.
+        replicas: how many it has; 0 for masters.
+        version: release that it runs.
+    """
+
+    uuid: str
+    role: str
+    address: str
+    web_address: str
+    location: str
+    alive: bool
+    silent_ms: int
+    leader: bool
+    replicas: int
+    version: str
+
+    @classmethod
+    def from_proto(cls, entry: pb.ServerEntry) -> "Server":
+        """Return what a ListServers entry says."""
+        return cls(
+            entry.uuid, entry.role, entry.address, entry.web_address, entry.location, entry.alive,
+            entry.last_heartbeat_ms, entry.leader, entry.replicas, entry.version,
+        )  # fmt: skip

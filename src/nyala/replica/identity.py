@@ -1,0 +1,82 @@
+"""Who a server process is: the instance of its data directory, its hybrid clock, its incarnation."""
+
+from nyala.common.errors import Unavailable
+from nyala.common.ids import ServerUuid
+from nyala.env.clock import HybridClock
+from nyala.env.env import Env
+from nyala.replica import instance
+from nyala.replica.instance import Instance
+
+CLOCK_FILE = "hybrid_clock"
+
+
+class Identity:
+    """The identity of one server process; known once opened. On the loop only.
+
+    Args:
+        env: the outside world.
+        directory: the data directory.
+        role: "master" or "tserver".
+    """
+
+    def __init__(self, env: Env, directory: str, role: str) -> None:
+        self._env = env
+        self._directory = directory
+        self._role = role
+        self._instance: Instance | None = None
+        self._clock: HybridClock | None = None
+        self.incarnation = 0
+
+    def open(self) -> HybridClock:
+        """Lock and open, or format, the data directory; durable on return.
+
+        Raises:
+            Forbidden, InvalidArgument, Corrupt: the data directory cannot be this server's.
+        """
+        env, directory = self._env, self._directory
+        self._instance = instance.open_instance(env.files, directory, self._role, env.random)
+        self._clock = HybridClock(env.clock, env.files, f"{directory}/{CLOCK_FILE}")
+        self.incarnation = self._clock.now()
+        return self._clock
+
+    @property
+    def known(self) -> bool:
+        """Whether the data directory is open."""
+        return self._instance is not None
+
+    @property
+    def instance(self) -> Instance:
+        """What the data directory says.
+
+        Raises:
+            Unavailable: it is not open yet.
+        """
+        if self._instance is None:
+            raise Unavailable("this server is starting; ask again")
+        return self._instance
+
+    @property
+    def uuid(self) -> ServerUuid:
+        """The server's permanent id. Raises as `instance`."""
+        return self.instance.uuid
+
+    @property
+    def clock(self) -> HybridClock:
+        """The server's hybrid clock. Raises as `instance`."""
+        if self._clock is None:
+            raise Unavailable("this server is starting; ask again")
+        return self._clock
+
+    def learn(self, *, cluster_id: str | None = None, initialised: bool = False) -> None:
+        """Write into the data directory what was learned; durable on return.
+
+        Raises:
+            InvalidArgument: the directory belongs to another cluster.
+        """
+        self._instance = instance.update(
+            self._env.files,
+            self._directory,
+            self.instance,
+            cluster_id=cluster_id,
+            initialised=initialised,
+        )

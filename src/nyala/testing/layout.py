@@ -1,0 +1,159 @@
+"""Names, ports and directories of a local cluster, and the file that remembers them.
+
+Masters listen on 7051 + 100 i, tablet servers on 7050 + 100 i, web ports 1000 above, peer ports 2000
+above (design section 18); a base moves all of them; a test cluster takes free ports instead.
+"""
+
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from nyala.common.errors import InvalidArgument, NotFound
+
+HOST = "127.0.0.1"
+DEFAULT_BASE = 7050
+STATE_FILE = "cluster.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSpec:
+    """One server of a local cluster.
+
+    Attributes:
+        name: "master-0", "tserver-2".
+        role: "master" or "tserver".
+        dir: its data directory.
+        address: public host:port.
+        peer_address: host:port of the peer port.
+        web_address: host:port of the web port.
+    """
+
+    name: str
+    role: str
+    dir: str
+    address: str
+    peer_address: str
+    web_address: str
+
+    @property
+    def log(self) -> str:
+        """File that its standard output and error go to."""
+        return self.dir + ".log"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A local cluster: where it is and who belongs to it."""
+
+    dir: str
+    servers: tuple[ServerSpec, ...]
+    options: dict[str, str]
+
+    @property
+    def masters(self) -> str:
+        """Master addresses as `nyala.connect` takes them."""
+        return ",".join(s.address for s in self.servers if s.role == "master")
+
+    def server(self, name: str) -> ServerSpec:
+        """Return a server by name.
+
+        Raises:
+            NotFound: no such server; the message lists them.
+        """
+        for server in self.servers:
+            if server.name == name:
+                return server
+        raise NotFound(f"no server {name!r}; there are: {', '.join(s.name for s in self.servers)}")
+
+    def save(self) -> None:
+        """Write the state file, so that `status` and `down` find the cluster."""
+        Path(self.dir, STATE_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(self)))
+
+
+def load(directory: str) -> Layout | None:
+    """Return the cluster that lives in a directory, or None.
+
+    Raises:
+        InvalidArgument: the state file is not one.
+    """
+    path = Path(directory, STATE_FILE)
+    if not path.exists():
+        return None
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Layout)
+    except msgspec.MsgspecError as err:
+        raise InvalidArgument(f"{path} does not describe a local cluster: {err}") from err
+
+
+def plan(
+    directory: str, masters: int, tservers: int, *, base_port: int | None, options: dict[str, str]
+) -> Layout:
+    """Lay out a new cluster.
+
+    Args:
+        directory: of the whole cluster; each server has a folder in it.
+        masters: how many; odd.
+        tservers: how many.
+        base_port: port of the first tablet server; None: free ports.
+        options: passed to every server.
+
+    Raises:
+        InvalidArgument: an even number of masters, none of either, or ports out of range.
+    """
+    if masters < 1 or masters % 2 == 0:
+        raise InvalidArgument(f"{masters} masters: take an odd number, so that a majority is clear")
+    if tservers < 1:
+        raise InvalidArgument("a cluster needs at least one tablet server")
+    names = [("master", i) for i in range(masters)] + [("tserver", i) for i in range(tservers)]
+    if base_port is None:
+        ports = iter(free_ports(3 * len(names)))
+        triples = [(next(ports), next(ports), next(ports)) for _ in names]
+    else:
+        firsts = [base_port + 100 * i + (role == "master") for role, i in names]
+        triples = [(p, p + 2000, p + 1000) for p in firsts]
+        if base_port < 1024 or max(firsts) + 2000 > 65535:
+            raise InvalidArgument(
+                f"base port {base_port}: ports up to {max(firsts) + 2000} are needed"
+            )
+    root = str(Path(directory).resolve())
+    servers = tuple(
+        ServerSpec(
+            f"{role}-{i}",
+            role,
+            f"{root}/{role}-{i}",
+            f"{HOST}:{public}",
+            f"{HOST}:{peer}",
+            f"{HOST}:{web}",
+        )
+        for (role, i), (public, peer, web) in zip(names, triples, strict=True)
+    )
+    return Layout(root, servers, options)
+
+
+def free_ports(count: int) -> list[int]:
+    """Return distinct ports that were free a moment ago."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for sock in sockets:
+            sock.bind((HOST, 0))
+        return [sock.getsockname()[1] for sock in sockets]
+    finally:
+        for sock in sockets:
+            sock.close()
+
+
+def ports_in_use(addresses: Iterable[str]) -> list[str]:
+    """Return those addresses that something listens on."""
+    taken = []
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        with socket.socket() as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                sock.bind((host, int(port)))
+            except OSError:
+                taken.append(address)
+    return taken

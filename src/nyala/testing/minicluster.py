@@ -1,0 +1,151 @@
+"""MiniCluster: a local cluster of real processes as a context manager, for tests (design section 13)."""
+
+import shutil
+import signal
+import tempfile
+from types import TracebackType
+
+from nyala.client import Client, connect
+from nyala.common.errors import NotFound, Unavailable
+from nyala.testing import layout, local_cluster, processes
+
+
+class MiniCluster:
+    """Masters and tablet servers as processes on free ports.
+
+    Args:
+        masters: how many; odd.
+        tservers: how many.
+        dir: where their data goes and stays; None: a temporary folder, removed at the end.
+        options: set on every server, for instance {"flush_bytes": "1000000"}.
+
+    Raises:
+        TimedOut, Unavailable: it did not become healthy; with the end of a server's log.
+    """
+
+    def __init__(
+        self, masters: int = 3, tservers: int = 3, dir: str | None = None,
+        options: dict[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        self._temporary = dir is None
+        self.dir = dir or tempfile.mkdtemp(prefix="nyala-mini-")
+        self._layout = layout.load(self.dir) or layout.plan(
+            self.dir, masters, tservers, base_port=None, options=options or {}
+        )
+        try:
+            local_cluster.start(self._layout)
+        except BaseException:
+            self.close()  # also when interrupted: no process is left behind
+            raise
+
+    def __enter__(self) -> "MiniCluster":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop every process; remove the data if the folder was temporary."""
+        processes.stop(self._layout)
+        if self._temporary:
+            shutil.rmtree(self.dir, ignore_errors=True)
+
+    @property
+    def masters(self) -> str:
+        """Master addresses as `nyala.connect` takes them."""
+        return self._layout.masters
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all servers: "master-0", ..., "tserver-0", ..."""
+        return [s.name for s in self._layout.servers]
+
+    def connect(self, timeout_ms: int = 60_000) -> Client:
+        """Return a new client of this cluster."""
+        return connect(self.masters, timeout_ms=timeout_ms)
+
+    def address(self, name: str) -> str:
+        """Public address of a server."""
+        return self._layout.server(name).address
+
+    def web_address(self, name: str) -> str:
+        """Address of a server's web port."""
+        return self._layout.server(name).web_address
+
+    def data_dir(self, name: str) -> str:
+        """Data directory of a server."""
+        return self._layout.server(name).dir
+
+    def running(self, name: str) -> bool:
+        """Whether a server's process runs (a paused one does)."""
+        return processes.running_pid(self._layout.server(name)) is not None
+
+    def kill(self, name: str) -> None:
+        """`kill -9`; returns when the process is gone.
+
+        Raises:
+            Unavailable: it does not run.
+        """
+        self._signal(name, signal.SIGKILL)
+        processes.wait_gone(self._layout.server(name))
+
+    def stop(self, name: str) -> None:
+        """End a server in order (SIGTERM); returns when the process is gone."""
+        self._signal(name, signal.SIGTERM)
+        processes.wait_gone(self._layout.server(name))
+
+    def pause(self, name: str) -> None:
+        """Stop a server from running (SIGSTOP) without ending it."""
+        self._signal(name, signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        """Let a paused server go on."""
+        self._signal(name, signal.SIGCONT)
+
+    def start(self, name: str, *, wait: bool = True) -> None:
+        """Start a server that does not run, on its old data and ports.
+
+        Args:
+            name: of the server.
+            wait: until the masters know it as alive, with all others that run.
+        """
+        server = self._layout.server(name)
+        if processes.running_pid(server) is None:
+            processes.start(self._layout, server)
+        if wait:
+            local_cluster.wait_healthy(self._layout)
+
+    def wait_healthy(self) -> None:
+        """Wait until a master leads and knows all servers that run as alive."""
+        local_cluster.wait_healthy(self._layout)
+
+    def leader_master(self) -> str:
+        """Return the name of the master that leads.
+
+        Raises:
+            TimedOut: none led in time.
+        """
+        with self.connect(10_000) as client:
+            leader = next(s.address for s in client.servers() if s.leader)
+        return self._name_of(leader)
+
+    def leaders(self, table: str) -> dict[str, str]:
+        """Return for each tablet of a table the name of the server that leads it."""
+        with self.connect(10_000) as client:
+            places = client.table(table).tablets()
+        return {p.id: self._name_of(p.leader) for p in places if p.leader}
+
+    def _name_of(self, address: str) -> str:
+        for server in self._layout.servers:
+            if server.address == address:
+                return server.name
+        raise NotFound(f"no server of this cluster has the address {address}")
+
+    def _signal(self, name: str, what: signal.Signals) -> None:
+        if not processes.send(self._layout.server(name), what):
+            raise Unavailable(f"{name} does not run")

@@ -1,0 +1,28 @@
+"""How one tablet server is started."""
+
+from dataclasses import dataclass, field
+
+from nyala.common.options import Options
+
+
+@dataclass(frozen=True, slots=True)
+class TabletServerConfig:
+    """What a tablet server is told at its start.
+
+    Attributes:
+        dir: data directory; made and formatted when it is not there.
+        address: public host:port, as clients and masters reach it.
+        peer_address: host:port of the peer port.
+        web_address: host:port of the web port; empty: none.
+        master_addresses: public addresses of all masters.
+        location: where it stands; placement keeps replicas of one tablet apart.
+        options: every tunable.
+    """
+
+    dir: str
+    address: str
+    peer_address: str
+    web_address: str = ""
+    master_addresses: tuple[str, ...] = ()
+    location: str = ""
+    options: Options = field(default_factory=Options)

@@ -1,0 +1,193 @@
+"""Puts a tablet server together: identity, replicas, services, heartbeats. It opens no socket itself."""
+
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from nyala.common.errors import InvalidArgument, NyalaError, Unavailable
+from nyala.common.ids import ServerUuid, TabletId
+from nyala.common.metrics import Metrics
+from nyala.common.version import PROTOCOL_VERSION, VERSION
+from nyala.env.env import Env
+from nyala.env.rpc import Handlers, Method
+from nyala.replica import instance
+from nyala.replica.host import ReplicaHost
+from nyala.replica.identity import Identity
+from nyala.replica.state_machine import StateMachine, Transport
+from nyala.tablet.tablet import Tablet
+from nyala.tserver.config import TabletServerConfig
+from nyala.tserver.flight_service import FlightService
+from nyala.tserver.heartbeater import Heartbeater, Reporter
+from nyala.tserver.scanners import Scanners
+from nyala.tserver.tablet_service import Fence, TabletService
+from nyala.tserver.tablets import Tablets
+from nyala.tserver.write_path import WritePath
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """What exists once the data directory is open."""
+
+    host: ReplicaHost
+    tablets: Tablets
+    handlers: dict[Method, Any]
+
+
+class TabletServer:
+    """One tablet server. On the loop that owns `env.tasks`.
+
+    Args:
+        env: the outside world.
+        config: addresses, data directory, options.
+        transport: carries Raft's messages on the peer port.
+        metrics: where it counts; None: a registry of its own.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        config: TabletServerConfig,
+        transport: Transport,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self._env = env
+        self._config = config
+        self._transport = transport
+        self.metrics = metrics or Metrics()
+        self._identity = Identity(env, config.dir, "tserver")
+        self._fence = Fence()
+        self._running: _Running | None = None
+        self.failure: NyalaError | None = None
+        reporter = Reporter(self.info, self._reports, self._heard)
+        self.heartbeater = Heartbeater(
+            env, config.master_addresses, reporter, config.options.server_heartbeat_ms
+        )
+
+    async def start(self) -> None:
+        """Open or format the data directory, open every replica, begin to report and to serve.
+
+        Raises:
+            Forbidden, InvalidArgument, Corrupt: the data directory cannot be this server's.
+            OSError: nor be used.
+        """
+        if not self._config.master_addresses:
+            raise InvalidArgument("a tablet server needs --master-addresses: those of all masters")
+        clock = self._identity.open()
+        host = await ReplicaHost.open(
+            self._env, self._config.options, self._config.dir, self._identity.uuid, self._transport,
+            clock, self._open_tablet, metrics=self.metrics, on_change=self.heartbeater.changed,
+        )  # fmt: skip
+        tablets = Tablets(host)
+        options = self._config.options
+        writes = WritePath(self._env, tablets, options.write_max_bytes)
+        scanners = Scanners(self._env, tablets, self._identity.uuid, options.scan_batch_bytes)
+        service = TabletService(self._env, self._identity, host, tablets, self._fence)
+        flights = FlightService(self._env, writes, scanners)
+        self._running = _Running(host, tablets, {**service.handlers(), **flights.handlers()})
+        self.heartbeater.start()
+
+    def _open_tablet(self, tablet: TabletId, directory: str) -> StateMachine:
+        del tablet  # the directory says whose it is
+        return Tablet.open(self._env.files, directory)
+
+    async def close(self) -> None:
+        """Stop serving and close the files; everything acknowledged stays."""
+        if self._running is not None:
+            await self._running.host.close()
+            self._running = None
+
+    # -- what it answers ---------------------------------------------------------------------------
+
+    def handlers(self) -> Handlers:
+        """Return everything that this server answers; until it has started, with Unavailable."""
+        return {
+            methods.SERVER_INFO: self._server_info,
+            methods.CREATE_TABLET: self._unary(methods.CREATE_TABLET),
+            methods.DELETE_TABLET: self._unary(methods.DELETE_TABLET),
+            methods.LIST_TABLETS: self._unary(methods.LIST_TABLETS),
+            methods.DO_GET: self._stream(methods.DO_GET),
+            methods.DO_PUT: self._stream(methods.DO_PUT),
+        }
+
+    def _started(self) -> _Running:
+        if self._running is None:
+            raise Unavailable("this tablet server is starting or stopping; ask again")
+        return self._running
+
+    def _unary(self, method: Method) -> Any:
+        async def call(request: Any) -> Any:
+            return await self._started().handlers[method](request)
+
+        return call
+
+    def _stream(self, method: Method) -> Any:
+        async def stream(request: Any) -> AsyncIterator[Any]:
+            async for item in self._started().handlers[method](request):
+                yield item
+
+        return stream
+
+    async def _server_info(self, request: pb.ServerInfoRequest) -> pb.ServerInfoResponse:
+        del request
+        return self.info()
+
+    # -- what it says of itself --------------------------------------------------------------------
+
+    @property
+    def uuid(self) -> ServerUuid:
+        """This server's permanent id; known once `start` has opened the directory."""
+        return self._identity.uuid
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster that this server belongs to; empty until a master has named it."""
+        return self._identity.instance.cluster_id if self._identity.known else ""
+
+    @property
+    def host(self) -> ReplicaHost:
+        """The replicas, for status pages and tests."""
+        return self._started().host
+
+    @property
+    def tablets(self) -> Tablets:
+        """The tablets, for status pages and tests."""
+        return self._started().tablets
+
+    def info(self) -> pb.ServerInfoResponse:
+        """Return this server's registration."""
+        identity, config = self._identity, self._config
+        return pb.ServerInfoResponse(
+            uuid=identity.uuid,
+            role="tserver",
+            cluster_id=identity.instance.cluster_id,
+            address=config.address,
+            peer_address=config.peer_address,
+            web_address=config.web_address,
+            version=VERSION,
+            protocol_version=PROTOCOL_VERSION,
+            format_version=instance.FORMAT_VERSION,
+            hybrid_time=identity.clock.peek(),
+            location=config.location,
+            incarnation=identity.incarnation,
+        )
+
+    def _reports(self, only: Any) -> list[pb.TabletReport]:
+        return self._started().tablets.reports(only)
+
+    def _heard(self, address: str, response: pb.HeartbeatResponse) -> None:
+        """Take a master's answer: whose cluster this is, and who leads it."""
+        if response.cluster_id and response.cluster_id != self.cluster_id:
+            try:
+                self._identity.learn(cluster_id=response.cluster_id)
+            except InvalidArgument as err:
+                if self.failure is None:
+                    log.error("master %s: %s", address, err)
+                self.failure = err
+                return
+        if response.leader:
+            self._fence.learn(response.catalog_incarnation, response.term)

@@ -1,0 +1,107 @@
+"""The tablets of this server: a replica and the store that it replicates, by tablet id."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nyala.common.errors import Unavailable
+from nyala.common.ids import TabletId
+from nyala.raft.status import Role
+from nyala.replica.host import ReplicaHost
+from nyala.replica.replica import Replica
+from nyala.replica.status import ReplicaStatus, State
+from nyala.tablet.tablet import Tablet
+from nyala.wire import convert
+from nyala.wire.proto import nyala_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class HostedTablet:
+    """One tablet that can be written to and read from here."""
+
+    replica: Replica
+    tablet: Tablet
+
+
+class Tablets:
+    """Looks tablets up. On the loop only.
+
+    Args:
+        host: owns the replicas.
+    """
+
+    def __init__(self, host: ReplicaHost) -> None:
+        self.host = host
+
+    def get(self, tablet_id: str) -> HostedTablet:
+        """Return a tablet that runs here.
+
+        Raises:
+            Unavailable: no replica of it here (any more), or it failed, or is being opened: the client
+                looks it up again.
+        """
+        replica = self.host.find(TabletId(tablet_id))
+        if replica is None or replica.state is State.TOMBSTONED:
+            raise Unavailable(f"tablet {tablet_id} is not on this server (any more)")
+        machine = replica.machine
+        assert isinstance(machine, Tablet), f"{tablet_id} replicates a {type(machine).__name__}"
+        return HostedTablet(replica, machine)
+
+    def reports(self, only: Sequence[TabletId] | None) -> list[pb.TabletReport]:
+        """Return what masters are told of the replicas named, or of all."""
+        if only is None:
+            return [_report(r) for r in self.host.all()]
+        found = [self.host.find(t) for t in only]
+        return [_report(r) for r in found if r is not None]
+
+    def statuses(self, only: Sequence[str]) -> list[pb.TabletStatus]:
+        """Return everything that is worth showing of the replicas named, or of all.
+
+        Raises:
+            NotFound: one of those named is not here.
+        """
+        if not only:
+            return [_status(r) for r in self.host.all()]
+        return [_status(self.host.get(TabletId(t))) for t in only]
+
+
+def _tablet(replica: Replica) -> Tablet | None:
+    try:
+        machine = replica.machine
+    except Unavailable:
+        return None
+    return machine if isinstance(machine, Tablet) else None
+
+
+def _report(replica: Replica) -> pb.TabletReport:
+    status, tablet = replica.status(), _tablet(replica)
+    return pb.TabletReport(
+        tablet_id=status.group,
+        table_id=tablet.info.table_id if tablet else "",
+        state=status.state.value,
+        consensus=_consensus(status),
+        role=status.role.value,
+        schema_version=tablet.info.schema.version if tablet else 0,
+        error=status.error,
+    )
+
+
+def _consensus(status: ReplicaStatus) -> pb.ConsensusState:
+    leader = status.leader if status.role is not Role.CANDIDATE else None
+    return convert.consensus_to_proto(status.committed_config, status.term, leader)
+
+
+def _status(replica: Replica) -> pb.TabletStatus:
+    status, tablet = replica.status(), _tablet(replica)
+    message = pb.TabletStatus(
+        report=_report(replica),
+        last_term=status.last.term,
+        last_index=status.last.index,
+        commit_index=status.commit,
+        applied_index=status.applied.index,
+        safe_time=status.applied_stamp,
+    )
+    if tablet is not None:
+        message.table_name = tablet.info.table_name
+        message.partition.CopyFrom(convert.partition_to_proto(tablet.info.partition))
+        message.data_bytes, message.rows = tablet.data_bytes, tablet.rows
+    return message
