@@ -14,6 +14,7 @@ NYALA_REWRITE=1 writes what happened into the files; read the diff.
     unanswered a ...          orders to these servers get no answer
     ask m2 tables             the same of another master
     rows                      what the sys catalog holds
+    flight T | flights        GetFlightInfo and GetSchema; ListFlights      list      ListServers
     later MS COMMAND          the command runs then, while the story goes on
 """
 
@@ -22,10 +23,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from nyala.common.errors import NotLeader, NyalaError, OutcomeUnknown, Throttled, Unavailable
 from nyala.common.ids import SYS_CATALOG, ServerUuid
 from nyala.env.env import Env
 from nyala.master.dispatcher import Pace
+from nyala.master.flights import FlightService
 from nyala.master.heartbeats import HeartbeatService, Standing
 from nyala.master.leading import Leading, LeadingOptions
 from nyala.master.peers import MasterPeers
@@ -36,6 +40,7 @@ from nyala.raft.membership import Configuration, Member
 from nyala.raft.status import Role
 from nyala.replica.status import ReplicaStatus, State
 from nyala.wire import methods
+from nyala.wire.proto import flight_pb2
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.loop import SimLoop, run, seeded
 from tests.sim.tasks import SimClock, SimTasks
@@ -89,6 +94,10 @@ class Orders:
 
     async def call(self, address: str, method: Any, request: Any, *, timeout_ms: int) -> Any:
         story, server = self.story, address.partition(":")[0]
+        if method is methods.SERVER_INFO:
+            if server in story.unanswered:
+                raise Unavailable("no answer")
+            return pb.ServerInfoResponse(hybrid_time=100 + ord(server))
         text = (
             f"{method.path.rpartition('/')[2]} {story.tablet_name(request.tablet_id)} to {server}"
         )
@@ -128,6 +137,7 @@ class MasterUnderTest:
             lambda: own,
             lambda: master_status(MASTERS),
         )
+        self.flights = FlightService(parts, 1000)
         self.service = MasterService(parts, ServiceOptions(100, 3, 1000, 5000, 50, 30_000))
         self.heartbeats = HeartbeatService(env, servers, lambda: self.leading, self.standing, 2)
         self.story = story
@@ -359,6 +369,37 @@ class Story:
             where = " ".join(r.address + ("*" if r.leader else "") for r in tablet.replicas)
             self.say(f"-> {self.tablet_name(tablet.id)} {tablet.state}: {where}")
 
+    def flights(self) -> FlightService:
+        return self.masters[self.leader if self.leader != "nobody" else "m1"].flights
+
+    async def do_flight(self, rest: list[str]) -> None:
+        kind = flight_pb2.FlightDescriptor
+        descriptor = kind(type=kind.PATH, path=rest)
+        found = await self.flights().get_flight_info(descriptor)
+        assert found.flight_descriptor == descriptor
+        assert found.schema == (await self.flights().get_schema(descriptor)).schema
+        schema = pa.ipc.read_schema(pa.py_buffer(found.schema))
+        self.say(f"-> {', '.join(f'{f.name} {f.type}' for f in schema)}")
+        for endpoint in found.endpoint:
+            token = pb.ScanToken.FromString(endpoint.ticket.ticket)
+            mode = pb.ReadMode.Name(token.mode)
+            where = " ".join(location.uri for location in endpoint.location)
+            name = self.tablet_name(token.tablet_id)
+            self.say(
+                f"-> {name} at {where}, {mode} {token.at}, replicas {' '.join(token.replicas)}"
+            )
+
+    async def do_flights(self, rest: list[str]) -> None:
+        async for found in self.flights().list_flights(flight_pb2.Criteria()):
+            self.say(f"-> {' '.join(found.flight_descriptor.path)}")
+
+    async def do_list(self, rest: list[str]) -> None:
+        for entry in (await self.service().list_servers(pb.ListServersRequest())).servers:
+            alive = "alive" if entry.alive else "silent"
+            leads = ", leads" if entry.leader else ""
+            count = f", {entry.replicas} replicas" if entry.role == "tserver" else ""
+            self.say(f"-> {entry.role} {entry.uuid} {entry.address} {alive}{leads}{count}")
+
     async def do_report(self, rest: list[str]) -> None:
         full = rest[1:2] == ["full"]
         reports = [self.report_of(word) for word in rest[2 if full else 1 :]]
@@ -369,10 +410,8 @@ class Story:
             self.say(self.row_text(self.rows[key]))
 
 
-def run_file(path: Path) -> None:
-    """Run one scenario file and compare, or rewrite it."""
-    head, _, expected = path.read_text().partition("----\n")
-    commands = [c for c in head.splitlines() if c.strip() and not c.startswith("#")]
+def play(commands: Sequence[str]) -> list[str]:
+    """Run commands and return the transcript."""
 
     async def main(loop: SimLoop) -> list[str]:
         story = Story(loop)
@@ -381,8 +420,22 @@ def run_file(path: Path) -> None:
             await story.command(command)
         return story.lines
 
-    lines = run(main)
-    happened = "\n".join(lines) + "\n"
+    return run(main)
+
+
+def after(transcript: Sequence[str], command: str) -> list[str]:
+    """Return what the last run of a command led to."""
+    start = len(transcript) - 1 - transcript[::-1].index(f"> {command}")
+    rest = transcript[start + 1 :]
+    end = next((n for n, line in enumerate(rest) if line.startswith("> ")), len(rest))
+    return list(rest[:end])
+
+
+def run_file(path: Path) -> None:
+    """Run one scenario file and compare, or rewrite it."""
+    head, _, expected = path.read_text().partition("----\n")
+    commands = [c for c in head.splitlines() if c.strip() and not c.startswith("#")]
+    happened = "\n".join(play(commands)) + "\n"
     if os.environ.get(REWRITE):
         path.write_text(f"{head}----\n{happened}")
     else:

@@ -67,7 +67,7 @@ class Orders:
 def memory(error=None):
     dropped = []
     rows = Rows(lambda: made, error)
-    made = Memory(3, Catalog(), rows, Orders(), Locks(), lambda: dropped.append(1))
+    made: Memory = Memory(3, Catalog(), rows, Orders(), Locks(), lambda: dropped.append(1))
     return made, dropped
 
 

@@ -1,0 +1,145 @@
+"""How fresh masters find each other, and what keeps two lists from making two majorities."""
+
+import pytest
+
+from nyala.common.errors import Forbidden, InvalidArgument
+from nyala.env.env import Env
+from nyala.master.peers import MasterPeers
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.sim.loop import Life, SimLoop, run, seeded
+from tests.sim.network import Endpoint, SimNetwork
+from tests.sim.rpc import SimRpc
+from tests.sim.tasks import SimClock, SimTasks
+
+ALL = ("m1:1", "m2:1", "m3:1")
+
+
+class World:
+    """Masters that answer ServerInfo and MasterStatus, and nothing else."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self.loop = loop
+        self.network = SimNetwork(loop, seeded(1))
+        self.info = {
+            a: pb.ServerInfoResponse(uuid=f"u{a[1]}", role="master", address=a) for a in ALL
+        }
+        self.status = {a: self.fresh(ALL) for a in ALL}
+
+    @staticmethod
+    def fresh(addresses, uuids=("", "", "", "")):
+        status = pb.MasterStatusResponse()
+        for address, uuid in zip(addresses, uuids, strict=False):
+            status.consensus.members.add(address=address, uuid=uuid)
+        return status
+
+    def listen(self, address):
+        async def info(request):
+            return self.info[address]
+
+        async def status(request):
+            return self.status[address]
+
+        handlers = {methods.SERVER_INFO: info, methods.MASTER_STATUS: status}
+        self.network.bind(address, Endpoint(address, Life(address), handlers))
+
+    def peers(self, address="m1:1", masters=ALL) -> MasterPeers:
+        env = Env(
+            SimClock(self.loop),
+            seeded(2),
+            None,  # type: ignore[arg-type]
+            SimTasks(self.loop, seeded(3)),
+            SimRpc(self.network, address, Life(address)),
+        )
+        peers = MasterPeers(env, lambda: self.info[address], masters, 500, 5_000_000)
+        peers.start()
+        return peers
+
+
+def with_world(work):
+    async def main(loop):
+        return await work(World(loop))
+
+    return run(main)
+
+
+def test_it_waits_until_all_have_answered_and_all_make_the_same_group():
+    async def work(world):
+        world.listen("m2:1")
+        peers = world.peers()
+        await world.loop.delay(3_000_000)
+        assert peers.missing() == ["m3:1"]
+        world.listen("m3:1")
+        await world.loop.delay(3_000_000)
+        world.listen("m1:1")
+        others = world.peers("m3:1")
+        await world.loop.delay(1_000_000)
+        assert not peers.missing()
+        assert others.first_configuration() == peers.first_configuration()
+        return [m.address for m in peers.first_configuration().members]
+
+    assert with_world(work) == list(ALL)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "says"),
+    [
+        (
+            lambda w: w.status.update({"m3:1": w.fresh(("m1:1", "m3:1"))}),
+            InvalidArgument,
+            "m3:1 with m1:1, m3:1; start all with the same list",
+        ),
+        (
+            lambda w: w.status.update({"m3:1": w.fresh(ALL, ("u9", "u2", "u3"))}),
+            Forbidden,
+            r"have a catalog already, in which this one \(u1\) has no part",
+        ),
+        (
+            lambda w: setattr(w.info["m2:1"], "role", "tserver"),
+            InvalidArgument,
+            "m2:1 is a tserver, not a master",
+        ),
+        (
+            lambda w: setattr(w.info["m2:1"], "uuid", "u3"),
+            InvalidArgument,
+            "names one server twice",
+        ),
+    ],
+)
+def test_what_cannot_be_one_group_is_refused(change, error, says):
+    async def work(world):
+        change(world)
+        world.listen("m2:1")
+        world.listen("m3:1")
+        peers = world.peers()
+        await world.loop.delay(2_000_000)
+        with pytest.raises(error, match=says):
+            peers.first_configuration()
+
+    with_world(work)
+
+
+def test_a_slow_one_still_joins_the_group_that_the_others_have_made():
+    async def work(world):
+        world.status = {a: world.fresh(ALL, ("u1", "u2", "u3")) for a in ALL}
+        world.listen("m2:1")
+        world.listen("m3:1")
+        peers = world.peers()
+        await world.loop.delay(2_000_000)
+        return [m.uuid for m in peers.first_configuration().members]
+
+    assert with_world(work) == ["u1", "u2", "u3"]
+
+
+def test_the_list_of_masters_tells_who_lives_and_who_leads():
+    async def work(world):
+        world.listen("m2:1")
+        world.listen("m3:1")
+        peers = world.peers()
+        await world.loop.delay(2_000_000)
+        members = peers.first_configuration().members
+        world.network.partition(["m1:1"], ["m3:1"])
+        await world.loop.delay(7_000_000)
+        return [(e.address, e.alive, e.leader) for e in peers.entries("u2", members)]
+
+    assert with_world(work) == [("m1:1", True, False), ("m2:1", True, True), ("m3:1", False, False)]
