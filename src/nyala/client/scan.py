@@ -177,7 +177,8 @@ class Scan:
             counting.count_only = True
             tokens.append(counting)
         parts = self._connection.run(self._connection.core.reader.collect_all(tokens))
-        return sum(int(b.column(COUNT_COLUMN)[0].as_py()) for part in parts for b in part)
+        counts = [b.column(COUNT_COLUMN)[0].as_py() for part in parts for b in part]
+        return int(sum(counts))
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Export the rows as an Arrow C stream (polars, duckdb, pandas and others read it)."""

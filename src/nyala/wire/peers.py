@@ -65,7 +65,6 @@ class PeerTransport:
 
     Args:
         env: clock, randomness and tasks.
-        uuid: of this server.
         cluster_id: asked at each connection; empty while unknown, which fits any.
         limits: of frames, buffers and connections.
     """
@@ -73,12 +72,10 @@ class PeerTransport:
     def __init__(
         self,
         env: Env,
-        uuid: ServerUuid,
         cluster_id: Callable[[], str],
         limits: PeerLimits | None = None,
     ) -> None:
         self._env = env
-        self._uuid = uuid
         self._cluster_id = cluster_id
         self._limits = limits or PeerLimits()
         self._lanes: dict[tuple[str, ServerUuid, Lane], PeerLane] = {}
@@ -91,25 +88,24 @@ class PeerTransport:
 
     def send(self, address: str, batch: PeerBatch) -> None:
         """Queue a batch for the peer port at `address`; drops what cannot be queued or sent."""
-        assert batch.sender == self._uuid, f"a batch of {batch.sender} sent by {self._uuid}"
         for lane, part in _split(batch, self._limits.batch_bytes):
             key = (address, batch.to, lane)
             found = self._lanes.get(key)
             if found is None:
-                hello = PeerBatch(self._uuid, batch.to, 0, ())
+                hello = PeerBatch(batch.sender, batch.to, 0, ())
                 found = PeerLane(self._env, address, hello, self._cluster_id, self._limits)
                 self._lanes[key] = found
             found.send(encode_frame(part, self._cluster_id()))
 
-    async def listen(self, address: str) -> str:
-        """Accept peers on `address` and return it with the port that was bound.
+    async def listen(self, address: str, uuid: ServerUuid) -> str:
+        """Accept peers of the server `uuid` on `address`; return it with the port that was bound.
 
         Raises:
             Forbidden: not a loopback address.
             InvalidArgument: not an address, or its port is in use.
         """
         self._server = PeerServer(
-            self._uuid, self._cluster_id, lambda batch: self._handler(batch),
+            uuid, self._cluster_id, lambda batch: self._handler(batch),
             self._limits.frame_bytes, self._limits.connections,
         )  # fmt: skip
         return await self._server.listen(address)

@@ -50,8 +50,8 @@ async def peers(*uuids, limits=None, cluster=CLUSTER, address="127.0.0.1:0"):
     started = []
     try:
         for uuid in uuids:
-            transport = PeerTransport(env, uuid, lambda: cluster, limits)
-            peer = Peer(transport, await transport.listen(address))
+            transport = PeerTransport(env, lambda: cluster, limits)
+            peer = Peer(transport, await transport.listen(address, uuid))
             transport.receive(peer.got.append)
             started.append(peer)
         yield started
@@ -278,10 +278,10 @@ def test_a_dead_address_costs_dropped_frames_and_nothing_else(caplog):
 def test_the_peer_port_binds_loopback_only_and_names_a_port_in_use():
     async def story():
         async with peers(A) as (a,):
-            other = PeerTransport(system_env(GrpcRpc()), B, lambda: CLUSTER)
+            other = PeerTransport(system_env(GrpcRpc()), lambda: CLUSTER)
             with pytest.raises(InvalidArgument, match=f"cannot listen for peers on {a.address}"):
-                await other.listen(a.address)
+                await other.listen(a.address, B)
             with pytest.raises(Forbidden):
-                await other.listen("0.0.0.0:0")
+                await other.listen("0.0.0.0:0", B)
 
     uvloop.run(story())  # the loop of the servers
