@@ -5,7 +5,6 @@ The servers are `CoreServer`s (Raft's core over a log) or `HostServer`s (the rep
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from nyala.common.ids import ServerUuid
@@ -20,22 +19,10 @@ from tests.sim.host_server import HostServer
 from tests.sim.kv import KvClient
 from tests.sim.loop import SimLoop, run, seeded
 from tests.sim.network import SimNetwork
+from tests.sim.outcome import Outcome
 from tests.sim.process import SimProcess
 from tests.sim.stores import PlainLog, Store
-from tests.sim.trace import Trace
 from tests.sim.workload import History, Worker
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What one run gave."""
-
-    trace: Trace
-    history: History
-    events: int
-    time_s: float
-    terms: int
-
 
 Make = Callable[[Env, Transport, ServerUuid, Configuration], Any]
 

@@ -93,7 +93,8 @@ class CoreServer:
 
     @property
     def _core(self) -> RaftNode:
-        assert self.node is not None, "not started"
+        if self.node is None:
+            raise Unavailable("starting")
         return self.node
 
     def handlers(self) -> Handlers:

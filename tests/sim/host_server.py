@@ -5,16 +5,20 @@ Everything below the state machine is the product's: log, consensus metadata, se
 
 from typing import Any
 
+from nyala.common.errors import Unavailable
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.common.options import Options
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.raft.membership import Configuration
+from nyala.raft.node import RaftNode
 from nyala.replica.host import ReplicaHost
+from nyala.replica.replica import Replica
 from nyala.replica.state_machine import Transport
 from tests.sim.kv import READ, SESSION_CHANGE, KvMachine, encode_change
 from tests.sim.linearizability import Kind
+from tests.sim.replicas import node_of
 from tests.sim.stores import GROUP
 
 OPTIONS = Options(wal_segment_mb=1, flush_log_bytes=4096, flush_bytes=2048)
@@ -67,10 +71,29 @@ class HostServer:
             await self.host.close()
         await self._env.tasks.close()
 
+    def _replica(self) -> Replica:
+        replica = None if self.host is None else self.host.find(GROUP)
+        if replica is None:
+            raise Unavailable("starting")
+        return replica
+
+    @property
+    def node(self) -> RaftNode | None:
+        """The core, once there is one."""
+        replica = None if self.host is None else self.host.find(GROUP)
+        return None if replica is None else node_of(replica)
+
+    @property
+    def machine(self) -> KvMachine:
+        """The state machine."""
+        machine = self._replica().machine
+        assert isinstance(machine, KvMachine)
+        return machine
+
     async def _change(self, request: list[Any]) -> bool:
-        assert self.host is not None
+        replica = self._replica()
         client, sequence, first, kind, key, value = request
-        outcome = await self.host.get(GROUP).write(
+        outcome = await replica.write(
             encode_change(Kind(kind), key, value),
             client_id=bytes.fromhex(client),
             sequence=sequence,
@@ -80,9 +103,6 @@ class HostServer:
         return outcome.result == b"\x01"
 
     async def _read(self, request: list[int]) -> int | None:
-        assert self.host is not None
-        replica = self.host.get(GROUP)
+        replica = self._replica()
         await replica.read_point(None, 2000)
-        machine = replica.machine
-        assert isinstance(machine, KvMachine)
-        return machine.rows.get(request[0])
+        return self.machine.rows.get(request[0])

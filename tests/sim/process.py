@@ -112,9 +112,9 @@ class SimProcess:
         try:
             transport = SimTransport(self.network, self.name, self.life, self.peer_address)
             self.server = self.program(env, transport)
-            await self.server.start()
             endpoint = Endpoint(self.name, self.life, self.server.handlers())
             self.network.bind(self.address, endpoint)
+            await self.server.start()
         except Exception as err:  # a start that fails is a failure of the run, unless forgiven
             self.failures.append(err)
             started.set_exception(err)
