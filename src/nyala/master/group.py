@@ -2,6 +2,7 @@
 
 from nyala.common.errors import Corrupt, Unavailable
 from nyala.common.ids import SYS_CATALOG, ServerUuid, TabletId
+from nyala.common.metrics import Metrics
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.env.tasks import Lane
@@ -20,6 +21,30 @@ from nyala.wire.proto import catalog_pb2 as cat
 CLIENT_ID_BITS = 128
 
 
+async def open_host(
+    env: Env,
+    config: MasterConfig,
+    uuid: ServerUuid,
+    clock: HybridClock,
+    transport: Transport,
+    metrics: Metrics,
+) -> ReplicaHost:
+    """Open the log of a formatted data directory, and the sys catalog's replica if it is there.
+
+    Raises:
+        Corrupt: the log cannot be used. OSError: the disk failed, or is full.
+    """
+
+    def open_machine(group: TabletId, directory: str) -> StateMachine:
+        if group != SYS_CATALOG:
+            raise Corrupt(f"a master's directory holds a replica of {group}")
+        return Tablet.open(env.files, directory)
+
+    return await ReplicaHost.open(
+        env, config.options, config.dir, uuid, transport, clock, open_machine, metrics=metrics
+    )
+
+
 class Group:
     """This master's replica of the sys catalog, and the host that runs it. On the loop only."""
 
@@ -28,31 +53,6 @@ class Group:
         self._options = config.options
         self._host = host
         self._replica: Replica | None = None
-
-    @classmethod
-    async def open(
-        cls,
-        env: Env,
-        config: MasterConfig,
-        uuid: ServerUuid,
-        clock: HybridClock,
-        transport: Transport,
-    ) -> "Group":
-        """Open the log of a formatted data directory, and the sys catalog's replica if it is there.
-
-        Raises:
-            Corrupt: the log cannot be used. OSError: the disk failed, or is full.
-        """
-
-        def open_machine(group: TabletId, directory: str) -> StateMachine:
-            if group != SYS_CATALOG:
-                raise Corrupt(f"a master's directory holds a replica of {group}")
-            return Tablet.open(env.files, directory)
-
-        host = await ReplicaHost.open(
-            env, config.options, config.dir, uuid, transport, clock, open_machine
-        )
-        return cls(env, config, host)
 
     async def open_sys_catalog(self, first: Configuration | None) -> None:
         """Find the sys catalog's replica, or make it.

@@ -101,6 +101,7 @@ class Leading:
         self._servers = servers
         self._options = options
         self._term: Term | None = None
+        self._stopped = False
         self.status = status
         self.failure: NyalaError | None = None
 
@@ -109,7 +110,8 @@ class Leading:
         self._env.tasks.spawn(self._follow(), "follow the role of the sys catalog")
 
     def stop(self) -> None:
-        """Drop what is held in memory."""
+        """Drop what is held in memory, for good."""
+        self._stopped = True
         self._drop("the master is stopping")
 
     def current(self) -> Term | None:
@@ -173,7 +175,7 @@ class Leading:
         return outcome
 
     async def _follow(self) -> None:
-        while True:
+        while not self._stopped:
             status = self.status()
             if self.current() is None and status.role is Role.LEADER and self.failure is None:
                 await self._rebuild(status.term)

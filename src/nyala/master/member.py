@@ -11,12 +11,12 @@ from nyala.common.errors import NyalaError
 from nyala.env.env import Env
 from nyala.master.group import Group
 from nyala.master.heartbeats import Standing
-from nyala.master.identity import Identity
 from nyala.master.leading import Leading, LeadingOptions
 from nyala.master.peers import MasterPeers
 from nyala.master.tservers import TServers
 from nyala.raft.membership import Configuration
 from nyala.raft.status import Role
+from nyala.replica.identity import Identity
 from nyala.wire import convert
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb

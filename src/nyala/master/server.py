@@ -6,19 +6,24 @@ transport of the peer port. Masters that start for the first time find each othe
 
 from nyala.common.errors import InvalidArgument, NyalaError
 from nyala.common.ids import ServerUuid
+from nyala.common.metrics import Metrics
+from nyala.common.version import PROTOCOL_VERSION, VERSION
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
+from nyala.master import group
 from nyala.master.config import MasterConfig
 from nyala.master.flights import FlightService
 from nyala.master.group import Group
 from nyala.master.heartbeats import HeartbeatService
-from nyala.master.identity import Identity
 from nyala.master.leading import Leading
 from nyala.master.member import GroupMember
 from nyala.master.peers import MasterPeers
 from nyala.master.service import MasterService, Parts
 from nyala.master.settings import Settings
 from nyala.master.tservers import TServers
+from nyala.replica import instance
+from nyala.replica.host import ReplicaHost
+from nyala.replica.identity import Identity
 from nyala.replica.state_machine import Transport
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -30,12 +35,19 @@ class Master:
         env: the outside world.
         config: addresses, data directory, options.
         transport: carries Raft's messages on the peer port.
+        metrics: where it counts; None: a registry of its own.
 
     Raises:
         InvalidArgument: `config.address` is not among `config.master_addresses`, or one is twice.
     """
 
-    def __init__(self, env: Env, config: MasterConfig, transport: Transport) -> None:
+    def __init__(
+        self,
+        env: Env,
+        config: MasterConfig,
+        transport: Transport,
+        metrics: Metrics | None = None,
+    ) -> None:
         masters = config.master_addresses or (config.address,)
         if config.address not in masters or len(set(masters)) != len(masters):
             raise InvalidArgument(
@@ -45,10 +57,12 @@ class Master:
         self._env = env
         self._config = config
         self._transport = transport
+        self.metrics = metrics or Metrics()
         settings = self._settings = Settings.of(config.options)
         silent_us = settings.unresponsive_us
         self._servers = TServers(silent_us)
-        self._identity = Identity(env, config)
+        self._host: ReplicaHost | None = None
+        self._identity = Identity(env, config.dir, "master")
         peers = MasterPeers(env, self.info, masters, settings.heartbeat_ms, silent_us)
         self._member = member = GroupMember(
             env, self._identity, peers, self._servers, masters, settings.leading
@@ -80,9 +94,12 @@ class Master:
             Forbidden, InvalidArgument, Corrupt: the data directory cannot be this master's.
         """
         clock = self._identity.open()
-        uuid = self._identity.instance.uuid
-        group = await Group.open(self._env, self._config, uuid, clock, self._transport)
-        await self._member.start(group)
+        uuid = self._identity.uuid
+        host = await group.open_host(
+            self._env, self._config, uuid, clock, self._transport, self.metrics
+        )
+        self._host = host
+        await self._member.start(Group(self._env, self._config, host))
 
     def handlers(self) -> Handlers:
         """Return everything that this master answers on its public port."""
@@ -95,7 +112,17 @@ class Master:
     @property
     def uuid(self) -> ServerUuid:
         """This server's permanent id; known once `start` has returned."""
-        return self._identity.instance.uuid
+        return self._identity.uuid
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's id; empty until its first leader has minted it and this master has read it."""
+        return self._identity.instance.cluster_id if self._identity.known else ""
+
+    @property
+    def host(self) -> ReplicaHost | None:
+        """The replicas, for status pages and tests; None before `start` has opened them."""
+        return self._host
 
     @property
     def leading(self) -> Leading | None:
@@ -110,8 +137,21 @@ class Master:
         return self._member.failure
 
     def info(self) -> pb.ServerInfoResponse:
-        """Return this server's registration."""
-        return self._identity.info()
+        """Return this server's registration. Raises Unavailable before `start`."""
+        identity, config = self._identity, self._config
+        return pb.ServerInfoResponse(
+            uuid=identity.uuid,
+            role="master",
+            cluster_id=identity.instance.cluster_id,
+            address=config.address,
+            peer_address=config.peer_address,
+            web_address=config.web_address,
+            version=VERSION,
+            protocol_version=PROTOCOL_VERSION,
+            format_version=instance.FORMAT_VERSION,
+            hybrid_time=identity.clock.peek(),
+            incarnation=identity.incarnation,
+        )
 
     def status(self) -> pb.MasterStatusResponse:
         """Return what this master is to the masters' group."""

@@ -25,7 +25,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from nyala.common.errors import NotLeader, NyalaError, OutcomeUnknown, Throttled, Unavailable
+from nyala.common.errors import (
+    NotLeader,
+    NyalaError,
+    OutcomeUnknown,
+    Throttled,
+    TimedOut,
+    Unavailable,
+)
 from nyala.common.ids import SYS_CATALOG, ServerUuid
 from nyala.env.env import Env
 from nyala.master.dispatcher import Pace
@@ -98,6 +105,12 @@ class Orders:
             if server in story.unanswered:
                 raise Unavailable("no answer")
             return pb.ServerInfoResponse(hybrid_time=100 + ord(server))
+        if method is methods.HEARTBEAT:
+            story.heard.append((server, request))
+            answer = await story.masters[server].heartbeats.heartbeat(request)
+            if server in story.unanswered:
+                raise TimedOut("the answer was lost")
+            return answer
         text = (
             f"{method.path.rpartition('/')[2]} {story.tablet_name(request.tablet_id)} to {server}"
         )
@@ -159,6 +172,7 @@ class Story:
         self.failure = ""
         self.leader, self.term = "nobody", 0
         self.unanswered: list[str] = []
+        self.heard: list[tuple[str, pb.HeartbeatRequest]] = []
         self.known: dict[str, pb.ServerInfoResponse] = {}
         self.speaking: dict[str, None] = {}
         self.replicas: dict[str, dict[str, str]] = {}

@@ -1,0 +1,103 @@
+"""The tablet server's heartbeater against three masters: what each report holds, and when."""
+
+import pytest
+
+from nyala.common.ids import TabletId
+from nyala.tserver.heartbeater import Heartbeater, Reporter
+from tests.sim.loop import run
+from tests.unit.master.master_helpers import report, server_info
+from tests.unit.master.master_story import MASTERS, Story
+
+ONE, TWO = TabletId("t1"), TabletId("t2")
+
+
+class Reporting:
+    """A tablet server with two replicas that reports to the masters of a story."""
+
+    def __init__(self, story: Story) -> None:
+        self.story = story
+        self.leaders = {ONE: "a", TWO: "a"}
+        reporter = Reporter(lambda: server_info("a"), self.tablets, lambda address, answer: None)
+        masters = [f"{m}:1" for m in MASTERS]
+        self.heartbeater = Heartbeater(story.env, masters, reporter, 500)
+        self.heartbeater.start()
+
+    def tablets(self, wanted):
+        named = self.leaders if wanted is None else wanted
+        return [report(t, leader=self.leaders[t], term=1) for t in named]
+
+    async def pass_ms(self, duration_ms):
+        """Let time pass; return what each master heard meanwhile as (full, tablets)."""
+        del self.story.heard[:]
+        await self.story.env.tasks.sleep_ms(duration_ms)
+        return {
+            m: [
+                (request.full, [t.tablet_id for t in request.tablets])
+                for master, request in self.story.heard
+                if master == m
+            ]
+            for m in MASTERS
+        }
+
+
+def told(work):
+    async def main(loop):
+        story = Story(loop)
+        story.elect("m1")
+        await story.env.tasks.sleep_ms(100)
+        return await work(story, Reporting(story))
+
+    return run(main)
+
+
+NOTHING, BOTH = (False, []), (True, [ONE, TWO])
+
+
+@pytest.mark.row("S0.21", "S0.25", "S0.27")
+def test_every_master_hears_all_at_the_start_and_nothing_twice():
+    async def work(story, server):
+        return await server.pass_ms(1600)
+
+    heard = told(work)
+    assert {m: reports[0] for m, reports in heard.items()} == dict.fromkeys(MASTERS, BOTH)
+    assert {m: reports[1:] for m, reports in heard.items()} == dict.fromkeys(MASTERS, [NOTHING] * 3)
+
+
+@pytest.mark.row("S0.26", "S0.27")
+def test_a_change_is_in_one_report_and_absent_from_the_next():
+    async def work(story, server):
+        await server.pass_ms(1100)
+        server.heartbeater.changed(TWO)
+        return await server.pass_ms(1100)
+
+    assert told(work)["m1"] == [(False, [TWO]), NOTHING, NOTHING]
+
+
+@pytest.mark.row("S0.23", "S0.24")
+def test_a_new_leader_gets_a_full_report_and_the_others_do_not():
+    async def work(story, server):
+        await server.pass_ms(1100)
+        story.elect("m2")
+        return await server.pass_ms(1700)
+
+    heard = told(work)
+    assert heard["m2"].count(BOTH) == 1
+    assert set(map(str, heard["m2"])) == {str(BOTH), str(NOTHING)}
+    assert set(map(str, heard["m1"] + heard["m3"])) == {str(NOTHING)}
+
+
+@pytest.mark.row("S0.36")
+def test_what_a_lost_answer_left_open_is_told_again():
+    async def work(story, server):
+        await server.pass_ms(1100)
+        story.unanswered = ["m1"]
+        server.heartbeater.changed(TWO)
+        lost = await server.pass_ms(700)
+        story.unanswered = []
+        return lost, await server.pass_ms(1200)
+
+    lost, later = told(work)
+    assert lost["m1"] == [(False, [TWO])] * len(lost["m1"])
+    assert lost["m3"] == [(False, [TWO]), NOTHING]
+    assert later["m1"][0] == (False, [TWO])
+    assert later["m1"][1:] == [NOTHING] * (len(later["m1"]) - 1)
