@@ -294,6 +294,7 @@ class Story:
                 s = server.node.status()
                 led = f"led by {s.leader}" if s.leader else "no leader"
                 tail = f"last {s.last}, durable {s.durable}, commit {s.commit}, applied {s.applied}"
+                tail += f", closed {s.closed}" if s.closed else ""
                 self.lines.append(f"{s.uuid} {s.role} in term {s.term}, {led}: {tail}")
                 behind = [p.uuid for p in s.peers if p.needs_copy]
                 if behind:

@@ -23,6 +23,51 @@ def size_of(entry: Entry) -> int:
     return len(entry.payload) + ENTRY_OVERHEAD_BYTES
 
 
+def _check_recovered(last: OpId, stamp: int, entry: Entry) -> None:
+    op = entry.id
+    if op.index != last.index + 1 or op.term < last.term or entry.stamp <= stamp:
+        raise LogGap(
+            f"entry {op} stamped {entry.stamp} cannot follow {last} stamped {stamp}; "
+            "the log of this replica is damaged"
+        )
+
+
+class TermRuns:
+    """The term of every index from a base on, as runs of one term each."""
+
+    __slots__ = ("_starts", "_terms")
+
+    def __init__(self, base: OpId) -> None:
+        self._starts = [base.index]  # first index of each run
+        self._terms = [base.term]
+
+    def term(self, index: int) -> int:
+        """Return the term at `index`, which is not below the base."""
+        if index >= self._starts[-1]:
+            return self._terms[-1]
+        return self._terms[bisect_right(self._starts, index) - 1]
+
+    def at_or_below(self, index: int, term: int) -> OpId | None:
+        """Return the last op id at or below `index` whose term is at or below `term`, if any."""
+        for start, found in zip(reversed(self._starts), reversed(self._terms), strict=True):
+            if start <= index and found <= term:
+                return OpId(found, index)
+            index = min(index, start - 1)
+        return None
+
+    def append(self, op: OpId) -> None:
+        """Add the next index."""
+        if op.term != self._terms[-1]:
+            self._starts.append(op.index)
+            self._terms.append(op.term)
+
+    def truncate(self, first: int) -> None:
+        """Forget the indexes from `first` on, which is above the base."""
+        while self._starts[-1] >= first:
+            self._starts.pop()
+            self._terms.pop()
+
+
 class LogView:
     """One group's log; entries are appended at its end and cut from its end, never changed.
 
@@ -37,8 +82,8 @@ class LogView:
     """
 
     __slots__ = (
-        "_bytes", "_entries", "_first", "_floor_stamp", "_starts", "_terms", "applied", "base",
-        "cache_bytes", "committed", "handed", "handed_apply", "last", "last_stamp", "stable",
+        "_bytes", "_entries", "_first", "_floor_stamp", "_runs", "applied", "base", "cache_bytes",
+        "committed", "handed", "handed_apply", "last", "last_stamp", "stable",
     )  # fmt: skip
 
     def __init__(
@@ -46,23 +91,14 @@ class LogView:
     ) -> None:
         self.base = self.last = base
         self.last_stamp = self._floor_stamp = base_stamp
-        self._starts: list[int] = [base.index]  # first index of each run of one term
-        self._terms: list[int] = [base.term]
+        self._runs = TermRuns(base)
         self._first = base.index + 1  # index of _entries[0]
         self._entries: list[Entry] = []
         self._bytes = 0
         self.cache_bytes = cache_bytes
         self.committed = self.applied = self.handed_apply = base.index
         for entry in entries:
-            if (
-                entry.id.index != self.last.index + 1
-                or entry.id.term < self.last.term
-                or entry.stamp <= self.last_stamp
-            ):
-                raise LogGap(
-                    f"entry {entry.id} stamped {entry.stamp} cannot follow {self.last} stamped "
-                    f"{self.last_stamp}; the log of this replica is damaged"
-                )
+            _check_recovered(self.last, self.last_stamp, entry)
             self.append(entry)
         self.handed = self.stable = self.last.index
 
@@ -76,9 +112,7 @@ class LogView:
     def term(self, index: int) -> int:
         """Return the term of the entry at `index`, from `base` to the last."""
         assert self.base.index <= index <= self.last.index, f"{index} not in {self!r}"
-        if index >= self._starts[-1]:
-            return self._terms[-1]
-        return self._terms[bisect_right(self._starts, index) - 1]
+        return self._runs.term(index)
 
     def op_id(self, index: int) -> OpId:
         """Return the op id of the entry at `index`, from `base` to the last."""
@@ -90,13 +124,7 @@ class LogView:
 
     def at_or_below(self, index: int, term: int) -> OpId:
         """Return the last op id at or below `index` whose term is at or below `term`; `base` if none."""
-        index = min(index, self.last.index)
-        for run in range(len(self._starts) - 1, -1, -1):
-            start = self._starts[run]
-            if start <= index and self._terms[run] <= term:
-                return OpId(self._terms[run], index)
-            index = min(index, start - 1)
-        return self.base
+        return self._runs.at_or_below(min(index, self.last.index), term) or self.base
 
     def stamp(self, index: int) -> int:
         """Return the stamp of the entry at `index`, which is cached or just before the cache."""
@@ -132,9 +160,7 @@ class LogView:
         assert op.index == self.last.index + 1, f"{op} after {self.last}"
         assert op.term >= self.last.term, f"terms fall: {op} after {self.last}"
         assert entry.stamp > self.last_stamp, f"stamps fall: {entry.stamp} <= {self.last_stamp}"
-        if op.term != self._terms[-1]:
-            self._starts.append(op.index)
-            self._terms.append(op.term)
+        self._runs.append(op)
         self._entries.append(entry)
         self._bytes += size_of(entry)
         self.last = op
@@ -146,10 +172,8 @@ class LogView:
         cut = first - self._first
         self._bytes -= sum(size_of(e) for e in self._entries[cut:])
         del self._entries[cut:]
-        while self._starts[-1] >= first:
-            self._starts.pop()
-            self._terms.pop()
-        self.last = OpId(self._terms[-1], first - 1)
+        self._runs.truncate(first)
+        self.last = OpId(self._runs.term(first - 1), first - 1)
         self.last_stamp = self.stamp(first - 1)
         self.handed = min(self.handed, first - 1)
         self.stable = min(self.stable, first - 1)

@@ -12,7 +12,7 @@ from nyala.common.hybrid_time import MAX_HYBRID_TIME
 from nyala.common.ids import NO_OP, OpId, ServerUuid
 from nyala.raft import election, following, reads, replication
 from nyala.raft.log_view import LogView
-from nyala.raft.membership import Configuration
+from nyala.raft.membership import Configuration, History
 from nyala.raft.messages import (
     AnyMessage,
     AppendEntries,
@@ -26,11 +26,11 @@ from nyala.raft.messages import (
 )
 from nyala.raft.options import RaftOptions
 from nyala.raft.ready import NOTHING, NOWHERE, Ready
-from nyala.raft.state import Core, Output, Stand, recover
-from nyala.raft.status import PeerStatus, Role, Status
+from nyala.raft.state import Core, Output, recover
+from nyala.raft.view import NodeView
 
 
-class RaftNode:
+class RaftNode(NodeView):
     """One member of a group.
 
     Args:
@@ -66,45 +66,10 @@ class RaftNode:
         options: RaftOptions | None = None,
         random: Callable[[int], int],
     ) -> None:
-        view = LogView(base, base_stamp, log, (options or RaftOptions()).cache_bytes)
-        self.core = Core(uuid, config, hard_state, view, options or RaftOptions(), random)
+        options = options or RaftOptions()
+        view = LogView(base, base_stamp, log, options.cache_bytes)
+        self.core = Core(uuid, options, random, view, History(config), hard_state)
         recover(self.core, log, commit_index, applied_index)
-
-    # ---- cheap views -----------------------------------------------------------------------------
-
-    @property
-    def is_leader(self) -> bool:
-        """Whether this node leads its group in its term (perhaps not yet accepting reads)."""
-        return self.core.leadership is not None
-
-    @property
-    def term(self) -> int:
-        """Current term."""
-        return self.core.hard.term
-
-    @property
-    def leader(self) -> ServerUuid | None:
-        """Leader of the current term, when known."""
-        return self.core.leader
-
-    @property
-    def commit_index(self) -> int:
-        """Last index known to be committed."""
-        return self.core.log.committed
-
-    @property
-    def last(self) -> OpId:
-        """Op id of the last entry, durable or not."""
-        return self.core.log.last
-
-    @property
-    def last_stamp(self) -> int:
-        """Stamp of the last entry; the host's next stamp lies above it."""
-        return self.core.log.last_stamp
-
-    def status(self) -> Status:
-        """Return everything that is worth showing; costs more than the properties above."""
-        return _status(self.core)
 
     # ---- inputs ----------------------------------------------------------------------------------
 
@@ -114,30 +79,14 @@ class RaftNode:
         Raises:
             Corrupt: the message contradicts itself or the protocol; nothing was changed.
         """
-        core = self.core
-        if message.to != core.uuid:
+        if message.to != self.core.uuid:
             return  # sent to a server that had this address before
         if isinstance(message, AppendEntries):
             following.check(message)
-        core.hlc = max(core.hlc, hlc)
-        if message.term > core.term:
-            _enter_term(core, message)
-        if isinstance(message, RequestVote):
-            election.on_request(core, message)
-        elif isinstance(message, VoteReply):
-            election.on_reply(core, message)
-        elif message.term < core.term:
-            if isinstance(message, AppendEntries):
-                following.refuse_old(core, message)
-        elif isinstance(message, AppendEntries):
-            following.hear(core, message)
-            following.on_append(core, message)
-        elif isinstance(message, AppendReply):
-            if core.leadership is not None:
-                replication.on_reply(core, core.leadership, message)
-                election.continue_transfer(core)
-        else:
-            election.on_timeout_now(core, message)
+        self.core.hlc = max(self.core.hlc, hlc)
+        if message.term > self.core.term:
+            _enter_term(self.core, message)
+        _take(self.core, message)
 
     def tick(self, hlc: int) -> None:
         """Let one tick (50 ms) pass."""
@@ -177,10 +126,8 @@ class RaftNode:
         """Note that everything up to a Ready's `point` is on disk."""
         core = self.core
         core.durable_version = max(core.durable_version, point.hard_state_version)
-        if (
-            point.hard_state_version >= core.truncated_version
-            and point.last.index > core.log.stable
-        ):
+        of_this_log = point.hard_state_version >= core.truncated_version
+        if of_this_log and point.last.index > core.log.stable:
             core.log.note_durable(point.last)
         election.count_own_vote(core)
         if core.leadership is not None:
@@ -218,29 +165,7 @@ class RaftNode:
 
     def ready(self) -> Ready:
         """Drain what the host owes since the last call; `Ready.empty` when nothing."""
-        core, log = self.core, self.core.log
-        if core.dirty and core.leadership is not None:
-            replication.replicate(core, core.leadership)
-            reads.confirm(core, core.leadership)
-        append = log.take_unwritten()
-        persist = core.hard if core.version != core.version_out else None
-        core.version_out = core.version
-        apply = log.take_applicable()
-        out = core.out
-        if not (append or persist or apply or out):
-            return NOTHING
-        core.out = Output()
-        return Ready(
-            persist=persist,
-            append=append,
-            point=DurablePoint(core.version, log.last) if append or persist else NOWHERE,
-            send=tuple(out.send),
-            read=tuple(out.read),
-            apply=apply,
-            confirmed=out.confirmed,
-            config=out.config,
-            config_committed=out.config_committed,
-        )
+        return _collect(self.core)
 
 
 def _enter_term(core: Core, message: AnyMessage) -> None:
@@ -253,38 +178,47 @@ def _enter_term(core: Core, message: AnyMessage) -> None:
     core.become_follower(message.term, message.sender if leads else None)
 
 
-def _role(core: Core) -> Role:
-    me = core.configs.active.get(core.uuid)
-    if core.stand is Stand.LEADER:
-        return Role.LEADER
-    if me is None:
-        return Role.NON_PARTICIPANT
-    if not me.voter:
-        return Role.LEARNER
-    return Role.FOLLOWER if core.stand is Stand.FOLLOWER else Role.CANDIDATE
+def _take(core: Core, message: AnyMessage) -> None:
+    """Hand a message of our term, or of an older one, to whom it concerns."""
+    if isinstance(message, RequestVote):
+        election.on_request(core, message)
+    elif isinstance(message, VoteReply):
+        election.on_reply(core, message)
+    elif message.term < core.term:
+        if isinstance(message, AppendEntries):
+            following.refuse_old(core, message)
+    elif isinstance(message, AppendEntries):
+        following.hear(core, message)
+        following.on_append(core, message)
+    elif isinstance(message, AppendReply):
+        if core.leadership is not None:
+            replication.on_reply(core, core.leadership, message)
+            election.continue_transfer(core)
+    else:
+        election.on_timeout_now(core, message)
 
 
-def _status(core: Core) -> Status:
-    log, lead = core.log, core.leadership
-    return Status(
-        uuid=core.uuid,
-        role=_role(core),
-        term=core.term,
-        vote=core.hard.vote,
-        leader=core.leader,
-        commit=log.committed,
-        applied=log.applied,
-        durable=log.stable,
-        last=log.last,
-        config=core.configs.active,
-        committed_config=core.configs.committed,
-        accepting=lead is not None and log.committed >= lead.first and lead.transfer is None,
-        transferee=None if lead is None or lead.transfer is None else lead.transfer.to,
-        closed=core.closed,
-        peers=()
-        if lead is None
-        else tuple(
-            PeerStatus(u, p.match, p.next, p.inflight_bytes, core.ticks - p.heard_at, p.needs_copy)
-            for u, p in lead.peers.items()
-        ),
+def _collect(core: Core) -> Ready:
+    """Drain what is owed, replication first, since it adds to the rest."""
+    if core.dirty and core.leadership is not None:
+        replication.replicate(core, core.leadership)
+        reads.confirm(core, core.leadership)
+    append = core.log.take_unwritten()
+    persist = core.hard if core.version != core.version_out else None
+    core.version_out = core.version
+    apply = core.log.take_applicable()
+    out = core.out
+    if not (append or persist or apply or out):
+        return NOTHING
+    core.out = Output()
+    return Ready(
+        persist=persist,
+        append=append,
+        point=DurablePoint(core.version, core.log.last) if append or persist else NOWHERE,
+        send=tuple(out.send),
+        read=tuple(out.read),
+        apply=apply,
+        confirmed=out.confirmed,
+        config=out.config,
+        config_committed=out.config_committed,
     )

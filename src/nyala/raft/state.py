@@ -67,57 +67,43 @@ class Output:
         )
 
 
+@dataclass(slots=True, eq=False)
 class Core:
-    """Everything that a member remembers. `RaftNode` is its face; see there for the arguments."""
+    """Everything that a member remembers. `RaftNode` is its face; see there for the first fields."""
 
-    __slots__ = (
-        "closed", "closed_pending", "configs", "dirty", "durable_version", "elapsed", "hard", "hlc",
-        "leader", "leadership", "log", "options", "out", "random", "round", "round_seen",
-        "self_vote_version", "silent", "stand", "ticks", "timeout", "truncated_version", "uuid",
-        "verified", "version", "version_out", "votes",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        uuid: ServerUuid,
-        config: Configuration,
-        hard_state: HardState,
-        log: LogView,
-        options: RaftOptions,
-        random: Callable[[int], int],
-    ) -> None:
-        self.uuid = uuid
-        self.options = options
-        self.random = random
-        self.log = log
-        self.configs = History(config)
-        # durable promises
-        self.hard = hard_state
-        self.version = 0  # of (hard state, truncations): what a message may have to wait for
-        self.version_out = 0  # given to the host
-        self.durable_version = 0
-        self.truncated_version = 0  # a durable point below this says nothing of today's log
-        # role
-        self.stand = Stand.FOLLOWER
-        self.leader: ServerUuid | None = None
-        self.leadership: Leadership | None = None  # exactly when LEADER
-        self.votes: dict[ServerUuid, bool] = {}
-        self.self_vote_version = 0  # a candidate's own vote counts once this is durable
-        # time, in ticks
-        self.ticks = 0
-        self.elapsed = 0  # since the election timer was reset
-        self.timeout = 0
-        self.silent = options.election_ticks  # since a leader was heard from
-        # a follower's view of this term's leader
-        self.verified = log.committed  # the log agrees with the leader's up to here
-        self.round_seen = 0
-        # reads and time
-        self.round = 0  # highest read round begun here; never falls, so late answers cannot mislead
-        self.hlc = 0
-        self.closed = 0
-        self.closed_pending: tuple[int, int] | None = None  # (stamp, index to be applied first)
-        self.out = Output()
-        self.dirty = False  # a leader has something to replicate
+    uuid: ServerUuid
+    options: RaftOptions
+    random: Callable[[int], int]
+    log: LogView
+    configs: History
+    # durable promises
+    hard: HardState
+    version: int = 0  # of (hard state, truncations): what a message may have to wait for
+    version_out: int = 0  # given to the host
+    durable_version: int = 0
+    truncated_version: int = 0  # a durable point below this says nothing of today's log
+    # role
+    stand: Stand = Stand.FOLLOWER
+    leader: ServerUuid | None = None
+    leadership: Leadership | None = None  # exactly when LEADER
+    votes: dict[ServerUuid, bool] = field(default_factory=dict)
+    self_vote_version: int = 0  # a candidate's own vote counts once this is durable
+    # time, in ticks
+    ticks: int = 0
+    elapsed: int = 0  # since the election timer was reset
+    timeout: int = 0
+    silent: int = 0  # since the leader was heard from
+    # a follower's view of this term's leader
+    verified: int = 0  # the log agrees with the leader's up to here
+    round_seen: int = 0
+    # reads and hybrid time
+    round: int = 0  # highest read round begun here; never falls, so late answers cannot mislead
+    hlc: int = 0
+    closed: int = 0
+    closed_pending: tuple[int, int] | None = None  # (stamp, index to be applied first)
+    # what ready() will hand out
+    out: Output = field(default_factory=Output)
+    dirty: bool = False  # a leader has something to replicate
 
     # ---- who we are ------------------------------------------------------------------------------
 
@@ -258,6 +244,7 @@ def recover(core: Core, entries: Sequence[Entry], commit: int, applied: int) -> 
             core.configs.adopt(membership.decode(entry.payload, entry.id))
     core.commit(commit)
     core.verified = commit
+    core.silent = core.options.election_ticks
     log.handed_apply = log.applied = max(applied, log.base.index)
     log.note_applied(log.applied)
     core.reset_timer()

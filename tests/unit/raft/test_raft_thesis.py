@@ -238,6 +238,24 @@ def test_thesis_3_8_term_and_vote_survive_a_restart():
     assert cluster["1"].status().vote == B
 
 
+def test_thesis_3_8_a_vote_in_a_term_entered_before_is_persisted_too():
+    cluster = Cluster("123")
+    cluster.servers["1"].disk.log = {1: entries(1)[0]}
+    cluster.servers["1"].disk.hard = HardState(1)
+    cluster.restart("1")
+    cluster.deliver(RequestVote(sender=C, to=A, term=4, last=NO_OP))
+    assert (cluster["1"].term, cluster["1"].status().vote) == (4, None)
+    cluster.servers["1"].disk.held = True
+    cluster.network.clear()
+    cluster.deliver(RequestVote(sender=B, to=A, term=4, last=OpId(1, 1)))
+    assert not cluster.network, "the vote waits for the disk"
+    cluster.sync("1")
+    assert [m.granted for m in cluster.network if isinstance(m, VoteReply)] == [True]
+    cluster.crash("1")
+    cluster.restart("1")
+    assert cluster["1"].status().vote == B
+
+
 # ---- 3.10, 4 and 6 -----------------------------------------------------------------------------------
 
 

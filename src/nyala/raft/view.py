@@ -1,0 +1,85 @@
+"""What may be read of a node at any time: cheap properties for the host's hot paths, and a full status.
+
+Rules: reads only.
+"""
+
+from nyala.common.ids import OpId, ServerUuid
+from nyala.raft.state import Core, Stand
+from nyala.raft.status import PeerStatus, Role, Status
+
+
+class NodeView:
+    """The read-only side of `RaftNode`."""
+
+    core: Core
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node leads its group in its term (perhaps not yet accepting reads)."""
+        return self.core.leadership is not None
+
+    @property
+    def term(self) -> int:
+        """Current term."""
+        return self.core.hard.term
+
+    @property
+    def leader(self) -> ServerUuid | None:
+        """Leader of the current term, when known."""
+        return self.core.leader
+
+    @property
+    def commit_index(self) -> int:
+        """Last index known to be committed."""
+        return self.core.log.committed
+
+    @property
+    def last(self) -> OpId:
+        """Op id of the last entry, durable or not."""
+        return self.core.log.last
+
+    @property
+    def last_stamp(self) -> int:
+        """Stamp of the last entry; the host's next stamp lies above it."""
+        return self.core.log.last_stamp
+
+    def status(self) -> Status:
+        """Return everything that is worth showing; costs more than the properties above."""
+        return _status(self.core)
+
+
+def _role(core: Core) -> Role:
+    me = core.configs.active.get(core.uuid)
+    if core.stand is Stand.LEADER:
+        return Role.LEADER
+    if me is None:
+        return Role.NON_PARTICIPANT
+    if not me.voter:
+        return Role.LEARNER
+    return Role.FOLLOWER if core.stand is Stand.FOLLOWER else Role.CANDIDATE
+
+
+def _status(core: Core) -> Status:
+    log, lead = core.log, core.leadership
+    return Status(
+        uuid=core.uuid,
+        role=_role(core),
+        term=core.term,
+        vote=core.hard.vote,
+        leader=core.leader,
+        commit=log.committed,
+        applied=log.applied,
+        durable=log.stable,
+        last=log.last,
+        config=core.configs.active,
+        committed_config=core.configs.committed,
+        accepting=lead is not None and log.committed >= lead.first and lead.transfer is None,
+        transferee=None if lead is None or lead.transfer is None else lead.transfer.to,
+        closed=core.closed,
+        peers=()
+        if lead is None
+        else tuple(
+            PeerStatus(u, p.match, p.next, p.inflight_bytes, core.ticks - p.heard_at, p.needs_copy)
+            for u, p in lead.peers.items()
+        ),
+    )
