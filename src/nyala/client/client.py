@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions
-from nyala.client.server import Server
+from nyala.client.facts import Server, TableFacts
 from nyala.client.session import Limits
 from nyala.client.sql import run_sql
 from nyala.client.table import Table
@@ -148,6 +148,14 @@ class Client:
             NotFound: no such table.
         """
         self._connection.run(self._connection.core.drop_table(name))
+
+    def describe(self, name: str) -> TableFacts:
+        """Return what the masters know of a table beside its columns.
+
+        Raises:
+            NotFound: no such table.
+        """
+        return TableFacts.from_proto(self._connection.run(self._connection.core.describe(name)))
 
     def servers(self) -> list[Server]:
         """Return all masters and tablet servers, as the leader master knows them."""

@@ -1,7 +1,9 @@
-"""A server of the cluster, as the leader master knows it."""
+"""Servers and tables as the leader master knows them."""
 
 from dataclasses import dataclass
 
+from nyala.common.partition import PartitionSchema
+from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
 
 
@@ -40,3 +42,33 @@ class Server:
             entry.uuid, entry.role, entry.address, entry.web_address, entry.location, entry.alive,
             entry.last_heartbeat_ms, entry.leader, entry.replicas, entry.version,
         )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """A table beside its columns.
+
+    Attributes:
+        id: its id.
+        state: PREPARING, RUNNING, ALTERING or REMOVED.
+        partition: how it is cut into tablets.
+        replicas: of each tablet.
+        options: table options.
+        comment: as given at its creation.
+    """
+
+    id: str
+    state: str
+    partition: PartitionSchema
+    replicas: int
+    options: dict[str, str]
+    comment: str
+
+    @classmethod
+    def from_proto(cls, answer: pb.DescribeTableResponse) -> "TableFacts":
+        """Return what a DescribeTable answer says."""
+        table = answer.table
+        partition = convert.partition_schema_from_proto(table.partition)
+        return cls(
+            answer.id, answer.state, partition, table.replicas, dict(table.options), table.comment
+        )

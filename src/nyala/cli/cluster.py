@@ -1,0 +1,50 @@
+"""`nyala cluster ksck`: is every master, tablet server and replica there, and does each group have one leader?"""
+
+import json
+
+import typer
+
+from nyala.cli.output import Format, FormatOption, MastersOption, show, verb
+
+app = typer.Typer(no_args_is_help=True, help="The cluster as a whole.")
+
+
+@app.callback()
+def _group() -> None:
+    """The cluster as a whole."""
+
+
+@app.command("ksck")
+@verb
+def ksck(masters: MastersOption = "", format: FormatOption = Format.TABLE) -> None:
+    """Check the cluster; exit status 0 and OK, or 1 and every problem in words."""
+    from nyala.cli.ksck import check
+    from nyala.client.connection import Connection
+    from nyala.client.core import ClientOptions
+
+    connection = Connection(masters, ClientOptions(timeout_ms=15_000))
+    try:
+        health = connection.run(check(connection.core))
+    finally:
+        connection.close()
+    if format is Format.JSON:
+        print(json.dumps(health.as_dict(), indent=2))
+    else:
+        show(("uuid", "address", "state"), health.masters, format, "Master Summary")
+        show(
+            ("uuid", "address", "replicas", "state"),
+            health.tservers,
+            format,
+            "Tablet Server Summary",
+        )
+        show(
+            ("table", "replicas", "tablets", "healthy", "problems"),
+            health.tables,
+            format,
+            "Summary by table",
+        )
+        for problem in health.problems:
+            print(f"Error: {problem}")
+        print("FAILED" if health.problems else "OK")
+    if health.problems:
+        raise typer.Exit(1)

@@ -1,0 +1,155 @@
+"""What `nyala cluster ksck` checks: masters' word against each replica's own word.
+
+Read-only. A replica's own report is asked of its server directly, not of the masters.
+"""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from nyala.client.core import Core
+from nyala.common.errors import NyalaError
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+
+ASK_MS = 5_000
+
+
+@dataclass(slots=True)
+class Health:
+    """What was found. `problems` is empty exactly when the cluster is healthy."""
+
+    masters: list[tuple[str, str, str]] = field(default_factory=list)
+    tservers: list[tuple[str, str, int, str]] = field(default_factory=list)
+    tables: list[tuple[str, int, int, int, int]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return {
+            "healthy": not self.problems,
+            "masters": [
+                dict(zip(("uuid", "address", "state"), m, strict=True)) for m in self.masters
+            ],
+            "tservers": [
+                dict(zip(("uuid", "address", "replicas", "state"), t, strict=True))
+                for t in self.tservers
+            ],
+            "tables": [
+                dict(zip(("table", "replicas", "tablets", "healthy", "problems"), t, strict=True))
+                for t in self.tables
+            ],
+            "problems": self.problems,
+        }
+
+
+async def check(core: Core) -> Health:
+    """Check a whole cluster.
+
+    Raises:
+        TimedOut: no master leads; nothing else can be said then.
+    """
+    health = Health()
+    listed = await core.servers()
+    masters = [s for s in listed.servers if s.role == "master"]
+    tservers = [s for s in listed.servers if s.role == "tserver"]
+    await _check_masters(core, masters, health)
+    replicas = await _check_tservers(core, tservers, health)
+    for table in await core.tables():
+        await _check_table(core, table, replicas, health)
+    return health
+
+
+async def _ask(core: Core, address: str, method: Any, request: Any) -> Any:
+    try:
+        return await core.env.rpc.call(address, method, request, timeout_ms=ASK_MS)
+    except NyalaError as err:
+        return err
+
+
+async def _check_masters(core: Core, masters: list[pb.ServerEntry], health: Health) -> None:
+    answers = await asyncio.gather(
+        *(_ask(core, m.address, methods.MASTER_STATUS, pb.MasterStatusRequest()) for m in masters)
+    )
+    leaders = 0
+    for master, answer in zip(masters, answers, strict=True):
+        if isinstance(answer, NyalaError):
+            state = "UNREACHABLE"
+            health.problems.append(f"master {master.address} is unreachable: {answer.message}")
+        else:
+            state = "LEADER" if answer.leader else "FOLLOWER"
+            leaders += answer.leader
+        health.masters.append((master.uuid, master.address, state))
+    if leaders != 1:
+        health.problems.append(f"{leaders} masters say that they lead; there should be one")
+
+
+async def _check_tservers(
+    core: Core, tservers: list[pb.ServerEntry], health: Health
+) -> dict[str, dict[str, pb.TabletStatus]]:
+    """Return for each reachable server its replicas by tablet."""
+    answers = await asyncio.gather(
+        *(_ask(core, t.address, methods.LIST_TABLETS, pb.ListTabletsRequest()) for t in tservers)
+    )
+    found: dict[str, dict[str, pb.TabletStatus]] = {}
+    for server, answer in zip(tservers, answers, strict=True):
+        if isinstance(answer, NyalaError):
+            health.problems.append(
+                f"tablet server {server.address} is unreachable: {answer.message}"
+            )
+            health.tservers.append((server.uuid, server.address, 0, "UNREACHABLE"))
+            continue
+        found[server.uuid] = {t.report.tablet_id: t for t in answer.tablets}
+        health.tservers.append((server.uuid, server.address, len(answer.tablets), "HEALTHY"))
+    return found
+
+
+async def _check_table(
+    core: Core,
+    table: pb.TableSummary,
+    replicas: dict[str, dict[str, pb.TabletStatus]],
+    health: Health,
+) -> None:
+    answer: pb.TabletLocationsResponse = await core.masters.call(
+        methods.TABLET_LOCATIONS, pb.TabletLocationsRequest(table_id=table.id), timeout_ms=ASK_MS
+    )
+    healthy = problems = 0
+    for tablet in answer.tablets:
+        found = _tablet_problems(tablet, replicas, table)
+        health.problems += [f"table {table.name}, tablet {tablet.id}: {p}" for p in found]
+        healthy += not found
+        problems += len(found)
+    health.tables.append((table.name, table.replicas, len(answer.tablets), healthy, problems))
+
+
+def _tablet_problems(
+    tablet: pb.TabletLocation,
+    replicas: dict[str, dict[str, pb.TabletStatus]],
+    table: pb.TableSummary,
+) -> list[str]:
+    found: list[str] = []
+    voters = [r for r in tablet.replicas if r.voter]
+    if len(voters) != table.replicas:
+        found.append(f"{len(voters)} voters where {table.replicas} are wanted")
+    leaders: list[str] = []
+    terms: Counter[int] = Counter()
+    for replica in tablet.replicas:
+        status = replicas.get(replica.uuid, {}).get(tablet.id)
+        if replica.uuid not in replicas:
+            found.append(f"the replica on {replica.address or replica.uuid} is unreachable")
+        elif status is None:
+            found.append(f"{replica.address} has no replica of it")
+        elif status.report.state != "RUNNING":
+            found.append(
+                f"the replica on {replica.address} is {status.report.state} {status.report.error}".rstrip()
+            )
+        else:
+            terms[status.report.consensus.term] += 1
+            if status.report.role == "LEADER":
+                leaders.append(f"{replica.address} in term {status.report.consensus.term}")
+    if len(leaders) != 1:
+        found.append(
+            f"{len(leaders)} replicas lead it" + (f": {', '.join(leaders)}" if leaders else "")
+        )
+    return found

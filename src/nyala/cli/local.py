@@ -1,0 +1,120 @@
+"""`nyala up`, `status`, `down`: a local cluster of real processes in one folder."""
+
+import shutil
+from typing import Annotated
+
+import typer
+
+from nyala.cli.output import DEFAULT_DIR, DirOption, Format, FormatOption, fail, say, show, verb
+
+
+@verb
+def up(
+    dir: DirOption = DEFAULT_DIR,
+    masters: Annotated[int, typer.Option(help="How many masters; odd.")] = 3,
+    tservers: Annotated[int, typer.Option(help="How many tablet servers.")] = 3,
+    base_port: Annotated[
+        int, typer.Option(help="Port of the first tablet server; all others follow.")
+    ] = 7050,
+    set: Annotated[
+        list[str] | None, typer.Option("--set", help="An option for all servers, name=value.")
+    ] = None,
+) -> None:
+    """Start a local cluster in the background and wait until it is healthy."""
+    from nyala.cli.servers import _flags
+    from nyala.common.options import Options
+    from nyala.testing import layout, local_cluster
+    from nyala.testing.warm import warm_kernels
+
+    flags = _flags(set)
+    Options.load(flags=flags)  # a wrong option is said here and not in six logs
+    found = layout.load(dir)
+    if found is not None and _shape(found) != (masters, tservers):
+        say(
+            f"{dir} holds a cluster of {_shape(found)[0]} masters and {_shape(found)[1]} tablet servers; starting that"
+        )
+    planned = found or layout.plan(dir, masters, tservers, base_port=base_port, options=flags)
+    if warm_kernels():
+        say("compiled the key kernels (once per machine)")
+    seconds = local_cluster.start(planned, lambda missing: say(f"waiting for {missing}"))
+    web = next(s.web_address for s in planned.servers if s.role == "master")
+    print(f"nyala is up: {len(planned.servers)} processes, healthy in {seconds:.1f} s")
+    print(f"  masters   {planned.masters}")
+    print(f"  web       http://{web}/")
+    print(f"  data      {planned.dir}")
+    print(f"next:       export NYALA_MASTERS={planned.masters}")
+    print(
+        "            nyala cluster ksck        nyala table list        nyala down" + _dir_hint(dir)
+    )
+
+
+def _dir_hint(dir: str) -> str:
+    return "" if dir == DEFAULT_DIR else f" --dir {dir}"
+
+
+def _shape(found: object) -> tuple[int, int]:
+    roles = [s.role for s in found.servers]  # type: ignore[attr-defined]  # a Layout, imported in verbs only
+    return roles.count("master"), roles.count("tserver")
+
+
+@verb
+def status(dir: DirOption = DEFAULT_DIR, format: FormatOption = Format.TABLE) -> None:
+    """Show the processes of a local cluster; exit status 1 unless all run and are healthy."""
+    from nyala.client import connect
+    from nyala.common.errors import NyalaError
+    from nyala.testing import layout, processes
+
+    found = layout.load(dir)
+    if found is None:
+        raise fail(f"no local cluster in {dir}; start one with: nyala up{_dir_hint(dir)}", 5)
+    alive: dict[str, str] = {}
+    problem = ""
+    try:
+        with connect(found.masters, timeout_ms=5_000) as client:
+            for server in client.servers():
+                alive[server.address] = (
+                    ("leader" if server.leader else "alive") if server.alive else "dead"
+                )
+    except NyalaError as err:
+        problem = err.message
+    rows = [
+        (
+            s.name,
+            processes.running_pid(s) or "-",
+            s.address,
+            s.web_address,
+            alive.get(s.address, "unknown"),
+        )
+        for s in found.servers
+    ]
+    show(("server", "pid", "address", "web", "state"), rows, format)
+    if problem:
+        raise fail(problem, 3)
+    if any(row[4] not in ("alive", "leader") for row in rows):
+        raise fail(
+            f"not every server is alive; start those that are down with: nyala up{_dir_hint(dir)}",
+            1,
+        )
+
+
+@verb
+def down(
+    dir: DirOption = DEFAULT_DIR,
+    delete_data: Annotated[
+        bool, typer.Option("--delete-data", help="Also remove the folder.")
+    ] = False,
+) -> None:
+    """Stop a local cluster; its data stays unless asked otherwise."""
+    from nyala.testing import layout, processes
+
+    found = layout.load(dir)
+    if found is None:
+        raise fail(f"no local cluster in {dir}", 5)
+    stopped = processes.stop(found)
+    print(
+        f"stopped {len(stopped)} processes"
+        + (f": {', '.join(stopped)}" if stopped else " (none ran)")
+    )
+    if delete_data:
+        shutil.rmtree(found.dir)
+        print(f"removed {found.dir}")

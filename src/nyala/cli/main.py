@@ -1,0 +1,39 @@
+"""`nyala`: the tree of groups and verbs.
+
+Start-up stays light: each verb imports what it needs when it runs.
+"""
+
+import typer
+
+from nyala.cli import cluster, local, pipeline, servers, sql, table
+from nyala.common.version import VERSION
+
+app = typer.Typer(
+    name="nyala", no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False,
+    help="A replicated, mutable, columnar table store for Python people.",
+)  # fmt: skip
+app.command("up")(local.up)
+app.command("status")(local.status)
+app.command("down")(local.down)
+app.command("sql")(sql.sql)
+app.add_typer(table.app, name="table")
+app.add_typer(cluster.app, name="cluster")
+app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(servers.master, name="master")
+app.add_typer(servers.tserver, name="tserver")
+app.add_typer(servers.config, name="config")
+
+
+@app.command("version")
+def version() -> None:
+    """Print the version."""
+    print(VERSION)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""`nyala pipeline flights`: data pipelines on Spark."""
+
+from typing import Annotated
+
+import typer
+
+from nyala.cli.output import MastersOption, fail, verb
+
+app = typer.Typer(
+    no_args_is_help=True, help="Data pipelines on Spark; they need the extra `spark`."
+)
+
+
+@app.callback()
+def _group() -> None:
+    """Data pipelines on Spark; they need the extra `spark`."""
+
+
+@app.command("flights")
+@verb
+def flights(
+    masters: MastersOption = "",
+    slices: Annotated[int, typer.Option(help="In how many slices of the year to load.")] = 8,
+    sample: Annotated[
+        float, typer.Option(help="Share of the flights to load, 0 < share <= 1.")
+    ] = 1.0,
+    tablets: Annotated[int, typer.Option(help="Hash buckets of the flights table.")] = 4,
+    replicas: Annotated[int, typer.Option(help="Copies of each tablet; odd.")] = 3,
+) -> None:
+    """Load a year of flights as the change stream that it once was."""
+    try:
+        from nyala.spark.flights.pipeline import run_pipeline
+    except ImportError as err:
+        raise fail(f"pipelines need PySpark ({err}); install nyala[spark]", 2) from None
+    run_pipeline(masters, slices=slices, sample=sample, tablets=tablets, replicas=replicas)

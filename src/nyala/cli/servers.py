@@ -1,0 +1,104 @@
+"""`nyala master run`, `nyala tserver run`, `nyala config list`."""
+
+import os
+from typing import Annotated
+
+import typer
+
+from nyala.cli.output import Format, FormatOption, fail, show, verb
+
+master = typer.Typer(no_args_is_help=True, help="Master processes.")
+tserver = typer.Typer(no_args_is_help=True, help="Tablet server processes.")
+config = typer.Typer(no_args_is_help=True, help="Options of servers.")
+
+Dir = Annotated[str, typer.Option("--dir", help="Data directory; formatted when empty.")]
+Address = Annotated[str, typer.Option("--address", help="Public host:port; loopback only.")]
+PeerAddress = Annotated[
+    str, typer.Option("--peer-address", help="host:port for Raft between servers.")
+]
+WebAddress = Annotated[
+    str, typer.Option("--web-address", help="host:port of /metrics and /healthz; '' for none.")
+]
+Masters = Annotated[
+    str, typer.Option("--master-addresses", help="Public addresses of all masters.")
+]
+Location = Annotated[
+    str, typer.Option("--location", help="Where it stands: replicas are kept apart.")
+]
+File = Annotated[str | None, typer.Option("--config", help="TOML file of options.")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", help="An option, name=value; may be repeated.")
+]
+
+
+def _flags(given: list[str] | None) -> dict[str, str]:
+    flags = {}
+    for text in given or []:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise fail(f"--set {text!r}: write --set name=value", 2)
+        flags[name.strip().replace("-", "_")] = value.strip()
+    return flags
+
+
+def _addresses(text: str) -> tuple[str, ...]:
+    return tuple(a.strip() for a in text.split(",") if a.strip())
+
+
+@master.command("run")
+@verb
+def master_run(
+    dir: Dir,
+    address: Address = "127.0.0.1:7051",
+    peer_address: PeerAddress = "127.0.0.1:9051",
+    web_address: WebAddress = "127.0.0.1:8051",
+    master_addresses: Masters = "",
+    config: File = None,
+    set: Set = None,
+) -> None:
+    """Run a master until SIGTERM."""
+    from nyala.cli.serve import run_master
+    from nyala.common.options import Options
+    from nyala.master.config import MasterConfig
+
+    options = Options.load(config, os.environ, _flags(set))
+    masters = _addresses(master_addresses) or (address,)
+    raise typer.Exit(
+        run_master(MasterConfig(dir, address, peer_address, web_address, masters, options))
+    )
+
+
+@tserver.command("run")
+@verb
+def tserver_run(
+    dir: Dir,
+    master_addresses: Masters,
+    address: Address = "127.0.0.1:7050",
+    peer_address: PeerAddress = "127.0.0.1:9050",
+    web_address: WebAddress = "127.0.0.1:8050",
+    location: Location = "",
+    config: File = None,
+    set: Set = None,
+) -> None:
+    """Run a tablet server until SIGTERM."""
+    from nyala.cli.serve import run_tserver
+    from nyala.common.options import Options
+    from nyala.tserver.config import TabletServerConfig
+
+    options = Options.load(config, os.environ, _flags(set))
+    masters = _addresses(master_addresses)
+    raise typer.Exit(
+        run_tserver(
+            TabletServerConfig(dir, address, peer_address, web_address, masters, location, options)
+        )
+    )
+
+
+@config.command("list")
+@verb
+def config_list(format: FormatOption = Format.TABLE) -> None:
+    """List every option of a server with its default and limits."""
+    from nyala.common.options import describe
+
+    rows = [(d.name, d.default, d.limits, d.sentence) for d in describe()]
+    show(("name", "default", "limits", "what it is for"), rows, format)

@@ -1,0 +1,21 @@
+"""`nyala sql`: one query over the cluster's tables."""
+
+from typing import Annotated
+
+import typer
+
+from nyala.cli.output import Format, FormatOption, MastersOption, show, verb
+
+
+@verb
+def sql(
+    query: Annotated[str, typer.Argument(help='For instance: "select count(*) from metrics"')],
+    masters: MastersOption = "",
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Run a SQL query (DuckDB) at one snapshot and print its rows."""
+    from nyala.client import connect
+
+    with connect(masters) as client:
+        rows = client.sql(query)
+    show(rows.schema.names, [tuple(r.values()) for r in rows.to_pylist()], format)

@@ -1,0 +1,115 @@
+"""`nyala table list|describe|scan|drop`."""
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from nyala.cli.output import Format, FormatOption, MastersOption, fail, say, show, verb
+
+app = typer.Typer(no_args_is_help=True, help="Tables.")
+Name = Annotated[str, typer.Argument(help="Name of the table.")]
+
+
+@app.command("list")
+@verb
+def list_tables(masters: MastersOption = "", format: FormatOption = Format.TABLE) -> None:
+    """List all tables."""
+    from nyala.client.connection import Connection
+    from nyala.client.core import ClientOptions
+
+    connection = Connection(masters, ClientOptions())
+    try:
+        tables = connection.run(connection.core.tables())
+    finally:
+        connection.close()
+    rows = [(t.name, t.state, t.tablets, t.replicas, t.id) for t in tables]
+    show(("table", "state", "tablets", "replicas", "id"), rows, format)
+
+
+@app.command("describe")
+@verb
+def describe(name: Name, masters: MastersOption = "", format: FormatOption = Format.TABLE) -> None:
+    """Show columns, partitions and replicas of a table."""
+    from nyala.client import connect
+    from nyala.common.partition import describe as words
+
+    with connect(masters) as client:
+        table = client.table(name)
+        schema, tablets = table.definition, table.tablets()
+        described = client.describe(name)
+        servers = {s.address: s for s in client.servers()}
+    columns = [
+        (c.name, str(c.type), "key" if c.id in schema.key_ids else "", c.nullable,
+         None if c.default is None else c.default.as_py(), c.immutable)
+        for c in schema.columns
+    ]  # fmt: skip
+    places = [
+        (t.id, words(schema, described.partition, t.partition), t.leader or "none",
+         ", ".join(a + ("" if a in servers and servers[a].alive else " (dead)") for _, a in t.replicas))
+        for t in tablets
+    ]  # fmt: skip
+    column_names = ("column", "type", "key", "nullable", "default", "immutable")
+    place_names = ("tablet", "partition", "leader", "replicas")
+    if format is Format.JSON:
+        print(json.dumps({
+            "name": name, "id": described.id, "state": described.state, "replicas": described.replicas,
+            "options": described.options, "comment": described.comment,
+            "columns": [dict(zip(column_names, c, strict=True)) for c in columns],
+            "tablets": [dict(zip(place_names, p, strict=True)) for p in places],
+        }, indent=2, default=str))  # fmt: skip
+        return
+    if format is Format.TABLE:
+        print(f"table {name}, {described.state}, {described.replicas} replicas, id {described.id}")
+    show(column_names, columns, format)
+    show(place_names, places, format)
+
+
+@app.command("scan")
+@verb
+def scan(
+    name: Name,
+    masters: MastersOption = "",
+    columns: Annotated[str, typer.Option(help="Columns, by commas; all if not given.")] = "",
+    where: Annotated[str, typer.Option(help="For instance: \"value > 3 and host = 'a'\"")] = "",
+    at: Annotated[int, typer.Option(help="Snapshot, a hybrid time; 0 for now.")] = 0,
+    limit: Annotated[int, typer.Option(help="Most rows; 0 for all.")] = 100,
+    order: Annotated[bool, typer.Option("--order", help="By primary key.")] = False,
+    count: Annotated[bool, typer.Option("--count", help="Only the number of rows.")] = False,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Print rows of a table."""
+    from nyala.client import connect
+
+    with connect(masters) as client:
+        table = client.table(name)
+        names = [c.strip() for c in columns.split(",") if c.strip()] or None
+        wanted = table.scan(
+            names, where or None, at or None, None if count else limit or None, order
+        )
+        if count:
+            print(wanted.count())
+            return
+        rows = wanted.to_arrow()
+    show(rows.schema.names, [tuple(r.values()) for r in rows.to_pylist()], format)
+    if limit and rows.num_rows == limit and format is Format.TABLE and sys.stdout.isatty():
+        say(f"the first {limit} rows; --limit 0 prints all")
+
+
+@app.command("drop")
+@verb
+def drop(
+    name: Name,
+    masters: MastersOption = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Drop a table and its data."""
+    from nyala.client import connect
+
+    with connect(masters) as client:
+        client.table(name)
+        if not yes and not typer.confirm(f"Drop table {name} and all its data?"):
+            raise fail("nothing was dropped", 1)
+        client.drop_table(name)
+    print(f"dropped {name}")
