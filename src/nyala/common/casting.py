@@ -96,7 +96,7 @@ def exact_cast(
         return _strict(values, target)
     except pa.ArrowException as err:
         bad = _first_bad(values, target)
-        row, shown = first_row + bad, str(values[bad])[:60]
+        row, shown = first_row + bad, _shown(values[bad])
         raise SchemaMismatch(
             f"{what}, row {row}: {shown} does not convert without loss from "
             f"{values.type} to {target}, the type that the table stores; nothing was sent",
@@ -131,3 +131,8 @@ def _first_bad(values: pa.ChunkedArray, target: pa.DataType) -> int:
         except pa.ArrowException:
             high = middle
     return low
+
+
+def _shown(value: pa.Scalar) -> str:
+    """Return a value in an error's words; times as numbers, since Python knows few years."""
+    return str(value.value if pa.types.is_timestamp(value.type) else value)[:60]

@@ -194,11 +194,11 @@ class _Parser:
         token = self._take()
         if token.kind is Kind.KEYWORD and token.text in ("true", "false"):
             return Literal("boolean", token.text, token.at)
-        if token.kind is Kind.KEYWORD and token.text in ("date", "timestamp"):
+        if token.kind is Kind.NAME and token.text.lower() in ("date", "timestamp"):
             text = self._take()
             if text.kind is not Kind.STRING:
                 raise problem(f"expected a quoted text after {token.text}, found {text}", text.at)
-            return Literal(token.text, text.text, text.at)
+            return Literal(token.text.lower(), text.text, token.at)
         if token.kind is Kind.SIGN and token.text in ("+", "-"):
             number = self._take()
             if number.kind is not Kind.NUMBER:

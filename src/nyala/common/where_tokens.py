@@ -9,22 +9,7 @@ from nyala.common.errors import InvalidArgument
 MAX_TEXT_BYTES = 64 * 1024
 MAX_NUMBER_CHARACTERS = 400
 """A double's exact decimal digits fit; longer numbers only cost time."""
-KEYWORDS = frozenset(
-    [
-        "and",
-        "or",
-        "not",
-        "in",
-        "between",
-        "is",
-        "null",
-        "like",
-        "true",
-        "false",
-        "date",
-        "timestamp",
-    ]
-)
+KEYWORDS = frozenset(["and", "or", "not", "in", "between", "is", "null", "like", "true", "false"])
 
 
 class Kind(Enum):

@@ -137,7 +137,8 @@ def test_pruning_prunes():
     assert count("ranges", "n = 20") == 0
     assert count("ranges", "n < -5") == 1
     assert count("ranges", "n <= 0") == 2
-    assert count("closed ranges", "n = 5") == 2
+    assert count("closed ranges", "n = 5") == 1
+    assert count("closed ranges", "n in (4, 5)") == 2
     assert count("closed ranges", "n = 5 and host = 'a'") == 1
     assert count("all", "false") == 0
     assert count("all", "n is null") == 0

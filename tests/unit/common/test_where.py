@@ -1,0 +1,267 @@
+"""The where text: what it understands, how literals meet columns, and what hostile text gets."""
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from nyala.common import schema as schemas
+from nyala.common.errors import InvalidArgument, NotFound
+from nyala.common.predicate import TRUE, And, Compare, In, IsNull, Not, Op, Or, Prefix
+from nyala.common.where import MAX_DEPTH, MAX_LIST, parse
+
+SCHEMA = schemas.from_arrow(
+    pa.schema(
+        [
+            ("s", pa.string()),
+            ("n", pa.int8()),
+            ("m", pa.int64()),
+            ("c", pa.decimal128(4, 1)),
+            ("f", pa.float32()),
+            ("g", pa.float64()),
+            ("b", pa.bool_()),
+            ("x", pa.binary()),
+            ("date", pa.date32()),
+            ("t", pa.timestamp("us")),
+            ("z", pa.timestamp("us", "UTC")),
+            ('odd "name"', pa.int32()),
+            ("größe", pa.int32()),
+        ]
+    ),
+    ["s", "n"],
+)
+ID = {c.name: c.id for c in SCHEMA.columns}
+
+
+def one(text):
+    """Return (column, sign, Python value) of a text that is one comparison."""
+    tree = parse(text, SCHEMA)
+    assert isinstance(tree, Compare), tree
+    column = SCHEMA.by_id[tree.column_id]
+    assert tree.value.type == column.type
+    return column.name, tree.op.value, tree.value.as_py()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("m = 3", ("m", "=", 3)),
+        ("m != -3", ("m", "<>", -3)),
+        ("m<=+3", ("m", "<=", 3)),
+        ("3 < m", ("m", ">", 3)),
+        ("-3>=m", ("m", "<=", -3)),
+        ("m = 1e3", ("m", "=", 1000)),
+        ("m = 2.0", ("m", "=", 2)),
+        ("m = 9223372036854775807", ("m", "=", 2**63 - 1)),
+        ("c = 1.5", ("c", "=", Decimal("1.5"))),
+        ("c > .5", ("c", ">", Decimal("0.5"))),
+        ("f = 0.5", ("f", "=", 0.5)),
+        ("g >= 1.", ("g", ">=", 1.0)),
+        ("g = 0.1", ("g", "=", 0.1)),
+        ("s = 'it''s'", ("s", "=", "it's")),
+        ("s = ''", ("s", "=", "")),
+        ("s = 'ü\U0001f98c'", ("s", "=", "ü\U0001f98c")),
+        ("'a' = s", ("s", "=", "a")),
+        ("b = TRUE", ("b", "=", True)),
+        ("b", ("b", "=", True)),
+        ("not b", ("b", "<>", True)),
+        ("not not b", ("b", "=", True)),
+        ("x = X'00Ff'", ("x", "=", b"\0\xff")),
+        ("x = x''", ("x", "=", b"")),
+        ("date = date '2024-02-29'", ("date", "=", date(2024, 2, 29))),
+        ("date '2024-02-29' > date", ("date", "<", date(2024, 2, 29))),
+        ("DATE = '2024-02-29'".replace("DATE", "date"), ("date", "=", date(2024, 2, 29))),
+        (
+            "t > TIMESTAMP '2024-01-01 10:20:30.5'",
+            ("t", ">", datetime(2024, 1, 1, 10, 20, 30, 500_000)),
+        ),
+        ("t = '2024-01-01T10:20'", ("t", "=", datetime(2024, 1, 1, 10, 20))),
+        ("t < date '2024-01-01'", ("t", "<", datetime(2024, 1, 1))),
+        ("z = '2024-01-01 00:00:00'", ("z", "=", datetime(2024, 1, 1, tzinfo=UTC))),
+        ("z = '2024-01-01 01:30:00+01:30'", ("z", "=", datetime(2024, 1, 1, tzinfo=UTC))),
+        ("z = '2023-12-31 19:00:00 -05'", ("z", "=", datetime(2024, 1, 1, tzinfo=UTC))),
+        ("z = '2024-01-01 00:00:00Z'", ("z", "=", datetime(2024, 1, 1, tzinfo=UTC))),
+        ('"odd ""name""" = 1', ('odd "name"', "=", 1)),
+        ('"m" = 1', ("m", "=", 1)),
+        ("größe = 1", ("größe", "=", 1)),
+        ("((m = 3))", ("m", "=", 3)),
+        ("m\n=\t3", ("m", "=", 3)),
+        ("s like 'abc'", ("s", "=", "abc")),
+    ],
+)
+def test_one_comparison(text, expected):
+    assert one(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # out of range: true, false or null of the whole type, so that null rows stay unknown
+        ("n = 300", ("n", ">", 127)),
+        ("n <> 300", ("n", "<=", 127)),
+        ("n < 300", ("n", "<=", 127)),
+        ("n > 127", ("n", ">", 127)),
+        ("n >= 128", ("n", ">", 127)),
+        ("n <= 127", ("n", "<=", 127)),
+        ("n < -300", ("n", "<", -128)),
+        ("n >= -300", ("n", ">=", -128)),
+        ("n > -129", ("n", ">=", -128)),
+        ("n < -128", ("n", "<", -128)),
+        ("n = 1e400", ("n", ">", 127)),
+        ("n = 0e999999999", ("n", "=", 0)),
+        # fractions
+        ("n = 2.5", ("n", ">", 127)),
+        ("n <> 2.5", ("n", "<=", 127)),
+        ("n < 2.5", ("n", "<=", 2)),
+        ("n <= 2.5", ("n", "<=", 2)),
+        ("n > 2.5", ("n", ">", 2)),
+        ("n >= 2.5", ("n", ">", 2)),
+        ("n < -2.5", ("n", "<=", -3)),
+        ("n >= -2.5", ("n", ">", -3)),
+        ("n <= 127.5", ("n", "<=", 127)),
+        ("n < -128.5", ("n", "<", -128)),
+        ("n > 1e-300", ("n", ">", 0)),
+        ("c = 1.25", ("c", ">", Decimal("999.9"))),
+        ("c < 1.25", ("c", "<=", Decimal("1.2"))),
+        ("c >= 1000", ("c", ">", Decimal("999.9"))),
+        ("c > -1000", ("c", ">=", Decimal("-999.9"))),
+        ("date < timestamp '2024-01-01 12:00'", ("date", "<=", date(2024, 1, 1))),
+        ("date >= timestamp '2024-01-01 12:00'", ("date", ">", date(2024, 1, 1))),
+        ("date = timestamp '2024-01-01 00:00'", ("date", "=", date(2024, 1, 1))),
+        ("t < '2024-01-01 00:00:00.0000005'", ("t", "<=", datetime(2024, 1, 1))),
+        ("t >= '2024-01-01 00:00:00.0000005'", ("t", ">", datetime(2024, 1, 1))),
+    ],
+)
+def test_literals_that_the_type_cannot_hold_compare_exactly(text, expected):
+    assert one(text) == expected
+
+
+def test_lists_drop_what_the_type_cannot_hold():
+    tree = parse("n in (1, 2.5, 300, 1.0, -1)", SCHEMA)
+    assert tree == In(ID["n"], pa.array([-1, 1], pa.int8()))
+    assert one("n in (300, 0.5)") == ("n", ">", 127)
+    assert parse("s not in ('b', 'a')", SCHEMA) == Not(In(ID["s"], pa.array(["b", "a"])))
+    assert parse("x in (x'01')", SCHEMA) == In(ID["x"], pa.array([b"\1"]))
+    assert parse("b in (true)", SCHEMA) == In(ID["b"], pa.array([True]))
+
+
+def test_structure():
+    tree = parse("m = 1 or m = 2 and not (s is null or s like 'a\\_\\%\\\\%')", SCHEMA)
+    assert isinstance(tree, Or)
+    second = tree.children[1]
+    assert isinstance(second, And)
+    assert second.children[1:] == (Not(IsNull(ID["s"])), Not(Prefix(ID["s"], "a_%\\")))
+    assert parse("TRUE AND m IS NOT NULL", SCHEMA) == Not(IsNull(ID["m"]))
+    assert parse("true", SCHEMA) == TRUE
+    between = parse("m between 1 and 2 and b", SCHEMA)
+    assert isinstance(between, And)
+    assert [c.op for c in between.children] == [Op.GE, Op.LE, Op.EQ]
+    assert isinstance(parse("m not between 1 and 2", SCHEMA), Or)
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "words"),
+    [
+        ("", 1, "is empty"),
+        ("   ", 1, "is empty"),
+        ("m", 2, "expected a comparison after column 'm'"),
+        ("m =", 4, "expected a literal after =, found end of the text"),
+        ("m = 3 4", 7, "does not belong here"),
+        ("m = 3)", 6, "does not belong here"),
+        ("(m = 3", 7, "to close the parenthesis of character 1"),
+        ("m = = 3", 5, "expected a literal"),
+        ("m = n", 5, "only literals"),
+        ('s = "a"', 5, "strings go in single quotes"),
+        ("m = null", 5, "is null or is not null"),
+        ("m in (1, null)", 10, "is null or is not null"),
+        ("m in ()", 7, "expected a literal in the list"),
+        ("m in 3", 6, "expected '(' after in"),
+        ("m in (1 2)", 9, "to close the list"),
+        ("m is 3", 6, "expected 'null' after is"),
+        ("m between 1 or 2", 13, "between the two ends"),
+        ("m not 3", 7, "expected a comparison"),
+        ("b not", 6, "expected a comparison"),
+        ("3", 1, "is no condition"),
+        ("'a'", 1, "is no condition"),
+        ("1 = 1", 5, "expected a column name"),
+        ("and m = 1", 1, "expected a column, a literal"),
+        ("m = 1 and", 10, "found end of the text"),
+        ("m = -", 6, "expected a number after -"),
+        ("m = --3", 6, "expected a number after -"),
+        ("m = 'a'", 5, "write a number"),
+        ("s = 3", 5, "write a string"),
+        ("s = x'00'", 5, "write a string"),
+        ("x = 'a'", 5, "write x'...'"),
+        ("b = 1", 5, "write true or false"),
+        ("date = 3", 8, "write date"),
+        ("t = 3", 5, "write timestamp"),
+        ("m = date '2024-01-01'", 5, "write a number"),
+        ("f = 1e39", 5, "beyond the range of column 'f'"),
+        ("g = 1e309", 5, "beyond the range"),
+        ("m = 1e401", 5, "beyond what any column holds"),
+        ("m = 1e99999999999999999999", 5, "beyond what any column holds"),
+        ("m = " + "9" * 401, 5, "at most 400 characters"),
+        ("date = '2023-02-29'", 8, "is no moment in time"),
+        ("date = '2024-1-1'", 8, "is no moment in time"),
+        ("date = date '2024-01-01 10:00'", 8, "is no moment in time"),
+        ("date = date '0000-01-01'", 8, "is no moment in time"),
+        ("t = timestamp '2024-01-01 24:00'", 5, "is no moment in time"),
+        ("t = timestamp '2024-01-01 10:60'", 5, "is no moment in time"),
+        ("z = timestamp '2024-01-01 10:00+99:00'", 5, "is no moment in time"),
+        ("t = timestamp '2024-01-01 10:00Z'", 5, "leave the zone out"),
+        ("t = timestamp 5", 5, "only literals"),
+        ("t in (timestamp 5)", 17, "expected a quoted text"),
+        ("x = x'0'", 5, "even number of hex digits"),
+        ("x = x'0g'", 5, "even number of hex digits"),
+        ("s = 'abc", 5, "no closing '"),
+        ('"abc = 1', 1, 'no closing "'),
+        ("m = 3; drop", 6, "';' has no meaning"),
+        ("m = \0", 5, "has no meaning"),
+        ("m = \ud800", 5, "has no meaning"),
+        ("s = '\ud800'", 5, "lone surrogate"),
+        ("m || 3", 3, "has no meaning"),
+        ("__import__('os')", 1, ""),
+        ("s like '%a'", 8, "only 'prefix%'"),
+        ("s like 'a_'", 8, "only 'prefix%'"),
+        ("s like 'a%b%'", 8, "only 'prefix%'"),
+        ("s like 'a\\'", 8, "\\ stands before"),
+        ("s like 'a\\b%'", 8, "\\ stands before"),
+        ("s like 3", 8, "expected 'prefix%'"),
+        ("m like 'a%'", 8, "needs a string column"),
+        ("(" * (MAX_DEPTH + 1) + "m = 1" + ")" * (MAX_DEPTH + 1), MAX_DEPTH + 1, "nest more than"),
+        ("m in (" + "1," * MAX_LIST + "1)", 6 + 2 * MAX_LIST + 1, "at most 10000 values"),
+    ],
+    ids=lambda v: repr(v)[:30],
+)
+def test_refused_with_its_position(text, at, words):
+    with pytest.raises((InvalidArgument, NotFound)) as caught:
+        parse(text, SCHEMA)
+    assert caught.value.details["position"] == str(at)
+    assert f"at character {at}: " in caught.value.message
+    assert words in caught.value.message
+    assert len(caught.value.message) < 400
+
+
+def test_unknown_columns_are_not_found():
+    with pytest.raises(
+        NotFound, match=r"at character 7: no column 'nope'; the columns are: s, n, m"
+    ):
+        parse("b and nope = 1", SCHEMA)
+    with pytest.raises(NotFound, match="no column 'M'"):
+        parse("M = 1", SCHEMA)
+
+
+def test_limits_on_the_whole_text():
+    with pytest.raises(InvalidArgument, match="65536 bytes"):
+        parse("m = 1" + " " * 65_536, SCHEMA)
+    with pytest.raises(InvalidArgument, match="65536 bytes"):
+        parse("s = '" + "é" * 40_000 + "'", SCHEMA)
+    with pytest.raises(InvalidArgument, match="not int"):
+        parse(5, SCHEMA)  # type: ignore[arg-type]
+    parse("not " * 16_000 + "b", SCHEMA)
+    wide = parse(" or ".join(f"m = {i}" for i in range(5_000)), SCHEMA)
+    assert isinstance(wide, Or)
+    assert len(wide.children) == 5_000
+    deep = "(" * MAX_DEPTH + "m = 1" + ")" * MAX_DEPTH
+    assert parse(deep, SCHEMA) == parse("m = 1", SCHEMA)
