@@ -59,6 +59,7 @@ class SimDisk:
         self.locks: dict[str, SimFiles] = {}
         self.operations = 0
         self.die_at: int | None = None
+        self.die_when: Callable[[str, str], bool] | None = None
         self.on_death: Callable[[], None] | None = None
         self.syncs = 0
         self._mounted: SimFiles | None = None
@@ -76,7 +77,7 @@ class SimDisk:
 
     def kill(self) -> None:
         """The process died (kill -9); the kernel keeps all that it had written."""
-        self.die_at = None
+        self.die_at = self.die_when = None
         self.locks.clear()
         if self._mounted is not None:
             self._mounted.alive = False
@@ -125,6 +126,8 @@ class SimFiles:
         disk = self.disk
         disk.operations += 1
         disk.trace.note(kind, f"{disk.name} {path} {detail}")
+        if disk.die_when is not None and disk.die_when(kind, path):
+            return True
         return disk.operations == disk.die_at
 
     def _check(self) -> None:
@@ -134,7 +137,7 @@ class SimFiles:
     def _die(self) -> None:
         self.disk.trace.note("death_in_file_operation", self.disk.name)
         self.alive = False
-        self.disk.die_at = None
+        self.disk.die_at = self.disk.die_when = None
         if self.disk.on_death is not None:
             self.disk.on_death()
         raise ProcessDied(f"{self.disk.name} dies in file operation {self.disk.operations}")

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from tests.sim.faults import count
 from tests.sim.trace import Trace
 from tests.sim.workload import History
 
@@ -23,3 +24,9 @@ class Outcome:
     events: int
     time_s: float
     terms: int
+
+    @property
+    def counts(self) -> bool:
+        """Whether its time counts as under load: ten acknowledged a second, a fault a minute."""
+        faults = sum(count(self.trace).values())
+        return self.history.acknowledged >= 10 * self.time_s and faults * 60 >= self.time_s

@@ -54,12 +54,14 @@ def main(arguments: list[str] | None = None) -> int:
         failed += outcome is None
         if outcome is not None:
             total += count(outcome.trace)
-            virtual_s += outcome.time_s
+            virtual_s += outcome.time_s if outcome.counts else 0
         seeds, seed = seeds + 1, seed + 1
         if time.monotonic() >= end:
             break
     print("faults: " + ", ".join(f"{kind} {total[kind]}" for kind in KINDS))
-    print(f"{seeds} seeds from {first}, {virtual_s / 3600:.2f} simulated hours, {failed} failed")
+    print(
+        f"{seeds} seeds from {first}, {virtual_s / 3600:.2f} simulated hours under load, {failed} failed"
+    )
     return 1 if failed else 0
 
 
@@ -82,7 +84,7 @@ def _one(level: str, seed: int, seconds: float) -> Outcome | None:
         f"({outcome.events / spent:,.0f}/s), {history.acknowledged} acknowledged "
         f"({history.acknowledged / outcome.time_s:.0f}/s), {history.failed} failed, "
         f"{history.unknown} unknown, {outcome.terms} terms, "
-        f"{sum(count(outcome.trace).values())} faults",
+        f"{sum(count(outcome.trace).values())} faults{'' if outcome.counts else ' (thin)'}",
         flush=True,
     )
     return outcome

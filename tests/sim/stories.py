@@ -1,0 +1,110 @@
+"""What the scenario tests share: a running cluster with a table and clients at work, checked at the end."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from nyala.client.core import Core
+from nyala.common.ids import TabletId
+from tests.sim.cluster import SimCluster
+from tests.sim.loop import SimLoop, run
+from tests.sim.process import SimProcess
+from tests.sim.table_client import TableClient
+
+Story = Callable[["Stage"], Awaitable[None]]
+
+
+class Stage:
+    """A cluster, one table `t` of one tablet, a client, and what the story may do to them."""
+
+    def __init__(self, cluster: SimCluster, core: Core, client: TableClient) -> None:
+        self.cluster = cluster
+        self.loop = cluster.loop
+        self.network = cluster.network
+        self.core = core
+        self.client = client
+        self.owner = cluster.clients[0]
+
+    @property
+    def tablet(self) -> TabletId:
+        """The table's only tablet."""
+        return self.client.table.tablets[0].id
+
+    @property
+    def names(self) -> list[str]:
+        """Every process, clients among them."""
+        return [p.name for p in (*self.cluster.servers, *self.cluster.clients)]
+
+    async def do(self, fn: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+        """Run an async function as the client's process."""
+        return await self.cluster.run(self.owner, fn, *args)
+
+    async def leader(self, but: SimProcess | None = None) -> SimProcess:
+        """Wait for the tablet to have a leader (another than `but`) and return it."""
+
+        def found() -> SimProcess | None:
+            leader = self.cluster.leader_of(self.tablet)
+            return None if leader is but else leader
+
+        await self.cluster.until(found, "a leader of the tablet")
+        leader = found()
+        assert leader is not None
+        return leader
+
+    async def followers(self) -> list[SimProcess]:
+        """The tablet's other replicas."""
+        leader = await self.leader()
+        return [s for s in self.cluster.tservers if s is not leader]
+
+    async def acknowledged(self, more: int = 20, timeout_s: float = 30) -> None:
+        """Wait until that many further operations are acknowledged."""
+        history = self.cluster.history
+        target = history.acknowledged + more
+        await self.cluster.until(lambda: history.acknowledged >= target, "progress", timeout_s)
+
+    async def death(self, process: SimProcess) -> None:
+        """Wait for a process to die of what was prepared for it."""
+        await self.cluster.until(lambda: not process.alive, f"the death of {process.name}")
+
+    async def seconds(self, duration_s: float) -> None:
+        """Let virtual time pass."""
+        await self.loop.delay(duration_s * 1e6)
+
+
+def dies_in(operation: str, part: str) -> Callable[[str, str], bool]:
+    """Return a `die_when`: in the next such file operation on a path that has this part."""
+    return lambda kind, path: kind == operation and part in path
+
+
+def play(story: Story, seed: int = 1, *, workers: int = 3, masters: int = 3) -> SimCluster:
+    """Run a story on a fresh cluster under load, then heal, check histories and invariants."""
+
+    async def main(loop: SimLoop) -> SimCluster:
+        cluster = SimCluster(loop, seed, masters=masters)
+        core = await cluster.start()
+        table = await cluster.create_table(core)
+        stage = Stage(cluster, core, TableClient(core, table))
+        await cluster.add_workers(workers)
+        watching = loop.create_task(cluster.watch_on())
+        told = loop.create_task(_tell(story, stage))
+        watching.add_done_callback(lambda _: told.cancel())
+        try:
+            await told
+        except asyncio.CancelledError:
+            watching.result()
+            raise
+        watching.cancel()
+        return cluster
+
+    return run(main, max_time_s=600)
+
+
+async def _tell(story: Story, stage: Stage) -> None:
+    await story(stage)
+    cluster = stage.cluster
+    cluster.network.heal()
+    for server in cluster.servers:
+        server.resume()
+        if not server.alive:
+            server.start()
+    await cluster.finish()
