@@ -29,7 +29,8 @@ class Model:
         self, stamp: int, op: Op, rows: list[Row], columns: list[str], all_or_nothing: bool
     ) -> tuple[int, list[tuple[int, str]]]:
         """Apply one batch; return what the tablet's result has to say."""
-        state, written = dict(self.rows), set()
+        state: dict[Key, Row] = dict(self.rows)
+        written: set[Key] = set()
         errors: list[tuple[int, str]] = []
         for number, row in enumerate(rows):
             kind = Op(row["_op"]) if op is Op.MIXED else op
@@ -81,7 +82,11 @@ class Model:
             if kind in (Op.INSERT, Op.INSERT_IGNORE):
                 return None if ignore else "already_present"
             for column in self.schema.value_columns:
-                if column.immutable and column.name in given and given[column.name] != old[column.name]:
+                if (
+                    column.immutable
+                    and column.name in given
+                    and given[column.name] != old[column.name]
+                ):
                     return None if ignore else "immutable"
             state[key] = {**old, **given}
         written.add(key)

@@ -154,9 +154,7 @@ class TabletMachine(RuleBasedStateMachine):
         arrays = [pa.array([k[i] for k in wanted], c.type) for i, c in enumerate(columns)]
         batch = pa.RecordBatch.from_arrays(arrays, names=[c.name for c in columns])
         found = self.driver.tablet.view().get(at, batch).to_pylist()
-        assert found == [
-            {**model[k], "_row": i} for i, k in enumerate(wanted) if k in model
-        ]
+        assert found == [{**model[k], "_row": i} for i, k in enumerate(wanted) if k in model]
 
     def check_scan(self, at: int) -> None:
         model = self.model.at(at)
@@ -178,8 +176,9 @@ class PairKeyMachine(TabletMachine):
     schema = PAIR_KEY
 
 
+EXAMPLES = settings.default.max_examples if settings.default else 0
 QUICK = settings(
-    max_examples=max(50, settings.default.max_examples),
+    max_examples=max(50, EXAMPLES),
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -19,7 +19,7 @@ from nyala.tablet.format import Kind, Sections, SectionWriter
 from nyala.tablet.ops import read_batch
 from nyala.tablet.rowset import ColumnStats, Int64s
 
-BLOCK_ROWS = 65_536
+BLOCK_ROWS = 131_072
 BLOCK_BYTES = 16 << 20
 """A block ends after so many rows, or so many bytes of one row's cells on average."""
 COMPRESSIONS = ("none", "lz4", "zstd")

@@ -24,7 +24,7 @@ from nyala.tablet.rowset import (
     pick,
 )
 
-GATHER_ROWS = 65_536
+GATHER_ROWS = 131_072
 """Ordered scans gather so many rows at a time."""
 
 

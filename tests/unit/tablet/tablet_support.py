@@ -14,9 +14,7 @@ from nyala.tablet.manifest import Cut, TabletInfo
 from nyala.tablet.ops import Op, RowError, WriteOp
 from nyala.tablet.tablet import Tablet
 
-INT_KEY = from_arrow(
-    pa.schema([("k", pa.int64()), ("a", pa.int64()), ("s", pa.string())]), ["k"]
-)
+INT_KEY = from_arrow(pa.schema([("k", pa.int64()), ("a", pa.int64()), ("s", pa.string())]), ["k"])
 PAIR_KEY = from_arrow(
     pa.schema(
         [
@@ -38,7 +36,7 @@ def info(schema: Schema = INT_KEY, **options: str) -> TabletInfo:
 
 
 def message(batch: pa.RecordBatch) -> bytes:
-    return batch.serialize().to_pybytes()
+    return bytes(batch.serialize())
 
 
 def payload(
@@ -69,7 +67,9 @@ class Driver:
         self.directory = directory
         self.schema = schema
         self.kwargs = {k: kwargs.pop(k) for k in ("hash_keys",) if k in kwargs}
-        self.tablet = Tablet.create(self.files, directory, info(schema, **kwargs), **self.kwargs)
+        self.tablet = kwargs.pop("tablet", None) or Tablet.create(
+            self.files, directory, info(schema, **kwargs), **self.kwargs
+        )
         self.log: list[Operation] = []
         self.results: list[bytes] = []
 
@@ -83,13 +83,21 @@ class Driver:
         return operation
 
     def write(
-        self, op: Op, rows: Sequence[dict[str, Any]], columns: Sequence[str] | None = None, **kw: Any
+        self,
+        op: Op,
+        rows: Sequence[dict[str, Any]],
+        columns: Sequence[str] | None = None,
+        **kw: Any,
     ) -> list[tuple[int, str]]:
         """Apply one write; return the errors as (row, code)."""
         return [(e.row, e.code) for e in self.write_full(op, rows, columns, **kw)[1]]
 
     def write_full(
-        self, op: Op, rows: Sequence[dict[str, Any]], columns: Sequence[str] | None = None, **kw: Any
+        self,
+        op: Op,
+        rows: Sequence[dict[str, Any]],
+        columns: Sequence[str] | None = None,
+        **kw: Any,
     ) -> tuple[int, list[RowError]]:
         data = payload(self.schema, op, rows, columns, **kw)
         [result] = self.tablet.apply([self.entry(data)])
@@ -137,7 +145,7 @@ def table_bytes(batches: Iterable[pa.RecordBatch]) -> bytes:
     with pa.ipc.new_stream(sink, found[0].schema) as writer:
         for batch in found:
             writer.write_batch(batch)
-    return sink.getvalue().to_pybytes()
+    return bytes(sink.getvalue())
 
 
 def numbered(start: int, stop: int, **values: Any) -> list[dict[str, Any]]:

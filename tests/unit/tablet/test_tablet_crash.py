@@ -1,6 +1,7 @@
 """A flush or merge that dies between any two file operations: the old cut or the new one, never a mix."""
 
 import random
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,6 @@ from nyala.tablet.tablet import Tablet
 from tests.sim.files import SimDisk
 from tests.sim.loop import ProcessDied
 from tests.unit.tablet.tablet_support import Driver, numbered
-
-HISTORY_READ = ("k", "a", "s")
 
 
 def prepared(disk: SimDisk) -> Driver:
@@ -95,17 +94,22 @@ def test_a_flush_that_finds_the_disk_full_is_made_good_by_the_next():
 def test_the_switch_is_durable_before_old_files_go():
     disk = SimDisk(random.Random(5))
     driver = prepared(disk)
-    build = driver.tablet.prepare_flush(driver.cut())
+    build = driver.tablet.prepare_compaction(force=True)
+    assert build is not None
     install = build()
-    noted = []
-    driver.tablet._place.files._changing = lambda kind, path, detail="": noted.append(  # type: ignore[attr-defined]
-        (kind, path.rpartition("/")[2])
-    )
+    noted: list[str] = []
+    files: Any = driver.files
+    files._changing = lambda kind, path, detail="": noted.append(kind)
     install()
-    names = [n for n, _ in noted]
-    assert names.index("rename") < names.index("sync_dir")
-    removed = [i for i, n in enumerate(names) if n == "remove"]
-    assert all(i > names.index("sync_dir") for i in removed)
+    assert [k for k in noted if k != "remove"] == [
+        "create",
+        "write_new",
+        "sync",
+        "rename",
+        "sync_dir",
+    ]
+    assert noted.count("remove") >= 4
+    assert noted.index("remove") > noted.index("sync_dir")
 
 
 def test_creation_is_durable_and_refuses_to_overwrite():

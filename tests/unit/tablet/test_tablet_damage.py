@@ -156,7 +156,11 @@ def test_an_operation_of_a_newer_version_stops_the_tablet():
 
 
 def test_results_survive_the_wire_and_damage_is_refused():
-    errors = [RowError(3, "not_found", "there is none"), RowError(2**31, "x", ""), RowError(4, "x", "é")]
+    errors = [
+        RowError(3, "not_found", "there is none"),
+        RowError(2**31, "x", ""),
+        RowError(4, "x", "é"),
+    ]
     data = ops.encode_result(7, errors)
     assert ops.decode_result(data) == (7, errors)
     for length in range(len(data)):

@@ -1,0 +1,67 @@
+"""Writes the golden files of the tablet's formats, into the directory named by its argument.
+
+Those of a release are never written again; a new format version gets new files beside them.
+"""
+
+import datetime
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+
+from nyala.common.partition import HashLevel, KeyRange, Partition, PartitionSchema
+from nyala.common.schema import from_arrow
+from nyala.env.files import SystemFiles
+from nyala.tablet import ops
+from nyala.tablet.manifest import TabletInfo
+from nyala.tablet.ops import Op, RowError
+from nyala.tablet.tablet import Tablet
+from tests.unit.tablet.tablet_support import Driver, info, payload
+
+SCHEMA = from_arrow(
+    pa.schema([
+        pa.field("host", pa.string()), pa.field("ts", pa.timestamp("us", "UTC")),
+        pa.field("value", pa.float64(), nullable=False), pa.field("note", pa.string()),
+        pa.field("seen", pa.date32()),
+    ]),
+    ["host", "ts"],
+    defaults={"note": "none"},
+    immutable=["seen"],
+)  # fmt: skip
+MOMENT = datetime.datetime(2013, 1, 1, tzinfo=datetime.UTC)
+ROWS = [
+    {"host": h, "ts": MOMENT, "value": v, "note": n, "seen": None}
+    for h, v, n in [("b", 2.5, "two"), ("a", 1.5, None), ("c\0d", float("inf"), "")]
+]
+RESULT = (
+    2,
+    [RowError(1, "not_found", "there is no row with this key"), RowError(4, "too_large", "é")],
+)
+
+
+def write_payload() -> bytes:
+    """An operation as it is replicated."""
+    return payload(SCHEMA, Op.MIXED, [{**r, "_op": Op.UPSERT} for r in ROWS], all_or_nothing=True)
+
+
+def make(directory: Path) -> None:
+    """Write all golden files."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "write-v1.bin").write_bytes(write_payload())
+    (directory / "result-v1.bin").write_bytes(ops.encode_result(*RESULT))
+    host, ts = (SCHEMA.column(n).id for n in ("host", "ts"))
+    parts = PartitionSchema((HashLevel((host,), 4, 77),), (ts,), (KeyRange(None, b"\x80"),))
+    base = info(SCHEMA, compression="lz4", comment="golden")
+    part = Partition((2,), KeyRange(b"\x01", None))
+    whole = TabletInfo(base.tablet_id, base.table_id, "golden", SCHEMA, parts, part, base.options)
+    files, place = SystemFiles(), str(directory / "tablet-v1")
+    driver = Driver(place, SCHEMA, files=files, tablet=Tablet.create(files, place, whole))
+    driver.write(Op.INSERT, ROWS)
+    driver.write(Op.UPDATE, [{**ROWS[0], "value": 9.0}], ["host", "ts", "value"])
+    driver.flush()
+    driver.write(Op.DELETE, [ROWS[2]], ["host", "ts"])
+    driver.flush()
+
+
+if __name__ == "__main__":
+    make(Path(sys.argv[1]))
