@@ -4,7 +4,7 @@ The servers are `CoreServer`s (Raft's core over a log) or `HostServer`s (the rep
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from nyala.common.ids import ServerUuid
@@ -22,6 +22,7 @@ from tests.sim.network import SimNetwork
 from tests.sim.outcome import Outcome
 from tests.sim.process import SimProcess
 from tests.sim.stores import PlainLog, Store
+from tests.sim.waiting import or_failure
 from tests.sim.workload import History, Worker
 
 Make = Callable[[Env, Transport, ServerUuid, Configuration], Any]
@@ -167,9 +168,9 @@ async def story(
     )
     watching = loop.create_task(cluster.watch_on())
     nemesis.start()
-    await _or_failure(watching, loop.delay(seconds * 1e6))
+    await or_failure(watching, loop.delay(seconds * 1e6))
     await nemesis.heal()
-    await _or_failure(watching, cluster.progress())
+    await or_failure(watching, cluster.progress())
     watching.cancel()
     cluster.look()
     cluster.check_applied()
@@ -177,18 +178,6 @@ async def story(
     return Outcome(
         loop.trace, cluster.history, loop.events, loop.time(), len(cluster.watch.leaders)
     )
-
-
-async def _or_failure(watching: asyncio.Task[None], work: Awaitable[None]) -> None:
-    """Wait for work, or fail as soon as the watch does."""
-    task = asyncio.ensure_future(work)
-    watching.add_done_callback(lambda _: task.cancel())
-    try:
-        await task
-    except asyncio.CancelledError:
-        if watching.done():
-            watching.result()
-        raise
 
 
 def run_core(

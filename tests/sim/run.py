@@ -13,6 +13,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 
+from tests.sim.cluster_run import run_cluster
 from tests.sim.core_cluster import core, run_core
 from tests.sim.faults import KINDS, Swarm, count, draw
 from tests.sim.host_server import HostServer
@@ -35,7 +36,11 @@ def _host(seed: int, swarm: Swarm, seconds: float) -> Outcome:
     return run_core(seed, swarm, seconds=seconds, make=HostServer)
 
 
-LEVELS: dict[str, Level] = {"core": _core, "wal": _wal, "host": _host}
+def _cluster(seed: int, swarm: Swarm, seconds: float) -> Outcome:
+    return run_cluster(seed, swarm, seconds=seconds)
+
+
+LEVELS: dict[str, Level] = {"core": _core, "wal": _wal, "host": _host, "cluster": _cluster}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,0 +1,48 @@
+"""One random run of the whole cluster: work under a swarm's faults, heal, make progress, check."""
+
+import asyncio
+
+from nyala.client.core import Core
+from tests.sim.cluster import SimCluster
+from tests.sim.faults import Nemesis, Swarm
+from tests.sim.ledger import Ledger
+from tests.sim.loop import SimLoop, run, seeded
+from tests.sim.outcome import Outcome
+from tests.sim.table_client import TableClient
+from tests.sim.waiting import or_failure
+
+
+async def _story(loop: SimLoop, seed: int, swarm: Swarm, seconds: float) -> Outcome:
+    cluster = SimCluster(loop, seed)
+    core = await cluster.start()
+    await cluster.create_table(core, "t")
+    table = await cluster.create_table(core, "ledger", tablets=2)
+    await cluster.add_workers(5)
+    ledger = Ledger(loop, TableClient(core, table), seeded(seed, "ledger"))
+    writing = cluster.clients[0].run(ledger.run)
+    names = [p.name for p in (*cluster.servers, *cluster.clients)]
+    rng = seeded(seed, "nemesis")
+    nemesis = Nemesis(cluster.network, cluster.servers, names, swarm, rng, cluster.leader)
+    watching = loop.create_task(cluster.watch_on())
+    nemesis.start()
+    await or_failure(watching, loop.delay(seconds * 1e6))
+    await or_failure(watching, nemesis.heal())
+    ledger.stopped = True
+    await or_failure(watching, _finish(cluster, ledger, writing, core))
+    watching.cancel()
+    return Outcome(loop.trace, cluster.history, loop.events, loop.time(), cluster.terms())
+
+
+async def _finish(
+    cluster: SimCluster, ledger: Ledger, writing: asyncio.Task[None], core: Core
+) -> None:
+    await writing
+    await cluster.finish()
+    await cluster.run(cluster.clients[0], ledger.finish)
+    tables = await cluster.run(cluster.clients[0], core.tables)
+    assert [t.name for t in tables] == ["ledger", "t"], tables  # type: ignore[attr-defined]
+
+
+def run_cluster(seed: int, swarm: Swarm, *, seconds: float = 20) -> Outcome:
+    """Run one seed on three masters and three tablet servers."""
+    return run(lambda loop: _story(loop, seed, swarm, seconds))
