@@ -277,6 +277,13 @@ def test_thesis_4_1_a_candidate_outside_our_configuration_may_have_our_vote(uuid
     assert [m.granted for m in sent(n, VoteReply)] == [True]
 
 
+def test_thesis_4_1_who_does_not_know_of_its_promotion_answers_those_who_do():
+    config = initial([Member(A, "a", voter=False), Member(B, "b"), Member(C, "c")])
+    n = RaftNode(A, config, HardState(), random=lambda n: 0)
+    n.step(request(sender=B), 1)
+    assert [m.granted for m in sent(n, VoteReply)] == [True]
+
+
 @pytest.mark.row("S1.23")
 @pytest.mark.parametrize("pre", [False, True])
 @pytest.mark.parametrize("silent", [0, TICKS - 1, TICKS])
