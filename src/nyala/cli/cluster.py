@@ -1,4 +1,4 @@
-"""`nyala cluster ksck`: is every master, tablet server and replica there, and does each group have one leader?"""
+"""`nyala cluster ksck`: is every server and replica there, and does each group have one leader?"""
 
 import json
 

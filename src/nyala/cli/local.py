@@ -31,7 +31,9 @@ def up(
     found = layout.load(dir)
     if found is not None and _shape(found) != (masters, tservers):
         say(
-            f"{dir} holds a cluster of {_shape(found)[0]} masters and {_shape(found)[1]} tablet servers; starting that"
+            "{} holds a cluster of {} masters and {} tablet servers: starting that".format(
+                dir, *_shape(found)
+            )
         )
     planned = found or layout.plan(dir, masters, tservers, base_port=base_port, options=flags)
     if warm_kernels():

@@ -1,0 +1,83 @@
+"""Spark's filters in the words of `where`: only those that mean exactly the same."""
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringStartsWith,
+)
+
+_SIGNS: Mapping[type, str] = {
+    EqualTo: "=",
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+    LessThan: "<",
+    LessThanOrEqual: "<=",
+}
+
+
+def as_where(offered: Filter) -> str | None:
+    """Return a filter as `where` text, or None if it cannot be said there exactly."""
+    if isinstance(offered, Not):
+        inner = as_where(offered.child)
+        return None if inner is None else f"(not {inner})"
+    path = getattr(offered, "attribute", ())
+    if len(path) != 1:
+        return None  # a field within a struct: there are none
+    column = quoted(path[0])
+    if isinstance(offered, IsNull):
+        return f"({column} is null)"
+    if isinstance(offered, IsNotNull):
+        return f"({column} is not null)"
+    if isinstance(offered, In):
+        values = [literal(v) for v in offered.value]
+        said = [v for v in values if v is not None]
+        return f"({column} in ({', '.join(said)}))" if values and len(said) == len(values) else None
+    if isinstance(offered, StringStartsWith):
+        prefix = offered.value.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+        return f"({column} like {_text(prefix + '%')})"
+    sign = _SIGNS.get(type(offered))
+    value = literal(getattr(offered, "value", None))
+    return None if sign is None or value is None else f"({column} {sign} {value})"
+
+
+def quoted(name: str) -> str:
+    """Return a column name in double quotes."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def literal(value: Any) -> str | None:
+    """Return a value as a literal of `where`, or None if there is none for it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | Decimal):
+        return str(value)
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else None
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, datetime):
+        moment = value.astimezone(UTC) if value.tzinfo else value
+        return f"timestamp '{moment.isoformat(' ')}'"
+    if isinstance(value, date):
+        return f"date '{value.isoformat()}'"
+    if isinstance(value, bytes | bytearray):
+        return f"x'{bytes(value).hex()}'"
+    return None
