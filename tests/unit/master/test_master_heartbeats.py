@@ -44,6 +44,14 @@ def test_a_leader_asks_for_a_full_report_until_it_has_one_in_its_term():
     assert f"m1 answers a: {TAKEN}" in after(restarted, "restart a"), "a restart reports in full"
 
 
+def test_a_former_leader_that_leads_again_asks_for_full_reports_again():
+    """What it took in when it led before may be old: KUDU-1353."""
+    between = ["lead m2", "pass 100", "lead m1", "pass 100", "report a", "report a full t.0=b/3"]
+    lines = play([*READY, "report a full t.0=a/1", *between, "locate t"])
+    assert "m1 answers a: leader, wants a full report" in after(lines, "report a")
+    assert after(lines, "locate t") == ["-> t.0 RUNNING: b:1* a:1 c:1"]
+
+
 @pytest.mark.row("S0.36")
 def test_a_report_that_was_not_replicated_is_not_acknowledged_and_counts_when_it_comes_again():
     lines = play([*READY, "fail refused", "report a t.0=a/1", "describe t", "report a t.0=a/1"])
