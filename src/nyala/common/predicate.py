@@ -152,13 +152,26 @@ def negate(tree: Predicate) -> Predicate:
         case Or(children):
             return all_of(negate(c) for c in children)
         case Not(child):
-            return child
+            return push_down(child)
         case Const(value):
             return Const(not value)
         case Compare(column_id, op, value) if not _is_order_of_floats(op, value):
             return Compare(column_id, NEGATED[op], value)
         case _:
             return Not(tree)
+
+
+def push_down(tree: Predicate) -> Predicate:
+    """Return the same truth with `not` at leaves only, flat and without constants."""
+    match tree:
+        case And(children):
+            return all_of(push_down(c) for c in children)
+        case Or(children):
+            return any_of(push_down(c) for c in children)
+        case Not(child):
+            return negate(child)
+        case _:
+            return tree
 
 
 def _is_order_of_floats(op: Op, value: pa.Scalar) -> bool:

@@ -139,7 +139,9 @@ def test_prefix_and_successor_bound_what_begins_so():
     whole = keys.encode_key([pa.scalar("a"), pa.scalar(127, pa.int8())], kinds)
     after = keys.encode_key([pa.scalar("a\0"), pa.scalar(-128, pa.int8())], kinds)
     assert whole.startswith(prefix)
-    assert prefix < whole < keys.successor(prefix) <= after
+    end = keys.successor(prefix)
+    assert end is not None
+    assert prefix < whole < end <= after
     assert keys.successor(b"a\xff\xff") == b"b"
     assert keys.successor(b"\xff") is None
     assert keys.successor(b"") is None

@@ -8,6 +8,7 @@ import pytest
 
 from nyala.common import partition as parts
 from nyala.common import schema as schemas
+from nyala.common.ids import ColumnId as Id
 from nyala.common.partition_spec import Hash, Partition, Range, resolve
 from nyala.common.predicate import Compare, In, Op, all_of, evaluate
 from nyala.common.where import parse
@@ -150,9 +151,13 @@ def test_no_predicate_and_very_long_lists_prune_nothing():
     everything = parts.partitions(SCHEMA, ps)
     assert parts.prune(SCHEMA, ps, everything, None) == everything
     two = resolve(Partition(hash=[Hash(["m", "n"], 64)]), SCHEMA)
-    tree = all_of([In(2, pa.array(np.arange(200))), In(1, pa.array(np.arange(200), pa.int16()))])
+    tree = all_of(
+        [In(Id(2), pa.array(np.arange(200))), In(Id(1), pa.array(np.arange(200), pa.int16()))]
+    )
     assert len(parts.prune(SCHEMA, two, parts.partitions(SCHEMA, two), tree)) == 64
-    one = all_of([In(2, pa.array(np.arange(200))), Compare(1, Op.EQ, pa.scalar(1, pa.int16()))])
+    one = all_of(
+        [In(Id(2), pa.array(np.arange(200))), Compare(Id(1), Op.EQ, pa.scalar(1, pa.int16()))]
+    )
     assert 32 < len(parts.prune(SCHEMA, two, parts.partitions(SCHEMA, two), one)) <= 64
 
 

@@ -62,19 +62,19 @@ def test_ends_are_scalars_or_tuples_and_may_touch():
         (Partition(hash=[Hash(["host"], 1)]), "has 1 buckets; a hash level has 2 to 1024"),
         (Partition(hash=[Hash(["host"], 1025)]), "has 1025 buckets"),
         (Partition(hash=[Hash(["host"], True)]), "not bool"),
-        (Partition(hash=[Hash(["host"], "4")]), "not str"),
+        (Partition(hash=[Hash(["host"], "4")]), "not str"),  # type: ignore
         (Partition(hash=[Hash([], 4)]), "at least one column"),
         (Partition(hash=[Hash("host", 4)]), "list with at least one column name, not 'host'"),
-        (Partition(hash=[Hash([5], 4)]), "column names, not int"),
-        (Partition(hash=Hash(["host"], 4)), "hash= takes a list"),
-        (Partition(hash=["host"]), "nyala.Hash, not str"),
-        (Partition(range=[1, 2]), "nyala.Range, not list"),
+        (Partition(hash=[Hash([5], 4)]), "column names, not int"),  # type: ignore
+        (Partition(hash=Hash(["host"], 4)), "hash= takes a list"),  # type: ignore
+        (Partition(hash=["host"]), "nyala.Hash, not str"),  # type: ignore
+        (Partition(range=[1, 2]), "nyala.Range, not list"),  # type: ignore
         (Hash(["host"], 4), "not Hash"),
         (Partition(hash=[Hash(["host"], 1024), Hash(["n"], 10)]), "10240 partitions"),
         (Partition(range=Range(["n"], [])), "needs bounds"),
         (Partition(range=Range(["v"], [(1, 2)])), "'v' is not in the primary key"),
-        (Partition(range=Range(["n"], [5])), "a pair"),
-        (Partition(range=Range(["n"], [(1, 2, 3)])), "a pair"),
+        (Partition(range=Range(["n"], [5])), "a pair"),  # type: ignore
+        (Partition(range=Range(["n"], [(1, 2, 3)])), "a pair"),  # type: ignore
         (Partition(range=Range(["n"], [(2, 1)])), "is empty"),
         (Partition(range=Range(["n"], [(1, 1)])), "is empty"),
         (Partition(range=Range(["n"], [(1, 5), (4, 8)])), "[1, 5) and [4, 8) of n overlap"),

@@ -7,6 +7,7 @@ import pytest
 
 from nyala.common import schema as schemas
 from nyala.common.bounds import Bounds, KeyBounds, bounds, key_bounds, prefix_end
+from nyala.common.ids import ColumnId as Id
 from nyala.common.predicate import (
     FALSE,
     TRUE,
@@ -99,10 +100,10 @@ def test_chunked_columns_and_nan_literals():
     tree = parse("n in (1, 2) and s like 'a%'", SCHEMA)
     assert evaluate(tree, chunked.__getitem__, 5).to_pylist() == [T, T, N, F, F]
     nan = pa.scalar(NAN)
-    assert truth(Compare(2, Op.EQ, nan)) == [F, F, N, F, F]
-    assert truth(In(2, pa.array([NAN, -0.0]))) == [T, T, N, F, F]
-    assert bounds(Compare(2, Op.LT, nan), 2) == Bounds(nulls=False)
-    assert bounds(In(2, pa.array([NAN])), 2).values == ()
+    assert truth(Compare(Id(2), Op.EQ, nan)) == [F, F, N, F, F]
+    assert truth(In(Id(2), pa.array([NAN, -0.0]))) == [T, T, N, F, F]
+    assert bounds(Compare(Id(2), Op.LT, nan), Id(2)) == Bounds(nulls=False)
+    assert bounds(In(Id(2), pa.array([NAN])), Id(2)).values == ()
 
 
 def test_a_column_of_another_length_is_noticed():
@@ -112,13 +113,13 @@ def test_a_column_of_another_length_is_noticed():
 
 def test_null_literals_are_a_programming_error():
     with pytest.raises(AssertionError, match="null"):
-        Compare(1, Op.EQ, pa.scalar(None, pa.int8()))
+        Compare(Id(1), Op.EQ, pa.scalar(None, pa.int8()))
     with pytest.raises(AssertionError, match="null"):
-        In(1, pa.array([None], pa.int8()))
+        In(Id(1), pa.array([None], pa.int8()))
 
 
 def test_constructors_are_flat_and_without_constants():
-    a, b, c = (Compare(1, Op.EQ, pa.scalar(i, pa.int8())) for i in range(3))
+    a, b, c = (Compare(Id(1), Op.EQ, pa.scalar(i, pa.int8())) for i in range(3))
     assert all_of([all_of([a, b]), TRUE, c]) == And((a, b, c))
     assert any_of([any_of([a, b]), FALSE, c]) == Or((a, b, c))
     assert all_of([]) == TRUE
@@ -126,11 +127,15 @@ def test_constructors_are_flat_and_without_constants():
     assert all_of([a, FALSE]) == FALSE
     assert any_of([a, TRUE]) == TRUE
     assert all_of([TRUE, a]) == a
-    assert negate(And((a, IsNull(0)))) == Or(
-        (Compare(1, Op.NE, pa.scalar(0, pa.int8())), Not(IsNull(0)))
+    assert negate(And((a, IsNull(Id(0))))) == Or(
+        (Compare(Id(1), Op.NE, pa.scalar(0, pa.int8())), Not(IsNull(Id(0))))
     )
-    assert negate(Not(Prefix(0, "a"))) == Prefix(0, "a")
-    assert columns_of(all_of([IsNull(3), Not(Prefix(0, "a")), any_of([a, b]), TRUE])) == (0, 1, 3)
+    assert negate(Not(Prefix(Id(0), "a"))) == Prefix(Id(0), "a")
+    assert columns_of(all_of([IsNull(Id(3)), Not(Prefix(Id(0), "a")), any_of([a, b]), TRUE])) == (
+        0,
+        1,
+        3,
+    )
 
 
 def plain(found):
@@ -184,8 +189,8 @@ def test_bounds(text, column, expected):
 
 
 def test_bounds_of_negations_that_nobody_pushed_down():
-    tree = Not(And((Compare(1, Op.LE, pa.scalar(3, pa.int8())), TRUE)))
-    assert plain(bounds(tree, 1)) == (3, None, F, T, None, F)
+    tree = Not(And((Compare(Id(1), Op.LE, pa.scalar(3, pa.int8())), TRUE)))
+    assert plain(bounds(tree, Id(1))) == (3, None, F, T, None, F)
 
 
 def block(text, low, high, nulls=False, column=1):
@@ -208,8 +213,8 @@ def test_statistics_prune_blocks():
     assert not block("n = 1", None, None, nulls=True)
     assert block("s like 'b%'", "a", "ba", column=0)
     assert not block("s like 'b%'", "c", "d", column=0)
-    assert bounds(FALSE, 1).empty
-    assert not bounds(IsNull(1), 1).empty
+    assert bounds(FALSE, Id(1)).empty
+    assert not bounds(IsNull(Id(1)), Id(1)).empty
 
 
 def test_prefix_end_is_above_all_that_begin_so():

@@ -93,7 +93,7 @@ def test_defaults_and_immutable_columns():
         defaults={"v": 3, "d": Decimal("1.5"), "f": None}, immutable=["f"],
     )  # fmt: skip
     assert made.column("v").default == pa.scalar(3, pa.int8())
-    assert made.column("d").default.as_py() == Decimal("1.50")
+    assert made.column("d").default == pa.scalar(Decimal("1.50"), pa.decimal128(5, 2))
     assert made.column("f").default is None
     assert [c.name for c in made.columns if c.immutable] == ["f"]
     assert [c.nullable for c in made.columns] == [False, True, True, True]

@@ -156,7 +156,7 @@ def test_structure():
     assert parse("true", SCHEMA) == TRUE
     between = parse("m between 1 and 2 and b", SCHEMA)
     assert isinstance(between, And)
-    assert [c.op for c in between.children] == [Op.GE, Op.LE, Op.EQ]
+    assert [getattr(c, "op", None) for c in between.children] == [Op.GE, Op.LE, Op.EQ]
     assert isinstance(parse("m not between 1 and 2", SCHEMA), Or)
 
 

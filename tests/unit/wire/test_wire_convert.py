@@ -118,7 +118,7 @@ def nested(depth):
         (pb.Predicate(kind=K.IN, column_id=2, values_ipc=values.array_to_ipc(pa.nulls(1, pa.int8()))),
          "1 of them null"),
         (pb.Predicate(kind=K.PREFIX, column_id=2, values_ipc=ONE), "no predicate of kind 11"),
-        (pb.Predicate(kind=77, column_id=2, values_ipc=ONE), "no predicate of kind 77"),
+        (pb.Predicate(kind=77, column_id=2, values_ipc=ONE), "no predicate of kind 77"),  # type: ignore[arg-type]
         (nested(91), "at most 90 deep"),
         (pb.Predicate(kind=K.AND, children=[pb.Predicate(kind=K.TRUE)] * 100_001), "100000 nodes"),
     ],
