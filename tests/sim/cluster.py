@@ -24,7 +24,7 @@ from tests.sim.checkers import GroupWatch
 from tests.sim.loop import SimLoop, seeded
 from tests.sim.network import SimNetwork
 from tests.sim.process import SimProcess
-from tests.sim.replicas import hosts_of, node_of
+from tests.sim.replicas import nodes_of
 from tests.sim.table_client import TableClient
 from tests.sim.workload import History, Worker
 
@@ -152,11 +152,8 @@ class SimCluster:
     def replicas(self) -> Iterator[tuple[SimProcess, TabletId, RaftNode]]:
         """Every living core: (process, group, core)."""
         for server in self.servers:
-            for host in hosts_of(server):
-                for replica in host.all():
-                    node = node_of(replica)
-                    if node is not None:
-                        yield server, replica.group, node
+            for group, node in nodes_of(server):
+                yield server, group, node
 
     def members(self, group: TabletId) -> Iterator[tuple[str, RaftNode]]:
         """The living cores of a group."""

@@ -18,7 +18,6 @@ from nyala.replica.replica import Replica
 from nyala.replica.state_machine import Transport
 from tests.sim.kv import READ, SESSION_CHANGE, KvMachine, encode_change
 from tests.sim.linearizability import Kind
-from tests.sim.replicas import node_of
 from tests.sim.stores import GROUP
 
 OPTIONS = Options(wal_segment_mb=1, flush_log_bytes=4096, flush_bytes=2048)
@@ -81,7 +80,9 @@ class HostServer:
     def node(self) -> RaftNode | None:
         """The core, once there is one."""
         replica = None if self.host is None else self.host.find(GROUP)
-        return None if replica is None else node_of(replica)
+        if replica is not None and replica.error is not None:
+            raise replica.error
+        return None if replica is None else replica.node
 
     @property
     def machine(self) -> KvMachine:

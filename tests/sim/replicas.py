@@ -1,8 +1,10 @@
 """The one place that looks into servers for their replicas' cores, for the checkers."""
 
+from collections.abc import Iterator
+
+from nyala.common.ids import TabletId
 from nyala.raft.node import RaftNode
 from nyala.replica.host import ReplicaHost
-from nyala.replica.replica import Replica
 from tests.sim.process import SimProcess
 
 
@@ -15,8 +17,15 @@ def hosts_of(process: SimProcess) -> list[ReplicaHost]:
     return [] if found is None else [found]
 
 
-def node_of(replica: Replica) -> RaftNode | None:
-    """Return the core of a replica; None while it has none (FAILED, TOMBSTONED)."""
-    node = getattr(replica, "node", None)
-    assert node is None or isinstance(node, RaftNode), node
-    return node
+def nodes_of(process: SimProcess) -> Iterator[tuple[TabletId, RaftNode]]:
+    """Yield group and core of each replica of a process that takes part.
+
+    Raises:
+        BaseException: what made a replica FAILED.
+    """
+    for host in hosts_of(process):
+        for replica in host.all():
+            if replica.error is not None:
+                raise AssertionError(f"{process.name}: {replica.group} FAILED") from replica.error
+            if replica.node is not None:
+                yield replica.group, replica.node
