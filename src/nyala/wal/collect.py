@@ -43,14 +43,15 @@ class Collector:
         self._rewrite = rewrite
         self._running = False
 
-    async def run(self) -> int:
-        """Remove what nobody needs; return how many segments went."""
+    async def run(self, keep_segments: int = 0) -> int:
+        """Remove what nobody needs, down to so many segments; return how many went."""
         if self._running:
             return 0
         self._running = True
         before = self.removed
+        closed = self._ledger.closed
         try:
-            while self._ledger.closed and await self._step(self._ledger.closed[0]):
+            while len(closed) >= max(1, keep_segments) and await self._step(closed[0]):
                 pass
         except OSError as err:
             log.warning("collecting log segments stopped, the next collection tries again: %s", err)

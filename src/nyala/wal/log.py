@@ -191,9 +191,14 @@ class Wal:
         self._intake.forget(group)
         self._ledger.anchors.drop(group)
 
-    def collect(self) -> asyncio.Task[object]:
-        """Start to remove the oldest segments that nobody needs; awaited, it tells how many."""
-        return self._tasks.spawn(self._collector.run(), "wal-collect")
+    def collect(self, keep_segments: int = 0) -> asyncio.Task[object]:
+        """Start to remove the oldest segments that nobody needs; awaited, it tells how many.
+
+        Args:
+            keep_segments: so many stay in any case, the active one included: for followers that may
+                turn out to be slow.
+        """
+        return self._tasks.spawn(self._collector.run(keep_segments), "wal-collect")
 
     def stats(self) -> WalStats:
         """Return the log in numbers."""

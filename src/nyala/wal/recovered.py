@@ -74,12 +74,18 @@ class Recovery:
     torn: TornTail | None = None
     next_sequence: int = 1
 
-    def mark(self, segment: Segment, damage: Damage) -> None:
-        """Make the groups of a damage corrupt, and keep its segment for them."""
+    def mark(self, damage: Damage) -> None:
+        """Make the groups of a damage corrupt."""
         for group in damage.groups:
             own = self.groups.setdefault(group, RecoveredGroup())
             own.corrupt = own.corrupt or damage.error
-            segment.last[group] = PINNED
+
+    def pin(self) -> None:
+        """Keep every file there is for the groups that are corrupt, until they are forgotten."""
+        for group, own in self.groups.items():
+            if own.corrupt is not None:
+                for segment in self.segments:
+                    segment.last[group] = PINNED
 
     def replay(self, segment: Segment, record: Record) -> None:
         """Take one whole record, in the order of the log."""

@@ -169,10 +169,11 @@ def _replay(
         damages = list(found[one.sequence])
         for record in one.records:
             while damages and damages[0][0] < record.offset:
-                result.mark(segment, damages.pop(0)[1])
+                result.mark(damages.pop(0)[1])
             result.replay(segment, record)
         for _, damage in damages:
-            result.mark(segment, damage)
+            result.mark(damage)
+    result.pin()
 
 
 def _seal_last(

@@ -23,7 +23,7 @@ from nyala.wal.format import (
 SUFFIX = ".wal"
 PLACEHOLDER_SUFFIX = ".wal.new"
 PINNED = 1 << 64
-"""Above every index: a damaged segment is kept until the group is forgotten."""
+"""Above every index: of a corrupt group every file is kept, until the group is forgotten."""
 
 
 def segment_path(directory: str, sequence: int) -> str:

@@ -36,7 +36,7 @@ def vote(term: int, uuid: str | None = None) -> HardState:
 
 
 async def open_wal(
-    files: Files, tasks: Tasks, *, segment_bytes: int = 1 << 20, queue_bytes: int = 1 << 20,
+    files: Files, tasks: Tasks, *, segment_bytes: int = 1 << 14, queue_bytes: int = 1 << 20,
     sync: bool = True, directory: str = "/d", clock: Any = None, uuid: str = UUID,
 ) -> tuple[Wal, Recovered]:  # fmt: skip
     return await Wal.open(
@@ -63,6 +63,22 @@ async def durable(
     assert await append(wal, group, new, hard_state) is None
 
 
+async def collected(wal: Wal) -> int:
+    """How many segments a collection removed."""
+    removed = await wal.collect()
+    assert isinstance(removed, int)
+    return removed
+
+
+def noted(order: list[Any], number: int) -> Callable[[OSError | None], None]:
+    """A callback that notes its number and the error."""
+
+    def note(err: OSError | None) -> None:
+        order.append((number, err))
+
+    return note
+
+
 class Machine:
     """A disk and the lives of one process on it. `live` returns False if it died in the middle."""
 
@@ -86,7 +102,7 @@ class Machine:
             if not over.done():
                 over.set_result(finished)
 
-        self.disk.on_death = lambda: self.loop.call_soon(end, False, context=outside)  # type: ignore[assignment, return-value]
+        self.disk.on_death = lambda: self.loop.call_soon(end, False, context=outside)  # type: ignore[assignment]
         tasks = SimTasks(self.loop, self.rng)
         task = life.inside(self.loop.create_task, work(self.disk.mount(), tasks))
         task.add_done_callback(lambda _: end(True), context=outside)
