@@ -29,8 +29,8 @@ def _choice(pattern: str, sentence: str) -> Any:
     return msgspec.Meta(pattern=pattern, description=sentence)
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All tunables of a master or a tablet server; `describe()` lists them with their limits."""
+class ReplicaOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Consensus, log and the replicas' own limits."""
 
     # ---- consensus
     raft_tick_ms: Annotated[
@@ -89,6 +89,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         int,
         _number(1, 10_000_000, "Results of writes are kept so long for retries, by entry stamps."),
     ] = 600
+
+
+class Options(ReplicaOptions, frozen=True, kw_only=True):
+    """All tunables of a master or a tablet server; `describe()` lists them with their limits."""
 
     # ---- storage
     flush_bytes: Annotated[

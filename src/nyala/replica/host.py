@@ -1,30 +1,72 @@
-"""All replicas of one process: one write-ahead log, one tick, one batch per peer and loop turn.
+"""All replicas of one process, over one write-ahead log: opened, made, found, deleted, closed.
 
-Signatures first.
+What happens from turn to turn of the loop is `turns.py`. On the loop only.
 """
 
+import asyncio
 from collections.abc import Callable
 
+from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound, Unavailable
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.common.metrics import Metrics
-from nyala.common.options import Options
+from nyala.common.options import MIB, Options
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.raft.membership import Configuration
+from nyala.replica import lifecycle
+from nyala.replica.around import Around, Counters
+from nyala.replica.lifecycle import CreateMachine, OpenMachine
+from nyala.replica.outbox import Outbox
 from nyala.replica.replica import Replica
-from nyala.replica.state_machine import StateMachine, Transport
+from nyala.replica.state_machine import Transport
+from nyala.replica.superblock import Superblocks
+from nyala.replica.turns import Turns
+from nyala.wal.cmeta import ConsensusMetadata
 from nyala.wal.log import Wal
 
-CreateMachine = Callable[[str], StateMachine]
-"""Makes the machine of a new replica in this directory (`<dir>/data/<group>`, empty); lane COMPUTE."""
-OpenMachine = Callable[[TabletId, str], StateMachine]
-"""Opens the machine of an existing replica from this directory; lane COMPUTE."""
+__all__ = ["CreateMachine", "OpenMachine", "ReplicaHost"]
 
 
 class ReplicaHost:
-    """Owns all replicas of a process. Made by `open`; on the loop only."""
+    """Owns all replicas of a process. Made by `open`; on the loop only.
 
-    wal: Wal
+    Attributes:
+        wal: the process's log.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        options: Options,
+        directory: str,
+        uuid: ServerUuid,
+        transport: Transport,
+        clock: HybridClock,
+        wal: Wal,
+        metrics: Metrics,
+        on_change: Callable[[TabletId], None],
+    ) -> None:
+        self.wal = wal
+        self._replicas: dict[TabletId, Replica] = {}
+        self._busy: dict[TabletId, None] = {}  # being created or deleted
+        self._closed = False
+        outbox = Outbox(uuid, transport, clock)
+        self._turns = Turns(self._replicas, outbox)
+        self._around = Around(
+            env=env,
+            options=options,
+            uuid=uuid,
+            directory=directory,
+            clock=clock,
+            wal=wal,
+            cmeta=ConsensusMetadata(env.files, directory),
+            superblocks=Superblocks(env.files, directory),
+            counters=Counters(metrics),
+            send=outbox.add,
+            dirty=self._turns.mark,
+            changed=on_change,
+            disk_failed=self._disk_failed,
+        )
 
     @classmethod
     async def open(
@@ -43,43 +85,127 @@ class ReplicaHost:
         """Open the log and every replica of a formatted data directory, and begin to take part.
 
         A replica that cannot be opened is FAILED with its error kept; the others go on.
-        `on_change(group)` is called on the loop when configuration, leader, role or state changed.
+
+        Args:
+            env: the outside world.
+            options: every tunable.
+            directory: the data directory, locked by this process.
+            uuid: of this server, as its directory says.
+            transport: to and from the other servers.
+            clock: the process's hybrid clock.
+            open_machine: see `OpenMachine`.
+            metrics: of this process.
+            on_change: called on the loop when configuration, leader, role or state of a group changed.
 
         Raises:
             Corrupt, OSError: the log as a whole cannot be used.
         """
-        raise AssertionError
+        wal, recovered = await Wal.open(
+            env.files,
+            env.tasks,
+            directory,
+            server_uuid=uuid,
+            segment_bytes=options.wal_segment_mb * MIB,
+            queue_bytes=options.wal_queue_bytes,
+            sync=options.wal_sync == "always",
+            clock=env.clock,
+        )
+        shown = metrics or Metrics()
+        changed = on_change or _nobody
+        host = cls(env, options, directory, uuid, transport, clock, wal, shown, changed)
+        await lifecycle.open_all(host._around, recovered, host._replicas, open_machine)
+        host._turns.start(host._around, transport)
+        return host
+
+    # ---- replicas ----------------------------------------------------------------------------------
+
+    def get(self, group: TabletId) -> Replica:
+        """Return the replica of a group, whatever its state.
+
+        Raises:
+            NotFound: this server has none, and remembers none.
+        """
+        replica = self._replicas.get(group)
+        if replica is None:
+            raise NotFound(f"this server has no replica of tablet {group}")
+        return replica
+
+    def find(self, group: TabletId) -> Replica | None:
+        """Return the replica of a group, whatever its state, or None."""
+        return self._replicas.get(group)
+
+    def all(self) -> list[Replica]:
+        """Return every replica, TOMBSTONED and FAILED ones too, in the order of their ids."""
+        return [self._replicas[group] for group in sorted(self._replicas)]
 
     async def create_replica(
         self, group: TabletId, config: Configuration, create_machine: CreateMachine
     ) -> Replica:
         """Make a new replica, durable on return; it takes part at once.
 
+        Args:
+            group: id of the tablet.
+            config: the group's first configuration.
+            create_machine: see `CreateMachine`.
+
         Raises:
             AlreadyPresent: the group has a replica here, or had one (tombstone).
-            InvalidArgument: this server is not in `config`. OSError, Throttled.
+            InvalidArgument: this server is not in `config`. Unavailable: being created or deleted, or
+                the server stops. OSError: the disk failed or is full, nothing was made.
         """
-        raise AssertionError
+        if config.get(self._around.uuid) is None:
+            raise InvalidArgument(f"this server is not in the configuration of {group}")
+        if group in self._replicas:
+            raise AlreadyPresent(f"{group} has a replica here: {self._replicas[group].state}")
+        self._reserve(group)
+        try:
+            opened = await lifecycle.create(self._around, group, config, create_machine)
+        finally:
+            del self._busy[group]
+        replica = Replica(self._around, group)
+        self._replicas[group] = replica
+        replica.take_part(opened)
+        self._turns.mark(group)
+        self._around.changed(group)
+        return replica
 
     async def delete_replica(self, group: TabletId) -> None:
         """Delete a replica's data and log; its vote and last op id stay (tombstone). Durable on return.
 
-        Writes in flight end with OutcomeUnknown. Done before: no error. Raises NotFound.
+        Writes in flight end with OutcomeUnknown. Done before: no error.
+
+        Raises:
+            NotFound: there is none. Unavailable: being created or deleted, or the server stops.
+            OSError: the disk failed; see `lifecycle.delete`.
         """
-        raise AssertionError
+        replica = self.get(group)
+        self._reserve(group)
+        try:
+            await lifecycle.delete(self._around, replica)
+        finally:
+            del self._busy[group]
 
-    def get(self, group: TabletId) -> Replica:
-        """Return the replica of a group, whatever its state. Raises NotFound."""
-        raise AssertionError
+    def _reserve(self, group: TabletId) -> None:
+        if self._closed:
+            raise Unavailable("this server is stopping; ask another one")
+        if self.wal.failed is not None:
+            raise Unavailable(f"this server's log is broken: {self.wal.failed}; replace the disk")
+        if group in self._busy:
+            raise Unavailable(f"{group} is being created or deleted here; ask again")
+        self._busy[group] = None
 
-    def find(self, group: TabletId) -> Replica | None:
-        """Return the replica of a group, whatever its state, or None."""
-        raise AssertionError
-
-    def all(self) -> list[Replica]:
-        """Return every replica, TOMBSTONED and FAILED ones too, in the order of their ids."""
-        raise AssertionError
+    def _disk_failed(self, err: OSError) -> None:
+        """The log is broken: nothing here may vote or acknowledge any more. The process lives."""
+        for replica in self._replicas.values():
+            replica.fail(err)
 
     async def close(self) -> None:
         """Stop taking part, end what is in flight, close machines and log. Files stay as they are."""
-        raise AssertionError
+        self._closed = True
+        self._turns.stop()
+        await asyncio.gather(*(r.stop() for r in self._replicas.values()))
+        await self.wal.close()
+
+
+def _nobody(_group: TabletId) -> None:
+    """No one asked to be told."""

@@ -24,8 +24,10 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStatus:
-    """One replica at one moment. Without a core (BOOTSTRAPPING, FAILED, TOMBSTONED) Raft's fields tell
-    what the files said last, and `role` is NON_PARTICIPANT.
+    """One replica at one moment.
+
+    Without a core (BOOTSTRAPPING, FAILED, TOMBSTONED) Raft's fields tell what was known last, and
+    `role` is NON_PARTICIPANT.
 
     Attributes:
         group: id of the tablet, which is the id of its Raft group.

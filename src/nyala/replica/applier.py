@@ -1,0 +1,159 @@
+"""Applying: committed entries go to the state machine in groups, in lane APPLY, in index order.
+
+Rules: the machine, the sessions and the applied position are touched in lane APPLY only; the queue and
+the callbacks on the loop only. An exception in a lane is the replica's end, never the server's.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from nyala.common.ids import Operation, OpId
+from nyala.env.tasks import Lane, Tasks
+from nyala.raft.messages import Entry, EntryKind
+from nyala.replica.session_header import unwrap
+from nyala.replica.sessions import Saved, Sessions, Verdict
+from nyala.replica.state_machine import Cut, StateMachine
+
+
+class Kind(Enum):
+    """What an operation came to."""
+
+    DONE = "done"
+    DUPLICATE = "duplicate"
+    EXPIRED = "expired"
+    OTHER_BYTES = "other bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one operation came to; `result` and `stamp` only where there is a result."""
+
+    kind: Kind
+    stamp: int = 0
+    result: bytes = b""
+
+
+Delivery = Callable[[list[Entry], list[Answer | None]], None]
+"""Called on the loop after each group: its entries, and an answer for each OPERATION."""
+
+
+class Position:
+    """How far a replica has applied: changed in lane APPLY, read there."""
+
+    __slots__ = ("op", "stamp")
+
+    def __init__(self, op: OpId, stamp: int) -> None:
+        self.op = op
+        self.stamp = stamp
+
+
+class Applier:
+    """Feeds one state machine. On the loop, except for what says otherwise.
+
+    Args:
+        tasks: the lanes.
+        machine: opened at its cut.
+        sessions: as of that cut.
+        group_ops: most operations applied at one go.
+        group_bytes: most payload applied at one go, one operation at least.
+        deliver: see `Delivery`.
+    """
+
+    def __init__(
+        self,
+        tasks: Tasks,
+        machine: StateMachine,
+        sessions: Sessions,
+        *,
+        group_ops: int,
+        group_bytes: int,
+        deliver: Delivery,
+    ) -> None:
+        self.machine = machine
+        self.sessions = sessions
+        self._tasks = tasks
+        self._group_ops = group_ops
+        self._group_bytes = group_bytes
+        self._deliver = deliver
+        self._queue: deque[Entry] = deque()
+        self._wake = asyncio.Event()
+        self._position = Position(machine.cut.op, machine.cut.stamp)
+        self.applied = machine.cut.op
+        self.applied_stamp = machine.cut.stamp
+
+    def feed(self, entries: Sequence[Entry]) -> None:
+        """Queue entries that are committed and durable here."""
+        self._queue.extend(entries)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Apply what is fed, for ever. What it raises is the end of the replica."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._queue:
+                group = self._take()
+                answers = await self._tasks.run(Lane.APPLY, self._apply, group)
+                self.applied = group[-1].id
+                self.applied_stamp = group[-1].stamp
+                self._deliver(group, answers)
+
+    def _take(self) -> list[Entry]:
+        group: list[Entry] = []
+        room = self._group_bytes
+        while self._queue and len(group) < self._group_ops:
+            room -= len(self._queue[0].payload)
+            if room < 0 and group:
+                break
+            group.append(self._queue.popleft())
+        return group
+
+    def _apply(self, group: Sequence[Entry]) -> list[Answer | None]:
+        """Lane APPLY: decide by the sessions what runs, run it as one group, keep what it came to."""
+        first = group[0]
+        assert first.id.index == self._position.op.index + 1, (
+            f"{first.id} after {self._position.op}"
+        )
+        assert first.stamp > self._position.stamp, f"{first.id}: stamp {first.stamp} is not above"
+        runs: list[Operation] = []
+        admitted: list[Saved] = []
+        verdicts: list[tuple[Verdict, Saved | None] | None] = []
+        for entry in group:
+            if entry.kind is not EntryKind.OPERATION:
+                verdicts.append(None)
+                continue
+            header, payload = unwrap(entry.payload)
+            verdict, saved = self.sessions.admit(header, entry.stamp)
+            verdicts.append((verdict, saved))
+            if verdict is Verdict.RUN:
+                assert saved is not None, "an operation that runs has a record"
+                admitted.append(saved)
+                runs.append(Operation(entry.id, entry.stamp, payload))
+        results = self.machine.apply(runs) if runs else []
+        assert len(results) == len(runs), f"{len(results)} results of {len(runs)} operations"
+        for saved, result in zip(admitted, results, strict=True):
+            self.sessions.keep(saved, result)
+        self._position = Position(group[-1].id, group[-1].stamp)
+        outcomes = iter(results)
+        return [None if v is None else _answer(*v, outcomes) for v in verdicts]
+
+    def prepare_flush(self) -> Callable[[], Callable[[], None]] | None:
+        """Lane APPLY: fix a cut at what has been applied, with the sessions as they are then."""
+        at = self._position
+        if at.op == self.machine.cut.op:
+            return None
+        return self.machine.prepare_flush(Cut(at.op, at.stamp, self.sessions.dump()))
+
+
+def _answer(verdict: Verdict, saved: Saved | None, outcomes: Iterator[bytes]) -> Answer:
+    if verdict is Verdict.RUN:
+        assert saved is not None, "an operation that runs has a record"
+        return Answer(Kind.DONE, saved.stamp, next(outcomes))
+    if verdict is Verdict.OTHER_BYTES:
+        return Answer(Kind.OTHER_BYTES)
+    if saved is None or saved.result is None:
+        return Answer(Kind.EXPIRED)
+    return Answer(Kind.DUPLICATE, saved.stamp, saved.result)

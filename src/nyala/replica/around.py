@@ -1,0 +1,86 @@
+"""What surrounds a replica in its process: one value, made by the host and handed to each of its parts."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nyala.common.ids import ServerUuid, TabletId
+from nyala.common.metrics import Metrics
+from nyala.common.options import Options
+from nyala.env.clock import HybridClock
+from nyala.env.env import Env
+from nyala.raft.membership import Configuration
+from nyala.raft.messages import AnyMessage
+from nyala.raft.options import RaftOptions
+from nyala.replica.superblock import Superblocks
+from nyala.wal.cmeta import ConsensusMetadata
+from nyala.wal.log import Wal
+
+
+class Counters:
+    """What replicas count, over all of a process. Loop only."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        counter = metrics.counter
+        self.applied = counter("replica_applied_entries", "Entries applied, of all kinds.")
+        self.groups = counter("replica_applied_groups", "Groups in which they were applied.")
+        self.elected = counter("replica_elections_won", "Times that a replica here became leader.")
+        self.flushed = counter("replica_flushes_done", "Flushes and compactions installed.")
+        self.failed = counter("replica_failures_count", "Replicas that became FAILED.")
+        self.refused = counter(
+            "replica_refused_batches", "Peer batches for another server, or of unknown groups."
+        )
+        self.throttled = counter("replica_throttled_writes", "Writes that met a full queue.")
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What surrounds a replica.
+
+    Attributes:
+        env: the outside world.
+        options: every tunable.
+        uuid: of this server.
+        directory: the data directory.
+        clock: the process's hybrid clock.
+        wal: the process's log.
+        cmeta: consensus metadata; lane DISK.
+        superblocks: lane DISK.
+        counters: metrics.
+        send: hands a message to the outbox: configuration that knows the receiver, group, message.
+        dirty: asks for a look at a group's core in this loop turn.
+        changed: tells that configuration, leader, role or state of a group changed.
+        disk_failed: tells that the log is broken, for every replica of the process.
+    """
+
+    env: Env
+    options: Options
+    uuid: ServerUuid
+    directory: str
+    clock: HybridClock
+    wal: Wal
+    cmeta: ConsensusMetadata
+    superblocks: Superblocks
+    counters: Counters
+    send: Callable[[Configuration, TabletId, AnyMessage], None]
+    dirty: Callable[[TabletId], None]
+    changed: Callable[[TabletId], None]
+    disk_failed: Callable[[OSError], None]
+
+    def machine_directory(self, group: TabletId) -> str:
+        """Where the files of a group's state machine live."""
+        return f"{self.directory}/data/{group}"
+
+    def raft_options(self) -> RaftOptions:
+        """Return the options as a core takes them: times in ticks, rounded up."""
+        options = self.options
+        return RaftOptions(
+            election_ticks=_ticks(options.election_timeout_ms, options.raft_tick_ms),
+            heartbeat_ticks=_ticks(options.raft_heartbeat_ms, options.raft_tick_ms),
+            max_append_bytes=options.raft_append_bytes,
+            inflight_bytes=options.raft_inflight_bytes,
+            cache_bytes=options.raft_cache_bytes,
+        )
+
+
+def _ticks(time_ms: int, tick_ms: int) -> int:
+    return max(1, -(-time_ms // tick_ms))

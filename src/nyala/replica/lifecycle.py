@@ -1,0 +1,165 @@
+"""Making, reopening and deleting a replica's files, each step durable before the next.
+
+    create:  CREATING -> machine's files, consensus metadata -> READY -> takes part
+    delete:  takes part no more -> TOMBSTONED -> log forgotten, files removed
+    open:    CREATING: removed, it never took part · READY: bootstrap · TOMBSTONED: removal repeated
+
+A crash between any two leaves a state from which `open` goes on. Nothing is removed but by these rules.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+
+from nyala.common.errors import Corrupt, NyalaError
+from nyala.common.ids import OpId, TabletId
+from nyala.env.tasks import Lane
+from nyala.raft.membership import Configuration
+from nyala.raft.messages import HardState
+from nyala.replica.around import Around
+from nyala.replica.bootstrap import Opened, assemble, bootstrap
+from nyala.replica.replica import Replica
+from nyala.replica.state_machine import StateMachine
+from nyala.replica.superblock import Stage, Superblock
+from nyala.wal.recovered import RecoveredGroup
+
+log = logging.getLogger(__name__)
+
+CreateMachine = Callable[[str], StateMachine]
+"""Makes the machine of a new replica in this directory (`<dir>/data/<group>`, empty); lane COMPUTE."""
+OpenMachine = Callable[[TabletId, str], StateMachine]
+"""Opens the machine of an existing replica from this directory; lane COMPUTE."""
+
+
+async def create(
+    around: Around, group: TabletId, config: Configuration, create_machine: CreateMachine
+) -> Opened:
+    """Make the files of a new replica. Durable on return.
+
+    Raises:
+        OSError: the disk failed or is full; what was made is removed, now or at the next start.
+    """
+    tasks = around.env.tasks
+    try:
+        await tasks.run(Lane.DISK, around.superblocks.save, Superblock(group, Stage.CREATING))
+        machine = await tasks.run(Lane.COMPUTE, _make, around, group, create_machine)
+        await tasks.run(Lane.DISK, around.cmeta.save, group, HardState(), config)
+        await tasks.run(Lane.DISK, around.superblocks.save, Superblock(group, Stage.READY))
+    except (OSError, NyalaError):
+        await _undo(around, group)
+        raise
+    return assemble(around, (HardState(), config), None, machine)
+
+
+def _make(around: Around, group: TabletId, create_machine: CreateMachine) -> StateMachine:
+    directory = around.machine_directory(group)
+    around.env.files.remove_tree(directory)
+    around.env.files.make_dir(directory)
+    return create_machine(directory)
+
+
+async def _undo(around: Around, group: TabletId) -> None:
+    try:
+        await around.env.tasks.run(Lane.DISK, _remove_new, around, group)
+    except OSError as err:
+        log.warning("the unfinished replica of %s stays until the next start: %s", group, err)
+
+
+def _remove_new(around: Around, group: TabletId) -> None:
+    """Remove what never took part; its superblock goes last, so that a crash leaves it to be seen."""
+    around.env.files.remove_tree(around.machine_directory(group))
+    around.cmeta.delete(group)
+    around.superblocks.delete(group)
+
+
+async def open_all(
+    around: Around,
+    recovered: Mapping[TabletId, RecoveredGroup],
+    replicas: dict[TabletId, Replica],
+    open_machine: OpenMachine,
+) -> None:
+    """Bring every replica of a data directory to the state that its superblock names.
+
+    Args:
+        around: the process.
+        recovered: what the log held.
+        replicas: gets an entry for each group that has, or should have, a superblock.
+        open_machine: see `OpenMachine`.
+    """
+    groups, saved = await around.env.tasks.run(Lane.DISK, _listed, around)
+    for group in sorted({*groups, *saved, *recovered}):
+        replicas[group] = Replica(around, group)
+    for group, replica in list(replicas.items()):
+        try:
+            if not await _open(around, replica, recovered.get(group), open_machine):
+                del replicas[group]
+        except Exception as err:  # whatever is wrong with one replica, the others go on
+            replica.fail(err)
+
+
+def _listed(around: Around) -> tuple[list[TabletId], list[TabletId]]:
+    return around.superblocks.groups(), around.cmeta.groups()
+
+
+async def _open(
+    around: Around,
+    replica: Replica,
+    recovered: RecoveredGroup | None,
+    open_machine: OpenMachine,
+) -> bool:
+    """Open one replica; return whether there is one."""
+    group, tasks = replica.group, around.env.tasks
+    superblock = await tasks.run(Lane.DISK, around.superblocks.load, group)
+    if superblock is None:
+        raise Corrupt(
+            f"there are log entries or consensus metadata of {group}, but no superblock: files of this "
+            "replica are lost; replace it"
+        )
+    if superblock.stage is Stage.READY:
+        replica.take_part(
+            await bootstrap(around, group, recovered, lambda path: open_machine(group, path))
+        )
+        return True
+    if superblock.stage is Stage.CREATING:
+        await tasks.run(Lane.DISK, _remove_new, around, group)
+        return False
+    replica.bury(superblock.hard_state, superblock.last)
+    if recovered is not None:
+        around.wal.forget(group)
+    await tasks.run(Lane.DISK, _remove_old, around, group)
+    return True
+
+
+async def delete(around: Around, replica: Replica) -> None:
+    """Stop a replica and remove its data; its vote and last op id stay. Durable on return.
+
+    Raises:
+        OSError: the disk failed; the replica is TOMBSTONED if its superblock says so, and what is left
+            of it goes at the next start.
+    """
+    tasks, group = around.env.tasks, replica.group
+    await replica.stop()
+    hard_state, last = await _promises(around, replica)
+    tombstone = Superblock(group, Stage.TOMBSTONED, hard_state, last)
+    await tasks.run(Lane.DISK, around.superblocks.save, tombstone)
+    replica.bury(hard_state, last)
+    around.wal.forget(group)
+    await tasks.run(Lane.DISK, _remove_old, around, group)
+
+
+async def _promises(around: Around, replica: Replica) -> tuple[HardState, OpId]:
+    """Term, vote and last op id; of a replica that could not be opened, what the metadata say."""
+    hard_state, last = replica.promises()
+    if hard_state == HardState():
+        try:
+            saved = await around.env.tasks.run(Lane.DISK, around.cmeta.load, replica.group)
+        except Corrupt:
+            saved = None
+        if saved is not None:
+            hard_state = saved[0]
+    return hard_state, last
+
+
+def _remove_old(around: Around, group: TabletId) -> None:
+    """Remove the data of a replica whose tombstone is written."""
+    around.env.files.remove_tree(around.machine_directory(group))
+    around.cmeta.delete(group)

@@ -1,0 +1,132 @@
+"""Flushes and compactions of one replica, one at a time, and how much of the log it still needs.
+
+A flush is due when the machine's memory, or the part of the log that only memory stands for, is over its
+limit. What the files stand for need not stay in the log, except for the followers of a leader.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from nyala.common.ids import TabletId
+from nyala.env.tasks import Lane
+from nyala.raft.messages import Entry
+from nyala.raft.node import RaftNode
+from nyala.replica.applier import Applier
+from nyala.replica.around import Around
+
+log = logging.getLogger(__name__)
+
+Maintenance = Callable[[], Callable[[], Callable[[], None]] | None]
+"""`prepare` (lane APPLY) -> None, or `build` (lane COMPUTE) -> `install` (lane APPLY)."""
+
+Fail = Callable[[BaseException], None]
+"""Ends one replica."""
+
+ENTRY_OVERHEAD_BYTES = 64
+RETRY_MS = 1000
+
+
+class Keeper:
+    """Keeps one replica's memory and log within their limits. On the loop only.
+
+    Args:
+        around: the process.
+        group: of the replica.
+        applier: knows the machine and how far it is.
+        fail: ends this replica.
+    """
+
+    def __init__(
+        self,
+        around: Around,
+        group: TabletId,
+        applier: Applier,
+        fail: Fail,
+    ) -> None:
+        self._around = around
+        self._group = group
+        self._applier = applier
+        self._fail = fail
+        self._lock = asyncio.Lock()
+        self._log_bytes = 0
+        self._flushing = False
+        self._flush_frees_log = False
+        self._closed = False
+
+    async def run(self, prepare: Maintenance) -> bool:
+        """Run one flush or compaction; return whether there was anything to do.
+
+        Raises:
+            OSError: it failed on the disk; nothing changed, and it may be tried again.
+        """
+        tasks = self._around.env.tasks
+        async with self._lock:
+            if self._closed:
+                return False
+            build = await tasks.run(Lane.APPLY, prepare)
+            if build is None:
+                return False
+            install = await tasks.run(Lane.COMPUTE, build)
+            await tasks.run(Lane.APPLY, install)
+        self._around.counters.flushed.inc()
+        return True
+
+    async def flush(self) -> bool:
+        """Bring the files up to what is applied; return whether they changed. Durable on return."""
+        before = self._log_bytes
+        done = await self.run(self._applier.prepare_flush)
+        if done:
+            self._log_bytes -= before
+        return done
+
+    def applied(self, entries: Sequence[Entry]) -> None:
+        """Note what was applied, and flush in the background when that is due."""
+        self._log_bytes += sum(len(e.payload) + ENTRY_OVERHEAD_BYTES for e in entries)
+        options = self._around.options
+        if (
+            self._log_bytes >= options.flush_log_bytes
+            or self._applier.machine.unflushed_bytes() >= options.flush_bytes
+        ):
+            self.flush_soon()
+
+    def flush_soon(self) -> None:
+        """Flush in the background, unless that is under way."""
+        if not self._flushing and not self._closed:
+            self._flushing = True
+            self._around.env.tasks.spawn(self._flush(), f"flush {self._group}")
+
+    async def _flush(self) -> None:
+        try:
+            await self.flush()
+        except OSError as err:  # a full disk may have room again; the log keeps what is not flushed
+            log.warning("%s was not flushed, trying again later: %s", self._group, err)
+            await self._around.env.tasks.sleep_ms(RETRY_MS)
+        except Exception as err:  # a broken machine is the end of this replica, not of the server
+            self._fail(err)
+        finally:
+            self._flushing = False
+
+    def anchor(self, node: RaftNode) -> None:
+        """Tell the log what this replica, and as a leader its followers, still need.
+
+        One entry more is kept than is needed: it says what the first needed one follows.
+        """
+        needed = unflushed = self._applier.machine.cut.op.index + 1
+        if node.is_leader:
+            for peer in node.status().peers:
+                if not peer.needs_copy:
+                    needed = min(needed, peer.match + 1)
+        self._flush_frees_log = needed == unflushed
+        self._around.wal.set_anchor(self._group, max(1, needed - 1))
+
+    def relieve_log(self) -> None:
+        """This group pins the oldest segment: flush, if that is what lets go of it."""
+        if self._flush_frees_log:
+            self.flush_soon()
+
+    async def close(self) -> None:
+        """Wait for what is under way; nothing begins any more."""
+        self._closed = True
+        async with self._lock:
+            return

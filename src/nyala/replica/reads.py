@@ -1,0 +1,82 @@
+"""Reads in waiting: a read at T is due once a majority has confirmed the leader and all up to T is applied.
+
+The argument (design section 8): the majority acknowledged the round with clocks at or above T, and
+every later leader hears from one of them before it stamps anything; this leader's own clock has passed T.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+from nyala.common.errors import NyalaError, TimedOut
+
+
+@dataclass(slots=True)
+class _Read:
+    at: int
+    round: int
+    upto: int  # last index of the leader's log when the read came
+    deadline_us: int
+    confirmed: bool
+    done: asyncio.Future[int]
+
+
+class Reads:
+    """The reads of one replica that wait for their moment. On the loop only."""
+
+    def __init__(self) -> None:
+        self._waiting: list[_Read] = []  # by round
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, at: int, number: int, upto: int, deadline_us: int) -> asyncio.Future[int]:
+        """Return what will be done when the time `at` can be read.
+
+        Args:
+            at: hybrid time, already merged into this server's clock.
+            number: the read-index round that it joined.
+            upto: last index of the leader's log: what comes later is stamped above `at`.
+            deadline_us: monotonic.
+        """
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Read(at, number, upto, deadline_us, False, done))
+        return done
+
+    def confirmed(self, number: int) -> None:
+        """A majority has confirmed all rounds up to this one."""
+        for read in self._waiting:
+            if read.round > number:
+                break
+            read.confirmed = True
+
+    def settle(self, applied: int, applied_stamp: int) -> None:
+        """Answer the reads that are due."""
+        if not self._waiting:
+            return
+        left = []
+        for read in self._waiting:
+            if read.done.done():
+                continue  # its caller went away
+            if read.confirmed and (applied >= read.upto or applied_stamp >= read.at):
+                read.done.set_result(read.at)
+            else:
+                left.append(read)
+        self._waiting = left
+
+    def expire(self, now_us: int) -> None:
+        """Give up the reads whose deadline has passed."""
+        if any(r.deadline_us <= now_us for r in self._waiting):
+            late = [r for r in self._waiting if r.deadline_us <= now_us]
+            self._waiting = [r for r in self._waiting if r.deadline_us > now_us]
+            _end(late, TimedOut("no majority confirmed this leader in time; nothing was read"))
+
+    def end(self, err: NyalaError) -> None:
+        """None of them can be answered here: leadership is lost, or the replica ends."""
+        late, self._waiting = self._waiting, []
+        _end(late, err)
+
+
+def _end(reads: list[_Read], err: NyalaError) -> None:
+    for read in reads:
+        if not read.done.done():
+            read.done.set_exception(err)

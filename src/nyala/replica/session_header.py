@@ -1,0 +1,74 @@
+"""The bytes before each operation's payload: whose it is, its number, and how long its result is kept.
+
+Rules: the only module that packs or unpacks the header (bytes: docs/internals/replica.md).
+"""
+
+import struct
+from dataclasses import dataclass
+
+import google_crc32c
+
+from nyala.common.errors import BadVersion, Corrupt, InvalidArgument
+
+VERSION = 1
+CLIENT_ID_BYTES = 16
+MAX_SEQUENCE = (1 << 63) - 1
+_HEADER = struct.Struct("<B16sQQII")
+HEADER_BYTES = _HEADER.size
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Whose operation this is.
+
+    Attributes:
+        client_id: 16 bytes, chosen at random by the client.
+        sequence: number of the operation among those of the client on this group.
+        first_outstanding: the client has the results of everything below it; at most `sequence`.
+        ttl_s: how long the result is kept, by entry stamps.
+        crc: CRC32C of the payload, by which a retry is told from another operation.
+    """
+
+    client_id: bytes
+    sequence: int
+    first_outstanding: int
+    ttl_s: int
+    crc: int
+
+
+def check(client_id: bytes, sequence: int, first_outstanding: int) -> None:
+    """Refuse what no client of ours sends.
+
+    Raises:
+        InvalidArgument: the id is not 16 bytes, or the numbers are out of range.
+    """
+    if len(client_id) != CLIENT_ID_BYTES:
+        raise InvalidArgument(f"a client id has 16 bytes, not {len(client_id)}; draw it at random")
+    if not 0 <= first_outstanding <= sequence <= MAX_SEQUENCE:
+        raise InvalidArgument(
+            f"sequence {sequence} with first outstanding {first_outstanding}: they must be "
+            f"0 <= first outstanding <= sequence <= {MAX_SEQUENCE}"
+        )
+
+
+def wrap(
+    payload: bytes, client_id: bytes, sequence: int, first_outstanding: int, ttl_s: int
+) -> bytes:
+    """Return what is replicated for a payload; the arguments have been checked."""
+    crc = int(google_crc32c.value(payload))
+    head = _HEADER.pack(VERSION, client_id, sequence, first_outstanding, ttl_s, crc)
+    return head + payload
+
+
+def unwrap(wrapped: bytes) -> tuple[Header, bytes]:
+    """Return header and payload of a replicated operation.
+
+    Raises:
+        BadVersion: a newer leader wrote it. Corrupt: it is no operation at all.
+    """
+    if len(wrapped) < HEADER_BYTES:
+        raise Corrupt(f"an operation of {len(wrapped)} bytes is too short for its header")
+    version, client_id, sequence, first, ttl_s, crc = _HEADER.unpack_from(wrapped)
+    if version != VERSION:
+        raise BadVersion(f"an operation has header version {version}; this build knows {VERSION}")
+    return Header(client_id, sequence, first, ttl_s, crc), wrapped[HEADER_BYTES:]

@@ -1,0 +1,232 @@
+"""Exactly-once: which operations of which client have taken effect, and what they came to.
+
+The table is replicated state: it changes only as entries are applied, in lane APPLY, and is a function
+of the entries alone - expiry goes by their stamps, and the time to live travels in each of them. It is
+saved in `Cut.extra` (bytes: docs/internals/replica.md). For the same reason limits are constants.
+
+Two tables that applied the same entries agree on what takes effect, however the entries were grouped.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+import google_crc32c
+import msgspec
+
+from nyala.common.errors import BadChecksum, BadVersion, Corrupt
+from nyala.common.hybrid_time import from_micros
+from nyala.replica.session_header import Header
+
+MAX_CLIENTS = 16_384
+"""Clients that are remembered; beyond it the one that wrote longest ago is forgotten altogether."""
+MAX_RESULTS = 131_072
+"""Results kept over all clients; beyond it the oldest expires early."""
+MAX_RESULTS_PER_CLIENT = 16_384
+"""Beyond it the lower half of a client's sequences expires early."""
+MAX_KEPT_BYTES = 32 << 20
+"""Bytes of all kept results; beyond it the bytes of the older ones go, the knowledge of them stays."""
+
+_MAGIC = b"NYSS"
+_VERSION = 1
+_HEAD_BYTES = 12
+
+
+class Verdict(Enum):
+    """What is to be done with an operation."""
+
+    RUN = "run"
+    DUPLICATE = "duplicate"
+    EXPIRED = "expired"
+    OTHER_BYTES = "other bytes"
+
+
+class Saved:
+    """What one operation came to; `result` is None until it has run, and once its bytes are not kept."""
+
+    __slots__ = ("client", "crc", "dropped", "expires", "result", "sequence", "stamp")
+
+    def __init__(
+        self, client: bytes, sequence: int, stamp: int, expires: int, crc: int, result: bytes | None
+    ) -> None:
+        self.client = client
+        self.sequence = sequence
+        self.stamp = stamp
+        self.expires = expires
+        self.crc = crc
+        self.result = result
+        self.dropped = False
+
+
+@dataclass(slots=True)
+class _Client:
+    """Sequences below `floor` that are not among the results are over, whatever they came to."""
+
+    floor: int
+    results: dict[int, Saved]
+
+
+class Sessions:
+    """The table of one replica. Lane APPLY only."""
+
+    def __init__(self) -> None:
+        self._clients: OrderedDict[bytes, _Client] = OrderedDict()  # by last use
+        self._results: OrderedDict[tuple[bytes, int], Saved] = OrderedDict()  # by stamp
+        self._kept_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+    @property
+    def clients(self) -> int:
+        """How many clients are remembered."""
+        return len(self._clients)
+
+    def admit(self, header: Header, stamp: int) -> tuple[Verdict, Saved | None]:
+        """Decide about the next operation of the log.
+
+        Args:
+            header: of the operation.
+            stamp: of its entry.
+
+        Returns:
+            RUN with a record whose result is to be handed to `keep`; DUPLICATE with the record of the
+            first attempt; otherwise None.
+        """
+        self._expire(stamp)
+        client = self._client(header.client_id)
+        self._acknowledge(client, header.client_id, header.first_outstanding)
+        saved = client.results.get(header.sequence)
+        if saved is not None:
+            return (Verdict.DUPLICATE if saved.crc == header.crc else Verdict.OTHER_BYTES), saved
+        if header.sequence < client.floor:
+            return Verdict.EXPIRED, None
+        expires = stamp + from_micros(header.ttl_s * 1_000_000)
+        saved = Saved(header.client_id, header.sequence, stamp, expires, header.crc, None)
+        client.results[header.sequence] = saved
+        self._results[header.client_id, header.sequence] = saved
+        self._bound(client)
+        return Verdict.RUN, saved
+
+    def keep(self, saved: Saved, result: bytes) -> None:
+        """Keep what an admitted operation came to. In the order of the operations."""
+        saved.result = result
+        if saved.dropped:
+            return
+        self._kept_bytes += len(result)
+        if self._kept_bytes > MAX_KEPT_BYTES:
+            for old in self._results.values():
+                if old.result is not None:
+                    self._kept_bytes -= len(old.result)
+                    old.result = None
+                if self._kept_bytes <= MAX_KEPT_BYTES // 2:
+                    break
+
+    # ---- forgetting --------------------------------------------------------------------------------
+
+    def _expire(self, now: int) -> None:
+        while self._results:
+            oldest = next(iter(self._results.values()))
+            if oldest.expires > now:
+                return
+            self._drop(oldest)
+
+    def _acknowledge(self, client: _Client, client_id: bytes, first: int) -> None:
+        """The client has the results of everything below `first`."""
+        if first <= client.floor:
+            return
+        results = client.results
+        if first - client.floor <= len(results):
+            gone = [s for s in range(client.floor, first) if s in results]
+        else:
+            gone = [s for s in results if s < first]
+        client.floor = first
+        for sequence in gone:
+            self._remove(results.pop(sequence))
+
+    def _drop(self, saved: Saved) -> None:
+        """Forget a result early or in time; its sequence is never executed again."""
+        client = self._clients[saved.client]
+        del client.results[saved.sequence]
+        client.floor = max(client.floor, saved.sequence + 1)
+        self._remove(saved)
+
+    def _remove(self, saved: Saved) -> None:
+        del self._results[saved.client, saved.sequence]
+        saved.dropped = True
+        if saved.result is not None:
+            self._kept_bytes -= len(saved.result)
+
+    def _client(self, client_id: bytes) -> _Client:
+        client = self._clients.get(client_id)
+        if client is not None:
+            self._clients.move_to_end(client_id)
+            return client
+        client = self._clients[client_id] = _Client(0, {})
+        if len(self._clients) > MAX_CLIENTS:
+            _, forgotten = self._clients.popitem(last=False)
+            for saved in forgotten.results.values():
+                self._remove(saved)
+        return client
+
+    def _bound(self, client: _Client) -> None:
+        if len(client.results) > MAX_RESULTS_PER_CLIENT:
+            for sequence in sorted(client.results)[: MAX_RESULTS_PER_CLIENT // 2]:
+                self._drop(client.results[sequence])
+        if len(self._results) > MAX_RESULTS:
+            self._drop(next(iter(self._results.values())))
+
+    # ---- bytes -------------------------------------------------------------------------------------
+
+    def dump(self) -> bytes:
+        """Return the table for `Cut.extra`; same table, same bytes."""
+        clients = [(i, c.floor) for i, c in self._clients.items()]
+        body = msgspec.msgpack.encode((clients, list(self._rows())))
+        head = _MAGIC + _VERSION.to_bytes(4, "little")
+        crc = int(google_crc32c.value(head + body))
+        return head + crc.to_bytes(4, "little") + body
+
+    def _rows(self) -> Iterator[tuple[bytes, int, int, int, int, bytes | None]]:
+        for s in self._results.values():
+            yield s.client, s.sequence, s.stamp, s.expires, s.crc, s.result
+
+    @classmethod
+    def load(cls, raw: bytes) -> "Sessions":
+        """Read the bytes of a table; none at all are an empty one.
+
+        Raises:
+            BadChecksum: they are damaged. BadVersion: another build wrote them.
+            Corrupt: the checksum holds and the content makes no sense.
+        """
+        made = cls()
+        if not raw:
+            return made
+        if len(raw) < _HEAD_BYTES or raw[:4] != _MAGIC:
+            raise BadChecksum("the saved client sessions are damaged: they do not begin as such")
+        version = int.from_bytes(raw[4:8], "little")
+        if int.from_bytes(raw[8:12], "little") != int(google_crc32c.value(raw[:8] + raw[12:])):
+            raise BadChecksum(
+                "the saved client sessions are damaged: their checksum does not match"
+            )
+        if version != _VERSION:
+            raise BadVersion(
+                f"the saved client sessions have version {version}; this build knows {_VERSION}"
+            )
+        try:
+            clients, rows = msgspec.msgpack.decode(raw[12:], type=_Body)
+        except msgspec.MsgspecError as err:
+            raise Corrupt(f"the saved client sessions cannot be understood: {err}") from err
+        for client_id, floor in clients:
+            made._clients[client_id] = _Client(floor, {})
+        for client_id, sequence, stamp, expires, crc, result in rows:
+            if client_id not in made._clients:
+                raise Corrupt(f"the saved client sessions lack client {client_id.hex()}")
+            saved = Saved(client_id, sequence, stamp, expires, crc, result)
+            made._clients[client_id].results[sequence] = saved
+            made._results[client_id, sequence] = saved
+            made._kept_bytes += 0 if result is None else len(result)
+        return made
+
+
+_Body = tuple[list[tuple[bytes, int]], list[tuple[bytes, int, int, int, int, bytes | None]]]

@@ -1,0 +1,67 @@
+"""What changed about a core's leadership since the last look: elected, deposed, accepting, another leader."""
+
+import asyncio
+from dataclasses import dataclass
+
+from nyala.raft.node import RaftNode
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one look found."""
+
+    changed: bool = False
+    elected: bool = False
+    deposed: bool = False
+
+
+_SAME = Seen()
+
+
+class Standing:
+    """Compares a core with what it was. On the loop only.
+
+    Attributes:
+        accepting: it leads, and has committed an entry of its own term.
+    """
+
+    def __init__(self, node: RaftNode) -> None:
+        self.accepting = False
+        self._node = node
+        self._leads = node.is_leader
+        self._term = node.term
+        self._leader = node.leader
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def look(self) -> Seen:
+        """Return what changed since the last look."""
+        node = self._node
+        leads, term, leader = node.is_leader, node.term, node.leader
+        if leads == self._leads and term == self._term and leader == self._leader:
+            if not leads or self.accepting or not node.status().accepting:
+                return _SAME
+            self.accepting = True
+            self._wake()
+            return Seen(changed=True)
+        deposed = self._leads and (not leads or term != self._term)
+        elected = leads and (not self._leads or term != self._term)
+        self._leads, self._term, self._leader = leads, term, leader
+        self.accepting = leads and node.status().accepting
+        self._wake()
+        return Seen(True, elected, deposed)
+
+    async def next_change(self) -> None:
+        """Wait for the next change."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        await waiter
+
+    def close(self) -> None:
+        """Wake whoever waits: nothing changes any more."""
+        self._wake()
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)

@@ -1,0 +1,132 @@
+"""The superblock: one small file per replica that says whether it exists, is being made, or was deleted.
+
+Rules: the only module that packs or unpacks `<dir>/superblock/<group>` (bytes: docs/internals/replica.md).
+All calls block (lane DISK); a change is durable on return.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import google_crc32c
+import msgspec
+
+from nyala.common.errors import BadChecksum, BadVersion, Corrupt
+from nyala.common.ids import NO_OP, OpId, TabletId
+from nyala.env.files import Files
+from nyala.raft.messages import HardState
+
+_NO_VOTE = HardState()
+
+MAGIC = b"NYALSUPR"
+FORMAT_VERSION = 1
+_HEADER_BYTES = 16
+_CRC_BYTES = 4
+
+
+class Stage(StrEnum):
+    """Where in its life on this disk a replica is."""
+
+    CREATING = "CREATING"
+    """Its files are being made; after a crash they are removed, since it never took part."""
+    READY = "READY"
+    TOMBSTONED = "TOMBSTONED"
+    """Deleted on purpose; what it promised is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Superblock:
+    """What a superblock says.
+
+    Attributes:
+        group: whose it is.
+        stage: see `Stage`.
+        hard_state: TOMBSTONED: the last term and vote, which outlive the data.
+        last: TOMBSTONED: op id of the last entry that the log had.
+    """
+
+    group: TabletId
+    stage: Stage
+    hard_state: HardState = _NO_VOTE
+    last: OpId = NO_OP
+
+
+class Superblocks:
+    """The superblocks of one data directory.
+
+    Args:
+        files: the file system.
+        directory: the data directory.
+    """
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self._files = files
+        self._directory = f"{directory}/superblock"
+
+    def groups(self) -> list[TabletId]:
+        """Return the groups that have a superblock, sorted."""
+        names = self._files.list(self._directory)
+        return [TabletId(n) for n in names if not n.endswith(".tmp")]
+
+    def load(self, group: TabletId) -> Superblock | None:
+        """Read a superblock; None when there is none.
+
+        Raises:
+            BadChecksum, BadVersion, Corrupt: it cannot be believed.
+        """
+        path = self._path(group)
+        if not self._files.exists(path):
+            return None
+        found = decode(self._files.read(path), path)
+        if found.group != group:
+            raise Corrupt(f"{path} is the superblock of {found.group}; somebody moved files about")
+        return found
+
+    def save(self, superblock: Superblock) -> None:
+        """Replace a group's superblock; durable on return."""
+        self._files.make_dir(self._directory)
+        self._files.write_atomic(self._path(superblock.group), encode(superblock))
+
+    def delete(self, group: TabletId) -> None:
+        """Remove a superblock, durably; no error if there is none."""
+        if self._files.exists(self._path(group)):
+            self._files.remove(self._path(group))
+            self._files.sync_dir(self._directory)
+
+    def _path(self, group: TabletId) -> str:
+        return f"{self._directory}/{group}"
+
+
+def encode(superblock: Superblock) -> bytes:
+    """Return the bytes of a superblock."""
+    body = msgspec.json.encode(superblock)
+    head = MAGIC + FORMAT_VERSION.to_bytes(4, "little") + len(body).to_bytes(4, "little")
+    return head + body + int(google_crc32c.value(head + body)).to_bytes(_CRC_BYTES, "little")
+
+
+def decode(raw: bytes, path: str) -> Superblock:
+    """Read the bytes of a superblock.
+
+    Raises:
+        BadVersion: another format, or a newer version of this one.
+        BadChecksum: damaged.
+        Corrupt: the checksum holds and the content makes no sense.
+    """
+    end = len(raw) - _CRC_BYTES
+    if end < _HEADER_BYTES or not raw.startswith(MAGIC):
+        raise BadChecksum(
+            f"{path} is not a superblock, or its beginning is damaged", {"path": path}
+        )
+    length = int.from_bytes(raw[12:16], "little")
+    crc = int.from_bytes(raw[end:], "little")
+    if length != end - _HEADER_BYTES or crc != int(google_crc32c.value(raw[:end])):
+        raise BadChecksum(
+            f"{path} is damaged: its checksum does not match; this replica has to be replaced",
+            {"path": path, "offset": "0"},
+        )
+    version = int.from_bytes(raw[8:12], "little")
+    if version != FORMAT_VERSION:
+        raise BadVersion(f"{path} has format version {version}; this build knows {FORMAT_VERSION}")
+    try:
+        return msgspec.json.decode(raw[_HEADER_BYTES:end], type=Superblock)
+    except msgspec.MsgspecError as err:
+        raise Corrupt(f"{path} cannot be understood: {err}") from err

@@ -1,0 +1,131 @@
+"""From turn to turn of the loop: messages in, ticks, and at each turn's end what every touched core owes.
+
+However often a core is touched in one turn, it is looked at once, at the turn's end: its entries become one
+reservation in the log, its messages travel with those of all other groups. On the loop only.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from nyala.common.errors import Corrupt
+from nyala.common.ids import TabletId
+from nyala.raft.messages import PeerBatch
+from nyala.replica.around import Around
+from nyala.replica.outbox import Outbox
+from nyala.replica.replica import Replica
+from nyala.replica.state_machine import Transport
+
+log = logging.getLogger(__name__)
+
+COLLECT_MS = 1000
+"""How often the log's anchors are moved on and its oldest segments collected."""
+
+
+class Turns:
+    """Runs the cores of a process.
+
+    Args:
+        replicas: all of them; the host adds and removes.
+        outbox: sent at the end of each turn.
+    """
+
+    def __init__(self, replicas: Mapping[TabletId, Replica], outbox: Outbox) -> None:
+        self._replicas = replicas
+        self._outbox = outbox
+        self._dirty: dict[TabletId, None] = {}
+        self._scheduled = False
+        self._stopped = False
+        self._loop = asyncio.get_running_loop()
+        self._ticker: asyncio.Task[object] | None = None
+        self._around: Around
+
+    def start(self, around: Around, transport: Transport) -> None:
+        """Begin to take part: messages are taken, time passes."""
+        self._around = around
+        transport.receive(self.receive)
+        self._ticker = around.env.tasks.spawn(self._tick(), "replica ticks")
+
+    def stop(self) -> None:
+        """End: nothing is taken or sent any more."""
+        self._stopped = True
+        if self._ticker is not None:
+            self._ticker.cancel()
+
+    def receive(self, batch: PeerBatch) -> None:
+        """Take what another server sent; what is not for this server or for no member is dropped."""
+        around = self._around
+        if self._stopped or batch.to != around.uuid:
+            around.counters.refused.inc()
+            return
+        around.clock.merge(batch.hlc)
+        hlc = around.clock.peek()
+        for group, message in batch.messages:
+            replica = self._replicas.get(group)
+            if replica is None or replica.member is None:
+                around.counters.refused.inc()
+                continue
+            try:
+                replica.member.step(message, hlc)
+            except Corrupt as err:
+                log.warning("a message of %s from %s was dropped: %s", group, batch.sender, err)
+            except Exception as bug:  # a broken invariant ends this replica, not the server
+                replica.fail(bug)
+            self.mark(group)
+
+    def mark(self, group: TabletId) -> None:
+        """Look at a group's core at the end of this turn."""
+        self._dirty[group] = None
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._scheduled = False
+        dirty, self._dirty = self._dirty, {}
+        for group in dirty:
+            replica = self._replicas.get(group)
+            if replica is None or replica.member is None:
+                continue
+            try:
+                changed = replica.member.pump()
+            except Exception as bug:  # a broken invariant ends this replica, not the server
+                replica.fail(bug)
+                continue
+            if changed:
+                self._around.changed(group)
+        self._outbox.flush()
+
+    async def _tick(self) -> None:
+        tasks, tick_ms = self._around.env.tasks, self._around.options.raft_tick_ms
+        since_collection_ms = 0
+        while True:
+            await tasks.sleep_ms(tick_ms)
+            hlc = self._around.clock.peek()
+            for group, replica in list(self._replicas.items()):
+                if replica.member is None:
+                    continue
+                try:
+                    replica.member.tick(hlc)
+                except Exception as bug:  # a broken invariant ends this replica, not the server
+                    replica.fail(bug)
+                self.mark(group)
+            since_collection_ms += tick_ms
+            if since_collection_ms >= COLLECT_MS:
+                since_collection_ms = 0
+                self._collect()
+
+    def _collect(self) -> None:
+        """Move anchors on; when the log is over its size, let go of its oldest segments."""
+        for replica in self._replicas.values():
+            if replica.member is not None:
+                replica.member.anchor()
+        wal, options = self._around.wal, self._around.options
+        stats = wal.stats()
+        keep = max(2, options.wal_retain_mb // options.wal_segment_mb)
+        if stats.segments <= keep:
+            return
+        wal.collect(keep)
+        pinning = None if stats.pinned_by is None else self._replicas.get(stats.pinned_by)
+        if pinning is not None and pinning.member is not None:
+            pinning.member.keeper.relieve_log()  # its unflushed tail holds all that came after it
