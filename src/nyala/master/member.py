@@ -7,7 +7,7 @@ said of this master, in MasterStatus and to tablet servers, is read here.
 import logging
 from collections.abc import Sequence
 
-from nyala.common.errors import NyalaError
+from nyala.common.errors import NyalaError, Unavailable
 from nyala.env.env import Env
 from nyala.master.group import Group
 from nyala.master.heartbeats import Standing
@@ -81,13 +81,16 @@ class GroupMember:
         while self._peers.missing():
             await self._env.tasks.sleep_ms(self._options.look_ms)
         try:
-            first = self._peers.first_configuration()
+            await self._follow(self._peers.first_configuration())
+            self._identity.learn(initialised=True)
         except NyalaError as err:
-            log.error("this master cannot join the others: %s", err)
-            self.failure = err
-            return
-        await self._follow(first)
-        self._identity.learn(initialised=True)
+            self._fail(err)
+        except OSError as err:
+            self._fail(Unavailable(f"the data directory cannot be written: {err}"))
+
+    def _fail(self, err: NyalaError) -> None:
+        log.error("this master cannot join the others: %s", err)
+        self.failure = err
 
     async def _follow(self, first: Configuration | None) -> None:
         """Open the sys catalog, or make it with its first configuration, and follow the role."""
@@ -110,9 +113,11 @@ class GroupMember:
         try:
             self._identity.learn(cluster_id=found.cluster_id)
         except NyalaError as err:
-            log.error("the catalog is not this directory's: %s", err)
-            self.failure = err
+            self._fail(err)
             return
+        except OSError as err:
+            # Not fatal: it is written at the next start; this process knows it now.
+            log.error("the cluster's id was not written into the data directory: %s", err)
         self._cluster = found
 
     def why_waiting(self) -> str:

@@ -50,7 +50,8 @@ def told(work):
     return run(main)
 
 
-NOTHING, BOTH = (False, []), (True, [ONE, TWO])
+NOTHING: tuple[bool, list[str]] = (False, [])
+BOTH = (True, [ONE, TWO])
 
 
 @pytest.mark.row("S0.21", "S0.25", "S0.27")
