@@ -160,6 +160,7 @@ class RaftNode(NodeView):
         if self.core.leadership is not None:
             assert stamp < MAX_HYBRID_TIME, f"closed time {stamp}"
             self.core.closed = max(self.core.closed, stamp)
+            self.core.hlc = max(self.core.hlc, stamp)  # who hears of it stamps above it
 
     # ---- output ----------------------------------------------------------------------------------
 

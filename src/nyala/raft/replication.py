@@ -28,7 +28,7 @@ def lead(core: Core) -> None:
         if m.uuid != core.uuid
     }
     core.become_leader(Leadership(first, peers))
-    stamp = max(core.hlc, log.last_stamp + 1)
+    stamp = max(core.hlc, log.last_stamp + 1, core.closed + 1)
     core.append(Entry(OpId(core.term, first), stamp, EntryKind.NOOP))
     core.dirty = True
 
