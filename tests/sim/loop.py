@@ -225,6 +225,9 @@ class SimLoop(asyncio.BaseEventLoop):
         """Refused: threads have no place in a simulation."""
         raise AssertionError(f"{func} would run in a thread; use env.tasks.run")
 
+    def _check_closed(self) -> None:
+        """What is collected after the run may still schedule something; it goes nowhere."""
+
     def _write_to_self(self) -> None:
         """Nobody waits on another thread."""
 
