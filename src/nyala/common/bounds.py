@@ -203,6 +203,8 @@ def _intersect(parts: Sequence[Bounds]) -> Bounds:
         least, most = _low(low)[0], _high(high)[0]
         if least > most or (least == most and not span.holds(least)):
             return Bounds(values=(), nulls=nulls)
+        if least == most and span.lower is not None:
+            return _of_values([span.lower], nulls=nulls)
     return span
 
 

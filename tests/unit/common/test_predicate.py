@@ -167,6 +167,8 @@ def plain(found):
         ("n = 3 or s = 'a'", 1, (None, None, T, T, None, T)),
         ("n = 3 and n = 4", 1, (None, None, T, T, [], F)),
         ("n > 3 and n < 3", 1, (None, None, T, T, [], F)),
+        ("n between 3 and 3", 1, (3, 3, T, T, [3], F)),
+        ("n >= 3 and n < 3", 1, (None, None, T, T, [], F)),
         ("n > 4 and n < 3", 1, (None, None, T, T, [], F)),
         ("n > 4 and n < 3 or n = 7", 1, (7, 7, T, T, [7], F)),
         ("n <> 3", 1, (None, None, T, T, None, F)),

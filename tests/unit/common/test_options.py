@@ -1,0 +1,128 @@
+"""Options: precedence, limits, unknown names with a suggestion; metrics: one registry per server."""
+
+import msgspec
+import pytest
+
+from nyala.common.errors import InvalidArgument
+from nyala.common.metrics import Metrics
+from nyala.common.options import Options, describe
+
+
+def toml(tmp_path, text):
+    path = tmp_path / "nyala.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_flags_beat_the_environment_beats_the_file_beats_the_default(tmp_path):
+    path = toml(tmp_path, "flush_bytes = 1\nscanners_max = 2\nwrite_max_bytes = 4096\n")
+    environ = {"NYALA_SCANNERS_MAX": "3", "NYALA_WRITE_MAX_BYTES": "8192", "HOME": "/root"}
+    options = Options.load(path, environ, {"write_max_bytes": 16384, "flush_bytes": None})
+    assert options.flush_bytes == 1
+    assert options.scanners_max == 3
+    assert options.write_max_bytes == 16384
+    assert options.wal_segment_mb == Options().wal_segment_mb
+
+
+def test_the_documented_defaults():
+    options = Options()
+    assert (options.raft_heartbeat_ms, options.election_timeout_ms) == (100, 500)
+    assert (options.wal_segment_mb, options.wal_sync) == (8, "always")
+    assert (options.write_max_bytes, options.client_result_ttl_s) == (16 << 20, 600)
+    assert (options.replicas, options.clock_max_ahead_ms) == (3, 10_000)
+
+
+@pytest.mark.parametrize(
+    ("environ", "flags", "says"),
+    [
+        ({"NYALA_FLUSH_BYTE": "1"}, {}, "did you mean flush_bytes?"),
+        ({}, {"zzz": 1}, "nyala config list"),
+        ({"NYALA_FLUSH_BYTES": "many"}, {}, "NYALA_FLUSH_BYTES sets flush_bytes to 'many'"),
+        ({}, {"replicas": 9}, "allowed: 1..7"),
+        ({}, {"replicas": 2}, "odd"),
+        ({}, {"wal_sync": "maybe"}, "allowed: always|never"),
+        ({}, {"flush_bytes": 1.5}, "the flag --flush-bytes"),
+        ({}, {"flush_bytes": True}, "the flag --flush-bytes"),
+        ({}, {"raft_heartbeat_ms": 600}, "must be below election_timeout_ms"),
+    ],
+)
+def test_a_bad_option_is_refused_with_where_and_what(environ, flags, says):
+    with pytest.raises(InvalidArgument) as caught:
+        Options.load(None, environ, flags)
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("flush_bytes = [", "cannot be read"),
+        ("flush_byts = 1", "did you mean flush_bytes?"),
+        ("flush_bytes = 'x'", "is not allowed"),
+        ("[storage]\nflush_bytes = 1", "unknown option 'storage'"),
+    ],
+)
+def test_a_bad_file_is_refused_by_its_name(tmp_path, text, says):
+    path = toml(tmp_path, text)
+    with pytest.raises(InvalidArgument) as caught:
+        Options.load(path)
+    assert says in str(caught.value)
+    assert path in str(caught.value)
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(InvalidArgument, match="cannot be read"):
+        Options.load(str(tmp_path / "none.toml"))
+
+
+def test_the_masters_of_the_client_are_no_option():
+    assert Options.load(None, {"NYALA_MASTERS": "host:7051"}) == Options()
+
+
+def test_every_option_says_what_it_is_for_and_its_default_is_within_its_limits():
+    units = ("_ms", "_s", "_bytes", "_mb", "_ops", "_rows", "_rowsets", "_tablets", "_max")
+    countable = ("wal_sync", "replicas", "orders_per_server", "compute_threads", "scanners_max")
+    for option in describe():
+        assert option.sentence.endswith("."), option
+        assert option.limits, option
+        assert option.name.endswith(units) or option.name in countable, option
+        assert Options.load(None, {}, {option.name: option.default}) == Options()
+
+
+def test_options_do_not_change():
+    with pytest.raises(AttributeError):
+        Options().replicas = 5  # type: ignore[misc]
+    assert msgspec.structs.replace(Options(), replicas=5).replicas == 5
+
+
+def test_two_servers_in_one_process_count_for_themselves():
+    one, two = Metrics(), Metrics()
+    one.counter("replica_applied_entries", "Entries applied.").inc(3)
+    two.counter("replica_applied_entries", "Entries applied.").inc(4)
+    one.counter("replica_applied_entries", "Entries applied.").inc()
+    assert one.registry.get_sample_value("nyala_replica_applied_entries_total") == 4
+    assert two.registry.get_sample_value("nyala_replica_applied_entries_total") == 4 + 0
+
+
+def test_gauges_are_read_when_they_are_shown_and_histograms_have_buckets():
+    metrics = Metrics()
+    level = [1.0]
+    metrics.gauge("wal_queue_bytes", "Waiting.", read=lambda: level[0])
+    level[0] = 7.0
+    metrics.histogram("wal_sync_seconds", "Syncs.", ["kind"]).labels("data").observe(0.003)
+    shown = metrics.registry.get_sample_value
+    assert shown("nyala_wal_queue_bytes") == 7
+    assert shown("nyala_wal_sync_seconds_bucket", {"kind": "data", "le": "0.005"}) == 1
+    assert shown("nyala_wal_sync_seconds_bucket", {"kind": "data", "le": "0.0025"}) == 0
+
+
+@pytest.mark.parametrize("name", ["Applied", "applied", "replica-applied", "replica_"])
+def test_a_metric_is_named_component_what_unit(name):
+    with pytest.raises(AssertionError, match="component"):
+        Metrics().counter(name, "Whatever.")
+
+
+def test_a_name_is_one_kind_of_metric():
+    metrics = Metrics()
+    metrics.gauge("a_b_bytes", "One.")
+    with pytest.raises(AssertionError, match="is a Gauge"):
+        metrics.counter("a_b_bytes", "Other.")
