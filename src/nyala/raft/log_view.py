@@ -82,8 +82,8 @@ class LogView:
     """
 
     __slots__ = (
-        "_bytes", "_entries", "_first", "_floor_stamp", "_runs", "applied", "base", "cache_bytes",
-        "committed", "handed", "handed_apply", "last", "last_stamp", "stable",
+        "_bytes", "_entries", "_floor_stamp", "_runs", "applied", "base", "cache_bytes",
+        "committed", "first_cached", "handed", "handed_apply", "last", "last_stamp", "stable",
     )  # fmt: skip
 
     def __init__(
@@ -92,7 +92,7 @@ class LogView:
         self.base = self.last = base
         self.last_stamp = self._floor_stamp = base_stamp
         self._runs = TermRuns(base)
-        self._first = base.index + 1  # index of _entries[0]
+        self.first_cached = base.index + 1  # index of _entries[0], were there one
         self._entries: list[Entry] = []
         self._bytes = 0
         self.cache_bytes = cache_bytes
@@ -103,11 +103,6 @@ class LogView:
         self.handed = self.stable = self.last.index
 
     # ---- what it says ----------------------------------------------------------------------------
-
-    @property
-    def first_cached(self) -> int:
-        """Lowest index whose entry is in memory (last index + 1: none is)."""
-        return self._first
 
     def term(self, index: int) -> int:
         """Return the term of the entry at `index`, from `base` to the last."""
@@ -128,16 +123,18 @@ class LogView:
 
     def stamp(self, index: int) -> int:
         """Return the stamp of the entry at `index`, which is cached or just before the cache."""
-        assert self._first - 1 <= index <= self.last.index, f"{index} not in memory: {self!r}"
+        assert self.first_cached - 1 <= index <= self.last.index, f"{index} not in memory: {self!r}"
         return (
-            self._entries[index - self._first].stamp if index >= self._first else self._floor_stamp
+            self._entries[index - self.first_cached].stamp
+            if index >= self.first_cached
+            else self._floor_stamp
         )
 
     def slice(self, first: int, max_bytes: int) -> tuple[Entry, ...] | None:
         """Return entries from `first` on, one at least if there is one; None when not in memory."""
-        if first < self._first:
+        if first < self.first_cached:
             return None
-        start = stop = first - self._first
+        start = stop = first - self.first_cached
         room = max_bytes
         while stop < len(self._entries):
             room -= size_of(self._entries[stop])
@@ -148,7 +145,7 @@ class LogView:
 
     def __repr__(self) -> str:
         return (
-            f"LogView(base={self.base}, cached from {self._first}, applied={self.applied}, "
+            f"LogView(base={self.base}, cached from {self.first_cached}, applied={self.applied}, "
             f"committed={self.committed}, stable={self.stable}, last={self.last})"
         )
 
@@ -169,7 +166,7 @@ class LogView:
     def truncate(self, first: int) -> None:
         """Forget the entries from `first` on, which are not committed."""
         assert self.committed < first <= self.last.index, f"truncate at {first}: {self!r}"
-        cut = first - self._first
+        cut = first - self.first_cached
         self._bytes -= sum(size_of(e) for e in self._entries[cut:])
         del self._entries[cut:]
         self._runs.truncate(first)
@@ -193,7 +190,7 @@ class LogView:
         """Return, once, the entries that the host has not been given to write."""
         if self.handed == self.last.index:
             return ()
-        taken = tuple(self._entries[self.handed + 1 - self._first :])
+        taken = tuple(self._entries[self.handed + 1 - self.first_cached :])
         self.handed = self.last.index
         return taken
 
@@ -202,9 +199,9 @@ class LogView:
         upto = min(self.committed, self.stable)
         if upto <= self.handed_apply:
             return ()
-        start = self.handed_apply + 1 - self._first
+        start = self.handed_apply + 1 - self.first_cached
         self.handed_apply = upto
-        return tuple(self._entries[start : upto + 1 - self._first])
+        return tuple(self._entries[start : upto + 1 - self.first_cached])
 
     def note_applied(self, index: int) -> None:
         """Note that entries up to `index` are applied, and let go of memory over the limit."""
@@ -212,12 +209,12 @@ class LogView:
         self.applied = max(self.applied, index)
         if self._bytes <= self.cache_bytes:
             return
-        upto = min(self.applied, self.stable) + 1 - self._first
+        upto = min(self.applied, self.stable) + 1 - self.first_cached
         drop = 0
         while drop < upto and self._bytes > self.cache_bytes:
             self._bytes -= size_of(self._entries[drop])
             drop += 1
         if drop:
             self._floor_stamp = self._entries[drop - 1].stamp
-            self._first += drop
+            self.first_cached += drop
             del self._entries[:drop]
