@@ -29,7 +29,7 @@ from nyala.common.predicate import (
 )
 from nyala.common.schema import Column, Schema
 from nyala.common.where_literals import Literal, compare, in_list, kind_of
-from nyala.common.where_tokens import Kind, Token, problem, tokenize
+from nyala.common.where_tokens import Cursor, Kind, Token, problem, tokenize
 
 MAX_DEPTH = 64
 MAX_LIST = 10_000
@@ -55,78 +55,52 @@ def parse(text: str, schema: Schema) -> Predicate:
     return tree
 
 
-class _Parser:
+class _Parser(Cursor):
     """Recursive descent over the tokens; depth is counted, so that no text overflows the stack."""
 
     def __init__(self, tokens: list[Token], schema: Schema) -> None:
-        self._tokens = tokens
+        super().__init__(tokens)
         self._schema = schema
-        self._next = 0
-
-    def peek(self) -> Token:
-        return self._tokens[self._next]
-
-    def _take(self) -> Token:
-        token = self._tokens[self._next]
-        self._next += token.kind is not Kind.END
-        return token
-
-    def _accept(self, kind: Kind, *texts: str) -> Token | None:
-        token = self.peek()
-        return self._take() if token.kind is kind and token.text in texts else None
-
-    def _expect(self, kind: Kind, text: str, context: str) -> None:
-        if self._accept(kind, text) is None:
-            token = self.peek()
-            raise problem(f"expected {text!r} {context}, found {token}", token.at)
 
     def expression(self, depth: int) -> Predicate:
         parts = [self._conjunction(depth)]
-        while self._accept(Kind.KEYWORD, "or"):
+        while self.accept(Kind.KEYWORD, "or"):
             parts.append(self._conjunction(depth))
         return any_of(parts) if len(parts) > 1 else parts[0]
 
     def _conjunction(self, depth: int) -> Predicate:
         parts = [self._negation(depth)]
-        while self._accept(Kind.KEYWORD, "and"):
+        while self.accept(Kind.KEYWORD, "and"):
             parts.append(self._negation(depth))
         return all_of(parts) if len(parts) > 1 else parts[0]
 
     def _negation(self, depth: int) -> Predicate:
         negative = False
-        while self._accept(Kind.KEYWORD, "not"):
+        while self.accept(Kind.KEYWORD, "not"):
             negative = not negative
         tree = self._term(depth)
         return negate(tree) if negative else tree
 
     def _term(self, depth: int) -> Predicate:
         token = self.peek()
-        if self._accept(Kind.SIGN, "("):
+        if self.accept(Kind.SIGN, "("):
             if depth >= MAX_DEPTH:
                 raise problem(f"parentheses nest more than {MAX_DEPTH} deep", token.at)
             tree = self.expression(depth + 1)
-            self._expect(Kind.SIGN, ")", f"to close the parenthesis of character {token.at}")
+            self.expect(Kind.SIGN, ")", f"to close the parenthesis of character {token.at}")
             return tree
-        if self._at_column():
+        if self.at_column():
             return self._test(self._column())
         literal = self._literal("a column, a literal, not or (")
-        sign = self._accept(Kind.SIGN, *_SIGNS)
+        sign = self.accept(Kind.SIGN, *_SIGNS)
         if sign is None:
             if literal.kind == "boolean":
                 return TRUE if literal.text == "true" else FALSE
             raise problem(f"{literal} is no condition; compare it with a column", literal.at)
         return compare(self._column(), _FLIPPED[_SIGNS[sign.text]], literal)
 
-    def _at_column(self) -> bool:
-        """Whether a name comes next; `date` and `timestamp` before a string begin a literal."""
-        token = self.peek()
-        typed = token.kind is Kind.NAME and token.text.lower() in ("date", "timestamp")
-        if typed and self._tokens[self._next + 1].kind is Kind.STRING:
-            return False
-        return token.kind in (Kind.NAME, Kind.QUOTED_NAME)
-
     def _column(self) -> Column:
-        token = self._take()
+        token = self.take()
         if token.kind not in (Kind.NAME, Kind.QUOTED_NAME):
             raise problem(f"expected a column name, found {token}", token.at)
         if token.text not in self._schema.by_name:
@@ -138,15 +112,15 @@ class _Parser:
         return self._schema.by_name[token.text]
 
     def _test(self, column: Column) -> Predicate:
-        sign = self._accept(Kind.SIGN, *_SIGNS)
+        sign = self.accept(Kind.SIGN, *_SIGNS)
         if sign is not None:
             self._refuse_column(column)
             return compare(column, _SIGNS[sign.text], self._literal(f"a literal after {sign.text}"))
-        if self._accept(Kind.KEYWORD, "is"):
-            negative = self._accept(Kind.KEYWORD, "not")
-            self._expect(Kind.KEYWORD, "null", "after is")
+        if self.accept(Kind.KEYWORD, "is"):
+            negative = self.accept(Kind.KEYWORD, "not")
+            self.expect(Kind.KEYWORD, "null", "after is")
             return negate(IsNull(column.id)) if negative else IsNull(column.id)
-        negative = self._accept(Kind.KEYWORD, "not")
+        negative = self.accept(Kind.KEYWORD, "not")
         tree = self._worded(column)
         if tree is not None:
             return negate(tree) if negative else tree
@@ -160,30 +134,30 @@ class _Parser:
         )
 
     def _worded(self, column: Column) -> Predicate | None:
-        if self._accept(Kind.KEYWORD, "in"):
+        if self.accept(Kind.KEYWORD, "in"):
             return in_list(column, self._list())
-        if self._accept(Kind.KEYWORD, "between"):
+        if self.accept(Kind.KEYWORD, "between"):
             low = self._literal("a literal after between")
-            self._expect(Kind.KEYWORD, "and", "between the two ends")
+            self.expect(Kind.KEYWORD, "and", "between the two ends")
             high = self._literal("a literal after and")
             return all_of([compare(column, Op.GE, low), compare(column, Op.LE, high)])
-        if self._accept(Kind.KEYWORD, "like"):
-            return _like(column, self._take())
+        if self.accept(Kind.KEYWORD, "like"):
+            return _like(column, self.take())
         return None
 
     def _list(self) -> list[Literal]:
-        self._expect(Kind.SIGN, "(", "after in")
+        self.expect(Kind.SIGN, "(", "after in")
         found = [self._literal("a literal in the list")]
-        while self._accept(Kind.SIGN, ","):
+        while self.accept(Kind.SIGN, ","):
             found.append(self._literal("a literal in the list"))
             if len(found) > MAX_LIST:
                 raise problem(f"an in-list has at most {MAX_LIST} values", found[-1].at)
-        self._expect(Kind.SIGN, ")", "to close the list")
+        self.expect(Kind.SIGN, ")", "to close the list")
         return found
 
     def _refuse_column(self, column: Column) -> None:
         token = self.peek()
-        if self._at_column():
+        if self.at_column():
             raise problem(
                 f"column {column.name!r} is compared with {token}; only literals can stand there "
                 "(strings go in single quotes)",
@@ -191,16 +165,16 @@ class _Parser:
             )
 
     def _literal(self, wanted: str) -> Literal:
-        token = self._take()
+        token = self.take()
         if token.kind is Kind.KEYWORD and token.text in ("true", "false"):
             return Literal("boolean", token.text, token.at)
         if token.kind is Kind.NAME and token.text.lower() in ("date", "timestamp"):
-            text = self._take()
+            text = self.take()
             if text.kind is not Kind.STRING:
                 raise problem(f"expected a quoted text after {token.text}, found {text}", text.at)
             return Literal(token.text.lower(), text.text, token.at)
         if token.kind is Kind.SIGN and token.text in ("+", "-"):
-            number = self._take()
+            number = self.take()
             if number.kind is not Kind.NUMBER:
                 raise problem(f"expected a number after {token.text}, found {number}", number.at)
             return Literal("number", token.text + number.text, token.at)

@@ -130,3 +130,44 @@ def _unreadable(text: str, at: int) -> InvalidArgument:
         "strings in single ones",
         at + 1,
     )
+
+
+class Cursor:
+    """A place in the tokens of a text; it never passes END."""
+
+    def __init__(self, tokens: list[Token]) -> None:
+        self._tokens = tokens
+        self._next = 0
+
+    def peek(self) -> Token:
+        """Return the next token."""
+        return self._tokens[self._next]
+
+    def take(self) -> Token:
+        """Return the next token and pass it."""
+        token = self._tokens[self._next]
+        self._next += token.kind is not Kind.END
+        return token
+
+    def accept(self, kind: Kind, *texts: str) -> Token | None:
+        """Take the next token if it is one of these."""
+        token = self.peek()
+        return self.take() if token.kind is kind and token.text in texts else None
+
+    def expect(self, kind: Kind, text: str, context: str) -> None:
+        """Take the next token.
+
+        Raises:
+            InvalidArgument: it is not the one expected.
+        """
+        if self.accept(kind, text) is None:
+            token = self.peek()
+            raise problem(f"expected {text!r} {context}, found {token}", token.at)
+
+    def at_column(self) -> bool:
+        """Whether a name comes next; `date` and `timestamp` before a string begin a literal."""
+        token = self.peek()
+        typed = token.kind is Kind.NAME and token.text.lower() in ("date", "timestamp")
+        if typed and self._tokens[self._next + 1].kind is Kind.STRING:
+            return False
+        return token.kind in (Kind.NAME, Kind.QUOTED_NAME)
