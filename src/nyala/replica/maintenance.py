@@ -110,7 +110,8 @@ class Keeper:
     def anchor(self, node: RaftNode) -> None:
         """Tell the log what this replica, and as a leader its followers, still need.
 
-        One entry more is kept than is needed: it says what the first needed one follows.
+        Where a follower lags behind the files, one entry more is kept than it needs: it says what the
+        first one follows. Otherwise the files' cut says it, and a quiet group needs nothing at all.
         """
         needed = unflushed = self._applier.machine.cut.op.index + 1
         if node.is_leader:
@@ -118,7 +119,8 @@ class Keeper:
                 if not peer.needs_copy:
                     needed = min(needed, peer.match + 1)
         self._flush_frees_log = needed == unflushed
-        self._around.wal.set_anchor(self._group, max(1, needed - 1))
+        first = needed if needed == unflushed else max(1, needed - 1)
+        self._around.wal.set_anchor(self._group, first)
 
     def relieve_log(self) -> None:
         """This group pins the oldest segment: flush, if that is what lets go of it."""
