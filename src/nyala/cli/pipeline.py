@@ -1,5 +1,6 @@
 """`nyala pipeline flights`: data pipelines on Spark."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,9 +22,10 @@ def _group() -> None:
 def flights(
     masters: MastersOption = "",
     slices: Annotated[int, typer.Option(help="In how many slices of the year to load.")] = 8,
-    sample: Annotated[
-        float, typer.Option(help="Share of the flights to load, 0 < share <= 1.")
-    ] = 1.0,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder of raw CSV files; the year that ships with nyala if not given."),
+    ] = None,
     tablets: Annotated[int, typer.Option(help="Hash buckets of the flights table.")] = 4,
     replicas: Annotated[int, typer.Option(help="Copies of each tablet; odd.")] = 3,
 ) -> None:
@@ -32,4 +34,4 @@ def flights(
         from nyala.spark.flights.pipeline import run_pipeline
     except ImportError as err:
         raise fail(f"pipelines need PySpark ({err}); install nyala[spark]", 2) from None
-    run_pipeline(masters, slices=slices, sample=sample, tablets=tablets, replicas=replicas)
+    run_pipeline(masters, slices=slices, tablets=tablets, replicas=replicas, folder=data)

@@ -34,7 +34,7 @@ def as_where(offered: Filter) -> str | None:
     if isinstance(offered, Not):
         inner = as_where(offered.child)
         return None if inner is None else f"(not {inner})"
-    path = getattr(offered, "attribute", ())
+    path: tuple[str, ...] = getattr(offered, "attribute", ())
     if len(path) != 1:
         return None  # a field within a struct: there are none
     column = quoted(path[0])

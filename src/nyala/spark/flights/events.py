@@ -17,7 +17,8 @@ from nyala.spark.flights.dataset import KEYS
 
 KEY = KEYS["flights"]
 PLANNED = (
-    "year", "month", "day", "sched_dep_time", "sched_arr_time", "tailnum", "dest", "distance", "hour", "minute",
+    "year", "month", "day", "sched_dep_time", "sched_arr_time", "tailnum", "dest", "distance", "hour",
+    "minute",
 )  # fmt: skip
 KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "schedule": ("insert", PLANNED),
@@ -25,7 +26,7 @@ KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "arrival": ("update", ("arr_time", "arr_delay", "air_time")),
     "cancellation": ("update", ("cancelled",)),
 }
-"""Per kind: the write and the columns that it carries beside the key. Kinds of one flight happen in this order."""
+"""Per kind: the write and the columns that it carries beside the key; in order of happening."""
 LATE_EVERY, LATE_MAX_S = 50, 6 * 3600
 _NO_AIR_TIME_MINUTES = 180
 

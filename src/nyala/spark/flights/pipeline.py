@@ -18,9 +18,8 @@ from nyala.spark.flights import dataset
 from nyala.spark.flights.events import KEY, KINDS, change_stream, in_delivery_order
 from nyala.spark.session import spark_session
 
-FIRST, LAST = datetime(2012, 12, 31, tzinfo=UTC), datetime(2014, 1, 3, tzinfo=UTC)
-"""All deliveries lie between these."""
 TASKS = 4
+"""Spark partitions of a slice; two run at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +41,19 @@ class Slice:
     seconds: float
 
 
-def boundaries(slices: int) -> list[datetime]:
-    """Return the end of each slice: equal spans of the year."""
-    step = (LAST - FIRST) / slices
-    return [FIRST + step * (k + 1) for k in range(slices - 1)] + [LAST + timedelta(0)]
+def boundaries(events: DataFrame, slices: int) -> list[datetime]:
+    """Return the end of each slice: equal spans of the time over which events are delivered."""
+    micros = f.unix_micros("delivered")
+    first, last = events.agg(f.min(micros), f.max(micros)).collect()[0]
+    step = (last + 1 - first) / slices
+    ends = [first + round(step * k) for k in range(1, slices)] + [last + 1]
+    return [datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=end) for end in ends]
 
 
 def run_pipeline(
     masters: str,
     *,
     slices: int = 8,
-    sample: float = 1.0,
     tablets: int = 4,
     replicas: int = 3,
     folder: Path | None = None,
@@ -63,7 +64,6 @@ def run_pipeline(
     Args:
         masters: of the cluster.
         slices: steps in which the year is loaded.
-        sample: share of the flights, chosen by key hash.
         tablets: hash buckets of the flights table.
         replicas: copies of each tablet.
         folder: raw files; None: those that ship with nyala.
@@ -74,13 +74,12 @@ def run_pipeline(
 
     Raises:
         AlreadyPresent: one of the tables exists.
-        InvalidArgument: a share or number out of range.
+        InvalidArgument: no slice.
+        NotFound: `folder` lacks a file.
     """
-    if not 0 < sample <= 1 or slices < 1:
-        raise InvalidArgument(
-            f"sample={sample} must lie in (0, 1], slices={slices} must be at least 1"
-        )
-    tell = on_slice or (lambda done: print(json.dumps(asdict(done)), flush=True))
+    if slices < 1:
+        raise InvalidArgument(f"slices={slices}: the year is loaded in at least one")
+    tell = on_slice or _print_mark
     spark = spark_session("nyala flights")
     try:
         with connect(masters) as client:
@@ -88,9 +87,13 @@ def run_pipeline(
             began = time.monotonic()
             rows = _load_dimensions(spark, client, folder)
             tell(Slice(0, "", rows, client.now(), time.monotonic() - began))
-            return _load_flights(spark, client, slices, sample, folder, tell)
+            return _load_flights(spark, client, slices, folder, tell)
     finally:
         spark.stop()
+
+
+def _print_mark(done: Slice) -> None:
+    print(json.dumps(asdict(done)), flush=True)
 
 
 def _create_tables(client: Client, tablets: int, replicas: int) -> None:
@@ -117,16 +120,14 @@ def _load_dimensions(spark: SparkSession, client: Client, folder: Path | None) -
 
 
 def _load_flights(
-    spark: SparkSession, client: Client, slices: int, sample: float, folder: Path | None,
+    spark: SparkSession, client: Client, slices: int, folder: Path | None,
     tell: Callable[[Slice], None],
 ) -> int:  # fmt: skip
     flights = spark.createDataFrame(dataset.read("flights", folder))
-    if sample < 1:
-        flights = flights.where(f.pmod(f.xxhash64(*KEY), f.lit(10_000)) < int(sample * 10_000))
     events = change_stream(flights).persist()
     kinds = {f"kind.{k}": f"{op}: {', '.join(columns)}" for k, (op, columns) in KINDS.items()}
-    total, begin = 0, FIRST - timedelta(days=1)
-    for number, end in enumerate(boundaries(slices), 1):
+    total, begin = 0, datetime(1970, 1, 1, tzinfo=UTC)
+    for number, end in enumerate(boundaries(events, slices), 1):
         began = time.monotonic()
         mine = events.where(
             (f.col("delivered") >= f.lit(begin)) & (f.col("delivered") < f.lit(end))
