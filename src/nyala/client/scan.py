@@ -163,13 +163,9 @@ class Scan:
         return polars.from_arrow(self.to_arrow())
 
     def count(self) -> int:
-        """Return the number of rows, counted at the servers.
-
-        Raises:
-            InvalidArgument: this is a change feed or has a limit; count what it returns instead.
-        """
+        """Return the number of rows, counted at the servers (change feeds, and limits: here)."""
         if self._spec.changes or self._spec.limit:
-            return self.to_arrow().num_rows
+            return len(self.to_arrow())
         tokens = []
         for token in self._plan():
             counting = pb.ScanToken()
