@@ -1,4 +1,4 @@
-"""Deliberate mistakes must die: applies each mutant of tests/mutants/*.toml in a copy and runs its test.
+"""Deliberate mistakes must die: applies each mutant of tests/mutants/*.toml and runs its test.
 
 Usage: mutants.py [ROOM ...] [--list]. A mutant is one edit of one product file (`find` -> `replace`)
 and the tests that must fail because of it (`killed_by`, pytest arguments). A mutant that survives, or

@@ -56,7 +56,7 @@ def product() -> dict[str, ast.Module]:
 
 
 @functools.cache
-def tests() -> dict[str, ast.Module]:
+def own_tests() -> dict[str, ast.Module]:
     files = sorted((ROOT / "tests").rglob("*.py"))
     return {str(p.relative_to(ROOT)): ast.parse(p.read_text()) for p in files}
 
@@ -142,7 +142,7 @@ def test_broad_excepts_have_their_reason():
 
 def test_no_sleep_in_tests():
     found = [
-        f"{p}:{n.lineno}" for p, n in walk(ast.Call, tests())  # type: ignore[attr-defined]
+        f"{p}:{n.lineno}" for p, n in walk(ast.Call, own_tests())  # type: ignore[attr-defined]
         if ast.unparse(n.func).split(".")[-1] == "sleep"  # type: ignore[attr-defined]
     ]  # fmt: skip
     assert not found, "wait for a level with a deadline (tests/waiting.py), or advance virtual time"
@@ -150,7 +150,7 @@ def test_no_sleep_in_tests():
 
 def test_no_empty_tests():
     found = []
-    for path, node in walk((ast.FunctionDef, ast.AsyncFunctionDef), tests()):
+    for path, node in walk((ast.FunctionDef, ast.AsyncFunctionDef), own_tests()):
         if not node.name.startswith("test_"):  # type: ignore[attr-defined]
             continue
         body = [
@@ -173,21 +173,17 @@ def test_nothing_is_left_for_later(marker):
     assert not [str(p.relative_to(ROOT)) for p in files if word.search(p.read_text())]
 
 
-def test_every_option_is_in_the_docs():
-    from nyala.common import options
+def test_the_options_page_is_current():
+    from scripts import options_page
 
-    page = ROOT / "docs" / "operate" / "options.md"
-    names = [f for f in options.Options.__struct_fields__ if not f.startswith("_")]
-    assert not [n for n in names if f"`{n}`" not in page.read_text()], (
-        f"run scripts/options_page.py to write {page}"
-    )
+    assert options_page.PAGE.read_text() == options_page.page(), "run scripts/options_page.py"
 
 
 def test_dead_modules():
     """Each module is imported by another, or is an entry point."""
     entries = re.compile(r"__init__|cli/main|pyspark_nyala|spark/demo|proto/|testing/plugin")
     imported = set()
-    for trees in (product(), tests()):
+    for trees in (product(), own_tests()):
         for path, node in walk((ast.Import, ast.ImportFrom), trees):
             if isinstance(node, ast.ImportFrom) and node.module:
                 imported.add(node.module)
