@@ -33,7 +33,7 @@ OPTIONS = Options(wal_segment_mb=1, flush_bytes=32 << 10, flush_log_bytes=32 << 
 SCHEMA = from_arrow(
     pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.int64())]), ["k"]
 )
-CLIENT_OPTIONS = ClientOptions(timeout_ms=8_000)
+CLIENT_OPTIONS = ClientOptions(timeout_ms=30_000)
 
 
 class SimCluster:

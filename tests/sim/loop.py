@@ -14,7 +14,6 @@ from asyncio import events
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 from tests.sim.trace import Trace
 
@@ -80,6 +79,11 @@ class Life:
                 assert coro is not None
                 self.inside(close_quietly, coro)
         self._tasks.clear()
+
+    def failed(self, error: BaseException) -> None:
+        """Note what should not have happened; what happens while its coroutines are closed may."""
+        if not self.dead and not isinstance(error, ProcessDied):
+            self.failures.append(error)
 
     def pause(self) -> None:
         """Stop running callbacks until `resume`; timers that expire meanwhile wait."""
@@ -155,7 +159,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._selector = _VirtualSelector(self)
         self._max_time_s = max_time_s
         self._max_events = max_events
-        self._generators: WeakKeyDictionary[Any, Life | None] = WeakKeyDictionary()
+        self._generators: dict[int, Life | None] = {}  # by address: weak references go first
         self.events = 0
         self.failures: list[BaseException] = []
         self.trace = Trace()
@@ -207,10 +211,10 @@ class SimLoop(asyncio.BaseEventLoop):
         return timer
 
     def _asyncgen_firstiter_hook(self, generator: AsyncGenerator[Any, Any]) -> None:
-        self._generators[generator] = LIFE.get()
+        self._generators[id(generator)] = LIFE.get()
 
     def _asyncgen_finalizer_hook(self, generator: AsyncGenerator[Any, Any]) -> None:
-        life = self._generators.pop(generator, None)
+        life = self._generators.pop(id(generator), None)
         if self.is_closed() or (life is not None and life.dead):
             return
         closing = generator.aclose()
@@ -256,10 +260,11 @@ def _make_task(loop: Any, coro: Any, context: Any = None) -> asyncio.Task[Any]:
 def _note_failure(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     assert isinstance(loop, SimLoop)
     error = context.get("exception") or AssertionError(str(context.get("message")))
-    if isinstance(error, ProcessDied):
-        return
     life = LIFE.get()
-    (loop.failures if life is None else life.failures).append(error)
+    if life is not None:
+        life.failed(error)
+    elif not isinstance(error, ProcessDied):
+        loop.failures.append(error)
 
 
 def run(

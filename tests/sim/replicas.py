@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from nyala.common.errors import Unavailable
 from nyala.common.ids import TabletId
 from nyala.raft.node import RaftNode
 from nyala.replica.host import ReplicaHost
@@ -13,7 +14,10 @@ def hosts_of(process: SimProcess) -> list[ReplicaHost]:
     server = process.server
     if not process.alive or server is None:
         return []
-    found = getattr(server, "host", None)
+    try:
+        found = server.host
+    except Unavailable:
+        return []
     return [] if found is None else [found]
 
 

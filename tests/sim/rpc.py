@@ -116,8 +116,10 @@ class _Call:
         except NyalaError as err:
             sent = b"-" + to_proto(err).SerializeToString()
         except Exception as err:  # a bug in a handler fails the run, and its caller is told
-            endpoint.life.failures.append(err)
+            endpoint.life.failed(err)
             sent = b"-" + Error(code="INTERNAL", message=repr(err)).SerializeToString()
+        if endpoint.life.dead:
+            return
         network = self._network
         network.trace.note("answer", f"{self._what} {len(sent)} {crc32(sent):08x}")
         if network.copies():

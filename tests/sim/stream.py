@@ -184,9 +184,12 @@ class Stream:
                     await self._down.send(b"+" + self._method.encode_response(response))
             await self._down.send(b".")
         except NyalaError as err:
-            await self._last(b"-" + to_proto(err).SerializeToString())
+            if not endpoint.life.dead:
+                await self._last(b"-" + to_proto(err).SerializeToString())
         except Exception as err:  # a bug in a handler fails the run, and its caller is told
-            endpoint.life.failures.append(err)
+            if endpoint.life.dead:
+                return
+            endpoint.life.failed(err)
             sent = Error(code="INTERNAL", message=repr(err))
             await self._last(b"-" + sent.SerializeToString())
         finally:

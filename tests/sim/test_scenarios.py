@@ -79,8 +79,8 @@ def test_one_way_partition_of_a_leader():
 def test_torn_log_tail_of_a_follower():
     async def story(stage: Stage) -> None:
         for n in range(6):
-            follower = (await stage.followers())[n % 2]
-            follower.disk.die_when = dies_in("sync", "/wal/")
+            follower = (await stage.followers())[n // 3]
+            follower.disk.die_when = dies_in(("append", "sync")[n % 2], "/wal/")
             await stage.death(follower)
             follower.power_cut()
             await stage.acknowledged(20)
