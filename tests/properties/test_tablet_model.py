@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from nyala.common.errors import HistoryGone
 from nyala.common.predicate import Compare
@@ -30,66 +30,72 @@ VALUES: dict[str, list[Any]] = {
 NULL_KEYS = 0.03
 
 
-@st.composite
-def batches(draw: st.DrawFn, schema: Schema) -> tuple[Op, list[Row], list[str], bool]:
-    op = draw(st.sampled_from([*WRITES, Op.MIXED, Op.MIXED]))
-    chance = random.Random(draw(st.integers(0, 2**32)))
+SEEDS = st.integers(0, 2**64 - 1)
+
+
+def random_batch(schema: Schema, chance: random.Random) -> tuple[Op, list[Row], list[str], bool]:
+    op = chance.choice([*WRITES, Op.UPSERT, Op.INSERT, Op.MIXED, Op.MIXED, Op.MIXED])
     keys = [c.name for c in schema.key_columns]
     values = [c.name for c in schema.value_columns]
-    partial = draw(st.booleans())
+    partial = chance.random() < 0.4
     columns = keys + [n for n in values if not partial or chance.random() < 0.5]
     chance.shuffle(columns)
     rows = []
-    for _ in range(draw(st.integers(0, 8))):
+    for _ in range(chance.choice([0, 1, 2, 3, 8])):
         row: Row = {n: chance.choice(VALUES[n]) for n in columns}
         if chance.random() < NULL_KEYS:
             row[chance.choice(keys)] = None
         if op is Op.MIXED:
             row["_op"] = chance.choice(WRITES)
         rows.append(row)
-    return op, rows, columns, draw(st.integers(0, 4)) == 0
+    return op, rows, columns, chance.random() < 0.2
 
 
 class TabletMachine(RuleBasedStateMachine):
+    """Hypothesis chooses the steps; the details of each come from a seed that it draws."""
+
     schema = INT_KEY
 
-    @initialize()
-    def start(self) -> None:
-        self.disk = SimDisk(random.Random(0))
+    @initialize(seed=SEEDS)
+    def start(self, seed: int) -> None:
+        self.disk = SimDisk(random.Random(seed))
         self.driver = Driver("data/t", self.schema, files=self.disk.mount())
         self.model = Model(self.schema)
         self.horizon = 0
+        self.write(seed)
 
-    @rule(data=st.data())
-    def write(self, data: st.DataObject) -> None:
-        op, rows, columns, all_or_nothing = data.draw(batches(self.schema))
-        count, errors = self.driver.write_full(op, rows, columns, all_or_nothing=all_or_nothing)
-        expected = self.model.write(self.driver.now, op, rows, columns, all_or_nothing)
-        assert (count, [(e.row, e.code) for e in errors]) == expected
+    @rule(seed=SEEDS)
+    def write(self, seed: int) -> None:
+        chance = random.Random(seed)
+        for _ in range(chance.randrange(1, 5)):
+            op, rows, columns, whole = random_batch(self.schema, chance)
+            count, errors = self.driver.write_full(op, rows, columns, all_or_nothing=whole)
+            expected = self.model.write(self.driver.now, op, rows, columns, whole)
+            assert (count, [(e.row, e.code) for e in errors]) == expected
 
     @rule()
     def flush(self) -> None:
         self.driver.flush()
         assert self.driver.tablet.unflushed_bytes() == 0
 
-    @rule(data=st.data(), early=st.booleans(), kind=st.sampled_from(["flush", "compact"]))
-    def rewrite_while_writing(self, data: st.DataObject, early: bool, kind: str) -> None:
+    @rule(seed=SEEDS, early=st.booleans(), merge=st.booleans())
+    def rewrite_while_writing(self, seed: int, early: bool, merge: bool) -> None:
         tablet = self.driver.tablet
-        if kind == "flush":
-            build = tablet.prepare_flush(self.driver.cut())
-        else:
+        if merge:
             build = tablet.prepare_compaction(None, force=True)
+        else:
+            build = tablet.prepare_flush(self.driver.cut())
         if build is None:
             return
         assert tablet.prepare_flush(self.driver.cut()) is None
         if early:
-            self.write(data)
+            self.write(seed + 1)
         install = build()
-        self.write(data)
+        self.write(seed)
         self.contents()
         install()
 
-    @rule(back=st.integers(0, 5), force=st.booleans())
+    @rule(back=st.integers(0, 9), force=st.booleans())
     def compact(self, back: int, force: bool) -> None:
         times = sorted(self.model.history)
         horizon = times[max(0, len(times) - 1 - back)]
@@ -103,50 +109,48 @@ class TabletMachine(RuleBasedStateMachine):
         self.driver.files = self.disk.mount()
         self.driver.reopen()
 
-    @rule(pick=st.integers(0, 1000))
-    def past(self, pick: int) -> None:
-        times = [t for t in self.model.history if t >= self.horizon]
-        at = times[pick % len(times)]
-        self.check_scan(at)
+    @rule(seed=SEEDS)
+    def read(self, seed: int) -> None:
+        chance = random.Random(seed)
+        times = [t + d for t in self.model.history for d in (-1, 0, 1)]
+        times = [t for t in times if self.horizon <= t <= self.driver.now]
+        for _ in range(3):
+            since, until = sorted((chance.choice(times), chance.choice(times)))
+            self.check_scan(since)
+            self.check_get(until)
+            self.check_changes(since, until, chance)
+            self.check_ordered(until, chance)
         if self.horizon:
             with pytest.raises(HistoryGone):
                 self.driver.tablet.view().scan(self.horizon - 1)
 
-    @rule(first=st.integers(0, 1000), second=st.integers(0, 1000), size=st.integers(1, 3))
-    def changes(self, first: int, second: int, size: int) -> None:
-        times = sorted(t for t in self.model.history if t >= self.horizon)
-        since, until = sorted((times[first % len(times)], times[second % len(times)]))
+    def check_changes(self, since: int, until: int, chance: random.Random) -> None:
         view = self.driver.tablet.view()
+        size = chance.randrange(1, 4)
         net = [r for b in view.changes(since, until, batch_rows=size) for r in b.to_pylist()]
         assert net == self.model.net(since, until)
         every = [r for b in view.changes(since, until, net=False) for r in b.to_pylist()]
         assert every == self.model.by_version(since, until)
 
-    @precondition(lambda self: self.model.rows)
-    @rule(size=st.integers(1, 4), limit=st.integers(0, 5), pick=st.integers(0, 1000))
-    def ordered(self, size: int, limit: int, pick: int) -> None:
-        view, now = self.driver.tablet.view(), self.driver.now
-        expected = [self.model.rows[k] for k in sorted(self.model.rows)]
-        found = self.driver.rows(ordered=True, limit=limit, batch_rows=size)
+    def check_ordered(self, at: int, chance: random.Random) -> None:
+        view, rows = self.driver.tablet.view(), self.model.at(at)
+        expected = [rows[k] for k in sorted(rows)]
+        limit = chance.randrange(6)
+        found = self.driver.rows(at, ordered=True, limit=limit, batch_rows=chance.randrange(1, 5))
         assert found == expected[:limit]
-        assert len(self.driver.rows(limit=limit)) == min(limit, len(expected))
-        value = VALUES["a"][pick % 4]
-        column = self.schema.column("a")
+        assert len(self.driver.rows(at, limit=limit)) == min(limit, len(expected))
+        column, value = self.schema.column("a"), chance.randrange(4)
         where = Compare(column.id, Sign.LE, pa.scalar(value, column.type))
         matching = [r for r in expected if r["a"] is not None and r["a"] <= value]
-        assert self.driver.rows(ordered=True, where=where) == matching
-        assert view.count(now, where) == len(matching)
+        assert self.driver.rows(at, ordered=True, where=where) == matching
+        assert view.count(at, where) == len(matching)
         key = self.schema.key_columns[0]
-        wanted = VALUES[key.name][pick % 3]
+        wanted = chance.choice(VALUES[key.name])
         equal = Compare(key.id, Sign.EQ, pa.scalar(wanted, key.type))
-        assert self.driver.rows(ordered=True, where=equal) == [
-            r for r in expected if r[key.name] == wanted
-        ]
+        alike = [r for r in expected if r[key.name] == wanted]
+        assert self.driver.rows(at, ordered=True, where=equal) == alike
 
-    @rule(pick=st.integers(0, 1000))
-    def get(self, pick: int) -> None:
-        times = [t for t in self.model.history if t >= self.horizon]
-        at = times[pick % len(times)]
+    def check_get(self, at: int) -> None:
         model = self.model.at(at)
         keys = sorted(set(model) | set(self.model.rows))
         wanted = keys + keys[:1]

@@ -137,9 +137,9 @@ def _in_order(changes: Changes, keys: KeyBytes) -> Changes:
     return changes.take(np.asarray(order, np.int64))
 
 
-def schema_of(columns: Sequence[Column]) -> pa.Schema:
-    """Return the schema of a change feed of these columns: any of them can be null in a delete."""
-    fields = [pa.field(c.name, c.type) for c in columns]
+def schema_of(columns: Sequence[Column], keys: Sequence[ColumnId]) -> pa.Schema:
+    """Return the schema of a change feed: in a delete every column but the key is null."""
+    fields = [pa.field(c.name, c.type, nullable=c.id not in keys) for c in columns]
     return pa.schema([*fields, OP_FIELD, TIMESTAMP_FIELD])
 
 
@@ -180,7 +180,7 @@ def _finish(
             array = pc.if_else(deleted, pa.scalar(None, column.type), array)
         arrays.append(array)
     arrays += [_WORDS.take(pa.array(changes.ops)), pa.array(changes.stamps.astype(np.int64))]
-    found = pa.RecordBatch.from_arrays(arrays, schema=schema_of(columns))
+    found = pa.RecordBatch.from_arrays(arrays, schema=schema_of(columns, schema.key_ids))
     if where is None:
         return found
     return found.filter(evaluate(where, by_id.__getitem__, len(changes)))

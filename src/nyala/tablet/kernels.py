@@ -214,7 +214,6 @@ def decide(
             elif kind == 3:
                 alive[g] = 0
                 ended[g] = 1
-                kept[g] = 0
                 source[g] = -1
             else:
                 clash = -1

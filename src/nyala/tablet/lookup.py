@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from nyala.common.errors import InvalidArgument
+from nyala.common.errors import InvalidArgument, TooLarge
 from nyala.common.schema import Column, Schema, arrow_schema
 from nyala.tablet import kernels
 from nyala.tablet.checks import keys_of, null_flags
@@ -37,6 +37,7 @@ def get(
 
     Raises:
         InvalidArgument: `keys` are not the key columns.
+        TooLarge: a string column of the answer would pass 2 GiB.
     """
     wanted = _positions(keys, schema)
     given = {c.id: keys.column(c.name) for c in schema.key_columns}
@@ -60,7 +61,12 @@ def get(
         which[todo[hits]] = number
         rows[todo[hits]] = found[hits]
     present = np.flatnonzero(which >= 0)
-    arrays = gather([r.chunks for r in rowsets], which[present], rows[present], columns)
+    try:
+        arrays = gather([r.chunks for r in rowsets], which[present], rows[present], columns)
+    except (pa.ArrowInvalid, pa.ArrowCapacityError) as err:
+        raise TooLarge(
+            f"the rows of {len(present)} keys do not fit into one answer; ask for fewer at a time"
+        ) from err
     fields = [*arrow_schema(columns), ROW_FIELD]
     return pa.RecordBatch.from_arrays([*arrays, pa.array(present)], schema=pa.schema(fields))
 

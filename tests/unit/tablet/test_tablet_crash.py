@@ -91,25 +91,19 @@ def test_a_flush_that_finds_the_disk_full_is_made_good_by_the_next():
     assert failures > 8
 
 
-def test_the_switch_is_durable_before_old_files_go():
+def test_new_names_and_the_switch_are_durable_before_old_files_go():
     disk = SimDisk(random.Random(5))
     driver = prepared(disk)
-    build = driver.tablet.prepare_compaction(force=True)
-    assert build is not None
-    install = build()
     noted: list[str] = []
     files: Any = driver.files
     files._changing = lambda kind, path, detail="": noted.append(kind)
-    install()
-    assert [k for k in noted if k != "remove"] == [
-        "create",
-        "write_new",
-        "sync",
-        "rename",
-        "sync_dir",
-    ]
-    assert noted.count("remove") >= 4
-    assert noted.index("remove") > noted.index("sync_dir")
+    assert driver.compact()
+    removed = noted.index("remove")
+    assert noted[removed:] == ["remove"] * 5
+    switch = ["create", "write_new", "sync", "rename", "sync_dir"]
+    assert noted[:removed][-6:] == ["sync_dir", *switch]
+    assert noted.count("create") == 3 + 1
+    assert noted.count("sync_dir") == 2
 
 
 def test_creation_is_durable_and_refuses_to_overwrite():
