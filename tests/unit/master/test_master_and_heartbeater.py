@@ -3,7 +3,9 @@
 import pytest
 
 from nyala.common.ids import TabletId
+from nyala.master.records import tablet_row
 from nyala.tserver.heartbeater import Heartbeater, Reporter
+from nyala.wire.proto import catalog_pb2 as cat
 from tests.sim.loop import run
 from tests.unit.master.master_helpers import report, server_info
 from tests.unit.master.master_story import MASTERS, Story
@@ -24,7 +26,7 @@ class Reporting:
 
     def tablets(self, wanted):
         named = self.leaders if wanted is None else wanted
-        return [report(t, leader=self.leaders[t], term=1) for t in named]
+        return [report(t, leader=self.leaders[t], term=ord(self.leaders[t])) for t in named]
 
     async def pass_ms(self, duration_ms):
         """Let time pass; return what each master heard meanwhile as (full, tablets)."""
@@ -40,9 +42,13 @@ class Reporting:
         }
 
 
-def told(work):
+def told(work, known=()):
     async def main(loop):
         story = Story(loop)
+        for tablet in known:
+            record = cat.TabletRecord(id=tablet, table_id="x", state=cat.TABLET_CREATING)
+            story.rows["tablet", tablet] = tablet_row(record)
+            story.names[tablet] = tablet
         story.elect("m1")
         await story.env.tasks.sleep_ms(100)
         return await work(story, Reporting(story))
@@ -102,3 +108,18 @@ def test_what_a_lost_answer_left_open_is_told_again():
     assert lost["m3"] == [(False, [TWO]), NOTHING]
     assert later["m1"][0] == (False, [TWO])
     assert later["m1"][1:] == [NOTHING] * (len(later["m1"]) - 1)
+
+
+@pytest.mark.row("S0.36")
+def test_what_the_leader_could_not_replicate_is_told_again():
+    async def work(story, server):
+        await server.pass_ms(1100)
+        story.failure = "refused"
+        server.leaders[TWO] = "b"
+        server.heartbeater.changed(TWO)
+        return (await server.pass_ms(1200))["m1"], story.lines
+
+    heard, lines = told(work, [ONE, TWO])
+    assert heard == [(False, [TWO]), (False, [TWO]), NOTHING]
+    assert lines[-2] == "a write is refused"
+    assert lines[-1].startswith("writes tablet t2 RUNNING")
