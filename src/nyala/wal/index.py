@@ -43,11 +43,15 @@ class GroupIndex:
         at = place.index - self.first
         if at > len(self._terms):
             return False
-        if at < 0:  # everything known is replaced
-            self.first, at = place.index, 0
-        for column, value in zip(self._columns(), place[1:], strict=True):
-            del column[at:]
-            column.append(value)
+        if at < len(self._terms):
+            if at < 0:  # everything known is replaced
+                self.first, at = place.index, 0
+            for column in self._columns():
+                del column[at:]
+        self._terms.append(place.term)
+        self._sequences.append(place.sequence)
+        self._offsets.append(place.offset)
+        self._lengths.append(place.length)
         return True
 
     def get(self, index: int) -> Place:

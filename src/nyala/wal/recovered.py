@@ -103,9 +103,10 @@ class Recovery:
             return
         place = Place(record.index, record.term, segment.sequence, record.offset, record.length)
         if self.index.put(group, place):
-            if own.entries:
-                del own.entries[max(0, record.index - own.entries[0].id.index) :]
-            own.entries.append(to_entry(record))
+            entries = own.entries
+            if entries and record.index <= entries[-1].id.index:
+                del entries[max(0, record.index - entries[0].id.index) :]
+            entries.append(to_entry(record))
         elif own.corrupt is None:
             own.corrupt = LogGap(
                 f"{segment.path}: entry {record.index} of {group} follows entry "

@@ -107,18 +107,14 @@ def _cut(last: Scan, proven: Position) -> TornTail | None:
         )  # fmt: skip
         last.records = [r for r in last.records if r.offset < end]
         last.gaps = [g for g in last.gaps if g.start < end]
-        last.end, last.footer, last.rows = end, None, None
+        last.end, last.footer = end, None
         return torn
     return None
 
 
 def _attribute(scans: list[Scan]) -> dict[int, list[tuple[int, Damage]]]:
     """Return the damage of each segment by (offset, damage), each with the groups it affects."""
-    everyone = tuple(
-        dict.fromkeys(
-            to_group(r.group) for s in scans for r in s.records if r.kind is not Kind.MARKER
-        )
-    )
+    everyone = _present(scans)
     found: dict[int, list[tuple[int, Damage]]] = {}
     expected = scans[0].sequence if scans else 0
     for one in scans:
@@ -128,8 +124,7 @@ def _attribute(scans: list[Scan]) -> dict[int, list[tuple[int, Damage]]]:
             error: Corrupt = LogGap(text, {"path": one.path, "offset": "0"})
             own.append((0, Damage(error, everyone, certain=False)))
         if one.server_uuid is None:
-            inside = [r for r in one.records if r.kind is not Kind.MARKER]
-            groups = tuple(dict.fromkeys(to_group(r.group) for r in inside))
+            groups = _present([one])
             error = _bad(one.path, 0, "the segment header")
             own.append((0, Damage(error, groups or everyone, certain=bool(groups))))
         for gap in one.gaps:
@@ -138,6 +133,12 @@ def _attribute(scans: list[Scan]) -> dict[int, list[tuple[int, Damage]]]:
             own.append((gap.start, Damage(error, _groups(one, gap, everyone), certain)))
         expected = one.sequence + 1
     return found
+
+
+def _present(scans: list[Scan]) -> tuple[TabletId, ...]:
+    """Return the groups with a record in these segments."""
+    raw = dict.fromkeys(r.group for s in scans for r in s.records if r.kind is not Kind.MARKER)
+    return tuple(map(to_group, raw))
 
 
 def _bad(path: str, offset: int, what: str) -> BadChecksum:

@@ -52,7 +52,6 @@ class Scan:
         gaps: by offset.
         end: offset after the last record or gap; where a footer stands, or should.
         footer: the footer's record; its payload is None if that is damaged.
-        rows: the index array of a whole footer.
     """
 
     path: str
@@ -64,19 +63,25 @@ class Scan:
     gaps: list[Gap] = field(default_factory=list)
     end: int = SEGMENT_HEADER_BYTES
     footer: Record | None = None
-    rows: list[Row] | None = None
+
+    @property
+    def rows(self) -> list[Row] | None:
+        """The index array; None: no whole footer."""
+        if self.footer is None or self.footer.payload is None:
+            return None
+        return unpack_footer(self.footer)[1]
 
     @property
     def proven(self) -> Position:
         """The furthest position that this segment proves to have been durable."""
-        known = [r.synced for r in self.records]
+        known = [max((r.synced for r in self.records), default=Position(0, 0))]
         known += [g.record.synced for g in self.gaps if g.record is not None]
         if self.footer is not None:
             known.append(self.footer.synced)
         if self.server_uuid is not None or not self.blank:
             # A segment gets its name only when the one before it is sealed and synced.
             known.append(Position(self.sequence, 0))
-        return max(known, default=Position(0, 0))
+        return max(known)
 
 
 def scan(data: bytes, path: str, sequence: int) -> Scan:
@@ -126,13 +131,12 @@ def _unreadable(data: bytes, found: Scan, used: int) -> bool:
 
 
 def _take_footer(data: bytes, found: Scan, record: Record) -> None:
-    """Take the index array; note a damaged footer or trailer. Nothing behind a footer counts."""
+    """Note the footer, and if it or the trailer is damaged. Nothing behind a footer counts."""
     found.footer = record
     end = record.offset + record.length
     if record.payload is None:
         found.gaps.append(Gap(record.offset, end, record, footer=True))
         return
-    found.rows = unpack_footer(record)[1]
     if find_footer(data, end + TRAILER_BYTES, found.sequence) != record.offset:
         found.gaps.append(Gap(end, end + TRAILER_BYTES, record, footer=True))
 

@@ -346,6 +346,20 @@ def test_a_reader_holds_a_segment_until_it_is_done():
     run(main)
 
 
+def test_a_collection_leaves_as_many_segments_as_it_is_told():
+    async def main(loop):
+        wal, _ = await Machine(loop).open(segment_bytes=1000)
+        await fill(wal, A, 1, 30)
+        await loop.delay(50_000)
+        wal.set_anchor(A, 31)
+        for keep in (3, 2):
+            assert await wal.collect(keep)
+            assert wal.stats().segments == keep
+            assert await wal.collect(keep) == 0
+
+    run(main)
+
+
 def test_a_last_vote_is_written_anew_before_its_segment_goes():
     async def main(loop):
         machine = Machine(loop)
