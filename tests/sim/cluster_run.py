@@ -3,7 +3,8 @@
 import asyncio
 
 from nyala.client.core import Core
-from tests.sim.cluster import SimCluster
+from nyala.common.options import Options
+from tests.sim.cluster import OPTIONS, SimCluster
 from tests.sim.faults import Nemesis, Swarm
 from tests.sim.ledger import Ledger
 from tests.sim.loop import SimLoop, run, seeded
@@ -12,8 +13,10 @@ from tests.sim.table_client import TableClient
 from tests.sim.waiting import or_failure
 
 
-async def _story(loop: SimLoop, seed: int, swarm: Swarm, seconds: float) -> Outcome:
-    cluster = SimCluster(loop, seed)
+async def _story(
+    loop: SimLoop, seed: int, swarm: Swarm, seconds: float, options: Options
+) -> Outcome:
+    cluster = SimCluster(loop, seed, options=options)
     core = await cluster.start()
     await cluster.create_table(core, "t")
     table = await cluster.create_table(core, "ledger", tablets=2)
@@ -43,6 +46,8 @@ async def _finish(
     assert [t.name for t in tables] == ["ledger", "t"], tables  # type: ignore[attr-defined]
 
 
-def run_cluster(seed: int, swarm: Swarm, *, seconds: float = 20) -> Outcome:
+def run_cluster(
+    seed: int, swarm: Swarm, *, seconds: float = 20, options: Options = OPTIONS
+) -> Outcome:
     """Run one seed on three masters and three tablet servers."""
-    return run(lambda loop: _story(loop, seed, swarm, seconds))
+    return run(lambda loop: _story(loop, seed, swarm, seconds, options))

@@ -6,7 +6,8 @@ from typing import Any
 
 from nyala.client.core import Core
 from nyala.common.ids import TabletId
-from tests.sim.cluster import SimCluster
+from nyala.common.options import Options
+from tests.sim.cluster import OPTIONS, SimCluster
 from tests.sim.loop import SimLoop, run
 from tests.sim.process import SimProcess
 from tests.sim.table_client import TableClient
@@ -76,11 +77,13 @@ def dies_in(operation: str, part: str) -> Callable[[str, str], bool]:
     return lambda kind, path: kind == operation and part in path
 
 
-def play(story: Story, seed: int = 1, *, workers: int = 3, masters: int = 3) -> SimCluster:
+def play(
+    story: Story, seed: int = 1, *, workers: int = 3, options: Options = OPTIONS
+) -> SimCluster:
     """Run a story on a fresh cluster under load, then heal, check histories and invariants."""
 
     async def main(loop: SimLoop) -> SimCluster:
-        cluster = SimCluster(loop, seed, masters=masters)
+        cluster = SimCluster(loop, seed, options=options)
         core = await cluster.start()
         table = await cluster.create_table(core)
         stage = Stage(cluster, core, TableClient(core, table))

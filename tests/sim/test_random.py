@@ -1,0 +1,108 @@
+"""The whole cluster under swarm faults on fixed seeds; planted mistakes in the real servers are caught."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from nyala.replica.member import Member
+from tests.sim.cluster import OPTIONS
+from tests.sim.cluster_run import run_cluster
+from tests.sim.core_cluster import run_core
+from tests.sim.faults import KINDS, Swarm, count, draw
+from tests.sim.host_server import HostServer
+from tests.sim.loop import seeded
+from tests.sim.stories import Stage, play
+
+ROOT = Path(__file__).parents[2]
+SEEDS = (1, 2, 3, 5)
+EVERYTHING = Swarm(
+    loss_rate=0.01,
+    duplicate_rate=0.05,
+    straggler_rate=0.02,
+    crash_s=1,
+    down_s=0.3,
+    in_operation_rate=0.8,
+    power_cut_rate=0.5,
+    everyone_rate=0.1,
+    partition_s=2.5,
+    partition_length_s=0.7,
+    pause_s=4,
+    pause_length_s=0.5,
+    jump_s=4,
+    skew_ms=500,
+    slow_rate=0.02,
+)
+
+
+@pytest.mark.row("S4.2", "S4.28", "S4.29")
+def test_the_cluster_keeps_its_promises_under_every_kind_of_fault():
+    faults: Counter[str] = Counter()
+    acknowledged = 0
+    for seed in SEEDS:
+        outcome = run_cluster(seed, draw(seeded(seed, "swarm")), seconds=8)
+        faults += count(outcome.trace)
+        acknowledged += outcome.history.acknowledged
+    outcome = run_cluster(9, EVERYTHING, seconds=25)
+    faults += count(outcome.trace)
+    print(dict(faults), "acknowledged", acknowledged + outcome.history.acknowledged)
+    assert not [k for k in KINDS if not faults[k]]
+    assert acknowledged > 10 * 8 * len(SEEDS)
+
+
+def test_one_seed_gives_one_trace_whatever_the_hash_seed_of_the_process():
+    code = (
+        "from tests.sim.cluster_run import run_cluster\n"
+        "from tests.sim.test_random import EVERYTHING\n"
+        "print(run_cluster(7, EVERYTHING, seconds=4).trace.digest())\n"
+    )
+    digests = {_python(code, hash_seed) for hash_seed in ("1", "2")}
+    assert len(digests) == 1
+
+
+def _python(code: str, hash_seed: str) -> str:
+    env = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": f"{ROOT}/src:{ROOT}"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip().splitlines()[-1]
+
+
+def test_a_deposed_leader_that_skips_the_read_round_is_caught(monkeypatch: pytest.MonkeyPatch):
+    """The planted stale read: a leader that answers at once, without asking whether it still leads."""
+
+    async def read_point(self: Member, at: int | None, timeout_ms: int) -> int:
+        if not self.node.is_leader:
+            raise self.not_leader()
+        return self.applier.applied_stamp if at is None else at
+
+    monkeypatch.setattr(Member, "read_point", read_point)
+    swarm = Swarm(pause_s=2, pause_length_s=2, leader_rate=1, partition_s=4)
+    for seed in range(40):
+        try:
+            run_core(seed, swarm, seconds=10, make=HostServer)
+        except AssertionError as err:
+            assert "not linearizable" in str(err)  # noqa: PT017
+            return
+    raise AssertionError("stale reads were not caught in 40 seeds")
+
+
+def test_an_acknowledgement_before_the_sync_is_caught():
+    """The planted lost write: the real servers with `wal_sync=never`, and a power cut of all."""
+
+    async def story(stage: Stage) -> None:
+        for _ in range(3):
+            await stage.acknowledged(40)
+            for server in stage.cluster.servers:
+                server.kill(power_cut=True)
+            for server in stage.cluster.servers:
+                server.start()
+            await stage.leader()
+
+    never = msgspec.structs.replace(OPTIONS, wal_sync="never")
+    with pytest.raises(AssertionError, match=r"not linearizable|became|FAILED|do not match"):
+        play(story, options=never)
