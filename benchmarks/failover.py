@@ -1,0 +1,74 @@
+"""The longest gap between acknowledged writes when a leader is killed with kill -9."""
+
+import statistics
+import threading
+import time
+
+import pyarrow as pa
+
+import nyala
+from benchmarks.report import Report
+from nyala.testing import MiniCluster
+
+ROUNDS = 5
+
+
+class Prober(threading.Thread):
+    """Writes one row at a time to every key and notes each acknowledgement."""
+
+    def __init__(self, masters: str, keys: int) -> None:
+        super().__init__(daemon=True)
+        self._table = nyala.connect(masters).table("t")
+        self._keys = keys
+        self.stop = threading.Event()
+        self.last = [time.perf_counter()] * keys
+        self.gap = [0.0] * keys
+
+    def run(self) -> None:
+        """Write until told to stop."""
+        number = 0
+        while not self.stop.is_set():
+            key = number % self._keys
+            self._table.upsert([{"k": key, "v": number}])
+            now = time.perf_counter()
+            self.gap[key] = max(self.gap[key], now - self.last[key])
+            self.last[key] = now
+            number += 1
+
+    def reset(self) -> None:
+        """Begin to measure anew."""
+        self.gap = [0.0] * self._keys
+
+
+def run() -> Report:
+    """Run it."""
+    report = Report("failover", f"3 masters, 3 tablet servers, {ROUNDS} kills of each kind, synced")
+    with MiniCluster() as cluster, nyala.connect(cluster.masters) as client:
+        client.create_table(
+            "t", pa.schema([("k", pa.int64()), ("v", pa.int64())]), ["k"],
+            nyala.Partition(hash=[nyala.Hash(["k"], 4)]),
+        )  # fmt: skip
+        prober = Prober(cluster.masters, 16)
+        prober.start()
+        for kind in ("tablet server that leads", "leader master"):
+            gaps = []
+            for _ in range(ROUNDS):
+                victim = (
+                    cluster.leader_master()
+                    if kind == "leader master"
+                    else next(iter(cluster.leaders("t").values()))
+                )
+                prober.reset()
+                cluster.kill(victim)
+                began = time.perf_counter()
+                while min(prober.last) < began and time.perf_counter() < began + 60:
+                    time.sleep(0.01)
+                gaps.append(max(prober.gap))
+                cluster.start(victim)
+            middle = statistics.median(gaps)
+            report.add(
+                f"{kind} killed: write gap", middle, "s", f"{min(gaps):.2f} to {max(gaps):.2f} s"
+            )
+        prober.stop.set()
+        prober.join()
+    return report
