@@ -98,5 +98,6 @@ class HybridClock:
 
     def _raise_ceiling(self) -> None:
         if self._files is not None and self._last >= self._ceiling:
-            self._ceiling = self._last + (CEILING_STEP_US << LOGICAL_BITS)
-            self._files.write_atomic(self._path, b"%d\n" % self._ceiling)
+            ceiling = self._last + (CEILING_STEP_US << LOGICAL_BITS)
+            self._files.write_atomic(self._path, b"%d\n" % ceiling)
+            self._ceiling = ceiling  # only now: after a failed write the next call tries again

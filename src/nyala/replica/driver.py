@@ -63,8 +63,6 @@ class Driver:
             return NOTHING
         ready = self._node.ready()
         if ready is not NOTHING:
-            if ready.append:
-                self._around.clock.merge(ready.append[-1].stamp)
             if ready.append or ready.persist is not None:
                 self._write(ready)
             if ready.config is not None:

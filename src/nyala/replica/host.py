@@ -34,39 +34,13 @@ class ReplicaHost:
         wal: the process's log.
     """
 
-    def __init__(
-        self,
-        env: Env,
-        options: Options,
-        directory: str,
-        uuid: ServerUuid,
-        transport: Transport,
-        clock: HybridClock,
-        wal: Wal,
-        metrics: Metrics,
-        on_change: Callable[[TabletId], None],
-    ) -> None:
-        self.wal = wal
-        self._replicas: dict[TabletId, Replica] = {}
+    def __init__(self, around: Around, turns: Turns, replicas: dict[TabletId, Replica]) -> None:
+        self.wal = around.wal
+        self._around = around
+        self._turns = turns
+        self._replicas = replicas
         self._busy: dict[TabletId, None] = {}  # being created or deleted
         self._closed = False
-        outbox = Outbox(uuid, transport, clock)
-        self._turns = Turns(self._replicas, outbox)
-        self._around = Around(
-            env=env,
-            options=options,
-            uuid=uuid,
-            directory=directory,
-            clock=clock,
-            wal=wal,
-            cmeta=ConsensusMetadata(env.files, directory),
-            superblocks=Superblocks(env.files, directory),
-            counters=Counters(metrics),
-            send=outbox.add,
-            dirty=self._turns.mark,
-            changed=on_change,
-            disk_failed=self._disk_failed,
-        )
 
     @classmethod
     async def open(
@@ -110,14 +84,16 @@ class ReplicaHost:
             sync=options.wal_sync == "always",
             clock=env.clock,
         )
-        shown = metrics or Metrics()
-        changed = on_change or _nobody
-        host = cls(env, options, directory, uuid, transport, clock, wal, shown, changed)
-        await lifecycle.open_all(host._around, recovered, host._replicas, open_machine)
-        host._turns.start(host._around, transport)
-        return host
-
-    # ---- replicas ----------------------------------------------------------------------------------
+        replicas: dict[TabletId, Replica] = {}
+        turns = Turns(replicas, outbox := Outbox(uuid, transport, clock))
+        around = Around(
+            env, options, uuid, directory, clock, wal,
+            ConsensusMetadata(env.files, directory), Superblocks(env.files, directory),
+            Counters(metrics or Metrics()), outbox.add, turns.mark, on_change or _nobody, turns.disk_failed,
+        )  # fmt: skip
+        await lifecycle.open_all(around, recovered, replicas, open_machine)
+        turns.start(around, transport)
+        return cls(around, turns, replicas)
 
     def get(self, group: TabletId) -> Replica:
         """Return the replica of a group, whatever its state.
@@ -125,10 +101,9 @@ class ReplicaHost:
         Raises:
             NotFound: this server has none, and remembers none.
         """
-        replica = self._replicas.get(group)
-        if replica is None:
+        if group not in self._replicas:
             raise NotFound(f"this server has no replica of tablet {group}")
-        return replica
+        return self._replicas[group]
 
     def find(self, group: TabletId) -> Replica | None:
         """Return the replica of a group, whatever its state, or None."""
@@ -193,11 +168,6 @@ class ReplicaHost:
         if group in self._busy:
             raise Unavailable(f"{group} is being created or deleted here; ask again")
         self._busy[group] = None
-
-    def _disk_failed(self, err: OSError) -> None:
-        """The log is broken: nothing here may vote or acknowledge any more. The process lives."""
-        for replica in self._replicas.values():
-            replica.fail(err)
 
     async def close(self) -> None:
         """Stop taking part, end what is in flight, close machines and log. Files stay as they are."""

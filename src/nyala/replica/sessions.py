@@ -28,6 +28,9 @@ MAX_RESULTS_PER_CLIENT = 16_384
 MAX_KEPT_BYTES = 32 << 20
 """Bytes of all kept results; beyond it the bytes of the older ones go, the knowledge of them stays."""
 
+_Body = tuple[list[tuple[bytes, int]], list[tuple[bytes, int, int, int, int, bytes | None]]]
+"""Clients and their floors by last use; client, sequence, stamp, expiry, CRC, result by stamp."""
+_DECODER = msgspec.msgpack.Decoder(_Body)
 _MAGIC = b"NYSS"
 _VERSION = 1
 _HEAD_BYTES = 12
@@ -200,23 +203,7 @@ class Sessions:
             Corrupt: the checksum holds and the content makes no sense.
         """
         made = cls()
-        if not raw:
-            return made
-        if len(raw) < _HEAD_BYTES or raw[:4] != _MAGIC:
-            raise BadChecksum("the saved client sessions are damaged: they do not begin as such")
-        version = int.from_bytes(raw[4:8], "little")
-        if int.from_bytes(raw[8:12], "little") != int(google_crc32c.value(raw[:8] + raw[12:])):
-            raise BadChecksum(
-                "the saved client sessions are damaged: their checksum does not match"
-            )
-        if version != _VERSION:
-            raise BadVersion(
-                f"the saved client sessions have version {version}; this build knows {_VERSION}"
-            )
-        try:
-            clients, rows = msgspec.msgpack.decode(raw[12:], type=_Body)
-        except msgspec.MsgspecError as err:
-            raise Corrupt(f"the saved client sessions cannot be understood: {err}") from err
+        clients, rows = _parse(raw) if raw else ([], [])
         for client_id, floor in clients:
             made._clients[client_id] = _Client(floor, {})
         for client_id, sequence, stamp, expires, crc, result in rows:
@@ -229,4 +216,18 @@ class Sessions:
         return made
 
 
-_Body = tuple[list[tuple[bytes, int]], list[tuple[bytes, int, int, int, int, bytes | None]]]
+def _parse(raw: bytes) -> _Body:
+    if len(raw) < _HEAD_BYTES or raw[:4] != _MAGIC:
+        raise BadChecksum("the saved client sessions are damaged: they do not begin as such")
+    version = int.from_bytes(raw[4:8], "little")
+    if int.from_bytes(raw[8:12], "little") != int(google_crc32c.value(raw[:8] + raw[12:])):
+        raise BadChecksum("the saved client sessions are damaged: their checksum does not match")
+    if version != _VERSION:
+        raise BadVersion(
+            f"the saved client sessions have version {version}; this build knows {_VERSION}"
+        )
+    try:
+        body: _Body = _DECODER.decode(raw[_HEAD_BYTES:])
+    except msgspec.MsgspecError as err:
+        raise Corrupt(f"the saved client sessions cannot be understood: {err}") from err
+    return body

@@ -51,10 +51,15 @@ class Standing:
         return Seen(True, elected, deposed)
 
     async def next_change(self) -> None:
-        """Wait for the next change."""
+        """Wait for the next change, or the next tick: deadlines pass too."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         await waiter
+
+    def tick(self) -> None:
+        """Wake whoever waits, to look at the time."""
+        if self._waiters:
+            self._wake()
 
     def close(self) -> None:
         """Wake whoever waits: nothing changes any more."""

@@ -52,13 +52,22 @@ class Turns:
         if self._ticker is not None:
             self._ticker.cancel()
 
+    def disk_failed(self, err: OSError) -> None:
+        """The log is broken: nothing here may vote or acknowledge any more. The process lives."""
+        for replica in self._replicas.values():
+            replica.fail(err)
+
     def receive(self, batch: PeerBatch) -> None:
         """Take what another server sent; what is not for this server or for no member is dropped."""
         around = self._around
         if self._stopped or batch.to != around.uuid:
             around.counters.refused.inc()
             return
-        around.clock.merge(batch.hlc)
+        try:
+            around.clock.merge(batch.hlc)
+        except OSError as err:  # a clock that cannot be made durable promises nothing: as if lost
+            log.warning("a batch from %s was dropped: %s", batch.sender, err)
+            return
         hlc = around.clock.peek()
         for group, message in batch.messages:
             replica = self._replicas.get(group)

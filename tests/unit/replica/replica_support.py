@@ -249,7 +249,9 @@ class Fleet:
     async def write(self, payload: bytes, *, group=GROUP, **more) -> WriteOutcome:
         """Write by whoever leads."""
         number = await self.leader(group)
-        return await self.as_(number, self.call(number, payload, group=group, **more))
+        outcome = await self.as_(number, self.call(number, payload, group=group, **more))
+        assert isinstance(outcome, WriteOutcome)
+        return outcome
 
     async def settled(self, group: TabletId = GROUP) -> None:
         """Wait until all living replicas have applied the same."""

@@ -6,6 +6,7 @@ from nyala.common.errors import (
     AlreadyPresent,
     InvalidArgument,
     NotFound,
+    NyalaError,
     OutcomeUnknown,
     Unavailable,
 )
@@ -237,6 +238,7 @@ async def test_a_deleted_replica_keeps_its_promises_and_nothing_else(fleet):
     disk = fleet.processes[0].env.files
     for _ in range(2):
         block = Superblocks(disk, "/data").load(GROUP)
+        assert block is not None
         assert block.stage is Stage.TOMBSTONED
         assert block.last == status.last
         assert block.hard_state.term == status.term
@@ -378,6 +380,44 @@ async def test_a_broken_log_fails_every_replica_and_the_process_lives(fleet):
     result = (await fleet.as_(new, fleet.call(new, b"k 1", sequence=50))).result
     assert result == b"2"
     assert fleet.processes[leader].alive
+
+
+@story()
+async def test_a_full_disk_throttles_and_room_on_it_heals(fleet):
+    leader = await fleet.leader()
+    assert (await fleet.write(b"k 1", sequence=1)).result == b"1"
+    disk = fleet.processes[leader].disk
+    disk.faults.capacity_bytes = disk.used_bytes()
+    big = b"k 1" + b" " * 100_000
+    full = False
+    for n in range(2, 40):
+        answer = fleet.spawn(leader, fleet.call(leader, big, sequence=n, timeout_ms=500))
+        await fleet.until(lambda a=answer: a, "an answer")
+        full = full or isinstance(answer[0], NyalaError)
+    assert full
+    assert not [r.error for n in range(3) for r in fleet.host(n).all() if r.error]
+    await fleet.pass_ms(12_000)  # beyond the clock's ceiling, which has no room either
+    disk.faults.capacity_bytes = None
+    for n in range(2, 40):
+        assert int((await fleet.write(big, sequence=n)).result) <= 39
+    await fleet.settled()
+    assert [fleet.machine(n).sums for n in range(3)] == [{"k": 39}] * 3
+
+
+@story()
+async def test_a_write_that_a_new_leader_cannot_accept_ends_at_its_deadline(fleet):
+    old = await fleet.leader()
+    others = [n for n in range(3) if n != old]
+    fleet.processes[old].kill()
+    for n in others:
+        fleet.processes[n].delays.disk_us = 50_000
+    await fleet.until(lambda: any(fleet.replica(n).is_leader for n in others), "elected")
+    new = next(n for n in others if fleet.replica(n).is_leader)
+    fleet.network.cut([f"s{n}" for n in others if n != new], [f"s{new}"])
+    answer = fleet.spawn(new, fleet.call(new, b"k 1", timeout_ms=100))
+    await fleet.pass_ms(200)
+    assert isinstance(answer[0], Unavailable)
+    assert fleet.machine(new).runs == 0
 
 
 # ---- peers -------------------------------------------------------------------------------------------

@@ -1,0 +1,125 @@
+"""The life of one replica: opening, taking part, FAILED, deleted; and its member while it takes part.
+
+Rules: told by the host; on the loop only. FAILED keeps all files and says nothing to anybody: no vote, no
+acknowledgement, no answer to a read.
+"""
+
+import logging
+
+from nyala.common.errors import NotFound, NyalaError, Unavailable
+from nyala.common.ids import NO_OP, OpId, TabletId
+from nyala.raft.membership import Configuration
+from nyala.raft.messages import HardState
+from nyala.raft.node import RaftNode
+from nyala.replica.around import Around
+from nyala.replica.bootstrap import Opened
+from nyala.replica.member import Member
+from nyala.replica.status import State
+
+log = logging.getLogger(__name__)
+
+
+class Life:
+    """What a replica goes through; see `Replica`, which is its face.
+
+    Attributes:
+        group: id of the tablet, which is that of the Raft group.
+        error: why it is FAILED; None otherwise.
+        member: its working parts; None unless it takes part. For the host.
+    """
+
+    def __init__(self, around: Around, group: TabletId) -> None:
+        self.group = group
+        self.error: BaseException | None = None
+        self.member: Member | None = None
+        self.around = around
+        self._ended: Member | None = None
+        self.tombstone = False
+        self.hard_state = HardState()
+        self.last = NO_OP
+        self.config = Configuration(())
+
+    @property
+    def node(self) -> RaftNode | None:
+        """Its core, while it takes part."""
+        return None if self.member is None else self.member.node
+
+    @property
+    def state(self) -> State:
+        """See `State`."""
+        if self.tombstone:
+            return State.TOMBSTONED
+        if self.error is not None:
+            return State.FAILED
+        member = self.member
+        if member is None:
+            return State.BOOTSTRAPPING
+        node = member.node
+        if member.standing.accepting if node.is_leader else node.leader is not None:
+            return State.RUNNING
+        return State.CONFIGURING
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether it leads its group, as far as it knows."""
+        return self.member is not None and self.member.node.is_leader
+
+    def taking_part(self) -> Member:
+        """Return the working parts. Raises Unavailable (FAILED, still opening), NotFound (deleted)."""
+        if self.member is not None:
+            return self.member
+        if self.tombstone:
+            raise NotFound(f"the replica of {self.group} on this server was deleted")
+        if self.error is not None:
+            raise Unavailable(
+                f"the replica of {self.group} on this server has failed: {self.error}"
+            )
+        raise Unavailable(f"the replica of {self.group} is being opened; ask again")
+
+    # ---- its life, told by the host ----------------------------------------------------------------
+
+    def take_part(self, opened: Opened) -> None:
+        """Begin."""
+        assert self.member is None, f"{self.group} takes part already"
+        self.member = Member(self.around, self.group, opened, self.fail)
+
+    def fail(self, err: BaseException) -> None:
+        """End as FAILED: files are kept, whoever waits is told."""
+        if self.tombstone or self.error is not None:
+            return
+        log.error("the replica of %s failed", self.group, exc_info=err)
+        self.error = err
+        self.around.counters.failed.inc()
+        self._end(f"the replica of {self.group} has failed ({err})")
+        self.around.changed(self.group)
+
+    def _end(self, why: str, err: NyalaError | None = None) -> None:
+        member, self.member = self.member, None
+        if member is None:
+            return
+        status = member.node.status()
+        self.hard_state = member.node.core.hard
+        self.last, self.config = status.last, status.config
+        self._ended = member
+        member.end(why, err)
+
+    def promises(self) -> tuple[HardState, OpId]:
+        """Return term, vote and last op id as known last, for the tombstone."""
+        if self.member is not None:
+            return self.member.node.core.hard, self.member.node.last
+        return self.hard_state, self.last
+
+    async def stop(self) -> None:
+        """Take part no more and close the machine; for `close` and before deletion."""
+        why = "the server is stopping, or the replica is being deleted"
+        self._end(why, Unavailable(f"{why}; ask another replica"))
+        ended, self._ended = self._ended, None
+        if ended is not None:
+            await ended.close()
+
+    def bury(self, hard_state: HardState, last: OpId) -> None:
+        """Become TOMBSTONED; what was promised is kept."""
+        assert self.member is None, f"{self.group} still takes part"
+        self.tombstone = True
+        self.hard_state, self.last = hard_state, last
+        self.around.changed(self.group)
