@@ -6,6 +6,7 @@ files are kept. Any other is the torn tail of a crash: the log ends there, since
 was acknowledged.
 """
 
+import errno
 import logging
 
 from nyala.common.errors import BadChecksum, Corrupt, LogGap
@@ -23,6 +24,9 @@ from nyala.wal.segment import (
     sequence_of,
     sync_sealed,
 )
+
+READS = 5
+"""Before a segment is found torn or damaged, it is read up to so many times more."""
 
 log = logging.getLogger(__name__)
 
@@ -63,9 +67,10 @@ def _read(files: Files, directory: str, server_uuid: str) -> list[Scan]:
     scans = []
     for sequence in sequences:
         path = segment_path(directory, sequence)
-        one = scan(files.read(path), path, sequence)
-        if one.gaps or one.server_uuid is None:  # a second look: the fault may be the read's
-            one = min(one, scan(files.read(path), path, sequence), key=lambda s: len(s.gaps))
+        data = files.read(path)
+        one = scan(data, path, sequence)
+        if one.gaps or one.server_uuid is None:  # the fault may be the read's
+            one = scan(_read_again(files, path, data), path, sequence)
         if one.server_uuid not in (None, server_uuid):
             raise Corrupt(
                 f"{path} was written by server {one.server_uuid}, this is {server_uuid}; "
@@ -73,6 +78,20 @@ def _read(files: Files, directory: str, server_uuid: str) -> list[Scan]:
             )
         scans.append(one)
     return scans
+
+
+def _read_again(files: Files, path: str, data: bytes) -> bytes:
+    """Return a file's bytes as two reads in a row agree on them.
+
+    Raises:
+        OSError: no two do.
+    """
+    for _ in range(READS):
+        again = files.read(path)
+        if again == data:
+            return data
+        data = again
+    raise OSError(errno.EIO, f"{READS} reads of {path} gave as many results; check the disk", path)
 
 
 def _drop_blank(files: Files, directory: str, scans: list[Scan]) -> None:

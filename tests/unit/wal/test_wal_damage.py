@@ -251,22 +251,29 @@ def test_valid_records_behind_a_torn_one_are_not_taken():
     run(main)
 
 
-def test_a_read_that_errs_once_does_not_cost_the_tail():
+@pytest.mark.parametrize("at", [20, 300])
+def test_a_read_that_errs_costs_neither_the_tail_nor_a_verdict(at):
     async def main(loop):
         machine = await crashed(loop, [(A, entries(1, 3))])
         files = machine.files()
-        real, reads = files.read, []
+        real, reads, bad = files.read, [], 2
 
         def read(path, offset=0, length=None):
             data = real(path, offset, length)
             reads.append(path)
-            return flipped(data, 300) if len(reads) == 1 else data
+            return flipped(data, at + len(reads)) if len(reads) <= bad else data
 
         files.read = read
+        bad = 99
+        with pytest.raises(OSError, match="gave as many results; check the disk"):
+            await open_wal(files, machine.tasks())
+        reads.clear()
+        bad = 2
         wal, recovered = await open_wal(files, machine.tasks())
         assert indices(recovered, A) == [1, 2, 3]
         assert wal.torn is None
-        assert len(reads) == 2
+        assert not wal.damage
+        assert len(reads) == 4  # two bad ones, and two that agree
 
     run(main)
 
