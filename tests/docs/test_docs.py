@@ -1,0 +1,68 @@
+"""The pages are true: README's code runs, links lead somewhere, each row's test exists and names it."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+import nyala
+from nyala.testing import MiniCluster
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]+)(?:#[^)]*)?\)")
+ROW_LINE = re.compile(r"^\| (S\d\.\d+|[AW]\d+) \|.*?`([\w/.]+\.py)::(\w+)")
+
+
+def python_blocks(page: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page.read_text(), re.S)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with MiniCluster() as running:
+        yield running
+
+
+def test_the_readme_runs(cluster, capsys):
+    block = python_blocks(ROOT / "README.md")[0]
+    exec(compile(block.replace("127.0.0.1:7051", cluster.masters), "README.md", "exec"), {})
+    said = capsys.readouterr().out
+    assert said.startswith("{'host': 'a', 'ts': 1, 'value': 9.0}\n")
+    with nyala.connect(cluster.masters) as client:
+        client.drop_table("metrics")
+
+
+def test_the_first_example_runs_and_is_the_readmes(cluster, capsys, monkeypatch):
+    monkeypatch.setenv("NYALA_MASTERS", cluster.masters)
+    runpy.run_path(str(ROOT / "examples" / "first_table.py"))
+    assert "'value': 9.0" in capsys.readouterr().out
+    example = (ROOT / "examples" / "first_table.py").read_text()
+    for line in python_blocks(ROOT / "README.md")[0].splitlines():
+        shown = line.split("#")[0].strip()
+        if shown.startswith(("table.", "print(", "before")):
+            assert shown in example, shown
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    for target in LINK.findall(page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page}: {target}"
+
+
+def test_each_row_has_its_test():
+    page = ROOT / "docs" / "internals" / "rows.md"
+    claimed = [m.groups() for line in page.read_text().splitlines() if (m := ROW_LINE.match(line))]
+    assert len(claimed) > 20, "the table of rows is missing"
+    for row, file, test in claimed:
+        text = (ROOT / file).read_text()
+        assert f"def {test}(" in text, f"{row}: {file} has no {test}"
+        assert f'"{row}"' in text or row in text, f"{row}: {file} does not name it"
+
+
+def test_readme_names_only_verbs_that_exist():
+    verbs = set(re.findall(r"\./run (\w+)", "".join(p.read_text() for p in PAGES)))
+    known = set(re.findall(r"^  (\w+)\) ", (ROOT / "run").read_text(), re.M))
+    assert verbs <= known, verbs - known
