@@ -65,14 +65,17 @@ async def peers(*uuids, limits=None, cluster=CLUSTER, address="127.0.0.1:0"):
 async def raw_connection(address, *chunks):
     """Send bytes to a peer port and return once the other side has closed the connection."""
     reader, writer = await asyncio.open_connection(*addresses.parse(address))
-    for chunk in chunks:
-        writer.write(chunk)
-    with contextlib.suppress(ConnectionError):
-        await writer.drain()
-        assert await reader.read() == b""
-    writer.close()
-    with contextlib.suppress(ConnectionError):
-        await writer.wait_closed()
+    try:
+        for chunk in chunks:
+            writer.write(chunk)
+        async with asyncio.timeout(5):
+            with contextlib.suppress(ConnectionError):
+                await writer.drain()
+                assert await reader.read() == b""
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
 
 
 async def drops(peer, count, what):
@@ -123,6 +126,19 @@ def test_appends_and_control_messages_travel_apart():
     assert all(part.hlc == 5 for _, part in parts)
 
 
+async def stuck_story(a, address, stuck, control):
+    for n in range(40):
+        a.transport.send(address, append(bytes(1 << 20), n))
+        a.transport.send(address, heartbeat(n))
+    await eventually(lambda: stuck and control, "both lanes connected")
+    for n in range(40):
+        a.transport.send(address, append(bytes(1 << 20), n))
+    assert a.transport.dropped() > 30  # the buffer is bounded
+    before = len(control)
+    a.transport.send(address, heartbeat(999))
+    await eventually(lambda: len(control) > before, "a heartbeat passes the stuck appends", 5)
+
+
 def test_a_peer_that_does_not_read_its_appends_still_gets_heartbeats():
     async def story():
         limits = PeerLimits(send_buffer_bytes=4 << 20)
@@ -145,22 +161,15 @@ def test_a_peer_that_does_not_read_its_appends_still_gets_heartbeats():
             writers: list[asyncio.StreamWriter] = []
             deaf = await asyncio.start_server(accept, "127.0.0.1", 0, limit=1 << 16)
             address = addresses.join(*deaf.sockets[0].getsockname())
-            for n in range(200):
-                a.transport.send(address, append(bytes(1 << 20), n))
-                a.transport.send(address, heartbeat(n))
-            await eventually(lambda: stuck and control, "both lanes connected")
-            for n in range(200):
-                a.transport.send(address, append(bytes(1 << 20), n))
-            assert a.transport.dropped() > 100  # the buffer is bounded
-            before = len(control)
-            a.transport.send(address, heartbeat(999))
-            await eventually(lambda: len(control) > before, "a heartbeat passes the stuck appends")
-            await a.transport.close()
-            for writer in writers:
-                writer.transport.abort()
-            await asyncio.gather(*(w.wait_closed() for w in writers), return_exceptions=True)
-            deaf.close()
-            await deaf.wait_closed()
+            try:
+                await stuck_story(a, address, stuck, control)
+            finally:
+                await a.transport.close()
+                for writer in writers:
+                    writer.transport.abort()
+                await asyncio.gather(*(w.wait_closed() for w in writers), return_exceptions=True)
+                deaf.close()
+                await deaf.wait_closed()
 
     uvloop.run(story())  # the loop of the servers
 
