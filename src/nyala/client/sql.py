@@ -48,7 +48,7 @@ def run_sql(query: str, open_table: Callable[[str], Table], now: Callable[[], in
             rows = table.scan(columns=need.columns, where=need.where, at=at).to_arrow()
             engine.execute(f"drop table {_quoted(name)}").fetchall()
             engine.register(name, rows)
-        return engine.execute(query).to_arrow_table()
+        return engine.sql(query).to_arrow_table()
     except duckdb.Error as err:
         raise InvalidArgument(f"SQL: {err}") from err
     finally:

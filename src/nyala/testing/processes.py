@@ -12,6 +12,8 @@ from nyala.common.errors import Unavailable
 from nyala.testing.layout import Layout, ServerSpec
 
 STOP_TIMEOUT_S = 15
+_children: "dict[int, subprocess.Popen[bytes]]" = {}
+"""Servers that this process started and has not yet seen end: asking reaps them."""
 # Arrow bodies come and go by the megabyte: without these, malloc maps and unmaps each of them.
 MALLOC = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
@@ -40,7 +42,7 @@ def _pid_file(server: ServerSpec) -> Path:
     return Path(server.dir + ".pid")
 
 
-def start(layout: Layout, server: ServerSpec) -> "subprocess.Popen[bytes]":
+def start(layout: Layout, server: ServerSpec) -> None:
     """Start a server; its output goes to its log file. It outlives this process."""
     Path(server.dir).parent.mkdir(parents=True, exist_ok=True)
     environ = {**os.environ, **MALLOC, "PYTHONUNBUFFERED": "1"}
@@ -50,7 +52,7 @@ def start(layout: Layout, server: ServerSpec) -> "subprocess.Popen[bytes]":
             env=environ, start_new_session=True, cwd=layout.dir,
         )  # fmt: skip
     _pid_file(server).write_text(f"{process.pid} {_started_at(process.pid)}\n")
-    return process
+    _children[process.pid] = process
 
 
 def _started_at(pid: int) -> str:
@@ -73,6 +75,8 @@ def running_pid(server: ServerSpec) -> int | None:
     try:
         pid_text, started = _pid_file(server).read_text().split()
         pid = int(pid_text)
+        if pid in _children and _children[pid].poll() is not None:
+            del _children[pid]
         os.kill(pid, 0)
     except (OSError, ValueError):
         return None
