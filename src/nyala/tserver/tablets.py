@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nyala.common.errors import Unavailable
+from nyala.common.errors import NotFound, Unavailable
 from nyala.common.ids import TabletId
 from nyala.raft.status import Role
 from nyala.replica.host import ReplicaHost
@@ -67,7 +67,7 @@ class Tablets:
 def _tablet(replica: Replica) -> Tablet | None:
     try:
         machine = replica.machine
-    except Unavailable:
+    except (Unavailable, NotFound):  # FAILED or opening, or a tombstone
         return None
     return machine if isinstance(machine, Tablet) else None
 

@@ -66,6 +66,22 @@ def test_a_cluster_id_is_learned_once(files, tmp_path):
     assert open_instance(files, str(tmp_path), "tserver", random.Random(1)).cluster_id == "c1"
 
 
+def test_the_bytes_of_version_1_are_read_for_ever():
+    known = Instance(
+        ServerUuid("00112233445566778899aabbccddeeff"),
+        "tserver",
+        "ffeeddccbbaa99887766554433221100",
+        True,
+    )
+    body = (
+        b'{"uuid":"00112233445566778899aabbccddeeff","role":"tserver",'
+        b'"cluster_id":"ffeeddccbbaa99887766554433221100","initialised":true}'
+    )
+    golden = b"NYALINST" + bytes.fromhex("010000007f000000") + body + bytes.fromhex("058d9218")
+    assert decode(golden, "x/instance") == known
+    assert encode(known) == golden
+
+
 @pytest.mark.parametrize("at", [12, 20, -1])
 def test_damage_is_found(at):
     raw = bytearray(encode(Instance(ServerUuid("u" * 32), "master", "c")))

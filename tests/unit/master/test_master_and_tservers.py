@@ -1,0 +1,82 @@
+"""Real masters with real tablet servers on virtual time: tables come up, go, and every server stays known."""
+
+import pytest
+
+from nyala.common.errors import AlreadyPresent, NotFound
+from tests.sim.cluster import SimCluster
+from tests.sim.loop import run
+
+
+def with_cluster(work, seed=11):
+    async def main(loop):
+        cluster = SimCluster(loop, seed)
+        core = await cluster.start()
+        result = await work(cluster, core)
+        cluster.look()
+        return result
+
+    return run(main, max_time_s=300)
+
+
+def states(cluster):
+    """States of the replicas on each tablet server."""
+    return [sorted(str(r.state) for r in p.server.host.all()) for p in cluster.tservers]
+
+
+async def asked(cluster, fn, *args):
+    return await cluster.run(cluster.clients[-1], fn, *args)
+
+
+@pytest.mark.row("S0.50")
+def test_a_table_comes_up_and_goes_and_the_servers_stay_known():
+    async def work(cluster, core):
+        first = await cluster.create_table(core, "t", tablets=4)
+        assert (await asked(cluster, core.describe, "t")).ready
+        assert states(cluster) == [["RUNNING"] * 4] * 3
+        await asked(cluster, core.drop_table, "t")
+        await cluster.loop.delay(8_000_000)
+        assert states(cluster) == [["TOMBSTONED"] * 4] * 3
+        servers = (await asked(cluster, core.servers)).servers
+        assert [s.alive for s in servers] == [True] * 6, (
+            "tombstones are reported like anything else"
+        )
+        with pytest.raises(NotFound):
+            await asked(cluster, core.open_table, "t")
+        second = await cluster.create_table(core, "t", tablets=2)
+        with pytest.raises(AlreadyPresent):
+            await cluster.create_table(core, "t")
+        return first, second
+
+    first, second = with_cluster(work)
+    assert first != second
+
+
+def test_a_drop_reaches_a_server_that_was_away_and_a_new_leader_gives_the_orders():
+    async def work(cluster, core):
+        await cluster.create_table(core, "t", tablets=2)
+        await cluster.loop.delay(2_000_000)
+        cluster.tservers[0].kill()
+        await asked(cluster, core.drop_table, "t")
+        leader = cluster.leader_master()
+        assert leader is not None
+        leader.kill()
+        await cluster.loop.delay(3_000_000)
+        cluster.tservers[0].restart()
+        await cluster.loop.delay(4_000_000)
+        return states(cluster)
+
+    assert with_cluster(work) == [["TOMBSTONED"] * 2] * 3
+
+
+def test_a_member_that_was_away_at_the_creation_gets_its_replica_later():
+    """Placed while it still counted as alive; its order is derived again when it is back."""
+
+    async def work(cluster, core):
+        cluster.tservers[2].kill()
+        await cluster.create_table(core, "t", tablets=2)
+        assert [len(p.server.host.all()) for p in cluster.tservers[:2]] == [2, 2]
+        cluster.tservers[2].restart()
+        await cluster.loop.delay(4_000_000)
+        return states(cluster)
+
+    assert with_cluster(work) == [["RUNNING"] * 2] * 3
