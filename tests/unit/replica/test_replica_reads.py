@@ -7,6 +7,7 @@ import pytest
 from nyala.common.errors import InvalidArgument, NotLeader, TimedOut
 from nyala.common.hybrid_time import from_micros
 from nyala.common.options import Options
+from nyala.replica.reads import Reads
 from nyala.replica.status import State
 from tests.unit.replica.replica_support import GROUP, story
 
@@ -30,9 +31,11 @@ async def test_a_read_at_t_has_every_write_that_was_acknowledged_before(fleet):
 @story()
 async def test_a_read_waits_for_what_is_stamped_below_it_and_still_in_flight(fleet):
     leader = await fleet.leader()
+    fleet.processes[leader].delays.apply_us = 200_000
+    last = fleet.replica(leader).status().last.index
     answer = fleet.spawn(leader, fleet.call(leader, b"k 1"))
-    await fleet.until(lambda: fleet.replica(leader).status().last.index > 1, "proposed")
-    fleet.processes[leader].delays.apply_us = 50_000
+    await fleet.until(lambda: fleet.replica(leader).status().last.index > last, "proposed")
+    assert fleet.machine(leader).sums == {}
     at = await read(fleet, leader)
     assert fleet.machine(leader).sums == {"k": 1}
     await fleet.until(lambda: answer, "an answer")
@@ -129,6 +132,66 @@ async def test_a_time_too_far_ahead_is_refused_and_moves_no_clock(fleet):
     assert clock.peek() - before < from_micros(100_000)
     near = before + from_micros(900_000)
     assert await read(fleet, leader, at=near) == near
+
+
+def waiting(*reads):
+    """Futures of reads given as (at, round, upto), and the reads."""
+    waiting = Reads()
+    return waiting, [waiting.add(at, number, upto, 1000) for at, number, upto in reads]
+
+
+def on_a_loop(fn):
+    """Run a plain test where futures can be made."""
+
+    def wrapped():
+        async def main():
+            fn()
+
+        asyncio.run(main())
+
+    wrapped.__name__ = fn.__name__
+    return wrapped
+
+
+@on_a_loop
+def test_a_read_is_due_when_its_round_is_confirmed_and_all_below_it_is_applied():
+    reads, (one, two, three) = waiting((10, 1, 5), (20, 2, 6), (30, 3, 6))
+    reads.settle(9, 99)
+    assert not one.done(), "applied, and not confirmed"
+    reads.confirmed(2)
+    reads.settle(4, 9)
+    assert not one.done(), "confirmed, and not applied"
+    reads.settle(5, 15)
+    assert one.result() == 10
+    assert not two.done(), "what is stamped below 20 may still be to come"
+    reads.settle(6, 18)
+    assert two.result() == 20, "all that the leader's log had is applied"
+    assert not three.done(), "its round is a later one"
+    assert len(reads) == 1
+
+
+@on_a_loop
+def test_a_read_of_the_past_needs_only_what_lies_below_it():
+    reads, (one, two) = waiting((10, 1, 50), (20, 1, 50))
+    reads.confirmed(1)
+    reads.settle(7, 19)
+    assert one.result() == 10
+    assert not two.done()
+
+
+@on_a_loop
+def test_reads_end_at_their_deadline_or_with_the_leadership():
+    reads, (one,) = waiting((10, 1, 5))
+    reads.expire(999)
+    assert not one.done()
+    reads.expire(1000)
+    assert isinstance(one.exception(), TimedOut)
+    two = reads.add(20, 2, 5, 9000)
+    reads.end(NotLeader("gone"))
+    assert isinstance(two.exception(), NotLeader)
+    reads.confirmed(2)
+    reads.settle(9, 99)
+    assert len(reads) == 0
 
 
 @story()

@@ -96,6 +96,21 @@ async def test_an_acknowledgement_waits_for_the_sync_of_the_log(fleet):
     assert fleet.machine(0).sums["k"] in (1, 2)
 
 
+@pytest.mark.row("S4.2")
+@story()
+async def test_what_a_follower_acknowledged_is_on_its_disk(fleet):
+    leader = await fleet.leader()
+    others = [n for n in range(3) if n != leader]
+    for n in others:
+        fleet.processes[n].delays.disk_us = 30_000_000
+    answer = fleet.spawn(leader, fleet.call(leader, b"k 1", sequence=1, timeout_ms=60_000))
+    await fleet.pass_ms(300)
+    assert answer == []
+    assert fleet.replica(leader).is_leader, "heartbeats are answered meanwhile"
+    last = fleet.replica(leader).status().last
+    assert {fleet.replica(n).status().last for n in others} == {last}, "both have received it"
+
+
 # ---- exactly once ------------------------------------------------------------------------------------
 
 
