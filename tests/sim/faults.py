@@ -194,7 +194,7 @@ class Nemesis:
         self._network.faults = NetFaults()
         for server in self._servers:
             server.delays.slow_rate = 0.0
-            server.disk.die_at = None
+            server.disk.die_at = server.disk.die_when = None
             server.resume()
             if not server.alive:
                 server.start()
@@ -213,8 +213,7 @@ class Nemesis:
         everyone = self._rng.random() < self._swarm.everyone_rate
         victims = alive if everyone else [self._victim()]
         if self._rng.random() < self._swarm.in_operation_rate:
-            victims[0].disk.die_after(1 + self._rng.randrange(8))
-            await self._loop.delay(500_000)
+            await self._kill_in_operation(victims[0])
             if not victims[0].alive:  # torn bytes need the power to go with the process
                 victims[0].power_cut()
                 victims = victims[1:]
@@ -226,6 +225,18 @@ class Nemesis:
         for server in self._servers:
             if not server.alive:
                 server.start()
+
+    async def _kill_in_operation(self, victim: SimProcess) -> None:
+        """Let a process die in one of its next file operations, or one of those that change names."""
+        if self._rng.random() < 0.6:
+            victim.disk.die_after(1 + self._rng.randrange(8))
+        else:
+            victim.disk.die_when = lambda kind, path: kind in ("rename", "sync_dir", "write_new")
+        for _ in range(30):
+            await self._loop.delay(50_000)
+            if not victim.alive:
+                return
+        victim.disk.die_at = victim.disk.die_when = None
 
     async def _partition(self) -> None:
         names = self._everybody[:]

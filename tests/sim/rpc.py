@@ -114,7 +114,7 @@ class _Call:
             response = await handler(self._method.decode_request(self._payload))  # type: ignore[misc]
             sent = b"+" + self._method.encode_response(response)
         except NyalaError as err:
-            sent = b"-" + to_proto(err).SerializeToString()
+            sent = b"-" + to_proto(err).SerializeToString(deterministic=True)
         except Exception as err:  # a bug in a handler fails the run, and its caller is told
             endpoint.life.failed(err)
             sent = b"-" + Error(code="INTERNAL", message=repr(err)).SerializeToString()

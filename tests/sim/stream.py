@@ -185,7 +185,7 @@ class Stream:
             await self._down.send(b".")
         except NyalaError as err:
             if not endpoint.life.dead:
-                await self._last(b"-" + to_proto(err).SerializeToString())
+                await self._last(b"-" + to_proto(err).SerializeToString(deterministic=True))
         except Exception as err:  # a bug in a handler fails the run, and its caller is told
             if endpoint.life.dead:
                 return

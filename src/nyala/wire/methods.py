@@ -25,7 +25,7 @@ def _encoder(message: Descriptor) -> Callable[[Any], bytes]:
 
     def encode(value: Any) -> bytes:
         assert isinstance(value, expected), f"{type(value)} is not a {message.full_name}"
-        return value.SerializeToString()
+        return value.SerializeToString(deterministic=True)
 
     return encode
 
