@@ -169,6 +169,15 @@ def visible(ins: Any, ends: Any, at: Any, out: Any) -> Any:
     return count
 
 
+@njit(types.int64(_CODES, types.int64, types.int64), nogil=True, cache=True, inline="always")
+def _clash(codes: Any, i: Any, j: Any) -> Any:
+    """Return the first column in which two values differ, or -1."""
+    for c in range(codes.shape[0]):
+        if codes[c, i] != codes[c, j]:
+            return c
+    return -1
+
+
 @_kernel(
     types.void(
         _U8, _U8, _I64, _CODES, types.boolean, _OUT_U8, _OUT_I32, _OUT_U8, _OUT_U8, _OUT_U8, _OUT_I64
@@ -216,11 +225,7 @@ def decide(
                 ended[g] = 1
                 source[g] = -1
             else:
-                clash = -1
-                for c in range(codes.shape[0]):
-                    if codes[c, i] != codes[c, values[g]]:
-                        clash = c
-                        break
+                clash = _clash(codes, i, values[g])
                 if clash < 0:
                     ended[g] = 1
                     source[g] = i

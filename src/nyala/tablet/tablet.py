@@ -4,31 +4,23 @@ Lanes: `apply`, `prepare_*`, the installs and `close` in APPLY; builds in COMPUT
 are no locks: lane APPLY publishes an immutable view by one assignment, and readers take it.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 from nyala.common.errors import AlreadyPresent
 from nyala.common.hashing import hash_bytes, hash_one
 from nyala.common.ids import Operation
 from nyala.env.files import Files
-from nyala.tablet import compaction, flush, manifest, rewrite
+from nyala.tablet import manifest, rewrite
 from nyala.tablet.apply import apply_write
 from nyala.tablet.columns import compression_of
 from nyala.tablet.diskrowset import DiskRowSet
+from nyala.tablet.maintenance import Build, Maintenance
 from nyala.tablet.manifest import AnyCut, Cut, Manifest, TabletInfo
 from nyala.tablet.rowset import HashKeys
 from nyala.tablet.store import Store
 from nyala.tablet.view import View
 
-Install = Callable[[], None]
-Build = Callable[[], Install]
 _INDEX_SEED = 0x6E79616C61696478  # "nyalaidx": no partition level uses it
-
-
-class _Work(Protocol):
-    def build(self) -> rewrite.Built: ...
-
-    def install(self, built: rewrite.Built) -> None: ...
 
 
 class Tablet:
@@ -40,14 +32,12 @@ class Tablet:
         info = current.info
         self.info = info
         self._place = rewrite.Place(files, directory, info.schema, hash_keys)
-        self._manifest = current
         disks = [
             DiskRowSet(files, directory, entry, info.schema, current) for entry in current.rowsets
         ]
         self._store = Store(info.schema, current.index_seed, hash_keys, disks)
+        self._maintenance = Maintenance(self._place, self._store, current, self._publish)
         self._last_stamp = current.cut.stamp
-        self._next_file = current.next_file
-        self._busy = False
         self._broken = False
         self._publish()
 
@@ -92,12 +82,12 @@ class Tablet:
     @property
     def cut(self) -> Cut:
         """What the files stand for."""
-        return self._manifest.cut
+        return self._maintenance.manifest.cut
 
     @property
     def horizon(self) -> int:
         """The earliest time that can still be read."""
-        return self._manifest.horizon
+        return self._maintenance.manifest.horizon
 
     @property
     def rows(self) -> int:
@@ -148,12 +138,8 @@ class Tablet:
             else a build for lane COMPUTE, which returns an install for lane APPLY.
         """
         assert cut.stamp >= self._last_stamp, f"cut {cut.op} below what was applied"
-        if self._busy or cut.op == self._manifest.cut.op:
-            return None
         self._last_stamp = cut.stamp
-        work = flush.Flush(self._place, self._store, self._manifest, cut, self._number)
-        self._publish()
-        return self._start(work)
+        return self._maintenance.prepare_flush(cut)
 
     def prepare_compaction(
         self, horizon: int | None = None, *, force: bool = False
@@ -168,17 +154,7 @@ class Tablet:
         Returns:
             As `prepare_flush`; None also when no merge is worth its cost.
         """
-        if self._busy:
-            return None
-        stamp = self._manifest.cut.stamp
-        chosen = compaction.choose(self._store.disks, horizon, stamp, force=force)
-        if not chosen:
-            return None
-        return self._start(
-            compaction.Compaction(
-                self._place, self._store, self._manifest, chosen, horizon, self._number
-            )
-        )
+        return self._maintenance.prepare_compaction(horizon, force=force)
 
     def close(self) -> None:
         """Release memory and mapped files once the last view is gone; durable state stays."""
@@ -186,39 +162,11 @@ class Tablet:
         self._store = Store(self.info.schema, 0, self._place.hash_keys, ())
         self._publish()
 
-    def _start(self, work: _Work) -> Build:
-        self._busy = True
-
-        def build() -> Install:
-            done = False
-            try:
-                built = work.build()
-                done = True
-            finally:
-                self._busy = done
-            return lambda: self._install(work, built)
-
-        return build
-
-    def _install(self, work: _Work, built: rewrite.Built) -> None:
-        try:
-            work.install(built)
-        finally:
-            self._busy = False
-        self._manifest = built.manifest
-        self._publish()
-        place = self._place
-        manifest.remove_unreferenced(place.files, place.directory, built.manifest)
-
-    def _number(self) -> int:
-        self._next_file += 1
-        return self._next_file - 1
-
     def _publish(self) -> None:
         self._view = View(
             self.info.schema,
-            self._manifest.horizon,
+            self._maintenance.manifest.horizon,
             self._store.views(),
-            seed=self._manifest.index_seed,
+            seed=self._maintenance.manifest.index_seed,
             hash_keys=self._place.hash_keys,
         )

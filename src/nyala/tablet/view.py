@@ -73,9 +73,9 @@ class View:
             InvalidArgument: no such column.
             Corrupt: a file is damaged (from the iterator).
         """
-        self._check_time(at)
+        _check_time(at, self.horizon)
         wanted = scan.Wanted(at, where, after)
-        chosen = self._columns(columns)
+        chosen = _columns(self.schema, columns)
         if ordered:
             found = scan.scan_ordered(self._rowsets, self.schema, wanted, chosen, limit)
         else:
@@ -89,7 +89,7 @@ class View:
             HistoryGone: `at` lies below the horizon.
             Corrupt: a file is damaged.
         """
-        self._check_time(at)
+        _check_time(at, self.horizon)
         return scan.count(self._rowsets, self.schema, scan.Wanted(at, where))
 
     def get(
@@ -110,9 +110,9 @@ class View:
             InvalidArgument: no such column, or `keys` are not the key columns.
             Corrupt: a file is damaged.
         """
-        self._check_time(at)
+        _check_time(at, self.horizon)
         return lookup.get(
-            self._rowsets, self.schema, at, keys, self._columns(columns),
+            self._rowsets, self.schema, at, keys, _columns(self.schema, columns),
             seed=self._seed, hash_keys=self._hash_keys,
         )  # fmt: skip
 
@@ -147,8 +147,8 @@ class View:
             InvalidArgument: no such column.
             Corrupt: a file is damaged (from the iterator).
         """
-        self._check_time(since)
-        chosen = self._columns(columns)
+        _check_time(since, self.horizon)
+        chosen = _columns(self.schema, columns)
         found = self._changes(since, until, net, where, chosen)
         return emit(found, batch_rows=batch_rows, batch_bytes=batch_bytes)
 
@@ -161,21 +161,23 @@ class View:
         found = feed.net(versions, since) if net else feed.by_version(versions, since)
         yield from feed.read(self._rowsets, self.schema, found, columns, where)
 
-    def _columns(self, ids: Sequence[ColumnId] | None) -> list[Column]:
-        if ids is None:
-            return list(self.schema.columns)
-        unknown = [i for i in ids if i not in self.schema.by_id]
-        if unknown or len(set(ids)) < len(ids):
-            raise InvalidArgument(
-                f"column ids {list(ids)}: {unknown} are not in schema version "
-                f"{self.schema.version}, or one is named twice"
-            )
-        return [self.schema.by_id[i] for i in ids]
 
-    def _check_time(self, at: int) -> None:
-        if at < self.horizon:
-            raise HistoryGone(
-                f"the time {at} lies below {self.horizon}, before which history is not kept; read "
-                "at a later time, or raise the table's history_max_age_s before the history goes",
-                {"horizon": str(self.horizon)},
-            )
+def _columns(schema: Schema, ids: Sequence[ColumnId] | None) -> list[Column]:
+    if ids is None:
+        return list(schema.columns)
+    unknown = [i for i in ids if i not in schema.by_id]
+    if unknown or len(set(ids)) < len(ids):
+        raise InvalidArgument(
+            f"column ids {list(ids)}: {unknown} are not in schema version {schema.version}, or one "
+            "is named twice"
+        )
+    return [schema.by_id[i] for i in ids]
+
+
+def _check_time(at: int, horizon: int) -> None:
+    if at < horizon:
+        raise HistoryGone(
+            f"the time {at} lies below {horizon}, before which history is not kept; read at a "
+            "later time, or raise the table's history_max_age_s before the history goes",
+            {"horizon": str(horizon)},
+        )

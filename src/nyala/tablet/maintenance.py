@@ -1,0 +1,97 @@
+"""What runs beside applying: one flush or compaction at a time, and the manifest that they move.
+
+Prepare and install run in lane APPLY, build in lane COMPUTE. One at a time keeps the hand-over of what
+ends meanwhile simple: a flush that is due during a long merge waits for it.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from nyala.tablet import compaction, flush, rewrite
+from nyala.tablet.manifest import AnyCut, Manifest, remove_unreferenced
+from nyala.tablet.store import Store
+
+Install = Callable[[], None]
+Build = Callable[[], Install]
+
+
+class _Work(Protocol):
+    def build(self) -> rewrite.Built: ...
+
+    def install(self, built: rewrite.Built) -> None: ...
+
+
+class Maintenance:
+    """Flushes and compactions of one tablet.
+
+    Args:
+        place: where files are written.
+        store: of the tablet.
+        manifest: as it is on disk.
+        publish: lets readers see the store as it is now.
+
+    Attributes:
+        manifest: as it is on disk now.
+    """
+
+    def __init__(
+        self,
+        place: rewrite.Place,
+        store: Store,
+        manifest: Manifest,
+        publish: Callable[[], None],
+    ) -> None:
+        self.manifest = manifest
+        self._place = place
+        self._store = store
+        self._publish = publish
+        self._next_file = manifest.next_file
+        self._busy = False
+
+    def prepare_flush(self, cut: AnyCut) -> Build | None:
+        """Fix a cut; None when the files stand for it already, or work is under way."""
+        if self._busy or cut.op == self.manifest.cut.op:
+            return None
+        work = flush.Flush(self._place, self._store, self.manifest, cut, self._number)
+        self._publish()
+        return self._start(work)
+
+    def prepare_compaction(self, horizon: int | None, *, force: bool) -> Build | None:
+        """Choose rowsets to merge; None when it is not worth its cost, or work is under way."""
+        if self._busy:
+            return None
+        stamp = self.manifest.cut.stamp
+        chosen = compaction.choose(self._store.disks, horizon, stamp, force=force)
+        if not chosen:
+            return None
+        work = compaction.Compaction(
+            self._place, self._store, self.manifest, chosen, horizon, self._number
+        )
+        return self._start(work)
+
+    def _start(self, work: _Work) -> Build:
+        self._busy = True
+
+        def build() -> Install:
+            done = False
+            try:
+                built = work.build()
+                done = True
+            finally:
+                self._busy = done
+            return lambda: self._install(work, built)
+
+        return build
+
+    def _install(self, work: _Work, built: rewrite.Built) -> None:
+        try:
+            work.install(built)
+        finally:
+            self._busy = False
+        self.manifest = built.manifest
+        self._publish()
+        remove_unreferenced(self._place.files, self._place.directory, built.manifest)
+
+    def _number(self) -> int:
+        self._next_file += 1
+        return self._next_file - 1
