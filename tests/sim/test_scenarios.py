@@ -10,7 +10,7 @@ import pytest
 from nyala.client.core import ClientOptions
 from nyala.common.errors import NyalaError
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.stories import Stage, dies_in, play
+from tests.sim.stories import Stage, dies_in, play, reads_from_paused_leaders
 from tests.sim.table_client import TableClient, rows_of
 from tests.sim.workload import Failed, Unknown
 
@@ -163,16 +163,7 @@ def test_clock_jumps_do_not_disturb_order():
 
 
 def test_paused_leader_cannot_serve_stale_reads():
-    async def story(stage: Stage) -> None:
-        for _ in range(4):
-            leader = await stage.leader()
-            leader.pause()
-            await stage.leader(but=leader)
-            await stage.acknowledged(30, timeout_s=60)
-            leader.resume()
-            await stage.acknowledged(30)
-
-    play(story, workers=6)
+    play(reads_from_paused_leaders, workers=6)
 
 
 def test_minority_loses_what_it_had_not_synced():
@@ -197,7 +188,7 @@ def test_master_leader_crash_in_mid_create_table():
             leader = cluster.leader_master()
             assert leader is not None
             making = stage.owner.run(
-                stage.core.create_table,
+                stage.core.ddl.create_table,
                 f"made-{n}",
                 stage.client.table.schema,
                 None,
@@ -258,7 +249,7 @@ def test_a_table_is_dropped_although_a_tablet_server_is_down():
         other = await cluster.create_table(core, "other", tablets=2)
         away = cluster.tservers[1]
         away.kill(power_cut=True)
-        await cluster.run(owner, core.drop_table, "other")
+        await cluster.run(owner, core.ddl.drop_table, "other")
         with pytest.raises(NyalaError):
             await cluster.run(owner, core.open_table, "other")
         await stage.seconds(1)

@@ -125,7 +125,7 @@ class Client:
         texts = {k: str(v) for k, v in (options or {}).items()}
         core = self._connection.core
         opened = self._connection.run(
-            core.create_table(name, made, partition, replicas, texts, comment)
+            core.ddl.create_table(name, made, partition, replicas, texts, comment)
         )
         return Table(self._connection, opened)
 
@@ -147,7 +147,7 @@ class Client:
         Raises:
             NotFound: no such table.
         """
-        self._connection.run(self._connection.core.drop_table(name))
+        self._connection.run(self._connection.core.ddl.drop_table(name))
 
     def describe(self, name: str) -> TableFacts:
         """Return what the masters know of a table beside its columns.

@@ -3,26 +3,25 @@
 Nothing here blocks. One `Core` per client; all of it runs on one loop.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from nyala.client.definitions import Definitions, describe
 from nyala.client.locations import Locations, OpenTable
 from nyala.client.masters import Masters
 from nyala.client.reading import Reader
 from nyala.client.retrying import Attempts
 from nyala.client.session import Limits, Session
 from nyala.client.times import Times
-from nyala.common.errors import NotFound, TimedOut, Unavailable
+from nyala.common.errors import NotFound, Unavailable
 from nyala.common.partition import locate
-from nyala.common.partition_spec import Partition, resolve
-from nyala.common.schema import Schema
 from nyala.env.clock import HybridClock, random_id
 from nyala.env.env import Env
-from nyala.wire import convert, methods
+from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 
 
@@ -72,56 +71,9 @@ class Core:
         self.reader.batch_bytes = options.scan_batch_bytes
         self.reader.batch_rows = options.scan_batch_rows
         self._times = Times(env, self.locations, self.clock)
-        self._ddl = 0
-
-    def _operation(self) -> pb.OperationId:
-        self._ddl += 1
-        return pb.OperationId(client=self.client_id, sequence=self._ddl)
-
-    async def create_table(
-        self, name: str, schema: Schema, partition: Partition | None, replicas: int,
-        options: Mapping[str, str], comment: str = "",
-    ) -> OpenTable:  # fmt: skip
-        """Create a table and wait until all its tablets run.
-
-        Raises:
-            AlreadyPresent: the name is taken.
-            InvalidArgument: the definition is wrong, or more replicas are asked for than servers live.
-            TimedOut: created, but some tablet did not start in time; the message says how many.
-        """
-        attempts = Attempts(self.env, self.options.timeout_ms)
-        spec = pb.TableSpec(
-            name=name,
-            schema=convert.schema_to_proto(schema),
-            partition=convert.partition_schema_to_proto(resolve(partition, schema)),
-            replicas=replicas,
-            options=dict(options),
-            comment=comment,
+        self.ddl = Definitions(
+            env, self.masters, self.locations, self.client_id, options.timeout_ms
         )
-        request = pb.CreateTableRequest(table=spec, operation=self._operation())
-        await self.masters.call(
-            methods.CREATE_TABLE, request, timeout_ms=max(1, attempts.left_ms())
-        )
-        while True:
-            answer = await self._describe(name, attempts)
-            if answer.ready:
-                try:
-                    return await self.locations.open(name, max(1, attempts.left_ms()))
-                except Unavailable:
-                    pass  # a tablet's leader is not known yet: look again below
-            if not await attempts.pause():
-                raise TimedOut(
-                    f"table {name!r} was created, but only {answer.tablets_running} of {answer.tablets} "
-                    "tablets run yet; watch it with: nyala table describe " + name
-                )
-
-    async def _describe(self, name: str, attempts: Attempts) -> pb.DescribeTableResponse:
-        answer: pb.DescribeTableResponse = await self.masters.call(
-            methods.DESCRIBE_TABLE,
-            pb.DescribeTableRequest(name=name),
-            timeout_ms=max(1, attempts.left_ms()),
-        )
-        return answer
 
     async def describe(self, name: str) -> pb.DescribeTableResponse:
         """Return what the masters know of a table.
@@ -129,12 +81,7 @@ class Core:
         Raises:
             NotFound: no such table.
         """
-        return await self._describe(name, Attempts(self.env, self.options.timeout_ms))
-
-    async def drop_table(self, name: str) -> None:
-        """Drop a table; its name is free on return. Its tablets are deleted in the background."""
-        request = pb.DropTableRequest(name=name, operation=self._operation())
-        await self.masters.call(methods.DROP_TABLE, request, timeout_ms=self.options.timeout_ms)
+        return await describe(self.masters, name, self.options.timeout_ms)
 
     async def tables(self) -> list[pb.TableSummary]:
         """Return the tables, by name."""

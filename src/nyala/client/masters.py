@@ -13,6 +13,7 @@ from nyala.common.errors import (
     InvalidArgument,
     NotLeader,
     NyalaError,
+    OutcomeUnknown,
     Retryable,
     TimedOut,
     Unavailable,
@@ -92,7 +93,8 @@ class Masters:
                     hinted = self._follow(address, err.address)
                     if hinted:
                         break  # the hint is a new first choice
-                except Retryable as err:
+                except (Retryable, OutcomeUnknown) as err:
+                    # A definition carries its number: sent again, it takes effect once.
                     said[address] = err.message
                     if self._leader == address:
                         self._leader = None

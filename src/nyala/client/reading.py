@@ -6,21 +6,20 @@ row starts over at another replica; an ordered one goes on after the last key th
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 
 import pyarrow as pa
 
 from nyala.client.locations import Locations, OpenTable, TabletPlace
 from nyala.client.masters import Masters
+from nyala.client.planning import ReadSpec, make_token
 from nyala.client.retrying import Attempts
 from nyala.client.times import Times
 from nyala.common.errors import NotLeader, OutcomeUnknown, Retryable, TimedOut, Unavailable
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.common.partition import Partition, prune
-from nyala.common.predicate import Predicate
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
-from nyala.wire import convert, flight, methods
+from nyala.wire import flight, methods
 from nyala.wire.proto import flight_pb2
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -29,35 +28,6 @@ STALL_MS = 15_000
 PARALLEL_TOKENS = 4
 """Tablets read at the same time by one `to_arrow`."""
 _NO_PARTITION, _NO_UUID = Partition(), ServerUuid("")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadSpec:
-    """What to read, with names resolved.
-
-    Attributes:
-        columns: names, in the order wanted; None: all.
-        where: rows to keep.
-        latest: read each tablet at its leader's own time instead of one snapshot.
-        at: snapshot; 0: the largest time among the servers as the scan begins.
-        limit: most rows; 0: all.
-        ordered: by primary key.
-        count_only: only the number of rows.
-        changes: read the change feed (since, at] instead.
-        since: lower end of a change feed.
-        net: one row per key in a change feed, else each version.
-    """
-
-    columns: tuple[str, ...] | None = None
-    where: Predicate | None = None
-    latest: bool = False
-    at: int = 0
-    limit: int = 0
-    ordered: bool = False
-    count_only: bool = False
-    changes: bool = False
-    since: int = 0
-    net: bool = True
 
 
 class Reader:
@@ -80,7 +50,7 @@ class Reader:
         if not at and not spec.latest:
             at = await self._times.snapshot(table, timeout_ms)
         every = [t.partition for t in table.tablets]
-        wanted = prune(table.schema, table.partition_schema, every, spec.where)
+        wanted = set(prune(table.schema, table.partition_schema, every, spec.where))
         return [
             self._token(table, tablet, spec, at, timeout_ms)
             for tablet in table.tablets
@@ -90,31 +60,11 @@ class Reader:
     def _token(
         self, table: OpenTable, tablet: TabletPlace, spec: ReadSpec, at: int, timeout_ms: int
     ) -> pb.ScanToken:
-        token = pb.ScanToken(
-            table_id=table.id,
-            table_name=table.name,
-            tablet_id=tablet.id,
-            schema_version=table.schema.version,
-            all_columns=spec.columns is None,
-            mode=pb.LATEST if spec.latest and not at else pb.SNAPSHOT,
-            at=at,
-            limit=spec.limit,
-            ordered=spec.ordered,
-            count_only=spec.count_only,
-            changes=spec.changes,
-            since=spec.since,
-            net=spec.net,
-            batch_bytes=self.batch_bytes,
-            batch_rows=self.batch_rows,
-            replicas=tablet.addresses(),
-            masters=self._masters.known,
-            propagated_time=self._clock.seen,
-            timeout_ms=timeout_ms,
-        )
-        if spec.columns is not None:
-            token.column_ids.extend(table.schema.column(n).id for n in spec.columns)
-        if spec.where is not None:
-            token.where.CopyFrom(convert.predicate_to_proto(spec.where))
+        token = make_token(table, tablet, spec, at)
+        token.batch_bytes, token.batch_rows = self.batch_bytes, self.batch_rows
+        token.masters.extend(self._masters.known)
+        token.propagated_time = self._clock.seen
+        token.timeout_ms = timeout_ms
         return token
 
     async def collect(self, token: pb.ScanToken) -> list[pa.RecordBatch]:

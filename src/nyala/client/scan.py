@@ -8,7 +8,7 @@ import pyarrow as pa
 from nyala.client.connection import Connection, shared
 from nyala.client.locations import OpenTable
 from nyala.client.merging import merge, sort_by_key
-from nyala.client.reading import ReadSpec
+from nyala.client.planning import ReadSpec
 from nyala.common.errors import InvalidArgument
 from nyala.common.schema import arrow_schema
 from nyala.wire.proto import nyala_pb2 as pb

@@ -7,7 +7,7 @@ from typing import Any, overload
 import pyarrow as pa
 
 from nyala.client.locations import TabletPlace
-from nyala.client.reading import ReadSpec
+from nyala.client.planning import ReadSpec
 from nyala.client.scan import Scan
 from nyala.client.writing import TableWrites
 from nyala.common.batches import to_batches

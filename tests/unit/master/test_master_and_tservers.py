@@ -33,7 +33,7 @@ def test_a_table_comes_up_and_goes_and_the_servers_stay_known():
         first = await cluster.create_table(core, "t", tablets=4)
         assert (await asked(cluster, core.describe, "t")).ready
         assert states(cluster) == [["RUNNING"] * 4] * 3
-        await asked(cluster, core.drop_table, "t")
+        await asked(cluster, core.ddl.drop_table, "t")
         await cluster.loop.delay(8_000_000)
         assert states(cluster) == [["TOMBSTONED"] * 4] * 3
         servers = (await asked(cluster, core.servers)).servers
@@ -56,7 +56,7 @@ def test_a_drop_reaches_a_server_that_was_away_and_a_new_leader_gives_the_orders
         await cluster.create_table(core, "t", tablets=2)
         await cluster.loop.delay(2_000_000)
         cluster.tservers[0].kill()
-        await asked(cluster, core.drop_table, "t")
+        await asked(cluster, core.ddl.drop_table, "t")
         leader = cluster.leader_master()
         assert leader is not None
         leader.kill()

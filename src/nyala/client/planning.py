@@ -1,0 +1,62 @@
+"""What a read wants, and the scan tokens that say so to servers."""
+
+from dataclasses import dataclass
+
+from nyala.client.locations import OpenTable, TabletPlace
+from nyala.common.predicate import Predicate
+from nyala.wire import convert
+from nyala.wire.proto import nyala_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadSpec:
+    """What to read, with names resolved.
+
+    Attributes:
+        columns: names, in the order wanted; None: all.
+        where: rows to keep.
+        latest: read each tablet at its leader's own time instead of one snapshot.
+        at: snapshot; 0: the largest time among the servers as the scan begins.
+        limit: most rows; 0: all.
+        ordered: by primary key.
+        count_only: only the number of rows.
+        changes: read the change feed (since, at] instead.
+        since: lower end of a change feed.
+        net: one row per key in a change feed, else each version.
+    """
+
+    columns: tuple[str, ...] | None = None
+    where: Predicate | None = None
+    latest: bool = False
+    at: int = 0
+    limit: int = 0
+    ordered: bool = False
+    count_only: bool = False
+    changes: bool = False
+    since: int = 0
+    net: bool = True
+
+
+def make_token(table: OpenTable, tablet: TabletPlace, spec: ReadSpec, at: int) -> pb.ScanToken:
+    """Return the token that reads one tablet; the reader adds its own sizes, masters and deadline."""
+    token = pb.ScanToken(
+        table_id=table.id,
+        table_name=table.name,
+        tablet_id=tablet.id,
+        schema_version=table.schema.version,
+        all_columns=spec.columns is None,
+        mode=pb.LATEST if spec.latest and not at else pb.SNAPSHOT,
+        at=at,
+        limit=spec.limit,
+        ordered=spec.ordered,
+        count_only=spec.count_only,
+        changes=spec.changes,
+        since=spec.since,
+        net=spec.net,
+        replicas=tablet.addresses(),
+    )
+    if spec.columns is not None:
+        token.column_ids.extend(table.schema.column(n).id for n in spec.columns)
+    if spec.where is not None:
+        token.where.CopyFrom(convert.predicate_to_proto(spec.where))
+    return token
