@@ -58,8 +58,10 @@ class FlightData:
 def encode(data: FlightData) -> bytes:
     """Return the protobuf bytes of a FlightData; the body is copied once, into them.
 
-    The header is padded with zeros, which end every flatbuffer harmlessly, so that the body begins
-    at a multiple of 8 and the receiver can use its buffers where they are.
+    Fill brings the body to a multiple of 8, so that the receiver can use its buffers where they are.
+    In a message with metadata it is a metadata field before the real one (of a repeated field the last
+    counts): header and body of a retry arrive as the same bytes, however long its metadata is. Else
+    it is zeros after the header, which end every flatbuffer harmlessly.
     """
     parts: list[Bytes] = []
     if data.descriptor is not None:
@@ -73,12 +75,25 @@ def encode(data: FlightData) -> bytes:
     if len(data.header):
         size = len(data.header)
         if data.body is not None:
-            size += _padding(sum(map(len, parts)) + sum(map(len, tail)), size)
+            others = sum(map(len, parts)) + sum(map(len, tail))
+            if len(data.app_metadata):
+                parts.insert(0, _fill(others + len(_TAG_HEADER) + len(_varint(size)) + size))
+            else:
+                size += _padding(others, size)
         parts += (_TAG_HEADER, _varint(size), data.header, bytes(size - len(data.header)))
     parts += tail
     if data.body is not None:
         parts.append(data.body)
     return b"".join(parts)
+
+
+def _fill(size: int) -> bytes:
+    """Return a metadata field that brings `size` bytes to a multiple of 8; none if they are."""
+    missing = -size % _ALIGNMENT
+    if missing < len(_TAG_METADATA) + 1 and missing:
+        missing += _ALIGNMENT
+    content = bytes(max(0, missing - len(_TAG_METADATA) - 1))
+    return _TAG_METADATA + _varint(len(content)) + content if missing else b""
 
 
 def _padding(others: int, header: int) -> int:
