@@ -132,7 +132,9 @@ class SimCluster:
     ) -> OpenTable:
         """Create a table of (k, v) as the last client."""
         spec = Partition(hash=[Hash(["k"], tablets)]) if tablets > 1 else None
-        made = await self.run(self.clients[-1], core.ddl.create_table, name, SCHEMA, spec, replicas, {})
+        made = await self.run(
+            self.clients[-1], core.ddl.create_table, name, SCHEMA, spec, replicas, {}
+        )
         assert isinstance(made, OpenTable)
         return made
 

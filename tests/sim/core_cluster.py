@@ -4,6 +4,7 @@ The servers are `CoreServer`s (Raft's core over a log) or `HostServer`s (the rep
 """
 
 import asyncio
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -88,15 +89,23 @@ class CoreCluster:
         leading = [(n.term, name) for name, n in self.nodes() if n.is_leader]
         return self.server(max(leading)[1]) if leading else None
 
+    def led_by_another(self, old: SimProcess) -> bool:
+        """Whether a server other than this one leads."""
+        return self.leader() not in (None, old)
+
     def server(self, name: str) -> SimProcess:
         """Return a server by name."""
         return next(s for s in self.servers if s.name == name)
 
-    def client(self) -> KvClient:
-        """Start a client process."""
+    def new_process(self) -> SimProcess:
+        """Make a client's process."""
         process = SimProcess(self.loop, self.network, self.seed, f"client-{len(self.clients)}")
         self.clients.append(process)
-        env = process.open()
+        return process
+
+    def client(self) -> KvClient:
+        """Start a client process."""
+        env = self.new_process().open()
         return KvClient(env, [s.address for s in self.servers], sessions=self.sessions)
 
     def add_workers(self, count: int, pause_us: float = 20_000) -> None:
@@ -178,6 +187,39 @@ async def story(
     return Outcome(
         loop.trace, cluster.history, loop.events, loop.time(), len(cluster.watch.leaders)
     )
+
+
+async def _paused(loop: SimLoop, seed: int, make: Make) -> None:
+    cluster = CoreCluster(loop, seed, 3, make)
+    for server in cluster.servers:
+        server.start()
+    cluster.add_workers(5)
+    history = cluster.history
+    for _ in range(8):
+        await cluster.until(lambda: cluster.leader() is not None, "a leader")
+        old = cluster.leader()
+        assert old is not None
+        old.pause()
+        await cluster.until(functools.partial(cluster.led_by_another, old), "another leader")
+        target = history.acknowledged + 20
+        await cluster.until(functools.partial(history.reached, target), "writes")
+        asking = []
+        for _ in range(10):
+            process = cluster.new_process()
+            only = KvClient(process.open(), [old.address], timeout_ms=1000)
+            asker = Worker(loop, only, history, seeded(seed, process.name))
+            asking.append(process.run(asker.read, history.pick(cluster.network.rng)))
+        await loop.delay(20_000)
+        old.resume()
+        await asyncio.gather(*asking)
+    await cluster.progress()
+    cluster.look()
+    history.check()
+
+
+def ask_paused_leaders(seed: int, make: Make) -> None:
+    """Ask leaders that were paused, and others followed, for what the others have changed since."""
+    run(lambda loop: _paused(loop, seed, make))
 
 
 def run_core(

@@ -8,7 +8,7 @@ happened.
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from tests.sim.network import NetFaults, SimNetwork
@@ -40,6 +40,11 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 def count(trace: Trace) -> Counter[str]:
     """Return how often each kind of fault happened."""
     return Counter({k: sum(trace.counts[e] for e in events) for k, events in KINDS.items()})
+
+
+def missing(seen: Counter[str], *, but: Collection[str] = ()) -> list[str]:
+    """Return the kinds that have not happened."""
+    return [k for k in KINDS if not seen[k] and k not in but]
 
 
 @dataclass(slots=True)

@@ -8,9 +8,10 @@ from nyala.client.core import Core
 from nyala.common.ids import TabletId
 from nyala.common.options import Options
 from tests.sim.cluster import OPTIONS, SimCluster
-from tests.sim.loop import SimLoop, run
+from tests.sim.loop import SimLoop, run, seeded
 from tests.sim.process import SimProcess
 from tests.sim.table_client import TableClient
+from tests.sim.workload import Worker
 
 Story = Callable[["Stage"], Awaitable[None]]
 
@@ -100,6 +101,29 @@ def play(
         return cluster
 
     return run(main, max_time_s=600)
+
+
+async def reads_from_paused_leaders(stage: Stage) -> None:
+    """Pause a leader, let its successor change rows, wake it up to reads that were waiting for it."""
+    cluster, history = stage.cluster, stage.cluster.history
+    for turn in range(4):
+        leader = await stage.leader()
+        leader.pause()
+        await stage.leader(but=leader)
+        await stage.acknowledged(30, timeout_s=60)
+        asking = []
+        for n in range(12):
+            core = cluster.client()
+            process = cluster.clients[-1]
+            table = await cluster.run(process, core.open_table, "t")
+            client = TableClient(core, table)  # type: ignore[arg-type]
+            client.table.tablets[0].leader = leader.address
+            worker = Worker(stage.loop, client, history, seeded(turn, n))
+            asking.append(process.run(worker.read, history.pick(cluster.network.rng)))
+        await stage.seconds(0.02)
+        leader.resume()
+        await asyncio.gather(*asking)
+        await stage.acknowledged(20, timeout_s=60)
 
 
 async def _tell(story: Story, stage: Stage) -> None:

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from nyala.client.core import Core
 from nyala.client.locations import OpenTable
-from nyala.client.reading import ReadSpec
+from nyala.client.planning import ReadSpec
 from nyala.common.errors import OutcomeUnknown, Retryable, SessionExpired
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.linearizability import Kind

@@ -71,6 +71,10 @@ class History:
         if key in self.active and (len(ops) >= ROTATE or unknown >= MAX_UNKNOWN):
             self.active.remove(key)
 
+    def reached(self, acknowledged: int) -> bool:
+        """Whether that many operations were acknowledged."""
+        return self.acknowledged >= acknowledged
+
     def check(self) -> None:
         """Assert that every key's history is linearizable."""
         for key, ops in self.ops.items():
