@@ -151,9 +151,7 @@ class Reader:
                 else:
                     yield flight.read_batch(schema, data.header, data.body, trusted=True)
         finally:
-            close = getattr(stream, "aclose", None)
-            if close is not None:
-                await close()
+            await _close(stream)
 
     async def _find_again(
         self, token: pb.ScanToken, place: TabletPlace, attempts: Attempts
@@ -182,3 +180,10 @@ class Reader:
             token.keys_ipc = flight.batch_message(keys)
             tokens.append(token)
         return list(await asyncio.gather(*(self.collect(t) for t in tokens)))
+
+
+async def _close(stream: AsyncIterator[object]) -> None:
+    """End a stream that may be left early, so that its server stops reading."""
+    close = getattr(stream, "aclose", None)
+    if close is not None:
+        await close()

@@ -11,26 +11,16 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
+from nyala.client.delivery import Delivery
 from nyala.client.locations import Locations, OpenTable, TabletPlace
 from nyala.client.retrying import Attempts
 from nyala.client.streams import PutStreams
-from nyala.common.errors import (
-    NotLeader,
-    NyalaError,
-    OutcomeUnknown,
-    Retryable,
-    Throttled,
-    TimedOut,
-)
 from nyala.common.ids import ColumnId, TabletId
 from nyala.common.partition import locate
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
-from nyala.wire import flight, status
 from nyala.wire.proto import nyala_pb2 as pb
 
-TRY_TIMEOUT_MS = 10_000
-"""One try of one batch; the caller's deadline covers all of them."""
 OP_COLUMN = "_op"
 
 
@@ -91,11 +81,11 @@ class Session:
     ) -> None:
         self._env = env
         self._client_id = client_id
-        self._locations = locations
         self._clock = clock
         self._limits = limits
         self._sequences = Sequences(keep_results=keep_results)
         self.streams = PutStreams(env)
+        self._delivery = Delivery(locations, clock, self.streams)
 
     async def write(
         self,
@@ -155,7 +145,7 @@ class Session:
         for start, piece in _slices(mine, self._limits):
             header = self._header(table, tablet, op, column_ids, all_or_nothing)
             try:
-                result = await self._deliver(table, tablet, header, piece, attempts)
+                result = await self._delivery.send(table, tablet, header, piece, attempts)
             finally:
                 self._sequences.end(tablet.id, header.sequence)
             total.rows += result.rows
@@ -186,68 +176,6 @@ class Session:
             all_or_nothing=whole,
             column_ids=column_ids,
         )
-
-    async def _deliver(
-        self, table: OpenTable, tablet: TabletPlace, header: pb.WriteHeader, piece: pa.RecordBatch,
-        attempts: Attempts,
-    ) -> pb.WriteResult:  # fmt: skip
-        """Send one batch to whoever leads its tablet, the same bytes each time, until it answers."""
-        parts = flight.batch_parts(piece)
-        unknown, last = False, "no replica of the tablet is known"
-        while True:
-            wait_ms = 0
-            for address in tablet.addresses():
-                left_ms = attempts.left_ms()
-                if left_ms <= 0:
-                    break
-                header.propagated_time = self._clock.seen
-                stream = self.streams.get(address, piece.schema)
-                try:
-                    result = await stream.put(header, parts, min(left_ms, TRY_TIMEOUT_MS))
-                    if not result.error.code:
-                        tablet.leader = address
-                        return result
-                    raise status.from_proto(result.error)
-                except NotLeader as err:
-                    last = f"{address} does not lead"
-                    self._locations.learn(
-                        tablet, asked=address, leader=err.leader, address=err.address
-                    )
-                    if tablet.leader:
-                        break
-                except Throttled as err:
-                    last, wait_ms = err.message, int(err.details.get("retry_after_ms", 50))
-                    break
-                except (OutcomeUnknown, Retryable) as err:
-                    unknown, last = True, f"{address}: {err.message}"
-                    if isinstance(err, OutcomeUnknown):
-                        self.streams.abandon(address)
-                    self._locations.learn(tablet, asked=address, leader=None, address=None)
-            if not await attempts.pause(wait_ms):
-                raise _gave_up(tablet, unknown, last)
-            await self._look_again(table, tablet)
-
-    async def _look_again(self, table: OpenTable, tablet: TabletPlace) -> None:
-        """Ask the masters where the tablet is now; a failure only means another round."""
-        if tablet.leader:
-            return
-        try:
-            await self._locations.refresh(table)
-        except Retryable:
-            return
-        for fresh in table.tablets:
-            if fresh.id == tablet.id:
-                tablet.replicas, tablet.leader = fresh.replicas, fresh.leader
-
-
-def _gave_up(tablet: TabletPlace, unknown: bool, last: str) -> NyalaError:
-    said = f"no leader of tablet {tablet.id} answered a write in time; at last: {last}. "
-    if unknown:
-        return OutcomeUnknown(
-            said
-            + "The rows sent may or may not have taken effect; read them back, or upsert them again"
-        )
-    return TimedOut(said + "The rows of that batch had no effect; check: nyala cluster ksck")
 
 
 def _by_tablet(

@@ -49,6 +49,7 @@ class Limits:
             ("grpc.so_reuseport", 0),
             ("grpc.max_concurrent_streams", self.concurrent_streams),
             ("grpc.http2.min_recv_ping_interval_without_data_ms", self.keepalive_ms // 2),
+            ("grpc.http2.max_ping_strikes", 0),  # keepalive of many streams is no abuse
         ]
 
     def channel_options(self) -> list[tuple[str, int]]:

@@ -1,0 +1,98 @@
+"""One batch to whoever leads its tablet, the same bytes each time, until it answers or time is up."""
+
+import pyarrow as pa
+
+from nyala.client.locations import Locations, OpenTable, TabletPlace
+from nyala.client.retrying import Attempts
+from nyala.client.streams import PutStreams
+from nyala.common.errors import (
+    NotLeader,
+    NyalaError,
+    OutcomeUnknown,
+    Retryable,
+    Throttled,
+    TimedOut,
+)
+from nyala.env.clock import HybridClock
+from nyala.wire import flight, status
+from nyala.wire.proto import nyala_pb2 as pb
+
+TRY_TIMEOUT_MS = 10_000
+"""One try of one batch; the caller's deadline covers all of them."""
+
+
+class Delivery:
+    """Sends batches. Runs on the client's loop.
+
+    Args:
+        locations: where tablets are.
+        clock: the highest time seen goes along.
+        streams: open streams to servers.
+    """
+
+    def __init__(self, locations: Locations, clock: HybridClock, streams: PutStreams) -> None:
+        self._locations = locations
+        self._clock = clock
+        self._streams = streams
+
+    async def send(
+        self, table: OpenTable, tablet: TabletPlace, header: pb.WriteHeader, piece: pa.RecordBatch,
+        attempts: Attempts,
+    ) -> pb.WriteResult:  # fmt: skip
+        """Send one batch to whoever leads its tablet, the same bytes each time, until it answers."""
+        parts = flight.batch_parts(piece)
+        unknown, last = False, "no replica of the tablet is known"
+        while True:
+            wait_ms = 0
+            for address in tablet.addresses():
+                left_ms = attempts.left_ms()
+                if left_ms <= 0:
+                    break
+                header.propagated_time = self._clock.seen
+                stream = self._streams.get(address, piece.schema)
+                try:
+                    result = await stream.put(header, parts, min(left_ms, TRY_TIMEOUT_MS))
+                    if not result.error.code:
+                        tablet.leader = address
+                        return result
+                    raise status.from_proto(result.error)
+                except NotLeader as err:
+                    last = f"{address} does not lead"
+                    self._locations.learn(
+                        tablet, asked=address, leader=err.leader, address=err.address
+                    )
+                    if tablet.leader:
+                        break
+                except Throttled as err:
+                    last, wait_ms = err.message, int(err.details.get("retry_after_ms", 50))
+                    break
+                except (OutcomeUnknown, Retryable) as err:
+                    unknown, last = True, f"{address}: {err.message}"
+                    if isinstance(err, OutcomeUnknown):
+                        self._streams.abandon(address)
+                    self._locations.learn(tablet, asked=address, leader=None, address=None)
+            if not await attempts.pause(wait_ms):
+                raise _gave_up(tablet, unknown, last)
+            await self._look_again(table, tablet)
+
+    async def _look_again(self, table: OpenTable, tablet: TabletPlace) -> None:
+        """Ask the masters where the tablet is now; a failure only means another round."""
+        if tablet.leader:
+            return
+        try:
+            await self._locations.refresh(table)
+        except Retryable:
+            return
+        for fresh in table.tablets:
+            if fresh.id == tablet.id:
+                tablet.replicas, tablet.leader = fresh.replicas, fresh.leader
+
+
+def _gave_up(tablet: TabletPlace, unknown: bool, last: str) -> NyalaError:
+    said = f"no leader of tablet {tablet.id} answered a write in time; at last: {last}. "
+    if unknown:
+        return OutcomeUnknown(
+            said
+            + "The rows sent may or may not have taken effect; read them back, or upsert them again"
+        )
+    return TimedOut(said + "The rows of that batch had no effect; check: nyala cluster ksck")
