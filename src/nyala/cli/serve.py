@@ -83,8 +83,7 @@ def run_master(config: MasterConfig) -> int:
     """Run a master until SIGTERM or SIGINT; return the exit status."""
 
     def make(env: Env, transport: PeerTransport, metrics: Metrics) -> Server:
-        del metrics
-        return Master(env, config, transport)
+        return Master(env, config, transport, metrics)
 
     return _run(
         "master",
