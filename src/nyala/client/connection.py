@@ -7,6 +7,8 @@ import os
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any, TypeVar
 
+import pyarrow as pa
+
 from nyala.client.core import ClientOptions, Core
 from nyala.client.masters import parse_addresses
 from nyala.env.env import system_env
@@ -28,6 +30,7 @@ class Connection:
     """
 
     def __init__(self, masters: str, options: ClientOptions) -> None:
+        pa.array([0])  # pyarrow looks for pandas at its first conversion: not from two threads at once
         self._loop = LoopThread("nyala-client")
         try:
             self._rpc, self.core = self._loop.run(_make(parse_addresses(masters), options))
