@@ -4,6 +4,7 @@ One per client. Fork-aware: after a fork the child must make a new client, and i
 """
 
 import asyncio
+import contextlib
 import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
@@ -12,6 +13,8 @@ from typing import Any, TypeVar, cast
 from nyala.common.errors import InvalidArgument
 
 T = TypeVar("T")
+ENDING_S = 1.0
+"""What is left at the end may take this long to end by itself; then it is cancelled."""
 
 
 class LoopThread:
@@ -71,13 +74,27 @@ class LoopThread:
         return self._loop.is_closed() or os.getpid() != self._pid
 
     def close(self) -> None:
-        """Stop the loop and its thread; a second call does nothing."""
+        """End what still runs on the loop, then the loop and its thread; a second call does nothing."""
         if self.closed:
             return
+        asyncio.run_coroutine_threadsafe(_end_all(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=10)
         if not self._thread.is_alive():
             self._loop.close()
+
+
+async def _end_all() -> None:
+    """Let other tasks end by themselves for a moment, and cancel those that do not.
+
+    A gRPC call that was cancelled tells its poller when it is over; its loop must still be there then.
+    """
+    own = asyncio.current_task()
+    others = [t for t in asyncio.all_tasks() if t is not own]
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(ENDING_S):
+            await asyncio.gather(*others, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()
 
 
 async def _quietly(close: Callable[[], Awaitable[None]]) -> None:
