@@ -79,6 +79,7 @@ class Applier:
         self._group_bytes = group_bytes
         self._deliver = deliver
         self._queue: deque[Entry] = deque()
+        self.backlog_bytes = 0  # of payload, fed and not yet taken
         self._wake = asyncio.Event()
         self._position = Position(machine.cut.op, machine.cut.stamp)
         self.applied = machine.cut.op
@@ -87,6 +88,7 @@ class Applier:
     def feed(self, entries: Sequence[Entry]) -> None:
         """Queue entries that are committed and durable here."""
         self._queue.extend(entries)
+        self.backlog_bytes += sum(len(e.payload) for e in entries)
         self._wake.set()
 
     async def run(self) -> None:
@@ -109,6 +111,7 @@ class Applier:
             if room < 0 and group:
                 break
             group.append(self._queue.popleft())
+        self.backlog_bytes -= sum(len(e.payload) for e in group)
         return group
 
     def _apply(self, group: Sequence[Entry]) -> list[Answer | None]:

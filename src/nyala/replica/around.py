@@ -17,10 +17,15 @@ from nyala.wal.log import Wal
 
 
 class Counters:
-    """What replicas count, over all of a process. Loop only."""
+    """What replicas count, over all of a process, and the log's own figures. Loop only."""
 
-    def __init__(self, metrics: Metrics) -> None:
-        counter = metrics.counter
+    def __init__(self, metrics: Metrics, wal: Wal) -> None:
+        counter, gauge = metrics.counter, metrics.gauge
+        gauge("wal_segment_files", "Files of the log.", read=lambda: wal.stats().segments)
+        gauge("wal_written_bytes", "Written since start.", read=lambda: wal.stats().bytes_written)
+        gauge("wal_pending_bytes", "Not yet durable.", read=lambda: wal.stats().pending_bytes)
+        gauge("wal_record_count", "Written since start.", read=lambda: wal.stats().records)
+        gauge("wal_sync_count", "Syncs of rounds since start.", read=lambda: wal.stats().syncs)
         self.applied = counter("replica_applied_entries", "Entries applied, of all kinds.")
         self.groups = counter("replica_applied_groups", "Groups in which they were applied.")
         self.elected = counter("replica_elections_won", "Times that a replica here became leader.")

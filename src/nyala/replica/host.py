@@ -89,7 +89,8 @@ class ReplicaHost:
         around = Around(
             env, options, uuid, directory, clock, wal,
             ConsensusMetadata(env.files, directory), Superblocks(env.files, directory),
-            Counters(metrics or Metrics()), outbox.add, turns.mark, on_change or _nobody, turns.disk_failed,
+            Counters(metrics or Metrics(), wal),
+            outbox.add, turns.mark, on_change or _nobody, turns.disk_failed,
         )  # fmt: skip
         await lifecycle.open_all(around, recovered, replicas, open_machine)
         turns.start(around, transport)

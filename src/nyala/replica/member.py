@@ -4,11 +4,12 @@ Rules: on the loop only. Whatever is raised by the core or in a lane ends this r
 """
 
 import asyncio
+from dataclasses import replace
 
 from nyala.common.errors import NyalaError, Unavailable
 from nyala.common.ids import TabletId
 from nyala.env.tasks import Lane
-from nyala.raft.messages import AnyMessage, Entry
+from nyala.raft.messages import AnyMessage, AppendEntries, Entry
 from nyala.raft.ready import NOTHING
 from nyala.replica.applier import Answer, Applier
 from nyala.replica.around import Around
@@ -53,7 +54,14 @@ class Member:
     # ---- what happens ------------------------------------------------------------------------------
 
     def step(self, message: AnyMessage, hlc: int) -> None:
-        """Take a message; `hlc` is the clock's reading after it was merged. Raises as the core does."""
+        """Take a message; `hlc` is the clock's reading after it was merged. Raises as the core does.
+
+        A follower that cannot apply as fast as it is sent lets entries go, as if they were lost; the
+        leader's window closes, and what it cannot keep up with stays out of its memory.
+        """
+        limit = self._around.options.write_queue_bytes
+        if self.applier.backlog_bytes > limit and isinstance(message, AppendEntries):
+            message = replace(message, entries=())
         self.node.step(message, hlc)
 
     def tick(self, hlc: int) -> None:

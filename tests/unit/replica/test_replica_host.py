@@ -404,6 +404,25 @@ async def test_a_full_disk_throttles_and_room_on_it_heals(fleet):
     assert [fleet.machine(n).sums for n in range(3)] == [{"k": 39}] * 3
 
 
+@story(servers=1)
+async def test_a_clock_that_could_not_be_written_is_not_believed(fleet):
+    leader = await fleet.leader()
+    disk = fleet.processes[0].disk
+    clock = fleet.processes[0].server.clock
+    disk.faults.capacity_bytes = disk.used_bytes()
+    fleet.processes[0].clock.jump(60_000_000)
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="ceiling"):
+            await fleet.as_(leader, fleet.replica(0).read_point(None, 1000))
+        with pytest.raises(Unavailable, match="ceiling"):
+            await fleet.as_(leader, fleet.call(leader, b"k 1"))
+    disk.faults.capacity_bytes = None
+    at = await fleet.as_(leader, fleet.replica(0).read_point(None, 1000))
+    assert at < int(fleet.processes[0].env.files.read("/data/hybrid_clock"))
+    assert clock.peek() >= at
+    assert (await fleet.write(b"k 1")).stamp > at
+
+
 @story()
 async def test_a_write_that_a_new_leader_cannot_accept_ends_at_its_deadline(fleet):
     old = await fleet.leader()

@@ -254,6 +254,22 @@ async def test_writes_in_flight_are_bounded(fleet):
     assert not outcome.duplicate
 
 
+@story(options=Options(wal_segment_mb=1, write_queue_bytes=4096, raft_inflight_bytes=2048))
+async def test_a_follower_that_applies_slowly_does_not_pile_up_what_it_is_sent(fleet):
+    leader = await fleet.leader()
+    slow = (leader + 1) % 3
+    fleet.processes[slow].delays.apply_us = 3_000_000
+    payload = b"k 1" + b" " * 500
+    for n in range(1, 61):
+        await fleet.write(payload, sequence=n)
+    piled = fleet.replica(slow).status()
+    assert fleet.leading() == leader
+    assert (piled.commit - piled.applied.index) * len(payload) < 3 * 4096
+    fleet.processes[slow].delays.apply_us = 50
+    await fleet.settled()
+    assert fleet.machine(slow).sums == {"k": 60}
+
+
 @story()
 async def test_an_oversized_operation_is_refused_before_it_is_proposed(fleet):
     leader = await fleet.leader()
@@ -310,3 +326,9 @@ async def test_many_writes_travel_as_groups(fleet):
     assert after.rounds - before.rounds < 10
     assert after.slots - before.slots < 10
     assert len(fleet.machine(leader).groups) < 10
+    shown = fleet.processes[leader].server.metrics.registry.get_sample_value
+    assert (
+        shown("nyala_replica_applied_entries_total") == fleet.replica(leader).status().applied.index
+    )
+    assert shown("nyala_wal_sync_count") == after.syncs
+    assert shown("nyala_replica_elections_won_total") >= 1
