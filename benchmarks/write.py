@@ -81,7 +81,8 @@ def run() -> Report:
                 name = f"t{replicas}"
                 _create(cluster.masters, name, replicas)
                 for op, what, threads in (
-                    ("insert", keys, 1), ("upsert", again, 1), ("insert", keys + ROWS, 4), ("upsert", again, 4),
+                    ("insert", keys, 1), ("upsert", again, 1),
+                    ("insert", keys + ROWS, 4), ("upsert", again, 4),
                 ):  # fmt: skip
                     label = f"{op}, {replicas} replicas, sync {sync}, {threads} sessions"
                     rates[label] = _load(cluster.masters, name, what, op, threads)

@@ -85,7 +85,8 @@ def main(arguments: list[str]) -> int:
             alive += verdict != "killed"
             why = mutant.get("why", mutant["replace"].strip()[:50])
             print(
-                f"{number:>3}/{len(mutants)} {room:<8} {time.monotonic() - started:>5.1f} s  {verdict}  {why}",
+                f"{number:>3}/{len(mutants)} {room:<8} {time.monotonic() - started:>5.1f} s  "
+                f"{verdict}  {why}",
                 flush=True,
             )
     print(f"{len(mutants) - alive} passed, {alive} failed")

@@ -20,7 +20,7 @@ _HOMES = {
     "Partition": "nyala.common.partition_spec",
     "errors": "",
 }
-__all__ = ["__version__", *_HOMES]
+__all__ = ["__version__", *_HOMES]  # types of all of them: __init__.pyi
 
 
 def __getattr__(name: str) -> object:
