@@ -89,6 +89,7 @@ def _note_commit(core: Core, message: AppendEntries) -> None:
     commit = min(message.commit, core.verified)
     if commit > log.committed:
         core.commit(commit)
+    core.needed = message.needed
     if message.closed > core.closed and core.closed_pending is None:
         core.closed_pending = (message.closed, message.commit)
     ripen(core)

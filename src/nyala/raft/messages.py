@@ -59,6 +59,8 @@ class AppendEntries(Message):
 
     `round` numbers the read-index round (dissertation 6.4) that this message asks to confirm.
     `closed` is the hybrid time below which the leader promises no further stamps (0: none).
+    `needed` is the lowest index that some member may still have to be sent (0: not known): whoever
+    leads next must still have it.
     """
 
     previous: OpId = NO_OP
@@ -66,6 +68,7 @@ class AppendEntries(Message):
     commit: int = 0
     round: int = 0
     closed: int = 0
+    needed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -99,8 +99,21 @@ def _send(core: Core, uuid: ServerUuid, previous: OpId, entries: tuple[Entry, ..
             commit=core.log.committed,
             round=core.round,
             closed=core.closed,
+            needed=needed(core),
         )
     )
+
+
+def needed(core: Core) -> int:
+    """Return the lowest index that some member may still have to be sent; 0: not known.
+
+    A leader knows it from its peers' matches (0 for one not heard from yet, so everything counts); a
+    follower by its leader's word in this term. A peer that needs a copy needs no entry.
+    """
+    if core.leadership is None:
+        return core.needed
+    others = [p.match for p in core.leadership.peers.values() if not p.needs_copy]
+    return min([core.log.last.index, *others]) + 1
 
 
 def entries_read(core: Core, uuid: ServerUuid, entries: Sequence[Entry]) -> None:

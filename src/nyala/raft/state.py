@@ -95,6 +95,7 @@ class Core:
     silent: int = 0  # since the leader was heard from
     # a follower's view of this term's leader
     verified: int = 0  # the log agrees with the leader's up to here
+    needed: int = 0  # lowest index that some member may still have to be sent; 0: not known
     round_seen: int = 0
     # reads and hybrid time
     round: int = 0  # highest read round begun here; never falls, so late answers cannot mislead
@@ -218,6 +219,7 @@ class Core:
     def _forget_leader_of_term(self) -> None:
         self.verified = self.log.committed  # what is committed agrees with every later leader
         self.round_seen = 0
+        self.needed = 0
 
 
 def recover(core: Core, entries: Sequence[Entry], commit: int, applied: int) -> None:

@@ -4,6 +4,7 @@ Rules: reads only.
 """
 
 from nyala.common.ids import OpId, ServerUuid
+from nyala.raft import replication
 from nyala.raft.state import Core, Stand
 from nyala.raft.status import PeerStatus, Role, Status
 
@@ -42,6 +43,11 @@ class NodeView:
     def last_stamp(self) -> int:
         """Stamp of the last entry; the host's next stamp lies above it."""
         return self.core.log.last_stamp
+
+    @property
+    def needed(self) -> int:
+        """Lowest index that some member may still have to be sent; 0: not known (no leader heard)."""
+        return replication.needed(self.core)
 
     def status(self) -> Status:
         """Return everything that is worth showing; costs more than the properties above."""

@@ -1,7 +1,8 @@
 """Flushes and compactions of one replica, one at a time, and how much of the log it still needs.
 
 A flush is due when the machine's memory, or the part of the log that only memory stands for, is over its
-limit. What the files stand for need not stay in the log, except for the followers of a leader.
+limit. What the files stand for need not stay in the log, except for members that lag behind: every
+replica keeps what they need, since any may lead next.
 """
 
 import asyncio
@@ -108,16 +109,15 @@ class Keeper:
             self._flushing = False
 
     def anchor(self, node: RaftNode) -> None:
-        """Tell the log what this replica, and as a leader its followers, still need.
+        """Tell the log what this replica, and any other member of its group, still need.
 
         Where a follower lags behind the files, one entry more is kept than it needs: it says what the
         first one follows. Otherwise the files' cut says it, and a quiet group needs nothing at all.
         """
-        needed = unflushed = self._applier.machine.cut.op.index + 1
-        if node.is_leader:
-            for peer in node.status().peers:
-                if not peer.needs_copy:
-                    needed = min(needed, peer.match + 1)
+        if not node.needed:
+            return  # no leader was heard from yet: whoever leads may have to send what is here
+        unflushed = self._applier.machine.cut.op.index + 1
+        needed = min(unflushed, node.needed)
         self._flush_frees_log = needed == unflushed
         first = needed if needed == unflushed else max(1, needed - 1)
         self._around.wal.set_anchor(self._group, first)

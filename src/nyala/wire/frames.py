@@ -129,6 +129,7 @@ def _message(group: TabletId, message: AnyMessage) -> RaftMessage:
             op = message.previous
             out.entries.extend(_entry(e) for e in message.entries)
             out.commit, out.round, out.closed = message.commit, message.round, message.closed
+            out.needed = message.needed
         case AppendReply():
             out.kind = _Kind.APPEND_REPLY
             op = message.hint
@@ -156,7 +157,7 @@ def _parse(m: RaftMessage, sender: ServerUuid, to: ServerUuid) -> AnyMessage:
             entries = tuple(_parse_entry(e) for e in m.entries)
             return AppendEntries(
                 sender=sender, to=to, term=m.term, hlc=hlc, previous=op, entries=entries,
-                commit=m.commit, round=m.round, closed=_stamp(m.closed),
+                commit=m.commit, round=m.round, closed=_stamp(m.closed), needed=m.needed,
             )  # fmt: skip
         case _Kind.APPEND_REPLY:
             return AppendReply(

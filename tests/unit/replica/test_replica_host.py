@@ -164,6 +164,26 @@ async def test_a_follower_that_was_away_catches_up_from_the_log(fleet):
     assert fleet.host(leader).wal.stats().segments <= 3, "nobody needs them any more"
 
 
+@story(options=TINY)
+async def test_whoever_leads_next_still_has_what_a_follower_that_was_away_needs(fleet):
+    leader = await fleet.leader()
+    away = (leader + 1) % 3
+    fleet.processes[away].kill()
+    big = b"k 1" + b" " * 100_000
+    for _ in range(60):
+        await fleet.write(big)
+    for n in fleet.alive():
+        await fleet.as_(n, fleet.replica(n).flush())
+    await fleet.pass_ms(3000)
+    heir = next(n for n in fleet.alive() if n != leader)
+    assert fleet.host(heir).wal.stats().segments > 5, "it may lead next, and then has to send them"
+    fleet.processes[leader].kill()
+    await fleet.restart(away)
+    await fleet.settled()
+    assert await fleet.leader() == heir, "only it is up to date"
+    assert fleet.machine(away).sums == {"k": 60}
+
+
 @story(groups=(GROUP, OTHER), options=Options(wal_segment_mb=1, wal_retain_mb=2))
 async def test_a_quiet_group_does_not_hold_the_log_for_ever(fleet):
     await fleet.write(b"k 7", group=OTHER)

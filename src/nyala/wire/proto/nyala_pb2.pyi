@@ -1750,6 +1750,7 @@ class RaftMessage(_message.Message):
     MATCH_FIELD_NUMBER: _builtins.int
     PRE_FIELD_NUMBER: _builtins.int
     OVERRIDE_FIELD_NUMBER: _builtins.int
+    NEEDED_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     kind: _builtins.int
     """1 AppendEntries 2 AppendReply 3 RequestVote 4 VoteReply 5 TimeoutNow"""
@@ -1766,6 +1767,8 @@ class RaftMessage(_message.Message):
     match: _builtins.int
     pre: _builtins.bool
     override: _builtins.bool
+    needed: _builtins.int
+    """lowest index that some member may still have to be sent; 0: not known"""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___RaftEntry]: ...
     def __init__(
@@ -1785,10 +1788,11 @@ class RaftMessage(_message.Message):
         match: _builtins.int = ...,
         pre: _builtins.bool = ...,
         override: _builtins.bool = ...,
+        needed: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "commit", b"commit", "entries", b"entries", "flag", b"flag", "group", b"group", "hlc", b"hlc", "kind", b"kind", "match", b"match", "op_index", b"op_index", "op_term", b"op_term", "override", b"override", "pre", b"pre", "round", b"round", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "commit", b"commit", "entries", b"entries", "flag", b"flag", "group", b"group", "hlc", b"hlc", "kind", b"kind", "match", b"match", "needed", b"needed", "op_index", b"op_index", "op_term", b"op_term", "override", b"override", "pre", b"pre", "round", b"round", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
