@@ -30,6 +30,7 @@ class Pipe:
         self._network = network
         self._source = source
         self.target = ""
+        self.sender: Life | None = None
         self._broken = broken
         self._ways: deque[bytes] = deque()
         self._arrived: deque[bytes] = deque()
@@ -75,6 +76,8 @@ class Pipe:
         if self._error is not None or not self._ways:
             return
         network = self._network
+        if self._stalled_us and self.sender is not None and self.sender.dead:
+            return  # nobody is left to send it again
         if not network.passes(self._source, self.target):
             self._stalled_us += RETRY_US
             if self._stalled_us > STALL_US:
@@ -84,6 +87,7 @@ class Pipe:
                 network.after(RETRY_US, self._deliver)
             return
         if not network.copies():  # TCP sends it again
+            self._stalled_us += 1
             network.trace.counts["stream_resent"] += 1
             network.after(RETRY_US, self._deliver)
             return
@@ -109,6 +113,7 @@ class Stream:
         self._address = address
         self._method = method
         self._up = Pipe(network, source, self._broke)
+        self._up.sender = life
         self._down = Pipe(network, "", self._broke)
         self._down.target = source
         self._server: asyncio.Task[None] | None = None
@@ -163,6 +168,7 @@ class Stream:
             return
         self._endpoint = endpoint
         self._up.target = self._down._source = endpoint.name
+        self._down.sender = endpoint.life
         network.when_dead(endpoint.life, self, self._server_died)
         network.into(endpoint.life, self._serve, endpoint)
 

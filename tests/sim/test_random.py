@@ -38,29 +38,32 @@ EVERYTHING = Swarm(
 )
 
 
-@pytest.mark.row("S4.2", "S4.28", "S4.29")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_cluster_keeps_its_promises_under_a_drawn_mixture_of_faults(seed: int):
+    outcome = run_cluster(seed, draw(seeded(seed, "swarm")), seconds=8)
+    print(dict(count(outcome.trace)), "acknowledged", outcome.history.acknowledged)
+    assert outcome.history.acknowledged > 10 * 8
+
+
 def test_the_cluster_keeps_its_promises_under_every_kind_of_fault():
     faults: Counter[str] = Counter()
     acknowledged = 0
-    for seed in SEEDS:
-        outcome = run_cluster(seed, draw(seeded(seed, "swarm")), seconds=8)
+    for seed in range(100, 112):
+        outcome = run_cluster(seed, EVERYTHING, seconds=8)
         faults += count(outcome.trace)
         acknowledged += outcome.history.acknowledged
-    for seed in range(100, 110):
-        outcome = run_cluster(seed, EVERYTHING, seconds=10)
-        faults += count(outcome.trace)
         if not missing(faults):
             break
     print(dict(faults), "acknowledged", acknowledged)
     assert not missing(faults)
-    assert acknowledged > 10 * 8 * len(SEEDS)
+    assert acknowledged > 100
 
 
 def test_one_seed_gives_one_trace_whatever_the_hash_seed_of_the_process():
     code = (
         "from tests.sim.cluster_run import run_cluster\n"
         "from tests.sim.test_random import EVERYTHING\n"
-        "print(run_cluster(7, EVERYTHING, seconds=4).trace.digest())\n"
+        "print(run_cluster(7, EVERYTHING, seconds=3).trace.digest())\n"
     )
     digests = {_python(code, hash_seed) for hash_seed in ("1", "2")}
     assert len(digests) == 1

@@ -31,6 +31,7 @@ def test_leader_crash_in_mid_write():
     assert cluster.loop.trace.counts["death_in_file_operation"] == 3
 
 
+@pytest.mark.row("S4.2")
 def test_restart_of_all_after_a_power_cut():
     async def story(stage: Stage) -> None:
         for _ in range(2):
@@ -162,6 +163,7 @@ def test_clock_jumps_do_not_disturb_order():
     play(story)
 
 
+@pytest.mark.row("S4.29")
 def test_paused_leader_cannot_serve_stale_reads():
     play(reads_from_paused_leaders, workers=6)
 
@@ -221,7 +223,7 @@ def test_tablet_server_restart_reports_again():
             described = await stage.do(stage.core.describe, "t")
             assert described.ready
 
-    play(story)
+    play(story, workers=1)
 
 
 def test_a_snapshot_once_read_stays_true_across_failover():
