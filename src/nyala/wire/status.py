@@ -58,6 +58,7 @@ STATUS: dict[str, grpc.StatusCode] = {
 _FOREIGN: dict[grpc.StatusCode, type[NyalaError]] = {
     _Code.UNAVAILABLE: Unavailable,
     _Code.CANCELLED: Unavailable,
+    _Code.INTERNAL: Unavailable,  # gRPC's own, as a connection dies; our servers' errors carry their code
     _Code.DEADLINE_EXCEEDED: TimedOut,
     _Code.RESOURCE_EXHAUSTED: Throttled,
     _Code.NOT_FOUND: NotFound,

@@ -72,6 +72,7 @@ def test_statuses_of_others_become_errors_of_the_tree():
         (rpc_error(code.RESOURCE_EXHAUSTED, "busy"), "THROTTLED"),
         (rpc_error(code.UNIMPLEMENTED), "INVALID_ARGUMENT"),
         (rpc_error(code.UNKNOWN, "?"), "INTERNAL"),
+        (rpc_error(code.INTERNAL, "Internal error from Core"), "UNAVAILABLE"),
         (rpc_error(code.ABORTED, "", [(status.METADATA_KEY, b"\xff")]), "INTERNAL"),
     ]:
         assert status.from_rpc_error(given, "h:1", "a.B/C").code == expected
