@@ -115,9 +115,6 @@ def _run(role: str, make: MakeServer, addresses: Addresses, options: Options) ->
         level=logging.INFO, format="%(asctime)s %(levelname).1s %(name)s: %(message)s"
     )
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    # pyarrow looks for pandas at its first conversion; two threads that do so at once break it, and a
-    # server has no use for it. This entry makes the look-up end at once.
-    sys.modules.setdefault("pandas", None)  # type: ignore[arg-type]
     gc.set_threshold(GC_THRESHOLD, 20, 50)
     try:
         uvloop.run(_serve(role, make, addresses, options))

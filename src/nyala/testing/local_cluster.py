@@ -1,15 +1,26 @@
 """Starts a local cluster of real processes and waits until it is healthy."""
 
+import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from nyala.client import connect
+from nyala.client.connection import Connection
+from nyala.client.core import ClientOptions, Core
 from nyala.common.errors import InvalidArgument, NyalaError, TimedOut
+from nyala.env.rpc import Method
 from nyala.testing import processes
-from nyala.testing.layout import Layout, ports_in_use
+from nyala.testing.layout import Layout, ServerSpec, ports_in_use
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
 
 HEALTHY_TIMEOUT_S = 60.0
+_QUESTIONS: Mapping[str, tuple[Method, Any]] = {
+    "master": (methods.MASTER_STATUS, pb.MasterStatusRequest()),
+    "tserver": (methods.LIST_TABLETS, pb.ListTabletsRequest()),
+}
+"""What a server of a role answers once it has opened its data."""
 
 
 def start(layout: Layout, on_wait: Callable[[str], None] = lambda text: None) -> float:
@@ -47,7 +58,7 @@ def wait_healthy(
     layout: Layout, on_wait: Callable[[str], None] = lambda text: None,
     timeout_s: float = HEALTHY_TIMEOUT_S,
 ) -> None:  # fmt: skip
-    """Wait until a master leads and all servers that run are known to it as alive.
+    """Wait until a master leads, all servers that run answer, and it knows them as alive.
 
     Raises:
         Unavailable: a server ended.
@@ -73,10 +84,31 @@ def wait_healthy(
 
 def _missing(layout: Layout, running: list[str]) -> str:
     """Return what is not there yet, or nothing."""
+    servers = [layout.server(name) for name in running]
     try:
-        with connect(layout.masters, timeout_ms=2_000) as client:
-            known = {s.address for s in client.servers() if s.alive}
+        connection = Connection(layout.masters, ClientOptions(timeout_ms=2_000))
+        try:
+            return ", ".join(connection.run(_silent(connection.core, servers)))
+        finally:
+            connection.close()
     except NyalaError as err:
         return f"the masters ({err.message.split(chr(10))[0][:120]})"
-    names = [n for n in running if layout.server(n).address not in known]
-    return ", ".join(names)
+
+
+async def _silent(core: Core, servers: list[ServerSpec]) -> list[str]:
+    """Return the servers that do not answer themselves, or that the leader master does not know as alive.
+
+    Its word alone is not enough: for some seconds it counts a server that was killed as alive.
+    """
+    alive = {s.address for s in (await core.servers()).servers if s.alive}
+
+    async def answers(server: ServerSpec) -> bool:
+        method, request = _QUESTIONS[server.role]
+        try:
+            await core.env.rpc.call(server.address, method, request, timeout_ms=2_000)
+        except NyalaError:
+            return False
+        return server.address in alive
+
+    heard = await asyncio.gather(*(answers(s) for s in servers))
+    return [s.name for s, good in zip(servers, heard, strict=True) if not good]

@@ -80,6 +80,10 @@ def running_pid(server: ServerSpec) -> int | None:
         os.kill(pid, 0)
     except (OSError, ValueError):
         return None
+    child = _children.get(pid)
+    if child is not None and child.poll() is not None:
+        del _children[pid]
+        return None
     if started not in ("?", _started_at(pid)) or _state(pid) == "Z":
         return None
     return pid
