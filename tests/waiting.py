@@ -1,8 +1,12 @@
 """Waiting for a level with a deadline, the only way in which a test waits for real time."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 _POLL_S = 0.005
 
@@ -16,3 +20,18 @@ async def eventually(condition: Callable[[], object], what: str, timeout_s: floa
         tick = asyncio.Event()
         asyncio.get_running_loop().call_later(_POLL_S, tick.set)
         await tick.wait()
+
+
+def wait_until(
+    condition: Callable[[], T | None], what: str, timeout_s: float = 30, poll_s: float = 0.02
+) -> T:
+    """Return what `condition()` returns once that is true; fail with `what` when it is not in time.
+
+    The twin of `eventually` for tests that run no loop: they wait for processes.
+    """
+    end, pause = time.monotonic() + timeout_s, threading.Event()
+    while not (found := condition()):
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {timeout_s} s: {what}")
+        pause.wait(poll_s)
+    return found

@@ -1,0 +1,15 @@
+"""kill -9 at random moments of a write workload: nothing acknowledged is lost or takes effect twice."""
+
+import pytest
+
+from tests.cluster.storm import run
+
+CYCLES = 14
+"""About 20 kills: some cycles kill a master and a tablet server, and three follow the last one."""
+
+
+@pytest.mark.timeout(290)
+def test_kills_lose_nothing_and_duplicate_nothing():
+    outcome = run(CYCLES, seed=2013, say=print)
+    print(outcome)
+    assert outcome.kills >= 20
