@@ -105,9 +105,6 @@ class Options(ReplicaOptions, frozen=True, kw_only=True):
         int,
         _number(64 * MIB, 4096 * GIB, "Memory of rowsets over which writes are throttled."),
     ] = 4 * GIB
-    compaction_rowsets: Annotated[
-        int, _number(2, 1024, "A tablet with more disk rowsets than this is compacted.")
-    ] = 8
     history_max_age_s: Annotated[
         int, _number(0, 10_000_000_000, "Row versions older than this may be forgotten.")
     ] = 86_400
@@ -124,9 +121,6 @@ class Options(ReplicaOptions, frozen=True, kw_only=True):
     scan_batch_rows: Annotated[
         int, _number(1, 10_000_000, "Most rows in a batch of a scan that asks for none.")
     ] = 65_536
-    scanner_ttl_ms: Annotated[
-        int, _number(100, 86_400_000, "A scan that nobody reads from is closed after this.")
-    ] = 60_000
     scanners_max: Annotated[
         int, _number(1, 1_000_000, "Scans open at a time on one tablet server.")
     ] = 1000

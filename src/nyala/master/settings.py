@@ -56,5 +56,5 @@ class Settings:
         )
 
 
-TABLE_OPTIONS = ("compression",)
+TABLE_OPTIONS = ("compression", "history_max_age_s")
 """What `create_table(options=...)` may hold."""

@@ -57,7 +57,9 @@ class FlightService:
             while (result := await results.get()) is not None:
                 if isinstance(result, NyalaError):
                     raise result
-                yield flight_pb2.PutResult(app_metadata=result.SerializeToString(deterministic=True))
+                yield flight_pb2.PutResult(
+                    app_metadata=result.SerializeToString(deterministic=True)
+                )
         finally:
             pump.cancel()
 

@@ -1,15 +1,16 @@
 """Runs scan tokens: fixes the snapshot with the replica, reads an immutable view, streams batches.
 
-The stream is the scanner: it holds the view for as long as the client reads and no longer than
-`scanner_ttl_ms` without the client taking a batch (gRPC's own flow control is what it waits for).
+The stream is the scanner: it holds its view while the client reads, at the client's pace, and ends with
+the client's connection. At most `scanners_max` are open at a time.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import pyarrow as pa
 
-from nyala.common.errors import InvalidArgument, SchemaMismatch
+from nyala.common.errors import InvalidArgument, SchemaMismatch, Throttled
 from nyala.common.ids import ColumnId
+from nyala.common.options import Options
 from nyala.common.predicate import Predicate
 from nyala.common.schema import arrow_schema
 from nyala.env.env import Env
@@ -22,8 +23,6 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 MAX_BATCH_ROWS = 1_000_000
 MAX_BATCH_BYTES = 16 << 20
-DEFAULT_BATCH_ROWS = 65_536
-DEFAULT_TIMEOUT_MS = 60_000
 COUNT_SCHEMA = pa.schema([pa.field("_count", pa.int64(), nullable=False)])
 _END = object()
 
@@ -35,14 +34,15 @@ class Scanners:
         env: lanes.
         tablets: what is here.
         server_uuid: goes into each scan's header.
-        batch_bytes: size of a batch when the token does not say.
+        options: sizes and deadlines of scans that name none, and how many may be open.
     """
 
-    def __init__(self, env: Env, tablets: Tablets, server_uuid: str, batch_bytes: int) -> None:
+    def __init__(self, env: Env, tablets: Tablets, server_uuid: str, options: Options) -> None:
         self._env = env
         self._tablets = tablets
         self._uuid = server_uuid
-        self._batch_bytes = batch_bytes
+        self._options = options
+        self._open = 0
 
     async def run(self, token: pb.ScanToken) -> AsyncIterator[FlightData]:
         """Yield the schema (with a `ScanHeader`), then batches, all at one time.
@@ -52,9 +52,23 @@ class Scanners:
             NotLeader: another replica leads; details name it.
             HistoryGone: the snapshot lies below the history that is kept.
             InvalidArgument: the token does not fit the tablet.
+            Throttled: too many scans are open.
         """
+        if self._open >= self._options.scanners_max:
+            raise Throttled(
+                f"{self._open} scans are open here, as many as scanners_max allows; try again",
+                {"retry_after_ms": "100"},
+            )
+        self._open += 1
+        try:
+            async for data in self._run(token):
+                yield data
+        finally:
+            self._open -= 1
+
+    async def _run(self, token: pb.ScanToken) -> AsyncIterator[FlightData]:
         hosted = self._tablets.get(token.tablet_id)
-        timeout_ms = token.timeout_ms or DEFAULT_TIMEOUT_MS
+        timeout_ms = token.timeout_ms or self._options.read_timeout_ms
         asked = token.at if token.mode != pb.LATEST or token.at else None
         at = await hosted.replica.read_point(asked or None, timeout_ms)
         view = hosted.tablet.view()
@@ -105,8 +119,8 @@ class Scanners:
         )  # fmt: skip
 
     def _sizes(self, token: pb.ScanToken) -> tuple[int, int]:
-        rows = min(token.batch_rows or DEFAULT_BATCH_ROWS, MAX_BATCH_ROWS)
-        return rows, min(token.batch_bytes or self._batch_bytes, MAX_BATCH_BYTES)
+        rows = min(token.batch_rows or self._options.scan_batch_rows, MAX_BATCH_ROWS)
+        return rows, min(token.batch_bytes or self._options.scan_batch_bytes, MAX_BATCH_BYTES)
 
 
 def _counted(rows: int) -> pa.RecordBatch:

@@ -1,7 +1,6 @@
 """Puts a tablet server together: identity, replicas, services, heartbeats. It opens no socket itself."""
 
 import logging
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,7 @@ from nyala.common.ids import ServerUuid, TabletId
 from nyala.common.metrics import Metrics
 from nyala.common.version import PROTOCOL_VERSION, VERSION
 from nyala.env.env import Env
-from nyala.env.rpc import Handlers, Method
+from nyala.env.rpc import Handlers
 from nyala.replica import instance
 from nyala.replica.host import ReplicaHost
 from nyala.replica.identity import Identity
@@ -18,7 +17,10 @@ from nyala.replica.state_machine import StateMachine, Transport
 from nyala.tablet.tablet import Tablet
 from nyala.tserver.config import TabletServerConfig
 from nyala.tserver.flight_service import FlightService
+from nyala.tserver.gate import Gate
 from nyala.tserver.heartbeater import Heartbeater, Reporter
+from nyala.tserver.maintenance import Compactor
+from nyala.tserver.memory import MemoryBudget
 from nyala.tserver.scanners import Scanners
 from nyala.tserver.tablet_service import Fence, TabletService
 from nyala.tserver.tablets import Tablets
@@ -29,13 +31,17 @@ from nyala.wire.proto import nyala_pb2 as pb
 log = logging.getLogger(__name__)
 
 
+SERVED = (
+    methods.CREATE_TABLET, methods.DELETE_TABLET, methods.LIST_TABLETS, methods.DO_GET, methods.DO_PUT,
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class _Running:
     """What exists once the data directory is open."""
 
     host: ReplicaHost
     tablets: Tablets
-    handlers: dict[Method, Any]
 
 
 class TabletServer:
@@ -61,6 +67,7 @@ class TabletServer:
         self.metrics = metrics or Metrics()
         self._identity = Identity(env, config.dir, "tserver")
         self._fence = Fence()
+        self._gate = Gate(SERVED)
         self._running: _Running | None = None
         self.failure: NyalaError | None = None
         reporter = Reporter(self.info, self._reports, self._heard)
@@ -82,13 +89,16 @@ class TabletServer:
             self._env, self._config.options, self._config.dir, self._identity.uuid, self._transport,
             clock, self._open_tablet, metrics=self.metrics, on_change=self.heartbeater.changed,
         )  # fmt: skip
-        tablets = Tablets(host)
-        options = self._config.options
-        writes = WritePath(self._env, tablets, options.write_max_bytes)
-        scanners = Scanners(self._env, tablets, self._identity.uuid, options.scan_batch_bytes)
+        tablets, options = Tablets(host), self._config.options
+        memory = MemoryBudget(self._env, tablets, options.memory_budget_bytes)
+        memory.start()
+        writes = WritePath(self._env, tablets, memory, options)
+        scanners = Scanners(self._env, tablets, self._identity.uuid, options)
         service = TabletService(self._env, self._identity, host, tablets, self._fence)
         flights = FlightService(self._env, writes, scanners)
-        self._running = _Running(host, tablets, {**service.handlers(), **flights.handlers()})
+        self._running = _Running(host, tablets)
+        self._gate.open({**service.handlers(), **flights.handlers()})
+        Compactor(self._env, tablets, options).start()
         self.heartbeater.start()
 
     def _open_tablet(self, tablet: TabletId, directory: str) -> StateMachine:
@@ -97,6 +107,7 @@ class TabletServer:
 
     async def close(self) -> None:
         """Stop serving and close the files; everything acknowledged stays."""
+        self._gate.close()
         if self._running is not None:
             await self._running.host.close()
             self._running = None
@@ -105,32 +116,12 @@ class TabletServer:
 
     def handlers(self) -> Handlers:
         """Return everything that this server answers; until it has started, with Unavailable."""
-        return {
-            methods.SERVER_INFO: self._server_info,
-            methods.CREATE_TABLET: self._unary(methods.CREATE_TABLET),
-            methods.DELETE_TABLET: self._unary(methods.DELETE_TABLET),
-            methods.LIST_TABLETS: self._unary(methods.LIST_TABLETS),
-            methods.DO_GET: self._stream(methods.DO_GET),
-            methods.DO_PUT: self._stream(methods.DO_PUT),
-        }
+        return {methods.SERVER_INFO: self._server_info, **self._gate.handlers()}
 
     def _started(self) -> _Running:
         if self._running is None:
             raise Unavailable("this tablet server is starting or stopping; ask again")
         return self._running
-
-    def _unary(self, method: Method) -> Any:
-        async def call(request: Any) -> Any:
-            return await self._started().handlers[method](request)
-
-        return call
-
-    def _stream(self, method: Method) -> Any:
-        async def stream(request: Any) -> AsyncIterator[Any]:
-            async for item in self._started().handlers[method](request):
-                yield item
-
-        return stream
 
     async def _server_info(self, request: pb.ServerInfoRequest) -> pb.ServerInfoResponse:
         del request

@@ -17,12 +17,14 @@ from nyala.common.errors import (
     TooLarge,
 )
 from nyala.common.ids import ColumnId
+from nyala.common.options import Options
 from nyala.common.partition import EVERYTHING, contains
 from nyala.common.schema import Schema, arrow_schema
 from nyala.env.env import Env
 from nyala.env.tasks import Lane
 from nyala.replica.status import WriteOutcome
 from nyala.tablet import ops
+from nyala.tserver.memory import MemoryBudget
 from nyala.tserver.tablets import HostedTablet, Tablets
 from nyala.wire import flight, status
 from nyala.wire.flight_data import FlightData
@@ -36,10 +38,11 @@ CLIENT_ID_BYTES = 16
 class WritePath:
     """Takes batches from clients. Runs on the loop."""
 
-    def __init__(self, env: Env, tablets: Tablets, write_max_bytes: int) -> None:
+    def __init__(self, env: Env, tablets: Tablets, memory: MemoryBudget, options: Options) -> None:
         self._env = env
         self._tablets = tablets
-        self._write_max_bytes = write_max_bytes
+        self._memory = memory
+        self._options = options
 
     async def write(self, stream_schema: pa.Schema, data: FlightData) -> pb.WriteResult:
         """Write one batch; every failure becomes the result's error, so that the stream lives on."""
@@ -67,12 +70,14 @@ class WritePath:
         data: FlightData,
     ) -> WriteOutcome:
         size = len(data.header) + len(data.body or b"")
-        if size > self._write_max_bytes:
+        limit = self._options.write_max_bytes
+        if size > limit:
             raise TooLarge(
-                f"a batch of {size} bytes is over write_max_bytes ({self._write_max_bytes}); send less "
-                "at a time (connect(batch_bytes=...))",
-                {"limit": str(self._write_max_bytes), "size": str(size)},
+                f"a batch of {size} bytes is over write_max_bytes ({limit}); send less at a time "
+                "(connect(batch_bytes=...))",
+                {"limit": str(limit), "size": str(size)},
             )
+        self._memory.check()
         op, columns = check_header(header, hosted.tablet.info.schema)
         expected = batch_schema(hosted.tablet.info.schema, op, columns)
         _check_types(stream_schema, expected)
@@ -90,7 +95,7 @@ class WritePath:
                 client_id=header.client_id,
                 sequence=header.sequence,
                 first_outstanding=header.first_outstanding,
-                timeout_ms=header.timeout_ms or 60_000,
+                timeout_ms=header.timeout_ms or self._options.write_timeout_ms,
             )
         except AssertionError as err:  # a broken invariant fails the replica; the server lives on
             raise OutcomeUnknown(f"tablet {header.tablet_id} failed: {err}") from err

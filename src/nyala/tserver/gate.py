@@ -1,0 +1,56 @@
+"""Handlers that exist before the server behind them: until it has started they answer Unavailable.
+
+The public port is bound before the data directory is open, so that whoever asks gets an answer.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from nyala.common.errors import Unavailable
+from nyala.env.rpc import Handlers, Method, Shape
+
+
+class Gate:
+    """Passes calls on once it is open. On the loop only.
+
+    Args:
+        methods: those that will be answered.
+    """
+
+    def __init__(self, methods: Sequence[Method]) -> None:
+        self._methods = tuple(methods)
+        self._behind: Mapping[Method, Any] | None = None
+
+    def open(self, handlers: Handlers) -> None:
+        """Let calls through to these handlers."""
+        missing = [m.path for m in self._methods if m not in handlers]
+        assert not missing, f"nothing answers {missing}"
+        self._behind = handlers
+
+    def close(self) -> None:
+        """Answer Unavailable again."""
+        self._behind = None
+
+    def handlers(self) -> Handlers:
+        """Return handlers to be bound, open or not."""
+        return {
+            m: self._unary(m) if m.shape is Shape.UNARY else self._stream(m) for m in self._methods
+        }
+
+    def _handler(self, method: Method) -> Any:
+        if self._behind is None:
+            raise Unavailable("this tablet server is starting or stopping; ask again")
+        return self._behind[method]
+
+    def _unary(self, method: Method) -> Any:
+        async def call(request: Any) -> Any:
+            return await self._handler(method)(request)
+
+        return call
+
+    def _stream(self, method: Method) -> Any:
+        async def stream(request: Any) -> AsyncIterator[Any]:
+            async for item in self._handler(method)(request):
+                yield item
+
+        return stream

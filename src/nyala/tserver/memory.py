@@ -1,0 +1,73 @@
+"""The memory of all rowsets of a process: over its budget writes are throttled and the largest is flushed.
+
+Back pressure comes before the kernel's: a client waits and sends again, nothing is lost.
+"""
+
+import logging
+
+from nyala.common.errors import NyalaError, Throttled
+from nyala.env.env import Env
+from nyala.replica.replica import Replica
+from nyala.replica.status import State
+from nyala.tserver.tablets import Tablets
+
+log = logging.getLogger(__name__)
+
+LOOK_MS = 100
+"""Between two looks; what arrives meanwhile is bounded by the queues before the log."""
+RETRY_AFTER_MS = 100
+
+
+class MemoryBudget:
+    """Watches what is not flushed yet. Runs on the loop.
+
+    Args:
+        env: tasks.
+        tablets: what is here.
+        budget_bytes: of all of them together.
+    """
+
+    def __init__(self, env: Env, tablets: Tablets, budget_bytes: int) -> None:
+        self._env = env
+        self._tablets = tablets
+        self._budget_bytes = budget_bytes
+        self.used_bytes = 0
+
+    def start(self) -> None:
+        """Begin to look, again and again."""
+        self._env.tasks.spawn(self._run(), "memory budget")
+
+    def check(self) -> None:
+        """Refuse a write while too much memory is in use.
+
+        Raises:
+            Throttled: send the same again after `retry_after_ms`.
+        """
+        if self.used_bytes > self._budget_bytes:
+            raise Throttled(
+                f"{self.used_bytes >> 20} MiB of rows wait to be flushed, more than memory_budget_bytes "
+                f"({self._budget_bytes >> 20} MiB) allows; the write is taken once some are on disk",
+                {"retry_after_ms": str(RETRY_AFTER_MS)},
+            )
+
+    async def _run(self) -> None:
+        while True:
+            await self._env.tasks.sleep_ms(LOOK_MS)
+            largest = self.look()
+            if largest is not None and self.used_bytes > self._budget_bytes:
+                try:
+                    await largest.flush()
+                except (NyalaError, OSError) as err:  # deleted meanwhile, or a full disk: try again
+                    log.warning("%s was not flushed: %s", largest.group, err)
+
+    def look(self) -> Replica | None:
+        """Add up what is in use; return the replica that uses most."""
+        sizes = {
+            r.group: r.machine.unflushed_bytes()
+            for r in self._tablets.host.all()
+            if r.state in (State.RUNNING, State.CONFIGURING)
+        }
+        self.used_bytes = sum(sizes.values())
+        if not sizes:
+            return None
+        return self._tablets.host.find(max(sizes, key=lambda group: sizes[group]))
