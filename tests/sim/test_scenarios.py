@@ -132,7 +132,7 @@ def test_the_same_operation_sent_by_two_processes_takes_effect_once():
 @pytest.mark.parametrize("dies", [True, False], ids=["leader dies", "answer lost"])
 def test_client_retry_across_failover_takes_effect_once(dies: bool):
     async def story(stage: Stage) -> None:
-        for key in range(-10, 0):
+        for key in range(-4, 0):
             leader = await stage.leader()
             stage.network.cut([leader.name], [stage.owner.name])
             writing = stage.owner.run(stage.client.write, pb.INSERT, rows_of([key], [key]))
