@@ -114,7 +114,7 @@ class Core:
         """Return a hybrid time at or above the stamp of every write acknowledged before this call.
 
         Raises:
-            Unavailable: more than one live tablet server did not answer.
+            Unavailable: more than one live tablet server did not answer, or none lives.
         """
         attempts = Attempts(self.env, self.options.timeout_ms)
         while True:
@@ -125,10 +125,10 @@ class Core:
                 dict.fromkeys(servers), [], min(2_000, attempts.left_ms())
             )
             # With one server silent every group of three or more still has a majority among the rest.
-            if len(heard) >= len(servers) - (len(servers) > 2):
+            if heard and len(heard) >= len(servers) - (len(servers) > 2):
                 return self.clock.seen
             if not await attempts.pause():
-                silent = ", ".join(a for a in servers if a not in heard)
+                silent = ", ".join(a for a in servers if a not in heard) or "no live tablet servers"
                 raise Unavailable(f"no time that all writes lie below: {silent} do not answer")
 
     async def get(

@@ -68,7 +68,7 @@ class Delivery:
                     break
                 except (OutcomeUnknown, Retryable) as err:
                     unknown, last = True, f"{address}: {err.message}"
-                    if isinstance(err, OutcomeUnknown):
+                    if stream.silent:
                         self._streams.abandon(address)
                     self._locations.learn(tablet, asked=address, leader=None, address=None)
             if not await attempts.pause(wait_ms):

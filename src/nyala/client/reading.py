@@ -1,7 +1,7 @@
 """Scans, look-ups and change feeds as coroutines: plan tokens, run each on its tablet's leader.
 
 A token names one tablet and one snapshot, so it may be run again: a run that breaks before its first
-row starts over at another replica; an ordered one goes on after the last key that it delivered.
+row starts over at another replica; one that breaks later says so, and `collect` starts it over.
 """
 
 import asyncio
@@ -94,7 +94,7 @@ class Reader:
 
         Raises:
             Unavailable: the stream broke after rows were delivered that cannot be told from those
-                to come; `collect`, or an ordered scan, begins again or goes on by itself.
+                to come; `collect` begins again by itself.
             TimedOut: no leader of the tablet served it before the deadline.
         """
         attempts = attempts or Attempts(self._env, token.timeout_ms or 60_000)
@@ -141,6 +141,8 @@ class Reader:
                     async with asyncio.timeout(STALL_MS / 1000):
                         data = await anext(stream)
                 except StopAsyncIteration:
+                    if schema is None:
+                        raise Unavailable("ended the scan before it began") from None
                     return
                 except TimeoutError:
                     raise Unavailable(f"sent nothing for {STALL_MS} ms") from None
@@ -148,8 +150,10 @@ class Reader:
                     schema = flight.read_schema(data.header)
                     header = pb.ScanHeader.FromString(bytes(data.app_metadata))
                     self._clock.merge(header.at)
-                else:
-                    yield flight.read_batch(schema, data.header, data.body, trusted=True)
+                    continue
+                batch = flight.read_batch(schema, data.header, data.body, trusted=True)
+                if batch.num_rows:  # an empty one only tells that the server is at work
+                    yield batch
         finally:
             await _close(stream)
 

@@ -173,7 +173,7 @@ class Scan:
             counting.count_only = True
             tokens.append(counting)
         parts = self._connection.run(self._connection.core.reader.collect_all(tokens))
-        counts = [b.column(COUNT_COLUMN)[0].as_py() for part in parts for b in part]
+        counts = [n for part in parts for b in part for n in b.column(COUNT_COLUMN).to_pylist()]
         return int(sum(counts))
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:

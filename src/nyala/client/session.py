@@ -15,6 +15,7 @@ from nyala.client.delivery import Delivery
 from nyala.client.locations import Locations, OpenTable, TabletPlace
 from nyala.client.retrying import Attempts
 from nyala.client.streams import PutStreams
+from nyala.common.errors import OutcomeUnknown
 from nyala.common.ids import ColumnId, TabletId
 from nyala.common.partition import locate
 from nyala.env.clock import HybridClock
@@ -125,7 +126,7 @@ class Session:
             ),
             return_exceptions=True,
         )
-        for result in results:
+        for result in sorted(results, key=_gravity):
             if isinstance(result, BaseException):
                 raise result
             written.rows += result.rows
@@ -208,8 +209,25 @@ def _by_tablet(
     return groups
 
 
+def _gravity(result: Written | BaseException) -> int:
+    """What is told first: that an outcome is unknown, which no other failure may hide."""
+    if isinstance(result, OutcomeUnknown):
+        return 0
+    return 1 if isinstance(result, BaseException) else 2
+
+
 def _slices(batch: pa.RecordBatch, limits: Limits) -> list[tuple[int, pa.RecordBatch]]:
-    """Cut a batch into pieces within the limits; return (first row, piece)."""
-    per_row = max(1, batch.get_total_buffer_size() // max(1, batch.num_rows))
+    """Cut a batch into pieces within the limits, a row at least; return (first row, piece)."""
+    per_row = max(1, batch.nbytes // max(1, batch.num_rows))
     step = max(1, min(limits.batch_rows, limits.batch_bytes // per_row))
-    return [(at, batch.slice(at, step)) for at in range(0, batch.num_rows, step)]
+    pieces = []
+    todo = [(at, batch.slice(at, step)) for at in range(0, batch.num_rows, step)]
+    todo.reverse()
+    while todo:
+        at, piece = todo.pop()
+        if piece.num_rows > 1 and piece.nbytes > 2 * limits.batch_bytes:  # large rows side by side
+            half = piece.num_rows // 2
+            todo += [(at + half, piece.slice(half)), (at, piece.slice(0, half))]
+        else:
+            pieces.append((at, piece))
+    return pieces

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 
 import pyarrow as pa
 
-from nyala.common.errors import NyalaError, OutcomeUnknown, Unavailable
+from nyala.common.errors import NyalaError, OutcomeUnknown, Rejected, TooLarge, Unavailable
 from nyala.env.env import Env
 from nyala.wire import flight, methods
 from nyala.wire.flight_data import FlightData
@@ -18,18 +18,26 @@ from nyala.wire.proto import flight_pb2
 from nyala.wire.proto import nyala_pb2 as pb
 
 MAX_STREAMS = 64
+FRAMING_BYTES = 4096
+"""More than a message adds to its batch and its metadata."""
 
 
 class PutStream:
-    """One open DoPut. Runs on the client's loop."""
+    """One open DoPut. Runs on the client's loop.
+
+    Attributes:
+        broken: it takes no more.
+        silent: its server left a batch unanswered.
+    """
 
     def __init__(self, env: Env, address: str, schema: pa.Schema) -> None:
         self._address = address
         self._first = flight.schema_data(schema)
         self._queue: asyncio.Queue[FlightData | None] = asyncio.Queue()
         self._waiting: dict[int, asyncio.Future[pb.WriteResult]] = {}
+        self._sizes: dict[int, int] = {}
         self._requests = 0
-        self.broken = False
+        self.broken = self.silent = False
         self._task = env.tasks.spawn(self._run(env), f"put stream to {address}")
 
     @property
@@ -55,10 +63,25 @@ class PutStream:
             error = err
         finally:
             self.broken = True
-            for waiting in self._waiting.values():
+            for request, waiting in self._waiting.items():
                 if not waiting.done():
-                    waiting.set_exception(error)
+                    waiting.set_exception(self._fate(error, self._sizes[request]))
             self._waiting.clear()
+
+    def _fate(self, error: NyalaError, size: int) -> NyalaError:
+        """Return what the end of the stream means for one batch of so many bytes.
+
+        A batch that is over a limit is to blame itself. All others share its stream and nothing else:
+        they may have been executed, and go again, on another stream.
+        """
+        if isinstance(error, TooLarge):
+            limit = error.details.get("limit", "")
+            to_blame = not limit.isdigit() or size + FRAMING_BYTES > int(limit)
+        else:
+            to_blame = isinstance(error, Rejected | Unavailable)
+        if to_blame:
+            return error
+        return OutcomeUnknown(f"the write stream to {self._address} broke: {error.message}")
 
     async def put(
         self, header: pb.WriteHeader, parts: tuple[memoryview, memoryview], timeout_ms: int
@@ -80,20 +103,25 @@ class PutStream:
         header.request = self._requests
         header.timeout_ms = timeout_ms
         waiting: asyncio.Future[pb.WriteResult] = asyncio.get_running_loop().create_future()
+        metadata = header.SerializeToString()
         self._waiting[header.request] = waiting
-        self._queue.put_nowait(FlightData(parts[0], parts[1], header.SerializeToString()))
+        self._sizes[header.request] = len(parts[0]) + len(parts[1]) + len(metadata)
+        self._queue.put_nowait(FlightData(parts[0], parts[1], metadata))
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await waiting
         except TimeoutError:
+            self.silent = True
             raise OutcomeUnknown(
                 f"{self._address} did not answer a write within {timeout_ms} ms"
             ) from None
         finally:
             self._waiting.pop(header.request, None)
+            self._sizes.pop(header.request, None)
 
     def close(self) -> None:
-        """End the stream; the server finishes what it has received."""
+        """End the stream, which takes no more; the server finishes what it has received."""
+        self.broken = True
         self._queue.put_nowait(None)
 
     def abandon(self) -> None:
@@ -117,12 +145,12 @@ class PutStreams:
             stream = self._open[key] = PutStream(self._env, address, schema)
         self._open.move_to_end(key)
         if len(self._open) > MAX_STREAMS:
-            self._drop_one_idle()
+            self._drop_one_idle(stream)
         return stream
 
-    def _drop_one_idle(self) -> None:
+    def _drop_one_idle(self, wanted: PutStream) -> None:
         for key, stream in self._open.items():
-            if stream.idle:
+            if stream.idle and stream is not wanted:
                 stream.close()
                 del self._open[key]
                 return

@@ -47,7 +47,11 @@ def random_id(rng: random.Random) -> str:
     return f"{rng.getrandbits(128):032x}"
 
 
-CEILING_STEP_US = 10_000_000
+CEILING_STEP_US = 5_000_000
+AHEAD_US = 1_000_000
+AHEAD_STEP_US = 500_000
+"""A restart begins at the ceiling. A clock that is ahead of the wall for that reason hardly moves until
+the wall has caught up; a small step keeps many restarts in a row from adding a large one each."""
 
 
 class HybridClock:
@@ -92,12 +96,13 @@ class HybridClock:
 
     def merge(self, stamp: int) -> None:
         """Move past a stamp seen in a message, so that later stamps are above it."""
-        if stamp > self._last:
-            self._last = stamp
-            self._raise_ceiling()
+        self._last = max(self._last, stamp)
+        self._raise_ceiling()  # also for an old stamp: the last write of the ceiling may have failed
 
     def _raise_ceiling(self) -> None:
         if self._files is not None and self._last >= self._ceiling:
-            ceiling = self._last + (CEILING_STEP_US << LOGICAL_BITS)
+            ahead_us = (self._last >> LOGICAL_BITS) - self._clock.wall_us()
+            step_us = AHEAD_STEP_US if ahead_us > AHEAD_US else CEILING_STEP_US
+            ceiling = self._last + (step_us << LOGICAL_BITS)
             self._files.write_atomic(self._path, b"%d\n" % ceiling)
             self._ceiling = ceiling  # only now: after a failed write the next call tries again

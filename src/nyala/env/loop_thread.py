@@ -4,13 +4,14 @@ One per client. Fork-aware: after a fork the child must make a new client, and i
 """
 
 import asyncio
+import concurrent.futures
 import contextlib
 import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar, cast
 
-from nyala.common.errors import InvalidArgument
+from nyala.common.errors import InvalidArgument, Unavailable
 
 T = TypeVar("T")
 ENDING_S = 1.0
@@ -31,22 +32,35 @@ class LoopThread:
 
         Raises:
             InvalidArgument: called in a forked child, or after `close`.
+            Unavailable: closed by another thread meanwhile.
         """
+        future = self._submit(work)
+        try:
+            return future.result()
+        except concurrent.futures.CancelledError:
+            raise _closed_meanwhile() from None
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
+
+    def _submit(self, work: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
+        assert threading.current_thread() is not self._thread, (
+            "the loop's own thread would wait for itself"
+        )
         if self.closed:
             work.close()
             raise InvalidArgument(
                 "this client was closed, or made before a fork; "
                 "call nyala.connect() again in this process"
             )
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except KeyboardInterrupt:
-            future.cancel()
-            raise
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
-        """Yield the items of an async iterator, fetching one ahead. Any thread but the loop's own."""
+        """Yield the items of an async iterator, fetching one ahead. Any thread but the loop's own.
+
+        Raises:
+            InvalidArgument, Unavailable: as `run`.
+        """
 
         async def step() -> tuple[bool, T | None]:
             try:
@@ -54,19 +68,24 @@ class LoopThread:
             except StopAsyncIteration:
                 return False, None
 
-        ahead = asyncio.run_coroutine_threadsafe(step(), self._loop)
+        ahead = self._submit(step())
         try:
             while True:
                 more, item = ahead.result()
                 if not more:
                     return
-                ahead = asyncio.run_coroutine_threadsafe(step(), self._loop)
+                ahead = self._submit(step())
                 yield cast("T", item)
+        except concurrent.futures.CancelledError:
+            raise _closed_meanwhile() from None
         finally:
             ahead.cancel()
             closing = getattr(items, "aclose", None)
-            if closing is not None and not self._loop.is_closed():
-                asyncio.run_coroutine_threadsafe(_quietly(closing), self._loop).result()
+            if closing is not None and not self.closed:
+                ended = asyncio.run_coroutine_threadsafe(_quietly(closing), self._loop)
+                # The garbage collector may end an iterator on the loop's own thread: it cannot wait there.
+                if threading.current_thread() is not self._thread:
+                    ended.result()
 
     @property
     def closed(self) -> bool:
@@ -82,6 +101,13 @@ class LoopThread:
         self._thread.join(timeout=10)
         if not self._thread.is_alive():
             self._loop.close()
+
+
+def _closed_meanwhile() -> Unavailable:
+    return Unavailable(
+        "the client was closed while this call was under way; what it wrote may or may not have taken "
+        "effect"
+    )
 
 
 async def _end_all() -> None:

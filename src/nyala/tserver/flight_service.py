@@ -5,17 +5,18 @@ most `MAX_IN_FLIGHT` of them wait at once, so that a fast client is held back by
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator
 
 import pyarrow as pa
 
-from nyala.common.errors import InvalidArgument, NyalaError
+from nyala.common.errors import InvalidArgument, NyalaError, OutcomeUnknown
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.tserver.scanners import Scanners
 from nyala.tserver.write_path import WritePath
-from nyala.wire import flight, methods
+from nyala.wire import flight, methods, status
 from nyala.wire.flight_data import FlightData
 from nyala.wire.proto import flight_pb2
 from nyala.wire.proto import nyala_pb2 as pb
@@ -23,6 +24,8 @@ from nyala.wire.proto import nyala_pb2 as pb
 log = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT = 64
+SIGN_OF_LIFE_MS = 5_000
+"""A scan that takes longer over its next batch says so with an empty one: clients give up the silent."""
 
 
 class FlightService:
@@ -44,7 +47,7 @@ class FlightService:
             token.MergeFromString(ticket.ticket)
         except Exception as err:  # protobuf's DecodeError; whatever it is, the client sent it
             raise InvalidArgument(f"the ticket is no nyala.v1.ScanToken: {err}") from err
-        async for data in self._scanners.run(token):
+        async for data in _with_signs_of_life(self._scanners.run(token)):
             yield data
 
     async def do_put(
@@ -76,6 +79,9 @@ class FlightService:
         async def one(chosen: pa.Schema, data: FlightData) -> None:
             try:
                 results.put_nowait(await self._writes.write(chosen, data))
+            except Exception as err:  # the task's top: whoever waits for this batch has to be told
+                log.error("a batch met an internal error", exc_info=err)
+                results.put_nowait(_internal(data, err))
             finally:
                 room.release()
 
@@ -92,3 +98,57 @@ class FlightService:
             results.put_nowait(None)
         except NyalaError as err:
             results.put_nowait(err)
+
+
+def _internal(data: FlightData, err: Exception) -> pb.WriteResult:
+    """Return the result of a batch on which this server failed."""
+    header = pb.WriteHeader.FromString(bytes(data.app_metadata))
+    told = OutcomeUnknown(
+        f"tablet {header.tablet_id}: this server met an internal error ({type(err).__name__}); the "
+        "batch may or may not take effect"
+    )
+    return pb.WriteResult(request=header.request, error=status.to_proto(told))
+
+
+async def _with_signs_of_life(items: AsyncIterator[FlightData]) -> AsyncIterator[FlightData]:
+    """Pass a scan's messages on; while the next is long in coming, send empty batches.
+
+    The first one, the schema, gets none: until then the server may lack what it needs to answer at all.
+    """
+    nothing: FlightData | None = None
+    coming: asyncio.Future[FlightData | None] | None = None
+    try:
+        while True:
+            coming = asyncio.ensure_future(_next(items))
+            while (sign := nothing) is not None and not await _within(coming, SIGN_OF_LIFE_MS):
+                yield sign
+            if (data := await coming) is None:
+                return
+            if nothing is None:
+                schema = flight.read_schema(data.header)
+                nothing = flight.batch_data(pa.RecordBatch.from_pylist([], schema=schema))
+            yield data
+    finally:
+        if coming is not None:
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)
+        close = getattr(items, "aclose", None)
+        if close is not None:
+            await close()
+
+
+async def _next(items: AsyncIterator[FlightData]) -> FlightData | None:
+    try:
+        return await anext(items)
+    except StopAsyncIteration:
+        return None
+
+
+async def _within(coming: "asyncio.Future[FlightData | None]", time_ms: int) -> bool:
+    """Wait for a message so long at most; return whether it, or an error, is there."""
+    done = asyncio.Event()
+    coming.add_done_callback(lambda _: done.set())
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(time_ms / 1000):
+            await done.wait()
+    return coming.done()

@@ -77,9 +77,14 @@ class Heartbeater:
                 await self._once(address, view)
             except NyalaError as err:
                 log.debug("heartbeat to master %s: %s", address, err)
-                await self._env.tasks.sleep_ms(self._interval_ms)
+            except (
+                Exception
+            ) as err:  # the task's top: a full disk or a bug must not silence this server
+                log.error("heartbeat to master %s failed", address, exc_info=err)
+            else:
+                await self._pause(wake)
                 continue
-            await self._pause(wake)
+            await self._env.tasks.sleep_ms(self._interval_ms)
 
     async def _pause(self, wake: asyncio.Event) -> None:
         """Wait for a change or the interval; a few ms between reports gather changes into one."""

@@ -3,10 +3,13 @@
 Orders are idempotent and fenced: a master that was deposed is refused by (catalog incarnation, term).
 """
 
+import asyncio
 import logging
+from collections.abc import Coroutine
 from dataclasses import dataclass
+from typing import Any
 
-from nyala.common.errors import AlreadyPresent, CasFailed, InvalidArgument
+from nyala.common.errors import AlreadyPresent, CasFailed, InvalidArgument, NyalaError
 from nyala.common.ids import OpId, TableId, TabletId
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
@@ -84,6 +87,23 @@ class TabletService:
                 "had this address before"
             )
 
+    async def _to_its_end(self, work: Coroutine[Any, Any, object]) -> None:
+        """Carry an order out whatever becomes of its sender, whose deadline may pass meanwhile.
+
+        Left halfway, its files would still be worked on in a lane while the next order begins anew.
+        """
+
+        async def guarded() -> Exception | None:
+            try:
+                await work
+            except (NyalaError, OSError) as err:
+                return err
+            return None
+
+        failed = await asyncio.shield(self._env.tasks.spawn(guarded(), "tablet order"))
+        if isinstance(failed, Exception):
+            raise failed
+
     async def create_tablet(self, request: pb.CreateTabletRequest) -> pb.CreateTabletResponse:
         """Make a replica; durable on return. The same order again changes nothing."""
         self._addressed(request.destination_uuid)
@@ -103,7 +123,7 @@ class TabletService:
             return Tablet.create(self._env.files, directory, info)
 
         try:
-            await self._host.create_replica(info.tablet_id, config, create)
+            await self._to_its_end(self._host.create_replica(info.tablet_id, config, create))
         except AlreadyPresent:
             replica = self._host.find(info.tablet_id)
             if replica is None or replica.state is State.TOMBSTONED:
@@ -129,7 +149,7 @@ class TabletService:
                 {"expected": str(expected), "found": str(committed)},
             )
         log.info("deleting tablet %s: %s", request.tablet_id, request.reason)
-        await self._host.delete_replica(TabletId(request.tablet_id))
+        await self._to_its_end(self._host.delete_replica(TabletId(request.tablet_id)))
         return pb.DeleteTabletResponse()
 
     async def list_tablets(self, request: pb.ListTabletsRequest) -> pb.ListTabletsResponse:

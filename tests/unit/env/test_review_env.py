@@ -1,0 +1,113 @@
+"""The hybrid clock over restarts, and what a loop thread owes its callers."""
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator
+
+import pytest
+
+from nyala.common.errors import InvalidArgument, Unavailable
+from nyala.common.hybrid_time import from_micros, to_micros
+from nyala.env.clock import CEILING_STEP_US, HybridClock
+from nyala.env.files import SystemFiles
+from nyala.env.loop_thread import LoopThread
+
+NOW_US = 1_700_000_000_000_000
+
+
+class Wall:
+    def __init__(self) -> None:
+        self.us = NOW_US
+
+    def monotonic_us(self) -> int:
+        return self.us
+
+    def wall_us(self) -> int:
+        return self.us
+
+
+def test_many_restarts_in_a_row_do_not_drive_the_clock_away(tmp_path):
+    wall, files, path, last = Wall(), SystemFiles(), str(tmp_path / "clock"), 0
+    for _ in range(20):
+        clock = HybridClock(wall, files, path)
+        assert clock.now() > last
+        last = clock.now()
+        wall.us += 500_000
+    assert to_micros(last) - wall.us <= 2 * CEILING_STEP_US  # clock_max_ahead_ms, by default
+
+
+def test_an_old_stamp_does_not_hide_a_ceiling_that_was_not_written(tmp_path):
+    class FullDisk(SystemFiles):
+        full = False
+
+        def write_atomic(self, path: str, data: bytes) -> None:
+            if self.full:
+                raise OSError(28, "no space")
+            super().write_atomic(path, data)
+
+    files = FullDisk()
+    clock = HybridClock(Wall(), files, str(tmp_path / "clock"))
+    first = clock.now()
+    files.full = True
+    with pytest.raises(OSError, match="no space"):
+        clock.merge(from_micros(NOW_US + 60_000_000))
+    with pytest.raises(OSError, match="no space"):
+        clock.merge(first)
+    files.full = False
+    clock.merge(first)
+    assert HybridClock(Wall(), files, str(tmp_path / "clock")).seen > from_micros(
+        NOW_US + 60_000_000
+    )
+
+
+async def numbers() -> AsyncIterator[int]:
+    for number in range(10):
+        yield number
+
+
+@pytest.fixture
+def thread():
+    made = LoopThread("test")
+    yield made
+    made.close()
+
+
+def test_a_forked_child_is_told_so_when_it_iterates(thread, monkeypatch):
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    with pytest.raises(InvalidArgument, match="fork"):
+        next(thread.iterate(numbers()))
+    monkeypatch.undo()
+
+
+def test_an_iterator_that_ends_on_the_loops_own_thread_does_not_stop_it(thread):
+    iterator = thread.iterate(numbers())
+    assert next(iterator) == 0
+
+    async def end() -> None:
+        iterator.close()  # as the garbage collector may do, on whatever thread it runs
+
+    thread.run(end())
+    assert list(thread.iterate(numbers())) == list(range(10))
+
+
+def test_who_waits_while_the_client_is_closed_is_told():
+    thread = LoopThread("test")
+    begun, told = threading.Event(), []
+
+    async def forever() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    def wait() -> None:
+        try:
+            thread.run(forever())
+        except Unavailable as err:
+            told.append(err)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    begun.wait(10)
+    thread.close()
+    waiting.join(10)
+    assert told
