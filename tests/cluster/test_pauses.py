@@ -1,0 +1,135 @@
+"""A leader that is stopped and goes on later believes that it still leads: it must not read or write so."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from nyala.client import Client
+from nyala.common.errors import NotLeader, NyalaError
+from nyala.env.env import system_env
+from nyala.env.loop_thread import LoopThread
+from nyala.env.rpc import Method
+from nyala.testing import MiniCluster
+from nyala.wire import flight, methods
+from nyala.wire.channels import GrpcRpc
+from nyala.wire.proto import flight_pb2
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.waiting import wait_until
+
+SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[MiniCluster]:
+    with MiniCluster() as made:
+        yield made
+
+
+class Direct:
+    """Asks one server, whoever leads: what a client with stale knowledge does."""
+
+    def __init__(self) -> None:
+        self._loop = LoopThread("direct")
+        self._rpc = self._loop.run(self._make())
+
+    async def _make(self) -> GrpcRpc:
+        rpc = GrpcRpc()
+        self.env = system_env(rpc)
+        return rpc
+
+    def __enter__(self) -> "Direct":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        async def close() -> None:
+            await self.env.tasks.close()
+            await self._rpc.close()
+
+        self._loop.run(close())
+        self._loop.close()
+
+    def ask(self, address: str, method: Method, request: object) -> object:
+        return self._loop.run(self._rpc.call(address, method, request, timeout_ms=5_000))
+
+    def read(self, address: str, token: pb.ScanToken) -> list[int]:
+        """Run a scan token at one server; return the values of v."""
+
+        async def run() -> list[int]:
+            ticket = flight_pb2.Ticket(ticket=token.SerializeToString())
+            schema, found = None, []
+            async for data in self._rpc.stream(address, methods.DO_GET, ticket, timeout_ms=10_000):
+                if schema is None:
+                    schema = flight.read_schema(data.header)
+                else:
+                    batch = flight.read_batch(schema, data.header, data.body)
+                    found += batch.column("v").to_pylist()
+            return found
+
+        return self._loop.run(run())
+
+
+def token(client: Client, table, *, latest: bool) -> pb.ScanToken:
+    made = pb.ScanToken.FromString(bytes(table.scan(mode="latest").tokens()[0]))
+    made.mode = pb.LATEST if latest else pb.SNAPSHOT
+    made.at = 0 if latest else client.now()
+    made.timeout_ms = 3_000
+    return made
+
+
+@pytest.mark.row("S4.29")
+def test_a_resumed_leader_never_answers_with_less_than_was_acknowledged_elsewhere(cluster):
+    with cluster.connect() as client, Direct() as direct:
+        table = client.create_table("p", SCHEMA, ["k"])
+        for round_ in range(3):
+            table.upsert([{"k": 1, "v": 2 * round_}]).raise_for_errors()
+            ((tablet, old),) = cluster.leaders("p").items()
+            address = cluster.address(old)
+            stale = token(client, table, latest=True)
+            assert direct.read(address, stale) == [2 * round_]
+            cluster.pause(old)
+            table.upsert([{"k": 1, "v": 2 * round_ + 1}]).raise_for_errors()
+            after = token(client, table, latest=False)
+            cluster.resume(old)
+            answered = 0
+            for request in [stale, after] * 20:
+                try:
+                    values = direct.read(address, request)
+                except NyalaError as err:
+                    assert err.code in ("NOT_LEADER", "TIMED_OUT", "UNAVAILABLE"), err
+                else:
+                    answered += 1
+                    assert values == [2 * round_ + 1], f"round {round_}: stale {values}"
+            assert table.get({"k": 1}) == {"k": 1, "v": 2 * round_ + 1}
+            assert wait_until(lambda t=tablet: cluster.leaders("p").get(t), "a leader")
+
+
+def test_a_follower_refuses_reads_and_writes_and_names_the_leader(cluster):
+    with cluster.connect() as client, Direct() as direct:
+        table = client.create_table("f", SCHEMA, ["k"])
+        table.upsert([{"k": 1, "v": 1}]).raise_for_errors()
+        (leader,) = cluster.leaders("f").values()
+        others = [n for n in cluster.names if n.startswith("tserver") and n != leader]
+        for name in others:
+            with pytest.raises(NotLeader) as caught:
+                direct.read(cluster.address(name), token(client, table, latest=True))
+            assert caught.value.address == cluster.address(leader)
+
+
+def test_a_paused_follower_catches_up_and_a_paused_majority_stops_writes(cluster):
+    with cluster.connect() as client, cluster.connect(2_000) as hasty:
+        table = client.create_table("m", SCHEMA, ["k"])
+        (leader,) = cluster.leaders("m").values()
+        followers = [n for n in cluster.names if n.startswith("tserver") and n != leader]
+        for name in followers:
+            cluster.pause(name)
+        try:
+            with pytest.raises(NyalaError) as caught:
+                hasty.table("m").insert([{"k": 7, "v": 7}])
+            assert caught.value.code in ("OUTCOME_UNKNOWN", "TIMED_OUT")
+        finally:
+            for name in followers:
+                cluster.resume(name)
+        result = table.insert_ignore([{"k": 7, "v": 7}]).raise_for_errors()
+        assert result.rows == 1
+        assert table.get({"k": 7}) == {"k": 7, "v": 7}
