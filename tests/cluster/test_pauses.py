@@ -15,7 +15,6 @@ from nyala.wire import flight, methods
 from nyala.wire.channels import GrpcRpc
 from nyala.wire.proto import flight_pb2
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.waiting import wait_until
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 
@@ -77,13 +76,21 @@ def token(client: Client, table, *, latest: bool) -> pb.ScanToken:
     return made
 
 
+def answer(direct: Direct, address: str, request: pb.ScanToken) -> str:
+    """Return the values that a server gives, or the code with which it refuses."""
+    try:
+        return str(direct.read(address, request))
+    except NyalaError as err:
+        return err.code
+
+
 @pytest.mark.row("S4.29")
 def test_a_resumed_leader_never_answers_with_less_than_was_acknowledged_elsewhere(cluster):
     with cluster.connect() as client, Direct() as direct:
         table = client.create_table("p", SCHEMA, ["k"])
         for round_ in range(3):
             table.upsert([{"k": 1, "v": 2 * round_}]).raise_for_errors()
-            ((tablet, old),) = cluster.leaders("p").items()
+            (old,) = cluster.leaders("p").values()
             address = cluster.address(old)
             stale = token(client, table, latest=True)
             assert direct.read(address, stale) == [2 * round_]
@@ -91,17 +98,10 @@ def test_a_resumed_leader_never_answers_with_less_than_was_acknowledged_elsewher
             table.upsert([{"k": 1, "v": 2 * round_ + 1}]).raise_for_errors()
             after = token(client, table, latest=False)
             cluster.resume(old)
-            answered = 0
-            for request in [stale, after] * 20:
-                try:
-                    values = direct.read(address, request)
-                except NyalaError as err:
-                    assert err.code in ("NOT_LEADER", "TIMED_OUT", "UNAVAILABLE"), err
-                else:
-                    answered += 1
-                    assert values == [2 * round_ + 1], f"round {round_}: stale {values}"
+            answers = [answer(direct, address, request) for request in [stale, after] * 20]
+            allowed = {str([2 * round_ + 1]), "NOT_LEADER", "TIMED_OUT", "UNAVAILABLE"}
+            assert set(answers) <= allowed, f"round {round_}: {answers}"
             assert table.get({"k": 1}) == {"k": 1, "v": 2 * round_ + 1}
-            assert wait_until(lambda t=tablet: cluster.leaders("p").get(t), "a leader")
 
 
 def test_a_follower_refuses_reads_and_writes_and_names_the_leader(cluster):

@@ -131,5 +131,5 @@ def test_tables_and_their_ids_survive_and_sequences_go_on(cluster):
         assert "dropped" not in ids
         again = table.insert(rows("x", [2, 3], [99, 30]))
         assert again.errors.column("code").to_pylist() == ["already_present"]
-        found = table.scan(["n", "v"], order=True).to_arrow().to_pylist()
+        found = table.scan(order=True).to_arrow().to_pylist()
         assert [(r["n"], r["v"]) for r in found] == [(1, 10), (2, 20), (3, 30)]

@@ -26,7 +26,8 @@ PAUSE_S = 0.01
 
 def create(client: Client, name: str, buckets: int = 4) -> Table:
     """Create the table that the workers use."""
-    return client.create_table(name, SCHEMA, KEY, Partition(hash=[Hash(["owner", "n"], buckets)]))
+    partition = Partition(hash=[Hash(["owner", "n"], buckets)]) if buckets > 1 else None
+    return client.create_table(name, SCHEMA, KEY, partition)
 
 
 def rows(owner: str, numbers: list[int], values: list[int], by: str = "") -> pa.Table:
