@@ -1,7 +1,7 @@
 """What a core's `Ready` owes, done in its order: to the log, to the peers, to the consensus metadata.
 
 Rules (raft/ready.py): a Ready is one reservation in the log, in the order of the Readys; a message
-leaves when what it asserts is durable; two messages to one peer never swap. On the loop only.
+leaves when what it asserts is durable, and may overtake one that still waits. On the loop only.
 """
 
 import itertools
@@ -128,13 +128,10 @@ class Driver:
     # ---- peers -------------------------------------------------------------------------------------
 
     def _release(self) -> None:
-        """Send what may leave; what waits holds back what comes after it to the same peer."""
+        """Send what may leave: the answer to a heartbeat does not wait for a slow disk."""
         waiting, self._waiting = self._waiting, []
-        held: dict[str, None] = {}
         for outgoing in waiting:
-            to = outgoing.message.to
-            if to in held or not self._durable.covers(outgoing.after):
-                held[to] = None
+            if not self._durable.covers(outgoing.after):
                 self._waiting.append(outgoing)
             else:
                 self._around.send(self.config, self._group, outgoing.message)

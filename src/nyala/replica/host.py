@@ -92,7 +92,8 @@ class ReplicaHost:
             Counters(metrics or Metrics(), wal),
             outbox.add, turns.mark, on_change or _nobody, turns.disk_failed,
         )  # fmt: skip
-        await lifecycle.open_all(around, recovered, replicas, open_machine)
+        doubt = next((d.error for d in wal.damage if not d.certain), None)
+        await lifecycle.open_all(around, recovered, replicas, open_machine, doubt)
         turns.start(around, transport)
         return cls(around, turns, replicas)
 

@@ -76,6 +76,7 @@ async def open_all(
     recovered: Mapping[TabletId, RecoveredGroup],
     replicas: dict[TabletId, Replica],
     open_machine: OpenMachine,
+    doubt: Corrupt | None = None,
 ) -> None:
     """Bring every replica of a data directory to the state that its superblock names.
 
@@ -84,13 +85,14 @@ async def open_all(
         recovered: what the log held.
         replicas: gets an entry for each group that has, or should have, a superblock.
         open_machine: see `OpenMachine`.
+        doubt: damage to the log that may have hit groups of which it holds nothing any more; None: none.
     """
     groups, saved = await around.env.tasks.run(Lane.DISK, _listed, around)
     for group in sorted({*groups, *saved, *recovered}):
         replicas[group] = Replica(around, group)
     for group, replica in list(replicas.items()):
         try:
-            if not await _open(around, replica, recovered.get(group), open_machine):
+            if not await _open(around, replica, recovered.get(group), open_machine, doubt):
                 del replicas[group]
         except Exception as err:  # whatever is wrong with one replica, the others go on
             replica.fail(err)
@@ -105,6 +107,7 @@ async def _open(
     replica: Replica,
     recovered: RecoveredGroup | None,
     open_machine: OpenMachine,
+    doubt: Corrupt | None,
 ) -> bool:
     """Open one replica; return whether there is one."""
     group, tasks = replica.group, around.env.tasks
@@ -115,6 +118,8 @@ async def _open(
             "replica are lost; replace it"
         )
     if superblock.stage is Stage.READY:
+        if recovered is None and doubt is not None:
+            raise doubt  # its votes and entries may have stood in what is damaged
         replica.take_part(
             await bootstrap(around, group, recovered, lambda path: open_machine(group, path))
         )
