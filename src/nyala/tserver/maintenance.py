@@ -51,6 +51,8 @@ class Compactor:
             await self.compact(hosted)
         except (NyalaError, OSError) as err:  # deleted meanwhile, or a full disk: nothing changed
             log.info("tablet %s was not compacted: %s", tablet_id, err)
+        except Exception as bug:  # the task's top: the other tablets are compacted all the same
+            log.error("tablet %s was not compacted", tablet_id, exc_info=bug)
 
     async def compact(self, hosted: HostedTablet, *, force: bool = False) -> bool:
         """Compact a tablet if that is worth it; return whether anything changed.

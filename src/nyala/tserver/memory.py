@@ -59,6 +59,10 @@ class MemoryBudget:
                     await largest.flush()
                 except (NyalaError, OSError) as err:  # deleted meanwhile, or a full disk: try again
                     log.warning("%s was not flushed: %s", largest.group, err)
+                except (
+                    Exception
+                ) as bug:  # the task's top: without it writes would be throttled for ever
+                    log.error("%s was not flushed", largest.group, exc_info=bug)
 
     def look(self) -> Replica | None:
         """Add up what is in use; return the replica that uses most."""

@@ -1,0 +1,156 @@
+"""What a tablet server owes those who wait: signs of life, answers, heartbeats, orders carried out."""
+
+import asyncio
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from nyala.common.errors import NotFound
+from nyala.common.ids import ServerUuid, TabletId
+from nyala.env.env import Env, system_env
+from nyala.tserver import flight_service
+from nyala.tserver.flight_service import FlightService
+from nyala.tserver.heartbeater import Heartbeater, Reporter
+from nyala.tserver.tablet_service import Fence, TabletService
+from nyala.wire import flight
+from nyala.wire.flight_data import FlightData
+from nyala.wire.proto import flight_pb2
+from nyala.wire.proto import nyala_pb2 as pb
+
+SCHEMA = pa.schema([pa.field("n", pa.int64())])
+BATCH = pa.record_batch([pa.array([1, 2])], schema=SCHEMA)
+
+
+class Rpc:
+    def __init__(self) -> None:
+        self.heartbeats: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def call(self, address: str, method: Any, request: Any, *, timeout_ms: int) -> Any:
+        self.heartbeats.put_nowait(request)
+        return pb.HeartbeatResponse(acknowledged_sequence=request.report_sequence)
+
+    def stream(self, *args: Any, **more: Any) -> Any:
+        raise AssertionError("no streams here")
+
+
+def told(story: Any) -> Any:
+    async def run() -> Any:
+        env = system_env(Rpc())
+        try:
+            async with asyncio.timeout(20):
+                return await story(env)
+        finally:
+            await env.tasks.close()
+
+    return asyncio.run(run())
+
+
+def test_a_scan_that_computes_for_long_says_that_it_lives(monkeypatch):
+    monkeypatch.setattr(flight_service, "SIGN_OF_LIFE_MS", 1)
+
+    async def story(env: Env) -> None:
+        ready = asyncio.Event()
+
+        class SlowScanners:
+            async def run(self, token: pb.ScanToken) -> Any:
+                yield flight.schema_data(SCHEMA)
+                await ready.wait()
+                yield flight.batch_data(BATCH)
+
+        service = FlightService(env, None, SlowScanners())  # type: ignore[arg-type]
+        scan = service.do_get(flight_pb2.Ticket())
+        assert flight.read_schema((await anext(scan)).header) == SCHEMA
+        for _ in range(3):
+            sign = await anext(scan)
+            assert flight.read_batch(SCHEMA, sign.header, sign.body).num_rows == 0
+        ready.set()
+        rest = [flight.read_batch(SCHEMA, d.header, d.body) async for d in scan]
+        assert [b for b in rest if b.num_rows] == [BATCH]
+
+    told(story)
+
+
+def test_an_error_in_mid_scan_is_raised_and_the_scan_is_closed():
+    async def story(env: Env) -> list[str]:
+        seen = []
+
+        class FailingScanners:
+            async def run(self, token: pb.ScanToken) -> Any:
+                try:
+                    yield flight.schema_data(SCHEMA)
+                    raise NotFound("gone")
+                finally:
+                    seen.append("closed")
+
+        service = FlightService(env, None, FailingScanners())  # type: ignore[arg-type]
+        with pytest.raises(NotFound, match="gone"):
+            async for _ in service.do_get(flight_pb2.Ticket()):
+                pass
+        return seen
+
+    assert told(story) == ["closed"]
+
+
+def test_a_batch_that_meets_a_bug_is_answered_all_the_same():
+    async def story(env: Env) -> pb.WriteResult:
+        class FailingWrites:
+            async def write(self, schema: pa.Schema, data: FlightData) -> pb.WriteResult:
+                raise ZeroDivisionError("a bug")
+
+        async def requests() -> Any:
+            yield flight.schema_data(SCHEMA)
+            header = pb.WriteHeader(tablet_id="t", request=7)
+            yield flight.batch_data(BATCH, header.SerializeToString())
+
+        service = FlightService(env, FailingWrites(), None)  # type: ignore[arg-type]
+        answers = [a async for a in service.do_put(requests())]
+        return pb.WriteResult.FromString(answers[0].app_metadata)
+
+    result = told(story)
+    assert (result.request, result.error.code) == (7, "OUTCOME_UNKNOWN")
+
+
+def test_heartbeats_go_on_when_what_one_brought_could_not_be_written():
+    async def story(env: Env) -> None:
+        def heard(address: str, response: pb.HeartbeatResponse) -> None:
+            raise OSError(28, "no space left on device")
+
+        reporter = Reporter(pb.ServerInfoResponse, lambda only: [], heard)
+        Heartbeater(env, ["m:1"], reporter, interval_ms=1).start()
+        for _ in range(3):
+            await env.rpc.heartbeats.get()  # type: ignore[attr-defined]
+
+    told(story)
+
+
+def test_an_order_is_carried_out_though_its_sender_hangs_up():
+    async def story(env: Env) -> list[str]:
+        begun, go_on, steps = asyncio.Event(), asyncio.Event(), []
+
+        class Host:
+            def find(self, group: TabletId) -> None:
+                return None
+
+            async def create_replica(self, *_: Any) -> None:
+                begun.set()
+                await go_on.wait()
+                steps.append("created")
+
+        class Self:
+            uuid = ServerUuid("a" * 32)
+
+        service = TabletService(env, Self(), Host(), None, Fence())  # type: ignore[arg-type]
+        work = service._to_its_end(Host().create_replica())
+        order = asyncio.ensure_future(work)
+        await begun.wait()
+        order.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await order
+        go_on.set()
+        turn = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(turn.set_result, None)
+        await turn
+        return steps
+
+    assert told(story) == ["created"]
