@@ -9,6 +9,7 @@ import pytest
 from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions, Core
 from nyala.testing import MiniCluster
+from nyala.wal.scan import scan
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.cluster.storm import OPTIONS, wait_ksck
@@ -34,9 +35,9 @@ def start_all(cluster: MiniCluster) -> None:
 
 
 def last_segment(cluster: MiniCluster, name: str) -> tuple[Path, int]:
-    """Return the log segment that was written last, and where its data ends: zeros follow."""
+    """Return the log segment that was written last, and where its last record ends."""
     path = max(Path(cluster.data_dir(name), "wal").glob("*.wal"))
-    return path, len(path.read_bytes().rstrip(b"\0"))
+    return path, scan(path.read_bytes(), str(path), int(path.stem)).end
 
 
 def everywhere(cluster: MiniCluster) -> dict[str, set[tuple[int, int, int]]]:
