@@ -71,9 +71,9 @@ class Core:
         self.reader.batch_bytes = options.scan_batch_bytes
         self.reader.batch_rows = options.scan_batch_rows
         self._times = Times(env, self.locations, self.clock)
-        self.ddl = Definitions(
-            env, self.masters, self.locations, self.client_id, options.timeout_ms
-        )
+        # Who gives a client id repeats writes; what it defines is not what another process defined.
+        definer = bytes.fromhex(random_id(env.random)) if options.client_id else self.client_id
+        self.ddl = Definitions(env, self.masters, self.locations, definer, options.timeout_ms)
 
     async def describe(self, name: str) -> pb.DescribeTableResponse:
         """Return what the masters know of a table.

@@ -99,7 +99,11 @@ class Scan:
         if names is not None:
             columns = tuple(self._table.schema.column(n) for n in names)
         schema = arrow_schema(columns)
-        return pa.schema([*schema, *_FEED]) if self._spec.changes else schema
+        if not self._spec.changes:
+            return schema
+        keys = {c.name for c in self._table.schema.key_columns}  # a deleted row has nothing else
+        fields = [f if f.name in keys else f.with_nullable(True) for f in schema]
+        return pa.schema([*fields, *_FEED])
 
     def _plan(self) -> list[pb.ScanToken]:
         if self._planned is None:

@@ -132,7 +132,7 @@ class Table(TableWrites):
             columns=names,
             where=None if where is None else parse(where, self._table.schema),
             latest=mode in ("latest", "stale"),
-            at=0 if at is None else as_stamp(at),
+            at=0 if at is None else max(1, as_stamp(at)),  # 0 would mean now
             limit=limit or 0,
             ordered=order,
         )
@@ -162,7 +162,7 @@ class Table(TableWrites):
         spec = ReadSpec(
             columns=names,
             where=None if where is None else parse(where, self._table.schema),
-            at=0 if until is None else as_stamp(until),
+            at=0 if until is None else max(1, as_stamp(until)),
             changes=True,
             since=as_stamp(since),
             net=net,

@@ -149,7 +149,7 @@ def from_rpc_error(err: grpc.aio.AioRpcError, address: str, method: str) -> Nyal
         )
     if err.code() is _Code.DEADLINE_EXCEEDED:
         return TimedOut(f"no answer from {address} to {method} before the deadline")
-    if err.code() is _Code.UNAVAILABLE:
+    if err.code() is _Code.UNAVAILABLE or "Stream removed" in text:  # so gRPC says it now and then
         return Unavailable(f"the server at {address} cannot be reached: {_clip(text, 300)}")
     return _FOREIGN.get(err.code(), NyalaError)(
         f"{method} at {address} failed with {err.code().name}: {_clip(text, MAX_MESSAGE_BYTES)}"

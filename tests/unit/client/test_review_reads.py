@@ -1,0 +1,92 @@
+"""What a described read says of itself before it runs, and who a definition belongs to."""
+
+import asyncio
+from typing import Any
+
+import grpc
+import pyarrow as pa
+import pytest
+
+from nyala.client.core import ClientOptions, Core
+from nyala.client.locations import OpenTable
+from nyala.client.table import Table
+from nyala.common.errors import Unavailable
+from nyala.common.ids import TableId
+from nyala.common.partition import PartitionSchema
+from nyala.common.schema import from_arrow
+from nyala.env.env import system_env
+from nyala.wire import methods, status
+from nyala.wire.proto import nyala_pb2 as pb
+
+SCHEMA = from_arrow(
+    pa.schema([pa.field("k", pa.int64()), pa.field("v", pa.int64(), nullable=False)]), ["k"]
+)
+
+
+def table() -> Table:
+    opened = OpenTable(TableId("a" * 32), "t", SCHEMA, PartitionSchema(), 3, {})
+    return Table(None, opened)  # type: ignore[arg-type]
+
+
+def test_time_zero_is_a_time_and_not_now():
+    assert table().scan(at=0)._spec.at == 1
+    assert table().changes(since=0, until=0)._spec.at == 1
+    assert table().scan()._spec.at == 0
+
+
+def test_in_a_change_feed_only_keys_are_never_null():
+    feed = table().changes(since=0).schema
+    assert {f.name: f.nullable for f in feed} == {
+        "k": False, "v": True, "_op": False, "_timestamp": False,
+    }  # fmt: skip
+    assert not table().scan().schema.field("v").nullable
+
+
+class Masters:
+    """Answers definitions, and counts no tablet server."""
+
+    def __init__(self) -> None:
+        self.operations: list[pb.OperationId] = []
+
+    async def call(self, address: str, method: Any, request: Any, *, timeout_ms: int) -> Any:
+        if method is methods.DROP_TABLE:
+            self.operations.append(request.operation)
+            return pb.DropTableResponse()
+        assert method is methods.LIST_SERVERS
+        return pb.ListServersResponse()
+
+    def stream(self, *args: Any, **more: Any) -> Any:
+        raise AssertionError("no streams here")
+
+
+def test_two_processes_of_one_client_id_define_for_themselves():
+    async def drop(masters: Masters) -> None:
+        env = system_env(masters)
+        core = Core(env, ["m:1"], ClientOptions(client_id=b"i" * 16, keep_results=True))
+        await core.ddl.drop_table("t")
+        await env.tasks.close()
+
+    masters = Masters()
+    for _ in range(2):
+        asyncio.run(drop(masters))
+    first, second = masters.operations
+    assert first.client != second.client
+
+
+def test_without_any_live_tablet_server_there_is_no_time_to_tell():
+    async def story() -> int:
+        env = system_env(Masters())
+        try:
+            return await Core(env, ["m:1"], ClientOptions(timeout_ms=50)).now()
+        finally:
+            await env.tasks.close()
+
+    with pytest.raises(Unavailable, match="no live tablet servers"):
+        asyncio.run(story())
+
+
+def test_a_stream_that_grpc_calls_removed_was_a_connection():
+    removed = grpc.aio.AioRpcError(
+        grpc.StatusCode.UNKNOWN, grpc.aio.Metadata(), grpc.aio.Metadata(), details="Stream removed"
+    )
+    assert isinstance(status.from_rpc_error(removed, "h:1", "a.B/C"), Unavailable)
