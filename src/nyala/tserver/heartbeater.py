@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from nyala.common.errors import NyalaError
+from nyala.common.errors import NyalaError, Rejected
 from nyala.common.ids import TabletId
 from nyala.env.env import Env
 from nyala.tserver.reports import ChangeLog, MasterView
@@ -27,11 +27,13 @@ class Reporter:
         server: this server's registration, made anew for each report (it carries the hybrid time).
         tablets: reports of the given tablets; None: of all replicas.
         heard: called with each response before the next report is made.
+        refused: called when a master refuses this server itself.
     """
 
     server: Callable[[], pb.ServerInfoResponse]
     tablets: Callable[[Sequence[TabletId] | None], list[pb.TabletReport]]
     heard: Callable[[str, pb.HeartbeatResponse], None]
+    refused: Callable[[str, Rejected], None] = lambda address, err: None
 
 
 class Heartbeater:

@@ -69,8 +69,8 @@ class TabletServer:
         self._fence = Fence()
         self._gate = Gate(SERVED)
         self._running: _Running | None = None
-        self.failure: NyalaError | None = None
-        reporter = Reporter(self.info, self._reports, self._heard)
+        self._refused: dict[str, NyalaError] = {}
+        reporter = Reporter(self.info, self._reports, self._heard, self._refuse)
         self.heartbeater = Heartbeater(
             env, config.master_addresses, reporter, config.options.server_heartbeat_ms
         )
@@ -176,9 +176,21 @@ class TabletServer:
             try:
                 self._identity.learn(cluster_id=response.cluster_id)
             except InvalidArgument as err:
-                if self.failure is None:
-                    log.error("master %s: %s", address, err)
-                self.failure = err
+                self._refuse(address, err)
                 return
+        self._refused.pop(address, None)
         if response.leader:
             self._fence.learn(response.catalog_incarnation, response.term)
+
+    def _refuse(self, address: str, err: NyalaError) -> None:
+        """Remember that this server and a master do not belong together."""
+        if address not in self._refused:
+            log.error("master %s: %s", address, err)
+        self._refused[address] = err
+
+    @property
+    def failure(self) -> NyalaError | None:
+        """Why this server has no place in the cluster of its masters: a majority of them says so."""
+        if 2 * len(self._refused) <= len(self._config.master_addresses):
+            return None
+        return next(iter(self._refused.values()))
