@@ -34,6 +34,10 @@ MastersOption = Annotated[
 ]
 DirOption = Annotated[str, typer.Option("--dir", help="Folder of the local cluster.")]
 DEFAULT_DIR = "./nyala-data"
+IDS = ("id", "uuid", "tablet")
+"""Columns that people copy from: never cut or broken."""
+PIPE_WIDTH = 10_000
+"""What no terminal reads is not fitted to one."""
 
 
 def show(
@@ -57,10 +61,10 @@ def show(
 
     table = Table(title=title or None, title_justify="left")
     for column in columns:
-        table.add_column(column)
+        table.add_column(column, no_wrap=column in IDS, overflow="fold")
     for row in rows:
         table.add_row(*(_cell(value) for value in row))
-    Console(soft_wrap=not sys.stdout.isatty()).print(table)
+    Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table)
 
 
 def _cell(value: Any) -> str:

@@ -1,0 +1,143 @@
+"""What else runs beside the data: web ports, look-ups through failover, clear ends of waiting."""
+
+import json
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+import nyala
+from nyala.common.errors import InvalidArgument, TimedOut, Unavailable
+from nyala.testing import MiniCluster, layout
+from tests.cluster.storm import wait_ksck
+
+SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[MiniCluster]:
+    with MiniCluster() as made:
+        yield made
+
+
+def fetch(address: str, path: str) -> tuple[int, str]:
+    with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as answer:
+        return answer.status, answer.read().decode()
+
+
+def cli(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "nyala.cli.main", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_every_server_says_that_it_is_well_and_what_it_counts(cluster):
+    for name in cluster.names:
+        status, body = fetch(cluster.web_address(name), "/healthz")
+        assert (status, body.strip()) == (200, "ok"), name
+        status, body = fetch(cluster.web_address(name), "/metrics")
+        assert status == 200
+        assert "nyala_" in body, name
+        assert "nyala" in fetch(cluster.web_address(name), "/")[1]
+
+
+@pytest.mark.row("S0.29")
+def test_one_master_address_is_enough_through_failover(cluster):
+    """A client that was told of one follower master finds the leader, and the next one."""
+    leader = cluster.leader_master()
+    other = next(n for n in cluster.names if n.startswith("master") and n != leader)
+    with nyala.connect(cluster.address(other), timeout_ms=30_000) as client:
+        assert set(client.masters.split(",")) == set(cluster.masters.split(","))
+        table = client.create_table("before", SCHEMA, ["k"])
+        cluster.kill(leader)
+        client.create_table("during", SCHEMA, ["k"]).insert([{"k": 1, "v": "a"}]).raise_for_errors()
+        table.insert([{"k": 1, "v": "b"}]).raise_for_errors()
+        assert client.tables() == ["before", "during"]
+        with nyala.connect(cluster.masters) as fresh:  # also the address of the dead one
+            assert fresh.tables() == ["before", "during"]
+    cluster.start(leader)
+    wait_ksck(cluster)
+
+
+@pytest.mark.row("S0.29")
+def test_with_all_masters_down_a_call_ends_with_a_clear_timeout(cluster):
+    masters = [n for n in cluster.names if n.startswith("master")]
+    with cluster.connect(2_000) as client:
+        client.create_table("there", SCHEMA, ["k"]).insert([{"k": 1, "v": "x"}]).raise_for_errors()
+        for name in masters:
+            cluster.kill(name)
+        with pytest.raises(TimedOut, match="no leader master answered CreateTable within 2000 ms"):
+            client.create_table("never", SCHEMA, ["k"])
+        assert client.table is not None
+        with pytest.raises(Unavailable, match="no nyala master answers"):
+            nyala.connect(cluster.masters, timeout_ms=1_500)
+    for name in masters:
+        cluster.start(name, wait=False)
+    wait_ksck(cluster)
+    with cluster.connect() as client:
+        assert "never" not in client.tables()
+        assert client.table("there").count() == 1
+
+
+def test_known_tablets_are_written_and_read_without_any_master(cluster):
+    """Masters are needed to find tablets, not to use those that are known."""
+    with cluster.connect() as client:
+        table = client.create_table("known", SCHEMA, ["k"])
+        table.insert([{"k": 1, "v": "x"}]).raise_for_errors()
+        masters = [n for n in cluster.names if n.startswith("master")]
+        for name in masters:
+            cluster.kill(name)
+        table.insert([{"k": 2, "v": "y"}]).raise_for_errors()
+        assert table.scan(order=True).to_arrow().column("v").to_pylist() == ["x", "y"]
+    for name in masters:
+        cluster.start(name, wait=False)
+    wait_ksck(cluster)
+
+
+def test_addresses_that_are_none_are_refused_before_anything_is_sent(cluster):
+    for wrong in ("", "localhost", "127.0.0.1:port", "127.0.0.1:99999"):
+        with pytest.raises(InvalidArgument):
+            nyala.connect(wrong, timeout_ms=1_000)
+    (free,) = layout.free_ports(1)
+    with pytest.raises(Unavailable, match="no nyala master answers"):
+        nyala.connect(f"127.0.0.1:{free}", timeout_ms=1_000)
+    with pytest.raises(Unavailable, match="no nyala master answers"):  # a tablet server is none
+        nyala.connect(cluster.address("tserver-0"), timeout_ms=1_000)
+
+
+def test_the_command_line_sees_the_cluster(cluster):
+    with cluster.connect() as client:
+        if "seen" not in client.tables():
+            client.create_table("seen", SCHEMA, ["k"]).insert([{"k": 7, "v": "x"}])
+        tablet = client.table("seen").tablets()[0].id
+    at = ("--masters", cluster.masters)
+    listed = cli("table", "list", *at, "--format", "json")
+    assert "seen" in [t["table"] for t in json.loads(listed.stdout)]
+    described = cli("table", "describe", "seen", *at)
+    assert tablet in described.stdout, "ids are shown whole"
+    scanned = cli("table", "scan", "seen", *at, "--format", "csv")
+    assert (scanned.returncode, scanned.stdout) == (0, "k,v\n7,x\n")
+    asked = cli("sql", "select v, count(*) n from seen group by v", *at, "--format", "json")
+    assert (json.loads(asked.stdout), asked.stderr) == ([{"v": "x", "n": 1}], "")
+    checked = cli("cluster", "ksck", *at)
+    assert (checked.returncode, checked.stdout.strip().splitlines()[-1]) == (0, "OK")
+    missing = cli("table", "describe", "nothing", *at)
+    assert (missing.returncode, missing.stdout) == (5, "")
+    assert "no table 'nothing'; the tables are:" in missing.stderr
+    assert cli("sql", "selec 1", *at).returncode == 2
+
+
+def test_ksck_names_what_is_wrong_and_fails(cluster):
+    with cluster.connect() as client:
+        client.create_table("watched", SCHEMA, ["k"])
+    cluster.kill("tserver-1")
+    try:
+        found = cli("cluster", "ksck", "--masters", cluster.masters)
+        assert (found.returncode, found.stdout.strip().splitlines()[-1]) == (1, "FAILED")
+        assert f"tablet server {cluster.address('tserver-1')} is unreachable" in found.stdout
+        assert "table watched" in found.stdout
+    finally:
+        cluster.start("tserver-1", wait=False)
+        wait_ksck(cluster)
