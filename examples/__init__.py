@@ -1,0 +1,1 @@
+"""Complete scripts; each is run by a test."""

@@ -1,0 +1,176 @@
+"""`./run demo`: see the package. Exit status 0 only if every check held."""
+
+import argparse
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+import nyala
+from examples.flights_demo import kills, questions, screen
+from examples.flights_demo.checks import Checks, differences
+from examples.flights_demo.loading import Loading, SliceChecker
+from examples.flights_demo.probe import Probe
+from examples.flights_demo.raw import NAMES, Raw
+from nyala.cli.ksck import check as ksck
+from nyala.client.connection import Connection
+from nyala.client.core import ClientOptions
+from nyala.common.errors import NyalaError
+from nyala.spark.flights.dataset import KEYS
+from nyala.testing import MiniCluster
+from nyala.testing.warm import warm_kernels
+
+
+def main() -> int:
+    """Run the demo; return the exit status."""
+    parser = argparse.ArgumentParser(prog="./run demo", description=__doc__)
+    parser.add_argument("--keep", action="store_true", help="leave the cluster running")
+    parser.add_argument(
+        "--out", type=Path, default=Path("demo-out"), help="folder of cluster and plots"
+    )
+    parser.add_argument("--slices", type=int, default=8, help="steps in which the year is loaded")
+    parser.add_argument("--data", type=Path, help="other raw files to load")
+    parser.add_argument("--expect", type=Path, help="other raw files to compare with")
+    asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    screen.welcome(asked.out)
+    shutil.rmtree(asked.out / "cluster", ignore_errors=True)
+    asked.out.mkdir(parents=True, exist_ok=True)
+    if warm_kernels():
+        screen.console.print("compiled the key kernels (once per machine)")
+    cluster = None
+    began = time.monotonic()
+    try:
+        cluster = MiniCluster(3, 3, str(asked.out / "cluster"))
+        screen.console.print(f"the cluster is healthy after {time.monotonic() - began:.1f} s")
+        checks = Checks()
+        run(cluster, asked, checks, began)
+    except KeyboardInterrupt:
+        screen.console.print("\n[bold]interrupted[/bold]; stopping everything that was started")
+        return 130
+    except NyalaError as err:
+        screen.console.print(f"[bold red]the demo failed:[/bold red] {err}")
+        return 1
+    finally:
+        if cluster is not None and not (asked.keep and sys.exc_info()[0] is None):
+            cluster.close()
+    if asked.keep:
+        keep(cluster, asked.out)
+    return 0 if checks.good else 1
+
+
+def keep(cluster: MiniCluster, out: Path) -> None:
+    """Say what to try with the cluster that stays."""
+    screen.console.print(f"the cluster stays up; try:\n  export NYALA_MASTERS={cluster.masters}")
+    query = "select origin, count(*) from flights where cancelled group by origin"
+    screen.console.print(f'  ./run nyala sql "{query}"\n  ./run nyala cluster ksck')
+    screen.console.print(f"  ./run nyala down --dir {out / 'cluster'}")
+
+
+def run(cluster: MiniCluster, asked: argparse.Namespace, checks: Checks, began: float) -> None:
+    """Load, kill, check, ask; leave every outcome in `checks` and print the summary."""
+    raw = Raw(asked.expect or asked.data, asked.out / "raw")
+    probe = Probe(cluster.masters)
+    probe.start()
+    loading = Loading.start(cluster.masters, asked.slices, asked.data)
+    try:
+        happened, written, seconds = load(cluster, asked.slices, loading, probe, raw, checks)
+    finally:
+        loading.stop()
+        probe.stop()
+    checks.add(written == raw.operations(), f"{written:,} operations, each with no row error")
+    wrong = probe.verify()
+    checks.add(
+        not wrong,
+        f"all {len(probe.acknowledged):,} rows that were acknowledged meanwhile are there",
+        wrong,
+    )
+    compare(cluster, raw, checks)
+    answers(cluster, asked.out, checks)
+    connection = Connection(cluster.masters, ClientOptions())
+    try:
+        problems = connection.run(ksck(connection.core)).problems
+    finally:
+        connection.close()
+    checks.add(not problems, "nyala cluster ksck finds nothing wrong", "; ".join(problems))
+    raw.close()
+    size = sum(p.stat().st_size for p in Path(cluster.dir).rglob("*") if p.is_file())
+    figures = [
+        (
+            "operations through Spark",
+            f"{written:,} in {seconds:.0f} s: {written / max(seconds, 1e-9):,.0f} per second",
+        ),
+        ("acknowledged writes beside it", f"{len(probe.acknowledged):,}, one row each"),
+        ("on disk, three replicas, logs included", f"{size / 1e6:,.0f} MB"),
+        ("the whole demo", f"{time.monotonic() - began:.0f} s"),
+    ]
+    screen.summary(checks, figures, happened)
+
+
+def load(
+    cluster: MiniCluster, slices: int, loading: Loading, probe: Probe, raw: Raw, checks: Checks
+) -> tuple[list[kills.Kill], int, float]:
+    """Follow the pipeline to its end; kill after a quarter and after five eighths of its slices."""
+    happened: list[kills.Kill] = []
+    down: list[tuple[int, str]] = []
+    written, seconds = 0, 0.0
+    strike = {max(1, slices // 4): kills.kill_tserver, max(2, 5 * slices // 8): kills.kill_master}
+    checker = SliceChecker(cluster.masters, raw, checks)
+    checker.start()
+    with screen.progress() as bars:
+        bar = bars.add_task("slices of the year", total=slices, note="starting Spark")
+        while (mark := loading.marks.get()) is not None:
+            number = int(str(mark["number"]))
+            if number == 0:
+                bars.update(bar, note="weather, planes, airports, airlines are loaded")
+                continue
+            written += int(str(mark["operations"]))
+            seconds += float(str(mark["seconds"]))
+            checker.add(mark)
+            for at, name in [d for d in down if d[0] < number]:
+                cluster.start(name, wait=False)
+                down.remove((at, name))
+            note = f"{written:,} operations"
+            if number in strike:
+                bars.update(bar, note=f"{note}; kill -9")
+                name, kill = strike[number](cluster, probe, checks)
+                happened.append(kill)
+                down.append((number, name))
+                note += f"; {name} killed, {kill.gap_s:.1f} s without a write"
+            bars.update(bar, completed=number, note=note)
+    for _, name in down:
+        cluster.start(name, wait=False)
+    checker.add(None)
+    checker.join()
+    status = loading.process.wait(timeout=60)
+    checks.add(status == 0, "the pipeline ended well", " ".join(loading.log[-3:]))
+    checks.add(
+        checker.checked == slices,
+        f"all {slices} slices were compared while later ones were written",
+    )
+    cluster.wait_healthy()
+    return happened, written, seconds
+
+
+def compare(cluster: MiniCluster, raw: Raw, checks: Checks) -> None:
+    """Compare every table with the raw files, row for row."""
+    with nyala.connect(cluster.masters, timeout_ms=120_000) as client:
+        for name in NAMES:
+            seen = client.table(name).scan().to_arrow()
+            wrong = differences(seen, raw.final(name), list(KEYS[name]))
+            checks.add(not wrong, f"{name}: {seen.num_rows:,} rows, equal to the raw file", wrong)
+
+
+def answers(cluster: MiniCluster, out: Path, checks: Checks) -> None:
+    """Ask the three questions in both engines, print and draw the answers."""
+    spark = questions.ask_spark(cluster.masters)
+    duck = questions.ask_duckdb(cluster.masters)
+    for question, one, other in zip(questions.QUESTIONS, spark, duck, strict=True):
+        good = questions.same(one, other)
+        checks.add(good, f"{question.title}: Spark SQL and client.sql agree")
+        screen.answer(question, one, questions.plot(question, one, out))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

