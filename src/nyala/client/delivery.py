@@ -17,7 +17,7 @@ from nyala.env.clock import HybridClock
 from nyala.wire import flight, status
 from nyala.wire.proto import nyala_pb2 as pb
 
-TRY_TIMEOUT_MS = 10_000
+TRY_TIMEOUT_MS = 4_000
 """One try of one batch; the caller's deadline covers all of them."""
 
 
