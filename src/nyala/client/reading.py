@@ -105,7 +105,7 @@ class Reader:
         while True:
             for address in place.addresses():
                 try:
-                    async for batch in self._once(address, token):
+                    async for batch in _once(self._env, self._clock, address, token):
                         delivered += batch.num_rows
                         yield batch
                     return
@@ -129,33 +129,6 @@ class Reader:
                 )
             if not place.leader:
                 await self._find_again(token, place, attempts)
-
-    async def _once(self, address: str, token: pb.ScanToken) -> AsyncIterator[pa.RecordBatch]:
-        """One try at one server."""
-        ticket = flight_pb2.Ticket(ticket=token.SerializeToString())
-        stream = self._env.rpc.stream(address, methods.DO_GET, ticket)
-        schema: pa.Schema | None = None
-        try:
-            while True:
-                try:
-                    async with asyncio.timeout(STALL_MS / 1000):
-                        data = await anext(stream)
-                except StopAsyncIteration:
-                    if schema is None:
-                        raise Unavailable("ended the scan before it began") from None
-                    return
-                except TimeoutError:
-                    raise Unavailable(f"sent nothing for {STALL_MS} ms") from None
-                if schema is None:
-                    schema = flight.read_schema(data.header)
-                    header = pb.ScanHeader.FromString(bytes(data.app_metadata))
-                    self._clock.merge(header.at)
-                    continue
-                batch = flight.read_batch(schema, data.header, data.body, trusted=True)
-                if batch.num_rows:  # an empty one only tells that the server is at work
-                    yield batch
-        finally:
-            await _close(stream)
 
     async def _find_again(
         self, token: pb.ScanToken, place: TabletPlace, attempts: Attempts
@@ -184,6 +157,36 @@ class Reader:
             token.keys_ipc = flight.batch_message(keys)
             tokens.append(token)
         return list(await asyncio.gather(*(self.collect(t) for t in tokens)))
+
+
+async def _once(
+    env: Env, clock: HybridClock, address: str, token: pb.ScanToken
+) -> AsyncIterator[pa.RecordBatch]:
+    """One try at one server."""
+    ticket = flight_pb2.Ticket(ticket=token.SerializeToString())
+    stream = env.rpc.stream(address, methods.DO_GET, ticket)
+    schema: pa.Schema | None = None
+    try:
+        while True:
+            try:
+                async with asyncio.timeout(STALL_MS / 1000):
+                    data = await anext(stream)
+            except StopAsyncIteration:
+                if schema is None:
+                    raise Unavailable("ended the scan before it began") from None
+                return
+            except TimeoutError:
+                raise Unavailable(f"sent nothing for {STALL_MS} ms") from None
+            if schema is None:
+                schema = flight.read_schema(data.header)
+                header = pb.ScanHeader.FromString(bytes(data.app_metadata))
+                clock.merge(header.at)
+                continue
+            batch = flight.read_batch(schema, data.header, data.body, trusted=True)
+            if batch.num_rows:  # an empty one only tells that the server is at work
+                yield batch
+    finally:
+        await _close(stream)
 
 
 async def _close(stream: AsyncIterator[object]) -> None:
