@@ -19,12 +19,6 @@ MASTERS = ("master-0", "master-1", "master-2")
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[MiniCluster]:
-    with MiniCluster() as made:
-        yield made
-
-
 @contextlib.contextmanager
 def down(cluster: MiniCluster, *names: str) -> Iterator[None]:
     """Kill servers, and start them again at the end."""
@@ -70,9 +64,9 @@ def test_one_master_address_is_enough_through_failover(cluster):
             made = client.create_table("during", SCHEMA, ["k"])
             made.insert([{"k": 1, "v": "a"}]).raise_for_errors()
             table.insert([{"k": 1, "v": "b"}]).raise_for_errors()
-            assert client.tables() == ["before", "during"]
+            assert {"before", "during"} <= set(client.tables())
             with nyala.connect(cluster.masters) as fresh:  # also the address of the dead one
-                assert fresh.tables() == ["before", "during"]
+                assert fresh.tables() == client.tables()
 
 
 @pytest.mark.row("S0.29")

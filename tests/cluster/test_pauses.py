@@ -1,7 +1,5 @@
 """A leader that is stopped and goes on later believes that it still leads: it must not read or write so."""
 
-from collections.abc import Iterator
-
 import pyarrow as pa
 import pytest
 
@@ -10,19 +8,12 @@ from nyala.common.errors import NotLeader, NyalaError
 from nyala.env.env import system_env
 from nyala.env.loop_thread import LoopThread
 from nyala.env.rpc import Method
-from nyala.testing import MiniCluster
 from nyala.wire import flight, methods
 from nyala.wire.channels import GrpcRpc
 from nyala.wire.proto import flight_pb2
 from nyala.wire.proto import nyala_pb2 as pb
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[MiniCluster]:
-    with MiniCluster() as made:
-        yield made
 
 
 class Direct:

@@ -1,0 +1,159 @@
+"""What a process refuses before it serves, and the verbs that start, show and stop a local cluster."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nyala.testing import layout
+from tests.waiting import wait_until
+
+BIG = 60
+
+
+def cli(*words: str, **more: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "nyala.cli.main", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=BIG, check=False, **more)
+
+
+def server(role: str, folder: Path, masters: str, **ports: str) -> list[str]:
+    """Return the words that run a server on free ports, or on those given."""
+    free = iter(layout.free_ports(3))
+    chosen = {n: f"127.0.0.1:{next(free)}" for n in ("address", "peer_address", "web_address")}
+    chosen |= ports
+    words = [role, "run", "--dir", str(folder), "--master-addresses", masters]
+    for name, address in chosen.items():
+        words += ["--" + name.replace("_", "-"), address]
+    return words
+
+
+@pytest.fixture
+def nobody() -> str:
+    """An address at which no master listens."""
+    return f"127.0.0.1:{layout.free_ports(1)[0]}"
+
+
+def test_a_data_directory_in_use_is_refused_and_its_owner_lives_on(cluster):
+    before = Path(cluster.data_dir("tserver-0"), "instance").read_bytes()
+    done = cli(*server("tserver", Path(cluster.data_dir("tserver-0")), cluster.masters))
+    assert done.returncode == 4
+    assert "is in use by a running process; stop that server first" in done.stderr
+    assert cluster.running("tserver-0")
+    assert Path(cluster.data_dir("tserver-0"), "instance").read_bytes() == before
+
+
+def test_a_directory_of_another_role_or_of_nothing_known_is_refused(tmp_path, nobody):
+    words = server("tserver", tmp_path / "data", nobody)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nyala.cli.main", *words], stderr=subprocess.PIPE, text=True
+    )
+    wait_until((tmp_path / "data" / "instance").exists, "a formatted directory", BIG)
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=BIG)
+    done = cli(*server("master", tmp_path / "data", ""))
+    assert done.returncode == 2
+    assert "belongs to a tserver" in done.stderr
+    assert "give it a directory of its own" in done.stderr
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    done = cli(*server("tserver", tmp_path / "mine", nobody))
+    assert done.returncode == 2
+    assert "is not empty (it holds thesis.txt)" in done.stderr
+    assert os.listdir(tmp_path / "mine") in (["thesis.txt"], ["lock", "thesis.txt"])
+
+
+def test_a_tablet_server_of_another_cluster_is_refused_and_ends(cluster, tmp_path):
+    """Its own masters are not those that it is started with: nothing of it is touched."""
+    with_other = tmp_path / "other"
+    made = cli("up", "--dir", str(with_other), "--masters", "1", "--tservers", "1", "--base-port",
+               str(free_base(1)))  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    try:
+        again = cli("up", "--dir", str(with_other), "--masters", "1", "--tservers", "1")
+        assert again.returncode == 0, again.stderr
+        assert "2 processes" in again.stdout
+        shown = cli("status", "--dir", str(with_other), "--format", "json")
+        assert shown.returncode == 0
+        assert {s["server"]: s["state"] for s in json.loads(shown.stdout)} == {
+            "master-0": "leader", "tserver-0": "alive",
+        }  # fmt: skip
+    finally:
+        stopped = cli("down", "--dir", str(with_other))
+    assert (stopped.returncode, stopped.stdout[:19]) == (0, "stopped 2 processes")
+    shown = cli("status", "--dir", str(with_other), "--format", "json")
+    assert shown.returncode == 3
+    assert [s["pid"] for s in json.loads(shown.stdout)] == ["-", "-"]
+    done = cli(*server("tserver", with_other / "tserver-0", cluster.masters))
+    assert done.returncode == 2
+    assert "start it with the masters of its own cluster" in done.stderr
+    with cluster.connect() as client:
+        assert sum(s.role == "tserver" for s in client.servers()) == 3
+    again = cli("up", "--dir", str(with_other))
+    try:
+        assert again.returncode == 0, again.stderr
+        assert "holds a cluster of 1 masters and 1 tablet servers: starting that" in again.stderr
+    finally:
+        gone = cli("down", "--dir", str(with_other), "--delete-data")
+    assert gone.returncode == 0
+    assert not with_other.exists()
+
+
+def free_base(servers: int) -> int:
+    """Return a base port whose ports are all free."""
+    for base in range(21050, 27000, 350):
+        ports = [
+            base + 100 * i + k + d for i in range(servers) for k in (0, 1) for d in (0, 1000, 2000)
+        ]
+        if not layout.ports_in_use([f"127.0.0.1:{p}" for p in ports]):
+            return base
+    raise AssertionError("no free ports")
+
+
+def test_ports_in_use_are_named_before_anything_starts(tmp_path):
+    base = free_base(3)
+    with socket.socket() as one, socket.socket() as two:
+        for sock, port in ((one, base + 1), (two, base + 2200)):
+            sock.bind(("127.0.0.1", port))
+            sock.listen()
+        done = cli("up", "--dir", str(tmp_path / "c"), "--base-port", str(base))
+    assert done.returncode == 2
+    assert f"127.0.0.1:{base + 1}, 127.0.0.1:{base + 2200}" in done.stderr
+    assert "choose other ports with --base-port" in done.stderr
+    assert os.listdir(tmp_path / "c") == []
+    assert cli("status", "--dir", str(tmp_path / "c")).returncode == 5
+    assert cli("down", "--dir", str(tmp_path / "c")).returncode == 5
+
+
+@pytest.mark.parametrize("which", ["address", "peer_address", "web_address"])
+def test_a_port_in_use_ends_a_server_with_a_message(which, tmp_path, nobody):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = "127.0.0.1:%d" % taken.getsockname()[1]
+        done = cli(*server("tserver", tmp_path / "d", nobody, **{which: address}))
+    assert done.returncode != 0
+    assert address.rpartition(":")[2] in done.stderr, done.stderr[-2000:]
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("which", ["address", "peer_address", "web_address"])
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "192.0.2.1:7051"])
+def test_only_loopback_can_be_bound(which, address, tmp_path, nobody):
+    done = cli(*server("master", tmp_path / "d", "", **{which: address}))
+    assert done.returncode == 4
+    assert f"refusing to bind {address}" in done.stderr
+    assert "no authentication or encryption yet" in done.stderr
+    assert not (tmp_path / "d" / "instance").exists()
+
+
+def test_optimised_python_is_refused(tmp_path, nobody):
+    words = server("tserver", tmp_path / "d", nobody)
+    command = [sys.executable, "-O", "-m", "nyala.cli.main", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=BIG, check=False)
+    assert done.returncode == 2
+    assert "does not run with python -O" in done.stderr
