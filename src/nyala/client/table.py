@@ -4,9 +4,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, overload
 
-import pyarrow as pa
-
-from nyala.client.locations import TabletPlace
 from nyala.client.planning import ReadSpec
 from nyala.client.scan import Scan
 from nyala.client.writing import TableWrites
@@ -21,35 +18,6 @@ MODES = ("latest", "snapshot", "read_your_writes", "stale")
 
 class Table(TableWrites):
     """An open table. Made by `Client.table` and `Client.create_table`."""
-
-    @property
-    def name(self) -> str:
-        """Name of the table when it was opened."""
-        return self._table.name
-
-    @property
-    def id(self) -> str:
-        """The table's id; a re-created table has another one."""
-        return self._table.id
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Arrow schema of a row, key columns first."""
-        return self._table.schema.arrow
-
-    @property
-    def definition(self) -> Schema:
-        """Columns with ids, defaults and types, as the masters have them."""
-        return self._table.schema
-
-    def tablets(self) -> list[TabletPlace]:
-        """Return the tablets and where they are now, asking the masters anew."""
-        locations = self._connection.core.locations
-        self._connection.run(locations.refresh(self._table))
-        return list(self._table.tablets)
-
-    def __repr__(self) -> str:
-        return f"<nyala.Table {self.name!r}, {len(self._table.tablets)} tablets>"
 
     @overload
     def get(

@@ -6,8 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nyala.client.connection import Connection
-from nyala.client.locations import OpenTable
+from nyala.client.opened import OpenedTable
 from nyala.client.results import WriteResult, errors_table
 from nyala.client.session import OP_COLUMN, Written
 from nyala.common.batches import to_batches
@@ -27,17 +26,8 @@ OPS: Mapping[str, int] = {
 _DELETES = ("delete", "delete_ignore")
 
 
-class TableWrites:
+class TableWrites(OpenedTable):
     """The half of `Table` that changes rows."""
-
-    def __init__(self, connection: Connection, table: OpenTable) -> None:
-        self._connection = connection
-        self._table = table
-
-    @property
-    def primary_key(self) -> list[str]:
-        """Names of the key columns, in key order."""
-        return [c.name for c in self._table.schema.key_columns]
 
     def insert(self, data: Any, *, all_or_nothing: bool = False) -> WriteResult:
         """Add new rows; a row whose key exists gets the row error `already_present`."""

@@ -97,12 +97,10 @@ class Core:
     verified: int = 0  # the log agrees with the leader's up to here
     needed: int = 0  # lowest index that some member may still have to be sent; 0: not known
     round_seen: int = 0
-    # reads and hybrid time
     round: int = 0  # highest read round begun here; never falls, so late answers cannot mislead
     hlc: int = 0
     closed: int = 0
     closed_pending: tuple[int, int] | None = None  # (stamp, index to be applied first)
-    # what ready() will hand out
     out: Output = field(default_factory=Output)
     dirty: bool = False  # a leader has something to replicate
 
