@@ -111,9 +111,6 @@ def run_tserver(config: TabletServerConfig) -> int:
 
 
 def _run(role: str, make: MakeServer, addresses: Addresses, options: Options) -> int:
-    if not __debug__:
-        print("nyala does not run with python -O: its assertions guard the data", file=sys.stderr)
-        return InvalidArgument.exit_status
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname).1s %(name)s: %(message)s"
     )

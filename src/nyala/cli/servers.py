@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from nyala.cli.output import Format, FormatOption, fail, show, verb
+from nyala.common.addresses import require_loopback
+from nyala.common.errors import InvalidArgument
 
 master = typer.Typer(no_args_is_help=True, help="Master processes.")
 tserver = typer.Typer(no_args_is_help=True, help="Tablet server processes.")
@@ -41,6 +43,21 @@ def _flags(given: list[str] | None) -> dict[str, str]:
             raise fail(f"--set {text!r}: write --set name=value", 2)
         flags[name.strip().replace("-", "_")] = value.strip()
     return flags
+
+
+def _check(role: str, *own: str) -> None:
+    """Refuse what no server may do, before anything is loaded or touched.
+
+    Raises:
+        Forbidden: an address that other machines could reach. InvalidArgument: one that is none.
+    """
+    if not __debug__:
+        raise InvalidArgument(
+            f"a {role} does not run with python -O: its assertions guard the data; leave -O away"
+        )
+    for address in own:
+        if address:
+            require_loopback(address)
 
 
 def _addresses(text: str) -> tuple[str, ...]:
@@ -80,6 +97,7 @@ def master_run(
     set: Set = None,
 ) -> None:
     """Run a master until SIGTERM."""
+    _check("master", address, peer_address, web_address)
     _spare_pandas()
     from nyala.cli.serve import run_master
     from nyala.common.options import Options
@@ -105,6 +123,7 @@ def tserver_run(
     set: Set = None,
 ) -> None:
     """Run a tablet server until SIGTERM."""
+    _check("tserver", address, peer_address, web_address)
     _spare_pandas()
     from nyala.cli.serve import run_tserver
     from nyala.common.options import Options

@@ -78,6 +78,8 @@ class Heartbeater:
             try:
                 await self._once(address, view)
             except NyalaError as err:
+                if isinstance(err, Rejected):
+                    self._reporter.refused(address, err)
                 log.debug("heartbeat to master %s: %s", address, err)
             except (
                 Exception
