@@ -133,6 +133,7 @@ def load(
                 down.remove((at, name))
             note = f"{written:,} operations"
             if number in strike:
+                cluster.wait_healthy()  # one failure at a time is what three replicas promise
                 bars.update(bar, note=f"{note}; kill -9")
                 name, kill = strike[number](cluster, probe, checks)
                 happened.append(kill)

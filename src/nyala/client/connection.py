@@ -30,7 +30,9 @@ class Connection:
     """
 
     def __init__(self, masters: str, options: ClientOptions) -> None:
-        pa.array([0])  # pyarrow looks for pandas at its first conversion: not from two threads at once
+        pa.array(
+            [0]
+        )  # pyarrow looks for pandas at its first conversion: not from two threads at once
         self._loop = LoopThread("nyala-client")
         try:
             self._rpc, self.core = self._loop.run(_make(parse_addresses(masters), options))

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from nyala.client.table import Table
 from nyala.common.errors import InvalidArgument, NotFound, NyalaError
+from nyala.common.predicate import columns_of
 from nyala.common.schema import Schema
 from nyala.common.where import parse
 
@@ -121,13 +122,18 @@ def _listed(facts: dict[str, Any], key: str) -> list[str]:
 
 
 def _usable(text: str, schema: Schema) -> str | None:
-    """Return a filter of the plan in the `where` language, or None if it cannot be said there."""
+    """Return a filter of the plan in the `where` language, or None if it cannot be said there.
+
+    To DuckDB NaN is greater than every number and equals itself, to `where` it is neither: a filter that
+    names a column of floats is not sent.
+    """
     said = "(" + _CAST.sub(r"\1", text.removeprefix(_OPTIONAL)) + ")"
     try:
-        parse(said, schema)
+        tree = parse(said, schema)
     except NyalaError:
         return None
-    return said
+    types = [schema.by_id[column].type for column in columns_of(tree)]
+    return None if any(pa.types.is_floating(t) for t in types) else said
 
 
 def _merged(table: Table, scans: list[Need]) -> Need:

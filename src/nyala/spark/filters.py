@@ -1,7 +1,12 @@
-"""Spark's filters in the words of `where`: only those that mean exactly the same."""
+"""Spark's filters in the words of `where`: only those that mean exactly the same.
+
+Floats: to Spark NaN is greater than every number and equals itself; to `where`, as to IEEE, a comparison
+with NaN is false. So of the filters on float and double columns only `=`, `<` and `<=` with a finite
+number are said, not negated, where NaN fails on both sides, and tests for null.
+"""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -27,16 +32,28 @@ _SIGNS: Mapping[type, str] = {
     LessThan: "<",
     LessThanOrEqual: "<=",
 }
+_ON_FLOATS = (EqualTo, LessThan, LessThanOrEqual, IsNull, IsNotNull)
 
 
-def as_where(offered: Filter) -> str | None:
-    """Return a filter as `where` text, or None if it cannot be said there exactly."""
+def as_where(offered: Filter, floats: Collection[str] = ()) -> str | None:
+    """Return a filter as `where` text, or None if it cannot be said there exactly.
+
+    Args:
+        offered: by Spark.
+        floats: names of the columns of type float or double.
+    """
     if isinstance(offered, Not):
-        inner = as_where(offered.child)
+        path: tuple[str, ...] = getattr(offered.child, "attribute", ())
+        on_nulls = isinstance(offered.child, IsNull | IsNotNull)
+        if any(name in floats for name in path) and not on_nulls:
+            return None
+        inner = as_where(offered.child, floats)
         return None if inner is None else f"(not {inner})"
-    path: tuple[str, ...] = getattr(offered, "attribute", ())
+    path = getattr(offered, "attribute", ())
     if len(path) != 1:
         return None  # a field within a struct: there are none
+    if path[0] in floats and not isinstance(offered, _ON_FLOATS):
+        return None
     column = quoted(path[0])
     if isinstance(offered, IsNull):
         return f"({column} is null)"

@@ -19,13 +19,19 @@ class ReadOptions:
         table: name of the table.
         masters: their addresses.
         columns: names, in Spark's order.
+        where: rows wanted, as the user said; empty: all.
         at: snapshot; 0: taken when the job is planned.
+        arrow: schema that Spark expects of every batch, field by field.
+        floats: names of the columns of type float or double.
     """
 
     table: str
     masters: str
     columns: tuple[str, ...]
+    where: str
     at: int
+    arrow: pa.Schema
+    floats: tuple[str, ...]
 
 
 @dataclass
@@ -40,15 +46,23 @@ class PlainReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._where: list[str] = []
+        self._asked: list[str] = [f"({options.where})"] if options.where else []
+
+    @property
+    def where(self) -> str | None:
+        """What the servers are asked for; None: every row."""
+        return " and ".join(self._asked) or None
 
     def partitions(self) -> list[InputPartition]:
         """Plan the read in the driver: tokens at one snapshot."""
         options = self._options
         with connect(options.masters) as client:
-            scan = client.table(options.table).scan(
+            table = client.table(options.table)
+            if options.where:
+                table.scan(where=options.where)  # it has to be an expression by itself
+            scan = table.scan(
                 columns=options.columns,
-                where=" and ".join(self._where) or None,
+                where=self.where,
                 at=options.at or None,
             )
             tokens = [bytes(t) for t in scan.tokens()]
@@ -57,8 +71,10 @@ class PlainReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Run one token in a task. A task that fails is run again by Spark, from the start."""
         assert isinstance(partition, TokenPartition), f"not a partition of this reader: {partition}"
+        schema = self._options.arrow
         if partition.token:
-            yield from ScanToken.parse(partition.token).to_batches()
+            for batch in ScanToken.parse(partition.token).to_batches():
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
 class PushingReader(PlainReader):
@@ -67,8 +83,8 @@ class PushingReader(PlainReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Keep what can be pushed down; yield what Spark has to evaluate itself."""
         for offered in filters:
-            text = as_where(offered)
+            text = as_where(offered, self._options.floats)
             if text is None:
                 yield offered
             else:
-                self._where.append(text)
+                self._asked.append(text)

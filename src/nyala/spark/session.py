@@ -8,6 +8,9 @@ from pyspark.sql import SparkSession
 
 import nyala
 
+TASK_TRIES = 4
+"""A task that fails is tried again, as on a cluster; `local[n]` alone would give up at once."""
+
 
 def spark_session(name: str, cores: int = 2) -> SparkSession:
     """Return a session on this machine that knows `format("nyala")`.
@@ -22,7 +25,7 @@ def spark_session(name: str, cores: int = 2) -> SparkSession:
     paths = [source, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(p for p in paths if p))
     return (
-        SparkSession.builder.master(f"local[{cores}]")
+        SparkSession.builder.master(f"local[{cores},{TASK_TRIES}]")
         .appName(name)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
@@ -33,6 +36,7 @@ def spark_session(name: str, cores: int = 2) -> SparkSession:
         .config("spark.sql.shuffle.partitions", str(2 * cores))
         .config("spark.sql.execution.arrow.pyspark.enabled", "true")
         .config("spark.sql.python.filterPushdown.enabled", "true")
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "40000")
         .config("spark.log.level", "ERROR")
         .getOrCreate()
     )

@@ -1,24 +1,29 @@
 """The data source `nyala` of PySpark's Python Data Source API (design section 14).
 
 Options of both sides: `table` (required), `masters` (or NYALA_MASTERS in the driver's environment).
-Of reads: `columns` (names, by commas), `at` (a hybrid time; default: one snapshot for the whole job,
-taken as it is planned). Of writes: see `spark/writer.py`.
+Of reads: `columns` (names, by commas), `where` (rows wanted, in the language of `Table.scan`), `at` (a
+hybrid time; default: one snapshot, taken by the frame's first action), `pushdown`. Of writes: see
+`spark/writer.py`.
+
+`pushdown` sends Spark's own filters to the servers. It is off unless asked for, as PySpark 4.3 keeps
+what was planned once per `load()`, not once per scan: another query over the same frame that has no
+filter, or a join of the frame with itself, would be given the rows that an earlier filter let through.
 """
 
 import os
+import sys
 from collections.abc import Mapping
 
-from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import DoubleType, FloatType, StructType
 
 from nyala.client.client import ENVIRONMENT, connect
 from nyala.common.errors import InvalidArgument
 from nyala.spark.reader import PlainReader, PushingReader, ReadOptions
 from nyala.spark.writer import TableWriter, WriteOptions
 
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class NyalaSource(DataSource):
@@ -38,15 +43,27 @@ class NyalaSource(DataSource):
             return from_arrow_schema(scan.schema, prefer_timestamp_ntz=True)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a reader; one that takes filters only when Spark offers them, as it must."""
+        """Return a reader; one that takes filters only where it was asked for and Spark offers them."""
         table, masters = where(self.options)
         at = self.options.get("at", "0")
         if not at.isdigit():
             raise InvalidArgument(
                 f"option at={at!r}: it is a hybrid time, the number that client.now() gives"
             )
-        options = ReadOptions(table, masters, tuple(schema.fieldNames()), int(at))
-        return PushingReader(options) if pushdown_enabled() else PlainReader(options)
+        pushdown = self.options.get("pushdown", "false").lower()
+        if pushdown not in ("true", "false"):
+            raise InvalidArgument(f"option pushdown={pushdown!r}: write true or false")
+        options = ReadOptions(
+            table=table,
+            masters=masters,
+            columns=tuple(schema.fieldNames()),
+            where=self.options.get("where", ""),
+            at=int(at),
+            arrow=to_arrow_schema(schema, timezone="UTC"),
+            floats=tuple(f.name for f in schema if isinstance(f.dataType, FloatType | DoubleType)),
+        )
+        pushing = pushdown == "true" and offers_filters()
+        return PushingReader(options) if pushing else PlainReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a writer for one job."""
@@ -59,12 +76,14 @@ class NyalaSource(DataSource):
         return TableWriter(WriteOptions.of(table, masters, self.options, schema.fieldNames()))
 
 
-def pushdown_enabled() -> bool:
-    """Whether Spark will call `pushFilters`; a reader that defines it while this is off raises."""
-    session = SparkSession.getActiveSession()
-    if session is not None:
-        return str(session.conf.get(PUSHDOWN, "false")).lower() == "true"
-    return os.environ.get("NYALA_SPARK_PUSHDOWN", "") == "true"
+def offers_filters() -> bool:
+    """Whether this Python worker of Spark's driver is the one that will call `pushFilters`.
+
+    Spark starts it only while `spark.sql.python.filterPushdown.enabled` is set. In any other worker, a
+    reader that defines `pushFilters` raises, and the session's configuration cannot be asked there.
+    """
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    return PUSHING_WORKER in sys.modules or (main is not None and main.name == PUSHING_WORKER)
 
 
 def where(options: Mapping[str, str]) -> tuple[str, str]:

@@ -82,16 +82,19 @@ def _delivered() -> "f.Column":
     return f.col("happened") + f.make_dt_interval(secs=f.when(late, late_s).otherwise(f.lit(0)))
 
 
-def in_delivery_order(events: DataFrame, partitions: int) -> DataFrame:
-    """Return the events of a slice ready to be written: by key in delivery order, few changes of kind.
+def by_key(events: DataFrame, partitions: int) -> DataFrame:
+    """Return the events with all those of one key in one partition."""
+    return events.repartition(partitions, *KEY)
 
-    Events of one key stay in one partition. Within it, all first events of their keys come before all
-    second ones, and so on (`turn`); within a turn rows of one kind stand together. A total order, so
-    that a task that Spark runs again writes the same rows in the same order.
+
+def in_delivery_order(events: DataFrame) -> DataFrame:
+    """Return events that are partitioned `by_key` ready to be written, with few changes of kind.
+
+    Within a partition all first events of their keys come before all second ones, and so on (`turn`):
+    each key's in the order of their delivery. Within a turn rows of one kind stand together. A total
+    order, so that a task that Spark runs again writes the same rows in the same order.
     """
     of_key = Window.partitionBy(*KEY).orderBy("delivered", "rank")
-    return (
-        events.repartition(partitions, *KEY)
-        .withColumn("turn", f.row_number().over(of_key))
-        .sortWithinPartitions("turn", "rank", "delivered", *KEY)
+    return events.withColumn("turn", f.row_number().over(of_key)).sortWithinPartitions(
+        "turn", "rank", "delivered", *KEY
     )

@@ -15,7 +15,7 @@ import nyala
 from nyala.client.client import Client, connect
 from nyala.common.errors import InvalidArgument
 from nyala.spark.flights import dataset
-from nyala.spark.flights.events import KEY, KINDS, change_stream, in_delivery_order
+from nyala.spark.flights.events import KEY, KINDS, by_key, change_stream, in_delivery_order
 from nyala.spark.session import spark_session
 
 TASKS = 4
@@ -48,6 +48,14 @@ def boundaries(events: DataFrame, slices: int) -> list[datetime]:
     step = (last + 1 - first) / slices
     ends = [first + round(step * k) for k in range(1, slices)] + [last + 1]
     return [datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=end) for end in ends]
+
+
+def in_slices(events: DataFrame, ends: list[datetime]) -> DataFrame:
+    """Return the events with the number of their slice, from 1, in column `slice`."""
+    number = f.lit(1)
+    for end in ends[:-1]:
+        number = number + (f.col("delivered") >= f.lit(end)).cast("int")
+    return events.withColumn("slice", number)
 
 
 def run_pipeline(
@@ -114,7 +122,8 @@ def _load_dimensions(spark: SparkSession, client: Client, folder: Path | None) -
     rows = 0
     for name in dataset.DIMENSIONS:
         raw = dataset.read(name, folder)
-        _write(spark.createDataFrame(raw), name, client.masters, {"op": "upsert"})
+        frame = spark.createDataFrame(raw).coalesce(1)
+        _write(frame, name, client.masters, {"op": "upsert"})
         rows += raw.num_rows
     return rows
 
@@ -124,20 +133,19 @@ def _load_flights(
     tell: Callable[[Slice], None],
 ) -> int:  # fmt: skip
     flights = spark.createDataFrame(dataset.read("flights", folder))
-    events = change_stream(flights).persist()
+    events = by_key(change_stream(flights), TASKS).persist()
+    ends = boundaries(events, slices)
+    numbered = in_slices(events, ends)
+    operations = dict(numbered.groupBy("slice").count().collect())
     kinds = {f"kind.{k}": f"{op}: {', '.join(columns)}" for k, (op, columns) in KINDS.items()}
-    total, begin = 0, datetime(1970, 1, 1, tzinfo=UTC)
-    for number, end in enumerate(boundaries(events, slices), 1):
+    for number, end in enumerate(ends, 1):
         began = time.monotonic()
-        mine = events.where(
-            (f.col("delivered") >= f.lit(begin)) & (f.col("delivered") < f.lit(end))
-        )
-        ordered = in_delivery_order(mine, TASKS).drop("rank", "turn", "happened", "delivered")
-        operations = mine.count()
-        _write(ordered, "flights", client.masters, {"kind_column": "kind", **kinds})
-        total += operations
-        tell(Slice(number, end.isoformat(), operations, client.now(), time.monotonic() - began))
-        begin = end
+        ordered = in_delivery_order(numbered.where(f.col("slice") == number))
+        rows = ordered.drop("rank", "turn", "happened", "delivered", "slice")
+        _write(rows, "flights", client.masters, {"kind_column": "kind", **kinds})
+        took_s = time.monotonic() - began
+        tell(Slice(number, end.isoformat(), operations.get(number, 0), client.now(), took_s))
+    total = sum(operations.values())
     print(f"{total:,} operations written", file=sys.stderr)
     return total
 

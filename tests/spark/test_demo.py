@@ -1,0 +1,56 @@
+"""The demo on a small part of the year: every check holds but those that a changed cell must fail."""
+
+import lzma
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nyala.spark.flights.dataset import DIMENSIONS, SHIPPED
+
+ROOT = Path(__file__).parent.parent.parent
+FLIGHTS = 1500
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """The first flights of the year to load, and the same with one altered cell to compare with."""
+    data, expect = tmp_path_factory.mktemp("data"), tmp_path_factory.mktemp("expect")
+    lines = (
+        lzma.decompress((SHIPPED / "flights.csv.xz").read_bytes())
+        .decode()
+        .splitlines()[: FLIGHTS + 1]
+    )
+    for name in DIMENSIONS:
+        text = lzma.decompress((SHIPPED / f"{name}.csv.xz").read_bytes())
+        for folder in (data, expect):
+            (folder / f"{name}.csv").write_bytes(text)
+    (data / "flights.csv").write_text("\n".join(lines) + "\n")
+    cells = lines[700].split(",")
+    cells[15] = str(int(cells[15]) + 1)  # distance: what the change stream never touches again
+    altered = [*lines[:700], ",".join(cells), *lines[701:]]
+    (expect / "flights.csv").write_text("\n".join(altered) + "\n")
+    return data, expect
+
+
+@pytest.mark.timeout(580)
+def test_one_altered_cell_fails_the_demo_and_nothing_else_does(folders, tmp_path):
+    data, expect = folders
+    words = [sys.executable, "-m", "examples.flights_demo", "--slices", "4", "--out", str(tmp_path)]
+    done = subprocess.run(
+        [*words, "--data", str(data), "--expect", str(expect)],
+        cwd=ROOT, capture_output=True, text=True, timeout=560, check=False,
+    )  # fmt: skip
+    said = done.stdout
+    assert done.returncode == 1, said[-3000:] + done.stderr[-3000:]
+    good = [line.strip() for line in said.splitlines() if line.strip().startswith("✓")]
+    bad = [line.strip() for line in said.splitlines() if line.strip().startswith("✗")]
+    assert all("flights: " in line or "the table as of slice" in line for line in bad), bad
+    assert any("flights: 1,500 rows" in line for line in bad), said[-3000:]
+    assert len(good) >= 13, good
+    assert re.search(r"distance of \(.*\) is \d+, expected \d+", said.replace("\n", " ")), said[
+        -3000:
+    ]
+    assert (tmp_path / "delay_by_carrier.png").stat().st_size > 10_000
