@@ -10,7 +10,7 @@ import pytest
 from nyala.common.errors import InvalidArgument, Unavailable
 from nyala.common.hybrid_time import from_micros, to_micros
 from nyala.env.clock import CEILING_STEP_US, HybridClock
-from nyala.env.files import SystemFiles
+from nyala.env.files import Buffer, SystemFiles
 from nyala.env.loop_thread import LoopThread
 
 NOW_US = 1_700_000_000_000_000
@@ -41,7 +41,7 @@ def test_an_old_stamp_does_not_hide_a_ceiling_that_was_not_written(tmp_path):
     class FullDisk(SystemFiles):
         full = False
 
-        def write_atomic(self, path: str, data: bytes) -> None:
+        def write_atomic(self, path: str, data: Buffer) -> None:
             if self.full:
                 raise OSError(28, "no space")
             super().write_atomic(path, data)
