@@ -1,0 +1,68 @@
+"""The full size of what `./run test` runs reduced: `./run soak NAME [--minutes M] [--seed N]`.
+
+Ends with one line: name, what was done, commit, seed. That line belongs into docs/internals/soak.md.
+"""
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+PY = sys.executable
+
+
+def kills(minutes: float, seed: int) -> list[str]:
+    """500 cycles of kill -9 on real processes, or as many as fit."""
+    return [
+        PY,
+        "-m",
+        "tests.cluster.storm",
+        "--cycles",
+        "500",
+        "--minutes",
+        f"{minutes}",
+        "--seed",
+        f"{seed}",
+    ]
+
+
+def sim(minutes: float, seed: int) -> list[str]:
+    """The whole cluster on virtual time, seed after seed."""
+    return [PY, "-m", "tests.sim.run", "--minutes", f"{minutes}", "--seed", f"{seed}"]
+
+
+def store(minutes: float, seed: int) -> list[str]:
+    """The tablet's model test with 5,000 sequences of each kind."""
+    limit = f"--timeout={int(minutes * 60)}"
+    return [PY, "-m", "pytest", "-q", limit, f"--hypothesis-seed={seed}", "tests/properties"]
+
+
+NAMES: dict[str, Callable[[float, int], list[str]]] = {"kills": kills, "sim": sim, "store": store}
+
+
+def main() -> int:
+    """Run one soak; return its exit status."""
+    parser = argparse.ArgumentParser(prog="./run soak", description=__doc__)
+    parser.add_argument("name", choices=NAMES)
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
+    asked = parser.parse_args()
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    environ = {**os.environ, "HYPOTHESIS_PROFILE": "nightly"}
+    began = time.monotonic()
+    status = subprocess.run(
+        NAMES[asked.name](asked.minutes, asked.seed), env=environ, check=False
+    ).returncode
+    spent = (time.monotonic() - began) / 60
+    word = "held" if status == 0 else "FAILED"
+    print(f"soak {asked.name}: {word} after {spent:.1f} min, commit {commit}, seed {asked.seed}")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
