@@ -5,58 +5,10 @@ import pytest
 
 from nyala.client import Client
 from nyala.common.errors import NotLeader, NyalaError
-from nyala.env.env import system_env
-from nyala.env.loop_thread import LoopThread
-from nyala.env.rpc import Method
-from nyala.wire import flight, methods
-from nyala.wire.channels import GrpcRpc
-from nyala.wire.proto import flight_pb2
 from nyala.wire.proto import nyala_pb2 as pb
+from tests.cluster.direct import Direct, refusal
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
-
-
-class Direct:
-    """Asks one server, whoever leads: what a client with stale knowledge does."""
-
-    def __init__(self) -> None:
-        self._loop = LoopThread("direct")
-        self._rpc = self._loop.run(self._make())
-
-    async def _make(self) -> GrpcRpc:
-        rpc = GrpcRpc()
-        self.env = system_env(rpc)
-        return rpc
-
-    def __enter__(self) -> "Direct":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        async def close() -> None:
-            await self.env.tasks.close()
-            await self._rpc.close()
-
-        self._loop.run(close())
-        self._loop.close()
-
-    def ask(self, address: str, method: Method, request: object) -> object:
-        return self._loop.run(self._rpc.call(address, method, request, timeout_ms=5_000))
-
-    def read(self, address: str, token: pb.ScanToken) -> list[int]:
-        """Run a scan token at one server; return the values of v."""
-
-        async def run() -> list[int]:
-            ticket = flight_pb2.Ticket(ticket=token.SerializeToString())
-            schema, found = None, []
-            async for data in self._rpc.stream(address, methods.DO_GET, ticket, timeout_ms=10_000):
-                if schema is None:
-                    schema = flight.read_schema(data.header)
-                else:
-                    batch = flight.read_batch(schema, data.header, data.body)
-                    found += batch.column("v").to_pylist()
-            return found
-
-        return self._loop.run(run())
 
 
 def token(client: Client, table, *, latest: bool) -> pb.ScanToken:
@@ -65,14 +17,6 @@ def token(client: Client, table, *, latest: bool) -> pb.ScanToken:
     made.at = 0 if latest else client.now()
     made.timeout_ms = 3_000
     return made
-
-
-def answer(direct: Direct, address: str, request: pb.ScanToken) -> str:
-    """Return the values that a server gives, or the code with which it refuses."""
-    try:
-        return str(direct.read(address, request))
-    except NyalaError as err:
-        return err.code
 
 
 @pytest.mark.row("S4.29")
@@ -89,7 +33,7 @@ def test_a_resumed_leader_never_answers_with_less_than_was_acknowledged_elsewher
             table.upsert([{"k": 1, "v": 2 * round_ + 1}]).raise_for_errors()
             after = token(client, table, latest=False)
             cluster.resume(old)
-            answers = [answer(direct, address, request) for request in [stale, after] * 20]
+            answers = [refusal(direct.read, address, request) for request in [stale, after] * 20]
             allowed = {str([2 * round_ + 1]), "NOT_LEADER", "TIMED_OUT", "UNAVAILABLE"}
             assert set(answers) <= allowed, f"round {round_}: {answers}"
             assert table.get({"k": 1}) == {"k": 1, "v": 2 * round_ + 1}

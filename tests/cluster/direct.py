@@ -1,0 +1,130 @@
+"""Raw access to one server: messages, streams and bytes as no proper client would send them."""
+
+import random
+from typing import Any
+
+import grpc
+import pyarrow as pa
+
+from nyala.common.errors import NyalaError
+from nyala.env.env import system_env
+from nyala.env.loop_thread import LoopThread
+from nyala.env.rpc import Method
+from nyala.wire import flight, methods
+from nyala.wire.channels import GrpcRpc
+from nyala.wire.flight import FlightData
+from nyala.wire.limits import Limits
+from nyala.wire.proto import flight_pb2
+from nyala.wire.proto import nyala_pb2 as pb
+
+
+class Direct:
+    """Asks one server, whoever leads: what a client with stale knowledge, or a hostile one, does."""
+
+    def __init__(self) -> None:
+        self._loop = LoopThread("direct")
+        self._rpc = self._loop.run(self._make())
+
+    async def _make(self) -> GrpcRpc:
+        rpc = GrpcRpc(Limits(message_bytes=256 << 20))
+        self.env = system_env(rpc)
+        return rpc
+
+    def __enter__(self) -> "Direct":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        async def close() -> None:
+            await self.env.tasks.close()
+            await self._rpc.close()
+
+        self._loop.run(close())
+        self._loop.close()
+
+    def ask(self, address: str, method: Method, request: object) -> Any:
+        """Call a unary method."""
+        return self._loop.run(self._rpc.call(address, method, request, timeout_ms=5_000))
+
+    def read(self, address: str, token: pb.ScanToken) -> list[Any]:
+        """Run a scan token at one server; return the values of column v."""
+
+        async def run() -> list[Any]:
+            ticket = flight_pb2.Ticket(ticket=token.SerializeToString())
+            schema, found = None, []
+            async for data in self._rpc.stream(address, methods.DO_GET, ticket, timeout_ms=10_000):
+                if schema is None:
+                    schema = flight.read_schema(data.header)
+                else:
+                    batch = flight.read_batch(schema, data.header, data.body)
+                    found += batch.column("v").to_pylist()
+            return found
+
+        return self._loop.run(run())
+
+    def put(
+        self, address: str, schema: pa.Schema, batches: list[FlightData]
+    ) -> list[pb.WriteResult]:
+        """Send messages in one DoPut; return the results that came before its end.
+
+        Raises:
+            NyalaError: the stream failed.
+        """
+
+        async def run() -> list[pb.WriteResult]:
+            async def outgoing() -> Any:
+                yield flight.schema_data(schema)
+                for data in batches:
+                    yield data
+
+            stream = self._rpc.stream(address, methods.DO_PUT, outgoing(), timeout_ms=30_000)
+            return [pb.WriteResult.FromString(a.app_metadata) async for a in stream]
+
+        return self._loop.run(run())
+
+
+def refusal(call: Any, *args: object) -> str:
+    """Return the code with which a call is refused, or the text of what it returned."""
+    try:
+        return str(call(*args))
+    except NyalaError as err:
+        return err.code
+
+
+def raw_call(address: str, path: str, requests: list[bytes], *, streams: bool) -> str:
+    """Send raw bytes to a method, past all codecs; return the gRPC status of the answer."""
+    with grpc.insecure_channel(address) as channel:
+        try:
+            if streams:
+                for _ in channel.stream_stream(path)(iter(requests), timeout=10):
+                    pass
+            else:
+                channel.unary_unary(path)(requests[0], timeout=10)
+        except grpc.RpcError as err:
+            return str(err.code().name)
+    return "OK"
+
+
+def mutations(raw: bytes, seed: int, count: int) -> list[bytes]:
+    """Return damaged copies: bytes flipped, cut, doubled, or set to extreme numbers."""
+    rng, made = random.Random(seed), []
+    for _ in range(count):
+        damaged = bytearray(raw)
+        for _ in range(rng.choice((1, 1, 1, 2, 8))):
+            at = rng.randrange(len(damaged))
+            kind = rng.randrange(5)
+            if kind == 0:
+                damaged[at] ^= 1 << rng.randrange(8)
+            elif kind == 1:
+                damaged[at] = rng.choice((0, 1, 0x7F, 0x80, 0xFF))
+            elif kind == 2:
+                damaged[at : at + 4] = rng.choice(
+                    (b"\xff\xff\xff\x7f", b"\xff\xff\xff\xff", bytes(4))
+                )
+            elif kind == 3:
+                del damaged[at:]
+            else:
+                damaged[at:at] = damaged[at : at + rng.randrange(1, 40)]
+            if not damaged:
+                damaged = bytearray(b"\x00")
+        made.append(bytes(damaged))
+    return made
