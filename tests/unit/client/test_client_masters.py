@@ -1,0 +1,136 @@
+"""A client follows the leader master: hints, failover, and a clear end when nobody leads."""
+
+import asyncio
+import random
+
+import pytest
+
+from nyala.client.masters import MAX_HOPS, Masters, parse_addresses
+from nyala.common.errors import (
+    InvalidArgument,
+    NotFound,
+    NotLeader,
+    OutcomeUnknown,
+    TimedOut,
+    Unavailable,
+)
+from nyala.env.env import Env
+from nyala.env.files import SystemFiles
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+
+A, B, C = "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"
+
+
+class Time:
+    """A clock that only sleeping moves."""
+
+    def __init__(self):
+        self.now_us = 0
+
+    def monotonic_us(self):
+        return self.now_us
+
+    def wall_us(self):
+        return self.now_us
+
+    async def sleep_ms(self, duration_ms):
+        self.now_us += round(duration_ms * 1000)
+
+
+class Script:
+    """Masters as a function of (address, number of calls so far); every call takes 1 ms."""
+
+    def __init__(self, time, answer):
+        self._time, self._answer, self.asked = time, answer, []
+
+    async def call(self, address, method, request, *, timeout_ms):
+        self._time.now_us += 1000
+        if method is methods.MASTER_STATUS:
+            raise Unavailable("no status here")
+        self.asked.append(address)
+        found = self._answer(address, len(self.asked))
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+def ask(answer, *, given=(A, B, C), timeout_ms=2_000):
+    time = Time()
+    script = Script(time, answer)
+    env = Env(time, random.Random(7), SystemFiles(), time, script)
+    masters = Masters(env, given)
+    call = masters.call(methods.LIST_TABLES, pb.ListTablesRequest(), timeout_ms=timeout_ms)
+    return script, masters, time, asyncio.run(call)
+
+
+LISTED = pb.ListTablesResponse()
+
+
+def test_a_hint_is_followed_at_once():
+    script, _masters, time, answer = ask(
+        lambda address, n: LISTED if address == C else NotLeader("no", {"address": C})
+    )
+    assert answer is LISTED
+    assert script.asked == [A, C]
+    assert time.now_us < 10_000, "no pause on the way"
+
+
+def test_a_hint_finds_a_master_that_was_not_given():
+    _script, masters, _, _ = ask(
+        lambda address, n: LISTED if address == C else NotLeader("no", {"address": C}), given=(A,)
+    )
+    assert C in masters.known
+
+
+@pytest.mark.row("S0.29")
+def test_a_call_goes_on_through_a_failover_until_some_master_leads():
+    def answer(address, number):
+        if number < 12:  # the leader died, the others do not know of another yet
+            return Unavailable("connection refused") if address == A else NotLeader("no leader")
+        return LISTED if address == B else NotLeader("no", {"address": B})
+
+    script, _, _, found = ask(answer, timeout_ms=60_000)
+    assert found is LISTED
+    assert set(script.asked[:12]) == {A, B, C}, "all of the list are asked"
+
+
+@pytest.mark.row("S0.29")
+def test_when_all_are_down_the_error_names_each_and_comes_at_the_deadline():
+    with pytest.raises(TimedOut) as raised:
+        ask(lambda address, n: Unavailable(f"{address} refused"), timeout_ms=1_500)
+    text = str(raised.value)
+    assert all(f"{a} refused" in text for a in (A, B, C))
+    assert "1500 ms" in text
+    assert "nyala status" in text
+
+
+def test_two_masters_that_point_at_each_other_do_not_spin():
+    def answer(address, number):
+        return NotLeader("no", {"address": B if address == A else A})
+
+    with pytest.raises(TimedOut):
+        ask(answer, given=(A, B), timeout_ms=1_000)
+    time = Time()
+    script = Script(time, answer)
+    masters = Masters(Env(time, random.Random(7), SystemFiles(), time, script), (A, B))
+    with pytest.raises(TimedOut):
+        asyncio.run(masters.call(methods.LIST_TABLES, pb.ListTablesRequest(), timeout_ms=1_000))
+    assert len(script.asked) < 40 + MAX_HOPS, "pauses lie between the rounds"
+
+
+def test_an_unknown_outcome_is_asked_again_and_a_refusal_is_not():
+    script, *_ = ask(lambda a, n: OutcomeUnknown("lost leadership") if n < 3 else LISTED)
+    assert len(script.asked) == 3
+    with pytest.raises(NotFound):
+        ask(lambda a, n: NotFound("no such table"))
+
+
+@pytest.mark.parametrize("text", ["", " , ", "localhost", "host:port", "host:99999", "a:1:2"])
+def test_addresses_that_are_none_are_refused_with_the_form_expected(text):
+    with pytest.raises(InvalidArgument, match=r"host:|NYALA_MASTERS|ambiguous"):
+        parse_addresses(text)
+
+
+def test_addresses_are_taken_as_text_or_list_once_each():
+    assert parse_addresses(f"{A}, {B},{A}") == [A, B] == parse_addresses([A, B])
