@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from typing import Any
 
 import pytest
 
@@ -56,8 +57,8 @@ class Script:
 
 
 def ask(answer, *, given=(A, B, C), timeout_ms=2_000):
-    time = Time()
-    script = Script(time, answer)
+    time: Any = Time()
+    script: Any = Script(time, answer)
     env = Env(time, random.Random(7), SystemFiles(), time, script)
     masters = Masters(env, given)
     call = masters.call(methods.LIST_TABLES, pb.ListTablesRequest(), timeout_ms=timeout_ms)
@@ -111,8 +112,8 @@ def test_two_masters_that_point_at_each_other_do_not_spin():
 
     with pytest.raises(TimedOut):
         ask(answer, given=(A, B), timeout_ms=1_000)
-    time = Time()
-    script = Script(time, answer)
+    time: Any = Time()
+    script: Any = Script(time, answer)
     masters = Masters(Env(time, random.Random(7), SystemFiles(), time, script), (A, B))
     with pytest.raises(TimedOut):
         asyncio.run(masters.call(methods.LIST_TABLES, pb.ListTablesRequest(), timeout_ms=1_000))
