@@ -42,17 +42,20 @@ class Fence:
             self.term = max(self.term, term)
 
     def check(self, order: pb.Fence) -> None:
-        """Refuse an order of an older leader.
+        """Refuse an order of anybody but the leader master known, or a newer one of its catalog.
 
         Raises:
-            CasFailed: it was sent in an older term, or for another catalog.
+            Unavailable: no leader master has answered a heartbeat yet; the order comes again.
+            CasFailed: it was sent in an older term, for another catalog, or names neither.
         """
-        if self.incarnation and order.catalog_incarnation not in ("", self.incarnation):
+        if not self.incarnation:
+            raise Unavailable("this server has not heard from a leader master yet; order again")
+        if order.catalog_incarnation != self.incarnation:
             raise CasFailed(
-                "the order comes from another incarnation of the catalog",
+                "the order does not come from the catalog that this server belongs to",
                 {"expected": self.incarnation, "found": order.catalog_incarnation},
             )
-        if order.term and order.term < self.term:
+        if order.term < self.term:
             raise CasFailed(
                 f"the order comes from a master that led in term {order.term}; term {self.term} is known",
                 {"expected": str(self.term), "found": str(order.term)},
