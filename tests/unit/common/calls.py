@@ -5,18 +5,26 @@ from collections.abc import Callable
 from typing import Any
 
 
-def count(work: Callable[[], object]) -> int:
-    """Return how many Python and C functions the interpreter calls in `work`, once it is warm."""
-    work()
-    calls = 0
+class Counter:
+    """Counts the Python and C functions that the interpreter calls on this thread within a `with`."""
 
-    def profile(frame: Any, event: str, argument: Any) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
+    def __init__(self) -> None:
+        self.calls = 0
 
-    sys.setprofile(profile)
-    try:
-        work()
-    finally:
+    def __enter__(self) -> "Counter":
+        sys.setprofile(self._profile)
+        return self
+
+    def __exit__(self, *_: object) -> None:
         sys.setprofile(None)
-    return calls
+
+    def _profile(self, frame: Any, event: str, argument: Any) -> None:
+        self.calls += event in ("call", "c_call")
+
+
+def count(work: Callable[[], object]) -> int:
+    """Return how many functions `work` calls, once it is warm."""
+    work()
+    with Counter() as counter:
+        work()
+    return counter.calls
