@@ -22,6 +22,7 @@ from nyala.wire.flight_data import FlightData
 from nyala.wire.proto import nyala_pb2 as pb
 
 MAX_BATCH_ROWS = 1_000_000
+MAX_ROWS = 1 << 62
 MAX_BATCH_BYTES = 16 << 20
 COUNT_SCHEMA = pa.schema([pa.field("_count", pa.int64(), nullable=False)])
 _END = object()
@@ -114,7 +115,7 @@ class Scanners:
             return _changes(view, token, at, columns, where, self._sizes(token), schema)
         rows, size = self._sizes(token)
         return schema, lambda: view.scan(
-            at, columns, where, ordered=token.ordered, limit=token.limit or None,
+            at, columns, where, ordered=token.ordered, limit=min(token.limit, MAX_ROWS) or None,
             batch_rows=rows, batch_bytes=size, after=token.resume_after or None,
         )  # fmt: skip
 

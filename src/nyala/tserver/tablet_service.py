@@ -9,7 +9,13 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from nyala.common.errors import AlreadyPresent, CasFailed, InvalidArgument, NyalaError
+from nyala.common.errors import (
+    AlreadyPresent,
+    CasFailed,
+    InvalidArgument,
+    NyalaError,
+    Unavailable,
+)
 from nyala.common.ids import OpId, TableId, TabletId
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
