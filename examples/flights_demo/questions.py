@@ -53,7 +53,7 @@ QUESTIONS = (
         "select concat(cast(3 * floor((2013 - p.year) / 3) as int), ' y') as label, count(*) as flights, "
         "avg(f.arr_delay) as minutes from flights f join planes p on f.tailnum = p.tailnum "
         "where f.arr_delay is not null and p.year is not null "
-        "group by floor((2013 - p.year) / 3) having count(*) >= 300 order by floor((2013 - p.year) / 3)",
+        "group by floor((2013 - p.year) / 3) having count(*) >= 30 order by floor((2013 - p.year) / 3)",
         "age of the plane, from",
         "delay_by_plane_age.png",
     ),
