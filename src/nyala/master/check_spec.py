@@ -42,8 +42,11 @@ def checked(
         InvalidArgument: it is no definition of a table; says what is wrong.
     """
     check_name(asked.name)
-    if asked.replicas > MAX_REPLICAS:
-        raise InvalidArgument(f"{asked.replicas} replicas; a table has 1 to {MAX_REPLICAS}")
+    if asked.replicas > MAX_REPLICAS or (asked.replicas and asked.replicas % 2 == 0):
+        raise InvalidArgument(
+            f"{asked.replicas} replicas; a table has an odd number of them from 1 to {MAX_REPLICAS}, "
+            "so that a majority is clear"
+        )
     _check_texts(asked, options)
     schema = _schema(asked.schema)
     spec = pb.TableSpec()
