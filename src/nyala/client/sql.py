@@ -21,7 +21,9 @@ from nyala.common.predicate import columns_of
 from nyala.common.schema import Schema
 from nyala.common.where import parse
 
-_CAST = re.compile(r"('(?:[^']|'')*')::[A-Z][A-Z0-9_ ()]*")
+_LITERAL = re.compile(r"('(?:[^']|'')*')(?:::(DATE|TIMESTAMP WITH TIME ZONE|TIMESTAMP)(?!\w))?")
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_WORDS = frozenset(["and", "or", "not", "in", "between", "like", "is", "null", "true", "false"])
 _OPTIONAL = "optional: "
 
 
@@ -110,8 +112,10 @@ def _needs(engine: Any, query: str, tables: dict[str, Table]) -> dict[str, Need]
         facts = node.get("extra_info", {})
         for name, table in tables.items():
             if facts.get("Table", "").endswith(f".{name}"):
-                columns = tuple(c for c in table.schema.names if c in _listed(facts, "Projections"))
-                texts = [_usable(f, table.definition) for f in _listed(facts, "Filters")]
+                filters = _listed(facts, "Filters")
+                wanted = {*_listed(facts, "Projections"), *_mentioned(table, filters)}
+                columns = tuple(c for c in table.schema.names if c in wanted)
+                texts = [_usable(f, table.definition) for f in filters]
                 scans[name].append(Need(columns, " and ".join(t for t in texts if t) or None))
     return {name: _merged(tables[name], found) for name, found in scans.items()}
 
@@ -125,9 +129,12 @@ def _usable(text: str, schema: Schema) -> str | None:
     """Return a filter of the plan in the `where` language, or None if it cannot be said there.
 
     To DuckDB NaN is greater than every number and equals itself, to `where` it is neither: a filter that
-    names a column of floats is not sent.
+    names a column of floats is not sent. Neither is any of a table with a column whose name DuckDB, which
+    does not quote names in a plan, writes as if it were something else.
     """
-    said = "(" + _CAST.sub(r"\1", text.removeprefix(_OPTIONAL)) + ")"
+    if not all(_PLAIN.fullmatch(c.name) and c.name.lower() not in _WORDS for c in schema.columns):
+        return None
+    said = "(" + _LITERAL.sub(_said, text.removeprefix(_OPTIONAL)) + ")"
     try:
         tree = parse(said, schema)
     except NyalaError:
@@ -136,19 +143,19 @@ def _usable(text: str, schema: Schema) -> str | None:
     return None if any(pa.types.is_floating(t) for t in types) else said
 
 
+def _said(literal: re.Match[str]) -> str:
+    text, kind = literal.groups()
+    return text if kind is None else f"{kind.split()[0].lower()} {text}"
+
+
 def _merged(table: Table, scans: list[Need]) -> Need:
-    if len(scans) == 1:
-        columns = scans[0].columns or tuple(table.primary_key[:1])  # count(*): any column will do
-        filtered = _mentioned(table, scans[0].where)
-        return Need(
-            tuple(c for c in table.schema.names if c in {*columns, *filtered}), scans[0].where
-        )
-    wanted = {c for s in scans for c in s.columns or ()} or {table.primary_key[0]}
     if not scans:
         return Need(None, None)
-    return Need(tuple(c for c in table.schema.names if c in wanted), None)
+    wanted = {c for s in scans for c in s.columns or ()} or {table.primary_key[0]}
+    columns = tuple(c for c in table.schema.names if c in wanted)  # count(*): any column will do
+    return Need(columns, scans[0].where if len(scans) == 1 else None)
 
 
-def _mentioned(table: Table, where: str | None) -> list[str]:
-    """Return columns that the filter may name: DuckDB, filtering again, has to have them."""
-    return [c for c in table.schema.names if where and c in where]
+def _mentioned(table: Table, filters: list[str]) -> list[str]:
+    """Return columns that the filters may name: DuckDB, filtering again, has to have them."""
+    return [c for c in table.schema.names if any(c in text for text in filters)]
