@@ -121,6 +121,10 @@ class Client:
         """
         if isinstance(primary_key, str):
             raise InvalidArgument(f"primary_key={primary_key!r}: pass a list of column names")
+        if replicas < 1:
+            raise InvalidArgument(
+                f"replicas={replicas}: a table has an odd number of them, from 1 on"
+            )
         made = from_arrow(schema, list(primary_key), defaults=defaults, immutable=immutable)
         texts = {k: str(v) for k, v in (options or {}).items()}
         core = self._connection.core

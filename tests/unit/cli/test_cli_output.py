@@ -1,0 +1,125 @@
+"""What the command line prints, and with which status it ends, where no cluster is needed."""
+
+import csv
+import io
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from nyala.cli.main import app
+from nyala.cli.output import Format, show, verb
+from nyala.common.errors import (
+    BY_CODE,
+    InvalidArgument,
+    NotFound,
+    NyalaError,
+    TimedOut,
+    Unavailable,
+)
+
+COLUMNS = ("id", "name", "rows", "well")
+ROWS = [("f" * 32, "a, b", 1_234_567, True), ("0" * 32, 'say "hi"', None, False)]
+
+
+def printed(capsys, how):
+    show(COLUMNS, ROWS, how)
+    return capsys.readouterr().out
+
+
+def test_json_and_csv_carry_values_as_they_are(capsys):
+    assert json.loads(printed(capsys, Format.JSON)) == [
+        dict(zip(COLUMNS, r, strict=True)) for r in ROWS
+    ]
+    lines = list(csv.reader(io.StringIO(printed(capsys, Format.CSV))))
+    assert lines[0] == list(COLUMNS)
+    assert lines[1] == ["f" * 32, "a, b", "1234567", "True"]
+
+
+def test_a_table_shows_ids_whole_and_numbers_for_people(capsys):
+    text = printed(capsys, Format.TABLE)
+    assert "f" * 32 in text
+    assert "0" * 32 in text
+    assert "1,234,567" in text
+    assert "yes" in text
+    assert "None" not in text
+
+
+def test_ids_stay_whole_however_wide_the_other_columns_are(capsys):
+    show(("tablet", "replicas"), [("e" * 32, "127.0.0.1:7050, " * 20)], Format.TABLE)
+    assert "e" * 32 in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("raised", "status"),
+    [
+        (NotFound("no table 'x'"), 5),
+        (InvalidArgument("wrong"), 2),
+        (Unavailable("nobody"), 3),
+        (TimedOut("late"), 7),
+        (NyalaError("else"), 1),
+        (KeyboardInterrupt(), 130),
+        (BrokenPipeError(), 0),
+    ],
+)
+def test_an_error_is_one_line_and_its_status(raised, status, capsys):
+    @verb
+    def fails():
+        raise raised
+
+    with pytest.raises(typer.Exit) as caught:
+        fails()
+    assert caught.value.exit_code == status
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert len(said.err.splitlines()) == (0 if status == 0 else 1)
+
+
+def test_statuses_are_those_of_the_design():
+    table = {code: cls.exit_status for code, cls in BY_CODE.items()}
+    assert set(table.values()) <= {1, 2, 3, 4, 5, 6, 7}
+    assert (table["UNAUTHENTICATED"], table["ALREADY_PRESENT"], table["NOT_LEADER"]) == (4, 6, 3)
+
+
+def run(*words, **environ):
+    return CliRunner().invoke(app, list(words), env=environ or {"NYALA_MASTERS": ""})
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["table", "list"], 2, "no master address"),
+        (["table", "list", "--masters", "nonsense"], 2, "'nonsense' is no address"),
+        (["table", "list", "--format", "xml"], 2, "xml"),
+        (["tabel"], 2, "No such command"),
+        (["up", "--masters", "2", "--dir", "/nonexistent/x"], 2, "take an odd number"),
+        (["up", "--tservers", "0", "--dir", "/nonexistent/x"], 2, "at least one tablet server"),
+        (["up", "--base-port", "80", "--dir", "/nonexistent/x"], 2, "base port 80"),
+        (["up", "--set", "flush_bytes", "--dir", "/nonexistent/x"], 2, "write --set name=value"),
+        (["up", "--set", "no_such=1", "--dir", "/nonexistent/x"], 2, "no_such"),
+        (["up", "--set", "flush_bytes=lots", "--dir", "/nonexistent/x"], 2, "flush_bytes"),
+        (["status", "--dir", "/nonexistent/x"], 5, "no local cluster in /nonexistent/x"),
+        (["down", "--dir", "/nonexistent/x"], 5, "no local cluster in /nonexistent/x"),
+        (["master", "run", "--dir", "/nonexistent/x", "--address", "10.0.0.1:1"], 4, "refusing to bind"),
+        (["tserver", "run", "--dir", "/nonexistent/x"], 2, "--master-addresses"),
+    ],
+)  # fmt: skip
+def test_wrong_words_end_with_a_sentence_and_a_status(words, status, said):
+    done = run(*words)
+    assert done.exit_code == status, done.output
+    assert said in done.output.replace("\n", " ") + done.stderr
+    assert "Traceback" not in done.output
+
+
+def test_the_options_are_listed_with_defaults_and_sentences():
+    done = run("config", "list", "--format", "json")
+    found = {o["name"]: o for o in json.loads(done.stdout)}
+    assert found["wal_sync"]["default"] == "always"
+    assert all(o["what it is for"].endswith(".") for o in found.values())
+
+
+def test_the_version_is_printed_alone():
+    from nyala.common.version import VERSION
+
+    assert run("version").stdout.strip() == VERSION

@@ -1,0 +1,170 @@
+"""What a tablet server refuses: orders of those who do not lead, headers and batches that do not fit."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from nyala.common.errors import CasFailed, InvalidArgument, SchemaMismatch, Unavailable
+from nyala.common.partition import partitions
+from nyala.common.partition_spec import Hash, Partition, Range, resolve
+from nyala.common.schema import from_arrow
+from nyala.tablet import ops
+from nyala.tserver.tablet_service import Fence
+from nyala.tserver.write_path import batch_schema, check_header, decode_and_check
+from nyala.wire import flight
+from nyala.wire.proto import nyala_pb2 as pb
+
+SCHEMA = from_arrow(pa.schema([("k", pa.int64()), ("v", pa.string()), ("x", pa.float64())]), ["k"])
+IDS = [c.id for c in SCHEMA.columns]
+
+
+# ---- the fence --------------------------------------------------------------------------------------
+
+
+def order(incarnation="cat", term=5):
+    return pb.Fence(catalog_incarnation=incarnation, term=term)
+
+
+def test_no_order_is_obeyed_before_a_leader_is_known():
+    with pytest.raises(Unavailable, match="not heard from a leader master yet"):
+        Fence().check(order())
+
+
+@pytest.mark.parametrize(
+    "wrong", [order(""), order("other"), order("other", 99), order(term=4), pb.Fence()]
+)
+def test_an_order_of_nobody_who_leads_is_refused(wrong):
+    fence = Fence()
+    fence.learn("cat", 5)
+    with pytest.raises(CasFailed):
+        fence.check(wrong)
+    fence.check(order())
+
+
+def test_an_order_of_a_newer_term_deposes_the_older_one():
+    fence = Fence()
+    fence.learn("cat", 5)
+    fence.check(order(term=7))
+    with pytest.raises(CasFailed, match="led in term 6; term 7 is known"):
+        fence.check(order(term=6))
+    fence.learn("cat", 6)  # a late heartbeat response takes nothing back
+    with pytest.raises(CasFailed):
+        fence.check(order(term=6))
+
+
+def test_an_answer_that_names_no_catalog_teaches_nothing():
+    fence = Fence()
+    fence.learn("cat", 5)
+    fence.learn("", 99)
+    fence.check(order())
+
+
+# ---- the header of a batch --------------------------------------------------------------------------
+
+
+def header(**wrong):
+    values: dict[str, Any] = {
+        "tablet_id": "t", "schema_version": SCHEMA.version, "op": pb.UPSERT, "client_id": b"c" * 16,
+        "sequence": 2, "first_outstanding": 1, "column_ids": IDS,
+    }  # fmt: skip
+    return pb.WriteHeader(**(values | wrong))
+
+
+def test_a_header_that_fits_gives_op_and_columns():
+    op, columns = check_header(header(column_ids=[IDS[2], IDS[0]]), SCHEMA)
+    assert (op, columns) == (ops.Op.UPSERT, (IDS[2], IDS[0]))
+    assert batch_schema(SCHEMA, op, columns).names == ["x", "k"]
+    wide = batch_schema(SCHEMA, ops.Op.MIXED, columns)
+    assert (wide.names, wide.types[-1]) == (["x", "k", "_op"], pa.uint8())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"schema_version": SCHEMA.version + 1}, SchemaMismatch),
+        ({"op": pb.WRITE_OP_UNSPECIFIED}, InvalidArgument),
+        ({"client_id": b"c" * 15}, InvalidArgument),
+        ({"sequence": 0, "first_outstanding": 0}, InvalidArgument),
+        ({"first_outstanding": 3}, InvalidArgument),
+        ({"column_ids": IDS[1:]}, SchemaMismatch),
+        ({"column_ids": [IDS[0], IDS[0]]}, SchemaMismatch),
+        ({"column_ids": [*IDS, 77]}, SchemaMismatch),
+        ({"column_ids": []}, SchemaMismatch),
+    ],
+)
+def test_a_header_that_does_not_fit_is_refused(wrong, error):
+    with pytest.raises(error):
+        check_header(header(**wrong), SCHEMA)
+
+
+# ---- the batch itself -------------------------------------------------------------------------------
+
+
+@dataclass
+class Info:
+    schema: object
+    partition_schema: object
+    partition: object
+    tablet_id: str = "t"
+
+
+@dataclass
+class Stand:
+    """What `decode_and_check` looks at of a hosted tablet."""
+
+    info: Info
+
+    @property
+    def tablet(self):
+        return self
+
+
+def hosted(spec=None, number=0):
+    layout = resolve(spec, SCHEMA)
+    return Stand(Info(SCHEMA, layout, partitions(SCHEMA, layout)[number]))
+
+
+def checked(batch, op=ops.Op.UPSERT, where=None):
+    expected = batch_schema(SCHEMA, op, tuple(IDS))
+    return decode_and_check(where or hosted(), op, expected, flight.batch_data(batch))
+
+
+def batch(keys, codes=None):
+    columns = {
+        "k": pa.array(keys, pa.int64()),
+        "v": pa.array(["v"] * len(keys), pa.string()),
+        "x": pa.array([0.0] * len(keys), pa.float64()),
+    }
+    if codes is not None:
+        columns["_op"] = pa.array(codes, pa.uint8())
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def test_rows_of_this_tablet_pass_and_a_null_key_is_left_to_apply():
+    assert checked(batch([1, None, 3])).num_rows == 3
+    ranged = Partition(range=Range(["k"], [(0, 10), (10, None)]))
+    assert checked(batch([10, None]), where=hosted(ranged, 1)).num_rows == 2
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [Partition(hash=[Hash(["k"], 3)]), Partition(range=Range(["k"], [(0, 10), (10, 20)]))],
+    ids=["hash", "range"],
+)
+def test_a_row_of_another_tablet_voids_the_batch(spec):
+    for number in range(2):
+        with pytest.raises(InvalidArgument, match="belong to another tablet than t"):
+            checked(batch(list(range(20))), where=hosted(spec, number))
+
+
+@pytest.mark.parametrize("code", [0, 9, 14, 15, 255, None])
+def test_an_unknown_op_code_voids_the_batch(code):
+    with pytest.raises(InvalidArgument, match="row 1 has the unknown op code"):
+        checked(batch([1, 2], [1, code]), ops.Op.MIXED)
+
+
+def test_an_empty_batch_is_a_batch():
+    assert checked(batch([])).num_rows == 0
+    assert checked(batch([], []), ops.Op.MIXED).num_rows == 0

@@ -1,0 +1,107 @@
+"""Which tablets a master has yet to hear of: dirty until acknowledged, whatever is lost on the way."""
+
+import random
+
+import pytest
+
+from nyala.common.ids import TabletId
+from nyala.tserver.reports import ChangeLog, MasterView
+
+A, B, C = (TabletId(t) for t in "abc")
+
+
+def acknowledge(view, *, leader=True, needs_full=False):
+    view.answered(leader=leader, needs_full=needs_full, acknowledged_sequence=view.sequence)
+
+
+def test_the_first_report_is_full_then_nothing_is_said_twice():
+    changes, view = ChangeLog(), MasterView()
+    changes.note(A)
+    assert view.begin(changes) == (True, [])
+    acknowledge(view)
+    assert view.begin(changes) == (False, [])
+    acknowledge(view)
+    changes.note(C)
+    changes.note(B)
+    assert view.begin(changes) == (False, [B, C])
+    acknowledge(view)
+    assert view.begin(changes) == (False, [])
+
+
+def test_what_changes_while_a_report_is_under_way_is_in_the_next():
+    changes, view = ChangeLog(), MasterView()
+    view.begin(changes)
+    changes.note(A)
+    acknowledge(view)
+    assert view.begin(changes) == (False, [A])
+    changes.note(A)
+    acknowledge(view)
+    assert view.begin(changes) == (False, [A])
+
+
+def test_a_lost_answer_and_a_late_one_leave_everything_open():
+    changes, view = ChangeLog(), MasterView()
+    view.begin(changes)
+    acknowledge(view)
+    changes.note(A)
+    view.begin(changes)  # its answer is lost
+    late = view.sequence
+    assert view.begin(changes) == (False, [A])
+    view.answered(leader=True, needs_full=False, acknowledged_sequence=late)
+    assert view.begin(changes) == (False, [A])
+
+
+def test_a_new_leader_gets_a_full_report_once():
+    changes, view = ChangeLog(), MasterView()
+    view.begin(changes)
+    acknowledge(view, leader=False)
+    assert view.begin(changes) == (False, [])
+    acknowledge(view, leader=True)  # it has become the leader
+    assert view.begin(changes) == (True, [])
+    acknowledge(view, leader=True)
+    assert view.begin(changes) == (False, [])
+    acknowledge(view, leader=False)
+    assert view.begin(changes) == (False, [])
+
+
+def test_a_master_gets_a_full_report_as_often_as_it_asks():
+    changes, view = ChangeLog(), MasterView()
+    for _ in range(3):
+        assert view.begin(changes)[0]
+        acknowledge(view, needs_full=True)
+    assert view.begin(changes)[0]
+    acknowledge(view)
+    assert not view.begin(changes)[0]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_master_that_keeps_what_it_acknowledged_ends_up_with_the_truth(seed):
+    """Changes, lost requests, lost answers and masters that forget, in any order; then a quiet moment."""
+    rng = random.Random(seed)
+    changes, view = ChangeLog(), MasterView()
+    truth: dict[TabletId, int] = {}
+    known: dict[TabletId, int] = {}
+    forgot = False
+    for step in range(200):
+        quiet = step > 190
+        if not quiet and rng.random() < 0.5:
+            tablet = rng.choice([A, B, C])
+            truth[tablet] = step
+            changes.note(tablet)
+        if not quiet and rng.random() < 0.05:
+            known, forgot = {}, True
+        full, changed = view.begin(changes)
+        if not quiet and rng.random() < 0.3:
+            continue  # the request is lost
+        if full:
+            known, forgot = dict(truth), False
+        elif not forgot:
+            known |= {t: truth[t] for t in changed}
+        if not quiet and rng.random() < 0.3:
+            continue  # the answer is lost
+        view.answered(
+            leader=True,
+            needs_full=forgot,
+            acknowledged_sequence=0 if forgot else view.sequence,
+        )
+    assert known == truth
