@@ -130,6 +130,7 @@ def test_only_columns_and_rows_that_count_are_fetched(tables, query, columns, fi
 
 
 ANY = [
+    "select a.k x, b.k y from t a cross join t b where a.k = 3 and b.k > 47 order by 2",
     'select "odd ""name""" o from odd where "odd ""name""" = 2',
     'select k from odd where "k = 1 or k" = -3',
     'select k from odd where "false" order by k',
