@@ -1,0 +1,174 @@
+"""Batch reads through Spark: partitions, columns, types, filters, snapshots."""
+
+import functools
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.datasource import (
+    EqualTo,
+    GreaterThan,
+    In,
+    IsNotNull,
+    LessThan,
+    Not,
+    StringContains,
+    StringStartsWith,
+)
+
+import nyala
+from nyala.spark.reader import PushingReader, ReadOptions
+
+NAN, INF = float("nan"), float("inf")
+SCHEMA = pa.schema([
+    ("k", pa.int64()), ("i8", pa.int8()), ("i16", pa.int16()), ("i32", pa.int32()), ("f", pa.float32()),
+    ("d", pa.float64()), ("s", pa.string()), ("b", pa.binary()), ("yes", pa.bool_()), ("day", pa.date32()),
+    ("naive", pa.timestamp("us")), ("at", pa.timestamp("us", "UTC")), ("dec", pa.decimal128(20, 3)),
+])  # fmt: skip
+FLOATS = [NAN, 1.5, -0.0, None, -INF, INF, -2.0]
+TEXTS = ["a'b", "a%c", "a_d", None, 'x"y', "a\\b", "", "axd", "é"]
+TABLETS = 4
+
+
+def row(k: int) -> dict:
+    return {
+        "k": k, "i8": k, "i16": -k, "i32": k * 70_000, "f": FLOATS[k % 7], "d": FLOATS[(k + 3) % 7],
+        "s": TEXTS[k % 9], "b": [b"\x00\x01", None, b""][k % 3], "yes": [True, False, None][k % 3],
+        "day": date(1969, 12, 25) + timedelta(k % 12), "naive": datetime(2013, 11, 3, k % 24, 30, 0, k),
+        "at": datetime(2013, 11, 3, k % 24, 30, 0, k, UTC), "dec": Decimal(k - 30) / 8,
+    }  # fmt: skip
+
+
+ROWS = [row(k) for k in range(63)]
+SAID = [  # filters that the servers evaluate whole
+    "d < 1", "d <= 1.5", "d = 0.0D", "s = \"a'b\"", "s like 'a%'", "startswith(s, 'a%')",
+    "startswith(s, 'a_')", "startswith(s, 'a\\\\')", "s in ('a_d', 'x\"y', 'é')", "s is null", "s = ''",
+    "not (s = 'axd')", "yes", "not yes", "b = x'0001'", "day = date'1969-12-25'", "day < date'1970-01-01'",
+    "naive < timestamp_ntz'2013-11-03 05:30:00.000005'", "at >= timestamp'2013-11-03 05:30:00.000005Z'",
+    "dec > 1.25", "i8 > 3 and i32 <= 490000", "d is null", "k between 5 and 7",
+]  # fmt: skip
+KEPT = [  # filters that Spark evaluates itself, as they mean something else there or cannot be said
+    "d > 1", "d >= 1.5", "not (d < 1)", "d = double('NaN')", "f <=> float('NaN')", "not (d = 1.5D)",
+    "d in (1.5, double('NaN'))", "s like 'a_d'", "s like '%b'", "k in (1, 2, 3) or d > 3", "isnan(f)",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def table(client):
+    parts = nyala.Partition(hash=[nyala.Hash(["k"], TABLETS)])
+    made = client.create_table("everything", SCHEMA, ["k"], parts, replicas=1)
+    made.insert(ROWS).raise_for_errors()
+    return made
+
+
+@pytest.fixture
+def load(spark, cluster, table):
+    def frame(**options):
+        where = {"table": table.name, "masters": cluster.masters}
+        return spark.read.format("nyala").options(**where, **options).load()
+
+    return frame
+
+
+def keys(frame) -> list[int]:
+    return sorted(r.k for r in frame.select("k").collect())
+
+
+def test_a_partition_per_tablet_and_every_type_as_stored(load, table):
+    frame = load()
+    assert frame.rdd.getNumPartitions() == TABLETS
+    types = "bigint tinyint smallint int float double string binary boolean date timestamp_ntz timestamp"
+    assert [t for _, t in frame.dtypes] == [*types.split(), "decimal(20,3)"]
+    got = frame.toArrow().sort_by("k").cast(table.schema).to_pylist()
+    assert [repr(r) for r in got] == [
+        repr(r) for r in table.scan(order=True).to_arrow().to_pylist()
+    ]
+
+
+def test_columns_in_the_order_asked_for(load, cluster):
+    frame = load(columns="s, k")
+    assert frame.columns == ["s", "k"]
+    assert sorted((r.k, r.s) for r in frame.collect()) == [(r["k"], r["s"]) for r in ROWS]
+    assert load(where="k < 3 or s = 'a''b'", columns="k").count() == 3 + 6
+
+
+def test_filters_mean_the_same_pushed_and_not(spark, load):
+    texts = [*SAID, *KEPT]
+    own = spark.createDataFrame(pa.Table.from_pylist(ROWS, SCHEMA))
+    truths = own.select("k", *(f.expr(t).alias(str(i)) for i, t in enumerate(texts))).toArrow()
+    frames = [load(pushdown="true").where(t) for t in texts]
+    tagged = [frame.select("k", f.lit(i).alias("i")) for i, frame in enumerate(frames)]
+    found = functools.reduce(DataFrame.unionAll, tagged).toArrow()
+    for i, text in enumerate(texts):
+        seen = found.filter(pc.equal(found["i"], i))["k"].to_pylist()
+        assert sorted(seen) == truths.filter(truths[str(i)])["k"].to_pylist(), text
+        assert 0 < len(seen) < len(ROWS), text
+        plan = frames[i]._jdf.queryExecution().executedPlan().toString()
+        assert (") Filter " in plan) is (text in KEPT), (text, plan)
+
+
+def test_a_filter_is_said_exactly_or_given_back():
+    def said(*filters):
+        reader = PushingReader(ReadOptions("t", "m", ("k",), "k > 0", 0, pa.schema([]), ("d",)))
+        return list(reader.pushFilters(list(filters))), reader.where
+
+    spoken = [EqualTo(("s",), "a'b"), StringStartsWith(("s",), "%_\\"), Not(In(("k",), (1, 2)))]
+    text = r"""(k > 0) and ("s" = 'a''b') and ("s" like '\%\_\\%') and (not ("k" in (1, 2)))"""
+    assert said(*spoken) == ([], text)
+    kept = [
+        GreaterThan(("d",), 1.0), Not(LessThan(("d",), 1.0)), LessThan(("d",), NAN), In(("d",), (1.0,)),
+        EqualTo(("d",), INF), EqualTo(("a", "b"), 1), StringContains(("s",), "x"), In(("k",), ()),
+    ]  # fmt: skip
+    assert said(*kept) == (kept, "(k > 0)")
+    assert (
+        said(IsNotNull(("d",)), LessThan(('"d',), 1))[1]
+        == '(k > 0) and ("d" is not null) and ("""d" < 1)'
+    )
+
+
+def test_without_pushdown_one_frame_serves_any_number_of_queries(load):
+    frame = load()
+    assert keys(frame.where("d > 3")) == keys(load(pushdown="true").where("d > 3"))
+    assert frame.count() == len(ROWS)
+    low, high = frame.where("k < 5"), frame.where("k >= 60")
+    assert keys(low.union(high)) == [*range(5), 60, 61, 62]
+
+
+def test_a_snapshot_is_fixed_for_the_whole_job(spark, cluster, client):
+    parts = nyala.Partition(hash=[nyala.Hash(["k"], TABLETS)])
+    moving = client.create_table("moving", pa.schema([("k", pa.int64())]), ["k"], parts, replicas=1)
+    moving.insert([{"k": k} for k in range(400)]).raise_for_errors()
+    before, masters = client.now(), cluster.masters
+
+    def delete_all_then_pass_on(batches):
+        with nyala.connect(masters) as inside:
+            inside.table("moving").delete_ignore([{"k": k} for k in range(400)]).raise_for_errors()
+        yield from batches
+
+    options = {"table": "moving", "masters": masters}
+    frame = spark.read.format("nyala").options(**options).load()
+    # One task reads the four tablets one after the other; the rows are gone before it reads the first.
+    assert frame.coalesce(1).mapInArrow(delete_all_then_pass_on, "k bigint").count() == 400
+    assert moving.count() == 0
+    assert spark.read.format("nyala").options(**options).load().count() == 0
+    assert spark.read.format("nyala").options(**options, at=str(before)).load().count() == 400
+
+
+def test_what_cannot_be_read_is_said_clearly(spark, cluster, load):
+    def message(**options):
+        with pytest.raises(Exception) as raised:
+            spark.read.format("nyala").options(**options).load().count()
+        return str(raised.value)
+
+    masters = cluster.masters
+    assert 'name the table: .option("table"' in message(masters=masters)
+    assert "name the masters" in message(table="everything")
+    assert "no table 'nowhere'" in message(table="nowhere", masters=masters)
+    assert "nothing" in message(table="everything", masters=masters, columns="k,nothing")
+    assert "hybrid time" in message(table="everything", masters=masters, at="yesterday")
+    assert "at character" in message(table="everything", masters=masters, where="k = 1) or (k = 2")
+    assert load().count() == len(ROWS)

@@ -1,0 +1,152 @@
+"""Batch writes through Spark: ops, kinds, types, exactly once per task, errors."""
+
+import sys
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from pyspark import TaskContext, cloudpickle
+from pyspark.sql import functions as f
+
+import nyala
+from nyala.spark.source import NyalaSource
+from nyala.spark.writer import TableWriter, WriteOptions
+
+SCHEMA = pa.schema(
+    [("k", pa.int64()), ("text", pa.string()), ("at", pa.timestamp("us", "UTC")), ("n", pa.int16())]
+)
+
+
+@pytest.fixture
+def table(client, request):
+    name = f"w_{request.node.name}"[:60]
+    parts = nyala.Partition(hash=[nyala.Hash(["k"], 2)])
+    yield client.create_table(name, SCHEMA, ["k"], parts, replicas=1)
+    client.drop_table(name)
+
+
+@pytest.fixture
+def save(cluster, table):
+    def write(frame, mode="append", source="nyala", **options):
+        where = {"table": table.name, "masters": cluster.masters}
+        frame.write.format(source).options(**{**where, **options}).mode(mode).save()
+
+    return write
+
+
+def rows(table) -> dict:
+    return {r.pop("k"): tuple(r.values()) for r in table.scan().to_arrow().to_pylist()}
+
+
+def test_types_time_zones_and_columns_that_are_left_alone(spark, table, save, cluster):
+    moment = datetime(2013, 3, 10, 7, 30, 0, 1, UTC)
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")  # Arrow batches then carry it
+    try:
+        full = spark.createDataFrame(
+            [(1, "a'%_", moment, 7), (2, None, None, None)],
+            "k long, text string, at timestamp, n int",
+        )
+        save(full)
+        save(spark.createDataFrame([(1, 8)], "k int, n long"))  # upsert of two columns
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert rows(table) == {1: ("a'%_", moment, 8), 2: (None, None, None)}
+    back = spark.read.format("nyala").options(table=table.name, masters=cluster.masters).load()
+    assert back.where("k = 1").collect()[0].at.astimezone(UTC) == moment
+
+
+def test_an_op_for_all_rows_or_one_for_each(spark, table, save):
+    save(spark.createDataFrame([(k, "new") for k in range(6)], "k long, text string"), op="insert")
+    save(
+        spark.createDataFrame([(0, "kept"), (9, "new")], "k long, text string"), op="insert_ignore"
+    )
+    save(spark.createDataFrame([(1,), (77,)], "k long"), op="delete_ignore")
+    ops = [
+        (2, "changed", "update"),
+        (3, None, "delete"),
+        (8, "more", "upsert"),
+        (3, "again", "insert"),
+    ]
+    mixed = spark.createDataFrame(ops, "k long, text string, what string").coalesce(1)
+    save(mixed, op_column="what")
+    texts = {k: v[0] for k, v in rows(table).items()}
+    expected = {0: "new", 2: "changed", 3: "again", 4: "new", 5: "new", 8: "more", 9: "new"}
+    assert texts == expected
+
+
+def test_a_kind_has_its_op_and_its_columns_only(spark, table, save):
+    kinds = {"kind.born": "insert: text", "kind.counted": "update: n", "kind.gone": "delete:"}
+    stream = [
+        (1, "one", None, "born"), (2, "two", None, "born"), (1, None, 5, "counted"),
+        (3, "three", None, "born"), (2, None, None, "gone"),
+    ]  # fmt: skip
+    frame = spark.createDataFrame(stream, "k long, text string, n int, kind string").coalesce(1)
+    save(frame, kind_column="kind", **kinds)
+    assert rows(table) == {1: ("one", None, 5), 3: ("three", None, None)}
+    with pytest.raises(Exception, match="kind 'odd'"):
+        save(frame.withColumn("kind", f.lit("odd")), kind_column="kind", **kinds)
+    assert rows(table) == {1: ("one", None, 5), 3: ("three", None, None)}
+
+
+class FailsInTheMiddle(TableWriter):
+    """The first try of every task breaks once half of its batches are acknowledged."""
+
+    def write(self, iterator):
+        def broken():
+            for number, batch in enumerate(iterator):
+                if number == 5 and TaskContext.get().attemptNumber() == 0:
+                    raise OSError("the first try breaks here")
+                yield batch
+
+        return super().write(broken())
+
+
+class FailingSource(NyalaSource):
+    @classmethod
+    def name(cls):
+        return "nyala_fails_once"
+
+    def writer(self, schema, overwrite):
+        where = (self.options["table"], self.options["masters"])
+        return FailsInTheMiddle(WriteOptions.of(*where, self.options, schema.fieldNames()))
+
+
+def test_a_task_that_spark_runs_again_takes_effect_once(spark, table, save, client):
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    spark.dataSource.register(FailingSource)
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+    before = client.now()
+    try:
+        frame = (
+            spark.range(2000)
+            .selectExpr("id as k", "concat('row ', id) as text")
+            .repartition(2, "k")
+        )
+        # A second insert of the same key would be a row error, and a row error fails the job.
+        save(frame.sortWithinPartitions("k"), source="nyala_fails_once", op="insert")
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert {k: v[0] for k, v in rows(table).items()} == {k: f"row {k}" for k in range(2000)}
+    versions = table.changes(before, net=False).to_arrow()
+    assert versions.num_rows == 2000, "some row was written twice"
+
+
+def test_what_cannot_be_written_fails_the_job_and_says_why(spark, table, save):
+    table.insert([{"k": 1, "text": "there"}]).raise_for_errors()
+    one = spark.createDataFrame([(1, "x")], "k long, text string")
+
+    def message(frame, mode="append", **options):
+        with pytest.raises(Exception) as raised:
+            save(frame, mode, **options)
+        return str(raised.value)
+
+    assert "already_present" in message(one, op="insert")
+    assert "overwrite" in message(one, mode="overwrite")
+    assert 'name the table: .option("table"' in message(one, table="")
+    assert "no table 'nowhere'" in message(one, table="nowhere")
+    assert "no column 'txt'" in message(one.withColumnRenamed("text", "txt"))
+    assert "ops are" in message(one, op="replace")
+    assert "no column 'what'" in message(one, op_column="what")
+    assert "null_key" in message(spark.createDataFrame([(None, "x")], "k long, text string"))
+    assert "column 'n'" in message(spark.createDataFrame([(5, 70_000)], "k long, n int"))
+    assert rows(table) == {1: ("there", None, None)}
