@@ -2,6 +2,7 @@
 
 import sys
 from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -34,7 +35,7 @@ def save(cluster, table):
     return write
 
 
-def rows(table) -> dict:
+def rows(table) -> dict[int, tuple[Any, ...]]:
     return {r.pop("k"): tuple(r.values()) for r in table.scan().to_arrow().to_pylist()}
 
 
