@@ -1,5 +1,8 @@
 """A leader that is stopped and goes on later believes that it still leads: it must not read or write so."""
 
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+
 import pyarrow as pa
 import pytest
 
@@ -7,6 +10,7 @@ from nyala.client import Client
 from nyala.common.errors import NotLeader, NyalaError
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.cluster.direct import Direct, refusal
+from tests.waiting import wait_until
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 
@@ -19,7 +23,10 @@ def token(client: Client, table, *, latest: bool) -> pb.ScanToken:
     return made
 
 
-@pytest.mark.row("S4.29")
+def all_run(futures: list[Future[str]]) -> bool:
+    return all(f.running() for f in futures)
+
+
 def test_a_resumed_leader_never_answers_with_less_than_was_acknowledged_elsewhere(cluster):
     with cluster.connect() as client, Direct() as direct:
         table = client.create_table("p", SCHEMA, ["k"])
@@ -32,8 +39,14 @@ def test_a_resumed_leader_never_answers_with_less_than_was_acknowledged_elsewher
             cluster.pause(old)
             table.upsert([{"k": 1, "v": 2 * round_ + 1}]).raise_for_errors()
             after = token(client, table, latest=False)
-            cluster.resume(old)
-            answers = [refusal(direct.read, address, request) for request in [stale, after] * 20]
+            with ThreadPoolExecutor(
+                8
+            ) as pool:  # they wait in the sockets of the one that is paused
+                asked = [pool.submit(refusal, direct.read, address, r) for r in [stale, after] * 4]
+                wait_until(partial(all_run, asked), "reads are under way")
+                cluster.resume(old)
+                answers = [f.result() for f in asked]
+            answers += [refusal(direct.read, address, request) for request in [stale, after] * 10]
             allowed = {str([2 * round_ + 1]), "NOT_LEADER", "TIMED_OUT", "UNAVAILABLE"}
             assert set(answers) <= allowed, f"round {round_}: {answers}"
             assert table.get({"k": 1}) == {"k": 1, "v": 2 * round_ + 1}
