@@ -18,7 +18,7 @@ from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions
 from nyala.common.errors import NyalaError
 from nyala.spark.flights.dataset import KEYS
-from nyala.testing import MiniCluster
+from nyala.testing import MiniCluster, layout, processes
 from nyala.testing.warm import warm_kernels
 
 
@@ -33,19 +33,20 @@ def main() -> int:
     parser.add_argument("--data", type=Path, help="other raw files to load")
     parser.add_argument("--expect", type=Path, help="other raw files to compare with")
     asked = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for told in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(told, lambda number, _: sys.exit(128 + number))
     screen.welcome(asked.out)
-    shutil.rmtree(asked.out / "cluster", ignore_errors=True)
-    asked.out.mkdir(parents=True, exist_ok=True)
+    clear(asked.out)
     if warm_kernels():
         screen.console.print("compiled the key kernels (once per machine)")
-    cluster = None
+    cluster, stays = None, False
     began = time.monotonic()
     try:
         cluster = MiniCluster(3, 3, str(asked.out / "cluster"))
         screen.console.print(f"the cluster is healthy after {time.monotonic() - began:.1f} s")
         checks = Checks()
         run(cluster, asked, checks, began)
+        stays = asked.keep
     except KeyboardInterrupt:
         screen.console.print("\n[bold]interrupted[/bold]; stopping everything that was started")
         return 130
@@ -53,11 +54,22 @@ def main() -> int:
         screen.console.print(f"[bold red]the demo failed:[/bold red] {err}")
         return 1
     finally:
-        if cluster is not None and not (asked.keep and sys.exc_info()[0] is None):
+        for told in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(told, signal.SIG_IGN)  # a second Ctrl-C must not stop the stopping
+        if cluster is not None and not stays:
             cluster.close()
-    if asked.keep:
+    if stays:
         keep(cluster, asked.out)
     return 0 if checks.good else 1
+
+
+def clear(out: Path) -> None:
+    """Make room: stop the cluster that an earlier run kept, and remove its data."""
+    left = layout.load(str(out / "cluster"))
+    if left is not None:
+        processes.stop(left)
+    shutil.rmtree(out / "cluster", ignore_errors=True)
+    out.mkdir(parents=True, exist_ok=True)
 
 
 def keep(cluster: MiniCluster, out: Path) -> None:
@@ -103,6 +115,7 @@ def run(cluster: MiniCluster, asked: argparse.Namespace, checks: Checks, began: 
         ),
         ("acknowledged writes beside it", f"{len(probe.acknowledged):,}, one row each"),
         ("on disk, three replicas, logs included", f"{size / 1e6:,.0f} MB"),
+        ("answers as pictures", f"{asked.out}/delay_by_*.png"),
         ("the whole demo", f"{time.monotonic() - began:.0f} s"),
     ]
     screen.summary(checks, figures, happened)
@@ -113,7 +126,7 @@ def load(
 ) -> tuple[list[kills.Kill], int, float]:
     """Follow the pipeline to its end; kill after a quarter and after five eighths of its slices."""
     happened: list[kills.Kill] = []
-    down: list[tuple[int, str]] = []
+    down: list[kills.Kill] = []
     written, seconds = 0, 0.0
     strike = {max(1, slices // 4): kills.kill_tserver, max(2, 5 * slices // 8): kills.kill_master}
     checker = SliceChecker(cluster.masters, raw, checks)
@@ -128,20 +141,24 @@ def load(
             written += int(str(mark["operations"]))
             seconds += float(str(mark["seconds"]))
             checker.add(mark)
-            for at, name in [d for d in down if d[0] < number]:
-                cluster.start(name, wait=False)
-                down.remove((at, name))
+            for kill in [k for k in down if k.moment < float(str(mark["heard"]))]:
+                checks.add(
+                    not cluster.running(kill.name),
+                    f"the pipeline finished slice {number} while {kill.name} was down",
+                )
+                cluster.start(kill.name, wait=False)
+                down.remove(kill)
             note = f"{written:,} operations"
             if number in strike:
                 cluster.wait_healthy()  # one failure at a time is what three replicas promise
                 bars.update(bar, note=f"{note}; kill -9")
-                name, kill = strike[number](cluster, probe, checks)
+                kill = strike[number](cluster, probe, checks)
                 happened.append(kill)
-                down.append((number, name))
-                note += f"; {name} killed, {kill.gap_s:.1f} s without a write"
+                down.append(kill)
+                note += f"; {kill.name} killed, {kill.gap_s:.1f} s without a write"
             bars.update(bar, completed=number, note=note)
-    for _, name in down:
-        cluster.start(name, wait=False)
+    for kill in down:
+        cluster.start(kill.name, wait=False)
     checker.add(None)
     checker.join()
     status = loading.process.wait(timeout=60)

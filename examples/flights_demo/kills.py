@@ -16,21 +16,30 @@ RESUME_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """One kill: who, what it led, and the longest time without an acknowledged write."""
+    """One kill.
+
+    Attributes:
+        name: of the server.
+        led: what it led, in words.
+        moment: when it was, on the monotonic clock.
+        gap_s: longest time without an acknowledged write.
+    """
 
     name: str
     led: str
+    moment: float
     gap_s: float
 
 
-def kill_tserver(cluster: MiniCluster, probe: Probe, checks: Checks) -> tuple[str, Kill]:
-    """Kill the tablet server that leads most of the flights; return its name and what happened."""
+def kill_tserver(cluster: MiniCluster, probe: Probe, checks: Checks) -> Kill:
+    """Kill the tablet server that leads most of the flights; return what happened."""
     leaders = Counter(cluster.leaders("flights").values())
     victim, count = leaders.most_common(1)[0]
-    return victim, _kill(cluster, probe, checks, victim, f"{count} of the flights' tablets")
+    led = "one of the flights' tablets" if count == 1 else f"{count} of the flights' tablets"
+    return _kill(cluster, probe, checks, victim, led)
 
 
-def kill_master(cluster: MiniCluster, probe: Probe, checks: Checks) -> tuple[str, Kill]:
+def kill_master(cluster: MiniCluster, probe: Probe, checks: Checks) -> Kill:
     """Kill the leader master, and create a table by a fresh client while it is down."""
     victim = cluster.leader_master()
     happened = _kill(cluster, probe, checks, victim, "the sys catalog")
@@ -43,7 +52,7 @@ def kill_master(cluster: MiniCluster, probe: Probe, checks: Checks) -> tuple[str
     checks.add(
         good and not cluster.running(victim), f"a new client creates a table while {victim} is down"
     )
-    return victim, happened
+    return happened
 
 
 def _kill(cluster: MiniCluster, probe: Probe, checks: Checks, victim: str, led: str) -> Kill:
@@ -57,4 +66,4 @@ def _kill(cluster: MiniCluster, probe: Probe, checks: Checks, victim: str, led: 
         f"after kill -9 of {victim} writes to every tablet go on before it is back",
         probe.failure,
     )
-    return Kill(victim, led, probe.longest_gap_s(moment, time.monotonic()))
+    return Kill(victim, led, moment, probe.longest_gap_s(moment, time.monotonic()))

@@ -1,10 +1,13 @@
 """The pipeline as a process of its own, and the checks of every slice while later ones are written."""
 
 import json
+import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -21,8 +24,8 @@ class Loading:
     """`nyala pipeline flights` under way.
 
     Attributes:
-        marks: what it printed for each finished slice.
-        operations: written so far.
+        marks: what it printed for each finished slice, and when that was heard.
+        log: what it said on standard error.
     """
 
     process: "subprocess.Popen[str]"
@@ -55,7 +58,7 @@ class Loading:
         assert self.process.stdout is not None, "piped"
         for line in self.process.stdout:
             if line.startswith("{"):
-                self.marks.put(json.loads(line))
+                self.marks.put({**json.loads(line), "heard": time.monotonic()})
         self.marks.put(None)
 
     def _read_log(self) -> None:
@@ -65,9 +68,6 @@ class Loading:
 
     def stop(self) -> None:
         """End the process and all that it started."""
-        import os
-        import signal
-
         for what in (signal.SIGTERM, signal.SIGKILL):
             if self.process.poll() is None:
                 try:

