@@ -64,12 +64,14 @@ class _ReadModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReadMode.Val
     LATEST: _ReadMode.ValueType  # 0
     SNAPSHOT: _ReadMode.ValueType  # 1
     READ_YOUR_WRITES: _ReadMode.ValueType  # 2
+    STALE: _ReadMode.ValueType  # 3
 
 class ReadMode(_ReadMode, metaclass=_ReadModeEnumTypeWrapper): ...
 
 LATEST: ReadMode.ValueType  # 0
 SNAPSHOT: ReadMode.ValueType  # 1
 READ_YOUR_WRITES: ReadMode.ValueType  # 2
+STALE: ReadMode.ValueType  # 3
 Global___ReadMode: _TypeAlias = ReadMode  # noqa: Y015
 
 @_typing.final
@@ -1328,6 +1330,11 @@ class TabletStatus(_message.Message):
     DATA_BYTES_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
     SAFE_TIME_FIELD_NUMBER: _builtins.int
+    CLOSED_TIME_FIELD_NUMBER: _builtins.int
+    DURABLE_INDEX_FIELD_NUMBER: _builtins.int
+    ACTIVE_FIELD_NUMBER: _builtins.int
+    PEERS_FIELD_NUMBER: _builtins.int
+    VOTE_FIELD_NUMBER: _builtins.int
     table_name: _builtins.str
     last_term: _builtins.int
     last_index: _builtins.int
@@ -1336,10 +1343,23 @@ class TabletStatus(_message.Message):
     data_bytes: _builtins.int
     rows: _builtins.int
     safe_time: _builtins.int
+    closed_time: _builtins.int
+    """everything at or below it is applied here, and nothing more will be stamped so; 0: unknown"""
+    durable_index: _builtins.int
+    vote: _builtins.str
+    """in the present term"""
     @_builtins.property
     def report(self) -> Global___TabletReport: ...
     @_builtins.property
     def partition(self) -> Global___Partition: ...
+    @_builtins.property
+    def active(self) -> Global___ConsensusState:
+        """the configuration in force, committed or not (report.consensus: the committed one)"""
+
+    @_builtins.property
+    def peers(self) -> _containers.RepeatedCompositeFieldContainer[Global___PeerReport]:
+        """a leader's view of the others"""
+
     def __init__(
         self,
         *,
@@ -1353,14 +1373,54 @@ class TabletStatus(_message.Message):
         data_bytes: _builtins.int = ...,
         rows: _builtins.int = ...,
         safe_time: _builtins.int = ...,
+        closed_time: _builtins.int = ...,
+        durable_index: _builtins.int = ...,
+        active: Global___ConsensusState | None = ...,
+        peers: _abc.Iterable[Global___PeerReport] | None = ...,
+        vote: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "report", b"report"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "partition", b"partition", "report", b"report"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "commit_index", b"commit_index", "data_bytes", b"data_bytes", "last_index", b"last_index", "last_term", b"last_term", "partition", b"partition", "report", b"report", "rows", b"rows", "safe_time", b"safe_time", "table_name", b"table_name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "applied_index", b"applied_index", "closed_time", b"closed_time", "commit_index", b"commit_index", "data_bytes", b"data_bytes", "durable_index", b"durable_index", "last_index", b"last_index", "last_term", b"last_term", "partition", b"partition", "peers", b"peers", "report", b"report", "rows", b"rows", "safe_time", b"safe_time", "table_name", b"table_name", "vote", b"vote"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TabletStatus: _TypeAlias = TabletStatus  # noqa: Y015
+
+@_typing.final
+class PeerReport(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UUID_FIELD_NUMBER: _builtins.int
+    MATCH_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
+    INFLIGHT_BYTES_FIELD_NUMBER: _builtins.int
+    SILENT_MS_FIELD_NUMBER: _builtins.int
+    NEEDS_COPY_FIELD_NUMBER: _builtins.int
+    uuid: _builtins.str
+    match: _builtins.int
+    next: _builtins.int
+    inflight_bytes: _builtins.int
+    silent_ms: _builtins.int
+    needs_copy: _builtins.bool
+    """it lacks entries that the leader's log no longer holds"""
+    def __init__(
+        self,
+        *,
+        uuid: _builtins.str = ...,
+        match: _builtins.int = ...,
+        next: _builtins.int = ...,
+        inflight_bytes: _builtins.int = ...,
+        silent_ms: _builtins.int = ...,
+        needs_copy: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["inflight_bytes", b"inflight_bytes", "match", b"match", "needs_copy", b"needs_copy", "next", b"next", "silent_ms", b"silent_ms", "uuid", b"uuid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PeerReport: _TypeAlias = PeerReport  # noqa: Y015
 
 @_typing.final
 class ListTabletsResponse(_message.Message):
@@ -1603,6 +1663,7 @@ class ScanToken(_message.Message):
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     MASTERS_FIELD_NUMBER: _builtins.int
     RESUME_AFTER_FIELD_NUMBER: _builtins.int
+    MAX_AGE_MS_FIELD_NUMBER: _builtins.int
     table_id: _builtins.str
     tablet_id: _builtins.str
     schema_version: _builtins.int
@@ -1627,6 +1688,8 @@ class ScanToken(_message.Message):
     timeout_ms: _builtins.int
     resume_after: _builtins.bytes
     """ordered: encoded key after which to go on"""
+    max_age_ms: _builtins.int
+    """mode STALE: how old the answer may be"""
     @_builtins.property
     def column_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -1663,10 +1726,11 @@ class ScanToken(_message.Message):
         timeout_ms: _builtins.int = ...,
         masters: _abc.Iterable[_builtins.str] | None = ...,
         resume_after: _builtins.bytes = ...,
+        max_age_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["where", b"where"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_columns", b"all_columns", "at", b"at", "batch_bytes", b"batch_bytes", "batch_rows", b"batch_rows", "changes", b"changes", "column_ids", b"column_ids", "count_only", b"count_only", "keys_ipc", b"keys_ipc", "limit", b"limit", "masters", b"masters", "mode", b"mode", "net", b"net", "ordered", b"ordered", "propagated_time", b"propagated_time", "replicas", b"replicas", "resume_after", b"resume_after", "schema_version", b"schema_version", "since", b"since", "table_id", b"table_id", "table_name", b"table_name", "tablet_id", b"tablet_id", "timeout_ms", b"timeout_ms", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_columns", b"all_columns", "at", b"at", "batch_bytes", b"batch_bytes", "batch_rows", b"batch_rows", "changes", b"changes", "column_ids", b"column_ids", "count_only", b"count_only", "keys_ipc", b"keys_ipc", "limit", b"limit", "masters", b"masters", "max_age_ms", b"max_age_ms", "mode", b"mode", "net", b"net", "ordered", b"ordered", "propagated_time", b"propagated_time", "replicas", b"replicas", "resume_after", b"resume_after", "schema_version", b"schema_version", "since", b"since", "table_id", b"table_id", "table_name", b"table_name", "tablet_id", b"tablet_id", "timeout_ms", b"timeout_ms", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1681,19 +1745,22 @@ class ScanHeader(_message.Message):
     AT_FIELD_NUMBER: _builtins.int
     TABLET_ID_FIELD_NUMBER: _builtins.int
     SERVER_UUID_FIELD_NUMBER: _builtins.int
+    AGE_MS_FIELD_NUMBER: _builtins.int
     at: _builtins.int
     tablet_id: _builtins.str
     server_uuid: _builtins.str
+    age_ms: _builtins.int
     def __init__(
         self,
         *,
         at: _builtins.int = ...,
         tablet_id: _builtins.str = ...,
         server_uuid: _builtins.str = ...,
+        age_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "server_uuid", b"server_uuid", "tablet_id", b"tablet_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "at", b"at", "server_uuid", b"server_uuid", "tablet_id", b"tablet_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1807,10 +1874,12 @@ class PeerFrame(_message.Message):
     HLC_FIELD_NUMBER: _builtins.int
     MESSAGES_FIELD_NUMBER: _builtins.int
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    WALL_US_FIELD_NUMBER: _builtins.int
     sender: _builtins.str
     to: _builtins.str
     hlc: _builtins.int
     cluster_id: _builtins.str
+    wall_us: _builtins.int
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___RaftMessage]: ...
     def __init__(
@@ -1821,10 +1890,11 @@ class PeerFrame(_message.Message):
         hlc: _builtins.int = ...,
         messages: _abc.Iterable[Global___RaftMessage] | None = ...,
         cluster_id: _builtins.str = ...,
+        wall_us: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "hlc", b"hlc", "messages", b"messages", "sender", b"sender", "to", b"to"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "hlc", b"hlc", "messages", b"messages", "sender", b"sender", "to", b"to", "wall_us", b"wall_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
