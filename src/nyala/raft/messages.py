@@ -120,12 +120,16 @@ AnyMessage = AppendEntries | AppendReply | RequestVote | VoteReply | TimeoutNow
 
 @dataclass(frozen=True, slots=True)
 class PeerBatch:
-    """What one server sends another in one loop tick: messages of many groups, with the sender's HLC."""
+    """What one server sends another in one loop tick: messages of many groups, with the sender's HLC.
+
+    `wall_us` is the sender's wall clock (0: not told): clocks are compared by it, never set.
+    """
 
     sender: ServerUuid
     to: ServerUuid
     hlc: int
     messages: tuple[tuple[TabletId, AnyMessage], ...]
+    wall_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)

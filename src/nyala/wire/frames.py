@@ -72,6 +72,7 @@ def encode_frame(batch: PeerBatch, cluster_id: str, kind: FrameKind = FrameKind.
         hlc=batch.hlc,
         messages=[_message(group, message) for group, message in batch.messages],
         cluster_id=cluster_id,
+        wall_us=batch.wall_us,
     ).SerializeToString()
     header = HEADER.pack(MAGIC, VERSION, kind, 0, len(payload), 0)[:_COVERED]
     crc = google_crc32c.extend(google_crc32c.value(header), payload)
@@ -114,7 +115,7 @@ def decode_frame(raw: bytes) -> Frame:
         frame = PeerFrame.FromString(payload)
         sender, to = ServerUuid(frame.sender), ServerUuid(frame.to)
         messages = tuple((TabletId(m.group), _parse(m, sender, to)) for m in frame.messages)
-        batch = PeerBatch(sender, to, _stamp(frame.hlc), messages)
+        batch = PeerBatch(sender, to, _stamp(frame.hlc), messages, frame.wall_us)
         return Frame(FrameKind(kind), frame.cluster_id, batch)
     except (DecodeError, ValueError) as err:
         raise Corrupt(f"a frame's payload is malformed: {err}") from err
