@@ -60,7 +60,7 @@ class AppendEntries(Message):
     `round` numbers the read-index round (dissertation 6.4) that this message asks to confirm.
     `closed` is the hybrid time below which the leader promises no further stamps (0: none).
     `needed` is the lowest index that some member may still have to be sent (0: not known): whoever
-    leads next must still have it.
+    leads next must still have it. `quiesce` asks the follower to fall asleep (`quiescence.py`).
     """
 
     previous: OpId = NO_OP
@@ -69,6 +69,7 @@ class AppendEntries(Message):
     round: int = 0
     closed: int = 0
     needed: int = 0
+    quiesce: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +80,14 @@ class AppendReply(Message):
     `hint` is then the last op id that agrees, received though perhaps not durable.
     On refusal `hint` is the follower's last op id at or below `previous.index` whose term is not above
     `previous.term` (conflict search).
-    `round` echoes the highest round seen from this leader in this term.
+    `round` echoes the highest round seen from this leader in this term. `quiesce`: asleep from now on.
     """
 
     success: bool
     match: int = 0
     hint: OpId = NO_OP
     round: int = 0
+    quiesce: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +125,9 @@ class PeerBatch:
     """What one server sends another in one loop tick: messages of many groups, with the sender's HLC.
 
     `wall_us` is the sender's wall clock (0: not told): clocks are compared by it, never set.
+    `incarnation` grows with each start of the sender (0: it vouches for nothing); `epoch` counts the groups
+    that it has ceased to vouch for in this incarnation, and `left` names the last of them, newest last.
+    A batch without messages says only that the sender lives (`quiescence.py`).
     """
 
     sender: ServerUuid
@@ -130,6 +135,9 @@ class PeerBatch:
     hlc: int
     messages: tuple[tuple[TabletId, AnyMessage], ...]
     wall_us: int = 0
+    incarnation: int = 0
+    epoch: int = 0
+    left: tuple[TabletId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,9 @@ def encode_frame(batch: PeerBatch, cluster_id: str, kind: FrameKind = FrameKind.
         messages=[_message(group, message) for group, message in batch.messages],
         cluster_id=cluster_id,
         wall_us=batch.wall_us,
+        incarnation=batch.incarnation,
+        epoch=batch.epoch,
+        left=batch.left,
     ).SerializeToString()
     header = HEADER.pack(MAGIC, VERSION, kind, 0, len(payload), 0)[:_COVERED]
     crc = google_crc32c.extend(google_crc32c.value(header), payload)
@@ -115,7 +118,10 @@ def decode_frame(raw: bytes) -> Frame:
         frame = PeerFrame.FromString(payload)
         sender, to = ServerUuid(frame.sender), ServerUuid(frame.to)
         messages = tuple((TabletId(m.group), _parse(m, sender, to)) for m in frame.messages)
-        batch = PeerBatch(sender, to, _stamp(frame.hlc), messages, frame.wall_us)
+        batch = PeerBatch(
+            sender, to, _stamp(frame.hlc), messages, frame.wall_us, frame.incarnation, frame.epoch,
+            tuple(TabletId(g) for g in frame.left),
+        )  # fmt: skip
         return Frame(FrameKind(kind), frame.cluster_id, batch)
     except (DecodeError, ValueError) as err:
         raise Corrupt(f"a frame's payload is malformed: {err}") from err
@@ -130,11 +136,12 @@ def _message(group: TabletId, message: AnyMessage) -> RaftMessage:
             op = message.previous
             out.entries.extend(_entry(e) for e in message.entries)
             out.commit, out.round, out.closed = message.commit, message.round, message.closed
-            out.needed = message.needed
+            out.needed, out.quiesce = message.needed, message.quiesce
         case AppendReply():
             out.kind = _Kind.APPEND_REPLY
             op = message.hint
             out.flag, out.match, out.round = message.success, message.match, message.round
+            out.quiesce = message.quiesce
         case RequestVote():
             out.kind = _Kind.REQUEST_VOTE
             op = message.last
@@ -159,11 +166,12 @@ def _parse(m: RaftMessage, sender: ServerUuid, to: ServerUuid) -> AnyMessage:
             return AppendEntries(
                 sender=sender, to=to, term=m.term, hlc=hlc, previous=op, entries=entries,
                 commit=m.commit, round=m.round, closed=_stamp(m.closed), needed=m.needed,
+                quiesce=m.quiesce,
             )  # fmt: skip
         case _Kind.APPEND_REPLY:
             return AppendReply(
                 sender=sender, to=to, term=m.term, hlc=hlc,
-                success=m.flag, match=m.match, hint=op, round=m.round,
+                success=m.flag, match=m.match, hint=op, round=m.round, quiesce=m.quiesce,
             )  # fmt: skip
         case _Kind.REQUEST_VOTE:
             return RequestVote(

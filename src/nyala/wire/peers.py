@@ -124,7 +124,10 @@ class PeerTransport:
 
 
 def _split(batch: PeerBatch, batch_bytes: int) -> Iterator[tuple[Lane, PeerBatch]]:
-    """Yield the frames of a batch: by lane, in order within a lane, large ones in pieces."""
+    """Yield the frames of a batch: by lane, in order within a lane, large ones in pieces.
+
+    One without messages says that the sender lives: it is a frame too.
+    """
     lanes: dict[Lane, list[tuple[TabletId, AnyMessage]]] = {Lane.CONTROL: [], Lane.APPENDS: []}
     for group, message in batch.messages:
         appends = isinstance(message, AppendEntries) and bool(message.entries)
@@ -137,7 +140,7 @@ def _split(batch: PeerBatch, batch_bytes: int) -> Iterator[tuple[Lane, PeerBatch
                 yield lane, replace(batch, messages=tuple(messages[start:at]))
                 start, size = at, 0
             size += weight
-        if messages:
+        if messages or (lane is Lane.CONTROL and not batch.messages):
             yield lane, replace(batch, messages=tuple(messages[start:]))
 
 

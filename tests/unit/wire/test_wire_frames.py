@@ -32,9 +32,11 @@ ends = {"sender": st.just(A), "to": st.just(B), "term": big, "hlc": stamp}
 message = st.one_of(
     st.builds(
         AppendEntries, **ends, previous=op, entries=st.lists(entry, max_size=3).map(tuple),
-        commit=big, round=big, closed=stamp,
+        commit=big, round=big, closed=stamp, quiesce=st.booleans(),
     ),
-    st.builds(AppendReply, **ends, success=st.booleans(), match=big, hint=op, round=big),
+    st.builds(
+        AppendReply, **ends, success=st.booleans(), match=big, hint=op, round=big, quiesce=st.booleans()
+    ),
     st.builds(RequestVote, **ends, last=op, pre=st.booleans(), override=st.booleans()),
     st.builds(VoteReply, **ends, granted=st.booleans(), pre=st.booleans(), last=op),
     st.builds(TimeoutNow, **ends),
@@ -46,6 +48,10 @@ batches = st.builds(
     st.just(B),
     stamp,
     st.lists(st.tuples(groups, message), max_size=4).map(tuple),
+    big,
+    big,
+    big,
+    st.lists(groups, max_size=2).map(tuple),
 )
 
 

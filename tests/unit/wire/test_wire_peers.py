@@ -126,6 +126,11 @@ def test_appends_and_control_messages_travel_apart():
     assert all(part.hlc == 5 for _, part in parts)
 
 
+def test_a_batch_without_messages_travels_as_a_sign_of_life():
+    alive = PeerBatch(A, B, 5, (), 0, 7, 2, (GROUP,))
+    assert list(_split(alive, 1 << 20)) == [(Lane.CONTROL, alive)]
+
+
 async def stuck_story(a, address, stuck, control):
     for n in range(40):
         a.transport.send(address, append(bytes(1 << 20), n))

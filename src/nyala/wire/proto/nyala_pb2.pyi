@@ -1818,6 +1818,7 @@ class RaftMessage(_message.Message):
     PRE_FIELD_NUMBER: _builtins.int
     OVERRIDE_FIELD_NUMBER: _builtins.int
     NEEDED_FIELD_NUMBER: _builtins.int
+    QUIESCE_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     kind: _builtins.int
     """1 AppendEntries 2 AppendReply 3 RequestVote 4 VoteReply 5 TimeoutNow"""
@@ -1836,6 +1837,8 @@ class RaftMessage(_message.Message):
     override: _builtins.bool
     needed: _builtins.int
     """lowest index that some member may still have to be sent; 0: not known"""
+    quiesce: _builtins.bool
+    """AppendEntries: fall asleep; AppendReply: asleep"""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___RaftEntry]: ...
     def __init__(
@@ -1856,10 +1859,11 @@ class RaftMessage(_message.Message):
         pre: _builtins.bool = ...,
         override: _builtins.bool = ...,
         needed: _builtins.int = ...,
+        quiesce: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "commit", b"commit", "entries", b"entries", "flag", b"flag", "group", b"group", "hlc", b"hlc", "kind", b"kind", "match", b"match", "needed", b"needed", "op_index", b"op_index", "op_term", b"op_term", "override", b"override", "pre", b"pre", "round", b"round", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "commit", b"commit", "entries", b"entries", "flag", b"flag", "group", b"group", "hlc", b"hlc", "kind", b"kind", "match", b"match", "needed", b"needed", "op_index", b"op_index", "op_term", b"op_term", "override", b"override", "pre", b"pre", "quiesce", b"quiesce", "round", b"round", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1875,13 +1879,23 @@ class PeerFrame(_message.Message):
     MESSAGES_FIELD_NUMBER: _builtins.int
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
     WALL_US_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    LEFT_FIELD_NUMBER: _builtins.int
     sender: _builtins.str
     to: _builtins.str
     hlc: _builtins.int
     cluster_id: _builtins.str
     wall_us: _builtins.int
+    incarnation: _builtins.int
+    epoch: _builtins.int
+    """of the sender: grows with each start; counts the groups that left sleep"""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___RaftMessage]: ...
+    @_builtins.property
+    def left(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """the last of those groups, newest last"""
+
     def __init__(
         self,
         *,
@@ -1891,10 +1905,13 @@ class PeerFrame(_message.Message):
         messages: _abc.Iterable[Global___RaftMessage] | None = ...,
         cluster_id: _builtins.str = ...,
         wall_us: _builtins.int = ...,
+        incarnation: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+        left: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "hlc", b"hlc", "messages", b"messages", "sender", b"sender", "to", b"to", "wall_us", b"wall_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "epoch", b"epoch", "hlc", b"hlc", "incarnation", b"incarnation", "left", b"left", "messages", b"messages", "sender", b"sender", "to", b"to", "wall_us", b"wall_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
