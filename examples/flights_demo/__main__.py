@@ -1,6 +1,7 @@
 """`./run demo`: see the package. Exit status 0 only if every check held."""
 
 import argparse
+import os
 import shutil
 import signal
 import sys
@@ -33,8 +34,8 @@ def main() -> int:
     parser.add_argument("--data", type=Path, help="other raw files to load")
     parser.add_argument("--expect", type=Path, help="other raw files to compare with")
     asked = parser.parse_args()
-    for told in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(told, lambda number, _: sys.exit(128 + number))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
     screen.welcome(asked.out)
     clear(asked.out)
     if warm_kernels():
@@ -47,20 +48,24 @@ def main() -> int:
         checks = Checks()
         run(cluster, asked, checks, began)
         stays = asked.keep
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         screen.console.print("\n[bold]interrupted[/bold]; stopping everything that was started")
-        return 130
+        return 128 + (interrupt.args[0] if interrupt.args else signal.SIGINT)
     except NyalaError as err:
         screen.console.print(f"[bold red]the demo failed:[/bold red] {err}")
         return 1
     finally:
-        for told in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(told, signal.SIG_IGN)  # a second Ctrl-C must not stop the stopping
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not stop the stopping
         if cluster is not None and not stays:
             cluster.close()
     if stays:
         keep(cluster, asked.out)
     return 0 if checks.good else 1
+
+
+def _interrupt(number: int, _frame: object) -> None:
+    raise KeyboardInterrupt(number)
 
 
 def clear(out: Path) -> None:
@@ -76,7 +81,7 @@ def keep(cluster: MiniCluster, out: Path) -> None:
     """Say what to try with the cluster that stays."""
     screen.console.print(f"the cluster stays up; try:\n  export NYALA_MASTERS={cluster.masters}")
     query = "select origin, count(*) from flights where cancelled group by origin"
-    screen.console.print(f'  ./run nyala sql "{query}"\n  ./run nyala cluster ksck')
+    screen.console.print(f'  ./run nyala sql "{query}"\n  ./run nyala cluster ksck', soft_wrap=True)
     screen.console.print(f"  ./run nyala down --dir {out / 'cluster'}")
 
 
@@ -191,4 +196,8 @@ def answers(cluster: MiniCluster, out: Path, checks: Checks) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    sys.stdout.flush()
+    os._exit(
+        status
+    )  # all is stopped; taking down an interrupted thread's DuckDB would print a page
