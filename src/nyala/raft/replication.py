@@ -212,6 +212,7 @@ def tick(core: Core, leadership: Leadership) -> None:
         if peer.stalled():
             peer.probe(max(peer.received, core.log.base.index) + 1)
         heartbeat(core, uuid, peer)
+    leadership.asked = False  # a read round that waits for a message travels with these
 
 
 def _reaches_majority(core: Core, leadership: Leadership) -> bool:

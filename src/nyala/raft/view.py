@@ -45,6 +45,17 @@ class NodeView:
         return self.core.log.last_stamp
 
     @property
+    def beats_next(self) -> bool:
+        """Whether this leader's next tick sends heartbeats."""
+        lead, least = self.core.leadership, self.core.options.heartbeat_ticks
+        return lead is not None and lead.heartbeat_elapsed + 1 >= least
+
+    @property
+    def closed(self) -> int:
+        """Hybrid time at or below which all is applied here and nothing is stamped any more; 0: unknown."""
+        return self.core.closed
+
+    @property
     def needed(self) -> int:
         """Lowest index that some member may still have to be sent; 0: not known (no leader heard)."""
         return replication.needed(self.core)

@@ -14,8 +14,10 @@ from nyala.raft.ready import NOTHING
 from nyala.replica.applier import Answer, Applier
 from nyala.replica.around import Around
 from nyala.replica.bootstrap import Opened
+from nyala.replica.closing import Closing
 from nyala.replica.driver import Driver
 from nyala.replica.maintenance import Fail, Keeper
+from nyala.replica.reads import Reads
 from nyala.replica.requests import Requests
 from nyala.replica.standing import Standing
 
@@ -44,7 +46,9 @@ class Member:
         self.keeper = Keeper(around, group, self.applier, fail)
         self.driver = Driver(around, group, opened.node, fail)
         self.standing = Standing(opened.node)
-        self.requests = Requests(around, group, opened.node, self.driver, self.standing)
+        reads = Reads()
+        self.closing = Closing(around, opened.node, self.standing, reads)
+        self.requests = Requests(around, group, opened.node, self.driver, self.standing, reads)
         self._around = around
         self._group = group
         self._fail = fail
@@ -63,11 +67,14 @@ class Member:
         if self.applier.backlog_bytes > limit and isinstance(message, AppendEntries):
             message = replace(message, entries=())
         self.node.step(message, hlc)
+        if isinstance(message, AppendEntries):
+            self.closing.heard(message)
 
     def tick(self, hlc: int) -> None:
         """Let a tick of Raft's time pass."""
-        self.node.tick(hlc)
+        self.closing.tick()
         self.requests.tick()
+        self.node.tick(hlc)
 
     def pump(self) -> bool:
         """Perform what the core owes; return whether something that others are told changed."""
@@ -110,7 +117,9 @@ class Member:
         self.keeper.applied(entries)
 
     def _settle(self) -> None:
-        self.requests.settle(self.applier.applied, self.applier.applied_stamp)
+        latest = self.requests.settle(self.applier.applied, self.applier.applied_stamp)
+        if latest:
+            self.closing.publish(latest)
 
     # ---- the end -----------------------------------------------------------------------------------
 

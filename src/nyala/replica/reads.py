@@ -49,19 +49,21 @@ class Reads:
                 break
             read.confirmed = True
 
-    def settle(self, applied: int, applied_stamp: int) -> None:
-        """Answer the reads that are due."""
+    def settle(self, applied: int, applied_stamp: int) -> int:
+        """Answer the reads that are due; return the latest of their times, 0: none was."""
         if not self._waiting:
-            return
-        left = []
+            return 0
+        left, latest = [], 0
         for read in self._waiting:
             if read.done.done():
                 continue  # its caller went away
             if read.confirmed and (applied >= read.upto or applied_stamp >= read.at):
                 read.done.set_result(read.at)
+                latest = max(latest, read.at)
             else:
                 left.append(read)
         self._waiting = left
+        return latest
 
     def expire(self, now_us: int) -> None:
         """Give up the reads whose deadline has passed."""

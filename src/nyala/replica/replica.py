@@ -2,6 +2,7 @@
 
 import logging
 
+from nyala.common.errors import NotLeader
 from nyala.common.ids import ServerUuid
 from nyala.raft.status import Role
 from nyala.replica.life import Life
@@ -41,6 +42,7 @@ class Replica(Life):
                 config=self.config,
                 committed_config=self.config,
                 last=self.last,
+                vote=self.hard_state.vote,
                 error="" if self.error is None else str(self.error) or repr(self.error),
             )
         raft, applier = member.node.status(), member.applier
@@ -58,6 +60,8 @@ class Replica(Life):
             durable=raft.durable,
             last=raft.last,
             cut=applier.machine.cut.op,
+            closed=raft.closed,
+            vote=raft.vote,
             unflushed_bytes=applier.machine.unflushed_bytes(),
             peers=raft.peers,
         )
@@ -105,6 +109,36 @@ class Replica(Life):
             TimedOut: no majority answered in time.
         """
         return await self.taking_part().requests.read_point(at, timeout_ms)
+
+    async def stale_point(
+        self, max_age_ms: int, timeout_ms: int, *, least: int = 0
+    ) -> tuple[int, int]:
+        """Return a time at which this replica can be read, leader or not, and its age in milliseconds.
+
+        Every entry stamped at or below it is applied here, and no leader will ever stamp another one; so it
+        has every write that was acknowledged before (by its leader's clock) it was the present.
+
+        Args:
+            max_age_ms: how old it may be.
+            timeout_ms: a leader whose closed time is older asks its group anew, for so long at most.
+            least: earlier times cannot be read any more.
+
+        Raises:
+            NotLeader: what this replica has is too old; the leader can always serve.
+            Unavailable: FAILED. NotFound: deleted. TimedOut: no majority answered in time.
+        """
+        member, clock = self.taking_part(), self.around.env.clock
+        found = member.closing.stale(max_age_ms, least)
+        if found is not None:
+            return found
+        if not self.is_leader:
+            err = member.requests.not_leader()
+            raise NotLeader(
+                f"what this replica has is older than {max_age_ms} ms; {err.message}", err.details
+            )
+        began_us = clock.monotonic_us()
+        at = await member.requests.read_point(None, timeout_ms)
+        return at, -(-(clock.monotonic_us() - began_us) // 1000)
 
     async def maintain(self, prepare: Maintenance) -> bool:
         """Run one flush or compaction of the machine, never two at a time; False: nothing to do.

@@ -40,10 +40,17 @@ class Requests:
         node: its core.
         driver: knows whether the log takes more, and the configuration.
         standing: knows whether the core accepts writes.
+        reads: those that wait.
     """
 
     def __init__(
-        self, around: Around, group: TabletId, node: RaftNode, driver: Driver, standing: Standing
+        self,
+        around: Around,
+        group: TabletId,
+        node: RaftNode,
+        driver: Driver,
+        standing: Standing,
+        reads: Reads,
     ) -> None:
         self._around = around
         self._group = group
@@ -51,7 +58,7 @@ class Requests:
         self._driver = driver
         self._standing = standing
         self._writes = Writes()
-        self._reads = Reads()
+        self._reads = reads
         self._closed = False
 
     async def write(
@@ -159,9 +166,9 @@ class Requests:
         """A majority has confirmed the read rounds up to this one."""
         self._reads.confirmed(number)
 
-    def settle(self, applied: OpId, applied_stamp: int) -> None:
-        """Answer the reads that are due."""
-        self._reads.settle(applied.index, applied_stamp)
+    def settle(self, applied: OpId, applied_stamp: int) -> int:
+        """Answer the reads that are due; return the latest of their times, 0: none was."""
+        return self._reads.settle(applied.index, applied_stamp)
 
     def deposed(self) -> None:
         """Leadership is lost."""

@@ -43,6 +43,8 @@ class ReplicaStatus:
         durable: last index known to be on disk here.
         last: op id of the last entry.
         cut: op id up to which the state machine's files stand.
+        closed: hybrid time at or below which all is applied here and nothing is stamped any more; 0: unknown.
+        vote: whom it voted for in this term.
         unflushed_bytes: memory that a flush would free.
         peers: a leader's view of the others.
         error: why it is FAILED; empty otherwise.
@@ -61,6 +63,8 @@ class ReplicaStatus:
     durable: int = 0
     last: OpId = NO_OP
     cut: OpId = NO_OP
+    closed: int = 0
+    vote: ServerUuid | None = None
     unflushed_bytes: int = 0
     peers: tuple[PeerStatus, ...] = ()
     error: str = ""

@@ -50,7 +50,7 @@ class Scanners:
 
         Raises:
             NotFound: no such tablet here.
-            NotLeader: another replica leads; details name it.
+            NotLeader: another replica leads; details name it. In mode STALE: what is here is too old.
             HistoryGone: the snapshot lies below the history that is kept.
             InvalidArgument: the token does not fit the tablet.
             Throttled: too many scans are open.
@@ -70,11 +70,18 @@ class Scanners:
     async def _run(self, token: pb.ScanToken) -> AsyncIterator[FlightData]:
         hosted = self._tablets.get(token.tablet_id)
         timeout_ms = token.timeout_ms or self._options.read_timeout_ms
-        asked = token.at if token.mode != pb.LATEST or token.at else None
-        at = await hosted.replica.read_point(asked or None, timeout_ms)
+        age_ms = 0
+        if token.mode == pb.STALE:
+            at, age_ms = await hosted.replica.stale_point(
+                token.max_age_ms, timeout_ms, least=hosted.tablet.horizon
+            )
+        else:
+            at = await hosted.replica.read_point(token.at or None, timeout_ms)
         view = hosted.tablet.view()
         schema, rows = self._plan(view, token, at)
-        header = pb.ScanHeader(at=at, tablet_id=token.tablet_id, server_uuid=self._uuid)
+        header = pb.ScanHeader(
+            at=at, tablet_id=token.tablet_id, server_uuid=self._uuid, age_ms=age_ms
+        )
         yield flight.schema_data(schema, header.SerializeToString())
         iterator = await self._env.tasks.run(Lane.COMPUTE, rows)
         while True:
