@@ -16,6 +16,7 @@ class ReadSpec:
         columns: names, in the order wanted; None: all.
         where: rows to keep.
         latest: read each tablet at its leader's own time instead of one snapshot.
+        max_age_ms: read each tablet at any replica whose rows are not older; None: at its leader.
         at: snapshot; 0: the largest time among the servers as the scan begins.
         limit: most rows; 0: all.
         ordered: by primary key.
@@ -28,6 +29,7 @@ class ReadSpec:
     columns: tuple[str, ...] | None = None
     where: Predicate | None = None
     latest: bool = False
+    max_age_ms: int | None = None
     at: int = 0
     limit: int = 0
     ordered: bool = False
@@ -55,6 +57,8 @@ def make_token(table: OpenTable, tablet: TabletPlace, spec: ReadSpec, at: int) -
         net=spec.net,
         replicas=tablet.addresses(),
     )
+    if spec.max_age_ms is not None:
+        token.mode, token.max_age_ms = pb.STALE, spec.max_age_ms
     if spec.columns is not None:
         token.column_ids.extend(table.schema.column(n).id for n in spec.columns)
     if spec.where is not None:

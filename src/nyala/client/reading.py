@@ -5,7 +5,7 @@ row starts over at another replica; one that breaks later says so, and `collect`
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pyarrow as pa
 
@@ -27,6 +27,8 @@ STALL_MS = 15_000
 """A server that sends nothing for this long in mid-scan is given up for another."""
 PARALLEL_TOKENS = 4
 """Tablets read at the same time by one `to_arrow`."""
+Heard = Callable[[pb.ScanHeader], None]
+"""Told what a server says of a token's answer, before its rows: the time read at, and its age."""
 _NO_PARTITION, _NO_UUID = Partition(), ServerUuid("")
 
 
@@ -67,30 +69,39 @@ class Reader:
         token.timeout_ms = timeout_ms
         return token
 
-    async def collect(self, token: pb.ScanToken) -> list[pa.RecordBatch]:
+    async def collect(
+        self, token: pb.ScanToken, heard: Heard | None = None
+    ) -> list[pa.RecordBatch]:
         """Run a token to its end; whatever breaks in between, start it over, until its deadline."""
         attempts = Attempts(self._env, token.timeout_ms or 60_000)
         while True:
             try:
-                return [b async for b in self.run(token, attempts)]
+                return [b async for b in self.run(token, attempts, heard)]
             except Retryable as err:
                 if isinstance(err, TimedOut) or not await attempts.pause():
                     raise
 
-    async def collect_all(self, tokens: list[pb.ScanToken]) -> list[list[pa.RecordBatch]]:
+    async def collect_all(
+        self, tokens: list[pb.ScanToken], heard: Heard | None = None
+    ) -> list[list[pa.RecordBatch]]:
         """Run tokens side by side, a few at a time; return the batches of each, in token order."""
         room = asyncio.Semaphore(PARALLEL_TOKENS)
 
         async def one(token: pb.ScanToken) -> list[pa.RecordBatch]:
             async with room:
-                return await self.collect(token)
+                return await self.collect(token, heard)
 
         return list(await asyncio.gather(*(one(t) for t in tokens)))
 
     async def run(
-        self, token: pb.ScanToken, attempts: Attempts | None = None
+        self,
+        token: pb.ScanToken,
+        attempts: Attempts | None = None,
+        heard: Heard | None = None,
     ) -> AsyncIterator[pa.RecordBatch]:
         """Run a token and yield its batches as they come.
+
+        A stale read goes to a follower first, then to the leader, then to the others.
 
         Raises:
             Unavailable: the stream broke after rows were delivered that cannot be told from those
@@ -103,16 +114,17 @@ class Reader:
         place.leader = token.replicas[0] if token.replicas else None
         delivered, last = 0, "no replica of the tablet is known"
         while True:
-            for address in place.addresses():
+            stale = token.mode == pb.STALE
+            for address in _spread(place, self._env) if stale else place.addresses():
                 try:
-                    async for batch in _once(self._env, self._clock, address, token):
+                    async for batch in _once(self._env, self._clock, address, token, heard):
                         delivered += batch.num_rows
                         yield batch
                     return
                 except NotLeader as err:
-                    last = f"{address} does not lead"
+                    last = f"{address}: {err.message}"
                     self._locations.learn(place, asked=address, leader=None, address=err.address)
-                    if place.leader:
+                    if place.leader and not stale:
                         break
                 except (Retryable, OutcomeUnknown) as err:
                     last = f"{address}: {err.message}"
@@ -159,8 +171,18 @@ class Reader:
         return list(await asyncio.gather(*(self.collect(t) for t in tokens)))
 
 
+def _spread(place: TabletPlace, env: Env) -> list[str]:
+    """Return where to read stale: any follower, then who can always serve, then the others."""
+    addresses = place.addresses()
+    followers = [a for a in addresses if a != place.leader]
+    if not followers:
+        return addresses
+    first = followers[env.random.randrange(len(followers))]
+    return [first, *(a for a in addresses if a != first)]
+
+
 async def _once(
-    env: Env, clock: HybridClock, address: str, token: pb.ScanToken
+    env: Env, clock: HybridClock, address: str, token: pb.ScanToken, heard: Heard | None
 ) -> AsyncIterator[pa.RecordBatch]:
     """One try at one server."""
     ticket = flight_pb2.Ticket(ticket=token.SerializeToString())
@@ -181,6 +203,8 @@ async def _once(
                 schema = flight.read_schema(data.header)
                 header = pb.ScanHeader.FromString(bytes(data.app_metadata))
                 clock.merge(header.at)
+                if heard is not None:
+                    heard(header)
                 continue
             batch = flight.read_batch(schema, data.header, data.body, trusted=True)
             if batch.num_rows:  # an empty one only tells that the server is at work

@@ -26,6 +26,7 @@ class ScanToken:
     def __init__(self, message: pb.ScanToken, connection: Connection | None = None) -> None:
         self._message = message
         self._connection = connection
+        self._header = pb.ScanHeader()
 
     @classmethod
     def parse(cls, data: bytes, connection: Connection | None = None) -> "ScanToken":
@@ -63,6 +64,11 @@ class ScanToken:
         """The snapshot that it reads; 0: the leader's own time."""
         return self._message.at
 
+    @property
+    def age_ms(self) -> int:
+        """How old the rows of the last run were when their server began to read, with mode "stale"."""
+        return self._header.age_ms
+
     def _runner(self) -> Connection:
         if self._connection is None:
             self._connection = shared(",".join(self._message.masters))
@@ -71,12 +77,12 @@ class ScanToken:
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Run the token and yield its batches as they come; see `Scan.to_batches`."""
         runner = self._runner()
-        return runner.iterate(runner.core.reader.run(self._message))
+        return runner.iterate(runner.core.reader.run(self._message, heard=self._header.CopyFrom))
 
     def to_arrow_batches(self) -> list[pa.RecordBatch]:
         """Run the token to its end, starting over if a server fails in between."""
         runner = self._runner()
-        return runner.run(runner.core.reader.collect(self._message))
+        return runner.run(runner.core.reader.collect(self._message, self._header.CopyFrom))
 
 
 class Scan:
@@ -90,6 +96,7 @@ class Scan:
         self._table = table
         self._spec = spec
         self._planned: list[pb.ScanToken] | None = None
+        self._ages: dict[str, int] = {}
 
     @property
     def schema(self) -> pa.Schema:
@@ -119,6 +126,14 @@ class Scan:
         tokens = self._plan()
         return tokens[0].at if tokens else self._spec.at
 
+    @property
+    def age_ms(self) -> int:
+        """How old the oldest tablet's rows were as the last run began to read them, with mode "stale"."""
+        return max(self._ages.values(), default=0)
+
+    def _heard(self, header: pb.ScanHeader) -> None:
+        self._ages[header.tablet_id] = header.age_ms
+
     def tokens(self) -> list[ScanToken]:
         """Return the pieces of this scan, one per tablet that it can touch, all at one snapshot."""
         return [ScanToken(t, self._connection) for t in self._plan()]
@@ -132,7 +147,7 @@ class Scan:
         """
         left = self._spec.limit or None
         reader = self._connection.core.reader
-        streams = [self._connection.iterate(reader.run(t)) for t in self._plan()]
+        streams = [self._connection.iterate(reader.run(t, heard=self._heard)) for t in self._plan()]
         if self._spec.ordered and len(streams) > 1:
             streams = [merge(self._table.schema, streams)]
         for stream in streams:
@@ -147,7 +162,8 @@ class Scan:
 
     def to_arrow(self) -> pa.Table:
         """Return all rows as an Arrow table."""
-        parts = self._connection.run(self._connection.core.reader.collect_all(self._plan()))
+        reader = self._connection.core.reader
+        parts = self._connection.run(reader.collect_all(self._plan(), self._heard))
         batches = [b for part in parts for b in part]
         if not batches:
             return self.schema.empty_table()
@@ -176,7 +192,8 @@ class Scan:
             counting.CopyFrom(token)
             counting.count_only = True
             tokens.append(counting)
-        parts = self._connection.run(self._connection.core.reader.collect_all(tokens))
+        reader = self._connection.core.reader
+        parts = self._connection.run(reader.collect_all(tokens, self._heard))
         counts = [n for part in parts for b in part for n in b.column(COUNT_COLUMN).to_pylist()]
         return int(sum(counts))
 

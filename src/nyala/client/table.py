@@ -76,7 +76,8 @@ class Table(TableWrites):
             mode: "snapshot" (repeatable); "latest" (each tablet as its leader has it, linearizable per
                 tablet); "read_your_writes" (at least all that this client wrote or saw); "stale"
                 (within `max_age_ms`).
-            max_age_ms: for mode "stale": how old the rows may be.
+            max_age_ms: for mode "stale": how old the rows of each tablet may be; any replica may serve them,
+                and `Scan.age_ms` tells how old they were.
 
         Raises:
             NotFound: an unknown column.
@@ -100,6 +101,7 @@ class Table(TableWrites):
             columns=names,
             where=None if where is None else parse(where, self._table.schema),
             latest=mode in ("latest", "stale"),
+            max_age_ms=max_age_ms,
             at=0 if at is None else max(1, as_stamp(at)),  # 0 would mean now
             limit=limit or 0,
             ordered=order,
@@ -166,3 +168,9 @@ def _check_mode(mode: str, at: object, max_age_ms: int | None) -> None:
         raise InvalidArgument(f"at= names a snapshot, so mode cannot be {mode!r}")
     if (mode == "stale") != (max_age_ms is not None):
         raise InvalidArgument('mode="stale" and max_age_ms= go together')
+    if max_age_ms is not None and (
+        isinstance(max_age_ms, bool)
+        or not isinstance(max_age_ms, int)
+        or not 0 <= max_age_ms < 1 << 63
+    ):
+        raise InvalidArgument(f"max_age_ms={max_age_ms!r}: an age is a number of milliseconds")

@@ -1,0 +1,138 @@
+"""Stale reads through the real client, servers and replicas, in virtual time: who serves, how old it is."""
+
+import pyarrow as pa
+import pytest
+
+from nyala.client.core import ClientOptions
+from nyala.client.locations import OpenTable
+from nyala.client.planning import ReadSpec
+from nyala.client.table import Table
+from nyala.common.errors import InvalidArgument
+from nyala.common.ids import TableId
+from nyala.common.partition import PartitionSchema
+from nyala.common.schema import from_arrow
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.sim.cluster import SimCluster
+from tests.sim.loop import SimLoop, run
+
+
+def rows(*values: int) -> pa.RecordBatch:
+    return pa.record_batch([pa.array([1] * len(values)), pa.array(values)], names=["k", "v"])
+
+
+class Story:
+    """A cluster with one table of one tablet, one client, and what its reads were told."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self.loop = loop
+        self.cluster = SimCluster(loop, seed=5)
+        self.headers: list[pb.ScanHeader] = []
+
+    async def start(self) -> "Story":
+        await self.cluster.start()
+        self.core = self.cluster.client(ClientOptions(timeout_ms=20_000))
+        self.table = await self.cluster.create_table(self.core)
+        return self
+
+    async def write(self, value: int) -> int:
+        done = await self.cluster.run(self.cluster.clients[-1], self._write, value)
+        assert isinstance(done, int)
+        return done
+
+    async def _write(self, value: int) -> int:
+        written = await self.core.session.write(
+            self.table, pb.UPSERT, rows(value), all_or_nothing=False, timeout_ms=20_000
+        )
+        return written.timestamp
+
+    async def stale(self, max_age_ms: int) -> tuple[list[int], pb.ScanHeader]:
+        """Return the values read, and what the server said of them."""
+        found = await self.cluster.run(self.cluster.clients[-1], self._stale, max_age_ms)
+        assert isinstance(found, list)
+        return found, self.headers[-1]
+
+    async def _stale(self, max_age_ms: int) -> list[int]:
+        spec = ReadSpec(latest=True, max_age_ms=max_age_ms)
+        tokens = await self.core.reader.tokens(self.table, spec, 20_000)
+        found = await self.core.reader.collect_all(tokens, self.headers.append)
+        return [v for part in found for batch in part for v in batch.column("v").to_pylist()]
+
+    def leader_uuid(self) -> str:
+        leader = self.cluster.leader_of(self.table.tablets[0].id)
+        assert leader is not None
+        return str(leader.server.uuid)
+
+
+def story(fn):
+    def wrapped():
+        async def main(loop: SimLoop) -> None:
+            await fn(await Story(loop).start())
+
+        run(main, max_time_s=200)
+
+    wrapped.__name__ = fn.__name__
+    return wrapped
+
+
+@story
+async def test_a_follower_serves_what_is_young_enough_and_says_how_old_it_is(s):
+    await s.write(1)
+    await s.loop.delay(500_000)
+    values, header = await s.stale(5_000)
+    assert values == [1]
+    assert header.server_uuid != s.leader_uuid()
+    assert 0 < header.age_ms <= 5_000
+
+
+@story
+async def test_where_followers_are_too_old_the_leader_serves(s):
+    await s.write(1)
+    await s.loop.delay(10_000_000)
+    await s.write(2)
+    values, header = await s.stale(20)
+    assert values == [2], "what was acknowledged more than 20 ms ago, or is read at once"
+    assert header.server_uuid == s.leader_uuid()
+    assert header.age_ms <= 20
+    await s.loop.delay(500_000)
+    values, header = await s.stale(1_000)
+    assert header.server_uuid != s.leader_uuid(), "the leader keeps its followers fresh for a while"
+
+
+@story
+async def test_an_answer_is_never_older_than_it_says(s):
+    stamps: dict[int, int] = {}
+    for value in range(1, 30):
+        stamps[value] = (await s.write(value)) >> 12
+        asked_us = s.core.env.clock.wall_us()
+        values, header = await s.stale(400)
+        assert header.age_ms <= 400
+        then_us = asked_us - 1000 * header.age_ms
+        assert (values or [0])[0] >= max(
+            [v for v, at in stamps.items() if at <= then_us], default=0
+        )
+        await s.loop.delay(70_000)
+
+
+@story
+async def test_stale_reads_go_on_without_a_leader(s):
+    await s.write(1)
+    await s.loop.delay(500_000)
+    leader = s.cluster.leader_of(s.table.tablets[0].id)
+    leader.pause()
+    began_us = s.loop.time()
+    values, header = await s.stale(60_000)
+    assert values == [1]
+    assert header.server_uuid != s.leader_uuid()
+    assert s.loop.time() - began_us < 0.1
+    leader.resume()
+
+
+def test_an_age_is_a_number_of_milliseconds():
+    schema = from_arrow(pa.schema([("k", pa.int64()), ("v", pa.int64())]), ["k"])
+    table = Table(None, OpenTable(TableId("a" * 32), "t", schema, PartitionSchema(), 3, {}))  # type: ignore[arg-type]
+    for wrong in (-1, 1.5, True, 1 << 63, "1s"):
+        with pytest.raises(InvalidArgument, match="milliseconds"):
+            table.scan(mode="stale", max_age_ms=wrong)  # type: ignore[arg-type]
+    spec = table.scan(mode="stale", max_age_ms=250)._spec
+    assert (spec.latest, spec.max_age_ms, spec.at) == (True, 250, 0)
+    assert table.scan(mode="stale", max_age_ms=0).age_ms == 0
