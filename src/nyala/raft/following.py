@@ -6,7 +6,7 @@ an answer claims the part of it that is durable, and the commit index never pass
 
 from nyala.common.errors import Corrupt
 from nyala.common.ids import OpId
-from nyala.raft import membership
+from nyala.raft import membership, quiescence
 from nyala.raft.messages import AppendEntries, AppendReply, Entry, EntryKind
 from nyala.raft.state import Core, Stand
 
@@ -49,7 +49,9 @@ def on_append(core: Core, message: AppendEntries) -> None:
     core.verified = max(core.verified, log.committed, previous.index + len(message.entries))
     _note_commit(core, message)
     agreed = log.op_id(core.verified)
-    if added or core.verified <= log.stable:
+    if quiescence.take(core, message):
+        _answer(core, message, success=True, match=core.verified, hint=agreed, last=None)
+    elif added or core.verified <= log.stable:
         _answer(core, message, success=True, match=core.verified, hint=agreed, last=agreed)
     else:  # a heartbeat's answer claims what is durable already, and need not wait
         _answer(core, message, success=True, match=log.stable, hint=agreed, last=None)
@@ -114,6 +116,7 @@ def _answer(
         match=match,
         hint=hint,
         round=core.round_seen,
+        quiesce=core.asleep,
     )
     if last is None:
         core.send(reply)

@@ -22,6 +22,8 @@ def check(node: RaftNode) -> None:
     _check_role(core)
     if core.leadership is not None:
         _check_leader(core)
+    if core.asleep and not core.dirty:  # what it was asked for wakes it with its next `ready()`
+        _check_asleep(core)
 
 
 def _check_log(core: Core) -> None:
@@ -72,6 +74,15 @@ def _check_leader(core: Core) -> None:
         assert peer.inflight_bytes == sum(size for _, size in peer.inflight), what
         assert peer.flow is Flow.STREAM or not peer.inflight, what
     assert [r.number for r in lead.rounds] == sorted({r.number for r in lead.rounds}), lead.rounds
+
+
+def _check_asleep(core: Core) -> None:
+    what = f"{core.uuid} sleeps: {core.stand}, leader {core.leader}, {core.log!r}"
+    assert core.stand in (Stand.LEADER, Stand.FOLLOWER), what
+    assert core.leader is not None, what
+    assert core.log.applied == core.log.committed == core.log.stable == core.log.last.index, what
+    lead = core.leadership
+    assert lead is None or not (lead.rounds or lead.transfer), what
 
 
 def check_group(nodes: Iterable[RaftNode]) -> None:

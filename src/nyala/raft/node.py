@@ -6,11 +6,11 @@ the incoming message's; the core never reads a clock. Departures from the disser
 docs/internals/raft-departures.md.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
 from nyala.common.hybrid_time import MAX_HYBRID_TIME
 from nyala.common.ids import NO_OP, OpId, ServerUuid
-from nyala.raft import election, following, reads, replication
+from nyala.raft import election, following, quiescence, reads, replication
 from nyala.raft.log_view import LogView
 from nyala.raft.membership import Configuration, History
 from nyala.raft.messages import (
@@ -84,19 +84,28 @@ class RaftNode(NodeView):
         if isinstance(message, AppendEntries):
             following.check(message)
         self.core.hlc = max(self.core.hlc, hlc)
+        if self.core.asleep and quiescence.disturbs(self.core, message):
+            quiescence.wake(self.core)
         if message.term > self.core.term:
             _enter_term(self.core, message)
         _take(self.core, message)
 
-    def tick(self, hlc: int) -> None:
-        """Let one tick (50 ms) pass."""
+    def tick(self, hlc: int, absent: Container[ServerUuid] = ()) -> None:
+        """Let one tick (50 ms) pass; nothing in a group that sleeps.
+
+        Args:
+            hlc: the clock's reading.
+            absent: servers that have been silent for long; a group goes to sleep without them.
+        """
         core = self.core
+        if core.asleep:
+            return
         core.hlc = max(core.hlc, hlc)
         core.ticks += 1
         if core.leadership is None:
             election.tick(core)
         else:
-            replication.tick(core, core.leadership)
+            replication.tick(core, core.leadership, absent)
             election.continue_transfer(core)
 
     def propose(self, payload: bytes, stamp: int) -> OpId | None:
@@ -162,6 +171,10 @@ class RaftNode(NodeView):
             self.core.closed = max(self.core.closed, stamp)
             self.core.hlc = max(self.core.hlc, stamp)  # who hears of it stamps above it
 
+    def rouse(self) -> None:
+        """Wake a sleeper that can no longer rely on one of the servers that it sleeps on."""
+        quiescence.rouse(self.core)
+
     # ---- output ----------------------------------------------------------------------------------
 
     def ready(self) -> Ready:
@@ -192,7 +205,7 @@ def _take(core: Core, message: AnyMessage) -> None:
         following.hear(core, message)
         following.on_append(core, message)
     elif isinstance(message, AppendReply):
-        if core.leadership is not None:
+        if core.leadership is not None and not core.asleep:
             replication.on_reply(core, core.leadership, message)
             election.continue_transfer(core)
     else:
@@ -202,6 +215,8 @@ def _take(core: Core, message: AnyMessage) -> None:
 def _collect(core: Core) -> Ready:
     """Drain what is owed, replication first, since it adds to the rest."""
     if core.dirty and core.leadership is not None:
+        if core.asleep:
+            quiescence.wake(core)
         replication.replicate(core, core.leadership)
         reads.confirm(core, core.leadership)
     append = core.log.take_unwritten()

@@ -16,6 +16,7 @@ class RaftOptions:
         max_append_bytes: entries in one AppendEntries, one entry at least (etcd: 1 MiB).
         inflight_bytes: unacknowledged entries on the way to one peer, one message at least.
         cache_bytes: entries kept in memory after they are durable and applied.
+        quiesce_heartbeats: a group idle for so many heartbeats is put to sleep; 0: never.
     """
 
     election_ticks: int = 10
@@ -23,6 +24,7 @@ class RaftOptions:
     max_append_bytes: int = 1 << 20
     inflight_bytes: int = 8 << 20
     cache_bytes: int = 16 << 20
+    quiesce_heartbeats: int = 0
 
     def __post_init__(self) -> None:
         assert 0 < self.heartbeat_ticks < self.election_ticks, f"heartbeats too slow: {self}"

@@ -123,3 +123,6 @@ class Leadership:
     asked: bool = False  # the newest round has not been sent yet
     transfer: Transfer | None = None
     heartbeat_elapsed: int = 0
+    idle: int = 0  # heartbeats without input; see `quiescence.py`
+    inputs: tuple[int, ...] = ()  # last index, round and closed time, as they were then
+    asleep: dict[ServerUuid, None] = field(default_factory=dict)  # peers that took the offer

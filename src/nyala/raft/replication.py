@@ -6,11 +6,11 @@ up to what is durable. Entries are cut into messages in `replicate`, once per `r
 made together travel together.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from nyala.common.errors import Corrupt
 from nyala.common.ids import NO_OP, OpId, ServerUuid
-from nyala.raft import quorum, reads
+from nyala.raft import quiescence, quorum, reads
 from nyala.raft.log_view import size_of
 from nyala.raft.messages import AppendEntries, AppendReply, Entry, EntryKind
 from nyala.raft.progress import Flow, Leadership, Progress
@@ -77,17 +77,24 @@ def _send_entries(core: Core, uuid: ServerUuid, peer: Progress, entries: Sequenc
     peer.sent(entries[-1].id.index, sum(map(size_of, entries)))
 
 
-def heartbeat(core: Core, uuid: ServerUuid, peer: Progress) -> None:
+def heartbeat(core: Core, uuid: ServerUuid, peer: Progress, *, quiesce: bool = False) -> None:
     """Send no entries, only the commit index, the closed time and the read round.
 
     While streaming it builds on what the peer has received, so that it may overtake entries; while
     probing it is a probe.
     """
     index = peer.received if peer.flow is Flow.STREAM else peer.next - 1
-    _send(core, uuid, core.log.op_id(max(index, core.log.base.index)), ())
+    _send(core, uuid, core.log.op_id(max(index, core.log.base.index)), (), quiesce=quiesce)
 
 
-def _send(core: Core, uuid: ServerUuid, previous: OpId, entries: tuple[Entry, ...]) -> None:
+def _send(
+    core: Core,
+    uuid: ServerUuid,
+    previous: OpId,
+    entries: tuple[Entry, ...],
+    *,
+    quiesce: bool = False,
+) -> None:
     core.send(
         AppendEntries(
             sender=core.uuid,
@@ -100,6 +107,7 @@ def _send(core: Core, uuid: ServerUuid, previous: OpId, entries: tuple[Entry, ..
             round=core.round,
             closed=core.closed,
             needed=needed(core),
+            quiesce=quiesce,
         )
     )
 
@@ -153,6 +161,7 @@ def on_reply(core: Core, leadership: Leadership, message: AppendReply) -> None:
     peer.heard_at = core.ticks
     peer.round = max(peer.round, message.round)
     peer.hlc = max(peer.hlc, message.hlc)
+    quiescence.answered(core, leadership, message)
     if message.success:
         if peer.acknowledge(message.match, message.hint.index):
             advance_commit(core, leadership)
@@ -191,7 +200,7 @@ def _durable_at(core: Core, leadership: Leadership, voter: ServerUuid) -> int:
 # ---- time --------------------------------------------------------------------------------------------
 
 
-def tick(core: Core, leadership: Leadership) -> None:
+def tick(core: Core, leadership: Leadership, absent: Container[ServerUuid]) -> None:
     """Let a tick pass for a leader: heartbeats, lost entries, a majority out of reach."""
     hand_over = leadership.transfer
     if hand_over is not None:
@@ -207,11 +216,14 @@ def tick(core: Core, leadership: Leadership) -> None:
     if not _reaches_majority(core, leadership):
         core.become_follower(core.term, None)
         return
+    sleep = quiescence.offer(core, leadership, absent)
+    if core.asleep:
+        return
     core.dirty = True
     for uuid, peer in leadership.peers.items():
         if peer.stalled():
             peer.probe(max(peer.received, core.log.base.index) + 1)
-        heartbeat(core, uuid, peer)
+        heartbeat(core, uuid, peer, quiesce=sleep)
     leadership.asked = False  # a read round that waits for a message travels with these
 
 

@@ -103,6 +103,7 @@ class Core:
     closed_pending: tuple[int, int] | None = None  # (stamp, index to be applied first)
     out: Output = field(default_factory=Output)
     dirty: bool = False  # a leader has something to replicate
+    asleep: bool = False  # see `quiescence.py`
 
     # ---- who we are ------------------------------------------------------------------------------
 

@@ -62,6 +62,7 @@ class Status:
         accepting: leads, has committed an entry of its own term, and is not handing over.
         transferee: whom leadership is being handed to.
         closed: hybrid time below which this replica's applied state is complete (0: unknown).
+        quiesced: the group sleeps: nothing is sent in it until something happens.
         peers: a leader's view of the others, in configuration order.
     """
 
@@ -79,4 +80,5 @@ class Status:
     accepting: bool
     transferee: ServerUuid | None
     closed: int
+    quiesced: bool = False
     peers: tuple[PeerStatus, ...] = ()

@@ -56,6 +56,11 @@ class NodeView:
         return self.core.closed
 
     @property
+    def asleep(self) -> bool:
+        """Whether the group is quiesced as far as this node is concerned."""
+        return self.core.asleep
+
+    @property
     def needed(self) -> int:
         """Lowest index that some member may still have to be sent; 0: not known (no leader heard)."""
         return replication.needed(self.core)
@@ -93,6 +98,7 @@ def _status(core: Core) -> Status:
         accepting=lead is not None and log.committed >= lead.first and lead.transfer is None,
         transferee=None if lead is None or lead.transfer is None else lead.transfer.to,
         closed=core.closed,
+        quiesced=core.asleep,
         peers=()
         if lead is None
         else tuple(

@@ -1,0 +1,139 @@
+"""Quiescence: a group that has nothing to do falls asleep; nothing is sent in it until something happens.
+
+    leader, idle for `quiesce_heartbeats` heartbeats: its heartbeats offer sleep (`AppendEntries.quiesce`)
+    follower whose log ends where the offer says, all of it committed and applied: asleep, and says so
+    leader that has this word of every member, absent servers excepted: asleep
+
+A sleeper's ticks do nothing. What it hears of its group wakes it, and so does its host, which watches the
+servers that it sleeps on (`replica/liveness.py`, docs/internals/many-groups.md). Only progress is at stake:
+sleep changes no term, vote, entry or commit index, and whoever wakes is the member that it was.
+"""
+
+from collections.abc import Container
+
+from nyala.common.ids import ServerUuid
+from nyala.raft import quorum
+from nyala.raft.messages import AnyMessage, AppendEntries, AppendReply, RequestVote
+from nyala.raft.progress import Leadership
+from nyala.raft.state import Core
+
+
+def offer(core: Core, leadership: Leadership, absent: Container[ServerUuid]) -> bool:
+    """Return, at a leader's heartbeat, whether it offers sleep; fall asleep when all have taken the offer.
+
+    Args:
+        core: the leader's.
+        leadership: of this term.
+        absent: servers that have been silent for long: they are not waited for.
+    """
+    least = core.options.quiesce_heartbeats
+    inputs = (core.log.last.index, core.round, core.closed)
+    if not least or inputs != leadership.inputs or not _settled(core, leadership, absent):
+        leadership.inputs = inputs
+        _stay_up(leadership)
+        return False
+    leadership.idle += 1
+    asleep = leadership.asleep
+    if leadership.idle > least and all(u in asleep or u in absent for u in leadership.peers):
+        core.asleep = True
+    return leadership.idle >= least
+
+
+def _settled(core: Core, leadership: Leadership, absent: Container[ServerUuid]) -> bool:
+    """Whether nothing is under way, and a majority, with all who are not absent, has everything."""
+    if leadership.transfer is not None or leadership.rounds or not _all_done(core):
+        return False
+    last = core.log.last.index
+    present = {core.uuid: None}
+    for uuid, peer in leadership.peers.items():
+        if uuid in absent:
+            continue
+        if peer.match != last:
+            return False
+        present[uuid] = None
+    promoting = any(m.promote and not m.voter for m in core.configs.active.members)
+    return not promoting and quorum.contains(core.voters, present)
+
+
+def _all_done(core: Core) -> bool:
+    log = core.log
+    return log.applied == log.committed == log.stable == log.last.index
+
+
+def _stay_up(leadership: Leadership) -> None:
+    leadership.idle = 0
+    leadership.asleep.clear()
+
+
+def answered(core: Core, leadership: Leadership, message: AppendReply) -> None:
+    """Note whether a peer has taken the offer that stands."""
+    if not message.quiesce:
+        leadership.asleep.pop(message.sender, None)
+    elif leadership.idle >= core.options.quiesce_heartbeats and message.hint == core.log.last:
+        leadership.asleep[message.sender] = None
+
+
+def take(core: Core, message: AppendEntries) -> bool:
+    """Fall asleep as a follower, if the offer is for exactly this log; return whether it was taken."""
+    core.asleep = (
+        message.quiesce
+        and message.previous == core.log.last
+        and core.closed_pending is None
+        and _all_done(core)
+    )
+    return core.asleep
+
+
+def disturbs(core: Core, message: AnyMessage) -> bool:
+    """Whether a message is news to a sleeper. An offer is: who can, falls asleep again with its answer.
+
+    An answer to one of several offers is none; nor is a candidate whom a follower refuses for its
+    leader's sake, which sleeps on: its own timer must not run while the leader does not speak.
+    """
+    if message.term < core.term:
+        return False
+    if isinstance(message, AppendReply):
+        late = message.quiesce and message.term == core.term and message.hint == core.log.last
+        return not late
+    if isinstance(message, RequestVote):
+        return core.leadership is not None or message.override
+    return True
+
+
+def wake(core: Core) -> None:
+    """Be up again: a leader speaks at its next tick, a follower has just heard its leader."""
+    core.asleep = False
+    if core.leadership is not None:
+        _stay_up(core.leadership)
+        core.leadership.heartbeat_elapsed = core.options.heartbeat_ticks
+    else:
+        core.silent = 0
+        core.reset_timer()
+
+
+def rouse(core: Core) -> None:
+    """Wake because a server is in doubt: for a leader one of its peers', for a follower its leader's.
+
+    The follower asks its leader to speak, and does not wait for long: it has heard nothing for an
+    election timeout already. Its election is drawn anew, so that not all groups stand in one tick.
+    """
+    if not core.asleep:
+        return
+    wake(core)
+    if core.leadership is not None or core.leader is None:
+        return
+    least = core.options.election_ticks
+    core.silent = least
+    core.timeout = 1 + core.random(least)
+    core.send(
+        AppendReply(
+            sender=core.uuid,
+            to=core.leader,
+            term=core.term,
+            hlc=core.hlc,
+            success=True,
+            match=core.log.last.index,
+            hint=core.log.last,
+            round=core.round_seen,
+        )
+    )
