@@ -3,7 +3,7 @@
 Only protocol facts are in a transcript: role changes, writes, messages as they leave, commits, answers.
 A line `quiet COMMAND` says nothing. NYALA_REWRITE=1 writes what happened into the files; read the diff.
 
-    nodes 1 2 3 [nonvoter=4] [witness=3] [cache=BYTES] [append=BYTES] [inflight=BYTES]
+    nodes 1 2 3 [nonvoter=4] [witness=3] [spare=5] [cache=BYTES] [append=BYTES] [inflight=BYTES]
     elect N            N times out, wins, and a heartbeat goes round
     tick N [TICKS]     time passes for N         timeout N    ... until its election timeout
     heartbeat N        time passes until N, a leader, sends heartbeats (not delivered)
@@ -12,6 +12,9 @@ A line `quiet COMMAND` says nothing. NYALA_REWRITE=1 writes what happened into t
     drop [A->B]        lose what is on the way   duplicate A->B      reverse A->B
     hold N             N's disk takes writes, and syncs only at `sync N`; `unhold N`
     crash N [KEEP]     restart N                 flush N      files hold what is applied
+    change N [if=OP] +4'p -3 =2w   N, a leader, adds (' non-voter, w witness, p to be promoted, r to be
+                       replaced), removes, or changes members, all at once
+    copy N M           N begins anew with the files of M
     collect N INDEX    N's log can no longer be read up to INDEX
     cut A B ...        these cannot reach the others (what is sent there is lost); `heal`
     clock N STAMP      N's hybrid clock jumps forward
@@ -27,6 +30,8 @@ from pathlib import Path
 from nyala.common.errors import NyalaError
 from nyala.common.ids import NO_OP, OpId, ServerUuid
 from nyala.raft import membership
+from nyala.raft.changes import Change, ChangeKind
+from nyala.raft.membership import Member
 from nyala.raft.messages import (
     AnyMessage,
     AppendEntries,
@@ -52,8 +57,31 @@ def _entry(entry: Entry) -> str:
     return f"{entry.id} {entry.payload.decode()}"
 
 
+def _member(member: Member) -> str:
+    """`4'p`: a non-voter to be promoted; `w`: a witness; `r`: to be replaced."""
+    marks = {
+        "'": not member.voter,
+        "w": not member.electable,
+        "p": member.promote,
+        "r": member.replace,
+    }
+    return member.uuid + "".join(mark for mark, there in marks.items() if there)
+
+
 def _members(config: membership.Configuration) -> str:
-    return " ".join(m.uuid if m.voter else f"{m.uuid}'" for m in config.members)
+    return " ".join(map(_member, config.members))
+
+
+def _change(text: str) -> Change:
+    """`+4'p` adds, `-4` removes, `=4w` changes what 4 is."""
+    uuid = text[1:].rstrip("'wpr")
+    marks = text[1 + len(uuid) :]
+    kind = {"+": ChangeKind.ADD, "-": ChangeKind.REMOVE, "=": ChangeKind.MODIFY}[text[0]]
+    member = Member(
+        ServerUuid(uuid), f"{uuid}:1", voter="'" not in marks, electable="w" not in marks,
+        promote="p" in marks, replace="r" in marks,
+    )  # fmt: skip
+    return Change(kind, member)
 
 
 def _entries(entries: tuple[Entry, ...]) -> str:
@@ -155,6 +183,7 @@ class Story:
             [a for a in args if "=" not in a],
             nonvoters=filter(None, named.get("nonvoter", "").split(",")),
             witnesses=filter(None, named.get("witness", "").split(",")),
+            spares=filter(None, named.get("spare", "").split(",")),
             options=RaftOptions(
                 max_append_bytes=int(named.get("append", 1 << 20)),
                 inflight_bytes=int(named.get("inflight", 8 << 20)),
@@ -201,6 +230,19 @@ class Story:
             text = f"read joins round {number}" if number else "cannot read: it does not lead"
             self.lines.append(f"{uuid} {text}")
         self.cluster.work(self.cluster.servers[uuid])
+
+    def do_change(self, uuid: str, *texts: str) -> None:
+        expected = next((_op(t[3:]) for t in texts if t.startswith("if=")), None)
+        changes = [_change(t) for t in texts if not t.startswith("if=")]
+        try:
+            self.cluster.change(uuid, *changes, expected=expected)
+        except NyalaError as err:
+            why = ", ".join(f"{k} {v}" for k, v in err.details.items())
+            self.lines.append(f"{uuid} refuses: {err.code}" + (f" ({why})" if why else ""))
+
+    def do_copy(self, uuid: str, source: str) -> None:
+        self.cluster.copy(uuid, source)
+        self.roles[uuid] = ("follower", self.cluster[uuid].term)
 
     def do_transfer(self, uuid: str, to: str) -> None:
         try:

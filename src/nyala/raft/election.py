@@ -135,8 +135,7 @@ def transfer(core: Core, to: ServerUuid) -> None:
             f"{core.uuid} does not lead its group, so it has no leadership to hand over; ask the leader",
             {"leader": core.leader} if core.leader else None,
         )
-    member = core.configs.active.get(to)
-    if to == core.uuid or member is None or not member.voter or not member.electable:
+    if to == core.uuid or not core.configs.active.may_lead(to):
         raise InvalidArgument(
             f"leadership cannot go to {to}: it must be another, electable voter of the group; "
             "choose one from the replica's status"

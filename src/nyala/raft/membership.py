@@ -5,7 +5,7 @@ and is cut (dissertation 4.1: a configuration counts from the moment it is in th
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -42,15 +42,21 @@ class Configuration:
 
     members: tuple[Member, ...]
     id: OpId = NO_OP
+    voters: tuple[ServerUuid, ...] = field(init=False, repr=False, compare=False)
+    """Uuids of the voters, in configuration order."""
+
+    def __post_init__(self) -> None:
+        voters = tuple(m.uuid for m in self.members if m.voter)
+        object.__setattr__(self, "voters", voters)  # counted on every acknowledgement
 
     def get(self, uuid: ServerUuid) -> Member | None:
         """Return the member with this uuid, or None."""
         return next((m for m in self.members if m.uuid == uuid), None)
 
-    @property
-    def voters(self) -> tuple[ServerUuid, ...]:
-        """Uuids of the voters, in configuration order."""
-        return tuple(m.uuid for m in self.members if m.voter)
+    def may_lead(self, uuid: ServerUuid) -> bool:
+        """Whether this server may become leader: a voter, and not a witness."""
+        member = self.get(uuid)
+        return member is not None and member.voter and member.electable
 
 
 def initial(members: Iterable[Member]) -> Configuration:
@@ -97,6 +103,11 @@ class History:
         self.committed = self.active = committed
         self._pending: list[Configuration] = []  # oldest first
 
+    @property
+    def pending(self) -> bool:
+        """Whether the active configuration is not known to be committed."""
+        return bool(self._pending)
+
     def adopt(self, config: Configuration) -> None:
         """Make the configuration of an entry just appended the active one."""
         assert config.id.index > self.active.id.index, f"{config.id} after {self.active.id}"
@@ -112,7 +123,7 @@ class History:
         return self.active is not before
 
     def commit(self, index: int) -> bool:
-        """Note that entries up to `index` are committed; return whether `committed` moved."""
+        """Note that entries up to `index` are settled; return whether `committed` moved."""
         before = self.committed
         while self._pending and self._pending[0].id.index <= index:
             self.committed = self._pending.pop(0)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Container, Sequence
 from nyala.common.hybrid_time import MAX_HYBRID_TIME
 from nyala.common.ids import NO_OP, OpId, ServerUuid
 from nyala.raft import election, following, quiescence, reads, replication
+from nyala.raft.changes import Change, change
 from nyala.raft.log_view import LogView
 from nyala.raft.membership import Configuration, History
 from nyala.raft.messages import (
@@ -138,6 +139,7 @@ class RaftNode(NodeView):
         of_this_log = point.hard_state_version >= core.truncated_version
         if of_this_log and point.last.index > core.log.stable:
             core.log.note_durable(point.last)
+            core.settle_configs()
         election.count_own_vote(core)
         if core.leadership is not None:
             replication.advance_commit(core, core.leadership)
@@ -154,6 +156,29 @@ class RaftNode(NodeView):
             InvalidArgument: `to` is this node, not a voter, or not electable.
         """
         election.transfer(self.core, to)
+
+    def change_config(
+        self, changes: Sequence[Change], stamp: int, expected: OpId | None = None
+    ) -> OpId:
+        """Append one CONFIG entry with all of `changes`, active at once (dissertation 4.1).
+
+        Any number of non-voters and attributes may change, and at most one voter with them. What became of
+        it is known when an entry of the returned index is applied, as for a proposal.
+
+        Args:
+            changes: at most one for each server.
+            stamp: as for `propose`.
+            expected: op id that the active configuration must have.
+
+        Raises:
+            NotLeader: this node does not lead, or hands leadership over; to remove itself (or make itself
+                a non-voter or a witness) a leader begins to do so, with details `reason` =
+                STEPPING_DOWN and `leader`, its successor.
+            Unavailable: an earlier change, or any entry of the own term, is not committed yet.
+            CasFailed: the active configuration is not the expected one.
+            InvalidArgument: see `changes.edited`.
+        """
+        return change(self.core, changes, stamp, expected)
 
     def applied(self, index: int) -> None:
         """Note that entries up to `index` are applied; their memory may go."""

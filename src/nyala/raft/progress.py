@@ -28,10 +28,10 @@ class Progress:
 
     __slots__ = (
         "flow", "heard_at", "hlc", "inflight", "inflight_bytes", "match", "needs_copy", "next",
-        "quiet", "reading", "received", "round", "seen", "waiting",
+        "quiet", "reading", "received", "round", "seen", "since", "waiting",
     )  # fmt: skip
 
-    def __init__(self, next_index: int, now: int) -> None:
+    def __init__(self, next_index: int, now: int, since: int = 0) -> None:
         self.flow = Flow.PROBE
         self.match = 0
         self.received = 0
@@ -44,6 +44,7 @@ class Progress:
         self.heard_at = now  # tick of the last answer in this term
         self.round = 0  # highest read round it echoed
         self.hlc = 0  # highest hybrid time it answered with
+        self.since = since  # read round that was current when it joined
         self.quiet = 0  # heartbeats since `received` moved, with entries on the way
         self.seen = 0  # `received` at the last heartbeat
 
@@ -118,7 +119,7 @@ class Leadership:
     """
 
     first: int
-    peers: dict[ServerUuid, Progress]
+    peers: dict[ServerUuid, Progress] = field(default_factory=dict)
     rounds: list[Round] = field(default_factory=list)  # unanswered, oldest first
     asked: bool = False  # the newest round has not been sent yet
     transfer: Transfer | None = None

@@ -22,15 +22,30 @@ def lead(core: Core) -> None:
     """Take office: a NOOP of the own term goes first, so that earlier entries can commit (6.4)."""
     log = core.log
     first = log.last.index + 1
-    peers = {
-        m.uuid: Progress(first, core.ticks)
+    leadership = Leadership(first)
+    core.become_leader(leadership)
+    core.append(Entry(OpId(core.term, first), own_stamp(core), EntryKind.NOOP))
+    meet(core, leadership)
+    core.dirty = True
+
+
+def own_stamp(core: Core) -> int:
+    """Return a stamp for an entry that the core makes of its own accord."""
+    return max(core.hlc, core.log.last_stamp + 1, core.closed + 1)
+
+
+def meet(core: Core, leadership: Leadership) -> None:
+    """Let peers come and go with the active configuration, whose entry was just appended.
+
+    Who comes may have been here before, and have lost its log since: an answer to a message of an earlier
+    round says nothing of it.
+    """
+    before, last = leadership.peers, core.log.last.index
+    leadership.peers = {
+        m.uuid: before.get(m.uuid) or Progress(last, core.ticks, core.round)
         for m in core.configs.active.members
         if m.uuid != core.uuid
     }
-    core.become_leader(Leadership(first, peers))
-    stamp = max(core.hlc, log.last_stamp + 1, core.closed + 1)
-    core.append(Entry(OpId(core.term, first), stamp, EntryKind.NOOP))
-    core.dirty = True
 
 
 def propose(core: Core, payload: bytes, stamp: int) -> OpId | None:
@@ -151,7 +166,7 @@ def on_reply(core: Core, leadership: Leadership, message: AppendReply) -> None:
         Corrupt: the peer claims entries that do not exist; nothing was changed.
     """
     peer = leadership.peers.get(message.sender)
-    if peer is None:
+    if peer is None or message.round < peer.since:
         return
     if message.success and max(message.match, message.hint.index) > core.log.last.index:
         raise Corrupt(

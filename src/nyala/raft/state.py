@@ -120,8 +120,7 @@ class Core:
     @property
     def may_stand(self) -> bool:
         """Whether this member may become leader: a voter, and not a witness."""
-        me = self.configs.active.get(self.uuid)
-        return me is not None and me.voter and me.electable
+        return self.configs.active.may_lead(self.uuid)
 
     @property
     def hears_leader(self) -> bool:
@@ -172,7 +171,11 @@ class Core:
     def commit(self, index: int) -> None:
         """Advance the commit index."""
         self.log.commit(index)
-        if self.configs.commit(index):
+        self.settle_configs()
+
+    def settle_configs(self) -> None:
+        """Call configurations committed that are so, and durable here: who saves one also has its entry."""
+        if self.configs.pending and self.configs.commit(min(self.log.committed, self.log.stable)):
             self.out.config_committed = self.configs.committed
 
     # ---- role ------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from nyala.common.ids import NO_OP, OpId, ServerUuid
 from nyala.raft import invariants
+from nyala.raft.changes import Change
 from nyala.raft.membership import Configuration, Member, initial
 from nyala.raft.messages import AnyMessage, DurablePoint, Entry, HardState
 from nyala.raft.node import RaftNode
@@ -25,8 +26,11 @@ class Disk:
     """What survives a crash; `pending` does not."""
 
     hard: HardState = field(default_factory=HardState)
+    config: Configuration | None = None  # the last committed one (consensus metadata)
     log: dict[int, Entry] = field(default_factory=dict)
     pending: list[Ready] = field(default_factory=list)
+    base: OpId = NO_OP  # before the first entry of a log that began with a copy
+    base_stamp: int = 0
     cut: int = 0  # what the state machine's files hold
     collected: int = 0  # entries up to here can no longer be read back for a peer
     held: bool = False  # batches wait for an explicit sync
@@ -74,6 +78,7 @@ class Cluster:
         *,
         nonvoters: Iterable[str] = (),
         witnesses: Iterable[str] = (),
+        spares: Iterable[str] = (),
         options: RaftOptions | None = None,
         random: Callable[[str], Callable[[int], int]] | None = None,
         watch: Watch | None = None,
@@ -90,9 +95,9 @@ class Cluster:
         self.leaders: dict[int, str] = {}
         self.committed: dict[int, Entry] = {}
         self.servers: dict[str, Server] = {}
-        for member in self.config.members:
+        for uuid in (*(m.uuid for m in self.config.members), *spares):
             disk = Disk()
-            self.servers[member.uuid] = Server(member.uuid, disk, self._boot(member.uuid, disk))
+            self.servers[uuid] = Server(ServerUuid(uuid), disk, self._boot(uuid, disk))
 
     def __getitem__(self, uuid: str) -> RaftNode:
         return self.servers[uuid].node
@@ -102,8 +107,10 @@ class Cluster:
         return [s for s in self.servers.values() if s.alive]
 
     def _boot(self, uuid: str, disk: Disk) -> RaftNode:
+        config = disk.config or self.config
         return RaftNode(
-            ServerUuid(uuid), self.config, disk.hard, disk.entries(), commit_index=disk.cut,
+            ServerUuid(uuid), config, disk.hard, disk.entries(), base=disk.base,
+            base_stamp=disk.base_stamp, commit_index=max(disk.cut, config.id.index),
             applied_index=disk.cut, options=self.options, random=self.random(uuid),
         )  # fmt: skip
 
@@ -123,6 +130,14 @@ class Cluster:
         server = self.servers[uuid]
         stamp = self.now(server, server.node.last_stamp)
         return server.node.propose(payload.encode(), stamp)
+
+    def change(self, uuid: str, *changes: Change, expected: OpId | None = None) -> OpId:
+        server = self.servers[uuid]
+        stamp = self.now(server, server.node.last_stamp)
+        try:
+            return server.node.change_config(changes, stamp, expected)
+        finally:
+            self.work(server)
 
     def read(self, uuid: str) -> int | None:
         server = self.servers[uuid]
@@ -150,6 +165,18 @@ class Cluster:
         server.applied = [e for e in server.applied if e.id.index <= server.disk.cut]
         server.node = self._boot(uuid, server.disk)
 
+    def copy(self, uuid: str, source: str) -> None:
+        """Begin anew with the files of `source`: the log is empty after its cut, promises are kept."""
+        server, core = self.servers[uuid], self[source].core
+        cut = core.log.applied
+        server.disk = Disk(
+            server.disk.hard, core.configs.committed, base=core.log.op_id(cut),
+            base_stamp=core.log.stamp(cut), cut=cut, collected=cut,
+        )  # fmt: skip
+        server.waiting.clear()
+        server.applied.clear()
+        self.restart(uuid)
+
     def flush(self, uuid: str) -> None:
         """Let the state machine's files hold what is applied: a restart begins after it."""
         server = self.servers[uuid]
@@ -172,6 +199,8 @@ class Cluster:
                 self._note_committed(server, entry)
             if ready.apply:
                 server.node.applied(ready.apply[-1].id.index)
+            if ready.config_committed is not None:
+                server.disk.config = ready.config_committed
             if ready.confirmed is not None:
                 server.confirmed.append(ready.confirmed)
             self._release(server)

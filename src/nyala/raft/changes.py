@@ -1,0 +1,155 @@
+"""Membership changes, one voter at a time: what they make of a configuration, and when one may begin.
+
+Dissertation 4.1, 4.2. A change is one CONFIG entry that holds the whole new configuration; it counts from
+the moment it is in the log. It is refused while an earlier one is not committed, and until the leader has
+committed an entry of its own term: changes of two leaders could otherwise both win, with majorities that
+do not meet. A leader never commits its own removal: it hands leadership over first, and says to whom.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from nyala.common.errors import CasFailed, InvalidArgument, NotLeader, Unavailable
+from nyala.common.ids import OpId, ServerUuid
+from nyala.raft import election, membership, replication
+from nyala.raft.membership import Configuration, Member
+from nyala.raft.messages import Entry, EntryKind
+from nyala.raft.progress import Leadership
+from nyala.raft.state import Core
+
+
+class ChangeKind(Enum):
+    """What happens to a member."""
+
+    ADD = "add"
+    REMOVE = "remove"
+    MODIFY = "modify"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One edit of a configuration; of REMOVE's member only the uuid matters."""
+
+    kind: ChangeKind
+    member: Member
+
+
+def edited(config: Configuration, changes: Sequence[Change]) -> Configuration:
+    """Return what `changes`, all together, make of `config`; its id is left as it is.
+
+    Raises:
+        InvalidArgument: nothing to change, a server named twice, unknown or already there, more than one
+            voter gained or lost, or no voter left that may lead.
+    """
+    members = {m.uuid: m for m in config.members}
+    named: set[ServerUuid] = set()
+    for change in changes:
+        uuid = change.member.uuid
+        if not uuid or uuid in named:
+            raise InvalidArgument(
+                f"a change names the server {uuid!r} twice, or none: one edit a server"
+            )
+        named.add(uuid)
+        if (change.kind is ChangeKind.ADD) == (uuid in members):
+            there = "already" if uuid in members else "not"
+            raise InvalidArgument(
+                f"cannot {change.kind.value} {uuid}: it is {there} in the configuration of {config.id}; "
+                "read it again from the leader"
+            )
+        if change.kind is ChangeKind.REMOVE:
+            del members[uuid]
+        else:
+            members[uuid] = change.member
+    after = replace(membership.initial(members.values()), id=config.id)
+    _check_voters(config, after, changes)
+    return after
+
+
+def _check_voters(config: Configuration, after: Configuration, changes: Sequence[Change]) -> None:
+    if not changes:
+        raise InvalidArgument("a configuration change needs at least one edit")
+    moved = sorted(set(config.voters) ^ set(after.voters))
+    if len(moved) > 1:
+        raise InvalidArgument(
+            f"a change may add or remove one voter, not {len(moved)} ({', '.join(moved)}): two majorities "
+            "might not meet; send them one after the other"
+        )
+    if not any(after.may_lead(m.uuid) for m in after.members):
+        raise InvalidArgument("a configuration needs at least one voter that may lead")
+
+
+def change(core: Core, changes: Sequence[Change], stamp: int, expected: OpId | None = None) -> OpId:
+    """Append a changed configuration, active at once; see `RaftNode.change_config`."""
+    lead = core.leadership
+    if lead is None:
+        raise NotLeader(
+            f"{core.uuid} does not lead its group; ask the leader to change its members",
+            {"leader": core.leader} if core.leader else None,
+        )
+    if lead.transfer is not None:
+        raise _stepping_down(core, lead.transfer.to)
+    if why := _not_yet(core, lead):
+        raise Unavailable(f"{why}; try again")
+    active = core.configs.active
+    if expected is not None and expected != active.id:
+        raise CasFailed(
+            f"the configuration is that of {active.id}, not of {expected}: somebody changed it meanwhile; "
+            "read it again and decide anew",
+            {"expected": str(expected), "found": str(active.id)},
+        )
+    after = edited(active, changes)
+    if not after.may_lead(core.uuid):
+        successor = _most_up_to_date(core, lead)
+        election.transfer(core, successor)
+        raise _stepping_down(core, successor)
+    return append(core, lead, after, stamp)
+
+
+def _stepping_down(core: Core, successor: ServerUuid) -> NotLeader:
+    return NotLeader(
+        f"{core.uuid} hands leadership to {successor} first; send the change to the new leader",
+        {"reason": "STEPPING_DOWN", "leader": successor},
+    )
+
+
+def _not_yet(core: Core, lead: Leadership) -> str:
+    """Return why no change may begin now, or nothing."""
+    if core.configs.pending:
+        return f"the configuration of {core.configs.active.id} is not committed yet"
+    if core.log.committed < lead.first:
+        return f"the leader of term {core.term} has not committed an entry of its own yet"
+    return ""
+
+
+def may_begin(core: Core, lead: Leadership) -> bool:
+    """Whether a change would be taken now."""
+    return lead.transfer is None and not _not_yet(core, lead)
+
+
+def append(core: Core, lead: Leadership, after: Configuration, stamp: int) -> OpId:
+    """Log `after`; peers come and go with it."""
+    assert may_begin(core, lead), f"a change on top of another: {core.configs.active}"
+    assert stamp > core.closed, f"stamp {stamp} was promised away up to {core.closed}"
+    op = OpId(core.term, core.log.last.index + 1)
+    core.append(Entry(op, stamp, EntryKind.CONFIG, membership.encode(after)))
+    core.round += 1
+    replication.meet(core, lead)
+    core.dirty = True
+    return op
+
+
+def _most_up_to_date(core: Core, lead: Leadership) -> ServerUuid:
+    """Return the best successor: one that is heard from, then by how much of the log it has (3.10)."""
+    alive_since = core.ticks - core.options.election_ticks
+
+    def fitness(uuid: ServerUuid) -> tuple[bool, int, int]:
+        peer = lead.peers[uuid]
+        return (peer.heard_at >= alive_since, peer.match, peer.heard_at)
+
+    able = [u for u in lead.peers if core.configs.active.may_lead(u)]
+    if not able:
+        raise InvalidArgument(
+            f"{core.uuid} leads, and no other member may yet: make one an electable voter first"
+        )
+    return max(able, key=fitness)
