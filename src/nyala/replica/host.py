@@ -18,16 +18,20 @@ from nyala.replica.around import Around, Counters
 from nyala.replica.lifecycle import CreateMachine, OpenMachine
 from nyala.replica.outbox import Outbox
 from nyala.replica.replica import Replica
-from nyala.replica.state_machine import Transport
+from nyala.replica.state_machine import Cut, Transport
 from nyala.replica.superblock import Superblocks
 from nyala.replica.turns import Turns
 from nyala.wal.cmeta import ConsensusMetadata
+from nyala.replica.witness import Witness
 from nyala.wal.log import Wal
 
 __all__ = ["CreateMachine", "OpenMachine", "ReplicaHost"]
 
 
 class ReplicaHost:
+_BEGINNING = Cut()
+
+
     """Owns all replicas of a process. Made by `open`; on the loop only.
 
     Attributes:
@@ -127,13 +131,43 @@ class ReplicaHost:
 
         Raises:
             AlreadyPresent: the group has a replica here, or had one (tombstone).
-            InvalidArgument: this server is not in `config`. Unavailable: being created or deleted, or
-                the server stops. OSError: the disk failed or is full, nothing was made.
+            InvalidArgument: this server is not in `config`, or a witness.
+            Unavailable: being created or deleted, or the server stops.
+            OSError: the disk failed or is full, nothing was made.
         """
-        if config.get(self._around.uuid) is None:
+        me = config.get(self._around.uuid)
+        if me is None:
             raise InvalidArgument(f"this server is not in the configuration of {group}")
         if group in self._replicas:
             raise AlreadyPresent(f"{group} has a replica here: {self._replicas[group].state}")
+        if not me.electable:
+            raise InvalidArgument(f"this server is a witness of {group}: create_witness makes it")
+        return await self._create(group, config, create_machine)
+
+    async def create_witness(
+        self, group: TabletId, config: Configuration, start: Cut = _BEGINNING
+    ) -> Replica:
+        """Make a new witness: a replica with a log and without data; as `create_replica`.
+
+        Args:
+            group: id of the tablet.
+            config: in which this server is not electable; as of `start`, or a group's first.
+            start: an entry of the group and its stamp: the witness' log begins after it. What the group
+                has before is never sent here, so a copy of the data has to reach at least so far.
+        """
+        me = config.get(self._around.uuid)
+        if me is None or me.electable:
+            raise InvalidArgument(f"this server is no witness in the configuration of {group}")
+        if config.id.index > start.op.index:
+            raise InvalidArgument(
+                f"the configuration of {config.id} lies after {start.op}, where the log is to begin"
+            )
+        files = self._around.env.files
+        return await self._create(group, config, lambda path: Witness.create(files, path, start))
+
+    async def _create(
+        self, group: TabletId, config: Configuration, create_machine: CreateMachine
+    ) -> Replica:
         self._reserve(group)
         try:
             opened = await lifecycle.create(self._around, group, config, create_machine)

@@ -7,14 +7,16 @@ acknowledgement, no answer to a read.
 import logging
 
 from nyala.common.errors import NotFound, NyalaError, Unavailable
-from nyala.common.ids import NO_OP, OpId, TabletId
+from nyala.common.ids import NO_OP, TabletId
 from nyala.raft.membership import Configuration
-from nyala.raft.messages import HardState
+from nyala.raft.messages import AnyMessage, HardState
 from nyala.raft.node import RaftNode
 from nyala.replica.around import Around
 from nyala.replica.bootstrap import Opened
 from nyala.replica.member import Member
 from nyala.replica.status import State
+from nyala.replica.superblock import Stage, Superblock
+from nyala.replica.tombstone import Tombstone
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +36,7 @@ class Life:
         self.member: Member | None = None
         self.around = around
         self._ended: Member | None = None
-        self.tombstone = False
+        self.tombstone: Tombstone | None = None
         self.hard_state = HardState()
         self.last = NO_OP
         self.config = Configuration(())
@@ -47,7 +49,7 @@ class Life:
     @property
     def state(self) -> State:
         """See `State`."""
-        if self.tombstone:
+        if self.tombstone is not None:
             return State.TOMBSTONED
         if self.error is not None:
             return State.FAILED
@@ -68,7 +70,7 @@ class Life:
         """Return the working parts. Raises Unavailable (FAILED, still opening), NotFound (deleted)."""
         if self.member is not None:
             return self.member
-        if self.tombstone:
+        if self.tombstone is not None:
             raise NotFound(f"the replica of {self.group} on this server was deleted")
         if self.error is not None:
             raise Unavailable(
@@ -85,7 +87,7 @@ class Life:
 
     def fail(self, err: BaseException) -> None:
         """End as FAILED: files are kept, whoever waits is told."""
-        if self.tombstone or self.error is not None:
+        if self.tombstone is not None or self.error is not None:
             return
         log.error("the replica of %s failed", self.group, exc_info=err)
         self.error = err
@@ -103,11 +105,12 @@ class Life:
         self._ended = member
         member.end(why, err)
 
-    def promises(self) -> tuple[HardState, OpId]:
-        """Return term, vote and last op id as known last, for the tombstone."""
-        if self.member is not None:
-            return self.member.node.core.hard, self.member.node.last
-        return self.hard_state, self.last
+    def promises(self) -> Superblock:
+        """Return the tombstone of this replica, which takes no part: what it promised, as known last."""
+        assert self.member is None, f"{self.group} still takes part"
+        known = self.hard_state != HardState()
+        members = self.config.members
+        return Superblock(self.group, Stage.TOMBSTONED, self.hard_state, self.last, known, members)
 
     async def stop(self) -> None:
         """Take part no more and close the machine; for `close` and before deletion."""
@@ -117,9 +120,12 @@ class Life:
         if ended is not None:
             await ended.close()
 
-    def bury(self, hard_state: HardState, last: OpId) -> None:
-        """Become TOMBSTONED; what was promised is kept."""
+    def bury(self, superblock: Superblock) -> None:
+        """Become TOMBSTONED, as the superblock says; what was promised is kept."""
         assert self.member is None, f"{self.group} still takes part"
-        self.tombstone = True
-        self.hard_state, self.last = hard_state, last
+        self.tombstone = Tombstone(self.around, superblock)
         self.around.changed(self.group)
+
+    def hear_buried(self, message: AnyMessage, hlc: int) -> bool:
+        """Take a message while not taking part; return whether anything here has an answer to it."""
+        return self.tombstone is not None and self.tombstone.hear(message, hlc)

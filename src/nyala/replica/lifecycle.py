@@ -9,9 +9,10 @@ A crash between any two leaves a state from which `open` goes on. Nothing is rem
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from nyala.common.errors import Corrupt, NyalaError
-from nyala.common.ids import OpId, TabletId
+from nyala.common.ids import TabletId
 from nyala.env.tasks import Lane
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import HardState
@@ -20,6 +21,7 @@ from nyala.replica.bootstrap import Opened, assemble, bootstrap
 from nyala.replica.replica import Replica
 from nyala.replica.state_machine import StateMachine
 from nyala.replica.superblock import Stage, Superblock
+from nyala.replica.witness import Witness
 from nyala.wal.recovered import RecoveredGroup
 
 log = logging.getLogger(__name__)
@@ -42,12 +44,13 @@ async def create(
     try:
         await tasks.run(Lane.DISK, around.superblocks.save, Superblock(group, Stage.CREATING))
         machine = await tasks.run(Lane.COMPUTE, _make, around, group, create_machine)
-        await tasks.run(Lane.DISK, around.cmeta.save, group, HardState(), config)
+        hard_state = HardState(machine.cut.op.term)  # no vote was ever given in it
+        await tasks.run(Lane.DISK, around.cmeta.save, group, hard_state, config)
         await tasks.run(Lane.DISK, around.superblocks.save, Superblock(group, Stage.READY))
     except (OSError, NyalaError):
         await _undo(around, group)
         raise
-    return assemble(around, (HardState(), config), None, machine)
+    return assemble(around, (hard_state, config), None, machine)
 
 
 def _make(around: Around, group: TabletId, create_machine: CreateMachine) -> StateMachine:
@@ -121,13 +124,18 @@ async def _open(
         if recovered is None and doubt is not None:
             raise doubt  # its votes and entries may have stood in what is damaged
         replica.take_part(
-            await bootstrap(around, group, recovered, lambda path: open_machine(group, path))
+            await bootstrap(
+                around,
+                group,
+                recovered,
+                lambda path: Witness.open(around.env.files, path) or open_machine(group, path),
+            )
         )
         return True
     if superblock.stage is Stage.CREATING:
         await tasks.run(Lane.DISK, _remove_new, around, group)
         return False
-    replica.bury(superblock.hard_state, superblock.last)
+    replica.bury(superblock)
     if recovered is not None:
         around.wal.forget(group)
     await tasks.run(Lane.DISK, _remove_old, around, group)
@@ -143,25 +151,25 @@ async def delete(around: Around, replica: Replica) -> None:
     """
     tasks, group = around.env.tasks, replica.group
     await replica.stop()
-    hard_state, last = await _promises(around, replica)
-    tombstone = Superblock(group, Stage.TOMBSTONED, hard_state, last)
-    await tasks.run(Lane.DISK, around.superblocks.save, tombstone)
-    replica.bury(hard_state, last)
+    if replica.tombstone is None:
+        tombstone = await _promises(around, replica)
+        await tasks.run(Lane.DISK, around.superblocks.save, tombstone)
+        replica.bury(tombstone)
     around.wal.forget(group)
     await tasks.run(Lane.DISK, _remove_old, around, group)
 
 
-async def _promises(around: Around, replica: Replica) -> tuple[HardState, OpId]:
-    """Term, vote and last op id; of a replica that could not be opened, what the metadata say."""
-    hard_state, last = replica.promises()
-    if hard_state == HardState():
+async def _promises(around: Around, replica: Replica) -> Superblock:
+    """Return the tombstone; of a replica that could not be opened, by what the metadata say: no vote."""
+    tombstone = replica.promises()
+    if not tombstone.votes:
         try:
             saved = await around.env.tasks.run(Lane.DISK, around.cmeta.load, replica.group)
         except Corrupt:
             saved = None
         if saved is not None:
-            hard_state = saved[0]
-    return hard_state, last
+            tombstone = replace(tombstone, hard_state=saved[0])
+    return tombstone
 
 
 def _remove_old(around: Around, group: TabletId) -> None:

@@ -71,14 +71,16 @@ class Keeper:
             install = await tasks.run(Lane.COMPUTE, build)
             await tasks.run(Lane.APPLY, install)
         self._around.counters.flushed.inc()
+        self._around.dirty(self._group)  # the log may need less of it
         return True
 
     async def flush(self) -> bool:
         """Bring the files up to what is applied; return whether they changed. Durable on return."""
         before = self._log_bytes
         done = await self.run(self._applier.prepare_flush)
-        if done:
-            self._log_bytes -= before
+        self._log_bytes -= (
+            before  # also if there was nothing to write: then there is no use in asking again
+        )
         return done
 
     def applied(self, entries: Sequence[Entry]) -> None:

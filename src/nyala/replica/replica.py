@@ -33,16 +33,17 @@ class Replica(Life):
         """Return everything that is worth showing."""
         member, state = self.member, self.state
         if member is None:
+            was = self.promises() if self.tombstone is None else self.tombstone.superblock
             return ReplicaStatus(
                 group=self.group,
                 state=state,
                 role=Role.NON_PARTICIPANT,
-                term=self.hard_state.term,
+                term=was.hard_state.term,
                 leader=None,
                 config=self.config,
                 committed_config=self.config,
-                last=self.last,
-                vote=self.hard_state.vote,
+                last=was.last,
+                vote=was.hard_state.vote,
                 error="" if self.error is None else str(self.error) or repr(self.error),
             )
         raft, applier = member.node.status(), member.applier

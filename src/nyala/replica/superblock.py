@@ -13,6 +13,7 @@ import msgspec
 from nyala.common.errors import BadChecksum, BadVersion, Corrupt
 from nyala.common.ids import NO_OP, OpId, TabletId
 from nyala.env.files import Files
+from nyala.raft.membership import Member
 from nyala.raft.messages import HardState
 
 _NO_VOTE = HardState()
@@ -42,12 +43,16 @@ class Superblock:
         stage: see `Stage`.
         hard_state: TOMBSTONED: the last term and vote, which outlive the data.
         last: TOMBSTONED: op id of the last entry that the log had.
+        votes: TOMBSTONED: what it promised is known whole, so that it may go on voting.
+        members: TOMBSTONED: of its group, as known last: where candidates are answered.
     """
 
     group: TabletId
     stage: Stage
     hard_state: HardState = _NO_VOTE
     last: OpId = NO_OP
+    votes: bool = False
+    members: tuple[Member, ...] = ()
 
 
 class Superblocks:
@@ -98,7 +103,10 @@ class Superblocks:
 
 def encode(superblock: Superblock) -> bytes:
     """Return the bytes of a superblock."""
-    body = msgspec.json.encode(superblock)
+    fields = msgspec.to_builtins(superblock)
+    if not superblock.votes:  # as before there were such fields
+        del fields["votes"], fields["members"]
+    body = msgspec.json.encode(fields)
     head = MAGIC + FORMAT_VERSION.to_bytes(4, "little") + len(body).to_bytes(4, "little")
     return head + body + int(google_crc32c.value(head + body)).to_bytes(_CRC_BYTES, "little")
 

@@ -1,7 +1,8 @@
 """From turn to turn of the loop: messages in, ticks, and at each turn's end what every touched core owes.
 
 However often a core is touched in one turn, it is looked at once, at the turn's end: its entries become one
-reservation in the log, its messages travel with those of all other groups. On the loop only.
+reservation in the log, its messages travel with those of all other groups. A group that sleeps costs nothing
+until something touches it. On the loop only.
 """
 
 import asyncio
@@ -54,6 +55,8 @@ class Turns:
 
     def disk_failed(self, err: OSError) -> None:
         """The log is broken: nothing here may vote or acknowledge any more. The process lives."""
+        for group in self._replicas:
+            self.mark(group)
         for replica in self._replicas.values():
             replica.fail(err)
 
@@ -72,7 +75,8 @@ class Turns:
         for group, message in batch.messages:
             replica = self._replicas.get(group)
             if replica is None or replica.member is None:
-                around.counters.refused.inc()
+                if replica is None or not replica.hear_buried(message, hlc):
+                    around.counters.refused.inc()
                 continue
             try:
                 replica.member.step(message, hlc)
@@ -94,7 +98,7 @@ class Turns:
         dirty, self._dirty = self._dirty, {}
         for group in dirty:
             replica = self._replicas.get(group)
-            if replica is None or replica.member is None:
+            if replica is None:
                 continue
             try:
                 changed = replica.member.pump()
@@ -107,6 +111,8 @@ class Turns:
 
     async def _tick(self) -> None:
         tasks, tick_ms = self._around.env.tasks, self._around.options.raft_tick_ms
+        if self._stopped:
+            return
         since_collection_ms = 0
         while True:
             await tasks.sleep_ms(tick_ms)

@@ -1,0 +1,81 @@
+"""The vote of a deleted replica: it answers candidates from what its superblock keeps, and nothing else.
+
+What it once acknowledged still counts towards commits, so it goes on refusing candidates that lack it; and a
+group that cannot elect without it can. A vote is in the superblock before it is told. It never
+acknowledges entries: it has none. One that was deleted while FAILED does not vote: what it
+promised may be lost with its files.
+"""
+
+import logging
+from dataclasses import replace
+
+from nyala.env.tasks import Lane
+from nyala.raft.membership import Configuration
+from nyala.raft.messages import AnyMessage, RequestVote
+from nyala.raft.node import RaftNode
+from nyala.raft.ready import NOTHING, Ready
+from nyala.replica.around import Around
+from nyala.replica.superblock import Superblock
+
+log = logging.getLogger(__name__)
+
+
+class Tombstone:
+    """A deleted replica that may vote. On the loop only.
+
+    Attributes:
+        superblock: as it is on disk.
+
+    Args:
+        around: the process.
+        superblock: TOMBSTONED, durable.
+    """
+
+    def __init__(self, around: Around, superblock: Superblock) -> None:
+        self.superblock = superblock
+        self._around = around
+        self._config = Configuration(superblock.members)
+        self._node = self._core()
+        self._answering = False
+
+    def _core(self) -> RaftNode:
+        """Return a core with a log that ends where the deleted one did: it decides about votes as ever."""
+        return RaftNode(
+            self._around.uuid,
+            self._config,
+            self.superblock.hard_state,
+            base=self.superblock.last,
+            random=self._around.env.random.randrange,
+        )
+
+    def hear(self, message: AnyMessage, hlc: int) -> bool:
+        """Answer a candidate, when that is durable; return whether this message is for a tombstone."""
+        if not self.superblock.votes or not isinstance(message, RequestVote):
+            return False
+        self._node.step(message, hlc)
+        if not self._answering:
+            self._answering = True
+            name = f"votes of {self.superblock.group}"
+            self._around.env.tasks.spawn(self._answer(), name)
+        return True
+
+    async def _answer(self) -> None:
+        try:
+            while (ready := self._node.ready()) is not NOTHING:
+                await self._perform(ready)
+        except OSError as err:  # as if the question was lost: what is not on disk was not promised
+            log.warning("a vote of deleted %s was not saved: %s", self.superblock.group, err)
+            self._node = self._core()
+        finally:
+            self._answering = False
+
+    async def _perform(self, ready: Ready) -> None:
+        around, group = self._around, self.superblock.group
+        if ready.persist is not None:
+            voted = replace(self.superblock, hard_state=ready.persist)
+            await around.env.tasks.run(Lane.DISK, around.superblocks.save, voted)
+            self.superblock = voted
+            self._node.durable(ready.point)
+        for outgoing in ready.send:
+            around.send(self._config, group, outgoing.message)
+        around.dirty(group)  # the outbox leaves at the end of this turn
