@@ -45,7 +45,8 @@ def decode(group: TabletId, data: bytes, path: str) -> tuple[HardState, Configur
     """Return what a group's file says.
 
     Raises:
-        BadChecksum: damaged, cut short, or another group's. BadVersion: of an unknown format.
+        Corrupt: damaged, cut short, another group's, or its members make no sense. BadVersion: of an
+            unknown format.
     """
     where = {"path": path, "offset": "0"}
     if len(data) >= _HEADER.size:
@@ -58,15 +59,24 @@ def decode(group: TabletId, data: bytes, path: str) -> tuple[HardState, Configur
                     f"{path} has format {version}, this build reads {VERSION}; "
                     "start the version that wrote it"
                 )
-            content = msgspec.json.decode(payload, type=_Content)
-            if content.group != group:
-                raise BadChecksum(f"{path} belongs to group {content.group}", where)
-            vote = None if content.vote is None else ServerUuid(content.vote)
-            at = OpId(content.config_term, content.config_index)
-            return HardState(content.term, vote), membership.decode(bytes(content.members), at)
+            try:
+                return _content(group, payload, path)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as err:
+                raise BadChecksum(
+                    f"{path}: the consensus metadata make no sense: {err}", where
+                ) from err
     raise BadChecksum(
         f"{path}: the consensus metadata is damaged; this replica has to be replaced", where
     )
+
+
+def _content(group: TabletId, payload: bytes, path: str) -> tuple[HardState, Configuration]:
+    content = msgspec.json.decode(payload, type=_Content)
+    if content.group != group:
+        raise BadChecksum(f"{path} belongs to group {content.group}", {"path": path, "offset": "0"})
+    vote = None if content.vote is None else ServerUuid(content.vote)
+    at = OpId(content.config_term, content.config_index)
+    return HardState(content.term, vote), membership.decode(bytes(content.members), at)
 
 
 class ConsensusMetadata:

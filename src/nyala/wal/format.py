@@ -191,24 +191,45 @@ def unpack_record(data: bytes, offset: int, sequence: int, base: int = 0) -> Rec
         sequence: of the segment.
         base: offset of `data` in the segment.
     """
+    found = inspect_record(data, offset, sequence, base)
+    return None if isinstance(found, str) else found
+
+
+def inspect_record(data: bytes, offset: int, sequence: int, base: int = 0) -> Record | str:
+    """Return the record at `offset`, or in words which check says that none stands there."""
     start = offset + RECORD_HEADER_BYTES
     body = data[offset + _PREFIX.size : start]
     if len(body) < _BODY.size:
-        return None
+        return "the file ends inside a record's header"
     magic, crc = _PREFIX.unpack_from(data, offset)
-    if magic != RECORD_MAGIC or crc != crc32c(body):
-        return None
+    if magic != RECORD_MAGIC:
+        return "no record begins here: its magic is missing"
+    if crc != crc32c(body):
+        return "the checksum of a record's header does not hold"
     (payload_crc, length, own_sequence, own_offset, synced_sequence, synced_offset, group, term,
      index, stamp, kind, entry_kind, _, _) = _BODY.unpack(body)  # fmt: skip
-    if own_sequence != sequence or own_offset != base + offset or kind not in _KINDS:
-        return None
+    if own_sequence != sequence or own_offset != base + offset:
+        return f"a record of segment {own_sequence}, offset {own_offset} stands here"
+    if kind not in _KINDS or (kind == Kind.ENTRY and (entry_kind not in _ENTRY_KINDS or not index)):
+        return f"a record of an unknown kind ({kind}, entry kind {entry_kind}, index {index})"
     payload: bytes | None = data[start : start + length]
-    if len(payload or b"") != length or crc32c(payload) != payload_crc:
+    if len(payload or b"") != length or crc32c(payload) != payload_crc or not _sound(kind, payload):
         payload = None
     return Record(
         _KINDS[kind], group, term, index, stamp, entry_kind, own_offset, RECORD_HEADER_BYTES + length,
         Position(synced_sequence, synced_offset), payload,
     )  # fmt: skip
+
+
+def _sound(kind: int, payload: bytes | None) -> bool:
+    """Whether bytes with the right checksum are a payload of their kind."""
+    data = payload or b""
+    if kind == Kind.HARD_STATE:
+        return data.decode(errors="replace").encode() == data
+    if kind == Kind.FOOTER:
+        rows = len(data) - _FOOTER.size
+        return rows >= 0 and rows == _FOOTER.unpack_from(data)[1] * ROW_BYTES
+    return True
 
 
 def to_entry(record: Record) -> Entry:
@@ -257,10 +278,8 @@ def unpack_footer(record: Record) -> tuple[int, list[Row]]:
     """Return (close time in microseconds, index array) of a whole FOOTER record."""
     payload = record.payload
     assert payload is not None, f"damaged footer at {record.offset}"
-    close_time_us, count, _ = _FOOTER.unpack_from(payload)
     rows = [Row(*values) for values in _ROW.iter_unpack(payload[_FOOTER.size :])]
-    assert len(rows) == count, f"footer counts {count} rows and holds {len(rows)}"
-    return close_time_us, rows
+    return _FOOTER.unpack_from(payload)[0], rows
 
 
 def find_footer(data: bytes, end: int, sequence: int) -> int | None:

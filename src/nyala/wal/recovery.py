@@ -1,20 +1,13 @@
-"""Opening a log: read every segment, tell a torn tail from damage, replay, seal what a crash left open.
-
-The rule (design section 6): every record tells the position known durable when it was written. A
-stretch without a record that begins below any such position is damage: its groups are corrupt, the
-files are kept. Any other is the torn tail of a crash: the log ends there, since nothing behind it
-was acknowledged.
-"""
+"""Opening a log: read every segment, judge it (verdict.py), replay, seal what a crash left open."""
 
 import errno
 import logging
 
-from nyala.common.errors import BadChecksum, Corrupt, LogGap
-from nyala.common.ids import TabletId
+from nyala.common.errors import Corrupt
 from nyala.env.files import Files
-from nyala.wal.format import Kind, Position, Row, to_group
-from nyala.wal.recovered import Damage, Recovery, TornTail
-from nyala.wal.scan import Gap, Scan, scan
+from nyala.wal.format import Kind, Position, Row
+from nyala.wal.recovered import Damage, Recovery
+from nyala.wal.scan import Scan, scan
 from nyala.wal.segment import (
     PLACEHOLDER_SUFFIX,
     Segment,
@@ -24,6 +17,7 @@ from nyala.wal.segment import (
     sequence_of,
     sync_sealed,
 )
+from nyala.wal.verdict import groups_of, judge
 
 READS = 5
 """Before a segment is found torn or damaged, it is read up to so many times more."""
@@ -39,20 +33,22 @@ def recover(files: Files, directory: str, server_uuid: str, close_time_us: int) 
         OSError: a file cannot be read or written.
     """
     scans = _read(files, directory, server_uuid)
-    proven = max((s.proven for s in scans), default=Position(0, 0))
-    _drop_blank(files, directory, scans)
-    result = Recovery()
-    if scans:
-        result.next_sequence = scans[-1].sequence + 1
-        _expect_footers(scans, proven)
-        result.torn = _cut(scans[-1], proven)
-    found = _attribute(scans)
-    result.damage = [d for damages in found.values() for _, d in damages]
+    verdict = judge(scans)
+    for blank in verdict.blank:
+        files.remove(blank.path)
+    files.sync_dir(directory)
+    result = Recovery(damage=verdict.damage, torn=verdict.torn)
+    if verdict.torn is not None:
+        log.warning(
+            "%s: the log ends at offset %d; what a crash left behind it was never acknowledged",
+            verdict.torn.path, verdict.torn.offset,
+        )  # fmt: skip
     for damage in result.damage:
         log.error("%s", damage.error.message)
-    _replay(result, scans, found)
+    _replay(result, scans, verdict.found)
     if scans:
-        _seal_last(files, result, scans[-1], proven, close_time_us)
+        result.next_sequence = scans[-1].sequence + 1
+        _seal_last(files, result, scans[-1], verdict.proven, close_time_us)
     return result
 
 
@@ -94,92 +90,6 @@ def _read_again(files: Files, path: str, data: bytes) -> bytes:
     raise OSError(errno.EIO, f"{READS} reads of {path} gave as many results; check the disk", path)
 
 
-def _drop_blank(files: Files, directory: str, scans: list[Scan]) -> None:
-    """Remove segments at the end that were never written to, with a header or without."""
-    while scans and scans[-1].blank:
-        files.remove(scans.pop().path)
-    files.sync_dir(directory)
-
-
-def _expect_footers(scans: list[Scan], proven: Position) -> None:
-    """A segment is sealed before the next one begins: note a missing footer as a gap."""
-    for one in scans:
-        sealed = one.footer is not None or any(g.footer for g in one.gaps)
-        if one.sequence < proven.sequence and not sealed:
-            one.gaps.append(Gap(one.end, one.size))
-            one.end = one.size
-
-
-def _cut(last: Scan, proven: Position) -> TornTail | None:
-    """Find the torn tail in the last segment and drop what stands behind it."""
-    for gap in last.gaps:
-        if gap.footer:  # the records are whole; the footer is written again
-            end = last.end
-        elif Position(last.sequence, gap.start) >= proven:
-            end = gap.start
-        else:
-            continue
-        torn = TornTail(last.path, gap.start, last.size - gap.start)
-        log.warning(
-            "%s: the log ends at offset %d; what a crash left behind it was never acknowledged",
-            last.path, gap.start,
-        )  # fmt: skip
-        last.records = [r for r in last.records if r.offset < end]
-        last.gaps = [g for g in last.gaps if g.start < end]
-        last.end, last.footer = end, None
-        return torn
-    return None
-
-
-def _attribute(scans: list[Scan]) -> dict[int, list[tuple[int, Damage]]]:
-    """Return the damage of each segment by (offset, damage), each with the groups it affects."""
-    everyone = _present(scans)
-    found: dict[int, list[tuple[int, Damage]]] = {}
-    expected = scans[0].sequence if scans else 0
-    for one in scans:
-        own = found.setdefault(one.sequence, [])
-        if one.sequence != expected:
-            text = f"{one.path}: the segments {expected}..{one.sequence - 1} before it are missing"
-            error: Corrupt = LogGap(text, {"path": one.path, "offset": "0"})
-            own.append((0, Damage(error, everyone, certain=False)))
-        if one.server_uuid is None:
-            groups = _present([one])
-            error = _bad(one.path, 0, "the segment header")
-            own.append((0, Damage(error, groups or everyone, certain=bool(groups))))
-        for gap in one.gaps:
-            error = _bad(one.path, gap.start, "the footer" if gap.footer else "a durable record")
-            certain = gap.footer or gap.record is not None or one.rows is not None
-            own.append((gap.start, Damage(error, _groups(one, gap, everyone), certain)))
-        expected = one.sequence + 1
-    return found
-
-
-def _present(scans: list[Scan]) -> tuple[TabletId, ...]:
-    """Return the groups with a record in these segments."""
-    raw = dict.fromkeys(r.group for s in scans for r in s.records if r.kind is not Kind.MARKER)
-    return tuple(map(to_group, raw))
-
-
-def _bad(path: str, offset: int, what: str) -> BadChecksum:
-    return BadChecksum(
-        f"{path}: {what} at offset {offset} is damaged; the file is kept, "
-        "replicas that need it have to be replaced",
-        {"path": path, "offset": str(offset)},
-    )
-
-
-def _groups(one: Scan, gap: Gap, everyone: tuple[TabletId, ...]) -> tuple[TabletId, ...]:
-    """Return whose records a damaged stretch held: by header, by index array, or anybody's."""
-    if gap.footer:
-        return ()
-    if gap.record is not None:
-        return () if gap.record.kind is Kind.MARKER else (to_group(gap.record.group),)
-    if one.rows is None:
-        return everyone
-    hit = [r for r in one.rows if r.offset < gap.end and r.offset + r.length > gap.start]
-    return tuple(dict.fromkeys(to_group(r.group) for r in hit))
-
-
 def _replay(
     result: Recovery, scans: list[Scan], found: dict[int, list[tuple[int, Damage]]]
 ) -> None:
@@ -212,7 +122,7 @@ def _seal_last(
         return
     rows = [row_of(r) for r in last.records if r.kind is not Kind.MARKER]
     for gap in last.gaps:  # the verdict stays readable when the groups can no longer be told
-        for group in _groups(last, gap, tuple(result.groups)):
+        for group in groups_of(last, gap, tuple(result.groups)):
             raw = bytes.fromhex(group)
             rows.append(Row(raw, 0, 0, gap.start, gap.end - gap.start))
     reseal(files, segment, sorted(rows, key=lambda r: r.offset), close_time_us, proven)

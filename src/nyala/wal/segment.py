@@ -4,6 +4,7 @@ Rules: blocking calls for lanes; an OSError goes up unchanged. Recovery reads se
 """
 
 import contextlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -22,6 +23,7 @@ from nyala.wal.format import (
 
 SUFFIX = ".wal"
 PLACEHOLDER_SUFFIX = ".wal.new"
+_NAME = re.compile(r"([0-9]{10})\.wal")
 PINNED = 1 << 64
 """Above every index: of a corrupt group every file is kept, until the group is forgotten."""
 
@@ -33,8 +35,9 @@ def segment_path(directory: str, sequence: int) -> str:
 
 def sequence_of(name: str) -> int | None:
     """Return the sequence number that a file's name tells, or None if it is no segment."""
-    stem = name.removesuffix(SUFFIX)
-    return int(stem) if name.endswith(SUFFIX) and stem.isdigit() else None
+    found = _NAME.fullmatch(name)
+    sequence = int(found[1]) if found else 0
+    return sequence if 0 < sequence < 1 << 32 else None
 
 
 @dataclass(slots=True)

@@ -1,9 +1,10 @@
 """Consensus metadata: saved whole or not at all, checked when loaded."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nyala.common.errors import BadChecksum, BadVersion, Corrupt
@@ -11,8 +12,10 @@ from nyala.common.ids import OpId, ServerUuid
 from nyala.raft.membership import Configuration, Member
 from nyala.raft.messages import HardState
 from nyala.wal.cmeta import ConsensusMetadata, decode, encode
+from nyala.wal.format import crc32c
 from tests.sim.loop import run
 from tests.unit.wal.wal_harness import UUID, A, B, Machine, vote
+from tests.unit.wal.wal_mutator import DISK, mutated
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "wal"
 CONFIG = Configuration(
@@ -85,6 +88,33 @@ def test_every_flipped_byte_and_every_cut_is_seen():
         assert caught.value.details["path"] == "d/cmeta/a"
         with pytest.raises(BadChecksum):
             decode(A, data[:at], "p")
+
+
+small = st.integers(0, 1 << 16)
+
+
+@given(st.lists(st.tuples(st.sampled_from(DISK), *[small] * 4), min_size=1, max_size=3))
+def test_whatever_a_disk_does_a_file_says_what_was_saved_or_is_refused(damage):
+    whole = encode(A, vote(2, UUID), CONFIG)
+    data = mutated(
+        {"0000000001.wal": whole}, [m for m in damage if m[0] not in ("splice", "field")]
+    )
+    if data["0000000001.wal"] != whole:
+        with pytest.raises(BadChecksum):
+            decode(A, data["0000000001.wal"], "p")
+
+
+@given(st.integers(0, 2000), st.integers(0, 255))
+@example(30, 255)
+def test_bytes_that_no_disk_makes_are_refused_by_an_error_of_the_tree(at, byte):
+    """The checksum holds, the content does not: of a broken build, or of somebody's editor."""
+    data = bytearray(encode(A, vote(2, UUID), CONFIG))
+    data[20 + at % (len(data) - 20)] = byte
+    data[16:20] = crc32c(bytes(data[:16] + data[20:])).to_bytes(4, "little")
+    with contextlib.suppress(Corrupt):
+        state, config = decode(A, bytes(data), "p")
+        assert isinstance(state.term, int)
+        assert all(m.uuid for m in config.members)
 
 
 def test_another_groups_file_is_refused():

@@ -46,7 +46,7 @@ def content(machine, path=FIRST):
 
 
 def replace(machine, data, path=FIRST):
-    machine.files().write_atomic(path, data)
+    machine.put(path, data)
 
 
 def flipped(data, at):

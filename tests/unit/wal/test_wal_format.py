@@ -13,6 +13,7 @@ from nyala.wal.format import (
     MAX_PAYLOAD_BYTES,
     NO_GROUP,
     RECORD_HEADER_BYTES,
+    ROW_BYTES,
     SEGMENT_HEADER_BYTES,
     Draft,
     Kind,
@@ -37,6 +38,7 @@ from nyala.wal.format import (
 )
 from nyala.wal.frame import JOIN_BYTES, frame
 from nyala.wal.scan import scan
+from nyala.wal.segment import sequence_of
 from tests.unit.wal.wal_harness import UUID, A, B, entry
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "wal"
@@ -187,10 +189,34 @@ def test_bytes_behind_a_footer_do_not_count():
     assert not found.gaps
 
 
+@pytest.mark.parametrize(
+    "bad",
+    [
+        draft_entry(group_bytes(A), entry(1))._replace(entry_kind=9),
+        draft_entry(group_bytes(A), entry(1))._replace(index=0),
+        draft(Kind.HARD_STATE, group_bytes(A), b"\xff\xfe", term=1),
+        draft(Kind.FOOTER, NO_GROUP, b"short"),
+        draft(Kind.FOOTER, NO_GROUP, bytes(8) + b"\x02" + bytes(7 + ROW_BYTES)),
+    ],
+)
+def test_a_record_that_makes_no_sense_is_damage_though_its_checksums_hold(bad):
+    found = scan(segment([bad], close_time_us=None), "p", 7)
+    assert not found.records
+    assert found.rows is None
+    assert [g.start for g in found.gaps] == [SEGMENT_HEADER_BYTES]
+
+
 @pytest.mark.parametrize("bad", ["", "1", "zz" * 16, "AB" * 16, "ab" * 15, "ab cd" * 8, "ab" * 17])
 def test_an_id_that_is_no_id_is_refused(bad):
     with pytest.raises(InvalidArgument, match="32 lower-case hex digits"):
         group_bytes(bad)
+
+
+def test_a_file_that_is_named_like_no_segment_is_none():
+    assert sequence_of("0000000007.wal") == 7
+    for name in ("7.wal", "0000000000.wal", "9999999999.wal", "000000000\N{SUPERSCRIPT TWO}.wal",
+                 "0000000007.wal.new", "0000000007.wal\n", "notes.txt"):  # fmt: skip
+        assert sequence_of(name) is None
 
 
 def test_an_entry_that_no_record_can_hold_is_refused():

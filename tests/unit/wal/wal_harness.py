@@ -14,6 +14,7 @@ from nyala.wal.log import Wal
 from nyala.wal.recovered import RecoveredGroup
 from nyala.wal.slots import Slot
 from tests.sim.files import SimDisk
+from tests.sim.inode import Inode
 from tests.sim.loop import Life, ProcessDied, SimLoop
 from tests.sim.tasks import SimClock, SimTasks
 
@@ -90,6 +91,15 @@ class Machine:
 
     def files(self) -> Any:
         return self.disk.mount()
+
+    def put(self, path: str, data: bytes) -> None:
+        """Make these the durable bytes of a file, as if from a time before this test."""
+        inode = Inode()
+        inode.content += data
+        directory = path.rpartition("/")[0]
+        self.disk.names.make_dir(directory)
+        self.disk.names.link(path, inode)
+        self.disk.names.sync(directory)
 
     def tasks(self) -> SimTasks:
         return SimTasks(self.loop, self.rng)

@@ -1,0 +1,128 @@
+"""Torn tail or damage: what the segments of a log are worth, and whose records are lost.
+
+The rule (design section 6): every record tells the position known durable when it was written. A
+stretch without a record that begins below any such position is damage: its groups are corrupt, the
+files are kept. Any other is the torn tail of a crash: the log ends there, since nothing behind it
+was acknowledged. Pure: recovery.py acts on the verdict, `nyala wal dump` prints it.
+"""
+
+from dataclasses import dataclass, field
+
+from nyala.common.errors import BadChecksum, Corrupt, LogGap
+from nyala.common.ids import TabletId
+from nyala.wal.format import Kind, Position, to_group
+from nyala.wal.recovered import Damage, TornTail
+from nyala.wal.scan import Gap, Scan
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What was found of a log.
+
+    Attributes:
+        proven: the furthest position that anything in the log tells to have been durable.
+        blank: segments at the end that were never written to, with a header or without.
+        torn: where a crash ended the log; None: it ends cleanly.
+        found: by sequence number, the damage of a segment as (offset, damage).
+    """
+
+    proven: Position
+    blank: list[Scan] = field(default_factory=list)
+    torn: TornTail | None = None
+    found: dict[int, list[tuple[int, Damage]]] = field(default_factory=dict)
+
+    @property
+    def damage(self) -> list[Damage]:
+        """All damage, in the order of the log."""
+        return [damage for damages in self.found.values() for _, damage in damages]
+
+
+def judge(scans: list[Scan]) -> Verdict:
+    """Judge the segments of a log.
+
+    Args:
+        scans: all of them, oldest first. Blank ones at the end are taken off, what stands behind a
+            torn tail is dropped from the last, missing footers are noted as gaps.
+    """
+    verdict = Verdict(max((s.proven for s in scans), default=Position(0, 0)))
+    while scans and scans[-1].blank:
+        verdict.blank.append(scans.pop())
+    if scans:
+        _expect_footers(scans, verdict.proven)
+        verdict.torn = _cut(scans[-1], verdict.proven)
+    verdict.found = _attribute(scans)
+    return verdict
+
+
+def _expect_footers(scans: list[Scan], proven: Position) -> None:
+    """A segment is sealed before the next one begins: note a missing footer as a gap."""
+    for one in scans:
+        sealed = one.footer is not None or any(g.footer for g in one.gaps)
+        if one.sequence < proven.sequence and not sealed:
+            one.gaps.append(Gap(one.end, one.size))
+            one.end = one.size
+
+
+def _cut(last: Scan, proven: Position) -> TornTail | None:
+    """Find the torn tail in the last segment and drop what stands behind it."""
+    for gap in last.gaps:
+        if gap.footer:  # the records are whole; the footer is written again
+            end = last.end
+        elif Position(last.sequence, gap.start) >= proven:
+            end = gap.start
+        else:
+            continue
+        last.records = [r for r in last.records if r.offset < end]
+        last.gaps = [g for g in last.gaps if g.start < end]
+        last.end, last.footer = end, None
+        return TornTail(last.path, gap.start, last.size - gap.start)
+    return None
+
+
+def _attribute(scans: list[Scan]) -> dict[int, list[tuple[int, Damage]]]:
+    """Return the damage of each segment by (offset, damage), each with the groups it affects."""
+    everyone = _present(scans)
+    found: dict[int, list[tuple[int, Damage]]] = {}
+    expected = scans[0].sequence if scans else 0
+    for one in scans:
+        own = found.setdefault(one.sequence, [])
+        if one.sequence != expected:
+            text = f"{one.path}: the segments {expected}..{one.sequence - 1} before it are missing"
+            error: Corrupt = LogGap(text, {"path": one.path, "offset": "0"})
+            own.append((0, Damage(error, everyone, certain=False)))
+        if one.server_uuid is None:
+            groups = _present([one])
+            error = _bad(one.path, 0, "the segment header")
+            own.append((0, Damage(error, groups or everyone, certain=bool(groups))))
+        for gap in one.gaps:
+            error = _bad(one.path, gap.start, "the footer" if gap.footer else "a durable record")
+            certain = gap.footer or gap.record is not None or one.rows is not None
+            own.append((gap.start, Damage(error, groups_of(one, gap, everyone), certain)))
+        expected = one.sequence + 1
+    return found
+
+
+def _present(scans: list[Scan]) -> tuple[TabletId, ...]:
+    """Return the groups with a record in these segments."""
+    raw = dict.fromkeys(r.group for s in scans for r in s.records if r.kind is not Kind.MARKER)
+    return tuple(map(to_group, raw))
+
+
+def _bad(path: str, offset: int, what: str) -> BadChecksum:
+    return BadChecksum(
+        f"{path}: {what} at offset {offset} is damaged; the file is kept, "
+        "replicas that need it have to be replaced",
+        {"path": path, "offset": str(offset)},
+    )
+
+
+def groups_of(one: Scan, gap: Gap, everyone: tuple[TabletId, ...]) -> tuple[TabletId, ...]:
+    """Return whose records a damaged stretch held: by header, by index array, or anybody's."""
+    if gap.footer:
+        return ()
+    if gap.record is not None:
+        return () if gap.record.kind is Kind.MARKER else (to_group(gap.record.group),)
+    if one.rows is None:
+        return everyone
+    hit = [r for r in one.rows if r.offset < gap.end and r.offset + r.length > gap.start]
+    return tuple(dict.fromkeys(to_group(r.group) for r in hit))
