@@ -1,8 +1,7 @@
 """From turn to turn of the loop: messages in, ticks, and at each turn's end what every touched core owes.
 
 However often a core is touched in one turn, it is looked at once, at the turn's end: its entries become one
-reservation in the log, its messages travel with those of all other groups. A group that sleeps costs nothing
-until something touches it. On the loop only.
+reservation in the log, its messages travel with those of all other groups. On the loop only.
 """
 
 import asyncio
@@ -55,8 +54,6 @@ class Turns:
 
     def disk_failed(self, err: OSError) -> None:
         """The log is broken: nothing here may vote or acknowledge any more. The process lives."""
-        for group in self._replicas:
-            self.mark(group)
         for replica in self._replicas.values():
             replica.fail(err)
 
@@ -98,7 +95,7 @@ class Turns:
         dirty, self._dirty = self._dirty, {}
         for group in dirty:
             replica = self._replicas.get(group)
-            if replica is None:
+            if replica is None or replica.member is None:
                 continue
             try:
                 changed = replica.member.pump()
@@ -111,8 +108,6 @@ class Turns:
 
     async def _tick(self) -> None:
         tasks, tick_ms = self._around.env.tasks, self._around.options.raft_tick_ms
-        if self._stopped:
-            return
         since_collection_ms = 0
         while True:
             await tasks.sleep_ms(tick_ms)
