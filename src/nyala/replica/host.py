@@ -21,17 +21,17 @@ from nyala.replica.replica import Replica
 from nyala.replica.state_machine import Cut, Transport
 from nyala.replica.superblock import Superblocks
 from nyala.replica.turns import Turns
-from nyala.wal.cmeta import ConsensusMetadata
 from nyala.replica.witness import Witness
+from nyala.wal.cmeta import ConsensusMetadata
 from nyala.wal.log import Wal
 
 __all__ = ["CreateMachine", "OpenMachine", "ReplicaHost"]
 
 
-class ReplicaHost:
 _BEGINNING = Cut()
 
 
+class ReplicaHost:
     """Owns all replicas of a process. Made by `open`; on the loop only.
 
     Attributes:
@@ -138,8 +138,6 @@ _BEGINNING = Cut()
         me = config.get(self._around.uuid)
         if me is None:
             raise InvalidArgument(f"this server is not in the configuration of {group}")
-        if group in self._replicas:
-            raise AlreadyPresent(f"{group} has a replica here: {self._replicas[group].state}")
         if not me.electable:
             raise InvalidArgument(f"this server is a witness of {group}: create_witness makes it")
         return await self._create(group, config, create_machine)
@@ -168,6 +166,8 @@ _BEGINNING = Cut()
     async def _create(
         self, group: TabletId, config: Configuration, create_machine: CreateMachine
     ) -> Replica:
+        if group in self._replicas:
+            raise AlreadyPresent(f"{group} has a replica here: {self._replicas[group].state}")
         self._reserve(group)
         try:
             opened = await lifecycle.create(self._around, group, config, create_machine)
