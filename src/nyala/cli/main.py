@@ -5,7 +5,7 @@ Start-up stays light: each verb imports what it needs when it runs.
 
 import typer
 
-from nyala.cli import cluster, local, pipeline, servers, sql, table
+from nyala.cli import cluster, local, pipeline, servers, sql, table, wal
 from nyala.common.version import VERSION
 
 app = typer.Typer(
@@ -22,6 +22,7 @@ app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(servers.master, name="master")
 app.add_typer(servers.tserver, name="tserver")
 app.add_typer(servers.config, name="config")
+app.add_typer(wal.app, name="wal")
 
 
 @app.command("version")

@@ -48,6 +48,14 @@ def decode(group: TabletId, data: bytes, path: str) -> tuple[HardState, Configur
         Corrupt: damaged, cut short, another group's, or its members make no sense. BadVersion: of an
             unknown format.
     """
+    owner, hard_state, config = inspect(data, path)
+    if owner != group:
+        raise BadChecksum(f"{path} belongs to group {owner}", {"path": path, "offset": "0"})
+    return hard_state, config
+
+
+def inspect(data: bytes, path: str) -> tuple[TabletId, HardState, Configuration]:
+    """Return whose file it is, and what it says. Raises as `decode`."""
     where = {"path": path, "offset": "0"}
     if len(data) >= _HEADER.size:
         magic, version, length, crc = _HEADER.unpack_from(data)
@@ -60,7 +68,7 @@ def decode(group: TabletId, data: bytes, path: str) -> tuple[HardState, Configur
                     "start the version that wrote it"
                 )
             try:
-                return _content(group, payload, path)
+                return _content(payload)
             except (msgspec.MsgspecError, UnicodeDecodeError) as err:
                 raise BadChecksum(
                     f"{path}: the consensus metadata make no sense: {err}", where
@@ -70,13 +78,12 @@ def decode(group: TabletId, data: bytes, path: str) -> tuple[HardState, Configur
     )
 
 
-def _content(group: TabletId, payload: bytes, path: str) -> tuple[HardState, Configuration]:
+def _content(payload: bytes) -> tuple[TabletId, HardState, Configuration]:
     content = msgspec.json.decode(payload, type=_Content)
-    if content.group != group:
-        raise BadChecksum(f"{path} belongs to group {content.group}", {"path": path, "offset": "0"})
     vote = None if content.vote is None else ServerUuid(content.vote)
     at = OpId(content.config_term, content.config_index)
-    return HardState(content.term, vote), membership.decode(bytes(content.members), at)
+    config = membership.decode(bytes(content.members), at)
+    return TabletId(content.group), HardState(content.term, vote), config
 
 
 class ConsensusMetadata:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from nyala.common.errors import NyalaError
 from nyala.common.ids import TabletId
 from nyala.raft.messages import Entry, HardState
+from nyala.wal.dump import Finding, dump_log
 from nyala.wal.format import (
     RECORD_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -130,8 +131,11 @@ async def opened(loop, log, times=2):
     for name, data in log.items():
         machine.put(f"/d/wal/{name}", data)
     results = []
-    for _ in range(times):
+    seen = dump_log(machine.files(), "/d/wal")
+    for turn in range(times):
         wal, recovered = await machine.open(segment_bytes=2000)
+        if not turn:
+            agrees(seen, wal)
         whole = {g: r for g, r in recovered.items() if r.corrupt is None}
         for group, own in whole.items():
             first = own.entries[0].id.index if own.entries else 1
@@ -143,6 +147,17 @@ async def opened(loop, log, times=2):
         results.append((state, sorted(g for g in recovered if g not in whole), unknown))
         await wal.close()
     return results
+
+
+def agrees(seen, wal):
+    """`nyala wal dump` finds what opening the log finds."""
+    problems = [(s.path, p) for s in seen.segments for p in s.problems]
+    found = [(path, p.offset, p.groups) for path, p in problems if p.finding is Finding.DAMAGE]
+    assert found == [
+        (d.error.details["path"], int(d.error.details["offset"]), d.groups) for d in wal.damage
+    ]
+    torn = [(path, p.offset) for path, p in problems if p.finding is Finding.TORN]
+    assert torn == ([(wal.torn.path, wal.torn.offset)] if wal.torn is not None else [])
 
 
 def check(end, damaged, results):

@@ -1,0 +1,167 @@
+"""`nyala wal dump`: what stands in a log or in consensus metadata, also where it is damaged.
+
+Reads only: it locks and changes nothing, and works while the server runs.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nyala.cli.output import fail, say, verb
+
+if TYPE_CHECKING:
+    from nyala.wal.dump import LogDump
+
+app = typer.Typer(no_args_is_help=True, help="The write-ahead log of a server, as files.")
+
+DAMAGED, UNREADABLE = 1, 2
+
+
+class How(StrEnum):
+    """How a dump is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@dataclass(slots=True)
+class Found:
+    """What stands at a path: a log, consensus metadata by path (an error: as text), or both."""
+
+    log: "LogDump | None"
+    cmeta: dict[str, dict[str, Any] | str]
+
+    @property
+    def damaged(self) -> bool:
+        """Whether anything is."""
+        bad = any(isinstance(one, str) for one in self.cmeta.values())
+        return bad or (self.log is not None and self.log.damaged)
+
+
+@app.callback()
+def _group() -> None:
+    """The write-ahead log of a server, as files."""
+
+
+@app.command("dump")
+@verb
+def dump(
+    path: Annotated[
+        str, typer.Argument(help="A segment, a wal directory, a data directory, or cmeta files.")
+    ],
+    how: Annotated[
+        How, typer.Option("--format", help="For people, or one JSON object.")
+    ] = How.TEXT,
+    group: Annotated[str, typer.Option("--group", help="Show this group's records only.")] = "",
+    payloads: Annotated[bool, typer.Option("--payloads", help="Show what entries carry.")] = False,
+) -> None:
+    """Print a log: every record, and what is wrong where. Status 0 whole, 1 damaged, 2 unreadable."""
+    from nyala.cli import wal_text
+    from nyala.common.errors import BadVersion, InvalidArgument
+    from nyala.wal.format import group_bytes
+
+    try:
+        if group:
+            group_bytes(group)
+        found = _find(path)
+    except (OSError, BadVersion, InvalidArgument) as err:
+        raise fail(str(err), UNREADABLE) from None
+    if how is How.JSON:
+        print(json.dumps(_as_json(found, group, payloads=payloads), indent=1))
+    else:
+        if found.log is not None:
+            wal_text.print_log(found.log, group, payloads=payloads)
+        wal_text.print_cmeta(found.cmeta)
+    if found.damaged:
+        say("nyala: damage was found")
+        raise typer.Exit(DAMAGED)
+
+
+def _find(path: str) -> Found:
+    """Tell by what is there, not by a flag, what is to be dumped."""
+    from nyala.env.files import SystemFiles
+    from nyala.wal import cmeta
+    from nyala.wal.dump import dump_file, dump_log
+    from nyala.wal.segment import sequence_of
+
+    files = SystemFiles()
+    if os.path.isdir(path):
+        inside = [d for d in ("wal", "cmeta") if os.path.isdir(f"{path}/{d}")]
+        names = files.list(path)
+        if not inside and any(map(sequence_of, names)):
+            return Found(dump_log(files, path), {})
+        folder = f"{path}/cmeta" if inside else path
+        metadata = [f"{folder}/{n}" for n in files.list(folder) if _is_group(n)]
+        if not inside and not metadata:
+            raise FileNotFoundError(f"{path} holds neither a log nor consensus metadata")
+        log = dump_log(files, f"{path}/wal") if "wal" in inside else None
+        return Found(log, {p: _metadata(files.read(p), p) for p in metadata})
+    data = files.read(path, 0, len(cmeta.MAGIC))
+    folder, name = os.path.split(os.path.abspath(path))
+    if data == cmeta.MAGIC or _is_group(name):
+        return Found(None, {path: _metadata(files.read(path), path)})
+    if sequence_of(name) is not None:
+        return Found(dump_log(files, folder, only=name), {})
+    return Found(dump_file(files, path), {})
+
+
+def _is_group(name: str) -> bool:
+    return len(name) == 32 and set(name) <= set("0123456789abcdef")
+
+
+def _metadata(data: bytes, path: str) -> dict[str, Any] | str:
+    """Return what a file of consensus metadata says, or what is wrong with it."""
+    import msgspec
+
+    from nyala.common.errors import BadVersion, Corrupt
+    from nyala.wal import cmeta
+
+    try:
+        owner, hard_state, config = cmeta.inspect(data, path)
+        name = os.path.basename(path)
+        if _is_group(name) and name != owner:
+            return f"{path} belongs to group {owner}"
+    except BadVersion:
+        raise
+    except Corrupt as err:
+        return err.message
+    return {
+        "group": owner, "term": hard_state.term, "vote": hard_state.vote,
+        "config": f"{config.id.term}.{config.id.index}",
+        "members": [msgspec.to_builtins(m) for m in config.members],
+    }  # fmt: skip
+
+
+def _as_json(found: Found, group: str, *, payloads: bool) -> dict[str, Any]:
+    from nyala.cli.wal_text import fields_of
+
+    shown: dict[str, Any] = {"damaged": found.damaged}
+    if (log := found.log) is not None:
+        shown["durable_to"] = {"segment": log.proven.sequence, "offset": log.proven.offset}
+        shown["preparing"] = list(log.placeholders)
+        shown["segments"] = [
+            {
+                "path": s.path, "segment": s.sequence, "server": s.server_uuid, "bytes": s.size,
+                "used_bytes": s.used, "sealed": s.footer is not None,
+                "closed_us": s.footer[0] if s.footer else None,
+                "records": [
+                    fields_of(r, payloads=payloads) for r in s.records if group in ("", r.group.hex())
+                ],
+                "problems": [
+                    {"offset": p.offset, "length": p.length, "finding": str(p.finding),
+                     "check": p.check, "groups": list(p.groups), "certain": p.certain}
+                    for p in s.problems
+                ],
+            }
+            for s in log.segments
+        ]  # fmt: skip
+    if found.cmeta:
+        shown["cmeta"] = [
+            {"path": path, **({"error": one} if isinstance(one, str) else one)}
+            for path, one in found.cmeta.items()
+        ]
+    return shown

@@ -1,0 +1,169 @@
+"""How `nyala wal dump` puts a log on a screen: a line for each record, problems in their places."""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from nyala.common.hybrid_time import LOGICAL_MASK, to_micros
+from nyala.raft.messages import EntryKind
+from nyala.wal.dump import Finding, LogDump, Problem, SegmentDump
+from nyala.wal.format import RECORD_HEADER_BYTES, Kind, Record
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_RED, _YELLOW, _PLAIN = "\033[31m", "\033[33m", "\033[0m"
+_COLUMNS = (
+    f"{'offset':>10} {'bytes':>9}  {'what':<10} {'group':<32} {'term.index':>13}  what it says"
+)
+_WIDTH = 16
+
+
+def fields_of(record: Record, *, payloads: bool) -> dict[str, Any]:
+    """Return a record as JSON shows it."""
+    shown: dict[str, Any] = {
+        "offset": record.offset, "bytes": record.length, "kind": _what(record),
+        "group": record.group.hex(), "term": record.term, "index": record.index,
+        "stamp": record.stamp,
+        "durable_to": {"segment": record.synced.sequence, "offset": record.synced.offset},
+    }  # fmt: skip
+    payload = record.payload or b""
+    if record.kind is Kind.HARD_STATE:
+        shown["vote"] = payload.decode() or None
+    elif payloads and record.kind is Kind.ENTRY:
+        shown["payload"] = payload.hex()
+    return shown
+
+
+def print_log(log: LogDump, group: str, *, payloads: bool) -> None:
+    """Print every segment."""
+    count = sum(len(s.records) for s in log.segments)
+    groups = {r.group for s in log.segments for r in s.records if r.kind is not Kind.MARKER}
+    print(
+        f"{_plural(len(log.segments), 'segment')}, {_plural(count, 'record')} of "
+        f"{_plural(len(groups), 'group')}; the log itself tells that it was durable up to segment "
+        f"{log.proven.sequence}, offset {log.proven.offset:,}"
+    )
+    for name in log.placeholders:
+        print(f"{name} is being prepared; it is no part of the log yet")
+    for segment in log.segments:
+        _print_segment(segment, group, payloads=payloads)
+
+
+def _print_segment(segment: SegmentDump, group: str, *, payloads: bool) -> None:
+    owner = f"of server {segment.server_uuid}" if segment.server_uuid else "of an unknown server"
+    print(f"\n{segment.path}: segment {segment.sequence} {owner}, {_fate(segment)}")
+    if segment.records:
+        print(_COLUMNS)
+    shown = [r for r in segment.records if group in ("", r.group.hex())]
+    lines: list[Problem | Record] = sorted([*segment.problems, *shown], key=lambda one: one.offset)
+    for one in lines:
+        if isinstance(one, Problem):
+            _print_problem(one)
+        else:
+            print(_line(one))
+            if payloads and _what(one) == EntryKind.OPERATION.name:
+                for line in _payload(one):
+                    print(line)
+
+
+def _fate(segment: SegmentDump) -> str:
+    if segment.footer is None:
+        return f"open: {segment.used:,} of {segment.size:,} bytes used"
+    closed_us, rows = segment.footer
+    when = f" at {_time(closed_us)} UTC" if closed_us else ""
+    return f"sealed{when}: {segment.size:,} bytes, index of {_plural(rows, 'row')}"
+
+
+def _line(record: Record) -> str:
+    place = f"{record.offset:>10} {record.length:>9}  {_what(record):<10}"
+    if record.kind is Kind.MARKER:
+        text = f"all was durable up to {record.synced.sequence}+{record.synced.offset}"
+        return f"{place} {'':<32} {'':>13}  {text}"
+    at = f"{record.term}.{record.index}" if record.kind is Kind.ENTRY else str(record.term or "")
+    return f"{place} {record.group.hex()} {at:>13}  {_says(record)}".rstrip()
+
+
+def _what(record: Record) -> str:
+    return EntryKind(record.entry_kind).name if record.kind is Kind.ENTRY else record.kind.name
+
+
+def _says(record: Record) -> str:
+    payload = record.payload or b""
+    if record.kind is Kind.HARD_STATE:
+        return f"vote for {payload.decode()}" if payload else "no vote"
+    if record.kind is Kind.FORGET:
+        return "all earlier records of the group are void"
+    stamp = f"{_time(to_micros(record.stamp))}+{record.stamp & LOGICAL_MASK}"
+    if record.entry_kind == EntryKind.CONFIG:
+        return f"{stamp}  {_members(payload)}"
+    return f"{stamp}  {_plural(record.length - RECORD_HEADER_BYTES, 'byte')}"
+
+
+def _members(payload: bytes) -> str:
+    try:
+        return ", ".join(_member(m) for m in json.loads(payload)) or "no members"
+    except (ValueError, TypeError, AttributeError):
+        return repr(payload)
+
+
+def _member(member: Mapping[str, Any]) -> str:
+    kind = "voter" if member.get("voter", True) else "non-voter"
+    marks = [m for m in ("promote", "replace") if member.get(m)]
+    marks += [] if member.get("electable", True) else ["witness"]
+    return " ".join((str(member.get("uuid")), kind, *marks))
+
+
+def _payload(record: Record) -> Iterator[str]:
+    """Yield the payload as hex and as text, sixteen bytes a line."""
+    payload = record.payload or b""
+    for start in range(0, len(payload), _WIDTH):
+        part = payload[start : start + _WIDTH]
+        text = "".join(chr(b) if 32 <= b < 127 else "." for b in part)
+        yield f"{'':>20}  {start:>6}  {part.hex(' '):<{3 * _WIDTH}} {text}"
+
+
+def _print_problem(problem: Problem) -> None:
+    finding = str(problem.finding).upper()
+    text = f"{problem.offset:>10} {problem.length:>9}  {finding}: {problem.check}"
+    if problem.finding is Finding.DAMAGE:
+        text += f"; {_cost(problem)}"
+    elif problem.finding is Finding.TORN:
+        text += (
+            "; the log ends here, nothing behind it was acknowledged (or it is being written now)"
+        )
+    if sys.stdout.isatty():
+        text = f"{_RED if problem.finding is Finding.DAMAGE else _YELLOW}{text}{_PLAIN}"
+    print(text)
+
+
+def _cost(problem: Problem) -> str:
+    if not problem.certain:
+        return "nobody can tell whose records are lost: every group of this log counts as corrupt"
+    if not problem.groups:
+        return "no group's record is lost"
+    return "lost for " + ", ".join(problem.groups)
+
+
+def print_cmeta(files: Mapping[str, Mapping[str, Any] | str]) -> None:
+    """Print consensus metadata."""
+    for path, one in files.items():
+        if isinstance(one, str):
+            print(f"\n{one}")
+            continue
+        vote = f"vote for {one['vote']}" if one["vote"] else "no vote"
+        print(f"\n{path}: group {one['group']}, term {one['term']}, {vote}")
+        print(f"  committed configuration {one['config']}:")
+        for member in one["members"]:
+            print(f"  {_member(member)}, peers at {member['peer_address']}, {member['address']}")
+
+
+def _time(micros: int) -> str:
+    try:
+        return (_EPOCH + timedelta(microseconds=micros)).strftime("%Y-%m-%d %H:%M:%S.%f")
+    except OverflowError:
+        return str(micros)
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -1,0 +1,253 @@
+"""A log, or one segment of it, as values to look at: each record, and what is wrong where and for whom.
+
+Reads only, takes no lock, changes nothing: a server may be writing meanwhile. The verdict is the one
+that opening the log would give (verdict.py).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from nyala.common.errors import BadChecksum, InvalidArgument, LogGap
+from nyala.common.ids import TabletId
+from nyala.env.files import Files
+from nyala.wal.format import (
+    RECORD_HEADER_BYTES,
+    Kind,
+    Position,
+    Record,
+    inspect_record,
+    unpack_footer,
+    unpack_segment_header,
+)
+from nyala.wal.scan import Gap, Scan, scan
+from nyala.wal.segment import PLACEHOLDER_SUFFIX, segment_path, sequence_of
+from nyala.wal.verdict import Verdict, judge
+
+READS = 5
+"""A stretch that is no record is looked at so many times: it may just be being written."""
+
+
+class Finding(StrEnum):
+    """What a stretch that is no whole record of the log counts as."""
+
+    DAMAGE = "damage"
+    TORN = "torn tail"
+    IGNORED = "not part of the log"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something wrong with a segment.
+
+    Attributes:
+        offset: where it begins.
+        length: bytes it covers.
+        finding: what it counts as.
+        check: which check failed, in words.
+        groups: whose records it may have cost.
+        certain: False: it cannot be told whose.
+    """
+
+    offset: int
+    length: int
+    finding: Finding
+    check: str
+    groups: tuple[TabletId, ...] = ()
+    certain: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentDump:
+    """One segment.
+
+    Attributes:
+        path: of the file.
+        sequence: from its name, or from its header if it was given another name.
+        server_uuid: who wrote it; None: the header is damaged.
+        size: bytes of the file.
+        used: bytes up to the end of the last record, footer or problem.
+        footer: (close time in microseconds since the epoch, rows); None: it is open.
+        records: whole records by offset, also those that are not part of the log (see `problems`).
+        problems: by offset.
+    """
+
+    path: str
+    sequence: int
+    server_uuid: str | None
+    size: int
+    used: int
+    footer: tuple[int, int] | None
+    records: tuple[Record, ...]
+    problems: tuple[Problem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogDump:
+    """What was found.
+
+    Attributes:
+        segments: oldest first.
+        proven: the position up to which the log itself tells that all was durable once.
+        placeholders: segments under preparation.
+    """
+
+    segments: tuple[SegmentDump, ...]
+    proven: Position
+    placeholders: tuple[str, ...]
+
+    @property
+    def damaged(self) -> bool:
+        """Whether anything that was durable once is damaged."""
+        problems = (p for s in self.segments for p in s.problems)
+        return any(p.finding is Finding.DAMAGE for p in problems)
+
+
+def dump_log(files: Files, directory: str, only: str | None = None) -> LogDump:
+    """Look at a log.
+
+    Args:
+        files: where it lives.
+        directory: of the segments.
+        only: name of the segment that is wanted; the others are read all the same, since they tell
+            what of it was durable.
+
+    Raises:
+        BadVersion: a segment has a format of another version. OSError: a file cannot be read.
+    """
+    names = files.list(directory)
+    looks = []
+    for sequence in filter(None, map(sequence_of, names)):
+        path = segment_path(directory, sequence)
+        try:
+            looks.append(_look(files, path, sequence))
+        except FileNotFoundError:
+            continue  # collected since it was listed
+    placeholders = tuple(n for n in names if n.endswith(PLACEHOLDER_SUFFIX))
+    return _judged(looks, placeholders, only)
+
+
+def dump_file(files: Files, path: str) -> LogDump:
+    """Look at a file alone, whatever its name.
+
+    Raises:
+        InvalidArgument: it is no segment. BadVersion: of another version. OSError: it cannot be read.
+    """
+    try:
+        sequence = unpack_segment_header(files.read(path), path)[1]
+    except BadChecksum:
+        raise InvalidArgument(
+            f"{path} is no log segment: neither its name (0000000001.wal) nor its header says so"
+        ) from None
+    return _judged([_look(files, path, sequence)], (), None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """A scan, and what only the bytes tell."""
+
+    scan: Scan
+    records: tuple[Record, ...]
+    checks: dict[int, str]
+    used: int
+
+
+def _look(files: Files, path: str, sequence: int) -> _Look:
+    """Read a segment until two reads agree on what is wrong with it."""
+    found, gaps = _look_once(files, path, sequence), None
+    for _ in range(READS):
+        if not found.scan.gaps or found.scan.gaps == gaps:
+            break
+        gaps = found.scan.gaps
+        found = _look_once(files, path, sequence)
+    return found
+
+
+def _look_once(files: Files, path: str, sequence: int) -> _Look:
+    data = files.read(path)
+    one = scan(data, path, sequence)
+    checks = {g.start: _check(data, sequence, g) for g in one.gaps}
+    if one.server_uuid is None:
+        checks[0] = _header_check(data, path, sequence)
+    used = max(len(data.rstrip(b"\0")), min(one.end, len(data)))
+    return _Look(one, tuple(one.records), checks, used)
+
+
+def _header_check(data: bytes, path: str, sequence: int) -> str:
+    try:
+        own = unpack_segment_header(data, path)[1]
+    except BadChecksum:
+        return "the magic or the checksum of the segment header does not hold"
+    return f"the header tells segment {own}, the name {sequence}"
+
+
+def _check(data: bytes, sequence: int, gap: Gap) -> str:
+    """Say which check failed at a stretch."""
+    if gap.record is None:
+        if not any(data[gap.start : gap.end]):
+            return "zeros stand where a record should begin"
+        found = inspect_record(data, gap.start, sequence)
+        return found if isinstance(found, str) else "a record that the scan did not take"
+    if gap.start != gap.record.offset:
+        return "the trailer behind the footer does not hold"
+    if gap.record.offset + gap.record.length > len(data):
+        return f"the file ends inside the payload of {name_of(gap.record)}"
+    return f"the checksum of the payload of {name_of(gap.record)} does not hold"
+
+
+def _judged(looks: list[_Look], placeholders: tuple[str, ...], only: str | None) -> LogDump:
+    scans = [look.scan for look in looks]
+    owners = {s.server_uuid for s in scans if s.server_uuid is not None}
+    verdict = judge(scans)
+    dumps = tuple(
+        _dump(look, verdict, foreign=len(owners) > 1)
+        for look in looks
+        if only is None or look.scan.path.endswith("/" + only)
+    )
+    return LogDump(dumps, verdict.proven, placeholders)
+
+
+def _dump(look: _Look, verdict: Verdict, *, foreign: bool) -> SegmentDump:
+    one = look.scan
+    footer = None
+    if one.footer is not None and one.footer.payload is not None:
+        close_time_us, rows = unpack_footer(one.footer)
+        footer = (close_time_us, len(rows))
+    problems = sorted(_problems(look, verdict, foreign=foreign), key=lambda p: p.offset)
+    return SegmentDump(
+        one.path, one.sequence, one.server_uuid, one.size, look.used, footer, look.records,
+        tuple(problems),
+    )  # fmt: skip
+
+
+def _problems(look: _Look, verdict: Verdict, *, foreign: bool) -> Iterator[Problem]:
+    one = look.scan
+    if any(blank is one for blank in verdict.blank):
+        yield Problem(0, one.size, Finding.IGNORED, "nothing was ever written to it")
+    if foreign:
+        text = "the segments of this directory were written by more than one server"
+        yield Problem(0, 0, Finding.DAMAGE, text)
+    lengths = {g.start: g.end - g.start for g in one.gaps}
+    for offset, damage in verdict.found.get(one.sequence, ()):
+        check = look.checks.get(offset, "the footer is missing, though the log goes on behind it")
+        if isinstance(damage.error, LogGap):
+            check = damage.error.message.partition(": ")[2]
+        yield Problem(
+            offset, lengths.get(offset, 0), Finding.DAMAGE, check, damage.groups, damage.certain
+        )
+    torn = verdict.torn
+    if torn is None or torn.path != one.path:
+        return
+    lost = max(0, look.used - torn.offset)
+    yield Problem(torn.offset, lost, Finding.TORN, look.checks[torn.offset])
+    for record in look.records:
+        if record.offset >= one.end:
+            text = f"{name_of(record)} stands behind the torn tail, and was never acknowledged"
+            yield Problem(record.offset, record.length, Finding.IGNORED, text)
+
+
+def name_of(record: Record) -> str:
+    """Return what a record is, for a sentence."""
+    if record.kind is Kind.ENTRY:
+        return f"entry {record.term}.{record.index} ({record.length - RECORD_HEADER_BYTES} bytes)"
+    return f"the {record.kind.name.replace('_', ' ').lower()}"
