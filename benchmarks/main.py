@@ -3,7 +3,7 @@
 import sys
 from importlib import import_module
 
-NAMES = ("write", "scan", "failover")
+NAMES = ("write", "scan", "failover", "consensus")
 
 
 def main(names: list[str]) -> int:

@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from nyala.client.calls import Bell, Written
 from nyala.client.core import ClientOptions, Core
+from nyala.client.locations import OpenTable
 from nyala.client.masters import parse_addresses
 from nyala.env.env import system_env
 from nyala.env.loop_thread import LoopThread
@@ -44,6 +46,28 @@ class Connection:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine of the core and wait for its result."""
         return self._loop.run(work)
+
+    def write(
+        self, table: OpenTable, op: int, batch: pa.RecordBatch, all_or_nothing: bool
+    ) -> Written:
+        """Write one batch; see `Session.write`. A small one shares the way with other threads'."""
+        session, timeout_ms = self.core.session, self.core.options.timeout_ms
+        bell = Bell()
+        call = session.small(
+            table, op, batch, all_or_nothing=all_or_nothing, timeout_ms=timeout_ms, tell=bell.ring
+        )
+        if call is None:
+            return self.run(
+                session.write(
+                    table, op, batch, all_or_nothing=all_or_nothing, timeout_ms=timeout_ms
+                )
+            )
+        self._loop.hand_over(session.combiner.take, call)
+        try:
+            self._loop.wait(bell.wait)
+        finally:
+            call.over = True  # also when interrupted: what was not sent stays here
+        return call.outcome()
 
     def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
         """Yield the items of an async iterator of the core, fetching one ahead."""

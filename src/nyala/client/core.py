@@ -150,5 +150,6 @@ class Core:
 
     async def close(self) -> None:
         """End streams and tasks; nothing acknowledged is affected."""
+        self.session.combiner.close()
         self.session.streams.close()
         await self.env.tasks.close()

@@ -9,7 +9,9 @@ from nyala.common.errors import (
     NotLeader,
     NyalaError,
     OutcomeUnknown,
+    Rejected,
     Retryable,
+    SessionExpired,
     Throttled,
     TimedOut,
 )
@@ -71,6 +73,12 @@ class Delivery:
                     if stream.silent:
                         self._streams.abandon(address)
                     self._locations.learn(tablet, asked=address, leader=None, address=None)
+                except Rejected as err:
+                    if not unknown or isinstance(err, SessionExpired):
+                        raise
+                    raise OutcomeUnknown(
+                        f"{err.message}; an earlier try of the same rows may yet take effect"
+                    ) from err
             if not await attempts.pause(wait_ms):
                 raise _gave_up(tablet, unknown, last)
             await self._look_again(table, tablet)

@@ -5,24 +5,24 @@ one key take effect in the order given. Different tablets, and different writes,
 """
 
 import asyncio
-from dataclasses import dataclass, field
-from typing import cast
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from nyala.client import combining
+from nyala.client.calls import Call, Written
 from nyala.client.delivery import Delivery
 from nyala.client.locations import Locations, OpenTable, TabletPlace
+from nyala.client.requests import Requests, Sequences
 from nyala.client.retrying import Attempts
 from nyala.client.streams import PutStreams
 from nyala.common.errors import OutcomeUnknown
-from nyala.common.ids import ColumnId, TabletId
 from nyala.common.partition import locate
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.wire.proto import nyala_pb2 as pb
-
-OP_COLUMN = "_op"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,40 +31,6 @@ class Limits:
 
     batch_rows: int = 10_000
     batch_bytes: int = 1 << 20
-
-
-@dataclass(slots=True)
-class Written:
-    """What became of a write: rows without an error, (row, code, message) of the others, last stamp."""
-
-    rows: int = 0
-    errors: list[tuple[int, str, str]] = field(default_factory=list)
-    timestamp: int = 0
-
-
-class Sequences:
-    """Numbers the operations of one client per tablet, and knows which are still outstanding.
-
-    Args:
-        keep_results: never tell a tablet that results may be dropped, so that a second process with
-            the same client id can repeat all operations (a retried Spark task).
-    """
-
-    def __init__(self, *, keep_results: bool) -> None:
-        self._keep_results = keep_results
-        self._last: dict[TabletId, int] = {}
-        self._outstanding: dict[TabletId, dict[int, None]] = {}
-
-    def begin(self, tablet: TabletId) -> tuple[int, int]:
-        """Return (sequence, first outstanding sequence) for a new operation."""
-        sequence = self._last[tablet] = self._last.get(tablet, 0) + 1
-        outstanding = self._outstanding.setdefault(tablet, {})
-        outstanding[sequence] = None
-        return sequence, 1 if self._keep_results else next(iter(outstanding))
-
-    def end(self, tablet: TabletId, sequence: int) -> None:
-        """The operation's result was received, or its caller gave up."""
-        self._outstanding[tablet].pop(sequence, None)
 
 
 class Session:
@@ -81,12 +47,33 @@ class Session:
         keep_results: bool,
     ) -> None:
         self._env = env
-        self._client_id = client_id
         self._clock = clock
         self._limits = limits
-        self._sequences = Sequences(keep_results=keep_results)
         self.streams = PutStreams(env)
-        self._delivery = Delivery(locations, clock, self.streams)
+        self._requests = Requests(
+            client_id,
+            Sequences(keep_results=keep_results),
+            Delivery(locations, clock, self.streams),
+        )
+        # A process that repeats another's writes has to make the same requests of them.
+        self._may_combine = not keep_results
+        self.combiner = combining.Combiner(
+            env, self._deliver_many, self._write_alone,
+            max_rows=limits.batch_rows, max_bytes=limits.batch_bytes,
+        )  # fmt: skip
+
+    def small(
+        self, table: OpenTable, op: int, batch: pa.RecordBatch, *,
+        all_or_nothing: bool, timeout_ms: int, tell: Callable[[], None],
+    ) -> Call | None:  # fmt: skip
+        """Return a write as a call for `combiner.take` if it may share a request. Any thread."""
+        if all_or_nothing or not self._may_combine or batch.num_rows > combining.MAX_ROWS:
+            return None
+        size = batch.nbytes
+        if size > combining.MAX_BYTES:
+            return None
+        deadline_us = self._env.clock.monotonic_us() + timeout_ms * 1000
+        return Call(table, op, batch, size, deadline_us, tell)
 
     async def write(
         self,
@@ -111,6 +98,28 @@ class Session:
             TimedOut: the deadline passed and the last batch surely had no effect.
             NyalaError: the write was refused.
         """
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        call = self.small(
+            table, op, batch, all_or_nothing=all_or_nothing, timeout_ms=timeout_ms,
+            tell=lambda: None if told.done() else told.set_result(None),
+        )  # fmt: skip
+        if call is None:
+            return await self._write_whole(table, op, batch, all_or_nothing, timeout_ms)
+        self.combiner.take(call)
+        try:
+            await told
+        finally:
+            call.over = True  # also when this caller is cancelled: what was not sent stays here
+        return call.outcome()
+
+    async def _write_alone(self, call: Call) -> Written:
+        left_ms = (call.deadline_us - self._env.clock.monotonic_us()) // 1000
+        return await self._write_whole(call.table, call.op, call.batch, False, left_ms)
+
+    async def _write_whole(
+        self, table: OpenTable, op: int, batch: pa.RecordBatch, all_or_nothing: bool,
+        timeout_ms: int,
+    ) -> Written:  # fmt: skip
         written = Written()
         attempts = Attempts(self._env, timeout_ms)
         groups = _by_tablet(table, batch, written)
@@ -141,14 +150,11 @@ class Session:
         batch: pa.RecordBatch, all_or_nothing: bool, attempts: Attempts,
     ) -> Written:  # fmt: skip
         mine = batch if rows is None else batch.take(pa.array(rows))
-        column_ids = [table.schema.column(n).id for n in mine.schema.names if n != OP_COLUMN]
         total = Written()
         for start, piece in _slices(mine, self._limits):
-            header = self._header(table, tablet, op, column_ids, all_or_nothing)
-            try:
-                result = await self._delivery.send(table, tablet, header, piece, attempts)
-            finally:
-                self._sequences.end(tablet.id, header.sequence)
+            result = await self._requests.deliver(
+                table, tablet, op, piece, all_or_nothing, attempts
+            )
             total.rows += result.rows
             total.timestamp = max(total.timestamp, result.timestamp)
             for error in result.row_errors:
@@ -158,25 +164,14 @@ class Session:
                 )
         return total
 
-    def _header(
-        self,
-        table: OpenTable,
-        tablet: TabletPlace,
-        op: int,
-        column_ids: list[ColumnId],
-        whole: bool,
-    ) -> pb.WriteHeader:
-        sequence, first = self._sequences.begin(tablet.id)
-        return pb.WriteHeader(
-            tablet_id=tablet.id,
-            schema_version=table.schema.version,
-            op=cast("pb.WriteOp.ValueType", op),
-            client_id=self._client_id,
-            sequence=sequence,
-            first_outstanding=first,
-            all_or_nothing=whole,
-            column_ids=column_ids,
-        )
+    async def _deliver_many(
+        self, tablet: TabletPlace, like: Call, batch: pa.RecordBatch, deadline_us: int
+    ) -> pb.WriteResult:
+        left_ms = (deadline_us - self._env.clock.monotonic_us()) // 1000
+        attempts = Attempts(self._env, left_ms)
+        result = await self._requests.deliver(like.table, tablet, like.op, batch, False, attempts)
+        self._clock.merge(result.timestamp)
+        return result
 
 
 def _by_tablet(

@@ -6,9 +6,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from nyala.client.calls import Written
 from nyala.client.opened import OpenedTable
+from nyala.client.requests import OP_COLUMN
 from nyala.client.results import WriteResult, errors_table
-from nyala.client.session import OP_COLUMN, Written
 from nyala.common.batches import to_batches
 from nyala.common.errors import InvalidArgument
 from nyala.wire.proto import nyala_pb2 as pb
@@ -94,15 +95,9 @@ class TableWrites(OpenedTable):
         return self._send(OPS[op], batches, all_or_nothing)
 
     def _send(self, op: int, batches: list[pa.RecordBatch], all_or_nothing: bool) -> WriteResult:
-        core = self._connection.core
         total, first = Written(), 0
         for batch in batches:
-            done = self._connection.run(
-                core.session.write(
-                    self._table, op, batch,
-                    all_or_nothing=all_or_nothing, timeout_ms=core.options.timeout_ms,
-                )
-            )  # fmt: skip
+            done = self._connection.write(self._table, op, batch, all_or_nothing)
             total.rows += done.rows
             total.errors += [(first + row, code, message) for row, code, message in done.errors]
             total.timestamp = max(total.timestamp, done.timestamp)

@@ -8,6 +8,7 @@ import concurrent.futures
 import contextlib
 import os
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar, cast
 
@@ -16,6 +17,8 @@ from nyala.common.errors import InvalidArgument, Unavailable
 T = TypeVar("T")
 ENDING_S = 1.0
 """What is left at the end may take this long to end by itself; then it is cancelled."""
+LOOK_S = 5.0
+"""How often a thread that waits looks whether the loop still runs."""
 
 
 class LoopThread:
@@ -24,6 +27,8 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
+        self._handed: deque[tuple[Callable[[Any], object], Any]] = deque()
+        self._taking = False
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
@@ -43,16 +48,50 @@ class LoopThread:
             future.cancel()
             raise
 
-    def _submit(self, work: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
+    def hand_over(self, take: Callable[[T], object], item: T) -> None:
+        """Have `take(item)` called on the loop soon; many threads share one awakening of it.
+
+        Raises:
+            InvalidArgument: as `run`.
+        """
+        self._check_usable()
+        self._handed.append((take, item))
+        if not self._taking:
+            self._taking = True
+            self._loop.call_soon_threadsafe(self._take_all)
+
+    def _take_all(self) -> None:
+        self._taking = False  # before the queue is looked at: who comes later calls again
+        while self._handed:
+            take, item = self._handed.popleft()
+            take(item)
+
+    def wait(self, done: Callable[[float], bool]) -> None:
+        """Wait until `done(seconds to wait)` is true, as long as there is a loop that may do it.
+
+        Raises:
+            Unavailable: closed by another thread meanwhile.
+        """
+        while not done(LOOK_S):
+            if not self._thread.is_alive():
+                raise _closed_meanwhile()
+
+    def _check_usable(self) -> None:
         assert threading.current_thread() is not self._thread, (
             "the loop's own thread would wait for itself"
         )
         if self.closed:
-            work.close()
             raise InvalidArgument(
                 "this client was closed, or made before a fork; "
                 "call nyala.connect() again in this process"
             )
+
+    def _submit(self, work: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
+        try:
+            self._check_usable()
+        except InvalidArgument:
+            work.close()
+            raise
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:

@@ -1,0 +1,88 @@
+"""Small durable writes through the public client, beside etcd's where it is installed, round by round.
+
+Each line is the median of `ROUNDS` short measurements; in each round ours and etcd's take turns.
+"""
+
+import contextlib
+import statistics
+from collections.abc import Callable
+
+import nyala
+from benchmarks import etcd
+from benchmarks.load import Clients, Rate
+from benchmarks.report import Report
+from benchmarks.small_writes import SCHEMA
+from nyala.testing import MiniCluster
+
+CALLERS = (1, 16, 64, 256)
+PROCESSES = (1, 4)
+ROUNDS = 3
+SECONDS = 1.5
+WARM_SECONDS = 1.0
+ETCD_PUTS = {1: 1_500, 16: 6_000, 64: 12_000, 256: 20_000}
+KUDU_UPSERTS = {1: 756, 16: 1605}
+"""Kudu's acknowledged single upserts with fsync on such a machine, from 1 and 16 threads."""
+
+Measure = Callable[[int], Rate]
+
+
+def run() -> Report:
+    """Run it."""
+    report = Report("consensus", "upserts of 200 B rows, 3 replicas of one tablet, synced")
+    with contextlib.ExitStack() as stack:
+        cluster = stack.enter_context(MiniCluster())
+        with nyala.connect(cluster.masters) as client:
+            client.create_table("t", SCHEMA, ["k"])
+        beside = _beside(stack)
+        for processes in PROCESSES:
+            clients = Clients("benchmarks.small_writes", [cluster.masters, "t"], processes)
+            stack.callback(clients.close)
+            clients.measure(4 * processes, WARM_SECONDS)
+            for callers in (c for c in CALLERS if c >= processes):
+                kinds = {
+                    "nyala": lambda count, clients=clients: clients.measure(count, SECONDS),
+                    **(beside if processes == 1 else {}),
+                }
+                _compare(report, kinds, callers, processes)
+    return report
+
+
+def _beside(stack: contextlib.ExitStack) -> dict[str, Measure]:
+    """Return how to measure etcd; empty without it."""
+    program, tool = etcd.program(), etcd.benchmark()
+    if program is None:
+        return {}
+    leader = stack.enter_context(etcd.Etcd(program)).leader()
+    kinds: dict[str, Measure] = {}
+    if tool is not None:
+        kinds["etcd, its own Go client"] = lambda callers: etcd.own_benchmark(
+            tool, leader, callers, ETCD_PUTS[callers]
+        )
+    for kind in ("coroutines", "threads"):
+        clients = Clients("benchmarks.etcd_puts", [leader, kind], 1)
+        stack.callback(clients.close)
+        kinds[f"etcd, Python {kind}"] = lambda count, clients=clients: clients.measure(
+            count, SECONDS
+        )
+    return kinds
+
+
+def _compare(report: Report, kinds: dict[str, Measure], callers: int, processes: int) -> None:
+    """Measure all kinds by turns; add a line each."""
+    rates: dict[str, list[Rate]] = {name: [] for name in kinds}
+    for _ in range(ROUNDS):
+        for name, measure in kinds.items():
+            rates[name].append(measure(callers))
+    ours = statistics.median(r.ops_s for r in rates["nyala"])
+    for name, found in rates.items():
+        middle = statistics.median(r.ops_s for r in found)
+        p50 = statistics.median(r.p50_ms for r in found)
+        p99 = statistics.median(r.p99_ms for r in found)
+        words = f"p50 {p50:.2f} ms, p99 {p99:.2f} ms"
+        if name != "nyala":
+            words += f"; nyala {ours / middle:.2f}x"
+        elif callers in KUDU_UPSERTS and processes == 1:
+            words += f"; Kudu's figure x {middle / KUDU_UPSERTS[callers]:.2f}"
+        if errors := sum(r.errors for r in found):
+            words += f"; {errors} ERRORS"
+        report.add(f"{callers} callers in {processes} processes: {name}", middle, "ops/s", words)

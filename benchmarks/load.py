@@ -1,0 +1,128 @@
+"""Client processes that wait for orders: so many callers, so many seconds; they answer with latencies.
+
+A caller is what a user's program has: a thread that calls and waits, or a coroutine that awaits.
+"""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """What all callers of one measurement came to.
+
+    Attributes:
+        ops_s: acknowledged operations per second.
+        p50_ms: median latency.
+        p99_ms: the latency that one call in a hundred exceeds.
+        errors: calls that failed.
+    """
+
+    ops_s: float
+    p50_ms: float
+    p99_ms: float
+    errors: int
+
+
+class Clients:
+    """Some processes of one kind of client.
+
+    Args:
+        module: run as `python -m module ARGUMENTS`; it calls `serve`.
+        arguments: of each process; its number comes last.
+        processes: how many.
+    """
+
+    def __init__(self, module: str, arguments: Sequence[str], processes: int) -> None:
+        self._running = [
+            subprocess.Popen(
+                [sys.executable, "-m", module, *arguments, str(number)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+            )
+            for number in range(processes)
+        ]  # fmt: skip
+        for process in self._running:
+            if process.stdout is None or process.stdout.readline().strip() != "ready":
+                self.close()
+                raise RuntimeError(f"a client process ({module}) did not start")
+
+    def measure(self, callers: int, seconds: float) -> Rate:
+        """Let so many callers, over all processes, work for so long."""
+        share = [callers // len(self._running)] * len(self._running)
+        for number in range(callers % len(self._running)):
+            share[number] += 1
+        busy = [p for p, count in zip(self._running, share, strict=True) if count]
+        for process, count in zip(self._running, share, strict=True):
+            if count:
+                assert process.stdin is not None
+                process.stdin.write(json.dumps({"callers": count, "seconds": seconds}) + "\n")
+                process.stdin.flush()
+        answers = [json.loads(p.stdout.readline()) for p in busy if p.stdout is not None]
+        took = sorted(us for answer in answers for us in answer["latencies_us"])
+        if not took:
+            return Rate(0.0, 0.0, 0.0, sum(a["errors"] for a in answers))
+        return Rate(
+            sum(len(a["latencies_us"]) / a["seconds"] for a in answers),
+            took[len(took) // 2] / 1000,
+            took[min(len(took) - 1, len(took) * 99 // 100)] / 1000,
+            sum(a["errors"] for a in answers),
+        )
+
+    def close(self) -> None:
+        """End the processes."""
+        for process in self._running:
+            if process.stdin is not None:
+                process.stdin.close()
+        for process in self._running:
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def serve(measure: Callable[[int, float], dict[str, object]]) -> None:
+    """In a client process: say ready, then carry out orders until the input ends."""
+    print("ready", flush=True)
+    for line in sys.stdin:
+        order = json.loads(line)
+        print(json.dumps(measure(order["callers"], order["seconds"])), flush=True)
+
+
+def in_threads(call: Callable[[int, int], None], callers: int, seconds: float) -> dict[str, object]:
+    """Call `call(caller, number)` from so many threads for so long; return what `serve` tells.
+
+    The first tenth is not counted.
+    """
+    latencies: list[list[int]] = [[] for _ in range(callers)]
+    errors = [0] * callers
+    began = time.perf_counter()
+    counted, ends = began + seconds / 10, began + seconds
+
+    def work(caller: int) -> None:
+        mine, number, now = latencies[caller], 0, began
+        while now < ends:
+            try:
+                call(caller, number)
+            except Exception:  # whatever it is, it is counted and shown
+                errors[caller] += 1
+            then, now = now, time.perf_counter()
+            number += 1
+            if then >= counted:
+                mine.append(int((now - then) * 1e6))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(callers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return {
+        "latencies_us": [us for mine in latencies for us in mine],
+        "errors": sum(errors),
+        "seconds": time.perf_counter() - counted,
+    }

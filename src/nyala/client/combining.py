@@ -1,0 +1,221 @@
+"""Small writes that meet: rows of concurrent callers for one tablet travel as one request.
+
+A free line delays nobody: what one loop turn brings goes at its end. While `IN_FLIGHT` requests of a
+line are under way, further callers wait and go together as the next. A request has one sequence number
+and the same bytes at each try; each caller gets the outcome of its own rows, and nobody else's failure.
+On the client's loop only.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from nyala.client.calls import Call, Written
+from nyala.client.locations import TabletPlace
+from nyala.client.waiting import Waiting, closed_meanwhile
+from nyala.common.errors import Rejected, SessionExpired
+from nyala.common.ids import TableId
+from nyala.common.partition import locate
+from nyala.env.env import Env
+from nyala.wire.proto import nyala_pb2 as pb
+
+MAX_ROWS = 64
+MAX_BYTES = 64 << 10
+"""Larger writes go by themselves: they have little to gain, and others would wait for their bytes."""
+IN_FLIGHT = 2
+"""Requests of one line under way: the next one travels while a server works on the one before."""
+
+Send = Callable[[TabletPlace, Call, pa.RecordBatch, int], Awaitable[pb.WriteResult]]
+"""Deliver rows like those of a call; the last argument is the deadline (monotonic microseconds)."""
+
+
+class _Kind(NamedTuple):
+    """Calls of one kind may share a request: same table and schema, op, columns."""
+
+    table: TableId
+    version: int
+    op: int
+    columns: tuple[str, ...]
+
+
+class _Line:
+    """Callers for one tablet with one kind of call."""
+
+    __slots__ = ("in_flight", "tablet", "waiting")
+
+    def __init__(self, tablet: TabletPlace) -> None:
+        self.tablet = tablet
+        self.waiting: deque[Call] = deque()
+        self.in_flight = 0
+
+
+class Combiner:
+    """Gathers calls and sends them.
+
+    Args:
+        env: clock and tasks.
+        send: see `Send`.
+        alone: writes one call as any large write; for rows that have no single tablet.
+        max_rows: of a request.
+        max_bytes: of a request, one call at least.
+    """
+
+    def __init__(
+        self, env: Env, send: Send, alone: Callable[[Call], Coroutine[Any, Any, Written]], *,
+        max_rows: int, max_bytes: int,
+    ) -> None:  # fmt: skip
+        self._env = env
+        self._send = send
+        self._alone = alone
+        self._max_rows = max_rows
+        self._max_bytes = max_bytes
+        self._lines: dict[tuple[str, _Kind], _Line] = {}
+        self._unplaced: dict[_Kind, list[Call]] = {}
+        self._touched: dict[tuple[str, _Kind], _Line] = {}
+        self._waiting = Waiting(env.clock)
+        self._turn_is_due = False
+
+    def take(self, call: Call) -> None:
+        """Take a call; its caller will be told."""
+        self._waiting.add(call)
+        table = call.table
+        kind = _Kind(table.id, table.schema.version, call.op, tuple(call.batch.schema.names))
+        if any(call.batch.column(c.name).null_count for c in table.schema.key_columns):
+            self._by_itself(call)
+        elif table.partition_schema.count == 1 and table.partition_schema.ranges == ():
+            self._stand(call, kind, table.tablets[0])
+        else:
+            self._unplaced.setdefault(kind, []).append(call)
+        if not self._turn_is_due:
+            self._turn_is_due = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def close(self) -> None:
+        """Tell everybody who still waits that the client is closed."""
+        self._waiting.close()
+
+    # ---- lines -------------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        """At the end of a loop turn: who came in it is placed, and free lines move."""
+        self._turn_is_due = False
+        unplaced, self._unplaced = self._unplaced, {}
+        for kind, calls in unplaced.items():
+            self._place(kind, calls)
+        touched, self._touched = self._touched, {}
+        for key, line in touched.items():
+            self._move(key, line)
+
+    def _place(self, kind: _Kind, calls: list[Call]) -> None:
+        """Find the tablet of each call's rows, for all calls at once."""
+        table = calls[0].table
+        keys = pa.concat_batches([c.batch for c in calls])
+        numbers = locate(table.schema, table.partition_schema, keys).tolist()
+        at = 0
+        for call in calls:
+            mine = numbers[at : at + call.batch.num_rows]
+            at += call.batch.num_rows
+            if mine[0] >= 0 and mine.count(mine[0]) == len(mine):
+                self._stand(call, kind, call.table.tablets[mine[0]])
+            else:
+                self._by_itself(call)
+
+    def _stand(self, call: Call, kind: _Kind, tablet: TabletPlace) -> None:
+        key = tablet.id, kind
+        line = self._lines.get(key)
+        if line is None:
+            line = self._lines[key] = _Line(tablet)
+        line.tablet = tablet
+        line.waiting.append(call)
+        self._touched[key] = line
+
+    def _move(self, key: tuple[str, _Kind], line: _Line) -> None:
+        while line.in_flight < IN_FLIGHT and (calls := self._first(line)):
+            line.in_flight += 1
+            self._env.tasks.spawn(self._request(key, line, calls), "small writes")
+        if not line.waiting and not line.in_flight:
+            self._lines.pop(key, None)
+
+    def _first(self, line: _Line) -> list[Call]:
+        """Take those who go together from the head of a line."""
+        calls: list[Call] = []
+        rows = size = 0
+        while line.waiting:
+            call = line.waiting[0]
+            rows, size = rows + call.batch.num_rows, size + call.size_bytes
+            if calls and (rows > self._max_rows or size > self._max_bytes):
+                break
+            line.waiting.popleft()
+            if call.over:  # gave up before it was sent
+                rows, size = rows - call.batch.num_rows, size - call.size_bytes
+            else:
+                calls.append(call)
+        return calls
+
+    # ---- requests ----------------------------------------------------------------------------------
+
+    async def _request(self, key: tuple[str, _Kind], line: _Line, calls: list[Call]) -> None:
+        try:
+            await self._together(line.tablet, calls)
+        finally:
+            for call in calls:  # told already, unless this task was ended from outside
+                self._waiting.drop(call)
+                call.failed(closed_meanwhile())
+            line.in_flight -= 1
+            self._move(key, line)
+
+    async def _together(self, tablet: TabletPlace, calls: list[Call]) -> None:
+        """Send one request for some calls; tell each what became of its own rows."""
+        batch = calls[0].batch
+        if len(calls) > 1:
+            batch = pa.concat_batches([c.batch for c in calls])
+        for call in calls:
+            call.sent = True
+        deadline_us = max(c.deadline_us for c in calls)
+        try:
+            result = await self._send(tablet, calls[0], batch, deadline_us)
+        except Rejected as err:
+            if len(calls) == 1 or isinstance(err, SessionExpired):
+                _fail(calls, err)
+                return
+            # Nothing took effect: whoever is to blame is found by sending each alone.
+            await asyncio.gather(*(self._together(tablet, [c]) for c in calls))
+        except Exception as err:  # whatever it is, the callers have to be told
+            _fail(calls, err)
+        else:
+            _share(result, calls)
+
+    def _by_itself(self, call: Call) -> None:
+        self._waiting.drop(call)  # it minds its deadline itself
+        self._env.tasks.spawn(self._run_alone(call), "write")
+
+    async def _run_alone(self, call: Call) -> None:
+        try:
+            call.done(await self._alone(call))
+        except Exception as err:  # whatever it is, the caller has to be told
+            call.failed(err)
+        finally:
+            call.failed(closed_meanwhile())
+
+
+def _share(result: pb.WriteResult, calls: list[Call]) -> None:
+    """Give each caller its part of a result."""
+    errors = sorted((e.row, e.code, e.message) for e in result.row_errors)
+    first = at = 0
+    for call in calls:
+        end = first + call.batch.num_rows
+        mine = []
+        while at < len(errors) and errors[at][0] < end:
+            row, code, message = errors[at]
+            mine.append((row - first, code, message))
+            at += 1
+        call.done(Written(call.batch.num_rows - len(mine), mine, result.timestamp))
+        first = end
+
+
+def _fail(calls: list[Call], err: Exception) -> None:
+    for call in calls:
+        call.failed(err)

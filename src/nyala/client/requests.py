@@ -1,0 +1,74 @@
+"""Requests: a batch under a number of its own, which a tablet executes once however often it arrives."""
+
+from typing import cast
+
+import pyarrow as pa
+
+from nyala.client.delivery import Delivery
+from nyala.client.locations import OpenTable, TabletPlace
+from nyala.client.retrying import Attempts
+from nyala.common.ids import TabletId
+from nyala.wire.proto import nyala_pb2 as pb
+
+OP_COLUMN = "_op"
+
+
+class Sequences:
+    """Numbers the operations of one client per tablet, and knows which are still outstanding.
+
+    Args:
+        keep_results: never tell a tablet that results may be dropped, so that a second process with
+            the same client id can repeat all operations (a retried Spark task).
+    """
+
+    def __init__(self, *, keep_results: bool) -> None:
+        self._keep_results = keep_results
+        self._last: dict[TabletId, int] = {}
+        self._outstanding: dict[TabletId, dict[int, None]] = {}
+
+    def begin(self, tablet: TabletId) -> tuple[int, int]:
+        """Return (sequence, first outstanding sequence) for a new operation."""
+        sequence = self._last[tablet] = self._last.get(tablet, 0) + 1
+        outstanding = self._outstanding.setdefault(tablet, {})
+        outstanding[sequence] = None
+        return sequence, 1 if self._keep_results else next(iter(outstanding))
+
+    def end(self, tablet: TabletId, sequence: int) -> None:
+        """The operation's result was received, or its caller gave up."""
+        self._outstanding[tablet].pop(sequence, None)
+
+
+class Requests:
+    """The requests of one client.
+
+    Args:
+        client_id: 16 bytes.
+        sequences: their numbers.
+        delivery: sends them.
+    """
+
+    def __init__(self, client_id: bytes, sequences: Sequences, delivery: Delivery) -> None:
+        self._client_id = client_id
+        self._sequences = sequences
+        self._delivery = delivery
+
+    async def deliver(
+        self, table: OpenTable, tablet: TabletPlace, op: int, piece: pa.RecordBatch, whole: bool,
+        attempts: Attempts,
+    ) -> pb.WriteResult:  # fmt: skip
+        """Send one request, under a number of its own, until it is answered."""
+        sequence, first = self._sequences.begin(tablet.id)
+        header = pb.WriteHeader(
+            tablet_id=tablet.id,
+            schema_version=table.schema.version,
+            op=cast("pb.WriteOp.ValueType", op),
+            client_id=self._client_id,
+            sequence=sequence,
+            first_outstanding=first,
+            all_or_nothing=whole,
+            column_ids=[table.schema.column(n).id for n in piece.schema.names if n != OP_COLUMN],
+        )
+        try:
+            return await self._delivery.send(table, tablet, header, piece, attempts)
+        finally:
+            self._sequences.end(tablet.id, sequence)

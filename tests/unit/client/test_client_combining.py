@@ -1,0 +1,278 @@
+"""Small writes that share a request: who goes with whom, and who is told what."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+import pyarrow as pa
+import pytest
+
+from nyala.client.calls import Call, Written
+from nyala.client.combining import IN_FLIGHT, Combiner
+from nyala.client.locations import OpenTable, TabletPlace
+from nyala.common.errors import InvalidArgument, NyalaError, OutcomeUnknown, TimedOut, Unavailable
+from nyala.common.ids import TableId, TabletId
+from nyala.common.partition import HashLevel, PartitionSchema, partitions
+from nyala.common.schema import Schema, from_arrow
+from nyala.env.env import Env
+from nyala.env.files import SystemFiles
+from nyala.wire.channels import GrpcRpc
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.sim.loop import SimLoop, run
+from tests.sim.tasks import SimClock, SimTasks
+
+SCHEMA = from_arrow(pa.schema([("k", pa.int64()), ("v", pa.int64())]), ["k"])
+
+
+def table(buckets: int = 1) -> OpenTable:
+    cut = PartitionSchema(() if buckets == 1 else (HashLevel(SCHEMA.key_ids, buckets, 7),), (), ())
+    made = OpenTable(TableId("a" * 32), "t", SCHEMA, cut, 3, {})
+    made.tablets = [
+        TabletPlace(TabletId(f"{n:032x}"), p) for n, p in enumerate(partitions(SCHEMA, cut))
+    ]
+    return made
+
+
+def rows(*keys: int | None, columns: tuple[str, ...] = ("k", "v")) -> pa.RecordBatch:
+    arrays = [pa.array(keys, pa.int64()) for _ in columns]
+    return pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+
+class Server:
+    """Answers requests when told to."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self.requests: list[tuple[str, int, list[int]]] = []
+        self.answers: list[asyncio.Future[pb.WriteResult]] = []
+        self._loop = loop
+
+    def send(
+        self, tablet: TabletPlace, like: Call, batch: pa.RecordBatch, deadline_us: int
+    ) -> Awaitable[pb.WriteResult]:
+        self.requests.append((tablet.id, like.op, batch.column(0).to_pylist()))
+        self.answers.append(self._loop.create_future())
+        return self.answers[-1]
+
+    def sent(self) -> list[list[int]]:
+        return [keys for _, _, keys in self.requests]
+
+    def answer(self, number: int, *errors: tuple[int, str], timestamp: int = 9) -> None:
+        told = [pb.RowError(row=row, code=code, message="m") for row, code in errors]
+        self.answers[number].set_result(pb.WriteResult(timestamp=timestamp, row_errors=told))
+
+    def refuse(self, number: int, error: NyalaError) -> None:
+        self.answers[number].set_exception(error)
+
+
+class Bench:
+    """A combiner, a server, and callers."""
+
+    def __init__(self, loop: SimLoop, max_rows: int = 1000, max_bytes: int = 1 << 20) -> None:
+        self.loop = loop
+        self.server = Server(loop)
+        self.alone: list[list[int | None]] = []
+        clock, tasks = SimClock(loop), SimTasks(loop, random.Random(7))
+        env = Env(clock, random.Random(7), SystemFiles(), tasks, GrpcRpc())
+        self.combiner = Combiner(
+            env, self.server.send, self._alone, max_rows=max_rows, max_bytes=max_bytes
+        )
+
+    async def _alone(self, call: Call) -> Written:
+        self.alone.append(call.batch.column(0).to_pylist())
+        return Written(call.batch.num_rows, [], 1)
+
+    def call(
+        self, where: OpenTable, batch: pa.RecordBatch, op: int = pb.UPSERT, timeout_ms: int = 1000
+    ) -> Call:
+        made = Call(
+            where, op, batch, batch.nbytes, self.loop.now_us() + timeout_ms * 1000, lambda: None
+        )
+        self.combiner.take(made)
+        return made
+
+    async def settle(self) -> None:
+        await self.loop.delay(10)
+
+
+def simulated(test: Callable[[Bench], Awaitable[None]]) -> Callable[[], None]:
+    """Run a test on a loop of virtual time."""
+
+    def wrapper() -> None:
+        async def main(loop: SimLoop) -> None:
+            await test(Bench(loop))
+
+        run(main)
+
+    wrapper.__name__ = test.__name__
+    wrapper.__doc__ = test.__doc__
+    return wrapper
+
+
+@simulated
+async def test_a_free_line_waits_for_nobody(bench):
+    bench.call(table(), rows(1))
+    await bench.settle()
+    assert bench.server.sent() == [[1]]
+
+
+@simulated
+async def test_callers_of_one_turn_share_a_request_in_their_order(bench):
+    for key in (3, 1, 2):
+        bench.call(table(), rows(key))
+    await bench.settle()
+    assert bench.server.sent() == [[3, 1, 2]]
+
+
+@simulated
+async def test_while_a_line_is_taken_callers_wait_and_go_together(bench):
+    for key in range(IN_FLIGHT + 3):
+        bench.call(table(), rows(key))
+        await bench.settle()
+    alone = [[n] for n in range(IN_FLIGHT)]
+    assert bench.server.sent() == alone
+    bench.server.answer(0)
+    await bench.settle()
+    assert bench.server.sent() == [*alone, [IN_FLIGHT, IN_FLIGHT + 1, IN_FLIGHT + 2]]
+
+
+@simulated
+async def test_each_caller_gets_its_own_row_errors(bench):
+    calls = [bench.call(table(), rows(*keys)) for keys in ((1, 2), (3,), (4, 5, 6), (7,))]
+    await bench.settle()
+    bench.server.answer(0, (4, "not_found"), (2, "immutable"), (1, "not_found"), timestamp=77)
+    await bench.settle()
+    assert [c.outcome() for c in calls] == [
+        Written(1, [(1, "not_found", "m")], 77),
+        Written(0, [(0, "immutable", "m")], 77),
+        Written(2, [(1, "not_found", "m")], 77),
+        Written(1, [], 77),
+    ]
+
+
+@simulated
+async def test_other_ops_columns_and_tablets_are_not_mixed(bench):
+    where = table()
+    bench.call(where, rows(1))
+    bench.call(where, rows(2), op=pb.DELETE)
+    bench.call(where, rows(3, columns=("k",)))
+    bench.call(where, rows(4))
+    await bench.settle()
+    assert bench.server.sent() == [[1, 4], [2], [3]]
+    assert [op for _, op, _ in bench.server.requests] == [pb.UPSERT, pb.DELETE, pb.UPSERT]
+
+
+@simulated
+async def test_another_schema_version_is_another_request(bench):
+    newer = table()
+    newer.schema = Schema(SCHEMA.columns, SCHEMA.key_ids, version=SCHEMA.version + 1)
+    bench.call(table(), rows(1))
+    bench.call(newer, rows(2))
+    await bench.settle()
+    assert bench.server.sent() == [[1], [2]]
+
+
+@simulated
+async def test_rows_go_to_their_own_tablets_and_a_call_for_several_goes_alone(bench):
+    where = table(buckets=4)
+    for key in range(40):
+        bench.call(where, rows(key))
+    wide = bench.call(where, rows(*range(40)))
+    await bench.settle()
+    assert len(bench.server.requests) == 4
+    assert sorted(k for keys in bench.server.sent() for k in keys) == list(range(40))
+    assert bench.alone == [list(range(40))]
+    assert wide.outcome().rows == 40
+
+
+@simulated
+async def test_a_null_key_goes_alone(bench):
+    bench.call(table(), rows(1))
+    bench.call(table(), rows(None))
+    await bench.settle()
+    assert bench.server.sent() == [[1]]
+    assert bench.alone == [[None]]
+
+
+@simulated
+async def test_a_refused_request_fails_only_the_caller_to_blame(bench):
+    calls = [bench.call(table(), rows(key)) for key in (1, 2, 3)]
+    await bench.settle()
+    bench.server.refuse(0, InvalidArgument("one of them"))
+    await bench.settle()
+    assert bench.server.sent() == [[1, 2, 3], [1], [2], [3]]
+    bench.server.answer(1)
+    bench.server.refuse(2, InvalidArgument("it was me"))
+    bench.server.answer(3)
+    await bench.settle()
+    assert calls[0].outcome().rows == calls[2].outcome().rows == 1
+    with pytest.raises(InvalidArgument, match="it was me"):
+        calls[1].outcome()
+
+
+@simulated
+async def test_an_unknown_outcome_is_everybodys_and_nothing_is_sent_again(bench):
+    calls = [bench.call(table(), rows(key)) for key in (1, 2)]
+    await bench.settle()
+    bench.server.refuse(0, OutcomeUnknown("?"))
+    await bench.settle()
+    assert bench.server.sent() == [[1, 2]]
+    for call in calls:
+        with pytest.raises(OutcomeUnknown):
+            call.outcome()
+
+
+@simulated
+async def test_a_caller_that_gave_up_in_line_is_not_sent(bench):
+    calls = []
+    for key in range(IN_FLIGHT + 2):
+        calls.append(bench.call(table(), rows(key)))
+        await bench.settle()
+    calls[-2].over = True
+    bench.server.answer(0)
+    await bench.settle()
+    assert bench.server.sent()[-1] == [IN_FLIGHT + 1]
+
+
+@simulated
+async def test_each_caller_has_its_own_deadline(bench):
+    calls = []
+    for _ in range(IN_FLIGHT):  # the line is taken
+        calls.append(bench.call(table(), rows(0), timeout_ms=60_000))
+        await bench.settle()
+    hasty = bench.call(table(), rows(1), timeout_ms=200)
+    await bench.loop.delay(1_000_000)
+    with pytest.raises(TimedOut, match="no effect"):
+        hasty.outcome()
+    bench.call(table(), rows(2), timeout_ms=60_000)
+    hasty = bench.call(table(), rows(3), timeout_ms=200)
+    bench.server.answer(0)
+    await bench.loop.delay(1_000_000)
+    assert bench.server.sent()[-1] == [2, 3]
+    with pytest.raises(OutcomeUnknown):
+        hasty.outcome()
+    assert not calls[1].over
+
+
+@simulated
+async def test_a_request_is_bounded_in_rows_and_bytes(bench):
+    bench.combiner._max_rows = 3
+    for key in range(0, 10, 2):
+        bench.call(table(), rows(key, key + 1))
+    bench.call(table(), rows(*range(100, 110)))
+    for number in range(5):
+        await bench.settle()
+        bench.server.answer(number)
+    await bench.settle()
+    assert bench.server.sent() == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9], list(range(100, 110))]
+
+
+@simulated
+async def test_closing_tells_everybody(bench):
+    calls = []
+    for key in range(IN_FLIGHT + 1):
+        calls.append(bench.call(table(), rows(key)))
+        await bench.settle()
+    bench.combiner.close()
+    for call in calls:
+        with pytest.raises(Unavailable, match="closed"):
+            call.outcome()

@@ -1,0 +1,86 @@
+"""One request against servers that answer by a script: what the caller is told in the end."""
+
+import random
+from typing import cast
+
+import pyarrow as pa
+import pytest
+
+from nyala.client.delivery import Delivery
+from nyala.client.locations import Locations
+from nyala.client.retrying import Attempts
+from nyala.client.streams import PutStreams
+from nyala.common.errors import NyalaError, OutcomeUnknown, SchemaMismatch, SessionExpired
+from nyala.env.clock import HybridClock
+from nyala.env.env import Env
+from nyala.env.files import SystemFiles
+from nyala.wire.channels import GrpcRpc
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.sim.loop import SimLoop, run
+from tests.sim.tasks import SimClock, SimTasks
+from tests.unit.client.test_client_combining import rows, table
+
+
+class Streams:
+    """Every server answers with the next line of the script."""
+
+    silent = False
+
+    def __init__(self, script: list[NyalaError | None]) -> None:
+        self._script = script
+
+    def get(self, address: str, schema: pa.Schema) -> "Streams":
+        return self
+
+    async def put(
+        self, header: pb.WriteHeader, parts: tuple[memoryview, memoryview], timeout_ms: int
+    ) -> pb.WriteResult:
+        error = self._script.pop(0)
+        if error is not None:
+            raise error
+        return pb.WriteResult(rows=1)
+
+
+class Places:
+    """Learns nothing."""
+
+    def learn(self, *args: object, **more: object) -> None: ...
+
+    async def refresh(self, *args: object) -> None: ...
+
+
+def deliver(*script: NyalaError | None) -> pb.WriteResult:
+    async def main(loop: SimLoop) -> pb.WriteResult:
+        clock, rng = SimClock(loop), random.Random(7)
+        env = Env(clock, rng, SystemFiles(), SimTasks(loop, rng), GrpcRpc())
+        where = table()
+        where.tablets[0].leader = "127.0.0.1:1"
+        delivery = Delivery(
+            cast("Locations", Places()),
+            HybridClock(clock),
+            cast("PutStreams", Streams(list(script))),
+        )
+        return await delivery.send(
+            where, where.tablets[0], pb.WriteHeader(), rows(1), Attempts(env, 10_000)
+        )
+
+    return run(main)
+
+
+def test_a_try_whose_outcome_is_unknown_is_repeated():
+    assert deliver(OutcomeUnknown("?"), None).rows == 1
+
+
+def test_a_refusal_at_first_is_a_refusal():
+    with pytest.raises(SchemaMismatch):
+        deliver(SchemaMismatch("no"))
+
+
+def test_a_refusal_after_a_try_of_unknown_outcome_is_no_promise():
+    with pytest.raises(OutcomeUnknown, match="earlier try"):
+        deliver(OutcomeUnknown("?"), SchemaMismatch("no"))
+
+
+def test_an_expired_session_says_so_even_then():
+    with pytest.raises(SessionExpired):
+        deliver(OutcomeUnknown("?"), SessionExpired("long ago"))

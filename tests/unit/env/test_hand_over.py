@@ -1,0 +1,47 @@
+"""Threads that hand items to a loop and wait at a bell."""
+
+import threading
+
+import pytest
+
+from nyala.client.calls import Bell
+from nyala.common.errors import InvalidArgument, Unavailable
+from nyala.env.loop_thread import LoopThread
+
+
+def test_what_many_threads_hand_over_arrives_once_and_each_threads_in_its_order():
+    loop = LoopThread("test")
+    arrived: list[tuple[int, int]] = []
+
+    def take(item: tuple[int, int, Bell]) -> None:
+        arrived.append(item[:2])
+        item[2].ring()
+
+    def work(number: int) -> None:
+        for turn in range(200):
+            bell = Bell()
+            loop.hand_over(take, (number, turn, bell))
+            loop.wait(bell.wait)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    loop.close()
+    for number in range(8):
+        assert [turn for n, turn in arrived if n == number] == list(range(200))
+
+
+def test_after_the_end_nothing_is_taken():
+    loop = LoopThread("test")
+    loop.close()
+    with pytest.raises(InvalidArgument, match="closed"):
+        loop.hand_over(print, "x")
+
+
+def test_who_waits_for_a_loop_that_ended_is_told():
+    loop = LoopThread("test")
+    loop.close()
+    with pytest.raises(Unavailable, match="closed"):
+        loop.wait(lambda seconds: False)
