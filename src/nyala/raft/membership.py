@@ -44,10 +44,14 @@ class Configuration:
     id: OpId = NO_OP
     voters: tuple[ServerUuid, ...] = field(init=False, repr=False, compare=False)
     """Uuids of the voters, in configuration order."""
+    promoting: tuple[ServerUuid, ...] = field(init=False, repr=False, compare=False)
+    """Uuids of the non-voters that are to become voters, in configuration order."""
 
     def __post_init__(self) -> None:
         voters = tuple(m.uuid for m in self.members if m.voter)
-        object.__setattr__(self, "voters", voters)  # counted on every acknowledgement
+        promoting = tuple(m.uuid for m in self.members if m.promote and not m.voter)
+        object.__setattr__(self, "voters", voters)  # asked for on every acknowledgement
+        object.__setattr__(self, "promoting", promoting)  # asked for on every tick
 
     def get(self, uuid: ServerUuid) -> Member | None:
         """Return the member with this uuid, or None."""

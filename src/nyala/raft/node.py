@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Sequence
 
 from nyala.common.hybrid_time import MAX_HYBRID_TIME
 from nyala.common.ids import NO_OP, OpId, ServerUuid
-from nyala.raft import election, following, quiescence, reads, replication
+from nyala.raft import election, following, promotion, quiescence, reads, replication
 from nyala.raft.changes import Change, change
 from nyala.raft.log_view import LogView
 from nyala.raft.membership import Configuration, History
@@ -108,6 +108,8 @@ class RaftNode(NodeView):
         else:
             replication.tick(core, core.leadership, absent)
             election.continue_transfer(core)
+            if core.leadership is not None and core.configs.active.promoting:
+                promotion.tick(core, core.leadership)
 
     def propose(self, payload: bytes, stamp: int) -> OpId | None:
         """Append an OPERATION, to be replicated by the next `ready()`.

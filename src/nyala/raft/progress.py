@@ -111,6 +111,14 @@ class Transfer:
     ordered: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class CatchUp:
+    """A round of a member that is to be promoted: it began at tick `began`, and ends at index `target`."""
+
+    target: int
+    began: int
+
+
 @dataclass(slots=True)
 class Leadership:
     """All that a leader forgets when it stops leading.
@@ -123,6 +131,7 @@ class Leadership:
     rounds: list[Round] = field(default_factory=list)  # unanswered, oldest first
     asked: bool = False  # the newest round has not been sent yet
     transfer: Transfer | None = None
+    catching: dict[ServerUuid, CatchUp] = field(default_factory=dict)  # see `promotion.py`
     heartbeat_elapsed: int = 0
     idle: int = 0  # heartbeats without input; see `quiescence.py`
     inputs: tuple[int, ...] = ()  # last index, round and closed time, as they were then

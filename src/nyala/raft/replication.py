@@ -194,6 +194,8 @@ def _search(core: Core, peer: Progress, hint: OpId) -> None:
     agreed = log.at_or_below(hint.index, hint.term)
     if agreed == log.base != hint and hint.index <= log.base.index and log.base != NO_OP:
         peer.needs_copy = True
+    if (peer.waiting or peer.reading) and peer.next == agreed.index + 1:
+        return  # refused more than once: what follows that entry is on its way
     peer.probe(agreed.index + 1)
 
 

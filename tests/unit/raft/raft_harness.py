@@ -169,9 +169,10 @@ class Cluster:
         """Begin anew with the files of `source`: the log is empty after its cut, promises are kept."""
         server, core = self.servers[uuid], self[source].core
         cut = core.log.applied
+        base, hard = core.log.op_id(cut), server.disk.hard
         server.disk = Disk(
-            server.disk.hard, core.configs.committed, base=core.log.op_id(cut),
-            base_stamp=core.log.stamp(cut), cut=cut, collected=cut,
+            hard if hard.term >= base.term else HardState(base.term), config=core.configs.committed,
+            base=base, base_stamp=core.log.stamp(cut), cut=cut, collected=cut,
         )  # fmt: skip
         server.waiting.clear()
         server.applied.clear()

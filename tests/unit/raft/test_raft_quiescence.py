@@ -37,7 +37,7 @@ class Group(Cluster):
     def asleep(self):
         return [s.uuid for s in self.alive if s.node.asleep]
 
-    def sleep(self, uuid="1"):
+    def rest(self, uuid="1"):
         """Let the group fall asleep."""
         self.beat(uuid, IDLE + 3)
         return self
@@ -62,7 +62,7 @@ def asleep_group(**more):
     group.elect("1")
     group.propose("1", "x")
     group.settle()
-    group.sleep()
+    group.rest()
     assert group.asleep() == ["1", "2", "3"]
     return group
 
@@ -95,7 +95,7 @@ def test_a_group_that_is_asked_something_now_and_then_stays_up():
             assert group.read("1") is not None
         group.settle()
         assert group.asleep() == []
-    group.sleep()
+    group.rest()
     assert group.asleep() == ["1", "2", "3"]
 
 
@@ -120,7 +120,7 @@ def test_whatever_a_leader_is_asked_for_wakes_its_group(doing):
     elif doing == "transfer":
         assert group["2"].is_leader
     leader = "2" if doing == "transfer" else "1"
-    group.sleep(leader)
+    group.rest(leader)
     assert group.asleep() == ["1", "2", "3"]
 
 
@@ -172,7 +172,7 @@ def test_a_follower_that_has_not_applied_or_written_everything_stays_up():
     group.servers["2"].disk.held = False
     group.sync("2")
     group.settle()
-    group.sleep()
+    group.rest()
     assert group.asleep() == ["1", "2", "3"]
 
 
@@ -219,7 +219,7 @@ def test_a_leader_falls_asleep_only_when_every_follower_has_said_that_it_sleeps(
         lose_offers(group, "3")
         group.settle()
         assert group.asleep() == ["2"]
-    group.sleep()
+    group.rest()
     assert group.asleep() == ["1", "2", "3"]
 
 
@@ -231,13 +231,13 @@ def test_answers_to_offers_that_come_late_do_not_wake_the_leader():
         AppendReply(sender=TWO, to=ONE, term=1, success=True, match=1, hint=OpId(1, 1), quiesce=q)
         for q in (True, False)
     ]
-    group.sleep()
+    group.rest()
     group.deliver(late[0])
     assert group.network == []
     assert group.asleep() == ["1", "2", "3"]
     group.deliver(late[1])
     assert not group["1"].asleep, "somebody is up"
-    group.sleep()
+    group.rest()
     assert group.asleep() == ["1", "2", "3"]
 
 
@@ -270,7 +270,7 @@ def test_a_follower_that_is_up_is_seen_before_the_leader_sleeps():
     group.settle()
     group.tick("1", 2)
     assert group.asleep() == ["3"]
-    group.sleep()
+    group.rest()
     assert group.asleep() == ["1", "2", "3"]
 
 
@@ -376,15 +376,15 @@ def test_a_group_sleeps_without_an_absent_member_and_catches_it_up_when_roused()
     group.crash("3")
     group.propose("1", "x")
     group.settle()
-    group.sleep()
+    group.rest()
     assert group.asleep() == [], "it is waited for"
     group.absent = (THREE,)
-    group.sleep()
+    group.rest()
     assert group.asleep() == ["1", "2"]
     group.restart("3")
     group.absent = ()
     group["1"].rouse()
-    group.sleep()
+    group.rest()
     assert group["3"].last == group["1"].last
     assert group.asleep() == ["1", "2", "3"]
 
@@ -400,16 +400,24 @@ def test_a_minority_does_not_sleep():
 def test_a_nonvoter_that_is_to_be_promoted_keeps_its_group_up():
     group = Group("123", nonvoters="4")
     group.elect("1")
-    group.sleep()
+    group.rest()
     assert group.asleep() == ["1", "2", "3", "4"]
     promoted = tuple(replace(m, promote=True) if not m.voter else m for m in group.config.members)
     group.config = replace(group.config, members=promoted)
     for u in "1234":
         group.crash(u)
+    for u in "123":
         group.restart(u)
     group.elect("1")
-    group.sleep()
+    group.absent = (ServerUuid("4"),)
+    group.rest()
     assert group.asleep() == []
+    group.absent = ()
+    group.restart("4")
+    group.rest()
+    group.rest()
+    assert group["4"].status().config.voters == ("1", "2", "3", "4")
+    assert group.asleep() == ["1", "2", "3", "4"]
 
 
 # ---- at random --------------------------------------------------------------------------------------

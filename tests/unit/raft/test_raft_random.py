@@ -11,11 +11,13 @@ import pytest
 
 from nyala.common.errors import NyalaError
 from nyala.common.ids import ServerUuid
+from nyala.raft.changes import Change, ChangeKind
+from nyala.raft.membership import Configuration, Member
 from nyala.raft.options import RaftOptions
-from tests.unit.raft.raft_harness import Cluster, log_of
+from tests.unit.raft.raft_harness import Cluster
 
 SEEDS = range(24)
-STEPS = 1500
+STEPS = 2200
 SHAPES = [
     ("123", "", ""), ("12345", "", ""), ("123", "4", ""), ("123", "", "3"), ("1234", "", ""), ("1", "", ""),
 ]  # fmt: skip
@@ -30,7 +32,7 @@ class Chaos:
         voters, nonvoters, witnesses = SHAPES[seed % len(SHAPES)]
         draw = random.Random(seed + 1)
         self.cluster = Cluster(
-            voters, nonvoters=nonvoters, witnesses=witnesses,
+            voters, nonvoters=nonvoters, witnesses=witnesses, spares="89",
             options=RaftOptions(max_append_bytes=200, inflight_bytes=500, cache_bytes=300),
             random=lambda _: draw.randrange,
         )  # fmt: skip
@@ -46,7 +48,8 @@ class Chaos:
     def run(self) -> None:
         actions = {
             self.deliver: 60, self.tick: 22, self.sync: 14, self.propose: 10, self.read: 4, self.hold: 4,
-            self.lose: 3, self.crash: 2, self.restart: 6, self.cut: 1, self.transfer: 2, self.flush: 1,
+            self.lose: 3, self.crash: 2, self.restart: 8, self.cut: 1, self.transfer: 2, self.flush: 1,
+            self.change: 2, self.copy: 1,
         }  # fmt: skip
         names, weights = list(actions), list(actions.values())
         for step in range(STEPS):
@@ -153,6 +156,45 @@ class Chaos:
                 except NyalaError:
                     self.seen["transfer refused"] += 1
 
+    def change(self) -> None:
+        for server in self.cluster.alive:
+            if server.node.is_leader:
+                edit = self.edit(server.node.status().config)
+                try:
+                    self.cluster.change(server.uuid, edit)
+                    self.seen["change"] += 1
+                except NyalaError as err:
+                    self.seen[f"change refused: {err.code}"] += 1
+
+    def edit(self, config: Configuration) -> Change:
+        uuid = ServerUuid(self.rng.choice(self.names))
+        voter = self.rng.random() < 0.5
+        electable, promote = self.rng.random() < 0.8, not voter and self.rng.random() < 0.5
+        member = Member(uuid, uuid, voter=voter, promote=promote, electable=electable)
+        if config.get(uuid) is None:
+            return Change(ChangeKind.ADD, member)
+        many = len(config.members) > 3 or self.rng.random() < 0.2
+        return Change(ChangeKind.REMOVE if many else ChangeKind.MODIFY, member)
+
+    def copy(self) -> None:
+        """A server that no configuration in use names loses its log, and begins anew from another one."""
+        cores = {s.uuid: s.node.core for s in self.cluster.servers.values()}
+        newest = max(cores.values(), key=lambda core: core.configs.committed.id).configs.committed
+        used = [
+            newest,
+            *(c.configs.active for c in cores.values() if c.configs.active.id > newest.id),
+        ]
+        sources = [
+            uuid for uuid in (s.uuid for s in self.cluster.alive)
+            if cores[uuid].configs.committed == newest and cores[uuid].log.applied >= newest.id.index
+        ]  # fmt: skip
+        unused = [s.uuid for s in self.cluster.alive if not any(c.get(s.uuid) for c in used)]
+        if sources and unused:
+            self.seen["copy"] += 1
+            name = self.rng.choice(unused)
+            self.cluster.copy(name, self.rng.choice(sources))
+            self.life[name] += 1
+
     def flush(self) -> None:
         if name := self.anyone():
             self.cluster.flush(name)
@@ -173,19 +215,22 @@ class Chaos:
                 cluster.tick(name)
             cluster.settle()
             leader = next((s for s in cluster.alive if s.node.status().accepting), None)
-            if leader is not None and done is None:
+            if leader is None:
+                continue
+            config = leader.node.status().config
+            members = [cluster.servers[m.uuid] for m in config.members]
+            if done is None:
                 done = cluster.propose(leader.uuid, "at last")
-            elif done is not None and all(
-                s.applied and s.applied[-1].id >= done for s in cluster.alive
+            elif not config.promoting and all(
+                s.node.status().applied >= done.index for s in members
             ):
                 break
         else:
             raise AssertionError([s.node.status() for s in cluster.alive])
         cluster.check_all()
-        ends = {s.node.last for s in cluster.alive}
-        assert len(ends) == 1, ends
-        assert done is not None
-        assert str(done) in log_of(cluster[self.names[0]])
+        assert {s.node.last for s in members} == {leader.node.last}
+        assert {s.node.status().config.id for s in members} == {config.id}
+        assert leader.node.core.log.holds(done)
 
 
 _seen: Counter[str] = Counter()
@@ -205,7 +250,7 @@ def test_every_kind_of_fault_happened():
     if not _seen:
         for seed in SEEDS:
             test_no_schedule_breaks_the_group(seed)
-    for kind in (*FAULTS, "read", "transfer"):
+    for kind in (*FAULTS, "read", "transfer", "change", "copy"):
         assert _seen[kind] > 0, (kind, _seen)
     assert _seen["committed"] > 20 * len(SEEDS), _seen
     assert _seen["leaders"] > 2 * len(SEEDS), _seen
