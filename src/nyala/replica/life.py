@@ -11,10 +11,11 @@ from nyala.common.ids import NO_OP, TabletId
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import AnyMessage, HardState
 from nyala.raft.node import RaftNode
+from nyala.raft.status import Role
 from nyala.replica.around import Around
 from nyala.replica.bootstrap import Opened
 from nyala.replica.member import Member
-from nyala.replica.status import State
+from nyala.replica.status import ReplicaStatus, State
 from nyala.replica.superblock import Stage, Superblock
 from nyala.replica.tombstone import Tombstone
 
@@ -129,3 +130,42 @@ class Life:
     def hear_buried(self, message: AnyMessage, hlc: int) -> bool:
         """Take a message while not taking part; return whether anything here has an answer to it."""
         return self.tombstone is not None and self.tombstone.hear(message, hlc)
+
+
+def describe(life: Life) -> ReplicaStatus:
+    """Return everything that is worth showing."""
+    member, state = life.member, life.state
+    if member is None:
+        was = life.promises() if life.tombstone is None else life.tombstone.superblock
+        return ReplicaStatus(
+            group=life.group,
+            state=state,
+            role=Role.NON_PARTICIPANT,
+            term=was.hard_state.term,
+            leader=None,
+            config=life.config,
+            committed_config=life.config,
+            last=was.last,
+            vote=was.hard_state.vote,
+            error="" if life.error is None else str(life.error) or repr(life.error),
+        )
+    raft, applier = member.node.status(), member.applier
+    return ReplicaStatus(
+        group=life.group,
+        state=state,
+        role=raft.role,
+        term=raft.term,
+        leader=raft.leader,
+        config=raft.config,
+        committed_config=raft.committed_config,
+        commit=raft.commit,
+        applied=applier.applied,
+        applied_stamp=applier.applied_stamp,
+        durable=raft.durable,
+        last=raft.last,
+        cut=applier.machine.cut.op,
+        closed=raft.closed,
+        vote=raft.vote,
+        unflushed_bytes=applier.machine.unflushed_bytes(),
+        peers=raft.peers,
+    )

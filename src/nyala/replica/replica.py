@@ -1,11 +1,13 @@
 """One replica as servers see it: what it is, and what may be asked of it."""
 
 import logging
+from collections.abc import Sequence
 
 from nyala.common.errors import NotLeader
-from nyala.common.ids import ServerUuid
-from nyala.raft.status import Role
-from nyala.replica.life import Life
+from nyala.common.ids import OpId, ServerUuid
+from nyala.raft.changes import Change
+from nyala.raft.membership import Configuration
+from nyala.replica.life import Life, describe
 from nyala.replica.maintenance import Maintenance
 from nyala.replica.state_machine import StateMachine
 from nyala.replica.status import ReplicaStatus, WriteOutcome
@@ -31,41 +33,7 @@ class Replica(Life):
 
     def status(self) -> ReplicaStatus:
         """Return everything that is worth showing."""
-        member, state = self.member, self.state
-        if member is None:
-            was = self.promises() if self.tombstone is None else self.tombstone.superblock
-            return ReplicaStatus(
-                group=self.group,
-                state=state,
-                role=Role.NON_PARTICIPANT,
-                term=was.hard_state.term,
-                leader=None,
-                config=self.config,
-                committed_config=self.config,
-                last=was.last,
-                vote=was.hard_state.vote,
-                error="" if self.error is None else str(self.error) or repr(self.error),
-            )
-        raft, applier = member.node.status(), member.applier
-        return ReplicaStatus(
-            group=self.group,
-            state=state,
-            role=raft.role,
-            term=raft.term,
-            leader=raft.leader,
-            config=raft.config,
-            committed_config=raft.committed_config,
-            commit=raft.commit,
-            applied=applier.applied,
-            applied_stamp=applier.applied_stamp,
-            durable=raft.durable,
-            last=raft.last,
-            cut=applier.machine.cut.op,
-            closed=raft.closed,
-            vote=raft.vote,
-            unflushed_bytes=applier.machine.unflushed_bytes(),
-            peers=raft.peers,
-        )
+        return describe(self)
 
     # ---- what it does ------------------------------------------------------------------------------
 
@@ -152,6 +120,28 @@ class Replica(Life):
     async def flush(self) -> bool:
         """Flush now, whatever its size; durable on return. Raises as `maintain`."""
         return await self.taking_part().keeper.flush()
+
+    async def change_config(
+        self, changes: Sequence[Change], expected: OpId | None, timeout_ms: int
+    ) -> Configuration:
+        """Change the group's members: any number of non-voters and attributes, one voter at most.
+
+        Args:
+            changes: at most one for each server.
+            expected: op id that the active configuration must have; None: any.
+            timeout_ms: how long the caller waits; the change may be committed later still.
+
+        Returns:
+            The new configuration, which is committed.
+
+        Raises:
+            NotLeader: nothing was changed. With details `reason` = STEPPING_DOWN this leader was to remove
+                itself, and hands leadership to `leader` first: send it there.
+            CasFailed: the configuration is another one. InvalidArgument: see `raft.changes`.
+            Unavailable: an earlier change is not committed yet; try again. Or FAILED. NotFound: deleted.
+            OutcomeUnknown: leadership was lost, or the time was up, while it was in flight.
+        """
+        return await self.taking_part().requests.change_config(changes, expected, timeout_ms)
 
     def transfer(self, to: ServerUuid) -> None:
         """Hand leadership over; given up when it takes longer than an election timeout.

@@ -10,12 +10,11 @@ from nyala.common.errors import (
     InvalidArgument,
     NotLeader,
     NyalaError,
-    Throttled,
-    TooLarge,
-    Unavailable,
+    OutcomeUnknown,
 )
 from nyala.common.hybrid_time import to_micros
-from nyala.common.ids import OpId, ServerUuid, TabletId
+from nyala.common.ids import OpId, TabletId
+from nyala.raft.changes import Change
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import Entry
 from nyala.raft.node import RaftNode
@@ -23,15 +22,14 @@ from nyala.replica import session_header, writes
 from nyala.replica.applier import Answer
 from nyala.replica.around import Around
 from nyala.replica.driver import Driver
+from nyala.replica.footing import Footing, with_address
 from nyala.replica.reads import Reads
 from nyala.replica.standing import Standing
 from nyala.replica.status import WriteOutcome
 from nyala.replica.writes import Writes
 
-RETRY_AFTER_MS = 20
 
-
-class Requests:
+class Requests(Footing):
     """The writes and reads of one member.
 
     Args:
@@ -52,14 +50,10 @@ class Requests:
         standing: Standing,
         reads: Reads,
     ) -> None:
-        self._around = around
+        super().__init__(around, node, driver, standing)
         self._group = group
-        self._node = node
-        self._driver = driver
-        self._standing = standing
         self._writes = Writes()
         self._reads = reads
-        self._closed = False
 
     async def write(
         self,
@@ -73,17 +67,43 @@ class Requests:
         session_header.check(client_id, sequence, first_outstanding)
         around, node = self._around, self._node
         deadline_us = around.env.clock.monotonic_us() + timeout_ms * 1000
-        await self._accepting(deadline_us)
-        self._check_room(len(payload))
+        await self.accepting(deadline_us)
+        self.check_room(len(payload), self._writes.inflight_bytes)
         wrapped = session_header.wrap(
             payload, client_id, sequence, first_outstanding, around.options.client_result_ttl_s
         )
-        op = node.propose(wrapped, self._stamp(node.last_stamp))
+        op = node.propose(wrapped, self.stamp(node.last_stamp))
         if op is None:
             raise self.not_leader()
         done = self._writes.add(op, len(payload), deadline_us)
         around.dirty(self._group)
-        return writes.outcome(await done)
+        answer = await done
+        assert answer is not None, f"{self._group}: an operation came to nothing at {op}"
+        return writes.outcome(answer)
+
+    async def change_config(
+        self, changes: Sequence[Change], expected: OpId | None, timeout_ms: int
+    ) -> Configuration:
+        """See `Replica.change_config`."""
+        node = self._node
+        deadline_us = self._around.env.clock.monotonic_us() + timeout_ms * 1000
+        await self.accepting(deadline_us)
+        try:
+            op = node.change_config(changes, self.stamp(node.last_stamp), expected)
+        except NotLeader as err:
+            raise with_address(err, self._driver.config) from err
+        finally:  # also when it only handed leadership over
+            self._around.dirty(self._group)
+        changed = node.core.configs.active
+        assert changed.id == op, f"{self._group}: {changed.id} is active after {op}"
+        try:
+            await self._writes.add(op, 0, deadline_us)
+        except OutcomeUnknown as err:
+            raise OutcomeUnknown(
+                f"the change of members at {op} may or may not take effect: leadership was lost, or the time "
+                "was up; read the configuration from the leader, and decide anew"
+            ) from err
+        return changed
 
     async def read_point(self, at: int | None, timeout_ms: int) -> int:
         """See `Replica.read_point`."""
@@ -91,61 +111,16 @@ class Requests:
         if not node.is_leader:
             raise self.not_leader()
         if at is None:
-            at = self._stamp(0)
+            at = self.stamp(0)
         else:
             _check_ahead(around, at)
-            self._stamp(at)
+            self.stamp(at)
         number = node.read_index(at)
         assert number is not None, f"{self._group}: a leader refused a read"
         deadline_us = around.env.clock.monotonic_us() + timeout_ms * 1000
         done = self._reads.add(at, number, node.last.index, deadline_us)
         around.dirty(self._group)
         return await done
-
-    async def _accepting(self, deadline_us: int) -> None:
-        """Wait until an entry of the leader's own term is committed (S4.38)."""
-        standing, clock = self._standing, self._around.env.clock
-        while not standing.accepting:
-            if not self._node.is_leader or self._closed:
-                raise self.not_leader()
-            if clock.monotonic_us() >= deadline_us:
-                raise Unavailable(
-                    "this leader has not committed an entry of its term yet; ask again"
-                )
-            await standing.next_change()
-
-    def _stamp(self, above: int) -> int:
-        """Return a new stamp, above `above` and all before it."""
-        clock = self._around.clock
-        try:
-            clock.merge(above)
-            return clock.now()
-        except OSError as err:  # a full disk: nothing was proposed or promised
-            raise Unavailable(
-                f"the hybrid clock's ceiling cannot be made durable: {err}; make room on the disk"
-            ) from err
-
-    def _check_room(self, size_bytes: int) -> None:
-        options, inflight = self._around.options, self._writes.inflight_bytes
-        limit = max(options.write_max_bytes, options.catalog_batch_bytes) + (1 << 16)
-        if size_bytes > limit:
-            raise TooLarge(
-                f"the operation has {size_bytes} bytes; at most {limit} are replicated at one go",
-                {"limit": str(limit), "size": str(size_bytes)},
-            )
-        full = inflight and inflight + size_bytes > options.write_queue_bytes
-        if full or self._driver.stalled:
-            self._around.counters.throttled.inc()
-            raise Throttled(
-                "the log's queue or its disk is full; wait and send again"
-                if self._driver.stalled
-                else f"{inflight} bytes of writes are in flight on this tablet; wait and send again",
-                {"retry_after_ms": str(RETRY_AFTER_MS)},
-            )
-
-    def not_leader(self) -> NotLeader:
-        """Return the error that names the leader as far as it is known."""
-        return _not_leader(self._around, self._node.leader, self._driver.config)
 
     # ---- what happens ------------------------------------------------------------------------------
 
@@ -181,17 +156,6 @@ class Requests:
         self._standing.close()
         self._writes.fail(why)
         self._reads.end(err)
-
-
-def _not_leader(around: Around, leader: ServerUuid | None, config: Configuration) -> NotLeader:
-    if leader is None or leader == around.uuid:
-        return NotLeader("this replica does not lead its group, and no leader is known; ask again")
-    member = config.get(leader)
-    details = {"leader": str(leader)}
-    if member is not None:
-        details["address"] = member.address
-    where = "" if member is None else f" at {member.address}"
-    return NotLeader(f"this replica does not lead its group; {leader}{where} does", details)
 
 
 def _check_ahead(around: Around, at: int) -> None:

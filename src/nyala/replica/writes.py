@@ -23,7 +23,7 @@ class _Pending:
     term: int
     size_bytes: int
     deadline_us: int
-    done: asyncio.Future[Answer]
+    done: asyncio.Future[Answer | None]
 
 
 class Writes:
@@ -40,9 +40,9 @@ class Writes:
     def __len__(self) -> int:
         return len(self._pending)
 
-    def add(self, op: OpId, size_bytes: int, deadline_us: int) -> asyncio.Future[Answer]:
-        """Return what will be done when the entry at `op.index` is applied."""
-        done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    def add(self, op: OpId, size_bytes: int, deadline_us: int) -> asyncio.Future[Answer | None]:
+        """Return what will be done when the entry at `op.index` is applied; None for a configuration."""
+        done: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
         displaced = self._pending.pop(op.index, None)
         assert displaced is None or displaced.term < op.term, f"{op} was proposed twice"
         if displaced is not None:  # its entry was truncated before it was committed
@@ -59,7 +59,7 @@ class Writes:
         self.inflight_bytes -= pending.size_bytes
         if pending.done.done():
             return
-        if pending.term == op.term and answer is not None:
+        if pending.term == op.term:
             pending.done.set_result(answer)
         else:
             pending.done.set_exception(

@@ -1,4 +1,4 @@
-"""Deleted replicas still vote by what they promised, each vote on disk before it is told; FAILED ones never do."""
+"""Deleted replicas vote on by what they promised, each vote on disk before it is told; FAILED ones never."""
 
 import pytest
 
@@ -34,6 +34,7 @@ class Ears:
 
     def saved(self):
         block = Superblocks(self.fleet.processes[0].env.files, "/data").load(GROUP)
+        assert block is not None
         return block.hard_state
 
     async def tell(self, sender, message, **fields):

@@ -1,0 +1,96 @@
+"""What a request to a member stands on: its leadership, a new stamp, room in its queues.
+
+Rules: on the loop only. A stamp is taken in the loop step that assigns its index.
+"""
+
+from nyala.common.errors import NotLeader, Throttled, TooLarge, Unavailable
+from nyala.common.ids import ServerUuid
+from nyala.raft.membership import Configuration
+from nyala.raft.node import RaftNode
+from nyala.replica.around import Around
+from nyala.replica.driver import Driver
+from nyala.replica.standing import Standing
+
+RETRY_AFTER_MS = 20
+
+
+class Footing:
+    """What requests to one member ask of it first.
+
+    Args:
+        around: the process.
+        node: its core.
+        driver: knows whether the log takes more, and the configuration.
+        standing: knows whether the core accepts writes.
+    """
+
+    def __init__(self, around: Around, node: RaftNode, driver: Driver, standing: Standing) -> None:
+        self._around = around
+        self._node = node
+        self._driver = driver
+        self._standing = standing
+        self._closed = False
+
+    async def accepting(self, deadline_us: int) -> None:
+        """Wait until an entry of the leader's own term is committed (S4.38)."""
+        standing, clock = self._standing, self._around.env.clock
+        while not standing.accepting:
+            if not self._node.is_leader or self._closed:
+                raise self.not_leader()
+            if clock.monotonic_us() >= deadline_us:
+                raise Unavailable(
+                    "this leader has not committed an entry of its term yet; ask again"
+                )
+            await standing.next_change()
+
+    def stamp(self, above: int) -> int:
+        """Return a new stamp, above `above` and all before it."""
+        clock = self._around.clock
+        try:
+            clock.merge(above)
+            return clock.now()
+        except OSError as err:  # a full disk: nothing was proposed or promised
+            raise Unavailable(
+                f"the hybrid clock's ceiling cannot be made durable: {err}; make room on the disk"
+            ) from err
+
+    def check_room(self, size_bytes: int, inflight: int) -> None:
+        """Refuse an operation that is too large, or for which the log has no room beside those in flight."""
+        options = self._around.options
+        limit = max(options.write_max_bytes, options.catalog_batch_bytes) + (1 << 16)
+        if size_bytes > limit:
+            raise TooLarge(
+                f"the operation has {size_bytes} bytes; at most {limit} are replicated at one go",
+                {"limit": str(limit), "size": str(size_bytes)},
+            )
+        full = inflight and inflight + size_bytes > options.write_queue_bytes
+        if full or self._driver.stalled:
+            self._around.counters.throttled.inc()
+            raise Throttled(
+                "the log's queue or its disk is full; wait and send again"
+                if self._driver.stalled
+                else f"{inflight} bytes of writes are in flight on this tablet; wait and send again",
+                {"retry_after_ms": str(RETRY_AFTER_MS)},
+            )
+
+    def not_leader(self) -> NotLeader:
+        """Return the error that names the leader as far as it is known."""
+        return _not_leader(self._around, self._node.leader, self._driver.config)
+
+
+def _not_leader(around: Around, leader: ServerUuid | None, config: Configuration) -> NotLeader:
+    if leader is None or leader == around.uuid:
+        return NotLeader("this replica does not lead its group, and no leader is known; ask again")
+    member = config.get(leader)
+    details = {"leader": str(leader)}
+    if member is not None:
+        details["address"] = member.address
+    where = "" if member is None else f" at {member.address}"
+    return NotLeader(f"this replica does not lead its group; {leader}{where} does", details)
+
+
+def with_address(err: NotLeader, config: Configuration) -> NotLeader:
+    """Return the error with the address of the leader that it names."""
+    member = None if err.leader is None else config.get(ServerUuid(err.leader))
+    address = {} if member is None else {"address": member.address}
+    return NotLeader(err.message, {**err.details, **address})
