@@ -46,6 +46,7 @@ TIERS = (
     ),
     Tier("sim", 240, (pytest("-n", "2", "tests/sim", limit_s=300),)),
     Tier("cluster", 300, (pytest("tests/cluster", limit_s=300),)),
+    Tier("faults", 150, (pytest("tests/faults", limit_s=300),)),
     Tier("spark", 240, (pytest("tests/spark", limit_s=300),)),
     Tier("docs", 60, (pytest("tests/docs", limit_s=120),)),
 )

@@ -1,0 +1,29 @@
+"""Stops processes so that not one more instruction of theirs runs: what a power cut does first."""
+
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.waiting import wait_until
+
+
+def freeze(pids: Sequence[int]) -> None:
+    """Stop processes with all their threads.
+
+    A system call that is under way may still end, but nobody sees how: an `fsync` that meets the cut of
+    its disk may wrongly return success (the commit it waits for was dropped by another thread's), which
+    no program sees when the machine is off.
+    """
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: all(map(_stopped, pids)), f"processes {pids} stop", 10, poll_s=0.0005)
+
+
+def _stopped(pid: int) -> bool:
+    """Whether no thread can run: each is stopped (T), or will be when the kernel is done for it (D)."""
+    try:
+        stats = [p.read_text() for p in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except OSError:  # a thread or the process ended meanwhile
+        return not Path(f"/proc/{pid}").exists()
+    return all(s.rpartition(")")[2].split()[0] in "TtDZX" for s in stats)

@@ -1,0 +1,130 @@
+"""Judges a log across power cuts: what it holds is what was handed in, in order, up to some point.
+
+Nothing that was called durable, or found at an earlier opening, lies behind that point; the log is one
+sequence, so no group may have more of it than another; nothing is ever called damaged.
+"""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+Record = list[Any]
+
+
+@dataclass
+class Group:
+    """What one group's records amount to."""
+
+    hard_state: list[Any] | None = None
+    entries: dict[int, tuple[int, int]] = field(default_factory=dict)
+    last: int = 0
+    anchor: int = 0
+
+    def take(self, record: Record) -> None:
+        if len(record) == 3:
+            self.hard_state = record[1:]
+            return
+        _, index, term, crc = record
+        for gone in range(index, self.last + 1):
+            self.entries.pop(gone, None)
+        self.entries[index] = (term, crc)
+        self.last = index
+
+    def difference(self, found: list[Any] | None) -> str:
+        """Return in words what a recovered group has otherwise, or nothing."""
+        hard_state, entries, corrupt = found or [None, [], None]
+        if corrupt:
+            return f"is corrupt: {corrupt}"
+        if hard_state != self.hard_state:
+            return f"has the hard state {hard_state}, not {self.hard_state}"
+        held = {index: (term, crc) for index, term, crc in entries}
+        if max(held, default=0) != self.last:
+            return f"ends at {max(held, default=0)}, not at {self.last}"
+        lacking = [i for i in self.entries if i >= self.anchor and i not in held]
+        wrong = [i for i in held if i in self.entries and held[i] != self.entries[i]]
+        return f"lacks {lacking[:5]}, has otherwise {wrong[:5]}" if lacking or wrong else ""
+
+
+class Judge:
+    """Reads the notebooks of one log's lives, in order.
+
+    Attributes:
+        durable: slots that were called durable.
+        torn: openings that found a torn tail.
+        lost: slots handed in that no opening has found, each not called durable unless the log does
+            not sync.
+        lost_durable: of them, those that were called durable.
+        errors: lives in which a callback told an error.
+    """
+
+    def __init__(self, *, sync: bool = True) -> None:
+        self.durable = self.torn = self.lost = self.lost_durable = self.errors = 0
+        self._sync = sync
+        self._groups: dict[str, Group] = {}
+        self._slots: list[tuple[int, list[Record]]] = []
+        self._told: set[int] = set()
+
+    def read(self, notebook: Path, counted: int) -> None:
+        """Judge one life.
+
+        Args:
+            notebook: of the life.
+            counted: its bytes before the cut: what was called durable later, by a process that outlived
+                its disk, no user of a machine without power could have seen.
+
+        Raises:
+            AssertionError: a promise of the log is broken.
+        """
+        failed = False
+        at = 0
+        for line in notebook.read_text().splitlines():
+            at += len(line) + 1
+            kind, *rest = json.loads(line)
+            if kind == "recovered":
+                self._recovered(*rest)
+            elif kind == "slot":
+                self._slots.append((rest[0], rest[1]))
+            elif kind == "durable":
+                assert not failed, f"slot {rest[0]} was called durable after an error"
+                if at <= counted:
+                    self._told.add(rest[0])
+                    self.durable += 1
+            elif kind == "anchor":
+                self._of(rest[0]).anchor = rest[1]
+            else:
+                assert kind == "error", line
+                failed = True
+        self.errors += failed
+
+    def _of(self, group: str) -> Group:
+        return self._groups.setdefault(group, Group())
+
+    def _recovered(self, found: dict[str, Any], damage: list[str], torn: bool) -> None:
+        assert not damage, f"a torn tail was called damage: {damage}"
+        self.torn += torn
+        last_told = max((n for n, _ in self._slots if n in self._told), default=0)
+        waiting = [(n, r) for n, records in self._slots for r in records]
+        if self._sync:
+            while waiting and waiting[0][0] <= last_told:
+                self._take(waiting.pop(0)[1])
+        first_difference = self._difference(found)
+        while waiting and self._difference(found):
+            self._take(waiting.pop(0)[1])
+        assert not self._difference(found), (
+            f"after slot {last_told}, the last that was called durable: {first_difference}; after "
+            f"all slots: {self._difference(found)}"
+        )
+        missing = {n for n, _ in waiting}
+        self.lost += len(missing)
+        self.lost_durable += len(missing & self._told)
+        self._slots, self._told = [], set()
+
+    def _take(self, record: Record) -> None:
+        self._of(record[0]).take(record)
+
+    def _difference(self, found: dict[str, Any]) -> str:
+        for group in sorted({*found, *self._groups}):
+            if text := self._of(group).difference(found.get(group)):
+                return f"group {group[-2:]} {text}"
+        return ""
