@@ -43,6 +43,10 @@ class ReplicaOptions(msgspec.Struct, frozen=True, kw_only=True):
         int,
         _number(10, 60_000, "Least silence of a leader before an election; drawn from [n, 2n)."),
     ] = 500
+    raft_quiesce_ms: Annotated[
+        int,
+        _number(0, 3_600_000, "A tablet idle for so long sends no heartbeats until used; 0: never."),
+    ] = 500
     raft_append_bytes: Annotated[
         int, _number(1, GIB, "Entries in one message to a follower, one at least (etcd: 1 MiB).")
     ] = MIB

@@ -96,8 +96,19 @@ def disturbs(core: Core, message: AnyMessage) -> bool:
         late = message.quiesce and message.term == core.term and message.hint == core.log.last
         return not late
     if isinstance(message, RequestVote):
-        return core.leadership is not None or message.override
+        return (
+            core.leadership is not None
+            or message.override
+            or message.sender == core.leader  # it leads no more
+        )
     return True
+
+
+def relies_on(core: Core) -> tuple[ServerUuid, ...]:
+    """Return the servers on whose life a sleeper relies: a leader on its peers', a follower on its leader's."""
+    if core.leadership is not None:
+        return tuple(core.leadership.peers)
+    return () if core.leader is None else (core.leader,)
 
 
 def wake(core: Core) -> None:

@@ -1,6 +1,6 @@
 """What surrounds a replica in its process: one value, made by the host and handed to each of its parts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from dataclasses import dataclass
 
 from nyala.common.ids import ServerUuid, TabletId
@@ -19,13 +19,14 @@ from nyala.wal.log import Wal
 class Counters:
     """What replicas count, over all of a process, and the log's own figures. Loop only."""
 
-    def __init__(self, metrics: Metrics, wal: Wal) -> None:
+    def __init__(self, metrics: Metrics, wal: Wal, quiesced: Sized) -> None:
         counter, gauge = metrics.counter, metrics.gauge
         gauge("wal_segment_files", "Files of the log.", read=lambda: wal.stats().segments)
         gauge("wal_written_bytes", "Written since start.", read=lambda: wal.stats().bytes_written)
         gauge("wal_pending_bytes", "Not yet durable.", read=lambda: wal.stats().pending_bytes)
         gauge("wal_record_count", "Written since start.", read=lambda: wal.stats().records)
         gauge("wal_sync_count", "Syncs of rounds since start.", read=lambda: wal.stats().syncs)
+        gauge("replica_quiesced_groups", "Groups that sleep here.", read=lambda: len(quiesced))
         self.applied = counter("replica_applied_entries", "Entries applied, of all kinds.")
         self.groups = counter("replica_applied_groups", "Groups in which they were applied.")
         self.elected = counter("replica_elections_won", "Times that a replica here became leader.")
@@ -75,16 +76,22 @@ class Around:
         """Where the files of a group's state machine live."""
         return f"{self.directory}/data/{group}"
 
+
     def raft_options(self) -> RaftOptions:
-        """Return the options as a core takes them: times in ticks, rounded up."""
-        options = self.options
-        return RaftOptions(
-            election_ticks=_ticks(options.election_timeout_ms, options.raft_tick_ms),
-            heartbeat_ticks=_ticks(options.raft_heartbeat_ms, options.raft_tick_ms),
-            max_append_bytes=options.raft_append_bytes,
-            inflight_bytes=options.raft_inflight_bytes,
-            cache_bytes=options.raft_cache_bytes,
-        )
+        """Return the options as a core takes them."""
+        return raft_options(self.options)
+
+
+def raft_options(options: Options) -> RaftOptions:
+    """Return the options as a core takes them: times in ticks, rounded up."""
+    return RaftOptions(
+        election_ticks=_ticks(options.election_timeout_ms, options.raft_tick_ms),
+        heartbeat_ticks=_ticks(options.raft_heartbeat_ms, options.raft_tick_ms),
+        max_append_bytes=options.raft_append_bytes,
+        inflight_bytes=options.raft_inflight_bytes,
+        cache_bytes=options.raft_cache_bytes,
+        quiesce_heartbeats=-(-options.raft_quiesce_ms // options.raft_heartbeat_ms),
+    )
 
 
 def _ticks(time_ms: int, tick_ms: int) -> int:

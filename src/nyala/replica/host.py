@@ -12,8 +12,9 @@ from nyala.common.options import MIB, Options
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.replica import lifecycle
-from nyala.replica.around import Around, Counters
+from nyala.replica.around import Around, Counters, raft_options
 from nyala.replica.lifecycle import CreateMachine, OpenMachine
+from nyala.replica.liveness import Liveness
 from nyala.replica.making import Making
 from nyala.replica.outbox import Outbox
 from nyala.replica.replica import Replica
@@ -69,6 +70,7 @@ class ReplicaHost(Making):
         Raises:
             Corrupt, OSError: the log as a whole cannot be used.
         """
+        liveness = Liveness(clock.now(), raft_options(options))
         wal, recovered = await Wal.open(
             env.files,
             env.tasks,
@@ -80,11 +82,11 @@ class ReplicaHost(Making):
             clock=env.clock,
         )
         replicas: dict[TabletId, Replica] = {}
-        turns = Turns(replicas, outbox := Outbox(uuid, transport, clock))
+        turns = Turns(replicas, outbox := Outbox(uuid, transport, clock, liveness), liveness)
         around = Around(
             env, options, uuid, directory, clock, wal,
             ConsensusMetadata(env.files, directory), Superblocks(env.files, directory),
-            Counters(metrics or Metrics(), wal),
+            Counters(metrics or Metrics(), wal, liveness),
             outbox.add, turns.mark, on_change or _nobody, turns.disk_failed,
         )  # fmt: skip
         doubt = next((d.error for d in wal.damage if not d.certain), None)

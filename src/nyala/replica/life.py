@@ -105,6 +105,7 @@ class Life:
         self.last, self.config = status.last, status.config
         self._ended = member
         member.end(why, err)
+        self.around.dirty(self.group)  # nobody may sleep on it
 
     def promises(self) -> Superblock:
         """Return the tombstone of this replica, which takes no part: what it promised, as known last."""
@@ -168,4 +169,5 @@ def describe(life: Life) -> ReplicaStatus:
         vote=raft.vote,
         unflushed_bytes=applier.machine.unflushed_bytes(),
         peers=raft.peers,
+        quiesced=raft.quiesced,
     )

@@ -4,10 +4,11 @@ Rules: on the loop only. Whatever is raised by the core or in a lane ends this r
 """
 
 import asyncio
+from collections.abc import Container
 from dataclasses import replace
 
 from nyala.common.errors import NyalaError, Unavailable
-from nyala.common.ids import TabletId
+from nyala.common.ids import ServerUuid, TabletId
 from nyala.env.tasks import Lane
 from nyala.raft.messages import AnyMessage, AppendEntries, Entry
 from nyala.raft.ready import NOTHING
@@ -70,11 +71,11 @@ class Member:
         if isinstance(message, AppendEntries):
             self.closing.heard(message)
 
-    def tick(self, hlc: int) -> None:
-        """Let a tick of Raft's time pass."""
+    def tick(self, hlc: int, absent: Container[ServerUuid]) -> None:
+        """Let a tick of Raft's time pass; `absent` as in `RaftNode.tick`."""
         self.closing.tick()
         self.requests.tick()
-        self.node.tick(hlc)
+        self.node.tick(hlc, absent)
 
     def pump(self) -> bool:
         """Perform what the core owes; return whether something that others are told changed."""
@@ -94,10 +95,12 @@ class Member:
             self._around.counters.elected.inc()
         return changed or seen.changed
 
-    def anchor(self) -> None:
-        """Let the log go of what neither this replica nor a follower of it needs."""
-        if self.driver.saving is None:
-            self.keeper.anchor(self.node)
+    def anchor(self) -> bool:
+        """Let the log go of what neither this replica nor a follower of it needs; False: not yet."""
+        if self.driver.saving is not None:
+            return False
+        self.keeper.anchor(self.node)
+        return True
 
     async def _apply(self) -> None:
         try:

@@ -3,10 +3,13 @@
 Rules: on the loop only. What cannot be addressed or reached is dropped: Raft asks again.
 """
 
+from collections.abc import Iterable
+
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.env.clock import HybridClock
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import AnyMessage, PeerBatch
+from nyala.replica.liveness import Liveness
 from nyala.replica.state_machine import Transport
 
 
@@ -17,12 +20,16 @@ class Outbox:
         uuid: this server.
         transport: carries the batches.
         clock: its reading goes with each batch; never below what a message in it asserts.
+        liveness: what each batch says of this server's life.
     """
 
-    def __init__(self, uuid: ServerUuid, transport: Transport, clock: HybridClock) -> None:
-        self._uuid = uuid
+    def __init__(
+        self, uuid: ServerUuid, transport: Transport, clock: HybridClock, liveness: Liveness
+    ) -> None:
+        self.uuid = uuid
         self._transport = transport
         self._clock = clock
+        self._liveness = liveness
         self._addresses: dict[ServerUuid, str] = {}
         self._messages: dict[ServerUuid, list[tuple[TabletId, AnyMessage]]] = {}
 
@@ -39,13 +46,36 @@ class Outbox:
             self._addresses[message.to] = member.peer_address
         self._messages.setdefault(message.to, []).append((group, message))
 
+    def greet(self, to: ServerUuid, configs: Iterable[Configuration]) -> None:
+        """Send a server a batch, if only to say that this one lives.
+
+        Args:
+            to: whom.
+            configs: of all groups, in which to look for an address that is not known yet.
+        """
+        if to not in self._addresses:
+            found = next((m for c in configs if (m := c.get(to)) is not None), None)
+            if found is None:
+                return
+            self._addresses[to] = found.peer_address
+        self._messages.setdefault(to, [])
+
+    def drop(self, group: TabletId) -> None:
+        """Forget what a group wanted to say in this turn: its replica has ended."""
+        for to, gathered in self._messages.items():
+            self._messages[to] = [m for m in gathered if m[0] != group]
+
     def flush(self) -> None:
         """Send everything that was gathered."""
         if not self._messages:
             return
         messages, self._messages = self._messages, {}
-        hlc = self._clock.peek()
+        hlc, liveness = self._clock.peek(), self._liveness
         for to, gathered in messages.items():
             address = self._addresses.get(to)
             if address is not None:
-                self._transport.send(address, PeerBatch(self._uuid, to, hlc, tuple(gathered)))
+                batch = PeerBatch(
+                    self.uuid, to, hlc, tuple(gathered),
+                    incarnation=liveness.incarnation, epoch=liveness.epoch, left=liveness.left,
+                )  # fmt: skip
+                self._transport.send(address, batch)

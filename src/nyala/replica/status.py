@@ -47,6 +47,7 @@ class ReplicaStatus:
         vote: whom it voted for in this term.
         unflushed_bytes: memory that a flush would free.
         peers: a leader's view of the others.
+        quiesced: its group sleeps, since it has nothing to do.
         error: why it is FAILED; empty otherwise.
     """
 
@@ -67,6 +68,7 @@ class ReplicaStatus:
     vote: ServerUuid | None = None
     unflushed_bytes: int = 0
     peers: tuple[PeerStatus, ...] = ()
+    quiesced: bool = False
     error: str = ""
 
 

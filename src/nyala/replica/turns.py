@@ -1,7 +1,8 @@
 """From turn to turn of the loop: messages in, ticks, and at each turn's end what every touched core owes.
 
 However often a core is touched in one turn, it is looked at once, at the turn's end: its entries become one
-reservation in the log, its messages travel with those of all other groups. On the loop only.
+reservation in the log, its messages travel with those of all other groups. A group that sleeps costs nothing
+until something touches it. On the loop only.
 """
 
 import asyncio
@@ -12,8 +13,10 @@ from nyala.common.errors import Corrupt
 from nyala.common.ids import TabletId
 from nyala.raft.messages import PeerBatch
 from nyala.replica.around import Around
+from nyala.replica.liveness import Liveness
 from nyala.replica.outbox import Outbox
 from nyala.replica.replica import Replica
+from nyala.replica.sleepers import Sleepers, unvouched
 from nyala.replica.state_machine import Transport
 
 log = logging.getLogger(__name__)
@@ -28,12 +31,18 @@ class Turns:
     Args:
         replicas: all of them; the host adds and removes.
         outbox: sent at the end of each turn.
+        liveness: which servers live, and which groups sleep on that.
     """
 
-    def __init__(self, replicas: Mapping[TabletId, Replica], outbox: Outbox) -> None:
+    def __init__(
+        self, replicas: Mapping[TabletId, Replica], outbox: Outbox, liveness: Liveness
+    ) -> None:
         self._replicas = replicas
         self._outbox = outbox
+        self._liveness = liveness
+        self._sleepers = Sleepers(replicas, outbox, liveness, self.mark)
         self._dirty: dict[TabletId, None] = {}
+        self._touched: dict[TabletId, None] = {}  # since their anchors were moved on
         self._scheduled = False
         self._stopped = False
         self._loop = asyncio.get_running_loop()
@@ -44,6 +53,8 @@ class Turns:
         """Begin to take part: messages are taken, time passes."""
         self._around = around
         transport.receive(self.receive)
+        for group in self._replicas:
+            self.mark(group)
         self._ticker = around.env.tasks.spawn(self._tick(), "replica ticks")
 
     def stop(self) -> None:
@@ -68,6 +79,8 @@ class Turns:
         except OSError as err:  # a clock that cannot be made durable promises nothing: as if lost
             log.warning("a batch from %s was dropped: %s", batch.sender, err)
             return
+        self._sleepers.rouse(self._liveness.hear(batch))
+        vouched = self._liveness.vouched(batch)
         hlc = around.clock.peek()
         for group, message in batch.messages:
             replica = self._replicas.get(group)
@@ -76,7 +89,8 @@ class Turns:
                     around.counters.refused.inc()
                 continue
             try:
-                replica.member.step(message, hlc)
+                replica.member.step(message if vouched else unvouched(message), hlc)
+                self._sleepers.look(group, replica.member.node)
             except Corrupt as err:
                 log.warning("a message of %s from %s was dropped: %s", group, batch.sender, err)
             except Exception as bug:  # a broken invariant ends this replica, not the server
@@ -86,19 +100,30 @@ class Turns:
     def mark(self, group: TabletId) -> None:
         """Look at a group's core at the end of this turn."""
         self._dirty[group] = None
+        self._schedule()
+
+    def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._pump)
 
     def _pump(self) -> None:
         self._scheduled = False
+        if self._stopped:
+            return
         dirty, self._dirty = self._dirty, {}
         for group in dirty:
             replica = self._replicas.get(group)
-            if replica is None or replica.member is None:
+            if replica is None:
                 continue
+            if replica.member is None:
+                self._sleepers.ended(group, replica)
+                continue
+            self._touched[group] = None
             try:
                 changed = replica.member.pump()
+                if replica.member is not None:
+                    self._sleepers.look(group, replica.member.node)
             except Exception as bug:  # a broken invariant ends this replica, not the server
                 replica.fail(bug)
                 continue
@@ -112,14 +137,17 @@ class Turns:
         while True:
             await tasks.sleep_ms(tick_ms)
             hlc = self._around.clock.peek()
-            for group, replica in list(self._replicas.items()):
-                if replica.member is None:
-                    continue
-                try:
-                    replica.member.tick(hlc)
-                except Exception as bug:  # a broken invariant ends this replica, not the server
-                    replica.fail(bug)
+            self._sleepers.rouse(self._liveness.tick())
+            for group in list(self._sleepers.up):
+                replica = self._replicas[group]
+                if replica.member is not None:
+                    try:
+                        replica.member.tick(hlc, self._liveness)
+                    except Exception as bug:  # a broken invariant ends this replica, not the server
+                        replica.fail(bug)
                 self.mark(group)
+            if self._sleepers.greet():
+                self._schedule()
             since_collection_ms += tick_ms
             if since_collection_ms >= COLLECT_MS:
                 since_collection_ms = 0
@@ -127,9 +155,11 @@ class Turns:
 
     def _collect(self) -> None:
         """Move anchors on; when the log is over its size, let go of its oldest segments."""
-        for replica in self._replicas.values():
-            if replica.member is not None:
-                replica.member.anchor()
+        touched, self._touched = self._touched, {}
+        for group in touched:
+            replica = self._replicas.get(group)
+            if replica is not None and replica.member is not None and not replica.member.anchor():
+                self._touched[group] = None
         wal, options = self._around.wal, self._around.options
         stats = wal.stats()
         keep = max(2, options.wal_retain_mb // options.wal_segment_mb)

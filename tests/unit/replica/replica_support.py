@@ -268,7 +268,7 @@ class Fleet:
         await self.processes[number].restart()
 
 
-def story(servers=3, groups=(GROUP,), options=None, start=True):
+def story(servers=3, groups=(GROUP,), options=None, start=True, max_time_s=600):
     """Run an async test function with a fleet."""
 
     def decorate(fn):
@@ -281,7 +281,7 @@ def story(servers=3, groups=(GROUP,), options=None, start=True):
                 for process in fleet.processes:
                     assert not process.failures, process.failures
 
-            run(main, max_time_s=600)
+            run(main, max_time_s=max_time_s)
 
         wrapped.__name__ = fn.__name__
         wrapped.__doc__ = fn.__doc__

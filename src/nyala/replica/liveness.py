@@ -1,0 +1,155 @@
+"""Which other servers live, which groups sleep here on that, and what this server says of its own life.
+
+Every batch carries its sender's incarnation and epoch. A server that speaks vouches for all of its replicas
+that sleep, but for those that left: each one that ends counts the epoch up and is named for a while, so that
+whoever missed the names sees by the number that some are missing, and wakes all. Time is in ticks. Only
+progress hangs on this, never safety (docs/internals/many-groups.md). Pure; on the loop only.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+
+from nyala.common.ids import ServerUuid, TabletId
+from nyala.raft.messages import PeerBatch
+from nyala.raft.options import RaftOptions
+
+NAMED_TIMEOUTS = 4
+"""So many least election timeouts a group that left is named, and who hears of us first is spoken to."""
+ABSENT_TIMEOUTS = 4
+"""A server that was silent for so many is absent: groups go to sleep without it."""
+
+
+class _Peer:
+    __slots__ = ("epoch", "heard_at", "incarnation", "silent")
+
+    def __init__(self) -> None:
+        self.incarnation = 0
+        self.epoch = 0
+        self.heard_at = 0
+        self.silent = True
+
+
+class Liveness:
+    """The account of one process. It contains a server that is absent.
+
+    Args:
+        incarnation: grows with each start of this server.
+        pace: of heartbeats and elections.
+
+    Attributes:
+        epoch: groups that left, in this incarnation.
+        left: the last of them, newest last.
+    """
+
+    def __init__(self, incarnation: int, pace: RaftOptions) -> None:
+        self.incarnation = incarnation
+        self.epoch = 0
+        self.left: tuple[TabletId, ...] = ()
+        self._pace = pace
+        self._now = 0
+        self._left: deque[tuple[int, TabletId]] = (
+            deque()
+        )  # (tick at which it is named no more, group)
+        self._peers: dict[ServerUuid, _Peer] = {}
+        self._speak_until: dict[ServerUuid, int] = {}
+        self._sleepers: dict[TabletId, tuple[ServerUuid, ...]] = {}
+        self._on: dict[ServerUuid, dict[TabletId, None]] = {}  # who sleeps on a server
+
+    def __len__(self) -> int:
+        return len(self._sleepers)
+
+    def __contains__(self, server: object) -> bool:
+        peer = self._peers.get(ServerUuid(str(server)))
+        heard_at = 0 if peer is None else peer.heard_at
+        return self._now - heard_at >= ABSENT_TIMEOUTS * self._pace.election_ticks
+
+    # ---- groups of this server -------------------------------------------------------------------
+
+    def asleep(self, group: TabletId, servers: Iterable[ServerUuid]) -> None:
+        """A group sleeps here from now on, and is to be roused when one of these servers is in doubt."""
+        self.awake(group)
+        self._sleepers[group] = tuple(servers)
+        for server in self._sleepers[group]:
+            self._on.setdefault(server, {})[group] = None
+
+    def awake(self, group: TabletId) -> None:
+        """A group sleeps no more."""
+        for server in self._sleepers.pop(group, ()):
+            on = self._on[server]
+            del on[group]
+            if not on:
+                del self._on[server]
+
+    def sleeps(self, group: TabletId) -> bool:
+        """Whether a group sleeps here."""
+        return group in self._sleepers
+
+    def leave(self, group: TabletId, members: Iterable[ServerUuid]) -> None:
+        """A replica ended: nobody may sleep on it any more. Its group's members are told for a while."""
+        self.awake(group)
+        until = self._soon()
+        self.epoch += 1
+        self._left.append((until, group))
+        self._name()
+        for server in members:
+            self._speak_until[server] = until
+
+    def _name(self) -> None:
+        self.left = tuple(group for _, group in self._left)
+
+    def _soon(self) -> int:
+        return self._now + NAMED_TIMEOUTS * self._pace.election_ticks
+
+    # ---- other servers ---------------------------------------------------------------------------
+
+    def hear(self, batch: PeerBatch) -> list[TabletId]:
+        """Take what a batch says of its sender's life; return the groups to be roused by it."""
+        server = batch.sender
+        peer = self._peers.get(server)
+        if peer is None:
+            peer = self._peers[server] = _Peer()
+        if (batch.incarnation, batch.epoch) < (
+            peer.incarnation,
+            peer.epoch,
+        ) or not batch.incarnation:
+            return []  # late, or of a server that does not vouch for anything
+        anew = peer.silent or batch.incarnation != peer.incarnation
+        gone = batch.epoch - peer.epoch
+        peer.incarnation, peer.epoch = batch.incarnation, batch.epoch
+        peer.heard_at, peer.silent = self._now, False
+        if anew:
+            self._speak_until[server] = self._soon()  # so that it hears of us, too
+        elif not gone:
+            return []
+        on = self._on.get(server, {})
+        if anew or gone > len(batch.left):
+            return list(on)
+        return [group for group in batch.left[-gone:] if group in on]
+
+    def vouched(self, batch: PeerBatch) -> bool:
+        """Whether one may fall asleep on the word of a batch: it is its sender's latest."""
+        peer = self._peers.get(batch.sender)
+        latest = None if peer is None else (peer.incarnation, peer.epoch)
+        return bool(batch.incarnation) and latest == (batch.incarnation, batch.epoch)
+
+    # ---- time ------------------------------------------------------------------------------------
+
+    def tick(self) -> list[TabletId]:
+        """Let a tick pass; return the groups to be roused, since a server fell silent."""
+        self._now += 1
+        while self._left and self._left[0][0] <= self._now:
+            self._left.popleft()
+            self._name()
+        roused: dict[TabletId, None] = {}
+        for server, peer in self._peers.items():
+            if not peer.silent and self._now - peer.heard_at >= self._pace.election_ticks:
+                peer.silent = True
+                roused.update(self._on.get(server, {}))
+        return list(roused)
+
+    def due(self) -> Mapping[ServerUuid, object]:
+        """Return, once a heartbeat interval, the servers that are owed a sign of life."""
+        if self._now % self._pace.heartbeat_ticks:
+            return {}
+        self._speak_until = {s: t for s, t in self._speak_until.items() if t > self._now}
+        return {**self._on, **self._speak_until}
