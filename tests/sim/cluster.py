@@ -5,27 +5,34 @@ coroutines of `nyala.client.core`. Only clocks, disks, threads and the network a
 """
 
 import asyncio
+import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 
 import pyarrow as pa
 
 from nyala.client.core import ClientOptions, Core
 from nyala.client.locations import OpenTable
-from nyala.common.ids import SYS_CATALOG, TabletId
+from nyala.common.errors import NyalaError
+from nyala.common.ids import SYS_CATALOG, ServerUuid, TabletId
 from nyala.common.options import Options
 from nyala.common.partition_spec import Hash, Partition
 from nyala.common.schema import from_arrow
 from nyala.master.config import MasterConfig
 from nyala.master.server import Master
+from nyala.raft.messages import PeerBatch
 from nyala.raft.node import RaftNode
+from nyala.replica.replica import Replica
 from nyala.tserver.config import TabletServerConfig
 from nyala.tserver.server import TabletServer
-from tests.sim.checkers import GroupWatch
+from tests.sim.durable import Kept
 from tests.sim.loop import SimLoop, seeded
 from tests.sim.network import SimNetwork
 from tests.sim.process import SimProcess
-from tests.sim.replicas import nodes_of
+from tests.sim.promises import Promises
+from tests.sim.replicas import hosts_of, nodes_of
 from tests.sim.table_client import TableClient
+from tests.sim.watch import GroupWatch
 from tests.sim.workload import History, Worker
 
 OPTIONS = Options(wal_segment_mb=1, flush_bytes=32 << 10, flush_log_bytes=32 << 10)
@@ -84,6 +91,13 @@ class SimCluster:
         self.workers: list[Worker] = []
         self._working: list[asyncio.Task[None]] = []
         self._watches: dict[TabletId, GroupWatch] = {}
+        self._promises: dict[TabletId, Promises] = {}
+        self._names: dict[str, SimProcess] = {s.name: s for s in self.servers}
+        self._uuids: dict[str, SimProcess] = {}
+        self._broken: list[AssertionError] = []
+        self._next_whole = 0.0
+        self.network.on_send = self._sent
+        loop.after_step = self.look
 
     def _process(self, name: str) -> SimProcess:
         return SimProcess(self.loop, self.network, self.seed, name, f"{name}:7050", f"{name}:9050")
@@ -148,6 +162,7 @@ class SimCluster:
             rng = seeded(self.seed, "worker", len(self.workers))
             client = TableClient(core, opened)
             worker = Worker(self.loop, client, self.history, rng, pause_us)
+            worker.name = process.name
             self.workers.append(worker)
             self._working.append(process.run(worker.run))
 
@@ -177,31 +192,83 @@ class SimCluster:
             return None
         return self.server(self.network.rng.choice(leading))
 
+    def _kept(self, uuid: str, group: TabletId) -> Kept | None:
+        found = self._uuids.get(uuid)
+        return None if found is None else found.disk.durable.group(group)
+
+    def _watch(self, group: TabletId) -> GroupWatch:
+        watch = self._watches.get(group)
+        if watch is None:
+            kept = lambda uuid, group=group: self._kept(uuid, group)  # noqa: E731
+            watch = self._watches[group] = GroupWatch(f"group {group}", kept)
+            self._promises[group] = Promises(f"group {group}")
+        return watch
+
+    def _sent(self, name: str, batch: PeerBatch) -> None:
+        """Hold what a server says against its disk; told after the step, whose code would catch it."""
+        server = self._names[name]
+        nodes = dict(nodes_of(server))
+        try:
+            for group, message in batch.messages:
+                self._watch(group)
+                kept = server.disk.durable.group(group)
+                self._promises[group].said(name, message, nodes.get(group), kept)
+        except AssertionError as err:
+            self._broken.append(err)
+
     def look(self) -> None:
-        """Check the invariants of every group, and that nothing has failed.
+        """Check what the last step has changed, and that nothing has failed.
 
         Raises:
             AssertionError: with the values.
         """
-        for process in (*self.servers, *self.clients):
-            if process.failures:
-                raise process.failures[0]
-        for _, group, _ in self.replicas():
-            if group not in self._watches:
-                members = lambda group=group: self.members(group)  # noqa: E731
-                self._watches[group] = GroupWatch(group, members)
+        touched = self.network.touched
+        if touched:
+            for name in touched:
+                server = self._names.get(name)
+                if server is not None:
+                    for group, node in nodes_of(server):
+                        self._uuids[node.core.uuid] = server
+                        self._watch(group).step(name, node)
+            touched.clear()
+            if self._broken:
+                raise self._broken[0]
+            for process in (*self.servers, *self.clients):
+                if process.failures:
+                    raise process.failures[0]
+        if self.loop.time() >= self._next_whole:
+            self._next_whole = self.loop.time() + 1.0
+            for group in list(self._watches):
+                self._watches[group].whole(self.members(group))
+
+    def checks(self) -> Counter[str]:
+        """How often each invariant was checked."""
+        total = Counter[str]()
         for watch in self._watches.values():
-            watch.look()
+            total += watch.checks
+        for promises in self._promises.values():
+            total += promises.checks
+        return total
+
+    def transfer(self, rng: random.Random) -> None:
+        """Order some leader to hand over to some member."""
+        leading = [(p, g) for p, g, node in self.replicas() if node.is_leader]
+        if leading:
+            process, group = rng.choice(leading)
+            replica = hosts_of(process)[0].get(group)
+            to = rng.choice(replica.status().config.members).uuid
+            self.loop.trace.note("transfer", f"{process.name} {group} -> {to}")
+            process.run(self._hand_over, replica, to)
+
+    async def _hand_over(self, replica: Replica, to: ServerUuid) -> None:
+        try:
+            replica.transfer(to)
+        except NyalaError as err:
+            self.loop.trace.note("transfer_refused", f"{type(err).__name__} {err}")
 
     def terms(self) -> int:
         """Leaders seen, over all groups."""
         return sum(len(w.leaders) for w in self._watches.values())
-
-    async def watch_on(self) -> None:
-        """Check invariants every few milliseconds, for ever."""
-        while True:
-            self.look()
-            await self.loop.delay(25_000)
 
     async def until(self, holds: Callable[[], object], what: str, timeout_s: float = 30) -> None:
         """Wait for a condition."""
@@ -210,21 +277,20 @@ class SimCluster:
             assert self.loop.time() < end, f"{what}: not within {timeout_s} s"
             await self.loop.delay(10_000)
 
-    async def finish(self) -> None:
-        """Stop the workers, then read every key that was used: nothing acknowledged may be missing."""
+    async def finish(self, within_s: float = 90) -> None:
+        """All is healed: each client's operations succeed soon; nothing acknowledged may be missing."""
+        end = self.loop.time() + within_s
+        wanted = {worker: worker.acknowledged + 2 for worker in self.workers}
+        while any(worker.acknowledged < least for worker, least in wanted.items()):
+            assert self.loop.time() < end, (
+                f"no progress: {within_s} s after all faults were healed "
+                f"{[w.name for w, least in wanted.items() if w.acknowledged < least]} still wait"
+            )
+            await self.loop.delay(100_000)
         for worker in self.workers:
             worker.stopped = True
         await asyncio.gather(*self._working)
         if self.workers:
-            reader = self.workers[-1]
-            await self.run(self.clients[-1], self._progress, reader)
+            await self.clients[-1].run(self.workers[-1].read_all)
         self.look()
         self.history.check()
-
-    async def _progress(self, worker: Worker) -> None:
-        acknowledged = self.history.acknowledged
-        end = self.loop.time() + 90
-        while self.history.acknowledged < acknowledged + 3:
-            assert self.loop.time() < end, "no progress in 90 s after all faults were healed"
-            await worker.once()
-        await worker.read_all()

@@ -5,12 +5,13 @@ import asyncio
 from nyala.client.core import Core
 from nyala.common.options import Options
 from tests.sim.cluster import OPTIONS, SimCluster
-from tests.sim.faults import Nemesis, Swarm
+from tests.sim.faults import Swarm
 from tests.sim.ledger import Ledger
 from tests.sim.loop import SimLoop, run, seeded
+from tests.sim.nemesis import Nemesis
 from tests.sim.outcome import Outcome
 from tests.sim.table_client import TableClient
-from tests.sim.waiting import or_failure
+from tests.sim.trace import Recorder
 
 
 async def _story(
@@ -24,16 +25,28 @@ async def _story(
     ledger = Ledger(loop, TableClient(core, table), seeded(seed, "ledger"))
     writing = cluster.clients[0].run(ledger.run)
     names = [p.name for p in (*cluster.servers, *cluster.clients)]
-    rng = seeded(seed, "nemesis")
-    nemesis = Nemesis(cluster.network, cluster.servers, names, swarm, rng, cluster.leader)
-    watching = loop.create_task(cluster.watch_on())
+    rng, hands = seeded(seed, "nemesis"), seeded(seed, "transfers")
+    prone = [rng.choice(cluster.masters), rng.choice(cluster.tservers)] if swarm.prone else []
+
+    async def transfer() -> None:
+        cluster.transfer(hands)
+
+    extra = [(swarm.transfer_s, transfer)]
+    nemesis = Nemesis(
+        cluster.network, cluster.servers, names, swarm, rng, cluster.leader, prone, extra
+    )
     nemesis.start()
-    await or_failure(watching, loop.delay(seconds * 1e6))
-    await or_failure(watching, nemesis.heal())
+    await loop.delay(seconds * 1e6)
+    await nemesis.heal()
     ledger.stopped = True
-    await or_failure(watching, _finish(cluster, ledger, writing, core))
-    watching.cancel()
-    return Outcome(loop.trace, cluster.history, loop.events, loop.time(), cluster.terms())
+    await _finish(cluster, ledger, writing, core)
+    checks = cluster.checks()
+    checks["snapshots read again"] = ledger.scans
+    checks["operations linearized"] = sum(len(ops) for ops in cluster.history.ops.values())
+    return Outcome(
+        loop.trace, cluster.history, loop.events, loop.time(), cluster.terms(),
+        len(cluster.workers), checks,
+    )  # fmt: skip
 
 
 async def _finish(
@@ -47,7 +60,12 @@ async def _finish(
 
 
 def run_cluster(
-    seed: int, swarm: Swarm, *, seconds: float = 20, options: Options = OPTIONS
+    seed: int,
+    swarm: Swarm,
+    *,
+    seconds: float = 20,
+    options: Options = OPTIONS,
+    recorder: Recorder | None = None,
 ) -> Outcome:
     """Run one seed on three masters and three tablet servers."""
-    return run(lambda loop: _story(loop, seed, swarm, seconds, options))
+    return run(lambda loop: _story(loop, seed, swarm, seconds, options), recorder=recorder)

@@ -1,39 +1,64 @@
-"""One group of servers, clients on it, a nemesis, and the checks at the end: one run of one seed.
+"""One group of servers, clients on it, and what is checked of it after each step.
 
-The servers are `CoreServer`s (Raft's core over a log) or `HostServer`s (the replica engine).
+The servers are `CoreServer`s (Raft's core over a log) or `HostServer`s (the replica engine). One run of one
+seed is in `core_run.py`.
 """
 
 import asyncio
-import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from nyala.common.ids import ServerUuid
 from nyala.env.env import Env
 from nyala.raft.membership import Configuration, Member, initial
+from nyala.raft.messages import PeerBatch
 from nyala.raft.node import RaftNode
 from nyala.replica.state_machine import Transport
-from tests.sim.checkers import ApplyWatch, GroupWatch
+from tests.sim.checkers import ApplyWatch
 from tests.sim.core_server import CoreServer, Mistakes
-from tests.sim.faults import Nemesis, Swarm
+from tests.sim.durable import Kept
 from tests.sim.host_server import HostServer
 from tests.sim.kv import KvClient
-from tests.sim.loop import SimLoop, run, seeded
+from tests.sim.loop import SimLoop, seeded
 from tests.sim.network import SimNetwork
-from tests.sim.outcome import Outcome
 from tests.sim.process import SimProcess
-from tests.sim.stores import PlainLog, Store
-from tests.sim.waiting import or_failure
+from tests.sim.promises import Promises
+from tests.sim.snapshots import Snapshots
+from tests.sim.stores import GROUP, PlainLog, Store
+from tests.sim.watch import GroupWatch, standing
 from tests.sim.workload import History, Worker
 
-Make = Callable[[Env, Transport, ServerUuid, Configuration], Any]
+Make = Callable[[Env, Transport, ServerUuid, Configuration, dict[ServerUuid, Member]], Any]
+"""Makes the server of one life of a process: its uuid, the group's first configuration, all servers."""
+WHOLE_EVERY_S = 1.0
+"""Virtual time between two checks of everything from scratch."""
 
 
 def core(mistakes: Mistakes | None = None, store: Callable[[], Store] = PlainLog) -> Make:
     """Return what makes a server of Raft's core alone."""
-    return lambda env, transport, uuid, config: CoreServer(
-        env, transport, uuid, config, store(), mistakes or Mistakes()
-    )
+
+    def make(
+        env: Env,
+        transport: Transport,
+        uuid: ServerUuid,
+        config: Configuration,
+        everybody: dict[ServerUuid, Member],
+    ) -> CoreServer:
+        addresses = {u: m.peer_address for u, m in everybody.items()}
+        return CoreServer(env, transport, uuid, config, store(), mistakes or Mistakes(), addresses)
+
+    return make
+
+
+def host(
+    env: Env,
+    transport: Transport,
+    uuid: ServerUuid,
+    config: Configuration,
+    everybody: dict[ServerUuid, Member],
+) -> HostServer:
+    """Make a server of the replica engine."""
+    return HostServer(env, transport, uuid, config, everybody[uuid])
 
 
 class CoreCluster:
@@ -42,8 +67,9 @@ class CoreCluster:
     Args:
         loop: virtual time.
         seed: of everything drawn.
-        servers: how many.
+        servers: how many are members at first.
         make: makes the server of one life of a process.
+        spares: servers that are no members at first.
     """
 
     def __init__(
@@ -52,37 +78,62 @@ class CoreCluster:
         seed: int,
         servers: int = 3,
         make: Make | None = None,
+        spares: int = 0,
     ) -> None:
         self.loop = loop
         self.seed = seed
         self.network = SimNetwork(loop, seeded(seed, "network"))
-        self.sessions = make is HostServer
+        self.sessions = make is host
         self.network.doubles_calls = self.sessions
-        names = [f"core-{n}" for n in range(servers)]
-        self.config: Configuration = initial(
-            Member(ServerUuid(f"{n:032x}"), f"{name}:9", f"{name}:7")
+        names = [f"core-{n}" for n in range(servers + spares)]
+        self.members = {
+            name: Member(ServerUuid(f"{n:032x}"), f"{name}:9", f"{name}:7")
             for n, name in enumerate(names)
-        )
+        }
+        self.config: Configuration = initial(list(self.members.values())[:servers])
         self.servers = [
             SimProcess(loop, self.network, seed, name, f"{name}:7", f"{name}:9") for name in names
         ]
-        for number, server in enumerate(self.servers):
-            uuid = ServerUuid(f"{number:032x}")
+        self._by_name = {s.name: s for s in self.servers}
+        self._by_uuid = {m.uuid: self._by_name[name] for name, m in self.members.items()}
+        everybody = {m.uuid: m for m in self.members.values()}
+        for server in self.servers:
+            uuid = self.members[server.name].uuid
             server.program = lambda env, transport, uuid=uuid: (make or core())(
-                env, transport, uuid, self.config
+                env, transport, uuid, self.config, everybody
             )
         self.clients: list[SimProcess] = []
         self.history = History()
         self.workers: list[Worker] = []
-        self._working: list[asyncio.Task[None]] = []
-        self.watch = GroupWatch("core", self.nodes)
+        self.snapshots: list[Snapshots] = []
+        self.working: list[asyncio.Task[None]] = []
+        self.watch = GroupWatch("the group", self._kept)
+        self.promises = Promises("the group")
         self.applied = ApplyWatch()
+        self._broken: list[AssertionError] = []
+        self._failed: dict[SimProcess, object] = {}
+        self._told: dict[str, str] = {}
+        self._next_whole = 0.0
+        self.network.on_send = self._sent
+        loop.after_step = self.look
+
+    def _kept(self, uuid: str) -> Kept | None:
+        return self._by_uuid[ServerUuid(uuid)].disk.durable.group(GROUP)
+
+    # ---- who is there ------------------------------------------------------------------------------
+
+    def node(self, server: SimProcess) -> RaftNode | None:
+        """The core of a living server that takes part."""
+        if not server.alive or server.server is None:
+            return None
+        found: RaftNode | None = server.server.node
+        return found
 
     def nodes(self) -> Iterator[tuple[str, RaftNode]]:
-        """The cores of living servers that have started."""
+        """The cores of living servers that take part."""
         for server in self.servers:
-            if server.alive and server.server is not None and server.server.node is not None:
-                yield server.name, server.server.node
+            if (node := self.node(server)) is not None:
+                yield server.name, node
 
     def leader(self) -> SimProcess | None:
         """The living server that leads the highest term."""
@@ -95,7 +146,9 @@ class CoreCluster:
 
     def server(self, name: str) -> SimProcess:
         """Return a server by name."""
-        return next(s for s in self.servers if s.name == name)
+        return self._by_name[name]
+
+    # ---- clients -----------------------------------------------------------------------------------
 
     def new_process(self) -> SimProcess:
         """Make a client's process."""
@@ -108,14 +161,21 @@ class CoreCluster:
         env = self.new_process().open()
         return KvClient(env, [s.address for s in self.servers], sessions=self.sessions)
 
-    def add_workers(self, count: int, pause_us: float = 20_000) -> None:
-        """Start clients at work."""
+    def add_workers(self, count: int, pause_us: float = 20_000, writes_per_s: float = 0) -> None:
+        """Start clients at work; all together hurry as long as they write less than is wanted."""
         for _ in range(count):
             client = self.client()
             rng = seeded(self.seed, "worker", len(self.workers))
-            worker = Worker(self.loop, client, self.history, rng, pause_us)
+            worker = Worker(self.loop, client, self.history, rng, pause_us, writes_per_s)
+            worker.name = self.clients[-1].name
             self.workers.append(worker)
-            self._working.append(self.clients[-1].run(worker.run))
+            self.working.append(self.clients[-1].run(worker.run))
+
+    def add_snapshots(self) -> None:
+        """Start a client that reads everything as of a time, again and again."""
+        one = Snapshots(self.loop, self.client(), seeded(self.seed, "snapshots"))
+        self.snapshots.append(one)
+        self.working.append(self.clients[-1].run(one.run))
 
     async def until(self, holds: Callable[[], bool], what: str, timeout_s: float = 20) -> None:
         """Wait for a condition."""
@@ -124,111 +184,89 @@ class CoreCluster:
             assert self.loop.time() < end, f"{what}: not within {timeout_s} s"
             await self.loop.delay(10_000)
 
-    async def watch_on(self) -> None:
-        """Check invariants every few milliseconds, for ever."""
-        while True:
-            self.look()
-            await self.loop.delay(10_000)
+    # ---- what must hold ----------------------------------------------------------------------------
+
+    def _sent(self, name: str, batch: PeerBatch) -> None:
+        """Hold what a server says against its disk; told after the step, whose code would catch it."""
+        server = self._by_name[name]
+        node = self.node(server)
+        kept = server.disk.durable.group(GROUP)
+        try:
+            silent = server not in self._failed or not batch.messages
+            assert silent, f"{name} has FAILED and says {batch.messages}"
+            for _, message in batch.messages:
+                self.promises.said(name, message, node, kept)
+        except AssertionError as err:
+            self._broken.append(err)
 
     def look(self) -> None:
-        """Check invariants now."""
-        for process in (*self.servers, *self.clients):
-            if process.failures:
-                raise process.failures[0]
-        self.watch.look()
+        """Check what the last step has changed; called when time moves on."""
+        touched = self.network.touched
+        if touched:
+            for name in touched:
+                server = self._by_name.get(name)
+                if server is not None:
+                    self._look_at(server)
+            touched.clear()
+            if self._broken:
+                raise self._broken[0]
+            for process in (*self.servers, *self.clients):
+                if process.failures:
+                    raise process.failures[0]
+        if self.loop.time() >= self._next_whole:
+            self._next_whole = self.loop.time() + WHOLE_EVERY_S
+            self.watch.whole(self.nodes())
 
-    def check_applied(self) -> None:
-        """Check what the living servers applied."""
-        for server in self.servers:
-            if server.alive and server.server is not None:
-                self.applied.look(server.name, server.server.machine.applied)
+    def _look_at(self, process: SimProcess) -> None:
+        if not process.alive:
+            self._failed.pop(process, None)
+        server = process.server
+        if not process.alive or server is None:
+            return
+        if server.failed is not None:
+            if not process.disk.harmed:
+                raise server.failed
+            if process not in self._failed:
+                self._failed[process] = server.failed
+                self.loop.trace.note("replica_failed", f"{process.name} {server.failed}")
+            return
+        self._failed.pop(process, None)
+        node = server.node
+        if node is None:
+            return
+        if self.loop.trace.recorder is not None:
+            self._tell(process.name, node)
+        self.watch.step(process.name, node)
+        applied = server.machine.applied
+        if applied:
+            self.applied.look(process.name, applied)
+            applied.clear()
 
-    async def progress(self) -> None:
-        """All is healed: a write and a read must succeed soon, and nothing acknowledged is missing."""
+    def _tell(self, name: str, node: RaftNode) -> None:
+        """Record how a member stands, if that has changed."""
+        text = standing(node)
+        if self._told.get(name) != text and self.loop.trace.recorder is not None:
+            self._told[name] = text
+            self.loop.trace.recorder.note(self.loop.now_us(), "  " + name, text)
+
+    async def progress(self, within_s: float = 60) -> None:
+        """All is healed: each client's operations succeed soon, and nothing acknowledged is missing."""
+        end = self.loop.time() + within_s
+        wanted = {worker: worker.acknowledged + 2 for worker in self.workers}
+        while any(worker.acknowledged < least for worker, least in wanted.items()):
+            assert self.loop.time() < end, (
+                f"no progress: {within_s} s after all faults were healed "
+                f"{[w.name for w, least in wanted.items() if w.acknowledged < least]} still wait"
+            )
+            await self.loop.delay(100_000)
         for worker in self.workers:
             worker.stopped = True
-        await asyncio.gather(*self._working)  # what is under way is part of the history
-        worker = Worker(self.loop, self.client(), self.history, seeded(self.seed, "last"))
-        acknowledged = self.history.acknowledged
-        end = self.loop.time() + 60
-        while self.history.acknowledged < acknowledged + 3:
-            assert self.loop.time() < end, "no progress in 60 s after all faults were healed"
-            await worker.once()
-        await worker.read_all()
-
-
-async def story(
-    loop: SimLoop,
-    seed: int,
-    swarm: Swarm,
-    *,
-    seconds: float,
-    servers: int,
-    make: Make | None,
-) -> Outcome:
-    """One run: start, work under faults, heal, make progress, check."""
-    cluster = CoreCluster(loop, seed, servers, make)
-    for server in cluster.servers:
-        server.start()
-    cluster.add_workers(5)
-    names = [s.name for s in (*cluster.servers, *cluster.clients)]
-    nemesis = Nemesis(
-        cluster.network, cluster.servers, names, swarm, seeded(seed, "nemesis"), cluster.leader
-    )
-    watching = loop.create_task(cluster.watch_on())
-    nemesis.start()
-    await or_failure(watching, loop.delay(seconds * 1e6))
-    await nemesis.heal()
-    await or_failure(watching, cluster.progress())
-    watching.cancel()
-    cluster.look()
-    cluster.check_applied()
-    cluster.history.check()
-    return Outcome(
-        loop.trace, cluster.history, loop.events, loop.time(), len(cluster.watch.leaders)
-    )
-
-
-async def _paused(loop: SimLoop, seed: int, make: Make) -> None:
-    cluster = CoreCluster(loop, seed, 3, make)
-    for server in cluster.servers:
-        server.start()
-    cluster.add_workers(5)
-    history = cluster.history
-    for _ in range(8):
-        await cluster.until(lambda: cluster.leader() is not None, "a leader")
-        old = cluster.leader()
-        assert old is not None
-        old.pause()
-        await cluster.until(functools.partial(cluster.led_by_another, old), "another leader")
-        target = history.acknowledged + 20
-        await cluster.until(functools.partial(history.reached, target), "writes")
-        asking = []
-        for _ in range(10):
-            process = cluster.new_process()
-            only = KvClient(process.open(), [old.address], timeout_ms=1000)
-            asker = Worker(loop, only, history, seeded(seed, process.name))
-            asking.append(process.run(asker.read, history.pick(cluster.network.rng)))
-        await loop.delay(20_000)
-        old.resume()
-        await asyncio.gather(*asking)
-    await cluster.progress()
-    cluster.look()
-    history.check()
-
-
-def ask_paused_leaders(seed: int, make: Make) -> None:
-    """Ask leaders that were paused, and others followed, for what the others have changed since."""
-    run(lambda loop: _paused(loop, seed, make))
-
-
-def run_core(
-    seed: int,
-    swarm: Swarm,
-    *,
-    seconds: float = 20,
-    servers: int = 3,
-    make: Make | None = None,
-) -> Outcome:
-    """Run one seed on one group."""
-    return run(lambda loop: story(loop, seed, swarm, seconds=seconds, servers=servers, make=make))
+        for one in self.snapshots:
+            one.stopped = True
+        await asyncio.gather(*self.working)  # what is under way is part of the history
+        last = Worker(self.loop, self.client(), self.history, seeded(self.seed, "last"))
+        await last.read_all()
+        for one in self.snapshots:
+            await one.finish()
+        self.look()
+        self.history.check()

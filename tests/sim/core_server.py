@@ -7,16 +7,18 @@ can be planted here to see that the checkers catch them.
 import asyncio
 import functools
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from nyala.common.errors import NotLeader, OutcomeUnknown, Unavailable
-from nyala.common.ids import Operation, ServerUuid
+from nyala.common.ids import Operation, OpId, ServerUuid
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
+from nyala.raft.changes import Change
 from nyala.raft.membership import Configuration
-from nyala.raft.messages import DurablePoint, Entry, EntryKind, PeerBatch
+from nyala.raft.messages import DurablePoint, Entry, EntryKind, HardState, PeerBatch
 from nyala.raft.node import RaftNode
 from nyala.raft.ready import Outgoing
 from nyala.replica.state_machine import Transport
@@ -32,10 +34,12 @@ class Mistakes:
     Attributes:
         stale_reads: a leader answers reads without asking whether it still leads.
         early_acks: what should wait for a sync leaves before it.
+        forgets_votes: a term is written without the vote in it.
     """
 
     stale_reads: bool = False
     early_acks: bool = False
+    forgets_votes: bool = False
 
 
 @dataclass(slots=True)
@@ -51,9 +55,10 @@ class CoreServer:
         env: the simulated world.
         transport: to the other members.
         uuid: this server.
-        config: all members.
+        config: the group's first.
         store: of its log.
         mistakes: planted ones.
+        addresses: peer addresses of all servers, members or not.
     """
 
     def __init__(
@@ -64,18 +69,21 @@ class CoreServer:
         config: Configuration,
         store: Store,
         mistakes: Mistakes,
+        addresses: dict[ServerUuid, str],
     ) -> None:
         self._env = env
         self._store = store
         self._transport = transport
         self._uuid = uuid
         self._config = config
+        self._addresses = addresses
         self._mistakes = mistakes
         self._outbox: dict[ServerUuid, deque[Outgoing]] = {}
         self._durable = DurablePoint()
         self._writes: dict[int, _Waiting] = {}
         self._reads: list[tuple[int, asyncio.Future[int]]] = []
         self._applied_waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self.failed: BaseException | None = None
         self.machine: KvMachine
         self.node: RaftNode | None = None
 
@@ -123,7 +131,10 @@ class CoreServer:
         while not (ready := self._core.ready()).empty:
             if ready.persist is not None or ready.append:
                 done = functools.partial(self._synced, ready.point)
-                self._store.append(ready.persist, ready.append, done)
+                hard = ready.persist
+                if hard is not None and self._mistakes.forgets_votes:
+                    hard = HardState(hard.term)
+                self._store.append(hard, ready.append, done)
             for out in ready.send:
                 self._outbox.setdefault(out.message.to, deque()).append(out)
             for read in ready.read:
@@ -142,10 +153,8 @@ class CoreServer:
             while queue and (self._mistakes.early_acks or self._durable.covers(queue[0].after)):
                 messages.append((GROUP, queue.popleft().message))
             if messages:
-                member = self._config.get(to)
-                assert member is not None
                 batch = PeerBatch(self._uuid, to, self._clock.peek(), tuple(messages))
-                self._transport.send(member.peer_address, batch)
+                self._transport.send(self._addresses[to], batch)
 
     def _synced(self, point: DurablePoint) -> None:
         self._durable = point
@@ -174,7 +183,8 @@ class CoreServer:
         self._reads = [r for r in self._reads if not r[1].done()]
 
     def _not_leader(self) -> NotLeader:
-        leader = None if self._core.leader is None else self._config.get(self._core.leader)
+        config = self._core.core.configs.active
+        leader = None if self._core.leader is None else config.get(self._core.leader)
         return NotLeader("not the leader", {} if leader is None else {"address": leader.address})
 
     async def _change(self, request: list[Any]) -> bool:
@@ -188,6 +198,19 @@ class CoreServer:
         self._pump()
         self._env.tasks.spawn(self._expire(future), "write deadline")
         return bool(await future == b"\x01")
+
+    async def change_config(self, changes: Sequence[Change], expected: OpId | None) -> None:
+        """Change the members; returns when the change is in the log."""
+        stamp = max(self._clock.now(), self._core.last_stamp + 1)
+        try:
+            self._core.change_config(changes, stamp, expected)
+        finally:
+            self._pump()
+
+    def transfer(self, to: ServerUuid) -> None:
+        """Hand leadership over."""
+        self._core.transfer(to)
+        self._pump()
 
     async def _expire(self, future: asyncio.Future[bytes]) -> None:
         await self._env.tasks.sleep_ms(3000)

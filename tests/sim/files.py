@@ -14,6 +14,8 @@ from posixpath import normpath
 from zlib import crc32
 
 from nyala.env.files import Buffer
+from nyala.wal.format import SEGMENT_MAGIC
+from tests.sim.durable import DurableLog
 from tests.sim.inode import Inode
 from tests.sim.loop import ProcessDied
 from tests.sim.names import Names
@@ -61,8 +63,37 @@ class SimDisk:
         self.die_at: int | None = None
         self.die_when: Callable[[str, str], bool] | None = None
         self.on_death: Callable[[], None] | None = None
+        self.on_sync: Callable[[], None] | None = None
+        self.harmed = False  # it has shown damage or errors: whoever reads it may fail
+        self._doubt = 0  # see `doubtful`
         self.syncs = 0
+        self.durable = DurableLog(self.names)
         self._mounted: SimFiles | None = None
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether the log's end was written wrong, and no later record proves yet that it was durable.
+
+        No log could tell that from the torn tail of a crash, so whoever crashes processes waits.
+        """
+        return self._doubt > 0
+
+    def note_flip(self, path: str) -> None:
+        """A write to the log has stored a wrong bit."""
+        if "/wal/" in path:
+            self._doubt = 1
+
+    def note_append(self, path: str, data: bytes) -> None:
+        """Something was written as it should be."""
+        if self._doubt == 2 and "/wal/" in path and not data.startswith(SEGMENT_MAGIC):
+            self._doubt = 3
+
+    def note_sync(self, path: str) -> None:
+        """A sync has returned."""
+        if self._doubt and "/wal/" in path:
+            self._doubt = {1: 2, 2: 2, 3: 0}[self._doubt]
+        if self.on_sync is not None:
+            self.on_sync()
 
     def mount(self) -> "SimFiles":
         """Return the files as one new life of the process sees them."""
@@ -100,6 +131,7 @@ class SimDisk:
             for inode in names.values():
                 if inode.changes:  # a name that had been removed is back
                     inode.crash(self.rng)
+        self.durable.crashed()
 
     def used_bytes(self) -> int:
         """Bytes in files."""
@@ -109,6 +141,7 @@ class SimDisk:
         """Damage one stored byte, as bit rot does."""
         inode = self.names.get(normpath(path))
         assert inode is not None, f"no file {path}"
+        self.harmed = True
         inode.content[offset] ^= 1 << self.rng.randrange(8)
         self.trace.note("bit_rot", f"{self.name} {path} {offset}")
 
@@ -126,9 +159,11 @@ class SimFiles:
         disk = self.disk
         disk.operations += 1
         disk.trace.note(kind, f"{disk.name} {path} {detail}")
+        if disk.doubtful:
+            return False
         if disk.die_when is not None and disk.die_when(kind, path):
             return True
-        return disk.operations == disk.die_at
+        return disk.die_at is not None and disk.operations >= disk.die_at
 
     def _check(self) -> None:
         if not self.alive:
@@ -152,6 +187,7 @@ class SimFiles:
     def _hit(self, rate: float, kind: str, path: str) -> bool:
         if rate and self.disk.rng.random() < rate:
             self.disk.trace.note(kind, f"{self.disk.name} {path}")
+            self.disk.harmed = True
             return True
         return False
 
@@ -162,16 +198,24 @@ class SimFiles:
             room = disk.faults.capacity_bytes - disk.used_bytes()
             if grown > room:
                 disk.trace.note("enospc", f"{disk.name} {path}")
-                inode.write(offset, data[: max(0, len(data) - (grown - max(0, room)))])
+                self._put(path, inode, offset, data[: max(0, len(data) - (grown - max(0, room)))])
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         if data and self._hit(disk.faults.write_flip_rate, "write_flip", path):
-            data = _flipped(data, disk.rng)
+            disk.durable.wrote(path, inode, offset, data)
+            inode.write(offset, _flipped(data, disk.rng))
+            disk.note_flip(path)
+            return
         if dies:
             data = data[: disk.rng.randrange(len(data) + 1)]
         elif self._hit(disk.faults.write_eio_rate, "write_eio", path):
-            inode.write(offset, data[: disk.rng.randrange(len(data) + 1)])
+            self._put(path, inode, offset, data[: disk.rng.randrange(len(data) + 1)])
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        self._put(path, inode, offset, data)
+
+    def _put(self, path: str, inode: Inode, offset: int, data: bytes) -> None:
         inode.write(offset, data)
+        self.disk.durable.wrote(path, inode, offset, data)
+        self.disk.note_append(path, data)
 
     def _sync(self, path: str, inode: Inode, *, dies: bool) -> None:
         self.disk.syncs += 1
@@ -179,8 +223,11 @@ class SimFiles:
             return
         if self._hit(self.disk.faults.sync_eio_rate, "sync_eio", path):
             inode.fail_sync()
+            self.disk.durable.sync_failed(inode)
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
         inode.sync()
+        self.disk.durable.synced(inode)
+        self.disk.note_sync(path)
 
     def _before(self) -> bool:
         """Whether a dying name operation dies before it took effect."""
@@ -304,6 +351,7 @@ class SimFiles:
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         if not (dies and self._before()):
             self.disk.names.sync(clean)
+            self.disk.durable.named()
         if dies:
             self._die()
 
@@ -398,6 +446,7 @@ class SimAppendFile:
         """Cut or extend; the next append goes to the end."""
         dies = self._files._changing("truncate", self._path, length_bytes)
         self._inode.resize(length_bytes)
+        self._files.disk.durable.cut(self._inode, length_bytes)
         self._end = length_bytes
         if dies:
             self._files._die()

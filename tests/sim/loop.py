@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, TypeVar
 
-from tests.sim.trace import Trace
+from tests.sim.trace import Recorder, Trace
 
 T = TypeVar("T")
 WALL_START_US = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
@@ -162,6 +162,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._generators: dict[int, Life | None] = {}  # by address: weak references go first
         self.events = 0
         self.failures: list[BaseException] = []
+        self.after_step: Callable[[], None] | None = None
         self.trace = Trace()
         self.trace.now_us = self.now_us
         self.set_debug(False)
@@ -177,7 +178,9 @@ class SimLoop(asyncio.BaseEventLoop):
         return round(self._now_s * 1e6)
 
     def advance(self, timeout_s: float) -> None:
-        """Move time on; called when nothing is ready."""
+        """Move time on; called when nothing is ready. What `after_step` raises ends the run."""
+        if timeout_s > 0 and self.after_step is not None:
+            self.after_step()
         self.events += 1
         if timeout_s > 0:
             self._now_s += timeout_s
@@ -272,8 +275,9 @@ def run(
     *,
     max_time_s: float = 3600.0,
     max_events: int = 50_000_000,
+    recorder: Recorder | None = None,
 ) -> T:
-    """Run `main(loop)` over virtual time and return its result.
+    """Run `main(loop)` over virtual time and return its result; a recorder is told of every event.
 
     Raises:
         Stuck: nothing is left to happen although `main` is not done.
@@ -281,6 +285,7 @@ def run(
         BaseException: the first exception that nobody handled outside any process's life.
     """
     loop = SimLoop(max_time_s, max_events)
+    loop.trace.recorder = recorder
     collecting = gc.isenabled()
     gc.collect()
     gc.disable()  # a collection at another moment would close generators at another moment

@@ -29,6 +29,19 @@ class Names:
         self.seen: Tree = {"": {}, "/": {}}
         self._durable: Tree = {"": {}, "/": {}}
         self._changes: list[_Change] = []
+        self._found: dict[Inode, tuple[str, str]] = {}
+
+    def durable(self, inode: Inode) -> bool:
+        """Whether a file has a name, not of a temporary file, that survives a power cut."""
+        directory, name = self._found.get(inode, ("", ""))
+        if name and self._durable.get(directory, {}).get(name) is inode:
+            return True
+        for directory, names in self._durable.items():
+            for name, other in names.items():
+                if other is inode and not name.endswith((".new", ".tmp")):
+                    self._found[inode] = directory, name
+                    return True
+        return False
 
     def get(self, path: str) -> Inode | None:
         """Return the file of a path, or None."""

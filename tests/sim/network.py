@@ -62,6 +62,8 @@ class SimNetwork:
         self.rng = rng
         self.faults = NetFaults()
         self.doubles_calls = True  # where servers know a repeated request
+        self.touched: dict[str, None] = {}  # who has sent or been sent something since last asked
+        self.on_send: Callable[[str, PeerBatch], None] | None = None
         self._endpoints: dict[str, Endpoint] = {}
         self._cut: set[tuple[str, str]] = set()
         self._nobody = contextvars.Context()

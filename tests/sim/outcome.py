@@ -1,10 +1,15 @@
 """What one simulated run gave."""
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 
 from tests.sim.faults import count
 from tests.sim.trace import Trace
 from tests.sim.workload import History
+
+LEAST_CLIENTS = 5
+LEAST_WRITES_PER_S = 10
+LEAST_FAULTS_PER_MINUTE = 1
 
 
 @dataclass(slots=True)
@@ -17,6 +22,8 @@ class Outcome:
         events: turns of the loop.
         time_s: virtual seconds.
         terms: leaders seen.
+        clients: that worked at the same time.
+        checks: how often each invariant was checked.
     """
 
     trace: Trace
@@ -24,9 +31,22 @@ class Outcome:
     events: int
     time_s: float
     terms: int
+    clients: int
+    checks: Counter[str] = field(default_factory=Counter)
 
     @property
-    def counts(self) -> bool:
-        """Whether its time counts as under load: ten acknowledged a second, a fault a minute."""
-        faults = sum(count(self.trace).values())
-        return self.history.acknowledged >= 10 * self.time_s and faults * 60 >= self.time_s
+    def faults(self) -> int:
+        """How many there were, of all kinds."""
+        return sum(count(self.trace).values())
+
+    @property
+    def invalid(self) -> str:
+        """Why its time does not count as time under load; empty: it counts."""
+        thin = []
+        if self.clients < LEAST_CLIENTS:
+            thin.append(f"{self.clients} clients")
+        if self.history.writes < LEAST_WRITES_PER_S * self.time_s:
+            thin.append(f"{self.history.writes / self.time_s:.1f} writes/s")
+        if self.faults * 60 < self.time_s * LEAST_FAULTS_PER_MINUTE:
+            thin.append(f"{self.faults} faults in {self.time_s:.0f} s")
+        return ", ".join(thin)

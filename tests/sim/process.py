@@ -5,9 +5,11 @@ killed (with or without its machine's power), paused, resumed and started again 
 """
 
 import asyncio
+import errno
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from nyala.common.errors import NyalaError
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.replica.state_machine import Transport
@@ -17,6 +19,9 @@ from tests.sim.network import Endpoint, SimNetwork
 from tests.sim.rpc import SimRpc
 from tests.sim.tasks import LaneDelays, SimClock, SimTasks
 from tests.sim.transport import SimTransport
+
+START_AGAIN_US = 2_000_000
+"""When a process that refused to start is started again."""
 
 
 class Server(Protocol):
@@ -70,6 +75,7 @@ class SimProcess:
         self.program = program
         self.disk = SimDisk(seeded(seed, name, "disk"), loop.trace, name)
         self.disk.on_death = self._died
+        self.disk.on_sync = self._touched
         self.delays = LaneDelays()
         self.clock = SimClock(loop)
         self.lives = 0
@@ -78,6 +84,9 @@ class SimProcess:
         self.server: Any = None
         self.started: asyncio.Future[None] | None = None
         self.failures: list[BaseException] = []
+
+    def _touched(self) -> None:
+        self.network.touched[self.name] = None
 
     @property
     def alive(self) -> bool:
@@ -116,11 +125,29 @@ class SimProcess:
             self.network.bind(self.address, endpoint)
             await self.server.start()
         except Exception as err:  # a start that fails is a failure of the run, unless forgiven
+            full = isinstance(err, OSError) and err.errno == errno.ENOSPC
+            if full or (self.disk.harmed and isinstance(err, NyalaError | OSError)):
+                self._refused(err)
+                return
             self.failures.append(err)
             started.set_exception(err)
             started.exception()
         else:
             started.set_result(None)
+
+    def _refused(self, err: Exception) -> None:
+        """A server does not start from a damaged or full disk: it ends, and is started again later."""
+        self.loop.trace.note("start_refused", f"{self.name} {err}")
+        self.network.after(0, self._end_of, self.life)
+
+    def _end_of(self, life: Life) -> None:
+        if self.life is life and not life.dead:
+            self.kill(power_cut=False)
+            self.network.after(START_AGAIN_US, self._again, life)
+
+    def _again(self, life: Life) -> None:
+        if self.life is life:
+            self.start()
 
     def run(self, fn: Callable[..., Any], *args: Any) -> asyncio.Task[Any]:
         """Run an async function as this process."""

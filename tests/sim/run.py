@@ -1,98 +1,149 @@
-"""`./run sim`: random seeds for some minutes, one line each; a failure prints the command that repeats it.
+"""`./run sim`: seed after seed, a line each; a failure prints a transcript and what repeats it.
 
-./run sim --seed 7                  one seed
-./run sim --minutes 10              as many seeds as fit, from a random first one
-./run sim --level wal --minutes 1   only Raft's core over the log
+./run sim --seed 7                      one seed
+./run sim --minutes 10                  as many seeds as fit, from a random first one
+./run sim --minutes 10 --level host     only the replica engine over the log
+./run sim --hours 10 --workers 2        until so many simulated hours under load are done
 """
 
 import argparse
+import multiprocessing
 import random
 import sys
 import time
-import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator
 
-from tests.sim.cluster_run import run_cluster
-from tests.sim.core_cluster import core, run_core
-from tests.sim.faults import KINDS, Swarm, count, draw
-from tests.sim.host_server import HostServer
-from tests.sim.loop import seeded
-from tests.sim.outcome import Outcome
-from tests.sim.stores import WalLog
+from tests.sim.faults import KINDS
+from tests.sim.judge import LINES, SECONDS, Verdict, judge
+from tests.sim.levels import LEVELS, NOT_AT, level_of
 
-Level = Callable[[int, Swarm, float], Outcome]
-
-
-def _core(seed: int, swarm: Swarm, seconds: float) -> Outcome:
-    return run_core(seed, swarm, seconds=seconds, servers=3 if seed % 3 else 5)
+REAL = ("host", "cluster")
+"""Levels whose time counts as simulated hours: the replica engine and its log are the product's."""
+ENOUGH_SEEDS = 60
+"""A batch of so many seeds must have met every kind of fault."""
+Job = tuple[str, int, float, int]
 
 
-def _wal(seed: int, swarm: Swarm, seconds: float) -> Outcome:
-    return run_core(seed, swarm, seconds=seconds, make=core(store=WalLog))
+class Batch:
+    """The sum of many seeds."""
 
+    def __init__(self) -> None:
+        self.seeds: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
+        self.checks: Counter[str] = Counter()
+        self.other: Counter[str] = Counter()
+        self.valid_s: Counter[str] = Counter()
+        self.all_s: Counter[str] = Counter()
+        self.spent_s: Counter[str] = Counter()
+        self.events = self.elections = self.failed = self.invalid = self.writes = 0
 
-def _host(seed: int, swarm: Swarm, seconds: float) -> Outcome:
-    return run_core(seed, swarm, seconds=seconds, make=HostServer)
+    def add(self, verdict: Verdict) -> None:
+        """Take one seed."""
+        level = verdict.level
+        self.seeds[level] += 1
+        self.faults += verdict.faults
+        self.checks += verdict.checks
+        self.other += verdict.other
+        self.all_s[level] += verdict.time_s  # type: ignore[assignment]  # seconds, not counts
+        self.spent_s[level] += verdict.spent_s  # type: ignore[assignment]
+        self.events += verdict.events
+        self.elections += verdict.elections
+        self.failed += bool(verdict.report)
+        self.invalid += bool(verdict.invalid)
+        self.writes += verdict.writes
+        if not verdict.report and not verdict.invalid:
+            self.valid_s[level] += verdict.time_s  # type: ignore[assignment]
 
+    @property
+    def hours(self) -> float:
+        """Simulated hours under load, at the levels that count."""
+        return sum(self.valid_s[level] for level in REAL) / 3600
 
-def _cluster(seed: int, swarm: Swarm, seconds: float) -> Outcome:
-    return run_cluster(seed, swarm, seconds=seconds)
+    def missing(self) -> list[str]:
+        """Kinds of fault that should have happened and have not."""
+        if self.seeds.total() < ENOUGH_SEEDS:
+            return []
+        return [
+            k for k in KINDS if not self.faults[k] and any(k not in NOT_AT[v] for v in self.seeds)
+        ]
 
-
-LEVELS: dict[str, Level] = {"core": _core, "wal": _wal, "host": _host, "cluster": _cluster}
+    def lines(self) -> Iterator[str]:
+        """What there is to say, for a person."""
+        yield "faults: " + ", ".join(f"{kind} {self.faults[kind]}" for kind in KINDS)
+        yield "checked: " + ", ".join(f"{what} {n}" for what, n in sorted(self.checks.items()))
+        yield "besides: " + ", ".join(f"{what} {n}" for what, n in sorted(self.other.items()))
+        for level in LEVELS:
+            if spent := self.spent_s[level]:
+                yield (
+                    f"{level}: {self.seeds[level]} seeds, {self.all_s[level] / 3600:.2f} simulated hours, "
+                    f"{self.valid_s[level] / 3600:.2f} of them under load, "
+                    f"{self.all_s[level] / spent:.0f} simulated seconds a second"
+                )
+        spent = sum(self.spent_s.values())
+        yield (
+            f"{self.seeds.total()} seeds, {self.events / max(spent, 1e-9):,.0f} events a second, "
+            f"{self.elections} elections, {self.writes} writes acknowledged, {self.invalid} runs INVALID, "
+            f"{self.hours:.2f} simulated hours under load ({' and '.join(REAL)}), {self.failed} failed"
+        )
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; 1 when a seed failed."""
-    parser = argparse.ArgumentParser(prog="./run sim", description=__doc__)
+    """Run the command line; 1 when a seed failed or a kind of fault never happened."""
+    parser = argparse.ArgumentParser(
+        prog="./run sim", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--seed", type=int, help="the only seed, or with --minutes the first")
     parser.add_argument("--minutes", type=float, help="go on with further seeds for so long")
-    parser.add_argument("--seconds", type=float, default=20, help="virtual time under faults")
-    parser.add_argument("--level", choices=[*LEVELS], default=[*LEVELS][-1])
+    parser.add_argument("--hours", type=float, help="or until so many simulated hours are done")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="virtual time under faults")
+    parser.add_argument("--level", choices=[*LEVELS], help="default: by the seed, all in turn")
+    parser.add_argument("--workers", type=int, default=1, help="processes")
+    parser.add_argument("--lines", type=int, default=LINES, help="of a failure's transcript")
+    parser.add_argument("--quiet", action="store_true", help="print failures and the sum only")
     given = parser.parse_args(arguments)
     first = random.randrange(1_000_000) if given.seed is None else given.seed
-    end = time.monotonic() + 60 * (given.minutes or 0)
-    total, failed, seeds, virtual_s, seed = Counter[str](), 0, 0, 0.0, first
-    while True:
-        outcome = _one(given.level, seed, given.seconds)
-        failed += outcome is None
-        if outcome is not None:
-            total += count(outcome.trace)
-            virtual_s += outcome.time_s if outcome.counts else 0
-        seeds, seed = seeds + 1, seed + 1
-        if time.monotonic() >= end:
-            break
-    print("faults: " + ", ".join(f"{kind} {total[kind]}" for kind in KINDS))
-    print(
-        f"{seeds} seeds from {first}, {virtual_s / 3600:.2f} simulated hours under load, {failed} failed"
-    )
-    return 1 if failed else 0
+    batch = Batch()
+    for verdict in _verdicts(given, first, batch):
+        batch.add(verdict)
+        if verdict.report or not given.quiet:
+            print(verdict.line(), flush=True)
+    for line in batch.lines():
+        print(line)
+    print(f"seeds {first} to {first + batch.seeds.total() - 1}, {given.seconds:g} s each")
+    if missing := batch.missing():
+        print(f"FAILED: never happened: {', '.join(missing)}")
+    return 1 if batch.failed or missing else 0
 
 
-def _one(level: str, seed: int, seconds: float) -> Outcome | None:
-    """Run one seed and print its line; None when it failed."""
-    swarm = draw(seeded(seed, "swarm"))
-    began = time.monotonic()
-    try:
-        outcome = LEVELS[level](seed, swarm, seconds)
-    except Exception as err:  # reported with the command that repeats it; the next seed goes on
-        print(f"seed {seed} FAILED: {err}\n  mixture: {swarm.text()}")
-        traceback.print_exc(limit=-6)
-        print(f"repeat it with: ./run sim --level {level} --seed {seed} --seconds {seconds:g}")
-        sys.stdout.flush()
-        return None
-    spent = time.monotonic() - began
-    history = outcome.history
-    print(
-        f"seed {seed}: {outcome.trace.digest()[:12]} {outcome.time_s:.0f} s, {outcome.events} events "
-        f"({outcome.events / spent:,.0f}/s), {history.acknowledged} acknowledged "
-        f"({history.acknowledged / outcome.time_s:.0f}/s), {history.failed} failed, "
-        f"{history.unknown} unknown, {outcome.terms} terms, "
-        f"{sum(count(outcome.trace).values())} faults{'' if outcome.counts else ' (thin)'}",
-        flush=True,
-    )
-    return outcome
+def _verdicts(given: argparse.Namespace, first: int, batch: Batch) -> Iterator[Verdict]:
+    """Judge seed after seed, in order, until time or hours are done."""
+    minutes = given.minutes if given.minutes or not given.hours else 24 * 60
+    end = time.monotonic() + 60 * (minutes or 0)
+
+    def jobs() -> Iterator[Job]:
+        seed = first
+        while True:
+            yield given.level or level_of(seed), seed, given.seconds, given.lines
+            seed += 1
+            if time.monotonic() >= end or (given.hours and batch.hours >= given.hours):
+                return
+
+    if given.workers == 1:
+        yield from map(_judge, jobs())
+        return
+    with multiprocessing.get_context("spawn").Pool(given.workers) as pool:
+        waiting = []
+        for job in jobs():
+            waiting.append(pool.apply_async(_judge, (job,)))
+            while len(waiting) > given.workers:
+                yield waiting.pop(0).get()
+        for one in waiting:
+            yield one.get()
+
+
+def _judge(job: Job) -> Verdict:
+    return judge(*job)
 
 
 if __name__ == "__main__":

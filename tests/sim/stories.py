@@ -89,15 +89,7 @@ def play(
         table = await cluster.create_table(core)
         stage = Stage(cluster, core, TableClient(core, table))
         await cluster.add_workers(workers)
-        watching = loop.create_task(cluster.watch_on())
-        told = loop.create_task(_tell(story, stage))
-        watching.add_done_callback(lambda _: told.cancel())
-        try:
-            await told
-        except asyncio.CancelledError:
-            watching.result()
-            raise
-        watching.cancel()
+        await _tell(story, stage)
         return cluster
 
     return run(main, max_time_s=600)

@@ -12,6 +12,7 @@ from tests.sim.loop import LIFE, WALL_START_US, Life, ProcessDied, SimLoop
 
 P = ParamSpec("P")
 T = TypeVar("T")
+MAX_SLOW_US = 5_000_000.0
 
 
 @dataclass(slots=True)
@@ -99,6 +100,12 @@ class SimTasks:
         """Let virtual time pass."""
         await self._loop.delay(max(duration_ms, 0) * 1000)
 
+    async def run_brief(
+        self, lane: Lane, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """As `run`."""
+        return await self.run(lane, fn, *args, **kwargs)
+
     async def run(self, lane: Lane, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a call inline after a delay; DISK and APPLY keep call order."""
         future: asyncio.Future[T] = self._loop.create_future()
@@ -148,7 +155,7 @@ class SimTasks:
         if lane is Lane.DISK and self._rng.random() < delays.slow_rate:
             self.slow_jobs += 1
             self._loop.trace.counts["slow_sync"] += 1
-            return self._rng.expovariate(1 / delays.slow_us)
+            return min(max(self._rng.expovariate(1 / delays.slow_us), 1000.0), MAX_SLOW_US)
         mean = {
             Lane.DISK: delays.disk_us,
             Lane.APPLY: delays.apply_us,

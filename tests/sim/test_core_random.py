@@ -9,23 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.core_cluster import Make, ask_paused_leaders, core, run_core
+from tests.sim.core_cluster import Make, core, host
+from tests.sim.core_run import ask_paused_leaders, run_core
 from tests.sim.core_server import Mistakes
-from tests.sim.faults import Swarm, count, draw, missing
-from tests.sim.host_server import HostServer
+from tests.sim.faults import Swarm, count, draw
 from tests.sim.loop import seeded
 from tests.sim.stores import WalLog
 
 ROOT = Path(__file__).parents[2]
-SEEDS = range(24)
+SEEDS = range(10)
 CRASHES = Swarm(
     crash_s=0.7, down_s=0.2, in_operation_rate=1, everyone_rate=0.1, loss_rate=0.02, slow_rate=0.05
 )
-NOT_HERE = {"call doubled", "unsynced names undone"}
-"""Nothing makes a call idempotent at this level, and the only file is made once."""
 
 
-def test_histories_are_linearizable_and_invariants_hold_under_every_kind_of_fault():
+def test_histories_are_linearizable_and_invariants_hold_under_drawn_mixtures_of_faults():
     faults: Counter[str] = Counter()
     acknowledged = 0
     for seed in SEEDS:
@@ -35,13 +33,12 @@ def test_histories_are_linearizable_and_invariants_hold_under_every_kind_of_faul
         faults += count(outcome.trace)
         acknowledged += outcome.history.acknowledged
     print(dict(faults), "acknowledged", acknowledged)
-    assert not missing(faults, but=NOT_HERE)
-    assert acknowledged > 10 * 12 * len(SEEDS)
+    assert acknowledged > 100 * len(SEEDS)
 
 
 def test_the_log_recovers_from_every_crash_with_what_was_acknowledged():
     faults: Counter[str] = Counter()
-    for seed in range(8):
+    for seed in range(5):
         swarm = CRASHES if seed % 2 else draw(seeded(seed, "swarm"))
         faults += count(run_core(seed, swarm, seconds=10, make=core(store=WalLog)).trace)
     print(dict(faults))
@@ -58,7 +55,7 @@ def test_one_seed_gives_one_trace():
 
 def test_the_trace_does_not_depend_on_the_hash_seed_of_the_process():
     code = (
-        "from tests.sim.core_cluster import run_core\n"
+        "from tests.sim.core_run import run_core\n"
         "from tests.sim.faults import draw\n"
         "from tests.sim.loop import seeded\n"
         "print(run_core(7, draw(seeded(7, 'swarm')), seconds=5).trace.digest())\n"
@@ -80,7 +77,7 @@ def test_a_planted_stale_read_is_caught():
         ask_paused_leaders(1, core(Mistakes(stale_reads=True)))
 
 
-@pytest.mark.parametrize("make", [core(), HostServer], ids=["core", "replica"])
+@pytest.mark.parametrize("make", [core(), host], ids=["core", "replica"])
 def test_a_leader_that_was_paused_answers_nothing_stale(make: Make):
     ask_paused_leaders(1, make)
 
@@ -91,6 +88,6 @@ def test_a_planted_acknowledgement_before_the_sync_is_caught():
         try:
             run_core(seed, swarm, seconds=10, make=core(Mistakes(early_acks=True)))
         except AssertionError as err:
-            assert re.search("became|not linearizable|do not match|committed", str(err))  # noqa: PT017
+            assert re.search("durable on", str(err))  # noqa: PT017
             return
     raise AssertionError("acknowledgements before the sync were not caught in 30 seeds")

@@ -7,6 +7,21 @@ Two runs of one seed give the same digest, in any two processes. Nothing that di
 import hashlib
 from collections import Counter, deque
 from collections.abc import Callable
+from typing import Protocol
+
+from nyala.raft.messages import PeerBatch
+
+
+class Recorder(Protocol):
+    """Keeps what a person will read; see `transcript.py`."""
+
+    def note(self, at_us: int, kind: str, text: str) -> None:
+        """Take one event."""
+        ...
+
+    def sent(self, at_us: int, name: str, address: str, batch: PeerBatch, copies: int) -> None:
+        """Take what a server has sent."""
+        ...
 
 
 class Trace:
@@ -21,17 +36,18 @@ class Trace:
         self.tail: deque[str] = deque(maxlen=keep)
         self.counts: Counter[str] = Counter()
         self.now_us: Callable[[], int] = int
-        self.echo: Callable[[str], None] | None = None
+        self.recorder: Recorder | None = None
 
     def note(self, kind: str, text: str) -> None:
         """Add one event: a kind that is counted, and whatever tells it from others of its kind."""
-        line = f"{self.now_us()} {kind} {text}"
+        now_us = self.now_us()
+        line = f"{now_us} {kind} {text}"
         self.counts[kind] += 1
         self._hash.update(line.encode())
         self._hash.update(b"\n")
         self.tail.append(line)
-        if self.echo is not None:
-            self.echo(line)
+        if self.recorder is not None:
+            self.recorder.note(now_us, kind, text)
 
     def digest(self) -> str:
         """Hash of everything noted so far."""

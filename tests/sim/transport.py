@@ -30,10 +30,15 @@ class SimTransport:
         if self._life.dead:
             return
         network = self._network
+        network.touched[self._name] = None
+        if network.on_send is not None:
+            network.on_send(self._name, batch)
         frame = encode_frame(batch, "")
         copies = network.copies()
         note = f"{self._name} -> {address} {len(frame)} {crc32(frame):08x}"
         network.trace.note(("peer_lost", "peer_sent", "peer_doubled")[copies], note)
+        if network.trace.recorder is not None:
+            network.trace.recorder.sent(network.loop.now_us(), self._name, address, batch, copies)
         for _ in range(copies):
             network.after(network.draw_delay_us(), self._arrive, address, frame)
 
@@ -45,6 +50,7 @@ class SimTransport:
         if not network.passes(self._name, endpoint.name):
             network.trace.note("peer_cut", f"{self._name} -> {endpoint.name}")
             return
+        network.touched[endpoint.name] = None
         network.into(
             endpoint.life, endpoint.receive, decode_frame(frame).batch, connection=self._name
         )

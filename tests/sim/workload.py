@@ -6,6 +6,7 @@ the checker's search stays small.
 
 import asyncio
 import random
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -14,7 +15,8 @@ from tests.sim.loop import SimLoop
 
 ROTATE = 120
 MAX_UNKNOWN = 6
-_WEIGHTS = {Kind.READ: 45, Kind.WRITE: 30, Kind.INSERT: 10, Kind.UPDATE: 8, Kind.DELETE: 7}
+HURRY_US = 20_000
+_WEIGHTS = {Kind.READ: 35, Kind.WRITE: 35, Kind.INSERT: 12, Kind.UPDATE: 9, Kind.DELETE: 9}
 
 
 class Unknown(Exception):
@@ -23,6 +25,14 @@ class Unknown(Exception):
 
 class Failed(Exception):
     """An operation that surely had no effect."""
+
+
+class NotLinearizable(AssertionError):
+    """No order explains the answers; `at_s` is when the last of them came."""
+
+    def __init__(self, text: str, at_s: float) -> None:
+        super().__init__(text)
+        self.at_s = at_s
 
 
 class KeyValue(Protocol):
@@ -52,6 +62,7 @@ class History:
     next_key: int = 0
     next_value: int = 0
     acknowledged: int = 0
+    writes: int = 0
     failed: int = 0
     unknown: int = 0
 
@@ -79,10 +90,13 @@ class History:
         """Assert that every key's history is linearizable."""
         for key, ops in self.ops.items():
             if not linearizable(ops):
-                around = shortest(ops)[-25:]
-                raise AssertionError(
+                bad = shortest(ops)
+                odd = culprits(bad)
+                raise NotLinearizable(
                     f"the history of key {key} is not linearizable; the last of its shortest bad "
-                    f"beginning ({len(ops)} operations in all):\n{show(around)}"
+                    f"beginning ({len(ops)} operations in all; without any one of those marked <-- it "
+                    f"would be):\n{show(bad[-25:], odd)}",
+                    min((o.ret for o in odd), default=max(o.ret for o in bad if o.ret != OPEN)),
                 )
 
 
@@ -95,6 +109,7 @@ class Worker:
         history: where it records.
         rng: what it does when.
         pause_us: mean time between two operations.
+        writes_per_s: while all clients together have written less, pauses are short.
     """
 
     def __init__(
@@ -104,18 +119,24 @@ class Worker:
         history: History,
         rng: random.Random,
         pause_us: float = 20_000,
+        writes_per_s: float = 0,
     ) -> None:
         self._loop = loop
         self._client = client
         self._history = history
         self._rng = rng
         self._pause_us = pause_us
+        self._writes_per_s = writes_per_s
+        self.name = "client"
+        self.acknowledged = 0
         self.stopped = False
 
     async def run(self) -> None:
         """Work until `stopped`."""
         while not self.stopped:
-            await self._loop.delay(self._rng.expovariate(1 / self._pause_us))
+            behind = self._history.writes < self._writes_per_s * self._loop.time()
+            pause_us = min(self._pause_us, HURRY_US) if behind else self._pause_us
+            await self._loop.delay(self._rng.expovariate(1 / pause_us))
             await self.once()
 
     async def once(self) -> bool:
@@ -127,16 +148,24 @@ class Worker:
             return await self.read(key)
         history.next_value += 1
         op = Op(self._loop.time(), OPEN, kind, history.next_value, None)
+        self._tell(f"key {key}: {kind.value} {history.next_value} ...")
         try:
             ok = await self._client.change(kind, key, history.next_value)
         except Unknown:
             history.unknown += 1
             history.add(key, op)
+            self._tell(f"key {key}: {kind.value} {op.value} unknown")
             return False
         except (Failed, asyncio.CancelledError):
             history.failed += 1
+            self._tell(f"key {key}: {kind.value} {op.value} failed")
             return False
+        self._tell(
+            f"key {key}: {kind.value} {op.value} acknowledged{'' if ok else ', does not apply'}"
+        )
         history.acknowledged += 1
+        history.writes += 1
+        self.acknowledged += 1
         history.add(key, replace(op, ret=self._loop.time(), ok=ok))
         return True
 
@@ -148,9 +177,16 @@ class Worker:
         except Failed:
             self._history.failed += 1
             return False
+        self._tell(f"key {key}: read {value}, asked at {call:.6f}")
         self._history.acknowledged += 1
+        self.acknowledged += 1
         self._history.add(key, Op(call, self._loop.time(), Kind.READ, value))
         return True
+
+    def _tell(self, text: str) -> None:
+        recorder = self._loop.trace.recorder
+        if recorder is not None:
+            recorder.note(self._loop.now_us(), self.name, text)
 
     async def read_all(self) -> None:
         """Read every key that was ever used: nothing acknowledged may be missing."""
@@ -171,9 +207,16 @@ def shortest(ops: list[Op]) -> list[Op]:
     return ordered
 
 
-def show(ops: list[Op]) -> str:
+def culprits(bad: list[Op]) -> list[Op]:
+    """Return the answers without any one of which a history would be linearizable."""
+    return [
+        one for one in bad if one.ret != OPEN and linearizable([o for o in bad if o is not one])
+    ]
+
+
+def show(ops: list[Op], odd: Collection[Op] = ()) -> str:
     """Return a history as lines."""
     return "\n".join(
-        f"  {o.call:.6f} .. {o.ret:.6f} {o.kind.value} {o.value} ok={o.ok}"
+        f"  {o.call:.6f} .. {o.ret:.6f} {o.kind.value} {o.value} ok={o.ok}{' <--' if o in odd else ''}"
         for o in sorted(ops, key=lambda o: o.call)
     )

@@ -1,0 +1,203 @@
+"""What a disk surely holds of each group: log records whose sync has returned, nothing else.
+
+`DurableLog` listens to one `SimDisk` and reads the records that go by, so that a check can ask at any
+moment, of a living server or a dead one: were the power cut now, is this entry, this vote, still there?
+Rules: knows the bytes of the two logs (nyala's and `stores.PlainLog`); never asks the server.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from zlib import crc32
+
+import msgspec
+
+from nyala.common.errors import Corrupt
+from nyala.common.ids import OpId
+from nyala.wal.format import (
+    SEGMENT_HEADER_BYTES,
+    SEGMENT_MAGIC,
+    Kind,
+    unpack_record,
+    unpack_segment_header,
+)
+from tests.sim.inode import Inode
+from tests.sim.names import Names
+
+PLAIN_LOG = "/core/log"
+PLAIN_GROUP = "1" * 32
+
+
+@dataclass(slots=True)
+class Kept:
+    """What is durable of one group.
+
+    Attributes:
+        term: of the last hard state.
+        votes: by term, as far as durable once.
+        terms: of the entries, by index.
+        last: highest index.
+    """
+
+    term: int = 0
+    votes: dict[int, str] = field(default_factory=dict)
+    terms: dict[int, int] = field(default_factory=dict)
+    last: int = 0
+
+    def holds(self, op: OpId) -> bool:
+        """Whether the entry is durable."""
+        return self.terms.get(op.index) == op.term
+
+    def entry(self, term: int, index: int) -> None:
+        """Take an entry; it replaces what stands at and above its index."""
+        for above in range(index + 1, self.last + 1):
+            self.terms.pop(above, None)
+        self.terms[index] = term
+        self.last = index
+
+    def hard_state(self, term: int, vote: str) -> None:
+        """Take a term and vote ("": none)."""
+        self.term = max(self.term, term)
+        if vote:
+            self.votes[term] = vote
+
+
+@dataclass(slots=True)
+class Fact:
+    """One record on its way to the disk: an entry (index > 0), or a hard state."""
+
+    group: str
+    term: int
+    index: int
+    vote: str
+    start: int
+    data: bytes
+    synced: bool = False
+    doomed: bool = False  # its sync has failed: no later one makes it durable
+
+
+class DurableLog:
+    """Listens to one disk.
+
+    Args:
+        names: of the disk: a file whose name is not durable is not there after a power cut.
+    """
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self._groups: dict[str, Kept] = {}
+        self._pending: dict[Inode, list[Fact]] = {}
+        self._sequences: dict[Inode, int] = {}
+
+    def group(self, group: str) -> Kept:
+        """What is durable of a group."""
+        kept = self._groups.get(group)
+        if kept is None:
+            kept = self._groups[group] = Kept()
+        return kept
+
+    # ---- what the disk does ------------------------------------------------------------------------
+
+    def wrote(self, path: str, inode: Inode, offset: int, data: bytes) -> None:
+        """Bytes were written, not yet synced."""
+        if path == PLAIN_LOG:
+            facts = _plain(data, offset)
+        elif "/wal/" in path:
+            if data.startswith(SEGMENT_MAGIC):
+                self._begin(inode, data)
+            sequence = self._sequences.get(inode)
+            if sequence is None:
+                return
+            facts = _records(data, offset, sequence)
+        else:
+            return
+        pending = self._pending.setdefault(inode, [])
+        pending += facts
+
+    def _begin(self, inode: Inode, data: bytes) -> None:
+        try:
+            self._sequences[inode] = unpack_segment_header(data[:SEGMENT_HEADER_BYTES], "")[1]
+        except Corrupt:
+            return
+
+    def cut(self, inode: Inode, length: int) -> None:
+        """A file was truncated."""
+        pending = self._pending.get(inode)
+        if pending:
+            self._pending[inode] = [f for f in pending if f.start + len(f.data) <= length]
+
+    def synced(self, inode: Inode) -> None:
+        """A sync has returned."""
+        pending = self._pending.get(inode)
+        if pending:
+            for fact in pending:
+                fact.synced = not fact.doomed
+            self._settle(inode)
+
+    def named(self) -> None:
+        """A directory was synced."""
+        for inode in list(self._pending):
+            self._settle(inode)
+
+    def sync_failed(self, inode: Inode) -> None:
+        """A sync has failed: what was not durable never will be, but for luck in a power cut."""
+        for fact in self._pending.get(inode, ()):
+            fact.doomed = not fact.synced
+
+    def crashed(self) -> None:
+        """The power was cut: of what was not synced, what lies whole on the disk now is durable."""
+        for inode, pending in list(self._pending.items()):
+            whole = []
+            for fact in pending:
+                found = inode.content[fact.start : fact.start + len(fact.data)]
+                if found != fact.data:
+                    break
+                whole.append(fact)
+                fact.synced = True
+            self._pending[inode] = whole
+            self._settle(inode)
+        self._pending.clear()
+
+    def _settle(self, inode: Inode) -> None:
+        if not self._names.durable(inode):
+            return
+        left = []
+        for fact in self._pending.pop(inode):
+            kept = self.group(fact.group)
+            if not fact.synced:
+                left.append(fact)
+            elif fact.index:
+                kept.entry(fact.term, fact.index)
+            else:
+                kept.hard_state(fact.term, fact.vote)
+        if left:
+            self._pending[inode] = left
+
+
+def _records(data: bytes, offset: int, sequence: int) -> Iterator[Fact]:
+    at = 0
+    while (record := unpack_record(data, at, sequence, offset)) is not None:
+        if record.payload is None:
+            return
+        raw = data[at : at + record.length]
+        if record.kind is Kind.ENTRY:
+            yield Fact(record.group.hex(), record.term, record.index, "", offset + at, raw)
+        elif record.kind is Kind.HARD_STATE:
+            vote = record.payload.decode()
+            yield Fact(record.group.hex(), record.term, 0, vote, offset + at, raw)
+        at += record.length
+
+
+def _plain(data: bytes, offset: int) -> Iterator[Fact]:
+    at = 0
+    while at + 8 <= len(data):
+        length = int.from_bytes(data[at : at + 4], "little")
+        body = data[at + 8 : at + 8 + length]
+        if not length or crc32(body) != int.from_bytes(data[at + 4 : at + 8], "little"):
+            return
+        kind, values = msgspec.json.decode(body)
+        raw = data[at : at + 8 + length]
+        if kind == "hard":
+            yield Fact(PLAIN_GROUP, values[0], 0, values[1] or "", offset + at, raw)
+        else:
+            yield Fact(PLAIN_GROUP, values[0], values[1], "", offset + at, raw)
+        at += 8 + length

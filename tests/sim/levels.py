@@ -1,0 +1,55 @@
+"""The levels at which one seed can be run: how much of the product is real.
+
+core     Raft's core over a plain log          wal      Raft's core over nyala's log
+host     the replica engine over the log       cluster  masters, tablet servers and clients
+"""
+
+from collections.abc import Callable
+
+from tests.sim.cluster_run import run_cluster
+from tests.sim.core_cluster import core, host
+from tests.sim.core_run import run_core
+from tests.sim.faults import DAMAGE, Swarm
+from tests.sim.outcome import Outcome
+from tests.sim.stores import WalLog
+from tests.sim.trace import Recorder
+
+Level = Callable[[int, Swarm, float, Recorder | None], Outcome]
+
+
+def _servers(seed: int) -> int:
+    return 3 if seed % 3 else 5
+
+
+def _core(seed: int, swarm: Swarm, seconds: float, recorder: Recorder | None) -> Outcome:
+    return run_core(seed, swarm, seconds=seconds, servers=_servers(seed), recorder=recorder)
+
+
+def _wal(seed: int, swarm: Swarm, seconds: float, recorder: Recorder | None) -> Outcome:
+    make = core(store=WalLog)
+    return run_core(seed, swarm, seconds=seconds, make=make, recorder=recorder)
+
+
+def _host(seed: int, swarm: Swarm, seconds: float, recorder: Recorder | None) -> Outcome:
+    servers = _servers(seed)
+    return run_core(seed, swarm, seconds=seconds, servers=servers, make=host, recorder=recorder)
+
+
+def _cluster(seed: int, swarm: Swarm, seconds: float, recorder: Recorder | None) -> Outcome:
+    return run_cluster(seed, swarm, seconds=seconds, recorder=recorder)
+
+
+LEVELS: dict[str, Level] = {"core": _core, "wal": _wal, "host": _host, "cluster": _cluster}
+NOT_AT: dict[str, tuple[str, ...]] = {
+    "core": ("call doubled", *DAMAGE),
+    "wal": ("call doubled", *DAMAGE),
+    "host": (),
+    "cluster": ("membership change",),
+}
+"""Kinds of fault that a level does not know."""
+ROTATION = ("host", "wal", "host", "core", "host", "cluster")
+
+
+def level_of(seed: int) -> str:
+    """Return the level of a seed for which none is named."""
+    return ROTATION[seed % len(ROTATION)]

@@ -1,0 +1,165 @@
+"""The judge itself: what is durable, what counts, what a failure tells; planted mistakes are found."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from nyala.common.ids import OpId, TabletId
+from nyala.raft import quorum
+from nyala.raft.messages import Entry, EntryKind, HardState
+from nyala.wal import format as wal_format
+from tests.sim.core_cluster import Make, core, host
+from tests.sim.core_run import run_core
+from tests.sim.core_server import Mistakes
+from tests.sim.files import SimDisk
+from tests.sim.judge import SECONDS, judge, swarm_of
+from tests.sim.linearizability import Kind, Op
+from tests.sim.outcome import Outcome
+from tests.sim.run import ENOUGH_SEEDS, Batch, main
+from tests.sim.trace import Trace
+from tests.sim.workload import History, culprits
+
+GROUP = TabletId("7" * 32)
+
+
+def records(sequence: int, offset: int, *terms: int) -> bytes:
+    """Return a hard state that votes, then an entry of each term."""
+    raw, out = bytes.fromhex(GROUP), b""
+    drafts = [wal_format.draft_hard_state(raw, HardState(terms[-1], "9" * 32))]  # type: ignore[arg-type]
+    drafts += [
+        wal_format.draft_entry(raw, Entry(OpId(t, n + 1), n + 1, EntryKind.NOOP))
+        for n, t in enumerate(terms)
+    ]
+    for one in drafts:
+        at = wal_format.Position(sequence, offset + len(out))
+        out += wal_format.pack_record_header(one, at, wal_format.Position(0, 0)) + one.payload
+    return out
+
+
+def opened() -> tuple[SimDisk, object]:
+    disk = SimDisk(random.Random(1))
+    files = disk.mount()
+    files.make_dir("/data/wal")
+    file = files.open_append("/data/wal/0000000001.wal.new")
+    file.append([wal_format.pack_segment_header("5" * 32, 1)])
+    file.sync(data_only=False)
+    return disk, file
+
+
+def test_an_entry_is_durable_once_its_sync_and_the_name_of_its_file_are():
+    disk, file = opened()
+    kept = disk.durable.group(GROUP)
+    file.append([records(1, wal_format.SEGMENT_HEADER_BYTES, 3, 3)])  # type: ignore[attr-defined]
+    assert not kept.holds(OpId(3, 2))
+    file.sync(data_only=True)  # type: ignore[attr-defined]
+    assert not kept.holds(OpId(3, 2)), "the file still has the name of a temporary one"
+    files = disk.mount()
+    files.rename("/data/wal/0000000001.wal.new", "/data/wal/0000000001.wal")
+    assert not kept.holds(OpId(3, 2)), "the rename was not synced"
+    files.sync_dir("/data/wal")
+    assert kept.holds(OpId(3, 2))
+    assert kept.votes == {3: "9" * 32}
+    kept.entry(4, 1)
+    assert not kept.holds(OpId(3, 2)), "an entry replaces those above it"
+
+
+def test_what_a_failed_sync_lost_is_not_durable_whatever_is_synced_later():
+    disk, file = opened()
+    files = disk.mount()
+    files.rename("/data/wal/0000000001.wal.new", "/data/wal/0000000001.wal")
+    files.sync_dir("/data/wal")
+    file._files = files  # type: ignore[attr-defined]
+    file.append([records(1, wal_format.SEGMENT_HEADER_BYTES, 3)])  # type: ignore[attr-defined]
+    disk.faults.sync_eio_rate = 1.0
+    with pytest.raises(OSError, match="Input/output"):
+        file.sync(data_only=True)  # type: ignore[attr-defined]
+    disk.faults.sync_eio_rate = 0.0
+    file.sync(data_only=True)  # type: ignore[attr-defined]
+    assert not disk.durable.group(GROUP).holds(OpId(3, 1))
+
+
+PLANTED = {
+    "acknowledgement before the sync": (Mistakes(early_acks=True), 5),
+    "vote not persisted": (Mistakes(forgets_votes=True), 5),
+    "deposed leader serves latest reads": (Mistakes(stale_reads=True), 60),
+}
+
+
+def hunt(make: Make, seeds: int) -> str:
+    """Return what the swarm says of a mistake."""
+    for seed in range(seeds):
+        servers = 3 if seed % 3 else 5
+        try:
+            run_core(seed, swarm_of(seed), seconds=SECONDS, servers=servers, make=make)
+        except AssertionError as err:
+            print(f"found by seed {seed}: {str(err)[:200]}")
+            return str(err)
+    raise AssertionError(f"not found in {seeds} seeds")
+
+
+@pytest.mark.parametrize("what", PLANTED)
+def test_a_planted_mistake_is_found_by_the_swarm(what: str):
+    mistakes, seeds = PLANTED[what]
+    assert hunt(core(mistakes), seeds)
+
+
+@pytest.mark.parametrize("make", [core(), host], ids=["core", "host"])
+def test_a_majority_of_one_too_few_is_found_by_the_swarm(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(quorum, "majority", lambda voters: voters // 2)
+    assert "which is durable on" in hunt(make, 5)
+
+
+def test_a_failure_tells_who_said_what_to_whom_and_how_to_repeat_it(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(quorum, "majority", lambda voters: voters // 2)
+    report = judge("core", 3, 5, lines=1000).report
+    print(report)
+    assert "./run sim --level core --seed 3 --seconds 5" in report
+    assert "vote for me? my log ends at" in report
+    assert "term 1: yes" in report
+    assert "= leader in term 1" in report
+    assert any(line.startswith("! ") and "start" in line for line in report.splitlines())
+    assert "not deterministic" not in report
+
+
+def test_a_bad_answer_is_told_from_the_good_ones():
+    ops = [
+        Op(1, 2, Kind.WRITE, 7),
+        Op(3, 4, Kind.READ, 7),
+        Op(5, 6, Kind.READ, None),
+        Op(7, 8, Kind.READ, 7),
+    ]
+    assert culprits(ops) == [ops[2]]
+
+
+@pytest.mark.parametrize(
+    ("clients", "writes", "faults", "why"),
+    [
+        (5, 600, 1, ""),
+        (4, 600, 1, "4 clients"),
+        (5, 599, 1, "10.0 writes/s"),
+        (5, 600, 0, "0 faults in 60 s"),
+    ],
+)
+def test_time_counts_only_under_load(clients: int, writes: int, faults: int, why: str):
+    trace = Trace()
+    trace.counts["pause"] = faults
+    outcome = Outcome(trace, History(writes=writes), 1, 60.0, 1, clients)
+    assert outcome.invalid == why
+
+
+def test_a_batch_in_which_a_kind_of_fault_never_happened_fails(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    batch = Batch()
+    batch.seeds["host"] = ENOUGH_SEEDS
+    batch.faults = Counter({"pause": 3})
+    assert "power cut" in batch.missing()
+    assert "pause" not in batch.missing()
+    monkeypatch.setattr(Batch, "missing", lambda self: ["bit rot"])
+    assert main(["--seed", "4", "--level", "core", "--seconds", "2"]) == 1
+    assert "FAILED: never happened: bit rot" in capsys.readouterr().out

@@ -1,0 +1,56 @@
+"""The recorded seeds, and fresh ones for a while: derived from the commit, so that a run can be repeated."""
+
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.sim.faults import KINDS
+from tests.sim.judge import judge
+from tests.sim.levels import LEVELS, NOT_AT
+
+ROOT = Path(__file__).parents[2]
+RECORDED = Path(__file__).with_name("seeds.txt")
+FRESH_S = {"core": 20, "wal": 30, "host": 110, "cluster": 80}
+"""Real time for fresh seeds of each level: four minutes, two for two workers."""
+EVERY_KIND_AT = ("host",)
+"""Levels whose recorded seeds are to show every kind of fault that the level knows."""
+
+
+def recorded(level: str) -> list[int]:
+    """Return the recorded seeds of a level."""
+    lines = [line.split(maxsplit=2) for line in RECORDED.read_text().splitlines()]
+    return [int(words[1]) for words in lines if words and words[0] == level]
+
+
+def fresh() -> int:
+    """Return the first fresh seed: from the commit, or 0 where there is none."""
+    found = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.strip()
+    return int(found[:8], 16) if found else 0
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_recorded_seeds_hold(level: str):
+    faults: Counter[str] = Counter()
+    for seed in recorded(level):
+        verdict = judge(level, seed)
+        print(verdict.line())
+        assert not verdict.report, verdict.report
+        faults += verdict.faults
+    if level in EVERY_KIND_AT:
+        assert [k for k in KINDS if not faults[k] and k not in NOT_AT[level]] == []
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_fresh_seeds_hold(level: str):
+    first, end = fresh(), time.monotonic() + FRESH_S[level]
+    seed = first
+    while time.monotonic() < end:
+        verdict = judge(level, seed)
+        assert not verdict.report, verdict.report
+        seed += 1
+    print(f"{level}: seeds {first} to {seed - 1} hold")
