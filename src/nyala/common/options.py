@@ -45,7 +45,9 @@ class ReplicaOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = 500
     raft_quiesce_ms: Annotated[
         int,
-        _number(0, 3_600_000, "A tablet idle for so long sends no heartbeats until used; 0: never."),
+        _number(
+            0, 3_600_000, "A tablet idle for so long sends no heartbeats until used; 0: never."
+        ),
     ] = 500
     raft_append_bytes: Annotated[
         int, _number(1, GIB, "Entries in one message to a follower, one at least (etcd: 1 MiB).")
@@ -116,6 +118,10 @@ class Options(ReplicaOptions, frozen=True, kw_only=True):
     # ---- time
     clock_max_ahead_ms: Annotated[
         int, _number(0, 86_400_000, "A time that a client carries may be this far in the future.")
+    ] = 10_000
+    clock_max_offset_ms: Annotated[
+        int,
+        _number(1, 86_400_000, "A leader whose clock is further from a majority's hands over."),
     ] = 10_000
 
     # ---- reads

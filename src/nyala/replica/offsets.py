@@ -1,0 +1,122 @@
+"""How far the wall clocks of servers are apart, and what a leader does about its own.
+
+No promise rests on wall clocks (design section 8), but stamps that users read as times do: a leader whose
+clock is far from those of a majority hands leadership to a voter whose clock is near one. Where
+there is none it goes on: clocks that all disagree are no reason to stop.
+
+An offset is the sender's wall clock in a batch less ours at its arrival. The way only takes from it, so the
+greatest of a second's offsets is the nearest to the truth.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from nyala.common.ids import ServerUuid
+from nyala.env.clock import Clock
+from nyala.raft.messages import PeerBatch
+from nyala.raft.node import RaftNode
+from nyala.raft.quorum import majority
+from nyala.replica.state_machine import Transport
+
+log = logging.getLogger(__name__)
+
+SPAN_US = 1_000_000
+KEPT_SPANS = 3
+"""An offset is forgotten when so many spans have passed without a new one."""
+
+
+class _Heard:
+    """What was heard from one server: the best offset of the span that runs, and of the last whole one."""
+
+    __slots__ = ("at_us", "began_us", "best_us", "offset_us")
+
+    def __init__(self, now_us: int, offset_us: int) -> None:
+        self.began_us, self.best_us = now_us, offset_us
+        self.at_us, self.offset_us = -KEPT_SPANS * SPAN_US, 0
+
+    def note(self, now_us: int, offset_us: int) -> None:
+        span_us = now_us - self.began_us
+        if span_us < SPAN_US:
+            self.best_us = max(self.best_us, offset_us)
+            return
+        if span_us < 2 * SPAN_US:  # else it was paused, or nothing came
+            self.at_us, self.offset_us = now_us, self.best_us
+        self.began_us, self.best_us = now_us, offset_us
+
+
+class Offsets:
+    """A `Transport` that tells this server's wall clock with each batch, and notes those of others.
+
+    Args:
+        transport: carries the batches.
+        clock: of this process.
+        limit_ms: further apart is far.
+    """
+
+    def __init__(self, transport: Transport, clock: Clock, limit_ms: int) -> None:
+        self._transport = transport
+        self._clock = clock
+        self._limit_us = limit_ms * 1000
+        self._heard: dict[ServerUuid, _Heard] = {}
+        self._far = False  # some clock ever seemed to be; the hot path looks here only
+
+    def send(self, address: str, batch: PeerBatch) -> None:
+        """See `Transport.send`."""
+        self._transport.send(address, replace(batch, wall_us=self._clock.wall_us()))
+
+    def receive(self, handler: Callable[[PeerBatch], None]) -> None:
+        """See `Transport.receive`."""
+
+        def take(batch: PeerBatch) -> None:
+            self._note(batch)
+            handler(batch)
+
+        self._transport.receive(take)
+
+    def _note(self, batch: PeerBatch) -> None:
+        if not batch.wall_us:
+            return
+        now_us, offset_us = self._clock.monotonic_us(), batch.wall_us - self._clock.wall_us()
+        self._far = self._far or abs(offset_us) > self._limit_us
+        heard = self._heard.get(batch.sender)
+        if heard is None:
+            self._heard[batch.sender] = _Heard(now_us, offset_us)
+        else:
+            heard.note(now_us, offset_us)
+
+    def known_us(self) -> dict[ServerUuid, int]:
+        """Return the offsets that are known: positive where the other's clock is ahead."""
+        since_us = self._clock.monotonic_us() - KEPT_SPANS * SPAN_US
+        return {u: h.offset_us for u, h in self._heard.items() if h.at_us > since_us}
+
+    def worst_ms(self) -> float:
+        """Return the largest offset, either way, in milliseconds."""
+        return max((abs(o) for o in self.known_us().values()), default=0) / 1000
+
+    def hand_over(self, node: RaftNode) -> None:
+        """Hand a leader's office over if its clock is far from a majority's, and another's is near one."""
+        lead = node.core.leadership
+        if not self._far or lead is None or lead.transfer is not None:
+            return
+        known = self.known_us()
+        if all(abs(o) <= self._limit_us for o in known.values()):
+            return
+        config = node.core.configs.active
+        clocks = {node.core.uuid: 0} | {u: known[u] for u in config.voters if u in known}
+        needed = majority(len(config.voters))
+
+        def agreeing(uuid: ServerUuid) -> int:
+            return sum(abs(clocks[uuid] - o) <= self._limit_us for o in clocks.values())
+
+        if len(clocks) - agreeing(node.core.uuid) < needed:
+            return
+        able = [m.uuid for m in config.members if m.uuid in clocks and m.voter and m.electable]
+        good = [u for u in able if agreeing(u) >= needed and u in lead.peers]
+        if good:
+            to = max(good, key=lambda u: lead.peers[u].match)
+            log.warning(
+                "this server's clock is %.1f s from those of a majority: %s leads next",
+                abs(clocks[to]) / 1e6, to,
+            )  # fmt: skip
+            node.transfer(to)
