@@ -40,7 +40,17 @@ def store(minutes: float, seed: int) -> list[str]:
     return [PY, "-m", "pytest", "-q", limit, f"--hypothesis-seed={seed}", "tests/properties"]
 
 
-NAMES: dict[str, Callable[[float, int], list[str]]] = {"kills": kills, "sim": sim, "store": store}
+def model(minutes: float, seed: int) -> list[str]:
+    """Every state of the core in small worlds; its bounds are its size."""
+    return [PY, "-m", "tests.model.run"]
+
+
+NAMES: dict[str, Callable[[float, int], list[str]]] = {
+    "kills": kills,
+    "model": model,
+    "sim": sim,
+    "store": store,
+}
 
 
 def main() -> int:

@@ -1,0 +1,43 @@
+"""Which messages can never have an effect again, so that states which differ only in them are one.
+
+Each rule is exact: it holds whatever happens later, crashes included. Terms that are on disk never fall,
+nobody stands or leads twice in one term, and nobody stands beyond the top term of an exploration.
+"""
+
+from nyala.raft.messages import AnyMessage, AppendEntries, AppendReply, RequestVote, VoteReply
+from nyala.raft.state import Stand
+from tests.model.member import Member
+
+
+def without_effect(message: AnyMessage, to: Member, sender: Member, top_term: int) -> bool:
+    """Return whether delivering a message changes nothing, now or later, but what is said already."""
+    if isinstance(message, AppendReply | VoteReply):
+        return _answer_is_late(message, to)
+    if not _in_top_term(to, top_term) or not _in_top_term(sender, top_term):
+        return False
+    if isinstance(message, RequestVote):
+        voted = to.hard.vote is not None and to.hard == to.node.core.hard
+        return voted and not message.pre and sender.node.core.stand is not Stand.CANDIDATE
+    if isinstance(message, AppendEntries) and message.term < top_term:
+        return _never_leads(sender)  # a refusal, in a term that the sender is in and will not lead
+    return False
+
+
+def _answer_is_late(message: AppendReply | VoteReply, to: Member) -> bool:
+    """An answer counts in the term of its question, for who asked: once that is over, never again."""
+    core = to.node.core
+    if isinstance(message, VoteReply) and message.pre:
+        return message.granted and message.term <= to.hard.term
+    if message.term != core.term:
+        return message.term < to.hard.term
+    if isinstance(message, VoteReply):
+        return core.stand is Stand.LEADER or core.hard.vote != core.uuid or core.leader is not None
+    return core.leadership is None  # nobody answers a leader's message before it leads
+
+
+def _in_top_term(one: Member, top_term: int) -> bool:
+    return one.hard.term == top_term == one.node.core.term
+
+
+def _never_leads(one: Member) -> bool:
+    return one.node.core.stand is Stand.FOLLOWER and one.hard == one.node.core.hard
