@@ -7,16 +7,17 @@ roll nothing is written or acknowledged any more: what the disk holds is then un
 import asyncio
 import errno
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from nyala.env.clock import Clock
 from nyala.env.files import Files
 from nyala.env.tasks import Lane, Tasks
 from nyala.wal.format import RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, Draft, Position
 from nyala.wal.frame import frame
-from nyala.wal.idle import IdleMarker
 from nyala.wal.ledger import Ledger
-from nyala.wal.roll import Roller
+from nyala.wal.maker import FULL, SegmentMaker
+from nyala.wal.markers import Markers
+from nyala.wal.roll import RETRY_MS, Roller
 from nyala.wal.segment import SegmentWriter
 from nyala.wal.slots import Callback, Slot, SlotQueue
 from nyala.wal.stats import Counts
@@ -33,24 +34,26 @@ class Appender:
         clock: tells the close time of segments; None: it is left unknown.
         queue: what to write.
         ledger: knows the segment to write to; told of each record, in order, once it is durable.
-        create: makes the next one.
-        sync: whether each round is synced before it is acknowledged.
+        maker: makes the next one.
+        sync_interval_ms: None: each round is synced before it is acknowledged; else so long after a
+            round at the latest; 0: when the segment is sealed. Terms and votes are synced always.
     """
 
     def __init__(
         self, files: Files, tasks: Tasks, clock: Clock | None, queue: SlotQueue,
-        ledger: Ledger, create: Callable[[int], SegmentWriter], *, sync: bool,
+        ledger: Ledger, maker: SegmentMaker, sync_interval_ms: int | None,
     ) -> None:  # fmt: skip
         self.counts = Counts()
         self.failed: OSError | None = None
         self.refusal: OSError | None = None
-        self.roller = Roller(files, tasks, create, self.wake)
-        self.idle = IdleMarker(tasks, queue, self.wake)
+        self.roller = Roller(files, tasks, maker, self.wake)
+        self.markers = Markers(tasks, queue, self.wake, sync_interval_ms)
         self._files = files
         self._tasks = tasks
         self._clock = clock
         self._queue = queue
-        self._sync = sync
+        self._maker = maker
+        self._always = sync_interval_ms is None
         self._ledger = ledger
         self._synced = Position(ledger.active.segment.sequence, SEGMENT_HEADER_BYTES)
         self._wake = asyncio.Event()
@@ -101,11 +104,14 @@ class Appender:
         segment = self._ledger.active.segment
         at = Position(segment.sequence, segment.end)
         buffers, end = frame(drafts, at, self._synced)
-        await self._tasks.run(Lane.DISK, self._ledger.active.write, buffers, sync=self._sync)
+        if end > self._ledger.active.allocated_bytes:
+            await self._extend(end)
+        sync = self._always or any(s.group is None or s.hard_state is not None for s in slots)
+        await self._tasks.run(Lane.DISK, self._ledger.active.write, buffers, sync=sync)
         segment.end = end
-        if self._sync:
+        if sync:
             self._synced = Position(segment.sequence, end)
-        self._count(slots, drafts, end - at.offset)
+        self._count(slots, drafts, end - at.offset, sync)
         for one in drafts:
             self._ledger.placed(one, at)
             at = Position(at.sequence, at.offset + RECORD_HEADER_BYTES + len(one.payload))
@@ -115,16 +121,30 @@ class Appender:
             self.call_back(slot.callback, None)
         if 2 * end >= self._ledger.active.preallocated_bytes:
             self.roller.start(segment.sequence + 1)
-        if self._sync:
-            self.idle.round_done(slots)
+        self.markers.round_done(slots)
 
-    def _count(self, slots: Sequence[Slot], drafts: Sequence[Draft], size: int) -> None:
+    async def _extend(self, end: int) -> None:
+        """Have disk space for a round beyond the preallocated length, whenever that may be."""
+        while True:
+            try:
+                await self._tasks.run(Lane.DISK, self._maker.extend, self._ledger.active, end)
+            except OSError as err:
+                if self._closing or err.errno not in FULL:
+                    raise
+                log.error("the log waits for space on its disk: %s", err)
+                self.roller.error = err
+                await self._tasks.sleep_ms(RETRY_MS)
+            else:
+                self.roller.error = None
+                return
+
+    def _count(self, slots: Sequence[Slot], drafts: Sequence[Draft], size: int, sync: bool) -> None:
         counts = self.counts
         counts.rounds += 1
         counts.slots += len(slots)
         counts.records += len(drafts)
         counts.bytes_written += size
-        counts.syncs += self._sync
+        counts.syncs += sync
 
     def _full(self) -> bool:
         return self._ledger.active.segment.end >= self._ledger.active.preallocated_bytes
@@ -152,14 +172,14 @@ class Appender:
         """Nothing is acknowledged any more: not this round, not what waits, nothing later."""
         log.error("the log in %s failed for good: %s", self._ledger.active.segment.path, err)
         self.failed = self.refusal = err
-        self.idle.stopped = True
+        self.markers.stopped = True
         self._queue.done(self._in_flight)
         for slot in (*self._in_flight, *self._queue.abandon()):
             self.call_back(slot.callback, err)
 
     async def close(self) -> None:
         """Flush what is ready, fail what is not, seal the segment."""
-        self._closing = self.idle.stopped = True
+        self._closing = self.markers.stopped = True
         self.wake()
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)

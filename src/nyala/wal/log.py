@@ -6,7 +6,7 @@ the loop; files are touched in lanes only. The bytes: docs/internals/formats-wal
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from nyala.common.errors import InvalidArgument
@@ -20,6 +20,7 @@ from nyala.wal.collect import Collector
 from nyala.wal.format import SEGMENT_HEADER_BYTES, group_bytes
 from nyala.wal.intake import Intake
 from nyala.wal.ledger import Ledger
+from nyala.wal.maker import SegmentMaker
 from nyala.wal.reader import read_entries
 from nyala.wal.recovered import Damage, RecoveredGroup, Recovery, TornTail
 from nyala.wal.recovery import recover
@@ -32,12 +33,12 @@ MAX_SEGMENT_BYTES = 1 << 30
 
 
 def _begin(
-    files: Files, path: str, server_uuid: str, now_us: int, create: Callable[[int], SegmentWriter]
+    files: Files, path: str, server_uuid: str, now_us: int, maker: SegmentMaker
 ) -> tuple[Recovery, SegmentWriter]:
     """Recover what is there and make the segment to append to. Blocks."""
     files.make_dir(path)
     recovery = recover(files, path, server_uuid, now_us)
-    active = create(recovery.next_sequence)
+    active = maker.first(recovery.next_sequence)
     active.activate(files)
     return recovery, active
 
@@ -57,10 +58,9 @@ class Wal:
         clock: Clock | None,
         recovery: Recovery,
         active: SegmentWriter,
-        create: Callable[[int], SegmentWriter],
-        *,
+        maker: SegmentMaker,
         queue_bytes: int,
-        sync: bool,
+        sync_interval_ms: int | None,
     ) -> None:
         self.damage: tuple[Damage, ...] = tuple(recovery.damage)
         self.torn: TornTail | None = recovery.torn
@@ -68,7 +68,9 @@ class Wal:
         self._tasks = tasks
         self._ledger = Ledger(recovery, active)
         self._queue = SlotQueue(queue_bytes)
-        self._appender = Appender(files, tasks, clock, self._queue, self._ledger, create, sync=sync)
+        self._appender = Appender(
+            files, tasks, clock, self._queue, self._ledger, maker, sync_interval_ms
+        )
         hard_states = {g: r.hard_state for g, r in recovery.groups.items() if r.hard_state}
         self._intake = Intake(self._queue, self._appender, self._ledger, hard_states)
         self._collector = Collector(files, tasks, self._ledger, self._intake.rewrite)
@@ -84,6 +86,8 @@ class Wal:
         segment_bytes: int,
         queue_bytes: int,
         sync: bool = True,
+        sync_interval_ms: int = 0,
+        reserve_bytes: int = 0,
         clock: Clock | None = None,
     ) -> tuple["Wal", dict[TabletId, RecoveredGroup]]:
         """Recover the log and start a new segment.
@@ -95,7 +99,9 @@ class Wal:
             server_uuid: must be that of the server which wrote the log.
             segment_bytes: preallocated length of a segment.
             queue_bytes: limit of what is reserved and not yet durable.
-            sync: False: acknowledge before the sync; a power cut may then lose a tail.
+            sync: False: acknowledge before the sync; a power cut may then lose a tail of the entries.
+            sync_interval_ms: without `sync`: so long after a round it is synced; 0: with its segment.
+            reserve_bytes: free space that the log leaves on its disk; below, it is full.
             clock: tells the close time of segments; None: it is left unknown.
 
         Returns:
@@ -103,7 +109,7 @@ class Wal:
 
         Raises:
             Corrupt: the log is another server's. BadVersion: it has a format of another version.
-            InvalidArgument: an argument is out of range. OSError: the disk failed or is full.
+            InvalidArgument: an argument is out of range. OSError: the disk failed or has no byte left.
         """
         if not SEGMENT_HEADER_BYTES < segment_bytes <= MAX_SEGMENT_BYTES:
             raise InvalidArgument(f"segment_bytes {segment_bytes} is outside 49..2**30")
@@ -113,14 +119,12 @@ class Wal:
         path = f"{directory}/wal"
 
         now_us = 0 if clock is None else clock.wall_us()
-
-        def create(sequence: int) -> SegmentWriter:
-            return SegmentWriter.create(files, path, sequence, server_uuid, segment_bytes)
-
+        maker = SegmentMaker(files, path, server_uuid, segment_bytes, reserve_bytes)
         recovery, active = await tasks.run(
-            Lane.DISK, _begin, files, path, server_uuid, now_us, create
+            Lane.DISK, _begin, files, path, server_uuid, now_us, maker
         )
-        wal = cls(files, tasks, clock, recovery, active, create, queue_bytes=queue_bytes, sync=sync)
+        interval_ms = None if sync else sync_interval_ms
+        wal = cls(files, tasks, clock, recovery, active, maker, queue_bytes, interval_ms)
         wal._appender.start()
         return wal, recovery.groups
 
@@ -205,7 +209,7 @@ class Wal:
         counts, ledger = self._appender.counts, self._ledger
         return WalStats(
             **asdict(counts),
-            markers=self._appender.idle.markers,
+            markers=self._appender.markers.count,
             collected=self._collector.removed,
             pending_bytes=self._queue.pending_bytes,
             segments=len(ledger.closed) + 1,

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from nyala.env.files import Files
 from nyala.env.tasks import Lane, Tasks
+from nyala.wal.maker import SegmentMaker
 from nyala.wal.segment import SegmentWriter
 
 RETRY_MS = 1000
@@ -23,7 +24,7 @@ class Roller:
     Args:
         files: where segments live.
         tasks: for the lane and the retry.
-        create: makes a segment of a sequence number; blocks.
+        maker: makes them.
         on_change: called when a segment is ready or an attempt failed.
     """
 
@@ -31,13 +32,13 @@ class Roller:
         self,
         files: Files,
         tasks: Tasks,
-        create: Callable[[int], SegmentWriter],
+        maker: SegmentMaker,
         on_change: Callable[[], None],
     ) -> None:
         self.error: OSError | None = None
         self._files = files
         self._tasks = tasks
-        self._create = create
+        self._maker = maker
         self._on_change = on_change
         self._ready: SegmentWriter | None = None
         self._attempt: asyncio.Task[object] | None = None
@@ -63,7 +64,7 @@ class Roller:
     async def _prepare(self, sequence: int) -> None:
         while not self._closed:
             try:
-                self._ready = await self._tasks.run(Lane.COMPUTE, self._create, sequence)
+                self._ready = await self._tasks.run(Lane.COMPUTE, self._maker.create, sequence)
             except OSError as err:
                 log.error("preallocating log segment %d failed: %s", sequence, err)
                 self.error = err

@@ -86,13 +86,16 @@ class SegmentWriter:
         file: open behind the header.
         placeholder: the name it still has, or None.
         preallocated_bytes: reserved length.
+
+    Attributes:
+        allocated_bytes: reserved by now; more, once a round had to pass the preallocated length.
     """
 
     def __init__(
         self, segment: Segment, file: AppendFile, placeholder: str, preallocated_bytes: int
     ) -> None:
         self.segment = segment
-        self.preallocated_bytes = preallocated_bytes
+        self.preallocated_bytes = self.allocated_bytes = preallocated_bytes
         self.rows = bytearray()
         self._file = file
         self._placeholder = placeholder
@@ -140,6 +143,11 @@ class SegmentWriter:
         end = self._file.append(buffers)
         if sync:
             self._file.sync(data_only=end <= self.preallocated_bytes)
+
+    def extend(self, end: int) -> None:
+        """Reserve disk space up to `end`, so that a full disk is met before anything is written."""
+        self._file.preallocate(end)
+        self.allocated_bytes = end
 
     def add_row(self, row: Row) -> None:
         """Add a record to the index array."""

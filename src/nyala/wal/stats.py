@@ -26,14 +26,14 @@ class WalStats:
         records: written, all kinds.
         rounds: vectored writes.
         syncs: of rounds.
-        markers: written on idle.
+        markers: written by the timer.
         rolls: segments sealed and followed by the next.
         collected: segments removed.
         bytes_written: without headers of segments and footers.
         pending_bytes: reserved and not yet durable.
         segments: files, the active one included.
         pinned_by: the group that keeps the oldest segment; None: nobody does.
-        disk_error: why the next segment could not be preallocated; None: it could.
+        disk_error: why the log cannot grow now (a full disk, or its reserve); None: it can.
     """
 
     slots: int

@@ -40,7 +40,7 @@ def test_the_documented_defaults():
         ({"NYALA_FLUSH_BYTES": "many"}, {}, "NYALA_FLUSH_BYTES sets flush_bytes to 'many'"),
         ({}, {"replicas": 9}, "allowed: 1..7"),
         ({}, {"replicas": 2}, "odd"),
-        ({}, {"wal_sync": "maybe"}, "allowed: always|never"),
+        ({}, {"wal_sync": "maybe"}, "allowed: always|interval|never"),
         ({}, {"flush_bytes": 1.5}, "the flag --flush-bytes"),
         ({}, {"flush_bytes": True}, "the flag --flush-bytes"),
         ({}, {"raft_heartbeat_ms": 600}, "must be below election_timeout_ms"),

@@ -67,7 +67,7 @@ def test_a_round_takes_the_whole_queue_with_one_write_and_one_sync_then_calls_ba
     async def main(loop):
         machine = Machine(loop)
         spy = SpyFiles(machine.files())
-        wal, _ = await open_wal(spy, machine.tasks())
+        wal, _ = await open_wal(spy, machine.tasks(), segment_bytes=1 << 20)
         order: list[object] = []
         for i in range(1, 101):
             slot = wal.reserve(A, [entry(i)], vote(i))

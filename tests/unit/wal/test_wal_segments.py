@@ -59,9 +59,8 @@ def test_inside_the_preallocated_length_only_the_data_is_synced_beyond_it_the_le
         )
         assert ("preallocate", "0000000001.wal.new", SEGMENT_HEADER_BYTES + 2 * RECORD) in spy.calls
         spy.calls.clear()
-        spy.fail = lambda call, path: (
-            OSError(errno.ENOSPC, "full") if call == "preallocate" else None
-        )
+        full = OSError(errno.ENOSPC, "full")
+        spy.fail = lambda call, path: full if call == "preallocate" and "2.wal" in path else None
         await durable(wal, A, [entry(1, bytes(100))])
         await append(wal, A, [entry(i, bytes(100)) for i in (2, 3)])
         syncs = [c[2] for c in spy.calls if c[0] == "sync"]

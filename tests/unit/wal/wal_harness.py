@@ -38,11 +38,11 @@ def vote(term: int, uuid: str | None = None) -> HardState:
 
 async def open_wal(
     files: Files, tasks: Tasks, *, segment_bytes: int = 1 << 14, queue_bytes: int = 1 << 20,
-    sync: bool = True, directory: str = "/d", clock: Any = None, uuid: str = UUID,
+    sync: bool = True, directory: str = "/d", clock: Any = None, uuid: str = UUID, **more: Any,
 ) -> tuple[Wal, Recovered]:  # fmt: skip
     return await Wal.open(
         files, tasks, directory, server_uuid=uuid, segment_bytes=segment_bytes,
-        queue_bytes=queue_bytes, sync=sync, clock=clock,
+        queue_bytes=queue_bytes, sync=sync, clock=clock, **more,
     )  # fmt: skip
 
 
