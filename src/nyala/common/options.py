@@ -43,6 +43,12 @@ class ReplicaOptions(msgspec.Struct, frozen=True, kw_only=True):
         int,
         _number(10, 60_000, "Least silence of a leader before an election; drawn from [n, 2n)."),
     ] = 500
+    raft_quiesce_ms: Annotated[
+        int,
+        _number(
+            0, 3_600_000, "A tablet idle for so long sends no heartbeats until used; 0: never."
+        ),
+    ] = 500
     raft_append_bytes: Annotated[
         int, _number(1, GIB, "Entries in one message to a follower, one at least (etcd: 1 MiB).")
     ] = MIB
@@ -65,7 +71,8 @@ class ReplicaOptions(msgspec.Struct, frozen=True, kw_only=True):
         int, _number(1, 3_600_000, "With wal_sync=interval, a power cut loses no more than this.")
     ] = 200
     wal_reserve_mb: Annotated[
-        int, _number(0, 1 << 20, "Free disk space left for flushes: below it, writes are throttled.")
+        int,
+        _number(0, 1 << 20, "Free disk space left for flushes: below it, writes are throttled."),
     ] = 64
     wal_segment_mb: Annotated[
         int, _number(1, 1024, "Preallocated length of a log segment (the seed: 64, Kudu: 8).")
@@ -121,6 +128,10 @@ class Options(ReplicaOptions, frozen=True, kw_only=True):
     # ---- time
     clock_max_ahead_ms: Annotated[
         int, _number(0, 86_400_000, "A time that a client carries may be this far in the future.")
+    ] = 10_000
+    clock_max_offset_ms: Annotated[
+        int,
+        _number(1, 86_400_000, "A leader whose clock is further from a majority's hands over."),
     ] = 10_000
 
     # ---- reads

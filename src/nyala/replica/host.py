@@ -12,9 +12,11 @@ from nyala.common.options import MIB, Options
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.replica import lifecycle
-from nyala.replica.around import Around, Counters
+from nyala.replica.around import Around, Counters, raft_options
 from nyala.replica.lifecycle import CreateMachine, OpenMachine
+from nyala.replica.liveness import Liveness
 from nyala.replica.making import Making
+from nyala.replica.offsets import Offsets
 from nyala.replica.outbox import Outbox
 from nyala.replica.replica import Replica
 from nyala.replica.state_machine import Transport
@@ -69,6 +71,7 @@ class ReplicaHost(Making):
         Raises:
             Corrupt, OSError: the log as a whole cannot be used.
         """
+        liveness = Liveness(clock.now(), raft_options(options))
         wal, recovered = await Wal.open(
             env.files,
             env.tasks,
@@ -81,13 +84,16 @@ class ReplicaHost(Making):
             reserve_bytes=options.wal_reserve_mb * MIB,
             clock=env.clock,
         )
+        metrics = metrics or Metrics()
+        transport = offsets = Offsets(transport, env.clock, options.clock_max_offset_ms)
+        metrics.gauge("clock_offset_ms", "Largest known to a peer's.", read=offsets.worst_ms)
         replicas: dict[TabletId, Replica] = {}
-        turns = Turns(replicas, outbox := Outbox(uuid, transport, clock))
+        turns = Turns(replicas, outbox := Outbox(uuid, transport, clock, liveness), liveness)
         around = Around(
             env, options, uuid, directory, clock, wal,
             ConsensusMetadata(env.files, directory), Superblocks(env.files, directory),
-            Counters(metrics or Metrics(), wal),
-            outbox.add, turns.mark, on_change or _nobody, turns.disk_failed,
+            Counters(metrics, wal, liveness),
+            outbox.add, turns.mark, on_change or _nobody, turns.disk_failed, offsets,
         )  # fmt: skip
         doubt = next((d.error for d in wal.damage if not d.certain), None)
         await lifecycle.open_all(around, recovered, replicas, open_machine, doubt)
