@@ -43,6 +43,7 @@ def ksck(masters: MastersOption = "", format: FormatOption = Format.TABLE) -> No
             format,
             "Summary by table",
         )
+        show(("state", "role", "replicas"), health.states(), format, "Replica Summary")
         for problem in health.problems:
             print(f"Error: {problem}")
         print("FAILED" if health.problems else "OK")

@@ -14,6 +14,9 @@ from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 
 ASK_MS = 5_000
+BEHIND = 10_000
+"""A replica that lags so many entries behind its leader is a problem."""
+_REPLICA = ("table", "tablet", "address", "state", "role", "term", "applied", "behind")
 
 
 @dataclass(slots=True)
@@ -23,6 +26,7 @@ class Health:
     masters: list[tuple[str, str, str]] = field(default_factory=list)
     tservers: list[tuple[str, str, int, str]] = field(default_factory=list)
     tables: list[tuple[str, int, int, int, int]] = field(default_factory=list)
+    replicas: list[tuple[str, str, str, str, str, int, int, int]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
@@ -40,8 +44,14 @@ class Health:
                 dict(zip(("table", "replicas", "tablets", "healthy", "problems"), t, strict=True))
                 for t in self.tables
             ],
+            "replicas": [dict(zip(_REPLICA, r, strict=True)) for r in self.replicas],
             "problems": self.problems,
         }
+
+    def states(self) -> list[tuple[str, str, int]]:
+        """Return how many replicas of tables there are of each state and role."""
+        counts = Counter((r[3], r[4]) for r in self.replicas)
+        return [(*key, counts[key]) for key in sorted(counts)]
 
 
 async def check(core: Core) -> Health:
@@ -117,6 +127,7 @@ async def _check_table(
     healthy = problems = 0
     for tablet in answer.tablets:
         found = _tablet_problems(tablet, replicas, table)
+        health.replicas += _replicas(tablet, replicas, table)
         health.problems += [f"table {table.name}, tablet {tablet.id}: {p}" for p in found]
         healthy += not found
         problems += len(found)
@@ -133,7 +144,6 @@ def _tablet_problems(
     if len(voters) != table.replicas:
         found.append(f"{len(voters)} voters where {table.replicas} are wanted")
     leaders: list[str] = []
-    terms: Counter[int] = Counter()
     for replica in tablet.replicas:
         status = replicas.get(replica.uuid, {}).get(tablet.id)
         if replica.uuid not in replicas:
@@ -145,11 +155,69 @@ def _tablet_problems(
                 f"the replica on {replica.address} is {status.report.state} {status.report.error}".rstrip()
             )
         else:
-            terms[status.report.consensus.term] += 1
             if status.report.role == "LEADER":
                 leaders.append(f"{replica.address} in term {status.report.consensus.term}")
     if len(leaders) != 1:
         found.append(
             f"{len(leaders)} replicas lead it" + (f": {', '.join(leaders)}" if leaders else "")
         )
+    return found + _index_problems(tablet, replicas)
+
+
+def _there(
+    tablet: pb.TabletLocation, replicas: dict[str, dict[str, pb.TabletStatus]]
+) -> list[tuple[pb.ReplicaLocation, pb.TabletStatus]]:
+    """Return the replicas of a tablet that told something of themselves."""
+    told = [(r, replicas.get(r.uuid, {}).get(tablet.id)) for r in tablet.replicas]
+    return [(r, status) for r, status in told if status is not None]
+
+
+def _leader(there: list[tuple[pb.ReplicaLocation, pb.TabletStatus]]) -> pb.TabletStatus | None:
+    leaders = [s for _, s in there if s.report.role == "LEADER"]
+    return max(leaders, key=lambda s: s.report.consensus.term, default=None)
+
+
+def _index_problems(
+    tablet: pb.TabletLocation, replicas: dict[str, dict[str, pb.TabletStatus]]
+) -> list[str]:
+    """Compare logs and configurations with those of the leader, if there is one."""
+    there = _there(tablet, replicas)
+    leader = _leader(there)
+    if leader is None:
+        return []
+    found = []
+    addresses = {r.uuid: r.address or r.uuid for r, _ in there}
+    for peer in leader.peers:
+        if peer.needs_copy:
+            where = addresses.get(peer.uuid, peer.uuid)
+            found.append(
+                f"the replica on {where} needs a copy: it lacks entries that its leader's log no longer holds"
+            )
+    for replica, status in there:
+        behind = leader.commit_index - status.applied_index
+        if behind >= BEHIND:
+            found.append(f"the replica on {replica.address} is {behind} entries behind its leader")
+        if status.commit_index > leader.last_index:
+            found.append(
+                f"the replica on {replica.address} has {status.commit_index} entries committed, its leader "
+                f"only {leader.last_index} at all: their logs are not of one history"
+            )
     return found
+
+
+def _replicas(
+    tablet: pb.TabletLocation,
+    replicas: dict[str, dict[str, pb.TabletStatus]],
+    table: pb.TableSummary,
+) -> list[tuple[str, str, str, str, str, int, int, int]]:
+    there = _there(tablet, replicas)
+    leader = _leader(there)
+    commit = 0 if leader is None else leader.commit_index
+    return [
+        (
+            table.name, tablet.id, replica.address, status.report.state, status.report.role,
+            status.report.consensus.term, status.applied_index,
+            max(0, commit - status.applied_index),
+        )
+        for replica, status in there
+    ]  # fmt: skip

@@ -20,6 +20,7 @@ from nyala.env.env import Env, system_env
 from nyala.env.rpc import Handlers
 from nyala.master.config import MasterConfig
 from nyala.master.server import Master
+from nyala.replica.host import ReplicaHost
 from nyala.tserver.config import TabletServerConfig
 from nyala.tserver.server import TabletServer
 from nyala.web.server import Facts, WebServer
@@ -50,6 +51,11 @@ class Server(Protocol):
     @property
     def cluster_id(self) -> str:
         """Its cluster; empty while unknown."""
+        ...
+
+    @property
+    def host(self) -> ReplicaHost | None:
+        """Its replicas; None, or Unavailable is raised, until they are open."""
         ...
 
     @property
@@ -191,6 +197,8 @@ def _facts(role: str, server: Server, addresses: Addresses, metrics: Metrics) ->
     def values() -> dict[str, str]:
         try:
             identity = {"uuid": str(server.uuid), "cluster": server.cluster_id or "not known yet"}
+            if server.host is not None:
+                identity["replicas"] = server.host.summary()
         except NyalaError as err:
             identity = {"state": err.message}
         return {

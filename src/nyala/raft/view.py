@@ -20,6 +20,11 @@ class NodeView:
         return self.core.leadership is not None
 
     @property
+    def role(self) -> Role:
+        """What this node is to its group."""
+        return _role(self.core)
+
+    @property
     def term(self) -> int:
         """Current term."""
         return self.core.hard.term

@@ -4,13 +4,16 @@ What happens from turn to turn of the loop is `turns.py`. On the loop only.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.common.metrics import Metrics
 from nyala.common.options import MIB, Options
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
+from nyala.raft.status import Role
 from nyala.replica import lifecycle
 from nyala.replica.around import Around, Counters, raft_options
 from nyala.replica.lifecycle import CreateMachine, OpenMachine
@@ -20,6 +23,7 @@ from nyala.replica.offsets import Offsets
 from nyala.replica.outbox import Outbox
 from nyala.replica.replica import Replica
 from nyala.replica.state_machine import Transport
+from nyala.replica.status import State
 from nyala.replica.superblock import Superblocks
 from nyala.replica.turns import Turns
 from nyala.wal.cmeta import ConsensusMetadata
@@ -98,6 +102,7 @@ class ReplicaHost(Making):
         doubt = next((d.error for d in wal.damage if not d.certain), None)
         await lifecycle.open_all(around, recovered, replicas, open_machine, doubt)
         turns.start(around, transport)
+        _count(metrics, replicas)
         return cls(around, turns, replicas)
 
     def find(self, group: TabletId) -> Replica | None:
@@ -107,6 +112,11 @@ class ReplicaHost(Making):
     def all(self) -> list[Replica]:
         """Return every replica, TOMBSTONED and FAILED ones too, in the order of their ids."""
         return [self._replicas[group] for group in sorted(self._replicas)]
+
+    def summary(self) -> str:
+        """Return how many replicas there are of each state and role, in words."""
+        counts = Counter((r.state.value, r.role.value) for r in self._replicas.values())
+        return ", ".join(f"{counts[k]} {k[0]} {k[1]}" for k in sorted(counts)) or "none"
 
     async def close(self) -> None:
         """Stop taking part, end what is in flight, close machines and log. Files stay as they are."""
@@ -120,6 +130,23 @@ class ReplicaHost(Making):
         for err in ended:
             if err is not None:
                 raise err
+
+
+def _count(metrics: Metrics, replicas: Mapping[TabletId, Replica]) -> None:
+    """Show how many replicas there are of each state and of each role (S4.40)."""
+    states = metrics.gauge("replica_state_count", "Replicas by state.", ["state"])
+    roles = metrics.gauge("replica_role_count", "Replicas by role.", ["role"])
+
+    def of_state(state: State) -> float:
+        return sum(r.state is state for r in replicas.values())
+
+    def of_role(role: Role) -> float:
+        return sum(r.role is role for r in replicas.values())
+
+    for state in State:
+        states.labels(state.value).set_function(partial(of_state, state))
+    for role in Role:
+        roles.labels(role.value).set_function(partial(of_role, role))
 
 
 def _nobody(_group: TabletId) -> None:

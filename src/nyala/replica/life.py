@@ -63,6 +63,11 @@ class Life:
         return State.CONFIGURING
 
     @property
+    def role(self) -> Role:
+        """What it is to its group; without a core NON_PARTICIPANT."""
+        return Role.NON_PARTICIPANT if self.member is None else self.member.node.role
+
+    @property
     def is_leader(self) -> bool:
         """Whether it leads its group, as far as it knows."""
         return self.member is not None and self.member.node.is_leader

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from nyala.common.errors import NotFound, Unavailable
 from nyala.common.ids import TabletId
-from nyala.raft.status import Role
+from nyala.raft.status import PeerStatus, Role
 from nyala.replica.host import ReplicaHost
 from nyala.replica.replica import Replica
 from nyala.replica.status import ReplicaStatus, State
@@ -90,8 +90,20 @@ def _consensus(status: ReplicaStatus) -> pb.ConsensusState:
     return convert.consensus_to_proto(status.committed_config, status.term, leader)
 
 
+def _peer(peer: PeerStatus, tick_ms: int) -> pb.PeerReport:
+    return pb.PeerReport(
+        uuid=peer.uuid,
+        match=peer.match,
+        next=peer.next,
+        inflight_bytes=peer.inflight_bytes,
+        silent_ms=peer.ticks_silent * tick_ms,
+        needs_copy=peer.needs_copy,
+    )
+
+
 def _status(replica: Replica) -> pb.TabletStatus:
     status, tablet = replica.status(), _tablet(replica)
+    tick_ms = replica.around.options.raft_tick_ms
     message = pb.TabletStatus(
         report=_report(replica),
         last_term=status.last.term,
@@ -99,6 +111,11 @@ def _status(replica: Replica) -> pb.TabletStatus:
         commit_index=status.commit,
         applied_index=status.applied.index,
         safe_time=status.applied_stamp,
+        closed_time=status.closed,
+        durable_index=status.durable,
+        active=convert.consensus_to_proto(status.config, status.term, status.leader),
+        peers=[_peer(p, tick_ms) for p in status.peers],
+        vote=status.vote or "",
     )
     if tablet is not None:
         message.table_name = tablet.info.table_name

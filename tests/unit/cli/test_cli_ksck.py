@@ -1,0 +1,69 @@
+"""What ksck makes of what the replicas of a tablet say: leaders, states, logs that lag or do not fit."""
+
+import pytest
+
+from nyala.cli.ksck import BEHIND, Health, _replicas, _tablet_problems
+from nyala.wire.proto import nyala_pb2 as pb
+
+TABLE = pb.TableSummary(name="t", replicas=3)
+TABLET = pb.TabletLocation(
+    id="x",
+    replicas=[pb.ReplicaLocation(uuid=u, address=f"{u}:1", voter=True) for u in "abc"],
+)
+
+
+def told(**changes):
+    """The replicas on a (leader), b and c; `b__applied_index=7` changes one."""
+    found = {}
+    for uuid in "abc":
+        status = pb.TabletStatus(last_index=90, commit_index=90, applied_index=90, durable_index=90)
+        status.report.state = "RUNNING"
+        status.report.role = "LEADER" if uuid == "a" else "FOLLOWER"
+        status.report.consensus.term = 3
+        found[uuid] = {"x": status}
+    for name, value in changes.items():
+        uuid, field = name.split("__")
+        on = found[uuid]["x"]
+        setattr(on.report if field in ("state", "role", "error") else on, field, value)
+    return found
+
+
+def problems(found):
+    return _tablet_problems(TABLET, found, TABLE)
+
+
+def test_a_healthy_tablet_has_no_problems():
+    assert problems(told()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"b__state": "CONFIGURING"}, "b:1 is CONFIGURING"),
+        ({"c__state": "BOOTSTRAPPING", "c__role": "NON_PARTICIPANT"}, "c:1 is BOOTSTRAPPING"),
+        ({"c__state": "FAILED", "c__error": "bad disk"}, "c:1 is FAILED bad disk"),
+        ({"a__role": "FOLLOWER"}, "0 replicas lead"),
+        ({"b__role": "LEADER"}, "2 replicas lead"),
+        ({"a__commit_index": BEHIND + 90, "a__last_index": BEHIND + 90}, "10000 entries behind"),
+        ({"b__commit_index": 91}, "not of one history"),
+    ],
+)
+def test_each_problem_is_named(changes, word):
+    assert any(word in p for p in problems(told(**changes))), problems(told(**changes))
+
+
+def test_a_follower_that_needs_a_copy_is_shown():
+    found = told()
+    found["a"]["x"].peers.add(uuid="b", match=90)
+    found["a"]["x"].peers.add(uuid="c", needs_copy=True)
+    (problem,) = problems(found)
+    assert "c:1 needs a copy" in problem
+
+
+def test_states_and_roles_are_listed():
+    health = Health()
+    health.replicas = _replicas(TABLET, told(c__applied_index=80), TABLE)
+    assert health.states() == [("RUNNING", "FOLLOWER", 2), ("RUNNING", "LEADER", 1)]
+    third = health.as_dict()["replicas"][2]
+    assert (third["address"], third["state"], third["role"]) == ("c:1", "RUNNING", "FOLLOWER")
+    assert (third["applied"], third["behind"], third["term"]) == (80, 10, 3)
