@@ -1,8 +1,10 @@
 """Deliberate mistakes must die: applies each mutant of tests/mutants/*.toml and runs its test.
 
-Usage: mutants.py [ROOM ...] [--list]. A mutant is one edit of one product file (`find` -> `replace`)
-and the tests that must fail because of it (`killed_by`, pytest arguments). A mutant that survives, or
-whose `find` no longer occurs exactly once, fails the run: a test that cannot fail is a defect.
+Usage: mutants.py [ROOM ...] [--only WORDS] [--list]. A mutant is an edit of one product file (`find` ->
+`replace`; lists of them: several edits) and the tests that must fail because of it (`killed_by`, pytest
+arguments). Without `killed_by` the whole judge has to find it (tests/judge/run.py), and it must be good on
+good days. A mutant that survives, that is too coarse, or whose `find` no longer occurs exactly once, fails
+the run: a test that cannot fail is a defect.
 """
 
 import os
@@ -18,6 +20,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 TIMEOUT_S = 300
+JUDGE_TIMEOUT_S = 900
 
 
 def load(rooms: list[str]) -> list[tuple[str, dict[str, Any]]]:
@@ -38,41 +41,53 @@ def load(rooms: list[str]) -> list[tuple[str, dict[str, Any]]]:
 def judge(copy: Path, mutant: dict[str, Any]) -> str:
     """Apply one mutant in the copy, run its tests there, undo it; return 'killed' or what is wrong."""
     path = copy / mutant["file"]
-    text = path.read_text()
-    if text.count(mutant["find"]) != 1:
-        return f"STALE: `find` occurs {text.count(mutant['find'])} times in {mutant['file']}"
-    path.write_text(text.replace(mutant["find"], mutant["replace"]))
-    tests = mutant["killed_by"]
-    arguments = shlex.split(tests) if isinstance(tests, str) else list(tests)
+    text = changed = path.read_text()
+    for find, replace in _edits(mutant):
+        if text.count(find) != 1:
+            return f"STALE: `{find[:40]}` occurs {text.count(find)} times in {mutant['file']}"
+        changed = changed.replace(find, replace)
+    path.write_text(changed)
     environ = {**os.environ, "PYTHONPATH": str(copy / "src"), "HYPOTHESIS_PROFILE": "ci"}
     environ["NUMBA_CACHE_DIR"] = str(copy / "numba-cache")
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *arguments]
     try:
         done = subprocess.run(
-            command,
-            cwd=copy,
-            env=environ,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=TIMEOUT_S,
-        )
+            _command(mutant), cwd=copy, env=environ, capture_output=True, text=True, check=False,
+            timeout=TIMEOUT_S if "killed_by" in mutant else JUDGE_TIMEOUT_S,
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
         return "killed"  # a mutant that hangs its test is noticed
     finally:
         path.write_text(text)
+    if "killed_by" not in mutant:
+        word = {0: "SURVIVED", 1: "killed", 2: "TOO COARSE"}.get(done.returncode, "FAILED")
+        return f"{word} by {(done.stdout or done.stderr).strip()[-300:]}"
     return {0: "SURVIVED", 1: "killed"}.get(
         done.returncode, f"pytest exit {done.returncode}: " + done.stdout[-300:]
     )
 
 
+def _edits(mutant: dict[str, Any]) -> list[tuple[str, str]]:
+    find, replace = mutant["find"], mutant["replace"]
+    return [(find, replace)] if isinstance(find, str) else list(zip(find, replace, strict=True))
+
+
+def _command(mutant: dict[str, Any]) -> list[str]:
+    if "killed_by" not in mutant:
+        return [sys.executable, "-m", "tests.judge.run"]
+    tests = mutant["killed_by"]
+    arguments = shlex.split(tests) if isinstance(tests, str) else list(tests)
+    return [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *arguments]
+
+
 def main(arguments: list[str]) -> int:
     """Run the mutants; return 1 if any is alive."""
-    mutants = load([a for a in arguments if not a.startswith("--")])
+    words = arguments[arguments.index("--only") + 1] if "--only" in arguments else ""
+    rooms = [a for a in arguments if not a.startswith("--") and a != words]
+    mutants = [(r, m) for r, m in load(rooms) if words in str(m.get("why", ""))]
     if "--list" in arguments:
         for room, mutant in mutants:
             print(
-                f"{room:<10} {mutant['file']}: {mutant.get('why', mutant['replace'].strip()[:60])}"
+                f"{room:<10} {mutant['file']}: {mutant.get('why', str(mutant['replace']).strip()[:60])}"
             )
         return 0
     alive = 0
@@ -82,8 +97,8 @@ def main(arguments: list[str]) -> int:
         for number, (room, mutant) in enumerate(mutants, 1):
             started = time.monotonic()
             verdict = judge(copy, mutant)
-            alive += verdict != "killed"
-            why = mutant.get("why", mutant["replace"].strip()[:50])
+            alive += not verdict.startswith("killed")
+            why = mutant.get("why", str(mutant["replace"]).strip()[:50])
             print(
                 f"{number:>3}/{len(mutants)} {room:<8} {time.monotonic() - started:>5.1f} s  "
                 f"{verdict}  {why}",

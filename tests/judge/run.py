@@ -1,0 +1,128 @@
+"""The judge: whether a changed tree still keeps its promises; a fixed budget, the cheapest part first.
+
+    python -m tests.judge.run
+
+First the tree must be good on good days (`calm`): a mistake that shows without a fault is too coarse to tell
+anything about the judge. Then directed scenarios, the small worlds of tests/model, and fixed seeds of the
+simulator. The last line says what killed it and after how long. Exit status: 0 it survived, 1 killed, 2 too
+coarse.
+"""
+
+import argparse
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.sim.cluster_run import run_cluster
+from tests.sim.core_cluster import core, host
+from tests.sim.core_run import run_core
+from tests.sim.faults import Swarm
+from tests.sim.judge import judge
+from tests.sim.stores import WalLog
+
+ROOT = Path(__file__).parents[2]
+STORIES = "tests/unit/raft/test_raft_scenarios.py"
+CALM_STORIES = "election or proposals_travel_together or reads_share_a_round"
+MODEL_STATES = 45_000
+SEEDS = (("core", 12), ("wal", 12), ("host", 30), ("cluster", 4))
+"""Levels of the simulator, and how many seeds of each."""
+LIMIT_S = 200
+"""Longest that one part may take; what hangs is noticed."""
+
+Part = tuple[str, list[str]]
+
+
+def parts() -> list[Part]:
+    """Return the parts that may kill, in their order, each a command."""
+    python = [sys.executable, "-m"]
+    pytest = [*python, "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+    seeds = [
+        (f"simulator, {level}", [*python, "tests.judge.run", "--level", level, "--seeds", str(n)])
+        for level, n in SEEDS
+    ]
+    return [
+        ("scenarios", [*pytest, STORIES]),
+        ("directed simulation", [*pytest, "tests/judge/test_directed.py"]),
+        ("model", [*python, "tests.model.run", "--states", str(MODEL_STATES)]),
+        *seeds[:-1],
+        ("cluster stories", [*pytest, "tests/sim/test_scenarios.py"]),
+        seeds[-1],
+    ]
+
+
+def calm() -> str:
+    """Return what goes wrong without any fault; empty: nothing."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", STORIES, "-k", CALM_STORIES],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        return "a story without faults fails"
+    try:
+        for make in (core(), core(store=WalLog), host):
+            run_core(1, Swarm(), seconds=6, make=make)
+        run_cluster(1, Swarm(), seconds=4)
+    except Exception as err:  # whatever it is, it needs no fault
+        return f"{type(err).__name__} on a calm day: {err}"
+    return ""
+
+
+def seeds(level: str, count: int) -> int:
+    """Run fixed seeds of one level until one fails; return the exit status."""
+    for seed in range(count):
+        verdict = judge(level, seed, 12, lines=0)
+        if verdict.report:
+            print(f"{level} seed {seed}: {_told(verdict.report)}")
+            return 1
+    return 0
+
+
+def _told(report: str) -> str:
+    failed = [line for line in report.splitlines() if line.startswith("FAILED")]
+    return failed[0][:200] if failed else report[-200:]
+
+
+def whole() -> int:
+    """Judge the tree; return the exit status."""
+    began = time.monotonic()
+    if why := calm():
+        print(f"too coarse: {why}"[:300])
+        return 2
+    calm_s = time.monotonic() - began
+    began = time.monotonic()
+    for name, command in parts():
+        try:
+            done = subprocess.run(
+                command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=LIMIT_S
+            )
+        except subprocess.TimeoutExpired:
+            print(f"{name} (it hangs) after {time.monotonic() - began:.0f} s")
+            return 1
+        if done.returncode:
+            why = _reason(done.stdout)
+            print(f"{name} after {time.monotonic() - began:.0f} s (calm {calm_s:.0f} s): {why}")
+            return 1
+    print(f"nothing after {time.monotonic() - began:.0f} s (calm {calm_s:.0f} s)")
+    return 0
+
+
+def _reason(output: str) -> str:
+    """Return the line of a part's output that tells most."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    failed = [x for x in lines if x.startswith("FAILED")]
+    told = [x for x in lines if ", after " in x or " seed " in x]
+    return (failed or told or lines or ["no output"])[0][:160]
+
+
+def main() -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="tests.judge.run", description=__doc__)
+    parser.add_argument("--level")
+    parser.add_argument("--seeds", type=int, default=0)
+    asked = parser.parse_args()
+    return seeds(asked.level, asked.seeds) if asked.level else whole()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
