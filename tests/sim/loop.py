@@ -107,41 +107,49 @@ def close_quietly(coro: Any) -> None:
         return
 
 
-class _Owned:
-    """Mixed into handles: run only while the life they belong to runs."""
+class _Handle(events.Handle):
+    """Runs only while the life that it belongs to runs; otherwise as asyncio's own, without its checks."""
 
     __slots__ = ()
 
+    def __init__(self, callback: Any, args: Any, loop: Any, context: Any = None) -> None:
+        self._context = contextvars.copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+
     def _run(self) -> None:
-        life = self._context.get(LIFE)  # type: ignore[attr-defined]
+        context = self._context
+        life = context.get(LIFE)
         if life is not None:
             if life.dead:
                 return
             if life.paused:
                 life.waiting.append(self)
                 return
-        super()._run()  # type: ignore[misc]
+        try:
+            context.run(self._callback, *self._args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as err:  # as asyncio does: the loop goes on, the failure is noted
+            self._loop.call_exception_handler({"message": repr(self), "exception": err})
 
 
-class _Handle(_Owned, events.Handle):
-    __slots__ = ()
+class _Timer(_Handle):
+    """In the loop's heap until its time has come."""
 
+    __slots__ = ("_when",)
 
-class _Timer(_Owned, events.TimerHandle):
-    __slots__ = ()
+    def __init__(self, when: float, callback: Any, args: Any, loop: Any, context: Any) -> None:
+        super().__init__(callback, args, loop, context)
+        self._when = when
 
-
-class _VirtualSelector:
-    """In place of a selector: waiting moves the clock."""
-
-    def __init__(self, loop: "SimLoop") -> None:
-        self._loop = loop
-
-    def select(self, timeout: float | None) -> list[Any]:
-        if timeout is None:
-            raise Stuck(f"nothing is left to happen at {self._loop.time():.6f} s of virtual time")
-        self._loop.advance(timeout)
-        return []
+    def when(self) -> float:
+        """When it is due, in virtual seconds."""
+        return self._when
 
 
 class SimLoop(asyncio.BaseEventLoop):
@@ -149,14 +157,16 @@ class SimLoop(asyncio.BaseEventLoop):
 
     Args:
         max_time_s: virtual time after which the run fails with BudgetSpent.
-        max_events: loop iterations after which it does.
+        max_events: callbacks after which it does.
     """
 
     def __init__(self, max_time_s: float = 3600.0, max_events: int = 50_000_000) -> None:
         super().__init__()
         self._now_s = 0.0
         self._clock_resolution = 1e-9
-        self._selector = _VirtualSelector(self)
+        self._timers: list[tuple[float, int, _Timer]] = []
+        self._made = 0
+        self._collect_at = _COLLECT_EVERY
         self._max_time_s = max_time_s
         self._max_events = max_events
         self._generators: dict[int, Life | None] = {}  # by address: weak references go first
@@ -179,15 +189,18 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def advance(self, timeout_s: float) -> None:
         """Move time on; called when nothing is ready. What `after_step` raises ends the run."""
-        if timeout_s > 0 and self.after_step is not None:
+        if self.after_step is not None:
             self.after_step()
-        self.events += 1
         if timeout_s > 0:
             self._now_s += timeout_s
-        if self._now_s > self._max_time_s or self.events > self._max_events:
-            raise BudgetSpent(f"{self.events} events and {self._now_s:.1f} s of virtual time")
-        if self.events % _COLLECT_EVERY == 0:
+        if self._now_s > self._max_time_s:
+            self._spent()
+        if self.events >= self._collect_at:
+            self._collect_at = self.events + _COLLECT_EVERY
             gc.collect()
+
+    def _spent(self) -> None:
+        raise BudgetSpent(f"{self.events} events and {self._now_s:.1f} s of virtual time")
 
     def delay(self, duration_us: float) -> asyncio.Future[None]:
         """Return a future that is done after some virtual microseconds."""
@@ -195,7 +208,10 @@ class SimLoop(asyncio.BaseEventLoop):
         self.call_later(duration_us / 1e6, _finish, future)
         return future
 
-    def _call_soon(self, callback: Any, args: Any, context: Any) -> events.Handle:
+    def call_soon(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: Any = None
+    ) -> events.Handle:
+        """Schedule a callback for this moment."""
         handle = _Handle(callback, args, self, context)
         self._ready.append(handle)  # type: ignore[attr-defined]
         return handle
@@ -209,9 +225,35 @@ class SimLoop(asyncio.BaseEventLoop):
     ) -> Any:
         """Schedule a callback at a virtual time."""
         timer = _Timer(when, callback, args, self, context)
-        heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
-        timer._scheduled = True  # type: ignore[attr-defined]
+        self._made += 1
+        heapq.heappush(self._timers, (when, self._made, timer))
         return timer
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Any, *args: Any, context: Any = None
+    ) -> Any:
+        """Schedule a callback after some virtual seconds."""
+        return self.call_at(self._now_s + delay, callback, *args, context=context)
+
+    def _run_once(self) -> None:
+        """Run what is ready; when nothing is, move time to the next timer."""
+        ready, timers = self._ready, self._timers  # type: ignore[attr-defined]
+        while timers and timers[0][2]._cancelled:
+            heapq.heappop(timers)
+        if not ready and not self._stopping:  # type: ignore[attr-defined]
+            if not timers:
+                raise Stuck(f"nothing is left to happen at {self.time():.6f} s of virtual time")
+            self.advance(timers[0][0] - self._now_s)
+        due = self._now_s + 1e-9
+        while timers and timers[0][0] < due:
+            ready.append(heapq.heappop(timers)[2])
+        self.events += len(ready)
+        if self.events > self._max_events:
+            self._spent()
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
 
     def _asyncgen_firstiter_hook(self, generator: AsyncGenerator[Any, Any]) -> None:
         self._generators[id(generator)] = LIFE.get()

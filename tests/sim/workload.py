@@ -6,6 +6,7 @@ the checker's search stays small.
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -61,6 +62,7 @@ class History:
     active: list[int] = field(default_factory=list)
     next_key: int = 0
     next_value: int = 0
+    _open: Counter[int] = field(default_factory=Counter)
     acknowledged: int = 0
     writes: int = 0
     failed: int = 0
@@ -78,8 +80,9 @@ class History:
         """Record an operation that has ended."""
         ops = self.ops[key]
         ops.append(op)
-        unknown = sum(o.ret == OPEN for o in ops)
-        if key in self.active and (len(ops) >= ROTATE or unknown >= MAX_UNKNOWN):
+        self._open[key] += op.ret == OPEN
+        full = len(ops) >= ROTATE or self._open[key] >= MAX_UNKNOWN
+        if full and key in self.active:
             self.active.remove(key)
 
     def reached(self, acknowledged: int) -> bool:
