@@ -38,7 +38,9 @@ from nyala.raft.messages import (
     AppendReply,
     Entry,
     EntryKind,
+    FetchSuffix,
     RequestVote,
+    Suffix,
     TimeoutNow,
     VoteReply,
 )  # fmt: skip
@@ -107,6 +109,13 @@ def describe(message: AnyMessage) -> str:
         text += ", override" if message.override else ""
     elif isinstance(message, VoteReply):
         text += f": {'pre-vote' if message.pre else 'vote'} {'granted' if message.granted else 'refused'}"
+        text += f", lends up to {message.last}" if message.lends else ""
+    elif isinstance(message, FetchSuffix):
+        text += f": what follows {message.last}"
+    elif isinstance(message, Suffix):
+        text += (
+            f": [{_entries(message.entries)}] after {message.previous}, of a log to {message.last}"
+        )
     return text
 
 

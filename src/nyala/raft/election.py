@@ -107,8 +107,14 @@ def _answer(core: Core, message: RequestVote, *, granted: bool) -> None:
             pre=message.pre,
             term=message.term if granted else core.term,
             last=core.log.last,
+            lends=not granted and lends(core, message.last),
         )
     )
+
+
+def lends(core: Core, last: OpId) -> bool:
+    """Whether who has a log that ends at `last` may fetch from here: we have more, and cannot stand."""
+    return last < core.log.last and not core.may_stand and not core.hears_leader
 
 
 def on_reply(core: Core, message: VoteReply) -> None:

@@ -7,11 +7,11 @@ an answer claims the part of it that is durable, and the commit index never pass
 from nyala.common.errors import Corrupt
 from nyala.common.ids import OpId
 from nyala.raft import membership, quiescence
-from nyala.raft.messages import AppendEntries, AppendReply, Entry, EntryKind
+from nyala.raft.messages import AppendEntries, AppendReply, Entry, EntryKind, Suffix
 from nyala.raft.state import Core, Stand
 
 
-def check(message: AppendEntries) -> None:
+def check(message: AppendEntries | Suffix) -> None:
     """Refuse a message that contradicts itself, before it changes anything.
 
     Raises:
@@ -28,8 +28,8 @@ def check(message: AppendEntries) -> None:
             or entry.stamp <= stamp
         ):
             raise Corrupt(
-                f"AppendEntries from {message.sender} in term {message.term} holds entry {op} stamped "
-                f"{entry.stamp} after {OpId(term, index)} stamped {stamp}; it was dropped"
+                f"{type(message).__name__} from {message.sender} in term {message.term} holds entry "
+                f"{op} stamped {entry.stamp} after {OpId(term, index)} stamped {stamp}; it was dropped"
             )
         if entry.kind is EntryKind.CONFIG:
             membership.decode(entry.payload, op)
@@ -45,7 +45,7 @@ def on_append(core: Core, message: AppendEntries) -> None:
         _answer(core, message, success=False, match=0, hint=hint, last=None)
         return
     assert previous.index < log.base.index or log.holds(previous), f"{previous} committed: {log!r}"
-    added = _merge(core, message.entries)
+    added = merge(core, message.entries)
     core.verified = max(core.verified, log.committed, previous.index + len(message.entries))
     _note_commit(core, message)
     agreed = log.op_id(core.verified)
@@ -57,7 +57,7 @@ def on_append(core: Core, message: AppendEntries) -> None:
         _answer(core, message, success=True, match=log.stable, hint=agreed, last=None)
 
 
-def _merge(core: Core, entries: tuple[Entry, ...]) -> bool:
+def merge(core: Core, entries: tuple[Entry, ...]) -> bool:
     """Append what is new, after cutting what conflicts; return whether anything was appended."""
     log = core.log
     for position, entry in enumerate(entries):

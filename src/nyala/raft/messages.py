@@ -105,11 +105,15 @@ class RequestVote(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteReply(Message):
-    """Answer to RequestVote. For a granted pre-vote `term` is the asked-for term."""
+    """Answer to RequestVote. For a granted pre-vote `term` is the asked-for term.
+
+    `lends`: refused for the sake of a log that ends at `last`, whose owner cannot stand, and lends it.
+    """
 
     granted: bool
     pre: bool = False
     last: OpId = NO_OP
+    lends: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +121,25 @@ class TimeoutNow(Message):
     """The leader orders the receiver to stand for election at once (dissertation 3.10)."""
 
 
-AnyMessage = AppendEntries | AppendReply | RequestVote | VoteReply | TimeoutNow
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchSuffix(Message):
+    """Ask a lender for the entries after `last`, of which both logs are thought to have it (`witness.py`)."""
+
+    last: OpId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suffix(Message):
+    """Entries lent: those after `previous` in a log that ends at `last`, perhaps not all of them."""
+
+    previous: OpId
+    entries: tuple[Entry, ...] = ()
+    last: OpId = NO_OP
+
+
+AnyMessage = (
+    AppendEntries | AppendReply | RequestVote | VoteReply | TimeoutNow | FetchSuffix | Suffix
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Sequence
 
 from nyala.common.hybrid_time import MAX_HYBRID_TIME
 from nyala.common.ids import NO_OP, OpId, ServerUuid
-from nyala.raft import election, following, promotion, quiescence, reads, replication
+from nyala.raft import election, following, promotion, quiescence, reads, replication, witness
 from nyala.raft.changes import Change, change
 from nyala.raft.log_view import LogView
 from nyala.raft.membership import Configuration, History
@@ -20,8 +20,10 @@ from nyala.raft.messages import (
     AppendReply,
     DurablePoint,
     Entry,
+    FetchSuffix,
     HardState,
     RequestVote,
+    Suffix,
     TimeoutNow,
     VoteReply,
 )
@@ -84,6 +86,8 @@ class RaftNode(NodeView):
             return  # sent to a server that had this address before
         if isinstance(message, AppendEntries):
             following.check(message)
+        elif isinstance(message, Suffix):
+            witness.check(message)
         self.core.hlc = max(self.core.hlc, hlc)
         if self.core.asleep and quiescence.disturbs(self.core, message):
             quiescence.wake(self.core)
@@ -148,7 +152,10 @@ class RaftNode(NodeView):
 
     def entries_read(self, peer: ServerUuid, entries: Sequence[Entry]) -> None:
         """Answer a `ReadRequest`; no entries means that the log no longer holds them."""
-        replication.entries_read(self.core, peer, entries)
+        if self.core.leadership is None:
+            witness.entries_read(self.core, peer, entries)
+        else:
+            replication.entries_read(self.core, peer, entries)
 
     def transfer(self, to: ServerUuid) -> None:
         """Hand leadership to `to` (dissertation 3.10); given up after an election timeout.
@@ -211,8 +218,8 @@ class RaftNode(NodeView):
 
 def _enter_term(core: Core, message: AnyMessage) -> None:
     """Follow in the higher term of a message, unless it only asks, or answers, what would be."""
-    if isinstance(message, RequestVote):
-        return  # stickiness comes first: election.on_request
+    if isinstance(message, RequestVote | FetchSuffix | Suffix):
+        return  # stickiness comes first: election.on_request; as for what is lent, witness.py
     if isinstance(message, VoteReply) and message.pre and message.granted:
         return  # `term` is the one that was asked about
     leads = isinstance(message, AppendEntries | TimeoutNow)
@@ -225,6 +232,11 @@ def _take(core: Core, message: AnyMessage) -> None:
         election.on_request(core, message)
     elif isinstance(message, VoteReply):
         election.on_reply(core, message)
+        witness.on_refusal(core, message)
+    elif isinstance(message, FetchSuffix):
+        witness.on_fetch(core, message)
+    elif isinstance(message, Suffix):
+        witness.on_suffix(core, message)
     elif message.term < core.term:
         if isinstance(message, AppendEntries):
             following.refuse_old(core, message)

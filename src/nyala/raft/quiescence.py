@@ -13,7 +13,14 @@ from collections.abc import Container
 
 from nyala.common.ids import ServerUuid
 from nyala.raft import quorum
-from nyala.raft.messages import AnyMessage, AppendEntries, AppendReply, RequestVote
+from nyala.raft.messages import (
+    AnyMessage,
+    AppendEntries,
+    AppendReply,
+    FetchSuffix,
+    RequestVote,
+    Suffix,
+)
 from nyala.raft.progress import Leadership
 from nyala.raft.state import Core
 
@@ -95,6 +102,8 @@ def disturbs(core: Core, message: AnyMessage) -> bool:
     if isinstance(message, AppendReply):
         late = message.quiesce and message.term == core.term and message.hint == core.log.last
         return not late
+    if isinstance(message, FetchSuffix | Suffix):
+        return False  # it is refused, or comes late: a leader is known here
     if isinstance(message, RequestVote):
         return (
             core.leadership is not None

@@ -104,6 +104,7 @@ class Core:
     out: Output = field(default_factory=Output)
     dirty: bool = False  # a leader has something to replicate
     asleep: bool = False  # see `quiescence.py`
+    lending: ServerUuid | None = None  # for whom the host reads the log: see `witness.py`
 
     # ---- who we are ------------------------------------------------------------------------------
 

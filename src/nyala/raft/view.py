@@ -67,8 +67,15 @@ class NodeView:
 
     @property
     def needed(self) -> int:
-        """Lowest index that some member may still have to be sent; 0: not known (no leader heard)."""
-        return replication.needed(self.core)
+        """Lowest index that some member may still have to be sent; 0: not known (no leader heard).
+
+        A witness needs all of its log: it is its only data, and what it lends (`witness.py`).
+        """
+        core = self.core
+        me = core.configs.active.get(core.uuid)
+        if me is not None and me.voter and not me.electable:
+            return core.log.base.index + 1
+        return replication.needed(core)
 
     def status(self) -> Status:
         """Return everything that is worth showing; costs more than the properties above."""

@@ -20,8 +20,10 @@ from nyala.raft.messages import (
     AppendReply,
     Entry,
     EntryKind,
+    FetchSuffix,
     PeerBatch,
     RequestVote,
+    Suffix,
     TimeoutNow,
     VoteReply,
 )
@@ -30,6 +32,8 @@ from nyala.wire.proto.nyala_pb2 import PeerFrame, RaftEntry, RaftMessage
 MAGIC = b"NYPF"
 VERSION = 1
 HEADER = struct.Struct("<4sBBHII")  # magic, version, kind, reserved, payload bytes, CRC32C
+MAX_NUMBER = 1 << 62
+"""Largest term, index or round of a message; a higher term would leave too few for elections to come."""
 _COVERED = HEADER.size - 4
 """The CRC covers the header up to itself, then the payload."""
 
@@ -47,6 +51,8 @@ class _Kind(IntEnum):
     REQUEST_VOTE = 3
     VOTE_REPLY = 4
     TIMEOUT_NOW = 5
+    FETCH_SUFFIX = 6
+    SUFFIX = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +101,9 @@ def payload_bytes(header: bytes | bytearray | memoryview, max_bytes: int) -> int
     if version != VERSION:
         raise BadVersion(f"a frame of version {version}; this build knows {VERSION}")
     if length > max_bytes:
-        raise Corrupt(f"a frame claims {length} bytes; the limit is {max_bytes}")
+        raise Corrupt(
+            f"a frame claims {length} bytes; the limit is {max_bytes}", {"why": "oversized"}
+        )
     return int(length)
 
 
@@ -117,6 +125,8 @@ def decode_frame(raw: bytes) -> Frame:
     try:
         frame = PeerFrame.FromString(payload)
         sender, to = ServerUuid(frame.sender), ServerUuid(frame.to)
+        for message in frame.messages:
+            _check_numbers(message)
         messages = tuple((TabletId(m.group), _parse(m, sender, to)) for m in frame.messages)
         batch = PeerBatch(
             sender, to, _stamp(frame.hlc), messages, frame.wall_us, frame.incarnation, frame.epoch,
@@ -149,9 +159,17 @@ def _message(group: TabletId, message: AnyMessage) -> RaftMessage:
         case VoteReply():
             out.kind = _Kind.VOTE_REPLY
             op = message.last
-            out.flag, out.pre = message.granted, message.pre
+            out.flag, out.pre, out.lends = message.granted, message.pre, message.lends
         case TimeoutNow():
             out.kind = _Kind.TIMEOUT_NOW
+        case FetchSuffix():
+            out.kind = _Kind.FETCH_SUFFIX
+            op = message.last
+        case Suffix():
+            out.kind = _Kind.SUFFIX
+            op = message.previous
+            out.entries.extend(_entry(e) for e in message.entries)
+            out.last_term, out.last_index = message.last.term, message.last.index
     if op is not None:
         out.op_term, out.op_index = op.term, op.index
     return out
@@ -180,10 +198,19 @@ def _parse(m: RaftMessage, sender: ServerUuid, to: ServerUuid) -> AnyMessage:
             )  # fmt: skip
         case _Kind.VOTE_REPLY:
             return VoteReply(
-                sender=sender, to=to, term=m.term, hlc=hlc, granted=m.flag, pre=m.pre, last=op
-            )
+                sender=sender, to=to, term=m.term, hlc=hlc,
+                granted=m.flag, pre=m.pre, last=op, lends=m.lends,
+            )  # fmt: skip
         case _Kind.TIMEOUT_NOW:
             return TimeoutNow(sender=sender, to=to, term=m.term, hlc=hlc)
+        case _Kind.FETCH_SUFFIX:
+            return FetchSuffix(sender=sender, to=to, term=m.term, hlc=hlc, last=op)
+        case _Kind.SUFFIX:
+            return Suffix(
+                sender=sender, to=to, term=m.term, hlc=hlc, previous=op,
+                entries=tuple(_parse_entry(e) for e in m.entries),
+                last=OpId(m.last_term, m.last_index),
+            )  # fmt: skip
 
 
 def _entry(entry: Entry) -> RaftEntry:
@@ -194,6 +221,28 @@ def _entry(entry: Entry) -> RaftEntry:
         kind=entry.kind,
         payload=entry.payload,
     )
+
+
+def _check_numbers(m: RaftMessage) -> None:
+    """Refuse what no group reaches in its life: a term that would use all terms up, an index below zero."""
+    largest = max(
+        m.term,
+        m.op_term,
+        m.op_index,
+        m.commit,
+        m.match,
+        m.needed,
+        m.round,
+        m.last_term,
+        m.last_index,
+    )
+    for entry in m.entries:
+        largest = max(largest, entry.term, entry.index)
+    if largest > MAX_NUMBER:
+        raise Corrupt(
+            f"a message of {m.group} has {largest} for a term or an index; {MAX_NUMBER} is the most",
+            {"why": "number"},
+        )
 
 
 def _parse_entry(e: RaftEntry) -> Entry:

@@ -18,7 +18,7 @@ from nyala.common import addresses
 from nyala.common.errors import NyalaError
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.env.env import Env
-from nyala.raft.messages import AnyMessage, AppendEntries, PeerBatch
+from nyala.raft.messages import AnyMessage, AppendEntries, PeerBatch, Suffix
 from nyala.wire.frames import FrameKind, encode_frame
 from nyala.wire.peer_server import PeerServer
 from nyala.wire.retry import Backoff
@@ -130,7 +130,7 @@ def _split(batch: PeerBatch, batch_bytes: int) -> Iterator[tuple[Lane, PeerBatch
     """
     lanes: dict[Lane, list[tuple[TabletId, AnyMessage]]] = {Lane.CONTROL: [], Lane.APPENDS: []}
     for group, message in batch.messages:
-        appends = isinstance(message, AppendEntries) and bool(message.entries)
+        appends = isinstance(message, AppendEntries | Suffix) and bool(message.entries)
         lanes[Lane.APPENDS if appends else Lane.CONTROL].append((group, message))
     for lane, messages in lanes.items():
         start, size = 0, 0
@@ -145,7 +145,7 @@ def _split(batch: PeerBatch, batch_bytes: int) -> Iterator[tuple[Lane, PeerBatch
 
 
 def _weight(message: AnyMessage) -> int:
-    if isinstance(message, AppendEntries):
+    if isinstance(message, AppendEntries | Suffix):
         return sum(len(e.payload) for e in message.entries)
     return 0
 

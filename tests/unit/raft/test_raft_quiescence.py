@@ -296,6 +296,13 @@ def test_a_follower_refuses_a_candidate_in_its_sleep_and_a_leader_speaks_up():
     assert {m.to for m in group.network if isinstance(m, AppendEntries)} == {"2", "3"}
 
 
+def test_a_leader_that_stands_for_election_leads_no_more():
+    group = asleep_group()
+    group.deliver(altered(candidate(group, "2"), sender=ONE))
+    assert group.asleep() == ["1", "3"]
+    assert not group.network[-1].granted, "it was heard of a moment ago"
+
+
 def test_an_election_that_the_leader_ordered_is_not_slept_through():
     group = asleep_group()
     group.deliver(candidate(group, "2", pre=False, override=True))

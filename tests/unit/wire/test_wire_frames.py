@@ -14,8 +14,10 @@ from nyala.raft.messages import (
     AppendReply,
     Entry,
     EntryKind,
+    FetchSuffix,
     PeerBatch,
     RequestVote,
+    Suffix,
     TimeoutNow,
     VoteReply,
 )
@@ -24,7 +26,7 @@ from nyala.wire.proto.nyala_pb2 import PeerFrame, RaftEntry, RaftMessage
 
 A, B, GROUP = ServerUuid("a" * 32), ServerUuid("b" * 32), TabletId("7" * 32)
 
-big = st.integers(0, 2**64 - 1)
+big = st.integers(0, 2**62)
 stamp = st.integers(0, MAX_HYBRID_TIME)
 op = st.builds(OpId, big, big)
 entry = st.builds(Entry, op, stamp, st.sampled_from(EntryKind), st.binary(max_size=40))
@@ -32,14 +34,20 @@ ends = {"sender": st.just(A), "to": st.just(B), "term": big, "hlc": stamp}
 message = st.one_of(
     st.builds(
         AppendEntries, **ends, previous=op, entries=st.lists(entry, max_size=3).map(tuple),
-        commit=big, round=big, closed=stamp, quiesce=st.booleans(),
+        commit=big, round=big, closed=stamp, needed=big, quiesce=st.booleans(),
     ),
     st.builds(
         AppendReply, **ends, success=st.booleans(), match=big, hint=op, round=big, quiesce=st.booleans()
     ),
     st.builds(RequestVote, **ends, last=op, pre=st.booleans(), override=st.booleans()),
-    st.builds(VoteReply, **ends, granted=st.booleans(), pre=st.booleans(), last=op),
+    st.builds(
+        VoteReply, **ends, granted=st.booleans(), pre=st.booleans(), last=op, lends=st.booleans()
+    ),
     st.builds(TimeoutNow, **ends),
+    st.builds(FetchSuffix, **ends, last=op),
+    st.builds(
+        Suffix, **ends, previous=op, entries=st.lists(entry, max_size=3).map(tuple), last=op
+    ),
 )  # fmt: skip
 groups = st.text("0123456789abcdef", min_size=32, max_size=32).map(TabletId)
 batches = st.builds(
@@ -109,6 +117,9 @@ def test_what_is_wrong_is_named():
         PeerFrame(messages=[RaftMessage(kind=1, closed=2**63)]),
         PeerFrame(messages=[RaftMessage(kind=1, entries=[RaftEntry(kind=8)])]),
         PeerFrame(messages=[RaftMessage(kind=1, entries=[RaftEntry(stamp=2**64 - 1)])]),
+        PeerFrame(messages=[RaftMessage(kind=7, entries=[RaftEntry(kind=8)])]),
+        PeerFrame(messages=[RaftMessage(kind=7, entries=[RaftEntry(stamp=2**64 - 1)])]),
+        PeerFrame(messages=[RaftMessage(kind=8)]),
     ],
 )
 def test_well_summed_nonsense_is_refused(payload):

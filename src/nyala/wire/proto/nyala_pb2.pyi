@@ -1819,10 +1819,14 @@ class RaftMessage(_message.Message):
     OVERRIDE_FIELD_NUMBER: _builtins.int
     NEEDED_FIELD_NUMBER: _builtins.int
     QUIESCE_FIELD_NUMBER: _builtins.int
+    LENDS_FIELD_NUMBER: _builtins.int
+    LAST_TERM_FIELD_NUMBER: _builtins.int
+    LAST_INDEX_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     kind: _builtins.int
     """1 AppendEntries 2 AppendReply 3 RequestVote 4 VoteReply 5 TimeoutNow"""
     term: _builtins.int
+    """6 FetchSuffix 7 Suffix"""
     hlc: _builtins.int
     op_term: _builtins.int
     op_index: _builtins.int
@@ -1839,6 +1843,11 @@ class RaftMessage(_message.Message):
     """lowest index that some member may still have to be sent; 0: not known"""
     quiesce: _builtins.bool
     """AppendEntries: fall asleep; AppendReply: asleep"""
+    lends: _builtins.bool
+    """VoteReply: the log that made it refuse may be fetched"""
+    last_term: _builtins.int
+    last_index: _builtins.int
+    """Suffix: end of the lender's log"""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___RaftEntry]: ...
     def __init__(
@@ -1860,10 +1869,13 @@ class RaftMessage(_message.Message):
         override: _builtins.bool = ...,
         needed: _builtins.int = ...,
         quiesce: _builtins.bool = ...,
+        lends: _builtins.bool = ...,
+        last_term: _builtins.int = ...,
+        last_index: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "commit", b"commit", "entries", b"entries", "flag", b"flag", "group", b"group", "hlc", b"hlc", "kind", b"kind", "match", b"match", "needed", b"needed", "op_index", b"op_index", "op_term", b"op_term", "override", b"override", "pre", b"pre", "quiesce", b"quiesce", "round", b"round", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "commit", b"commit", "entries", b"entries", "flag", b"flag", "group", b"group", "hlc", b"hlc", "kind", b"kind", "last_index", b"last_index", "last_term", b"last_term", "lends", b"lends", "match", b"match", "needed", b"needed", "op_index", b"op_index", "op_term", b"op_term", "override", b"override", "pre", b"pre", "quiesce", b"quiesce", "round", b"round", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,123 @@
+"""What a member that cannot stand lends to one that can: the suffix of its log (design section 5).
+
+A leader and a witness commit an entry, and the leader dies. The witness never stands, and may not vote for
+anybody whose log is older than its own: without help the rest would live on without a leader. So its
+refusal of a pre-vote says that it lends; the candidate fetches what it lacks, and stands again.
+
+What is fetched counts towards no commit: it says nothing of what the leader of this term has. It is taken
+only from a log that is newer than one's own, after an entry that both have, so a committed entry is never
+lost by it: a newer log, made by leaders who had every committed entry, has them too.
+"""
+
+from collections.abc import Sequence
+
+from nyala.common.errors import Corrupt
+from nyala.common.ids import OpId, ServerUuid
+from nyala.raft import election, following
+from nyala.raft.messages import Entry, FetchSuffix, Suffix, VoteReply
+from nyala.raft.ready import ReadRequest
+from nyala.raft.state import Core, Stand
+
+
+def on_refusal(core: Core, message: VoteReply) -> None:
+    """Ask a voter that refused, and lends, for what it has and we lack."""
+    if message.pre and message.lends and message.last > core.log.last and _wants(core):
+        _fetch(core, message.sender, core.log.last)
+
+
+def _wants(core: Core) -> bool:
+    """Whether there is nobody to follow, and standing is up to us."""
+    idle = core.stand in (Stand.FOLLOWER, Stand.PRE_CANDIDATE)
+    return idle and core.leader is None and core.may_stand
+
+
+def _fetch(core: Core, lender: ServerUuid, last: OpId) -> None:
+    core.send(FetchSuffix(sender=core.uuid, to=lender, term=core.term, hlc=core.hlc, last=last))
+
+
+def check(message: Suffix) -> None:
+    """Refuse a suffix that contradicts itself, before it changes anything.
+
+    Raises:
+        Corrupt: as `following.check`, or it goes beyond the end of its sender's log.
+    """
+    end, last = message.entries[-1].id if message.entries else message.previous, message.last
+    if end > last or (end.index >= last.index and end != last) or last.term > message.term:
+        raise Corrupt(
+            f"a suffix from {message.sender} in term {message.term} ends at {end}, and its log at "
+            f"{last}; it was dropped"
+        )
+    following.check(message)
+
+
+def on_suffix(core: Core, message: Suffix) -> None:
+    """Take entries of a newer log, and stand again when nothing is missing any more."""
+    log, previous = core.log, message.previous
+    if not _wants(core) or message.last <= log.last or previous.index < log.committed:
+        return  # late; or it parted from what is committed here, and is not the newest log at all
+    if not log.holds(previous):
+        hint = log.at_or_below(previous.index, previous.term)
+        if hint.index >= log.committed:
+            _fetch(core, message.sender, hint)
+        return
+    _follow_nobody(core, message)
+    core.reset_timer()
+    if not following.merge(core, message.entries):
+        return  # it came twice
+    if log.last < message.last:
+        _fetch(core, message.sender, log.last)
+    elif core.may_stand:
+        election.campaign(core, pre=True)
+
+
+def _follow_nobody(core: Core, message: Suffix) -> None:
+    """Be a follower in the lender's term, or in one where no leader was told of entries that will go."""
+    log, term = core.log, max(core.term, message.term)
+    gone = next(
+        (e.id for e in message.entries if e.id.index <= log.last.index and not log.holds(e.id)),
+        None,
+    )
+    if gone is not None and gone.index <= core.verified:
+        term = max(core.term + 1, term)
+    core.become_follower(term, None)
+
+
+# ---- the lender --------------------------------------------------------------------------------------
+
+
+def on_fetch(core: Core, message: FetchSuffix) -> None:
+    """Send what follows the last entry that both logs may have, as much as fits a message."""
+    log = core.log
+    if not election.lends(core, message.last) or message.last.index < log.base.index:
+        return
+    first = log.at_or_below(message.last.index, message.last.term).index + 1
+    limit = core.options.max_append_bytes
+    entries = log.slice(first, limit)
+    if entries is None:
+        core.lending = message.sender
+        core.out.read.append(ReadRequest(message.sender, first, limit))
+    else:
+        _send(core, message.sender, entries)
+
+
+def entries_read(core: Core, borrower: ServerUuid, entries: Sequence[Entry]) -> None:
+    """Send on what the host read from the log; see `RaftNode.entries_read`."""
+    if core.lending == borrower and entries and not core.may_stand:
+        _send(core, borrower, entries)
+    core.lending = None
+
+
+def _send(core: Core, borrower: ServerUuid, entries: Sequence[Entry]) -> None:
+    for entry in entries:
+        assert core.log.holds(entry.id), f"{entry.id} is to be lent, and not in {core.log!r}"
+    core.send(
+        Suffix(
+            sender=core.uuid,
+            to=borrower,
+            term=core.term,
+            hlc=core.hlc,
+            previous=core.log.op_id(entries[0].id.index - 1),
+            entries=tuple(entries),
+            last=core.log.last,
+        )
+    )
