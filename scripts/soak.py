@@ -30,8 +30,9 @@ def kills(minutes: float, seed: int) -> list[str]:
 
 
 def sim(minutes: float, seed: int) -> list[str]:
-    """The whole cluster on virtual time, seed after seed."""
-    return [PY, "-m", "tests.sim.run", "--minutes", f"{minutes}", "--seed", f"{seed}"]
+    """Ten simulated hours under load of the replica engine over its log, or as many as fit."""
+    size = ["--hours", "10", "--minutes", f"{minutes}", "--seconds", "60", "--workers", "2"]
+    return [PY, "-m", "tests.sim.run", "--level", "host", "--quiet", "--seed", f"{seed}", *size]
 
 
 def store(minutes: float, seed: int) -> list[str]:
@@ -45,7 +46,14 @@ def model(minutes: float, seed: int) -> list[str]:
     return [PY, "-m", "tests.model.run"]
 
 
+def faults(minutes: float, seed: int) -> list[str]:
+    """30 power cuts, kills and stops, partitions and disk errors each; 300 power cuts of the log."""
+    each = f"{minutes / 5}"
+    return [PY, "-m", "tests.faults.soak", "--minutes", each, "--seed", f"{seed}"]
+
+
 NAMES: dict[str, Callable[[float, int], list[str]]] = {
+    "faults": faults,
     "kills": kills,
     "model": model,
     "sim": sim,

@@ -50,10 +50,16 @@ def missing() -> str | None:
     return None
 
 
-def run(module: str, *args: object, timeout_s: float) -> str:
+def run(module: str, *args: object, timeout_s: float, show: bool = False) -> str:
     """Run `python -m MODULE --dir FOLDER ARGS` in a sandbox; return what it printed.
 
     The folder is made for it and removed once everything that was mounted in it is gone.
+
+    Args:
+        module: with a command line.
+        args: of it.
+        timeout_s: after which it is ended with all that it started.
+        show: print as it goes, and return nothing.
 
     Raises:
         AssertionError: it failed, or did not end in time; with the end of its output.
@@ -61,7 +67,8 @@ def run(module: str, *args: object, timeout_s: float) -> str:
     folder = tempfile.mkdtemp(prefix="nyala-faults-")
     command = [*NAMESPACES, sys.executable, "-m", module, "--dir", folder, *map(str, args)]
     with tempfile.TemporaryFile("w+") as output:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
+        into = None if show else output
+        process = subprocess.Popen(command, cwd=ROOT, stdout=into, stderr=into)
         try:
             status: object = process.wait(timeout_s)
         except subprocess.TimeoutExpired:

@@ -4,6 +4,7 @@ import shutil
 import signal
 import tempfile
 from types import TracebackType
+from typing import Self
 
 from nyala.client import Client, connect
 from nyala.common.errors import NotFound, Unavailable
@@ -38,7 +39,7 @@ class MiniCluster:
             self.close()  # also when interrupted: no process is left behind
             raise
 
-    def __enter__(self) -> "MiniCluster":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

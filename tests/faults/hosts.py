@@ -1,0 +1,86 @@
+"""Machines of a test network: network namespaces on one bridge, with iptables between them.
+
+Each host has one address 127.77.0.N, which is a loopback address to the servers and never leaves the
+sandbox; the test itself is at 127.77.0.100. A host drops what it does not want to hear, silently, as a
+broken switch does. Use it inside a sandbox only (sandbox.py).
+"""
+
+import contextlib
+import ctypes
+import os
+import subprocess
+from collections.abc import Iterator
+
+CLONE_NEWNET = 0x40000000
+PREFIX = "127.77.0."
+HERE = 100
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _done(result: int) -> None:
+    if result:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def _shell(script: str) -> None:
+    subprocess.run(["sh", "-e", "-c", script], check=True)
+
+
+def _own_address(device: str, number: int) -> str:
+    """A script: 127.0.0.0/8 is no longer all here, one address of it is, on a device."""
+    return f"""
+ip link set lo up
+ip addr del 127.0.0.1/8 dev lo
+ip addr add 127.0.0.1/32 dev lo
+ip addr add {PREFIX}{number}/24 dev {device}
+ip link set {device} up
+for each in all {device}; do echo 1 >/proc/sys/net/ipv4/conf/$each/route_localnet; done
+"""
+
+
+class Host:
+    """One machine: a network namespace; processes are started in it by `entered`."""
+
+    def __init__(self, number: int) -> None:
+        self.number, self.address = number, f"{PREFIX}{number}"
+        home = os.open("/proc/self/ns/net", os.O_RDONLY)
+        try:
+            _done(_libc.unshare(CLONE_NEWNET))
+            self._namespace = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+        finally:
+            _done(_libc.setns(home, CLONE_NEWNET))
+        self._home = home
+        name, here = f"h{number}", f"/proc/{os.getpid()}/fd/{home}"
+        with self.entered():  # one end of the cable in the host, the other where the bridge is
+            _shell(f"ip link add eth0 type veth peer name {name} netns {here}")
+            _shell(_own_address("eth0", number) + "iptables -N FAULT; iptables -A INPUT -j FAULT")
+        _shell(f"ip link set {name} master br0 up")
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Whatever this thread starts or connects inside belongs to the host."""
+        _done(_libc.setns(self._namespace, CLONE_NEWNET))
+        try:
+            yield
+        finally:
+            _done(_libc.setns(self._home, CLONE_NEWNET))
+
+    def hear_nothing_from(self, *others: "Host") -> None:
+        """Drop all packets of these hosts, and of no others."""
+        drops = [f"-A FAULT -s {o.address} -j DROP" for o in others]
+        rules = "\n".join(["*filter", ":FAULT - [0:0]", *drops, "COMMIT", ""])
+        with self.entered():
+            command = ["iptables-restore", "--noflush", "--wait"]
+            subprocess.run(command, input=rules, text=True, check=True)
+
+
+def network(count: int) -> list[Host]:
+    """Make a bridge with so many hosts; they reach each other and this process."""
+    _shell("ip link add br0 type bridge\n" + _own_address("br0", HERE))
+    return [Host(n) for n in range(1, count + 1)]
+
+
+def heal(hosts: list[Host]) -> None:
+    """Let everyone hear everyone."""
+    for host in hosts:
+        host.hear_nothing_from()
