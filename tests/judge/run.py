@@ -14,7 +14,6 @@ import sys
 import time
 from pathlib import Path
 
-from tests.sim.cluster_run import run_cluster
 from tests.sim.core_cluster import core, host
 from tests.sim.core_run import run_core
 from tests.sim.faults import Swarm
@@ -62,7 +61,6 @@ def calm() -> str:
     try:
         for make in (core(), core(store=WalLog), host):
             run_core(1, Swarm(), seconds=6, make=make)
-        run_cluster(1, Swarm(), seconds=4)
     except Exception as err:  # whatever it is, it needs no fault
         return f"{type(err).__name__} on a calm day: {err}"
     return ""
