@@ -3,7 +3,7 @@
 import sys
 from importlib import import_module
 
-NAMES = ("write", "scan", "failover", "consensus")
+NAMES = ("write", "scan", "failover", "consensus", "groups", "group_commit")
 
 
 def main(names: list[str]) -> int:

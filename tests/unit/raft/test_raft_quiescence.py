@@ -88,7 +88,9 @@ def test_a_group_that_is_asked_something_now_and_then_stays_up():
     group = Group()
     group.elect("1")
     for n in range(10):
-        group.beat(times=IDLE - 1)
+        for _ in range(IDLE - 1):
+            group.beat()
+            assert group.asleep() == []
         if n % 2:
             group.propose("1", f"{n}")
         else:
@@ -152,6 +154,8 @@ def test_a_follower_with_a_longer_log_does_not_take_a_late_offer():
     )
     group.propose("1", "x")
     group.settle()
+    group.beat()
+    assert group["2"].status().applied == 2
     group.deliver(late)
     assert not group["2"].asleep
 
@@ -254,6 +258,7 @@ def test_an_answer_to_an_offer_of_before_the_last_write_does_not_count():
     group.deliver(altered(late, hint=OpId(1, 2), match=2))  # of no offer that stands
     for _ in range(3):
         group.tick("1", 2)
+        assert not group["1"].asleep
         lose_offers(group, "3")
         group.deliver(late)
         group.settle()
