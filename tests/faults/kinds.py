@@ -48,7 +48,7 @@ def storm(scene: Scene, number: int) -> str:
 
 
 def partition(scene: Scene, number: int) -> str:
-    """The machine of a leader is cut off from others, in one of five ways."""
+    """The machine of a leader is cut off from others, in one of six ways."""
     yard, machine = scene.yard, scene.leading_machine()
     alone, others = yard.hosts[machine], yard.others(machine)
     way = PARTITIONS[number % len(PARTITIONS)]
@@ -98,7 +98,19 @@ def _flapping(scene: Scene, alone: Host, others: list[Host]) -> None:
         scene.last(scene.random.uniform(0.1, 0.8))
 
 
-PARTITIONS = (_both_ways, _deaf, _mute, _bridge, _flapping)
+def _apart(scene: Scene, alone: Host, others: list[Host]) -> None:
+    """Cut off, as all others are from each other: nobody acknowledges anything."""
+    for host in scene.yard.hosts:
+        host.hear_nothing_from(*(h for h in scene.yard.hosts if h is not host))
+    scene.last(2.0)  # what was under way has ended, and no lease holds
+    before = scene.workload.acknowledged
+    scene.last(1.0)
+    after = scene.workload.acknowledged
+    heal(scene.yard.hosts)
+    assert after == before, f"{after - before} operations without a majority"
+
+
+PARTITIONS = (_both_ways, _deaf, _mute, _bridge, _flapping, _apart)
 
 FAILED = "failed for good"
 """What a server's log says of its write-ahead log after an error of the disk."""

@@ -1,7 +1,7 @@
 """Faults of one kind on three machines under load: `python -m tests.faults.run KIND --count N --seed S`.
 
 Nothing acknowledged may be lost or take effect twice, histories of single rows must be linearizable, and
-the replicas must be equal at the end. Inside a sandbox only (sandbox.py): `./run soak faults`, or tests/faults.
+the replicas must be equal at the end. Inside a sandbox only (sandbox.py): `./run soak faults`, tests/faults.
 """
 
 import argparse
