@@ -4,8 +4,10 @@ Rules: reads everything, changes nothing; called by tests and the simulator. Wha
 (one leader a term, log matching, committed entries kept) takes the nodes together.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from nyala.raft import membership
+from nyala.raft.messages import Entry, EntryKind
 from nyala.raft.node import RaftNode
 from nyala.raft.progress import Flow
 from nyala.raft.state import Core, Stand
@@ -44,9 +46,21 @@ def _check_log(core: Core) -> None:
         assert entry.stamp > stamp, f"stamps fall at {entry.id}: {what}"
         before, stamp = entry.id, entry.stamp
     assert (before, stamp) == (log.last, log.last_stamp), what
-    assert core.configs.committed.id.index <= log.committed, what
-    assert core.configs.active.id.index <= log.last.index, what
+    assert core.configs.committed.id.index <= min(log.committed, log.stable), what
+    _check_configs(core, entries, what)
     assert log.committed <= core.verified <= log.last.index or core.leadership is not None, what
+
+
+def _check_configs(core: Core, entries: Sequence[Entry], what: str) -> None:
+    """The active configuration is the last one in the log (4.1), as written there."""
+    active = core.configs.active
+    assert active.id.index <= core.log.last.index, what
+    logged = [e for e in entries if e.kind is EntryKind.CONFIG]
+    if logged and logged[-1].id.index > core.configs.committed.id.index:
+        last = membership.decode(logged[-1].payload, logged[-1].id)
+        assert active == last, f"{active} is active, and {last} the last in {what}"
+    elif active is not core.configs.committed:
+        assert active.id.index < core.log.first_cached, f"{active} is not in {what}"
 
 
 def _check_role(core: Core) -> None:
@@ -58,6 +72,10 @@ def _check_role(core: Core) -> None:
     if core.stand is not Stand.FOLLOWER:
         assert core.may_stand, what
     assert core.durable_version <= core.version_out <= core.version, what
+    assert core.role is core.role_now(), f"{core.role}: {what}"
+    if core.stand is Stand.LEADER:
+        assert core.configs.active.may_lead(core.uuid), f"{core.configs.active}: {what}"
+    assert core.lending is None or not core.may_stand, what
 
 
 def _check_leader(core: Core) -> None:

@@ -3,7 +3,7 @@
 The host calls any of the inputs, then `ready()`, and owes what that returns (rules in `ready.py`). One
 caller at a time, on one loop. `hlc` is the reading of the host's hybrid clock *after* it has merged
 the incoming message's; the core never reads a clock. Departures from the dissertation:
-docs/internals/raft-departures.md.
+docs/internals/raft.md.
 """
 
 from collections.abc import Callable, Container, Sequence

@@ -24,6 +24,7 @@ from nyala.raft.messages import (
 from nyala.raft.options import RaftOptions
 from nyala.raft.progress import Leadership
 from nyala.raft.ready import Outgoing, ReadConfirmed, ReadRequest
+from nyala.raft.status import ROLE_TRANSITIONS, Role
 
 
 class Stand(Enum):
@@ -84,6 +85,7 @@ class Core:
     truncated_version: int = 0  # a durable point below this says nothing of today's log
     # role
     stand: Stand = Stand.FOLLOWER
+    role: Role = Role.NON_PARTICIPANT  # what `stand` and the active configuration come to
     leader: ServerUuid | None = None
     leadership: Leadership | None = None  # exactly when LEADER
     votes: dict[ServerUuid, bool] = field(default_factory=dict)
@@ -158,6 +160,7 @@ class Core:
             self.log.append(entry)
             self.configs.adopt(config)
             self.out.config = config
+            self._settle_role()
         else:
             self.log.append(entry)
 
@@ -168,6 +171,7 @@ class Core:
         self.truncated_version = self.version
         if self.configs.truncate(first):
             self.out.config = self.configs.active
+            self._settle_role()
 
     def commit(self, index: int) -> None:
         """Advance the commit index."""
@@ -190,6 +194,24 @@ class Core:
             self.reset_timer()
         self.stand = stand
         self.votes = {}
+        self._settle_role()
+
+    def role_now(self) -> Role:
+        """Return what this member is to its group, derived anew."""
+        me = self.configs.active.get(self.uuid)
+        if self.stand is Stand.LEADER:
+            return Role.LEADER
+        if me is None:
+            return Role.NON_PARTICIPANT
+        if not me.voter:
+            return Role.LEARNER
+        return Role.FOLLOWER if self.stand is Stand.FOLLOWER else Role.CANDIDATE
+
+    def _settle_role(self) -> None:
+        role = self.role_now()
+        if role is not self.role:
+            assert (self.role, role) in ROLE_TRANSITIONS, f"{self.uuid}: {self.role} -> {role}"
+            self.role = role
 
     def become_follower(self, term: int, leader: ServerUuid | None) -> None:
         """Follow in `term`, which may be the present one."""
@@ -247,6 +269,7 @@ def recover(core: Core, entries: Sequence[Entry], commit: int, applied: int) -> 
     for entry in entries:
         if entry.kind is EntryKind.CONFIG and entry.id.index > core.configs.committed.id.index:
             core.configs.adopt(membership.decode(entry.payload, entry.id))
+    core.role = core.role_now()
     core.commit(commit)
     core.verified = commit
     core.silent = core.options.election_ticks

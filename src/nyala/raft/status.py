@@ -22,6 +22,23 @@ class Role(StrEnum):
     """No longer, or not yet, in the configuration that it knows."""
 
 
+ROLE_TRANSITIONS: frozenset[tuple[Role, Role]] = frozenset(
+    {
+        (Role.NON_PARTICIPANT, Role.LEARNER),  # a configuration names it a non-voter
+        (Role.NON_PARTICIPANT, Role.FOLLOWER),  # ... or a voter at once
+        (Role.LEARNER, Role.FOLLOWER),  # promoted
+        (Role.FOLLOWER, Role.LEARNER),  # demoted (S1.49), or its promotion was rolled back
+        (Role.FOLLOWER, Role.CANDIDATE),
+        (Role.CANDIDATE, Role.LEADER),
+        (Role.CANDIDATE, Role.FOLLOWER),
+        (Role.LEADER, Role.FOLLOWER),
+        (Role.FOLLOWER, Role.NON_PARTICIPANT),  # removed, or its addition was rolled back
+        (Role.LEARNER, Role.NON_PARTICIPANT),
+    }
+)
+"""All that happens; who stands or leads follows first, and only then hears of its removal."""
+
+
 @dataclass(frozen=True, slots=True)
 class PeerStatus:
     """What a leader knows of one peer.

@@ -5,7 +5,7 @@ Rules: reads only.
 
 from nyala.common.ids import OpId, ServerUuid
 from nyala.raft import replication
-from nyala.raft.state import Core, Stand
+from nyala.raft.state import Core
 from nyala.raft.status import PeerStatus, Role, Status
 
 
@@ -22,7 +22,7 @@ class NodeView:
     @property
     def role(self) -> Role:
         """What this node is to its group."""
-        return _role(self.core)
+        return self.core.role
 
     @property
     def term(self) -> int:
@@ -82,22 +82,11 @@ class NodeView:
         return _status(self.core)
 
 
-def _role(core: Core) -> Role:
-    me = core.configs.active.get(core.uuid)
-    if core.stand is Stand.LEADER:
-        return Role.LEADER
-    if me is None:
-        return Role.NON_PARTICIPANT
-    if not me.voter:
-        return Role.LEARNER
-    return Role.FOLLOWER if core.stand is Stand.FOLLOWER else Role.CANDIDATE
-
-
 def _status(core: Core) -> Status:
     log, lead = core.log, core.leadership
     return Status(
         uuid=core.uuid,
-        role=_role(core),
+        role=core.role,
         term=core.term,
         vote=core.hard.vote,
         leader=core.leader,

@@ -24,4 +24,4 @@ def test_story(path):
 
 
 def test_there_are_stories():
-    assert len(STORIES) >= 12
+    assert len(STORIES) >= 45
