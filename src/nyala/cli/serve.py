@@ -143,7 +143,7 @@ async def _serve(role: str, make: MakeServer, addresses: Addresses, options: Opt
     env = system_env(rpc, options.compute_threads)
     metrics = Metrics()
     made: list[Server] = []
-    transport = PeerTransport(env, lambda: made[0].cluster_id)
+    transport = PeerTransport(env, lambda: made[0].cluster_id, metrics=metrics)
     server = make(env, transport, metrics)
     made.append(server)
     grpc_server = GrpcServer(

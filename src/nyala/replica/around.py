@@ -34,7 +34,9 @@ class Counters:
         self.flushed = counter("replica_flushes_done", "Flushes and compactions installed.")
         self.failed = counter("replica_failures_count", "Replicas that became FAILED.")
         self.refused = counter(
-            "replica_refused_batches", "Peer batches for another server, or of unknown groups."
+            "replica_refused_messages",
+            "Not for this server, of a group that is not here, or contradicting themselves.",
+            ["why"],
         )
         self.throttled = counter("replica_throttled_writes", "Writes that met a full queue.")
 

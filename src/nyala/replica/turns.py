@@ -72,7 +72,7 @@ class Turns:
         """Take what another server sent; what is not for this server or for no member is dropped."""
         around = self._around
         if self._stopped or batch.to != around.uuid:
-            around.counters.refused.inc()
+            around.counters.refused.labels("destination").inc()
             return
         try:
             around.clock.merge(batch.hlc)
@@ -86,13 +86,14 @@ class Turns:
             replica = self._replicas.get(group)
             if replica is None or replica.member is None:
                 if replica is None or not replica.hear_buried(message, hlc):
-                    around.counters.refused.inc()
+                    around.counters.refused.labels("group").inc()
                 continue
             try:
                 replica.member.step(message if vouched else unvouched(message), hlc)
                 self._sleepers.look(group, replica.member.node)
             except Corrupt as err:
                 log.warning("a message of %s from %s was dropped: %s", group, batch.sender, err)
+                around.counters.refused.labels("corrupt").inc()
             except Exception as bug:  # a broken invariant ends this replica, not the server
                 replica.fail(bug)
             self.mark(group)

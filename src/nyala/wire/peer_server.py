@@ -9,12 +9,15 @@ from collections.abc import Callable
 from typing import cast
 
 from nyala.common import addresses
-from nyala.common.errors import Corrupt, InvalidArgument, NyalaError
+from nyala.common.errors import BadChecksum, BadVersion, Corrupt, InvalidArgument, NyalaError
 from nyala.common.ids import ServerUuid
+from nyala.common.metrics import Metrics
 from nyala.raft.messages import PeerBatch
 from nyala.wire.frames import HEADER, FrameKind, decode_frame, payload_bytes
 
 log = logging.getLogger(__name__)
+
+_WHY: dict[type[NyalaError], str] = {BadChecksum: "checksum", BadVersion: "version"}
 
 
 class PeerServer:
@@ -26,6 +29,8 @@ class PeerServer:
         handler: gets each batch, on the loop.
         frame_bytes: largest frame accepted.
         connections: accepted at a time.
+        hello_ms: a connection that has not said by then who it is, is closed.
+        metrics: where refusals are counted, by their reason.
     """
 
     def __init__(
@@ -35,13 +40,17 @@ class PeerServer:
         handler: Callable[[PeerBatch], None],
         frame_bytes: int,
         connections: int,
+        hello_ms: int,
+        metrics: Metrics,
     ) -> None:
         self.uuid = uuid
         self.cluster_id = cluster_id
         self.handler = handler
         self.frame_bytes = frame_bytes
-        self.refused = 0
-        """Connections closed because of what they sent, or for being too many."""
+        self.hello_ms = hello_ms
+        self._refused = metrics.counter(
+            "peer_refused_connections", "Closed for what they sent or did not, by reason.", ["why"]
+        )
         self._limit = connections
         self._open: dict[PeerConnection, None] = {}
         self._server: asyncio.Server | None = None
@@ -78,11 +87,15 @@ class PeerServer:
     def opened(self, connection: "PeerConnection") -> bool:
         """Count a connection in; False when there are too many."""
         if len(self._open) >= self._limit:
-            self.refused += 1
+            self.count_refused("too many")
             log.warning("peer port: more than %d connections; one was refused", self._limit)
             return False
         self._open[connection] = None
         return True
+
+    def count_refused(self, why: str) -> None:
+        """Count a connection that is closed because of what it sent, did not send, or for being too many."""
+        self._refused.labels(why).inc()
 
     def closed(self, connection: "PeerConnection") -> None:
         """Count a connection out."""
@@ -97,6 +110,8 @@ class PeerConnection(asyncio.Protocol):
         self._buffer = bytearray()
         self._peer: ServerUuid | None = None
         self._transport: asyncio.Transport | None = None
+        self._frames = 0
+        self._watch: asyncio.TimerHandle | None = None
         self.lost = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -104,9 +119,30 @@ class PeerConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
         if not self._server.opened(self):
             self._transport.abort()
+            return
+        self._watch_on()
+
+    def _watch_on(self) -> None:
+        loop, wait_s = asyncio.get_running_loop(), self._server.hello_ms / 1000
+        half = self._frames if self._buffer else -1  # a frame has begun, and not ended
+        self._watch = loop.call_later(wait_s, self._look, half)
+
+    def _look(self, half: int) -> None:
+        """Close a connection that has not said who it is, or has not ended a frame that it began."""
+        waited = f"within {self._server.hello_ms} ms"
+        if self._peer is None:
+            self._refuse("silent", f"it did not say {waited} who it is")
+        elif half == self._frames and self._buffer:
+            self._refuse("stalled", f"no frame was completed {waited}")
+        else:
+            self._watch_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget what was half received."""
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._buffer:
+            self._server.count_refused("truncated")
         self._server.closed(self)
         self._buffer.clear()
         self._transport = None
@@ -114,6 +150,7 @@ class PeerConnection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close at once."""
+        self._buffer.clear()
         if self._transport is not None:
             self._transport.abort()
 
@@ -124,7 +161,7 @@ class PeerConnection(asyncio.Protocol):
             while self._transport is not None and (raw := self._next()) is not None:
                 self._frame(raw)
         except NyalaError as err:
-            self._refuse(str(err))
+            self._refuse(err.details.get("why", _WHY.get(type(err), "malformed")), str(err))
         except Exception:  # the top of a callback: a failing handler must not pass for a bad peer
             log.exception("handling a batch of peer %s failed", self._peer)
             self.abort()
@@ -142,21 +179,31 @@ class PeerConnection(asyncio.Protocol):
 
     def _frame(self, raw: bytes) -> None:
         frame = decode_frame(raw)
+        self._frames += 1
         ours = self._server.cluster_id()
         if frame.cluster_id and ours and frame.cluster_id != ours:
-            raise Corrupt(f"a frame of cluster {frame.cluster_id}; this server is of {ours}")
+            raise Corrupt(
+                f"a frame of cluster {frame.cluster_id}; this server is of {ours}",
+                {"why": "cluster"},
+            )
         if frame.batch.to != self._server.uuid:
-            raise Corrupt(f"a frame for server {frame.batch.to}; this is {self._server.uuid}")
+            raise Corrupt(
+                f"a frame for server {frame.batch.to}; this is {self._server.uuid}",
+                {"why": "destination"},
+            )
         if self._peer is None:
             if frame.kind is not FrameKind.HELLO:
-                raise Corrupt("the first frame of a connection is not a hello")
+                raise Corrupt("the first frame of a connection is not a hello", {"why": "no hello"})
             self._peer = frame.batch.sender
         elif frame.batch.sender != self._peer:
-            raise Corrupt(f"a frame of {frame.batch.sender} on the connection of {self._peer}")
+            raise Corrupt(
+                f"a frame of {frame.batch.sender} on the connection of {self._peer}",
+                {"why": "sender"},
+            )
         elif frame.kind is FrameKind.BATCH:
             self._server.handler(frame.batch)
 
-    def _refuse(self, why: str) -> None:
-        self._server.refused += 1
+    def _refuse(self, kind: str, why: str) -> None:
+        self._server.count_refused(kind)
         log.warning("peer port: connection of %s closed: %s", self._peer or "an unknown peer", why)
         self.abort()

@@ -17,6 +17,7 @@ from typing import cast
 from nyala.common import addresses
 from nyala.common.errors import NyalaError
 from nyala.common.ids import ServerUuid, TabletId
+from nyala.common.metrics import Metrics
 from nyala.env.env import Env
 from nyala.raft.messages import AnyMessage, AppendEntries, PeerBatch, Suffix
 from nyala.wire.frames import FrameKind, encode_frame
@@ -40,6 +41,7 @@ class PeerLimits:
         connect_timeout_ms: for a connection to be made.
         backoff_max_ms: longest pause after a failed attempt; below the election timeout.
         good_connection_ms: one that lived so long ends the growth of the pauses.
+        hello_ms: an accepted connection that has not said by then who it is, is closed.
         silence_ms: a connection whose bytes are not acknowledged for so long is given up.
     """
 
@@ -50,6 +52,7 @@ class PeerLimits:
     connect_timeout_ms: int = 1_000
     backoff_max_ms: int = 250
     good_connection_ms: int = 1_000
+    hello_ms: int = 5_000
     silence_ms: int = 10_000
 
 
@@ -67,6 +70,7 @@ class PeerTransport:
         env: clock, randomness and tasks.
         cluster_id: asked at each connection; empty while unknown, which fits any.
         limits: of frames, buffers and connections.
+        metrics: of this process.
     """
 
     def __init__(
@@ -74,10 +78,12 @@ class PeerTransport:
         env: Env,
         cluster_id: Callable[[], str],
         limits: PeerLimits | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self._env = env
         self._cluster_id = cluster_id
         self._limits = limits or PeerLimits()
+        self._metrics = metrics or Metrics()
         self._lanes: dict[tuple[str, ServerUuid, Lane], PeerLane] = {}
         self._handler: Callable[[PeerBatch], None] = lambda batch: None
         self._server: PeerServer | None = None
@@ -106,7 +112,7 @@ class PeerTransport:
         """
         self._server = PeerServer(
             uuid, self._cluster_id, lambda batch: self._handler(batch),
-            self._limits.frame_bytes, self._limits.connections,
+            self._limits.frame_bytes, self._limits.connections, self._limits.hello_ms, self._metrics,
         )  # fmt: skip
         return await self._server.listen(address)
 

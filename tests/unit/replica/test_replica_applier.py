@@ -131,3 +131,13 @@ def test_an_operation_of_a_newer_version_stops_the_replica_with_its_data_kept():
     with pytest.raises(BadVersion, match="version 255"):
         made._apply([newer])
     assert made.machine.sums == {}
+
+
+def test_replicas_that_apply_at_other_times_keep_the_same_results():
+    """Results expire by the stamps of entries: what a retry gets does not hang on when it is applied."""
+    for later, kind in ((9 * SECOND, Kind.DUPLICATE), (11 * SECOND, Kind.EXPIRED)):
+        drawn = [(EntryKind.OPERATION, CLIENTS[0], 1, 0, b"k 5", s) for s in (SECOND, later)]
+        early, late = applier(), applier()
+        answers = [early._apply(log_of(drawn)), [late._apply([e])[0] for e in log_of(drawn)]]
+        assert [a[1] and a[1].kind for a in answers] == [kind, kind]
+        assert early.sessions.dump() == late.sessions.dump()

@@ -478,7 +478,8 @@ async def test_a_batch_for_another_server_or_of_an_unknown_group_is_dropped(flee
     assert clock.peek() < far, "not for this server: nothing of it is believed"
     assert fleet.replica(0).status().term == term
     shown = fleet.processes[0].server.metrics.registry.get_sample_value
-    assert shown("nyala_replica_refused_batches_total") == 2
+    assert shown("nyala_replica_refused_messages_total", {"why": "destination"}) == 1
+    assert shown("nyala_replica_refused_messages_total", {"why": "group"}) == 1
 
 
 @story()
