@@ -152,8 +152,10 @@ class SimCluster:
         assert isinstance(made, OpenTable)
         return made
 
-    async def add_workers(self, count: int, table: str = "t", pause_us: float = 30_000) -> None:
-        """Start clients at work on a table."""
+    async def add_workers(
+        self, count: int, table: str = "t", pause_us: float = 30_000, writes_per_s: float = 0
+    ) -> None:
+        """Start clients at work on a table; see `Worker`."""
         for _ in range(count):
             core = self.client()
             process = self.clients[-1]
@@ -161,7 +163,7 @@ class SimCluster:
             assert isinstance(opened, OpenTable)
             rng = seeded(self.seed, "worker", len(self.workers))
             client = TableClient(core, opened)
-            worker = Worker(self.loop, client, self.history, rng, pause_us)
+            worker = Worker(self.loop, client, self.history, rng, pause_us, writes_per_s)
             worker.name = process.name
             self.workers.append(worker)
             self._working.append(process.run(worker.run))

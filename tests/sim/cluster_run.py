@@ -5,6 +5,7 @@ import asyncio
 from nyala.client.core import Core
 from nyala.common.options import Options
 from tests.sim.cluster import OPTIONS, SimCluster
+from tests.sim.core_run import PAUSE_US, WRITES_PER_S
 from tests.sim.faults import Swarm
 from tests.sim.ledger import Ledger
 from tests.sim.loop import SimLoop, run, seeded
@@ -12,6 +13,8 @@ from tests.sim.nemesis import Nemesis
 from tests.sim.outcome import Outcome
 from tests.sim.table_client import TableClient
 from tests.sim.trace import Recorder
+
+CLIENTS = 6
 
 
 async def _story(
@@ -21,7 +24,7 @@ async def _story(
     core = await cluster.start()
     await cluster.create_table(core, "t")
     table = await cluster.create_table(core, "ledger", tablets=2)
-    await cluster.add_workers(5)
+    await cluster.add_workers(CLIENTS, pause_us=PAUSE_US, writes_per_s=WRITES_PER_S)
     ledger = Ledger(loop, TableClient(core, table), seeded(seed, "ledger"))
     writing = cluster.clients[0].run(ledger.run)
     names = [p.name for p in (*cluster.servers, *cluster.clients)]

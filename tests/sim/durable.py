@@ -102,16 +102,18 @@ class DurableLog:
         if path == PLAIN_LOG:
             facts = _plain(data, offset)
         elif "/wal/" in path:
+            skip = 0
             if data.startswith(SEGMENT_MAGIC):
                 self._begin(inode, data)
+                skip = SEGMENT_HEADER_BYTES
             sequence = self._sequences.get(inode)
             if sequence is None:
                 return
-            facts = _records(data, offset, sequence)
+            facts = _records(data[skip:], offset + skip, sequence)
         else:
             return
-        pending = self._pending.setdefault(inode, [])
-        pending += facts
+        before = self._pending.get(inode, ())  # what is written again replaces what was there
+        self._pending[inode] = [*(f for f in before if f.start < offset), *facts]
 
     def _begin(self, inode: Inode, data: bytes) -> None:
         try:

@@ -118,8 +118,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _verdicts(given: argparse.Namespace, first: int, batch: Batch) -> Iterator[Verdict]:
     """Judge seed after seed, in order, until time or hours are done."""
-    minutes = given.minutes if given.minutes or not given.hours else 24 * 60
-    end = time.monotonic() + 60 * (minutes or 0)
+    minutes = given.minutes or (24 * 60 if given.hours else 0)
+    end = time.monotonic() + 60 * minutes
 
     def jobs() -> Iterator[Job]:
         seed = first

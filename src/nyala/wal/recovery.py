@@ -32,7 +32,7 @@ def recover(files: Files, directory: str, server_uuid: str, close_time_us: int) 
         Corrupt: the log belongs to another server. BadVersion: it is of an unknown format.
         OSError: a file cannot be read or written.
     """
-    scans = _read(files, directory, server_uuid)
+    scans, data = _read(files, directory, server_uuid)
     verdict = judge(scans)
     for blank in verdict.blank:
         files.remove(blank.path)
@@ -48,32 +48,34 @@ def recover(files: Files, directory: str, server_uuid: str, close_time_us: int) 
     _replay(result, scans, verdict.found)
     if scans:
         result.next_sequence = scans[-1].sequence + 1
-        _seal_last(files, result, scans[-1], verdict.proven, close_time_us)
+        _seal_last(files, result, scans[-1], data, verdict.proven, close_time_us)
     return result
 
 
-def _read(files: Files, directory: str, server_uuid: str) -> list[Scan]:
-    """Scan all segments; drop placeholders."""
+def _read(files: Files, directory: str, server_uuid: str) -> tuple[list[Scan], bytes]:
+    """Scan all segments; drop placeholders. Return the bytes of the last that is not blank too."""
     sequences = []
     for name in files.list(directory):
         if name.endswith(PLACEHOLDER_SUFFIX):
             files.remove(f"{directory}/{name}")
         elif (sequence := sequence_of(name)) is not None:
             sequences.append(sequence)
-    scans = []
+    scans, last = [], b""
     for sequence in sequences:
         path = segment_path(directory, sequence)
         data = files.read(path)
         one = scan(data, path, sequence)
         if one.gaps or one.server_uuid is None:  # the fault may be the read's
-            one = scan(_read_again(files, path, data), path, sequence)
+            data = _read_again(files, path, data)
+            one = scan(data, path, sequence)
         if one.server_uuid not in (None, server_uuid):
             raise Corrupt(
                 f"{path} was written by server {one.server_uuid}, this is {server_uuid}; "
                 "give each server its own data directory"
             )
         scans.append(one)
-    return scans
+        last = last if one.blank else data
+    return scans, last
 
 
 def _read_again(files: Files, path: str, data: bytes) -> bytes:
@@ -107,12 +109,13 @@ def _replay(
 
 
 def _seal_last(
-    files: Files, result: Recovery, last: Scan, proven: Position, close_time_us: int
+    files: Files, result: Recovery, last: Scan, data: bytes, proven: Position, close_time_us: int
 ) -> None:
     """Make the last segment durable as it was understood; remove it when nothing is in it."""
     segment = result.segments[-1]
+    known = proven.offset if proven.sequence == last.sequence else 0
     if last.footer is not None:
-        sync_sealed(files, last.path)
+        sync_sealed(files, last.path, data[known:])
         return
     damage = [d for d in result.damage if d.error.details["path"] == last.path]
     if not last.records and not damage:
@@ -125,4 +128,5 @@ def _seal_last(
         for group in groups_of(last, gap, tuple(result.groups)):
             raw = bytes.fromhex(group)
             rows.append(Row(raw, 0, 0, gap.start, gap.end - gap.start))
-    reseal(files, segment, sorted(rows, key=lambda r: r.offset), close_time_us, proven)
+    rows.sort(key=lambda r: r.offset)
+    reseal(files, segment, data[known : segment.end], rows, close_time_us, proven)

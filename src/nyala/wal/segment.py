@@ -169,10 +169,15 @@ class SegmentWriter:
 
 
 def reseal(
-    files: Files, segment: Segment, rows: Sequence[Row], close_time_us: int, synced: Position
-) -> None:
-    """Cut a segment that a crash left open at its end, and give it a footer. Durable on return."""
-    file = files.open_append(segment.path, segment.end)
+    files: Files, segment: Segment, tail: Buffer, rows: Sequence[Row], close_time_us: int, synced: Position
+) -> None:  # fmt: skip
+    """Cut a segment that a crash left open at its end, and give it a footer. Durable on return.
+
+    `tail`, its last bytes, are not known to be durable. They are written again: after a sync that failed
+    the kernel may take them for clean, and no later sync would write them.
+    """
+    file = files.open_append(segment.path, segment.end - len(tail))
+    file.append([tail])
     file.truncate(segment.end)
     writer = SegmentWriter(segment, file, "", 0)
     for row in rows:
@@ -180,8 +185,9 @@ def reseal(
     writer.seal(close_time_us, synced)
 
 
-def sync_sealed(files: Files, path: str) -> None:
-    """Sync a segment that looks sealed: a kill may have come before its last sync."""
-    file = files.open_append(path, files.size(path))
+def sync_sealed(files: Files, path: str, tail: Buffer) -> None:
+    """Write the `tail` of a segment that looks sealed again, and sync: its last sync may not have come."""
+    file = files.open_append(path, files.size(path) - len(tail))
+    file.append([tail])
     file.sync(data_only=False)
     file.close()

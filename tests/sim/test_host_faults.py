@@ -1,0 +1,30 @@
+"""Directed harm to the replica engine on its simulated disk."""
+
+from tests.sim.core_cluster import CoreCluster, host
+from tests.sim.loop import SimLoop, run
+
+
+def test_what_a_failed_sync_left_in_the_page_cache_counts_only_when_it_is_written_again():
+    """The kernel takes such bytes for clean; a restart reads them, and a later sync does not write them."""
+
+    async def main(loop: SimLoop) -> None:
+        cluster = CoreCluster(loop, 1, 3, host)
+        for server in cluster.servers:
+            server.start()
+        cluster.add_workers(5)
+        await cluster.until(lambda: cluster.leader() is not None, "a leader")
+        victim = cluster.servers[0]
+        for _ in range(3):
+            await loop.delay(500_000)
+            victim.disk.faults.sync_eio_rate = 1.0
+            await cluster.until(lambda: victim.server.failed is not None, "a failed replica")
+            victim.disk.faults.sync_eio_rate = 0.0
+            victim.kill(power_cut=False)
+            victim.start()
+            await loop.delay(1_000_000)
+            victim.kill(power_cut=True)
+            victim.start()
+            await loop.delay(1_000_000)
+        await cluster.progress()
+
+    run(main)
