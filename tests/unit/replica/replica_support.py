@@ -268,6 +268,18 @@ class Fleet:
         await self.processes[number].restart()
 
 
+def overhear(process, heard):
+    """Put all that a server sends from now on into `heard`."""
+    transport = process.server.host._turns._outbox._transport
+    send = transport.send
+
+    def note(address, batch):
+        heard.append(batch)
+        send(address, batch)
+
+    transport.send = note
+
+
 def story(servers=3, groups=(GROUP,), options=None, start=True, max_time_s=600):
     """Run an async test function with a fleet."""
 

@@ -7,7 +7,7 @@ from nyala.common.ids import NO_OP
 from nyala.env.clock import CEILING_STEP_US
 from nyala.raft.messages import PeerBatch, RequestVote, VoteReply
 from nyala.replica.offsets import Offsets
-from tests.unit.replica.replica_support import GROUP, story, uuid_of
+from tests.unit.replica.replica_support import GROUP, overhear, story, uuid_of
 
 
 def offset_ms(fleet, number):
@@ -96,18 +96,6 @@ async def test_the_nearest_of_a_seconds_offsets_counts(fleet):
 def fleet_batch(message, wall_us):
 
     return PeerBatch(message.sender, message.to, 0, ((GROUP, message),), wall_us=wall_us)
-
-
-def overhear(process, heard):
-    """Put all that a server sends from now on into `heard`."""
-    transport = process.server.host._turns._outbox._transport
-    send = transport.send
-
-    def note(address, batch):
-        heard.append(batch)
-        send(address, batch)
-
-    transport.send = note
 
 
 # ---- the hybrid clock --------------------------------------------------------------------------------
