@@ -14,6 +14,7 @@ import sys
 import time
 from pathlib import Path
 
+from tests.judge import stories
 from tests.sim.core_cluster import core, host
 from tests.sim.core_run import run_core
 from tests.sim.faults import Swarm
@@ -21,8 +22,6 @@ from tests.sim.judge import judge
 from tests.sim.stores import WalLog
 
 ROOT = Path(__file__).parents[2]
-STORIES = "tests/unit/raft/test_raft_scenarios.py"
-CALM_STORIES = "election or proposals_travel_together or reads_share_a_round"
 MODEL_STATES = 45_000
 SEEDS = (("core", 12), ("wal", 12), ("host", 30), ("cluster", 4))
 """Levels of the simulator, and how many seeds of each."""
@@ -41,7 +40,7 @@ def parts() -> list[Part]:
         for level, n in SEEDS
     ]
     return [
-        ("scenarios", [*pytest, STORIES]),
+        ("scenarios", [*python, "tests.judge.stories"]),
         ("directed simulation", [*pytest, "tests/judge/test_directed.py"]),
         ("model", [*python, "tests.model.run", "--states", str(MODEL_STATES)]),
         *seeds[:-1],
@@ -52,12 +51,8 @@ def parts() -> list[Part]:
 
 def calm() -> str:
     """Return what goes wrong without any fault; empty: nothing."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", STORIES, "-k", CALM_STORIES],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        return "a story without faults fails"
+    if failed := stories.failing(calm=True):
+        return failed
     try:
         for make in (core(), core(store=WalLog), host):
             run_core(1, Swarm(), seconds=6, make=make)
