@@ -15,5 +15,5 @@ def test_what_the_log_called_durable_outlives_power_cuts_and_no_torn_tail_is_cal
 @pytest.mark.timeout(150)
 def test_without_syncs_a_power_cut_takes_a_tail_and_leaves_no_hole():
     """Fails as well when nothing was lost: then the cut would not be one."""
-    command = ("--cuts", 5, "--seed", 4, "--no-sync")
+    command = ("--cuts", 12, "--seed", 4, "--no-sync")
     print(sandbox.run("tests.faults.wal_cuts", *command, timeout_s=140))

@@ -54,9 +54,8 @@ class Writer:
 
     def __init__(
         self, wal: Wal, notebook: Notebook, group: TabletId, had: RecoveredGroup, rng: random.Random,
-        number: Callable[[], int], *, collect: bool,
+        number: Callable[[], int],
     ) -> None:  # fmt: skip
-        self._collect = collect
         self._wal, self._notebook, self._group, self._rng = wal, notebook, group, rng
         self._number = number
         self._first = had.entries[0].id.index if had.entries else 1
@@ -75,7 +74,7 @@ class Writer:
             await asyncio.gather(*waits)
             if self._rng.random() < 0.1:
                 self._term, self._new_term = self._term + 1, True
-            if self._collect and self._rng.random() < 0.2 and self._last - self._first > 100:
+            if self._rng.random() < 0.2 and self._last - self._first > 100:
                 self._first = self._last - 40
                 self._notebook.note("anchor", self._group, self._first)
                 self._wal.set_anchor(self._group, self._first)
@@ -123,11 +122,7 @@ class Writer:
 async def live(
     directory: Path, notebook: Notebook, rng: random.Random, *, sync: bool, write: bool
 ) -> None:
-    """Open the log, note what it held, and write until the disk fails; or close it.
-
-    A log that does not sync collects nothing here: a last hard state that was written anew may be lost
-    after the segment that had it was removed, which `wal_sync = never` does not promise to keep.
-    """
+    """Open the log, note what it held, and write until the disk fails; or close it."""
     tasks = LoopTasks()
     wal, recovered = await Wal.open(
         SystemFiles(), tasks, str(directory), server_uuid=UUID, segment_bytes=SEGMENT_BYTES,
@@ -146,7 +141,6 @@ async def live(
                 had,
                 random.Random(rng.random()),
                 lambda: next(numbers),
-                collect=sync,
             )
             for g, had in groups
         ]
