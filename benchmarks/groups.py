@@ -73,7 +73,7 @@ class Processes:
         with urllib.request.urlopen(page, timeout=10) as answer:
             lines = answer.read().decode().splitlines()
         found = (line.split()[1] for line in lines if line.startswith(f"nyala_{metric} "))
-        return float(next(found))
+        return float(next(found, "0"))  # a server that is starting has not counted yet
 
     def elections(self) -> float:
         """Elections won on all servers since they started."""

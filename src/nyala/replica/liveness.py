@@ -108,14 +108,12 @@ class Liveness:
         peer = self._peers.get(server)
         if peer is None:
             peer = self._peers[server] = _Peer()
-        if (batch.incarnation, batch.epoch) < (
-            peer.incarnation,
-            peer.epoch,
-        ) or not batch.incarnation:
-            return []  # late, or of a server that does not vouch for anything
+        said = (batch.incarnation, batch.epoch)
+        if not batch.incarnation or said < (peer.incarnation, peer.epoch):
+            return []  # of a server that vouches for nothing, or late
         anew = peer.silent or batch.incarnation != peer.incarnation
         gone = batch.epoch - peer.epoch
-        peer.incarnation, peer.epoch = batch.incarnation, batch.epoch
+        peer.incarnation, peer.epoch = said
         peer.heard_at, peer.silent = self._now, False
         if anew:
             self._speak_until[server] = self._soon()  # so that it hears of us, too
