@@ -43,11 +43,15 @@ class Op:
     ok: bool | None = True
 
 
-def linearizable(history: Iterable[Op], initial: object = ABSENT) -> bool:
+class SearchTooLong(AssertionError):
+    """The search grew beyond its limit."""
+
+
+def linearizable(history: Iterable[Op], initial: object = ABSENT, *, limit: int = _LIMIT) -> bool:
     """Whether one order of the operations, each between call and return, explains all answers.
 
     Raises:
-        AssertionError: the search grew beyond its limit; too many operations overlap.
+        SearchTooLong: too many operations overlap.
     """
     ops = sorted((o for o in history if not _says_nothing(o)), key=lambda o: o.call)
     must = sum(1 << i for i, o in enumerate(ops) if o.ret != OPEN)
@@ -59,7 +63,8 @@ def linearizable(history: Iterable[Op], initial: object = ABSENT) -> bool:
         if done & must == must:
             return True
         steps += 1
-        assert steps < _LIMIT, f"{len(ops)} operations need more than {_LIMIT} steps"
+        if steps > limit:
+            raise SearchTooLong(f"{len(ops)} operations need more than {limit} steps")
         while low < len(ops) and done >> low & 1:
             low += 1
         for i in _candidates(ops, done, low):

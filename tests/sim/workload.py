@@ -11,12 +11,14 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from tests.sim.linearizability import OPEN, Kind, Op, linearizable
+from tests.sim.linearizability import OPEN, Kind, Op, SearchTooLong, linearizable
 from tests.sim.loop import SimLoop
 
 ROTATE = 120
 MAX_UNKNOWN = 6
 HURRY_US = 20_000
+SHOWN = 25
+CULPRIT_STEPS = 20_000
 _WEIGHTS = {Kind.READ: 35, Kind.WRITE: 35, Kind.INSERT: 12, Kind.UPDATE: 9, Kind.DELETE: 9}
 
 
@@ -98,7 +100,7 @@ class History:
                 raise NotLinearizable(
                     f"the history of key {key} is not linearizable; the last of its shortest bad "
                     f"beginning ({len(ops)} operations in all; without any one of those marked <-- it "
-                    f"would be):\n{show(bad[-25:], odd)}",
+                    f"would be):\n{show(bad[-SHOWN:], odd)}",
                     min((o.ret for o in odd), default=max(o.ret for o in bad if o.ret != OPEN)),
                 )
 
@@ -199,22 +201,38 @@ class Worker:
 
 def shortest(ops: list[Op]) -> list[Op]:
     """Return the shortest beginning, by time of return, that is not linearizable."""
-    ordered = sorted(ops, key=lambda o: min(o.ret, o.call + 1e9))
     settled = sorted(o.ret for o in ops if o.ret != OPEN)
-    for end in settled:
-        begun = [
-            o if o.ret <= end else replace(o, ret=OPEN, ok=None) for o in ordered if o.call <= end
-        ]
-        if not linearizable(begun):
-            return begun
-    return ordered
+    low, high = 0, len(settled) - 1  # if a beginning is bad, every longer one is
+    while low < high:
+        middle = (low + high) // 2
+        if linearizable(_until(ops, settled[middle])):
+            low = middle + 1
+        else:
+            high = middle
+    return _until(ops, settled[low])
+
+
+def _until(ops: list[Op], end: float) -> list[Op]:
+    """Return what was known of a history at a time: what had not returned was open."""
+    return [
+        o if o.ret <= end else replace(o, ret=OPEN, ok=None)
+        for o in sorted(ops, key=lambda o: o.call)
+        if o.call <= end
+    ]
 
 
 def culprits(bad: list[Op]) -> list[Op]:
-    """Return the answers without any one of which a history would be linearizable."""
+    """Return the answers without any one of which a history would be linearizable, if soon found."""
     return [
-        one for one in bad if one.ret != OPEN and linearizable([o for o in bad if o is not one])
+        one for one in bad[-SHOWN:] if one.ret != OPEN and _soon([o for o in bad if o is not one])
     ]
+
+
+def _soon(ops: list[Op]) -> bool:
+    try:
+        return linearizable(ops, limit=CULPRIT_STEPS)
+    except SearchTooLong:
+        return False
 
 
 def show(ops: list[Op], odd: Collection[Op] = ()) -> str:
