@@ -7,17 +7,16 @@ roll nothing is written or acknowledged any more: what the disk holds is then un
 import asyncio
 import errno
 import logging
-from collections.abc import Sequence
 
 from nyala.env.clock import Clock
 from nyala.env.files import Files
 from nyala.env.tasks import Lane, Tasks
-from nyala.wal.format import RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, Draft, Position
+from nyala.wal.format import RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, Position
 from nyala.wal.frame import frame
 from nyala.wal.ledger import Ledger
-from nyala.wal.maker import FULL, SegmentMaker
+from nyala.wal.maker import SegmentMaker
 from nyala.wal.markers import Markers
-from nyala.wal.roll import RETRY_MS, Roller
+from nyala.wal.roll import Roller
 from nyala.wal.segment import SegmentWriter
 from nyala.wal.slots import Callback, Slot, SlotQueue
 from nyala.wal.stats import Counts
@@ -52,7 +51,6 @@ class Appender:
         self._tasks = tasks
         self._clock = clock
         self._queue = queue
-        self._maker = maker
         self._always = sync_interval_ms is None
         self._ledger = ledger
         self._synced = Position(ledger.active.segment.sequence, SEGMENT_HEADER_BYTES)
@@ -105,13 +103,13 @@ class Appender:
         at = Position(segment.sequence, segment.end)
         buffers, end = frame(drafts, at, self._synced)
         if end > self._ledger.active.allocated_bytes:
-            await self._extend(end)
+            await self.roller.extend(self._ledger.active, end)
         sync = self._always or any(s.group is None or s.hard_state is not None for s in slots)
         await self._tasks.run(Lane.DISK, self._ledger.active.write, buffers, sync=sync)
         segment.end = end
         if sync:
             self._synced = Position(segment.sequence, end)
-        self._count(slots, drafts, end - at.offset, sync)
+        self.counts.round(len(slots), len(drafts), end - at.offset, synced=sync)
         for one in drafts:
             self._ledger.placed(one, at)
             at = Position(at.sequence, at.offset + RECORD_HEADER_BYTES + len(one.payload))
@@ -122,29 +120,6 @@ class Appender:
         if 2 * end >= self._ledger.active.preallocated_bytes:
             self.roller.start(segment.sequence + 1)
         self.markers.round_done(slots)
-
-    async def _extend(self, end: int) -> None:
-        """Have disk space for a round beyond the preallocated length, whenever that may be."""
-        while True:
-            try:
-                await self._tasks.run(Lane.DISK, self._maker.extend, self._ledger.active, end)
-            except OSError as err:
-                if self._closing or err.errno not in FULL:
-                    raise
-                log.error("the log waits for space on its disk: %s", err)
-                self.roller.error = err
-                await self._tasks.sleep_ms(RETRY_MS)
-            else:
-                self.roller.error = None
-                return
-
-    def _count(self, slots: Sequence[Slot], drafts: Sequence[Draft], size: int, sync: bool) -> None:
-        counts = self.counts
-        counts.rounds += 1
-        counts.slots += len(slots)
-        counts.records += len(drafts)
-        counts.bytes_written += size
-        counts.syncs += sync
 
     def _full(self) -> bool:
         return self._ledger.active.segment.end >= self._ledger.active.preallocated_bytes
@@ -179,7 +154,7 @@ class Appender:
 
     async def close(self) -> None:
         """Flush what is ready, fail what is not, seal the segment."""
-        self._closing = self.markers.stopped = True
+        self._closing = self.markers.stopped = self.roller.stopping = True
         self.wake()
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)

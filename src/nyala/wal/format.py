@@ -6,6 +6,7 @@ pass for a record. Its header has a checksum of its own: with a damaged payload 
 """
 
 from enum import IntEnum
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
@@ -96,6 +97,7 @@ class Row(NamedTuple):
     length: int
 
 
+@lru_cache(maxsize=16_384)
 def group_bytes(group: str) -> bytes:
     """Return the 16 bytes of a 32-hex-digit id.
 

@@ -117,16 +117,13 @@ class Wal:
             raise InvalidArgument(f"queue_bytes {queue_bytes} is outside 1..2**30")
         group_bytes(server_uuid)
         path = f"{directory}/wal"
-
         now_us = 0 if clock is None else clock.wall_us()
         maker = SegmentMaker(files, path, server_uuid, segment_bytes, reserve_bytes)
-        recovery, active = await tasks.run(
-            Lane.DISK, _begin, files, path, server_uuid, now_us, maker
-        )
+        found = await tasks.run(Lane.DISK, _begin, files, path, server_uuid, now_us, maker)
         interval_ms = None if sync else sync_interval_ms
-        wal = cls(files, tasks, clock, recovery, active, maker, queue_bytes, interval_ms)
+        wal = cls(files, tasks, clock, *found, maker, queue_bytes, interval_ms)
         wal._appender.start()
-        return wal, recovery.groups
+        return wal, found[0].groups
 
     def reserve(
         self, group: TabletId, entries: Sequence[Entry], hard_state: HardState | None

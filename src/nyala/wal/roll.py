@@ -1,6 +1,7 @@
 """The next segment, preallocated in the background (lane COMPUTE) while appends go on.
 
-A failure (a full disk) is kept in `error`, retried every second, and never waited for.
+A failure (a full disk) is kept in `error`, retried every second, and waited for by no one but a round that
+does not fit into what is preallocated.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ from collections.abc import Callable
 
 from nyala.env.files import Files
 from nyala.env.tasks import Lane, Tasks
-from nyala.wal.maker import SegmentMaker
+from nyala.wal.maker import FULL, SegmentMaker
 from nyala.wal.segment import SegmentWriter
 
 RETRY_MS = 1000
@@ -26,6 +27,10 @@ class Roller:
         tasks: for the lane and the retry.
         maker: makes them.
         on_change: called when a segment is ready or an attempt failed.
+
+    Attributes:
+        error: why the log cannot grow now; None: it can.
+        stopping: nothing is waited for any more.
     """
 
     def __init__(
@@ -36,6 +41,7 @@ class Roller:
         on_change: Callable[[], None],
     ) -> None:
         self.error: OSError | None = None
+        self.stopping = False
         self._files = files
         self._tasks = tasks
         self._maker = maker
@@ -77,6 +83,25 @@ class Roller:
                 break
         self._attempt = None
         self._on_change()
+
+    async def extend(self, writer: SegmentWriter, end: int) -> None:
+        """Have disk space for a round beyond the preallocated length, whenever that may be.
+
+        Raises:
+            OSError: the disk failed, or is full at the end.
+        """
+        while True:
+            try:
+                await self._tasks.run(Lane.DISK, self._maker.extend, writer, end)
+            except OSError as err:
+                if self.stopping or err.errno not in FULL:
+                    raise
+                log.error("the log waits for space on its disk: %s", err)
+                self.error = err
+                await self._tasks.sleep_ms(RETRY_MS)
+            else:
+                self.error = None
+                return
 
     async def close(self) -> None:
         """Stop, and remove a segment that was not swapped in."""

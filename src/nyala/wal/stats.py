@@ -16,6 +16,14 @@ class Counts:
     rolls: int = 0
     bytes_written: int = 0
 
+    def round(self, slots: int, records: int, size_bytes: int, *, synced: bool) -> None:
+        """Count one round."""
+        self.rounds += 1
+        self.slots += slots
+        self.records += records
+        self.bytes_written += size_bytes
+        self.syncs += synced
+
 
 @dataclass(frozen=True, slots=True)
 class WalStats:

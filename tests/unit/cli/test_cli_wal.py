@@ -191,7 +191,9 @@ def test_missing_segments_footers_and_headers_are_named(folder):
     wal = folder / "wal"
     whole = (wal / FIRST).read_bytes()
     (wal / FIRST).write_bytes(whole[: whole.index(b"the last") + 8])
-    assert "DAMAGE: the footer is missing, though the log goes on behind it" in dump(folder)[1]
+    status, text = dump(wal / FIRST)  # the segments behind it tell
+    assert status == 1
+    assert "DAMAGE: the footer is missing, though the log goes on behind it" in text
     (wal / FIRST).write_bytes(b"\0" + whole[1:])
     assert "magic or the checksum of the segment header" in dump(folder)[1]
     (wal / FIRST).write_bytes(whole[:-1] + b"\0")

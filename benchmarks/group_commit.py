@@ -1,0 +1,241 @@
+"""Group commit: the log against a sync for each append, and against a log file for each tablet.
+
+All of it on one disk in one run, without servers or network: entries of 256 B, every append synced before
+it is acknowledged. The rivals are written here, as simply as they can be, and pay for no record headers.
+"""
+
+import asyncio
+import os
+import statistics
+import tempfile
+import time
+import zlib
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import uvloop
+
+from benchmarks.report import Report
+from nyala.common.ids import OpId, TabletId
+from nyala.env.files import SystemFiles
+from nyala.env.tasks import LoopTasks
+from nyala.raft.messages import Entry, EntryKind
+from nyala.wal.log import Wal
+
+WRITERS = (1, 4, 16, 64, 256)
+TABLETS = (1, 50, 200)
+SECONDS = 2.0
+RAW_WRITES = 1000
+PAYLOAD = bytes(range(256))
+FILE_BYTES = 8 << 20
+RECORD = 336  # 256 B and a header, as the log writes them
+
+Append = Callable[[int, int], Awaitable[None]]
+"""Append entry `index` of tablet number `tablet`; returns when it is durable."""
+
+
+class File:
+    """A preallocated file, written and synced by whoever has it."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        os.posix_fallocate(self._fd, 0, FILE_BYTES)
+        os.fsync(self._fd)
+        self._end = 0
+        self.syncs = 0
+
+    def write(self, payloads: list[bytes]) -> None:
+        data = b"".join(payloads)
+        zlib.crc32(data)
+        if self._end + len(data) > FILE_BYTES:
+            self._end = 0
+        os.pwrite(self._fd, data, self._end)
+        os.fdatasync(self._fd)
+        self._end += len(data)
+        self.syncs += 1
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class OneByOne:
+    """One file, a sync for each append, one after the other."""
+
+    def __init__(self, folder: str) -> None:
+        self._file = File(f"{folder}/one-by-one")
+        self._pool = ThreadPoolExecutor(1)
+
+    async def append(self, tablet: int, index: int) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._pool, self._file.write, [PAYLOAD])
+
+    @property
+    def syncs(self) -> int:
+        return self._file.syncs
+
+    async def close(self) -> None:
+        self._pool.shutdown()
+        self._file.close()
+
+
+class FilePerTablet:
+    """A file for each tablet, each with a group commit of its own; eight threads sync them."""
+
+    def __init__(self, folder: str, tablets: int) -> None:
+        self._files = [File(f"{folder}/tablet-{n}") for n in range(tablets)]
+        self._waiting: list[list[asyncio.Future[None]]] = [[] for _ in range(tablets)]
+        self._busy = [False] * tablets
+        self._pool = ThreadPoolExecutor(8)
+        self._rounds: set[asyncio.Task[None]] = set()
+
+    async def append(self, tablet: int, index: int) -> None:
+        done = asyncio.get_running_loop().create_future()
+        self._waiting[tablet].append(done)
+        if not self._busy[tablet]:
+            self._busy[tablet] = True
+            task = asyncio.ensure_future(self._drain(tablet))
+            self._rounds.add(task)
+            task.add_done_callback(self._rounds.discard)
+        await done
+
+    async def _drain(self, tablet: int) -> None:
+        loop = asyncio.get_running_loop()
+        while group := self._waiting[tablet]:
+            self._waiting[tablet] = []
+            payloads = [PAYLOAD] * len(group)
+            await loop.run_in_executor(self._pool, self._files[tablet].write, payloads)
+            for done in group:
+                done.set_result(None)
+        self._busy[tablet] = False
+
+    @property
+    def syncs(self) -> int:
+        return sum(f.syncs for f in self._files)
+
+    async def close(self) -> None:
+        await asyncio.gather(*self._rounds)
+        self._pool.shutdown()
+        for file in self._files:
+            file.close()
+
+
+class OneLog:
+    """nyala's log."""
+
+    def __init__(self, wal: Wal, tasks: LoopTasks) -> None:
+        self._wal, self._tasks = wal, tasks
+
+    @classmethod
+    async def open(cls, folder: str) -> "OneLog":
+        tasks = LoopTasks()
+        wal, _ = await Wal.open(
+            SystemFiles(), tasks, folder, server_uuid="ab" * 16, segment_bytes=FILE_BYTES,
+            queue_bytes=64 << 20,
+        )  # fmt: skip
+        return cls(wal, tasks)
+
+    async def append(self, tablet: int, index: int) -> None:
+        done: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
+        entry = Entry(OpId(1, index), index, EntryKind.OPERATION, PAYLOAD)
+        slot = self._wal.reserve(TabletId(f"{tablet + 1:032x}"), [entry], None)
+        self._wal.append_async(slot, done.set_result)
+        err = await done
+        assert err is None, err
+
+    @property
+    def syncs(self) -> int:
+        return self._wal.stats().syncs
+
+    async def close(self) -> None:
+        await self._wal.close()
+        await self._tasks.close()
+
+
+Log = OneByOne | FilePerTablet | OneLog
+
+
+class Load:
+    """What so many writers got out of a log in a while."""
+
+    def __init__(self) -> None:
+        self.times_s: list[float] = []
+        self.seconds = 0.0
+        self.syncs = 0
+
+    @property
+    def per_second(self) -> float:
+        return len(self.times_s) / self.seconds
+
+    @property
+    def syncs_each(self) -> float:
+        return self.syncs / len(self.times_s)
+
+    @property
+    def p50_us(self) -> float:
+        return 1e6 * statistics.median(self.times_s)
+
+
+async def load(log: Log, writers: int, tablets: int) -> Load:
+    """Let writers append, each to its tablet, one entry at a time."""
+    result = Load()
+    last = [0] * tablets
+    began = time.perf_counter()
+    before = log.syncs
+
+    async def write(tablet: int) -> None:
+        while (start := time.perf_counter()) - began < SECONDS:
+            last[tablet] += 1
+            await log.append(tablet, last[tablet])
+            result.times_s.append(time.perf_counter() - start)
+
+    await asyncio.gather(*(write(n % tablets) for n in range(writers)))
+    result.seconds = time.perf_counter() - began
+    result.syncs = log.syncs - before
+    await log.close()
+    return result
+
+
+def raw_us(folder: str) -> float:
+    """Return the median of one write and fdatasync, with no thread and no loop around it."""
+    file, times = File(f"{folder}/raw"), []
+    for _ in range(RAW_WRITES):
+        start = time.perf_counter()
+        file.write([bytes(RECORD)])
+        times.append(time.perf_counter() - start)
+    file.close()
+    return 1e6 * statistics.median(times)
+
+
+async def measure(report: Report) -> None:
+    with tempfile.TemporaryDirectory(prefix="nyala-bench-", dir=".") as folder:
+        raw = raw_us(folder)
+        report.add("write + fdatasync, bare", raw, "us p50")
+        for writers in WRITERS:
+            rival = await load(OneByOne(folder), writers, 1)
+            log = await load(await OneLog.open(f"{folder}/g{writers}"), writers, min(writers, 50))
+            title = f"{writers} writers" if writers > 1 else "1 writer"
+            add(report, f"{title}: one by one", rival, "")
+            ratio = f"{log.per_second / rival.per_second:.1f}x one by one"
+            if writers == 1:
+                ratio += f"; a round trip is {log.p50_us / raw:.2f}x the bare write"
+            add(report, f"{title}: group commit", log, ratio)
+        for tablets in TABLETS:
+            os.makedirs(apart := f"{folder}/t{tablets}")
+            rival = await load(FilePerTablet(apart, tablets), max(TABLETS), tablets)
+            log = await load(await OneLog.open(f"{apart}/log"), max(TABLETS), tablets)
+            title = f"{max(TABLETS)} writers, {tablets} active tablet{'s' * (tablets > 1)}"
+            add(report, f"{title}: a file each", rival, "")
+            ratio = f"{log.per_second / rival.per_second:.1f}x a file each"
+            add(report, f"{title}: one log", log, ratio)
+
+
+def add(report: Report, work: str, result: Load, ratio: str) -> None:
+    text = f"p50 {result.p50_us:,.0f} us, {result.syncs_each:.3f} syncs per append"
+    report.add(work, result.per_second, "appends/s", f"{text}; {ratio}" if ratio else text)
+
+
+def run() -> Report:
+    """Run it."""
+    report = Report("group_commit", "256 B entries, each synced before it is acknowledged")
+    uvloop.run(measure(report))
+    return report
