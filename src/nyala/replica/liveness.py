@@ -15,6 +15,8 @@ from nyala.raft.options import RaftOptions
 
 NAMED_TIMEOUTS = 4
 """So many least election timeouts a group that left is named, and who hears of us first is spoken to."""
+NAMED_GROUPS = 32
+"""At most so many are named at a time: every batch carries the names. Who misses one sees it by the epoch."""
 ABSENT_TIMEOUTS = 4
 """A server that was silent for so many is absent: groups go to sleep without it."""
 
