@@ -49,9 +49,7 @@ class Liveness:
         self.left: tuple[TabletId, ...] = ()
         self._pace = pace
         self._now = 0
-        self._left: deque[tuple[int, TabletId]] = (
-            deque()
-        )  # (tick at which it is named no more, group)
+        self._left: deque[tuple[int, TabletId]] = deque(maxlen=NAMED_GROUPS)  # (until, group)
         self._peers: dict[ServerUuid, _Peer] = {}
         self._speak_until: dict[ServerUuid, int] = {}
         self._sleepers: dict[TabletId, tuple[ServerUuid, ...]] = {}

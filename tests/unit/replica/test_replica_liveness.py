@@ -5,7 +5,7 @@ import pytest
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.raft.messages import PeerBatch
 from nyala.raft.options import RaftOptions
-from nyala.replica.liveness import ABSENT_TIMEOUTS, NAMED_TIMEOUTS, Liveness
+from nyala.replica.liveness import ABSENT_TIMEOUTS, NAMED_GROUPS, NAMED_TIMEOUTS, Liveness
 
 US, A, B = (ServerUuid(c * 32) for c in "0ab")
 ONE, TWO, THREE = (TabletId(c * 32) for c in "123")
@@ -127,3 +127,12 @@ def test_a_replica_that_ends_is_named_for_a_while_to_its_group_and_counted_for_e
     pass_ticks(account, NAMED_TIMEOUTS * PACE.election_ticks, A, B)
     assert (account.epoch, account.left) == (2, ())
     assert list(account.due()) == []
+
+
+def test_a_server_that_loses_many_replicas_at_once_names_the_last_and_counts_all(account):
+    many = [TabletId(f"{n:032x}") for n in range(3 * NAMED_GROUPS)]
+    for group in many:
+        account.awake(group)
+        account.leave(group, [A])
+    assert account.epoch == len(many)
+    assert account.left == tuple(many[-NAMED_GROUPS:])
