@@ -7,6 +7,7 @@ import os
 import random
 import time
 from typing import Protocol
+from zlib import crc32
 
 from nyala.common.errors import Corrupt
 from nyala.common.hybrid_time import LOGICAL_BITS, LOGICAL_MASK
@@ -73,10 +74,13 @@ class HybridClock:
         self._last = 0
         self._ceiling = 0
         if files is not None and files.exists(path):
-            text = files.read(path).decode("ascii", "replace").strip()
-            if not text.isdigit():
-                raise Corrupt(f"{path} should hold one number, the hybrid clock's ceiling")
-            self._last = self._ceiling = int(text)
+            number, _, check = files.read(path).strip().partition(b" ")
+            if not number.isdigit() or check != _check(number):
+                raise Corrupt(
+                    f"{path} should hold the hybrid clock's ceiling and its checksum; without it this server "
+                    "could stamp twice, so its replicas have to be replaced"
+                )
+            self._last = self._ceiling = int(number)
 
     def now(self) -> int:
         """Return a new stamp, above every stamp returned or merged before."""
@@ -104,5 +108,10 @@ class HybridClock:
             ahead_us = (self._last >> LOGICAL_BITS) - self._clock.wall_us()
             step_us = AHEAD_STEP_US if ahead_us > AHEAD_US else CEILING_STEP_US
             ceiling = self._last + (step_us << LOGICAL_BITS)
-            self._files.write_atomic(self._path, b"%d\n" % ceiling)
+            number = b"%d" % ceiling
+            self._files.write_atomic(self._path, number + b" " + _check(number) + b"\n")
             self._ceiling = ceiling  # only now: after a failed write the next call tries again
+
+
+def _check(number: bytes) -> bytes:
+    return b"%08x" % crc32(number)
