@@ -13,13 +13,13 @@ FULL: dict[str, tuple[Bounds, int]] = {
     b.name: (b, at_most)
     for b, at_most in (
         (Bounds("two terms", 2, 2), 2_000_000),  # complete
-        (Bounds("one crash", 2, 2, crashes=1, stalls=False), 2_000_000),
-        (Bounds("three terms", 3, 3), 1_000_000),
-        (Bounds("figure 8", 3, 2, stalls=False), 1_000_000),
-        (Bounds("slow disks, one crash", 2, 2, crashes=1, slow=True, stalls=False), 1_000_000),
-        (Bounds("from nothing", 2, 2, pre_vote=True, transfers=True, led=False), 400_000),
-        (Bounds("witness", 3, 2, voters="12", witnesses="3"), 1_000_000),
-        (Bounds("members", 3, 3, spares="4", changes=("+4", "-3"), stalls=False), 500_000),
+        (Bounds("one crash", 2, 2, crashes=1, stalls=False), 2_000_000),  # complete
+        (Bounds("three terms", 3, 3), 500_000),
+        (Bounds("figure 8", 3, 2, stalls=False), 500_000),
+        (Bounds("slow disks, one crash", 2, 2, crashes=1, slow=True, stalls=False), 300_000),
+        (Bounds("from nothing", 2, 2, pre_vote=True, transfers=True, led=False), 300_000),
+        (Bounds("witness", 3, 2, voters="12", witnesses="3"), 500_000),
+        (Bounds("members", 3, 3, spares="4", changes=("+4", "-3"), stalls=False), 300_000),
     )
 }
 REDUCED = 8_000
