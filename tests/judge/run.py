@@ -41,7 +41,7 @@ def parts() -> list[Part]:
     ]
     return [
         ("scenarios", [*python, "tests.judge.stories"]),
-        ("directed simulation", [*pytest, "tests/judge/test_directed.py"]),
+        ("directed simulation", [*python, "tests.judge.directed"]),
         ("model", [*python, "tests.model.run", "--states", str(MODEL_STATES)]),
         *seeds[:-1],
         ("cluster stories", [*pytest, "tests/sim/test_scenarios.py"]),

@@ -1,0 +1,69 @@
+"""Directed runs of the simulator for the judge: one harm at a time, where drawn mixtures meet it seldom.
+
+python -m tests.judge.directed [NAME ...]
+"""
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from tests.sim.core_cluster import core, host
+from tests.sim.core_run import ask_paused_leaders, run_core
+from tests.sim.faults import Swarm
+from tests.sim.stores import WalLog
+
+STORM = Swarm(
+    crash_s=0.7, down_s=0.2, in_operation_rate=1, everyone_rate=0.1, loss_rate=0.02, slow_rate=0.05
+)
+"""Power is cut in the middle of file operations, all the time."""
+CLOCKS = Swarm(
+    crash_s=1.5, down_s=0.2, everyone_rate=0.6, leader_rate=1, jump_s=0.7, skew_ms=20_000
+)
+"""Wall clocks jump, and everybody starts again."""
+LEADERS = Swarm(
+    pause_s=1.5,
+    pause_length_s=1.5,
+    leader_rate=1,
+    partition_s=3,
+    partition_length_s=1,
+    skew_ms=2000,
+)
+"""Leaders are deposed while they sleep or sit alone."""
+AGAIN = Swarm(
+    loss_rate=0.1,
+    duplicate_rate=0.3,
+    straggler_rate=0.05,
+    crash_s=1.5,
+    down_s=0.2,
+    everyone_rate=0.3,
+)
+"""Calls arrive twice, answers are lost, and servers restart between."""
+
+
+def runs() -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield the runs by name, the quickest to tell first."""
+    yield "leaders asleep, core", partial(ask_paused_leaders, 2, core())
+    yield "leaders asleep, replica", partial(ask_paused_leaders, 2, host)
+    for seed in range(1, 4):
+        yield f"log {seed}", partial(run_core, seed, STORM, seconds=8, make=core(store=WalLog))
+        for name, swarm in (("again", AGAIN), ("clocks", CLOCKS), ("leaders", LEADERS)):
+            yield f"{name} {seed}", partial(run_core, seed, swarm, seconds=8, make=host)
+
+
+def main(names: list[str]) -> int:
+    """Run them until one fails; return the exit status."""
+    logging.disable(logging.CRITICAL)  # the product logs what is meant to happen here
+    for name, one in runs():
+        if names and name.split()[0] not in names:
+            continue
+        try:
+            one()
+        except Exception as err:  # whatever a mistake leads to
+            print(f"FAILED {name}: {type(err).__name__}: {str(err)[:150]}")
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
