@@ -2,6 +2,7 @@
 
 All of it on one disk in one run, without servers or network: entries of 256 B, every append synced before
 it is acknowledged. The rivals are written here, as simply as they can be, and pay for no record headers.
+Rivals take turns, a fraction of a second each, and figures are medians of turns: disks have moods.
 """
 
 import asyncio
@@ -24,8 +25,9 @@ from nyala.wal.log import Wal
 
 WRITERS = (1, 4, 16, 64, 256)
 TABLETS = (1, 50, 200)
-SECONDS = 2.0
-RAW_WRITES = 1000
+TURNS = 5
+SECONDS = 0.35
+"""Of one turn."""
 PAYLOAD = bytes(range(256))
 FILE_BYTES = 8 << 20
 RECORD = 336  # 256 B and a header, as the log writes them
@@ -155,83 +157,90 @@ Log = OneByOne | FilePerTablet | OneLog
 
 
 class Load:
-    """What so many writers got out of a log in a while."""
+    """So many writers, each appending to its tablet one entry at a time, and what they got out of a log."""
 
-    def __init__(self) -> None:
-        self.times_s: list[float] = []
-        self.seconds = 0.0
-        self.syncs = 0
+    def __init__(self, log: Log, writers: int, tablets: int) -> None:
+        self.log = log
+        self.rates: list[float] = []
+        self.p50s_us: list[float] = []
+        self._writers = writers
+        self._last = [0] * tablets
+        self._appends = 0
 
-    @property
-    def per_second(self) -> float:
-        return len(self.times_s) / self.seconds
+    async def turn(self) -> None:
+        times_s: list[float] = []
+        began = time.perf_counter()
+
+        async def write(tablet: int) -> None:
+            while (start := time.perf_counter()) - began < SECONDS:
+                self._last[tablet] += 1
+                await self.log.append(tablet, self._last[tablet])
+                times_s.append(time.perf_counter() - start)
+
+        await asyncio.gather(*(write(n % len(self._last)) for n in range(self._writers)))
+        self.rates.append(len(times_s) / (time.perf_counter() - began))
+        self.p50s_us.append(1e6 * statistics.median(times_s))
+        self._appends += len(times_s)
 
     @property
     def syncs_each(self) -> float:
-        return self.syncs / len(self.times_s)
-
-    @property
-    def p50_us(self) -> float:
-        return 1e6 * statistics.median(self.times_s)
+        return self.log.syncs / self._appends
 
 
-async def load(log: Log, writers: int, tablets: int) -> Load:
-    """Let writers append, each to its tablet, one entry at a time."""
-    result = Load()
-    last = [0] * tablets
-    began = time.perf_counter()
-    before = log.syncs
-
-    async def write(tablet: int) -> None:
-        while (start := time.perf_counter()) - began < SECONDS:
-            last[tablet] += 1
-            await log.append(tablet, last[tablet])
-            result.times_s.append(time.perf_counter() - start)
-
-    await asyncio.gather(*(write(n % tablets) for n in range(writers)))
-    result.seconds = time.perf_counter() - began
-    result.syncs = log.syncs - before
-    await log.close()
-    return result
-
-
-def raw_us(folder: str) -> float:
+def bare_us(file: File) -> float:
     """Return the median of one write and fdatasync, with no thread and no loop around it."""
-    file, times = File(f"{folder}/raw"), []
-    for _ in range(RAW_WRITES):
-        start = time.perf_counter()
+    times, began = [], time.perf_counter()
+    while (start := time.perf_counter()) - began < SECONDS:
         file.write([bytes(RECORD)])
         times.append(time.perf_counter() - start)
-    file.close()
     return 1e6 * statistics.median(times)
+
+
+async def compare(
+    report: Report, title: str, names: tuple[str, str], rival: Load, log: Load, bare: File | None
+) -> None:
+    """Let two logs take turns, and add a line for each."""
+    bare_p50s_us = []
+    for _ in range(TURNS):
+        if bare is not None:
+            bare_p50s_us.append(bare_us(bare))
+        await rival.turn()
+        await log.turn()
+    await rival.log.close()
+    await log.log.close()
+    if bare is not None:
+        report.add("write + fdatasync, bare", statistics.median(bare_p50s_us), "us p50")
+    for name, one in zip(names, (rival, log), strict=True):
+        text = (
+            f"p50 {statistics.median(one.p50s_us):,.0f} us, {one.syncs_each:.3f} syncs per append"
+        )
+        if one is log:
+            text += f"; {ratio(log.rates, rival.rates):.1f}x {names[0]}"
+        if one is log and bare is not None:
+            text += f"; round trip {ratio(log.p50s_us, bare_p50s_us):.2f}x the bare write"
+        report.add(f"{title}: {name}", statistics.median(one.rates), "appends/s", text)
+
+
+def ratio(ours: list[float], theirs: list[float]) -> float:
+    """Return the median over the turns."""
+    return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
 
 
 async def measure(report: Report) -> None:
     with tempfile.TemporaryDirectory(prefix="nyala-bench-", dir=".") as folder:
-        raw = raw_us(folder)
-        report.add("write + fdatasync, bare", raw, "us p50")
         for writers in WRITERS:
-            rival = await load(OneByOne(folder), writers, 1)
-            log = await load(await OneLog.open(f"{folder}/g{writers}"), writers, min(writers, 50))
+            os.makedirs(own := f"{folder}/w{writers}")
+            rival = Load(OneByOne(own), writers, 1)
+            log = Load(await OneLog.open(own), writers, min(writers, 50))
+            bare = File(f"{folder}/bare") if writers == 1 else None
             title = f"{writers} writers" if writers > 1 else "1 writer"
-            add(report, f"{title}: one by one", rival, "")
-            ratio = f"{log.per_second / rival.per_second:.1f}x one by one"
-            if writers == 1:
-                ratio += f"; a round trip is {log.p50_us / raw:.2f}x the bare write"
-            add(report, f"{title}: group commit", log, ratio)
+            await compare(report, title, ("one by one", "group commit"), rival, log, bare)
         for tablets in TABLETS:
-            os.makedirs(apart := f"{folder}/t{tablets}")
-            rival = await load(FilePerTablet(apart, tablets), max(TABLETS), tablets)
-            log = await load(await OneLog.open(f"{apart}/log"), max(TABLETS), tablets)
+            os.makedirs(own := f"{folder}/t{tablets}")
+            rival = Load(FilePerTablet(own, tablets), max(TABLETS), tablets)
+            log = Load(await OneLog.open(own), max(TABLETS), tablets)
             title = f"{max(TABLETS)} writers, {tablets} active tablet{'s' * (tablets > 1)}"
-            add(report, f"{title}: a file each", rival, "")
-            ratio = f"{log.per_second / rival.per_second:.1f}x a file each"
-            add(report, f"{title}: one log", log, ratio)
-
-
-def add(report: Report, work: str, result: Load, ratio: str) -> None:
-    text = f"p50 {result.p50_us:,.0f} us, {result.syncs_each:.3f} syncs per append"
-    report.add(work, result.per_second, "appends/s", f"{text}; {ratio}" if ratio else text)
+            await compare(report, title, ("a file each", "one log"), rival, log, None)
 
 
 def run() -> Report:
