@@ -32,7 +32,7 @@ def of_table(report, name):
     return [r for r in report["replicas"] if r["table"] == name]
 
 
-@pytest.mark.row("S4.40", "S4.32")
+@pytest.mark.row("S4.40")
 def test_states_and_roles_are_visible_everywhere(cluster):
     with cluster.connect() as client, Direct() as direct:
         table = client.create_table("states", SCHEMA, ["k"])

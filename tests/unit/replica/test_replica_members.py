@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from nyala.common.errors import (
@@ -99,6 +100,7 @@ def names(config):
 # ---- changes -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.row("S4.32")
 @three()
 async def test_a_new_member_gets_the_log_and_counts(fleet):
     await fleet.write(b"k 1")
@@ -201,21 +203,27 @@ async def test_a_configuration_is_in_the_metadata_once_committed_and_not_before(
         assert saved(fleet, number).id == found[0].id, "and synced"
 
 
-@pytest.mark.row("S1.19")
-@three(options=TINY)
-async def test_the_log_lets_go_of_configuration_entries(fleet):
-    fleet.processes[3].kill()
-    config = await change(fleet, add(3, voter=False))
-    config = await change(fleet, remove(3), expected=config.id)
+async def written_and_collected(fleet):
+    """More than the log keeps is written, flushed, and let go of."""
     blob = b"k" * 60_000 + b" 1"
     for _ in range(60):
         await fleet.write(blob)
     await fleet.settled()
     for number in range(3):
         await fleet.as_(number, fleet.replica(number).flush())
+    for number in range(3):
+        wal = fleet.host(number).wal
+        await fleet.until(lambda w=wal: w.stats().segments <= 3, "collected")
+
+
+@pytest.mark.row("S1.19")
+@three(options=TINY)
+async def test_the_log_lets_go_of_configuration_entries(fleet):
+    fleet.processes[3].kill()
+    config = await change(fleet, add(3, voter=False))
+    config = await change(fleet, remove(3), expected=config.id)
+    await written_and_collected(fleet)
     leader = await fleet.leader()
-    wal = fleet.host(leader).wal
-    await fleet.until(lambda: wal.stats().segments <= 3, "collected")
     fleet.processes[leader].kill(power_cut=True)
     await fleet.restart(leader)
     status = fleet.replica(leader).status()
@@ -252,6 +260,22 @@ async def test_a_pending_configuration_is_active_again_after_a_restart(fleet):
     await fleet.create(3, GROUP, replace(pending, id=NO_OP))
     await fleet.leader(among=[leader, others[0], 3])
     assert (await fleet.write(b"k 1")).result == b"2"
+
+
+@three(options=msgspec.structs.replace(TINY, raft_cache_bytes=0))
+async def test_a_member_whose_entries_are_no_longer_in_the_log_needs_a_copy(fleet):
+    fleet.processes[3].kill()
+    await written_and_collected(fleet)
+    await fleet.restart(3)
+    await join(fleet, 3, voter=False)
+    await change(fleet, add(3, voter=False))
+
+    def needing():
+        peers = fleet.replica(fleet.leading()).status().peers
+        return [int(p.uuid, 16) for p in peers if p.needs_copy]
+
+    await fleet.until(lambda: needing() == [3], "its leader says so")
+    assert (await fleet.write(b"k 1")).result == b"1", "and goes on"
 
 
 # ---- witnesses ---------------------------------------------------------------------------------------

@@ -198,7 +198,9 @@ def test_a_replica_that_could_not_be_opened_does_not_vote_after_its_deletion(par
         assert fleet.replica(0).state is State.FAILED
         await fleet.as_(0, fleet.host(0).delete_replica(GROUP))
         ears = Ears(fleet)
+        before = ears.saved()
         assert await ears.tell(1, RequestVote, term=999, last=LATE) == []
+        assert ears.saved() == before
         fleet.processes[0].kill()
         await fleet.restart(0)
         assert fleet.replica(0).state is State.TOMBSTONED

@@ -13,7 +13,15 @@ from nyala.common.errors import Corrupt
 from nyala.common.ids import OpId, ServerUuid, TabletId
 from nyala.common.metrics import Metrics
 from nyala.env.env import system_env
-from nyala.raft.messages import AppendEntries, AppendReply, Entry, EntryKind, PeerBatch, RequestVote
+from nyala.raft.messages import (
+    AppendEntries,
+    AppendReply,
+    Entry,
+    EntryKind,
+    PeerBatch,
+    RequestVote,
+    Suffix,
+)
 from nyala.wire.channels import GrpcRpc
 from nyala.wire.frames import HEADER, MAX_NUMBER, FrameKind, decode_frame, encode_frame
 from nyala.wire.peers import PeerLimits, PeerTransport
@@ -158,6 +166,8 @@ WRONG = MAX_NUMBER + 1
         AppendEntries(**NAMES, term=1, entries=(replace(ENTRY, id=OpId(1, WRONG)),)),
         AppendReply(**NAMES, term=1, success=True, match=WRONG),
         RequestVote(**NAMES, term=1, last=OpId(1, WRONG)),
+        Suffix(**NAMES, term=1, previous=OpId(0, 0), last=OpId(WRONG, 1)),
+        Suffix(**NAMES, term=1, previous=OpId(0, 0), last=OpId(1, WRONG)),
     ],
 )
 def test_no_number_is_beyond_what_a_group_can_reach(message):
