@@ -25,7 +25,9 @@ def cluster(tmp_path: Path) -> Iterator[MiniCluster]:
     if os.geteuid() != 0 or subprocess.run(command, check=False).returncode:
         pytest.skip("a disk of limited size needs the right to mount one")
     try:
-        with MiniCluster(dir=str(tmp_path), options={"wal_segment_mb": "1", "wal_reserve_mb": "2"}) as made:
+        with MiniCluster(
+            dir=str(tmp_path), options={"wal_segment_mb": "1", "wal_reserve_mb": "2"}
+        ) as made:
             yield made
     finally:
         subprocess.run(["umount", str(disk)], check=True)
