@@ -8,15 +8,23 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from tests.judge import stages
 from tests.sim.core_cluster import core, host
 from tests.sim.core_run import ask_paused_leaders, run_core
 from tests.sim.faults import Swarm
+from tests.sim.loop import run
 from tests.sim.stores import WalLog
 
 STORM = Swarm(
     crash_s=0.7, down_s=0.2, in_operation_rate=1, everyone_rate=0.1, loss_rate=0.02, slow_rate=0.05
 )
 """Power is cut in the middle of file operations, all the time."""
+CUT = Swarm(
+    crash_s=1, down_s=0.2, everyone_rate=0.3, partition_s=1, partition_length_s=0.7, leader_rate=1
+)
+"""Leaders write what nobody gets; it is replaced, and everybody starts again."""
+DAMAGED = Swarm(prone=1, flip_rate=0.01, crash_s=1, down_s=0.2, change_s=3, transfer_s=3)
+"""One disk turns bits, members come and go, and servers restart."""
 CLOCKS = Swarm(
     crash_s=1.5, down_s=0.2, everyone_rate=0.6, leader_rate=1, jump_s=0.7, skew_ms=20_000
 )
@@ -45,7 +53,12 @@ def runs() -> Iterator[tuple[str, Callable[[], object]]]:
     """Yield the runs by name, the quickest to tell first."""
     yield "leaders asleep, core", partial(ask_paused_leaders, 2, core())
     yield "leaders asleep, replica", partial(ask_paused_leaders, 2, host)
+    yield "snapshots", partial(run, stages.snapshots_of_old_leaders)
+    yield "ceiling", partial(run, stages.snapshot_before_clocks_fall_back)
+    yield "sessions", partial(run, stages.same_sessions)
     for seed in range(1, 4):
+        yield f"damage {seed}", partial(run_core, seed, DAMAGED, seconds=8, make=host)
+        yield f"cut {seed}", partial(run_core, seed, CUT, seconds=8, make=core(store=WalLog))
         yield f"log {seed}", partial(run_core, seed, STORM, seconds=8, make=core(store=WalLog))
         for name, swarm in (("again", AGAIN), ("clocks", CLOCKS), ("leaders", LEADERS)):
             yield f"{name} {seed}", partial(run_core, seed, swarm, seconds=8, make=host)

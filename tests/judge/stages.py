@@ -1,0 +1,95 @@
+"""Directed stories of one replicated group, on virtual time: what was read once, what clients are told."""
+
+import asyncio
+from functools import partial
+
+from tests.sim.core_cluster import CoreCluster, host
+from tests.sim.kv import KvClient
+from tests.sim.loop import SimLoop
+from tests.sim.stores import GROUP
+from tests.sim.workload import Failed
+
+
+async def _started(loop: SimLoop, writes: int) -> CoreCluster:
+    cluster = CoreCluster(loop, 2, 3, host)
+    for server in cluster.servers:
+        server.start()
+    cluster.add_workers(5)
+    await _written(cluster, writes)
+    return cluster
+
+
+async def _written(cluster: CoreCluster, more: int) -> None:
+    target = cluster.history.acknowledged + more
+    await cluster.until(partial(cluster.history.reached, target), "writes", 60)
+
+
+async def _snapshot(client: KvClient, at: int | None) -> tuple[int, list[list[int]]] | None:
+    try:
+        return await client.snapshot(at)
+    except Failed:
+        return None
+
+
+async def snapshots_of_old_leaders(loop: SimLoop) -> None:
+    """A deposed leader that is asked for a time that others have served says the same, or nothing."""
+    cluster = await _started(loop, 30)
+    for _ in range(4):
+        await cluster.until(lambda: cluster.leader() is not None, "a leader")
+        old = cluster.leader()
+        assert old is not None
+        old.pause()
+        await cluster.until(partial(cluster.led_by_another, old), "another leader")
+        await _written(cluster, 20)
+        process = cluster.new_process()
+        client = KvClient(process.open(), [s.address for s in cluster.servers if s is not old])
+        first = await process.run(_snapshot, client, None)
+        assert first is not None, "no snapshot of the new leader"
+        asking = []
+        for _ in range(6):
+            process = cluster.new_process()
+            only = KvClient(process.open(), [old.address], timeout_ms=1000)
+            asking.append(process.run(_snapshot, only, first[0]))
+        await loop.delay(20_000)
+        old.resume()
+        for again in await asyncio.gather(*asking):
+            assert again in (None, first), f"the snapshot at {first[0]} differs at its old leader"
+    await cluster.progress()
+
+
+async def snapshot_before_clocks_fall_back(loop: SimLoop) -> None:
+    """After a power cut of all, with clocks that fell back, nothing is stamped below what was read."""
+    cluster = await _started(loop, 30)
+    process = cluster.new_process()
+    client = KvClient(process.open(), [s.address for s in cluster.servers], timeout_ms=20_000)
+    for _ in range(3):
+        first = await process.run(_snapshot, client, None)
+        assert first is not None, "no snapshot"
+        for server in cluster.servers:
+            server.kill(power_cut=True)
+            server.clock.jump(-1_000_000)
+        for server in cluster.servers:
+            server.start()
+        await _written(cluster, 30)
+        again = await process.run(_snapshot, client, first[0])
+        assert again == first, f"the snapshot at {first[0]} has changed"
+    await cluster.progress()
+
+
+async def same_sessions(loop: SimLoop) -> None:
+    """What replicas remember of their clients is a function of the log: the same bytes everywhere."""
+    cluster = await _started(loop, 60)
+    for server in cluster.servers:
+        server.kill(power_cut=True)
+    for server in cluster.servers:
+        server.start()
+    await _written(cluster, 60)
+    await cluster.progress()
+
+    def tables() -> list[tuple[object, bytes]]:
+        replicas = [s.server.host.find(GROUP) for s in cluster.servers if s.server is not None]
+        appliers = [r.member.applier for r in replicas]
+        return [(a.applied, a.sessions.dump()) for a in appliers]
+
+    await cluster.until(lambda: len({at for at, _ in tables()}) == 1, "the same log everywhere")
+    assert len({table for _, table in tables()}) == 1, "replicas remember clients differently"
