@@ -113,6 +113,10 @@ class ReplicaHost(Making):
         """Return every replica, TOMBSTONED and FAILED ones too, in the order of their ids."""
         return [self._replicas[group] for group in sorted(self._replicas)]
 
+    def up(self) -> list[Replica]:
+        """Return the replicas whose groups do not sleep: in the others nothing is written or read."""
+        return [self._replicas[group] for group in self._turns.up()]
+
     def summary(self) -> str:
         """Return how many replicas there are of each state and role, in words."""
         counts = Counter((r.state.value, r.role.value) for r in self._replicas.values())

@@ -63,6 +63,10 @@ class Turns:
         if self._ticker is not None:
             self._ticker.cancel()
 
+    def up(self) -> list[TabletId]:
+        """Return the groups that do not sleep."""
+        return list(self._sleepers.up)
+
     def disk_failed(self, err: OSError) -> None:
         """The log is broken: nothing here may vote or acknowledge any more. The process lives."""
         for replica in self._replicas.values():

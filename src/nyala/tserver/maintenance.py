@@ -8,6 +8,7 @@ import logging
 
 from nyala.common.errors import InvalidArgument, NyalaError
 from nyala.common.hybrid_time import LOGICAL_BITS
+from nyala.common.ids import TabletId
 from nyala.common.options import Options
 from nyala.env.env import Env
 from nyala.replica.status import State
@@ -16,7 +17,9 @@ from nyala.tserver.tablets import HostedTablet, Tablets
 log = logging.getLogger(__name__)
 
 LOOK_MS = 2_000
-"""Between two looks at all tablets."""
+"""Between two looks at the tablets."""
+WHOLE_LOOKS = 30
+"""Every so many looks all are looked at, otherwise not those that sleep and had nothing to be done."""
 AGE_OPTION = "history_max_age_s"
 
 
@@ -33,22 +36,30 @@ class Compactor:
         self._env = env
         self._tablets = tablets
         self._options = options
+        self._done: dict[TabletId, None] = {}  # asleep, and not worth a compaction
 
     def start(self) -> None:
         """Begin to look, again and again."""
         self._env.tasks.spawn(self._run(), "compactions")
 
     async def _run(self) -> None:
+        looks = 0
         while True:
             await self._env.tasks.sleep_ms(LOOK_MS)
+            looks += 1
+            if looks % WHOLE_LOOKS == 0:
+                self._done.clear()
+            for replica in self._tablets.host.up():
+                self._done.pop(replica.group, None)
             for replica in self._tablets.host.all():
-                if replica.state is State.RUNNING:
+                if replica.group not in self._done and replica.state is State.RUNNING:
                     await self._look_at(replica.group)
 
-    async def _look_at(self, tablet_id: str) -> None:
+    async def _look_at(self, tablet_id: TabletId) -> None:
         try:
             hosted = self._tablets.get(tablet_id)
-            await self.compact(hosted)
+            if not await self.compact(hosted):
+                self._done[tablet_id] = None
         except (NyalaError, OSError) as err:  # deleted meanwhile, or a full disk: nothing changed
             log.info("tablet %s was not compacted: %s", tablet_id, err)
         except Exception as bug:  # the task's top: the other tablets are compacted all the same

@@ -6,6 +6,7 @@ Back pressure comes before the kernel's: a client waits and sends again, nothing
 import logging
 
 from nyala.common.errors import NyalaError, Throttled
+from nyala.common.ids import TabletId
 from nyala.env.env import Env
 from nyala.replica.replica import Replica
 from nyala.replica.status import State
@@ -15,6 +16,8 @@ log = logging.getLogger(__name__)
 
 LOOK_MS = 100
 """Between two looks; what arrives meanwhile is bounded by the queues before the log."""
+WHOLE_LOOKS = 50
+"""Every so many looks all tablets are asked, otherwise those that are up: the others take no writes."""
 RETRY_AFTER_MS = 100
 
 
@@ -32,6 +35,8 @@ class MemoryBudget:
         self._tablets = tablets
         self._budget_bytes = budget_bytes
         self.used_bytes = 0
+        self._looks = 0
+        self._sizes: dict[TabletId, int] = {}
 
     def start(self) -> None:
         """Begin to look, again and again."""
@@ -55,6 +60,7 @@ class MemoryBudget:
             await self._env.tasks.sleep_ms(LOOK_MS)
             largest = self.look()
             if largest is not None and self.used_bytes > self._budget_bytes:
+                self._looks = 0  # the next one asks all
                 try:
                     await largest.flush()
                 except (NyalaError, OSError) as err:  # deleted meanwhile, or a full disk: try again
@@ -66,12 +72,15 @@ class MemoryBudget:
 
     def look(self) -> Replica | None:
         """Add up what is in use; return the replica that uses most."""
-        sizes = {
-            r.group: r.machine.unflushed_bytes()
-            for r in self._tablets.host.all()
-            if r.state in (State.RUNNING, State.CONFIGURING)
-        }
+        host, sizes = self._tablets.host, self._sizes
+        whole = self._looks % WHOLE_LOOKS == 0
+        self._looks += 1
+        if whole:
+            sizes.clear()
+        for replica in host.all() if whole else host.up():
+            if replica.state in (State.RUNNING, State.CONFIGURING):
+                sizes[replica.group] = replica.machine.unflushed_bytes()
         self.used_bytes = sum(sizes.values())
         if not sizes:
             return None
-        return self._tablets.host.find(max(sizes, key=lambda group: sizes[group]))
+        return host.find(max(sizes, key=lambda group: sizes[group]))

@@ -1,0 +1,113 @@
+"""What looks at all tablets again and again passes over those that sleep, and still sees them in time."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nyala.common.options import Options
+from nyala.replica.status import State
+from nyala.tserver import maintenance, memory
+from nyala.tserver.maintenance import Compactor
+from nyala.tserver.memory import MemoryBudget
+
+
+class Tablet:
+    """A replica with a machine that counts how often it was asked."""
+
+    def __init__(self, group):
+        self.group = group
+        self.state = State.RUNNING
+        self.bytes = 10
+        self.asked = 0
+        self.machine = self
+        self.worth = 0  # compactions that are worth their cost
+
+    def unflushed_bytes(self):
+        self.asked += 1
+        return self.bytes
+
+    async def maintain(self, _prepare):
+        self.asked += 1
+        self.worth -= 1
+        return self.worth >= 0
+
+    def status(self):
+        return SimpleNamespace(applied_stamp=0)
+
+
+class Tablets:
+    """A host; `awake` are the groups that do not sleep."""
+
+    def __init__(self):
+        self.replicas = {g: Tablet(g) for g in "abc"}
+        self.awake = ["a"]
+        self.host = self
+
+    def all(self):
+        return list(self.replicas.values())
+
+    def up(self):
+        return [self.replicas[g] for g in self.awake]
+
+    def find(self, group):
+        return self.replicas.get(group)
+
+    def get(self, group):
+        info = SimpleNamespace(options={})
+        return SimpleNamespace(
+            replica=self.replicas[group], tablet=SimpleNamespace(info=info, group=group)
+        )
+
+    def asked(self):
+        asked = {g: r.asked for g, r in self.replicas.items()}
+        for replica in self.replicas.values():
+            replica.asked = 0
+        return asked
+
+
+class Looks:
+    """Lets a task sleep so many times."""
+
+    def __init__(self, count):
+        self.left = count
+        self.tasks = self
+
+    async def sleep_ms(self, _duration):
+        self.left -= 1
+        if self.left < 0:
+            raise asyncio.CancelledError
+
+
+def run(work: Any) -> None:
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(work)
+
+
+def test_memory_of_sleeping_tablets_counts_and_is_asked_for_now_and_then():
+    tablets: Any = Tablets()
+    budget = MemoryBudget(Looks(0), tablets, 1000)  # type: ignore[arg-type]
+    budget.look()
+    assert (budget.used_bytes, tablets.asked()) == (30, {"a": 1, "b": 1, "c": 1})
+    tablets.replicas["a"].bytes = tablets.replicas["b"].bytes = 50
+    largest = budget.look()
+    assert (budget.used_bytes, tablets.asked()) == (70, {"a": 1, "b": 0, "c": 0})
+    assert largest is tablets.replicas["a"]
+    del tablets.replicas["c"]
+    for _ in range(memory.WHOLE_LOOKS - 1):
+        budget.look()
+    assert budget.used_bytes == 100
+    assert tablets.asked()["b"] == 1
+
+
+def test_compactions_of_sleeping_tablets_go_on_until_there_is_nothing_to_do():
+    tablets: Any = Tablets()
+    tablets.replicas["b"].worth = 3
+    compactor = Compactor(Looks(10), tablets, Options())  # type: ignore[arg-type]
+    run(compactor._run())
+    assert tablets.asked() == {"a": 10, "b": 4, "c": 1}
+    tablets.awake = ["c"]
+    compactor = Compactor(Looks(maintenance.WHOLE_LOOKS), tablets, Options())  # type: ignore[arg-type]
+    run(compactor._run())
+    assert tablets.asked() == {"a": 2, "b": 2, "c": maintenance.WHOLE_LOOKS}
