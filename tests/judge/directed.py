@@ -25,6 +25,8 @@ CUT = Swarm(
 """Leaders write what nobody gets; it is replaced, and everybody starts again."""
 DAMAGED = Swarm(prone=1, flip_rate=0.01, crash_s=1, down_s=0.2, change_s=3, transfer_s=3)
 """One disk turns bits, members come and go, and servers restart."""
+FLIPS = Swarm(prone=1, flip_rate=0.1, crash_s=0.8, down_s=0.2)
+"""One disk turns a bit in every tenth write, and in more reads."""
 CLOCKS = Swarm(
     crash_s=1.5, down_s=0.2, everyone_rate=0.6, leader_rate=1, jump_s=0.7, skew_ms=20_000
 )
@@ -57,6 +59,7 @@ def runs() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "ceiling", partial(run, stages.snapshot_before_clocks_fall_back)
     yield "sessions", partial(run, stages.same_sessions)
     for seed in range(1, 4):
+        yield f"flips {seed}", partial(run_core, seed, FLIPS, seconds=8, make=host)
         yield f"damage {seed}", partial(run_core, seed, DAMAGED, seconds=8, make=host)
         yield f"cut {seed}", partial(run_core, seed, CUT, seconds=8, make=core(store=WalLog))
         yield f"log {seed}", partial(run_core, seed, STORM, seconds=8, make=core(store=WalLog))
