@@ -57,9 +57,9 @@ def runs() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "leaders asleep, replica", partial(ask_paused_leaders, 2, host)
     yield "snapshots", partial(run, stages.snapshots_of_old_leaders)
     yield "ceiling", partial(run, stages.snapshot_before_clocks_fall_back)
+    yield "flips", partial(run_core, 1, FLIPS, seconds=5, make=host)
     yield "sessions", partial(run, stages.same_sessions)
     for seed in range(1, 4):
-        yield f"flips {seed}", partial(run_core, seed, FLIPS, seconds=8, make=host)
         yield f"damage {seed}", partial(run_core, seed, DAMAGED, seconds=8, make=host)
         yield f"cut {seed}", partial(run_core, seed, CUT, seconds=8, make=core(store=WalLog))
         yield f"log {seed}", partial(run_core, seed, STORM, seconds=8, make=core(store=WalLog))
