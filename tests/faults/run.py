@@ -27,7 +27,7 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-def run(yard: Yard, kind: str, count: int, seed: int, end: float) -> str:
+def run(yard: Yard, kind: str, first: int, count: int, seed: int, end: float) -> str:
     """Run faults of a kind; return a closing line, all checks passed."""
     rng, began, done = random.Random(seed), time.monotonic(), 0
     with yard.connect() as client:
@@ -41,7 +41,7 @@ def run(yard: Yard, kind: str, count: int, seed: int, end: float) -> str:
         while done < count and time.monotonic() < end:
             scene.go_on(rng.randrange(20, 200))
             at = time.monotonic()
-            what = KINDS[kind](scene, done)
+            what = KINDS[kind](scene, first + done)
             wait_ksck(yard)
             scene.check()
             done += 1
@@ -67,6 +67,7 @@ def main() -> int:
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("--dir", type=Path, required=True, help="an empty folder")
     parser.add_argument("--count", type=int, default=5)
+    parser.add_argument("--first", type=int, default=0, help="number of the first one: its variant")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=60)
     given = parser.parse_args()
@@ -75,7 +76,7 @@ def main() -> int:
     with Yard(given.dir) as yard:
         say(f"three machines are up after {time.monotonic() - began:.1f} s")
         try:
-            say(run(yard, given.kind, given.count, given.seed, end))
+            say(run(yard, given.kind, given.first, given.count, given.seed, end))
         except BaseException:  # whatever it was: what the servers said last goes with it
             for name in yard.names:
                 say(f"--- {name}\n{yard.log(name)[-1500:]}")

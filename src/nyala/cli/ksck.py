@@ -88,11 +88,18 @@ async def _check_masters(core: Core, masters: list[pb.ServerEntry], health: Heal
             state = "UNREACHABLE"
             health.problems.append(f"master {master.address} is unreachable: {answer.message}")
         else:
-            state = "LEADER" if answer.leader else "FOLLOWER"
-            leaders += answer.leader
+            state, leaders = _standing(answer), leaders + answer.leader
+            if answer.error:
+                health.problems.append(f"master {master.address} is FAILED {answer.error}")
         health.masters.append((master.uuid, master.address, state))
     if leaders != 1:
         health.problems.append(f"{leaders} masters say that they lead; there should be one")
+
+
+def _standing(answer: pb.MasterStatusResponse) -> str:
+    if answer.error:
+        return "FAILED"
+    return "LEADER" if answer.leader else "FOLLOWER"
 
 
 async def _check_tservers(

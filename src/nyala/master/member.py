@@ -141,6 +141,7 @@ class GroupMember:
         answer.leader = status.role is Role.LEADER
         answer.ready = leading.current() is not None
         answer.term = status.term
+        answer.error = status.error
         answer.consensus.CopyFrom(
             convert.consensus_to_proto(status.config, status.term, status.leader)
         )

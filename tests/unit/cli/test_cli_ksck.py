@@ -1,8 +1,12 @@
 """What ksck makes of what the replicas of a tablet say: leaders, states, logs that lag or do not fit."""
 
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from nyala.cli.ksck import BEHIND, Health, _replicas, _tablet_problems
+from nyala.cli.ksck import BEHIND, Health, _check_masters, _replicas, _tablet_problems
 from nyala.wire.proto import nyala_pb2 as pb
 
 TABLE = pb.TableSummary(name="t", replicas=3)
@@ -67,3 +71,17 @@ def test_states_and_roles_are_listed():
     third = health.as_dict()["replicas"][2]
     assert (third["address"], third["state"], third["role"]) == ("c:1", "RUNNING", "FOLLOWER")
     assert (third["applied"], third["behind"], third["term"]) == (80, 10, 3)
+
+
+def test_a_master_whose_catalog_failed_is_no_follower():
+    class Masters:
+        async def call(self, address: str, *_: object, **__: object) -> pb.MasterStatusResponse:
+            failed = "" if address != "b:1" else "[Errno 5] Input/output error"
+            return pb.MasterStatusResponse(uuid=address, leader=address == "a:1", error=failed)
+
+    health, core = Health(), SimpleNamespace(env=SimpleNamespace(rpc=Masters()))
+    entries = [pb.ServerEntry(uuid=u, address=f"{u}:1", role="master") for u in "abc"]
+    known: Any = core
+    asyncio.run(_check_masters(known, entries, health))
+    assert [state for _, _, state in health.masters] == ["LEADER", "FAILED", "FOLLOWER"]
+    assert health.problems == ["master b:1 is FAILED [Errno 5] Input/output error"]

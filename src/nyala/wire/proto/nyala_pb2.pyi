@@ -984,6 +984,7 @@ class MasterStatusResponse(_message.Message):
     TERM_FIELD_NUMBER: _builtins.int
     CONSENSUS_FIELD_NUMBER: _builtins.int
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
     uuid: _builtins.str
     leader: _builtins.bool
     ready: _builtins.bool
@@ -992,6 +993,8 @@ class MasterStatusResponse(_message.Message):
     leader_address: _builtins.str
     term: _builtins.int
     cluster_id: _builtins.str
+    error: _builtins.str
+    """why its copy of the catalog is FAILED; else empty"""
     @_builtins.property
     def consensus(self) -> Global___ConsensusState: ...
     def __init__(
@@ -1005,10 +1008,11 @@ class MasterStatusResponse(_message.Message):
         term: _builtins.int = ...,
         consensus: Global___ConsensusState | None = ...,
         cluster_id: _builtins.str = ...,
+        error: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["consensus", b"consensus"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "consensus", b"consensus", "leader", b"leader", "leader_address", b"leader_address", "leader_uuid", b"leader_uuid", "ready", b"ready", "term", b"term", "uuid", b"uuid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "consensus", b"consensus", "error", b"error", "leader", b"leader", "leader_address", b"leader_address", "leader_uuid", b"leader_uuid", "ready", b"ready", "term", b"term", "uuid", b"uuid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
