@@ -114,7 +114,7 @@ def disturbs(core: Core, message: AnyMessage) -> bool:
 
 
 def relies_on(core: Core) -> tuple[ServerUuid, ...]:
-    """Return the servers on whose life a sleeper relies: a leader on its peers', a follower on its leader's."""
+    """Return the servers on which a sleeper relies: a leader on its peers', a follower on its leader's."""
     if core.leadership is not None:
         return tuple(core.leadership.peers)
     return () if core.leader is None else (core.leader,)
