@@ -1,14 +1,15 @@
-"""Small durable writes through the public client, beside etcd's where it is installed, round by round.
+"""Small durable writes: consensus alone, through the public client beside etcd, and while leaders are killed.
 
 Each line is the median of `ROUNDS` short measurements; in each round ours and etcd's take turns.
 """
 
 import contextlib
 import statistics
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Sequence
 
 import nyala
-from benchmarks import etcd
+from benchmarks import etcd, failover
 from benchmarks.load import Clients, Rate
 from benchmarks.report import Report
 from benchmarks.small_writes import SCHEMA
@@ -29,6 +30,32 @@ Measure = Callable[[int], Rate]
 def run() -> Report:
     """Run it."""
     report = Report("consensus", "upserts of 200 B rows, 3 replicas of one tablet, synced")
+    parts: tuple[Callable[[Report], None], ...] = (_ceiling, _callers, _kills)
+    for part in parts:
+        try:
+            part(report)
+        except Exception as err:  # what was measured before is worth showing
+            report.add(f"{part.__name__.strip('_')} was NOT measured: {err}"[:200], 0, "")
+    return report
+
+
+def _ceiling(report: Report) -> None:
+    """Add what three servers do with the log and the peer port alone."""
+    with tempfile.TemporaryDirectory(prefix="nyala-bench-raft-") as folder:
+        ports = ",".join(map(str, etcd.free_ports(3)))
+        hosts = Clients("benchmarks.raft_host", [folder, ports], 3)
+        try:
+            hosts.measure(3 * 4, WARM_SECONDS)  # time to elect a leader
+            hosts.measure(3 * 4, WARM_SECONDS)
+            for callers in CALLERS:
+                found = [hosts.measure(3 * callers, SECONDS) for _ in range(ROUNDS)]
+                _add(report, f"{callers} callers: consensus and log alone (256 B)", found)
+        finally:
+            hosts.close()
+
+
+def _callers(report: Report) -> None:
+    """Add callers of the public client, and of etcd by turns."""
     with contextlib.ExitStack() as stack:
         cluster = stack.enter_context(MiniCluster())
         with nyala.connect(cluster.masters) as client:
@@ -44,7 +71,11 @@ def run() -> Report:
                     **(beside if processes == 1 else {}),
                 }
                 _compare(report, kinds, callers, processes)
-    return report
+
+
+def _kills(report: Report) -> None:
+    """Add the gaps that killed leaders leave."""
+    report.rows += failover.run().rows
 
 
 def _beside(stack: contextlib.ExitStack) -> dict[str, Measure]:
@@ -75,14 +106,20 @@ def _compare(report: Report, kinds: dict[str, Measure], callers: int, processes:
             rates[name].append(measure(callers))
     ours = statistics.median(r.ops_s for r in rates["nyala"])
     for name, found in rates.items():
-        middle = statistics.median(r.ops_s for r in found)
-        p50 = statistics.median(r.p50_ms for r in found)
-        p99 = statistics.median(r.p99_ms for r in found)
-        words = f"p50 {p50:.2f} ms, p99 {p99:.2f} ms"
+        words = ""
         if name != "nyala":
-            words += f"; nyala {ours / middle:.2f}x"
+            words = f"; nyala {ours / max(1, statistics.median(r.ops_s for r in found)):.2f}x"
         elif callers in KUDU_UPSERTS and processes == 1:
-            words += f"; Kudu's figure x {middle / KUDU_UPSERTS[callers]:.2f}"
-        if errors := sum(r.errors for r in found):
-            words += f"; {errors} ERRORS"
-        report.add(f"{callers} callers in {processes} processes: {name}", middle, "ops/s", words)
+            words = f"; Kudu's figure x {ours / KUDU_UPSERTS[callers]:.2f}"
+        _add(report, f"{callers} callers in {processes} processes: {name}", found, words)
+
+
+def _add(report: Report, label: str, found: Sequence[Rate], words: str = "") -> None:
+    p50 = statistics.median(r.p50_ms for r in found)
+    p99 = statistics.median(r.p99_ms for r in found)
+    if errors := sum(r.errors for r in found):
+        words += f"; {errors} ERRORS"
+    report.add(
+        label, statistics.median(r.ops_s for r in found), "ops/s",
+        f"p50 {p50:.2f} ms, p99 {p99:.2f} ms{words}",
+    )  # fmt: skip

@@ -32,7 +32,7 @@ class Etcd:
 
     def __init__(self, etcd: str) -> None:
         self._dir = tempfile.mkdtemp(prefix="nyala-bench-etcd-")
-        ports = _free_ports(2 * NODES)
+        ports = free_ports(2 * NODES)
         clients, peers = ports[:NODES], ports[NODES:]
         self.addresses = [f"127.0.0.1:{port}" for port in clients]
         initial = ",".join(f"n{n}=http://127.0.0.1:{port}" for n, port in enumerate(peers))
@@ -147,7 +147,8 @@ def _field(raw: bytes, number: int) -> bytes:
     return next((v for n, v in _parse(raw) if n == number and isinstance(v, bytes)), b"")
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Return ports that nobody listens on."""
     held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [s.getsockname()[1] for s in held]
     for one in held:

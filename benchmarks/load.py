@@ -3,12 +3,13 @@
 A caller is what a user's program has: a thread that calls and waits, or a coroutine that awaits.
 """
 
+import asyncio
 import json
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 
@@ -92,6 +93,15 @@ def serve(measure: Callable[[int, float], dict[str, object]]) -> None:
     for line in sys.stdin:
         order = json.loads(line)
         print(json.dumps(measure(order["callers"], order["seconds"])), flush=True)
+
+
+async def serve_async(measure: Callable[[int, float], Awaitable[dict[str, object]]]) -> None:
+    """As `serve`, on a loop that has other things to do meanwhile."""
+    loop = asyncio.get_running_loop()
+    print("ready", flush=True)
+    while line := await loop.run_in_executor(None, sys.stdin.readline):
+        order = json.loads(line)
+        print(json.dumps(await measure(order["callers"], order["seconds"])), flush=True)
 
 
 def in_threads(call: Callable[[int, int], None], callers: int, seconds: float) -> dict[str, object]:

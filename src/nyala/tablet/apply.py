@@ -92,7 +92,7 @@ def _rows(store: Store, write: ops.WriteOp) -> _Rows:
 
 def _decide(schema: Schema, rows: _Rows, located: Located) -> _Outcome:
     frozen = [(n, c) for n, c in enumerate(schema.columns) if c.immutable and c.id in rows.columns]
-    if not np.isin(rows.ops, _MODIFIES).any():
+    if frozen and not np.isin(rows.ops, _MODIFIES).any():
         frozen = []
     lacking = [
         n

@@ -55,7 +55,8 @@ def check(
         bad[rows] = code
         where[rows] = column
 
-    flag((ops < Op.INSERT) | (ops > Op.DELETE_IGNORE), kernels.OUT_OF_RANGE, -1)
+    if len(ops) and not Op.INSERT <= ops.min() <= ops.max() <= Op.DELETE_IGNORE:
+        flag((ops < Op.INSERT) | (ops > Op.DELETE_IGNORE), kernels.OUT_OF_RANGE, -1)
     for number, column in enumerate(schema.key_columns):
         if columns[column.id].null_count:
             flag(null_flags(columns[column.id]), kernels.NULL_KEY, number)
@@ -69,7 +70,7 @@ def check(
             continue
         if array.null_count and not column.nullable:
             flag(null_flags(array) & writes, kernels.NULL_VALUE, number)
-        cells = cell_sizes(array)
+        cells = None if array.nbytes <= MAX_CELL_BYTES else cell_sizes(array)
         if cells is not None and cells.max(initial=0) > MAX_CELL_BYTES:
             flag((cells > MAX_CELL_BYTES) & writes, kernels.TOO_LARGE, number)
     return bad, where
