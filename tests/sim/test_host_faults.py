@@ -12,6 +12,7 @@ from tests.sim.loop import SimLoop, run
 from tests.sim.tasks import SimClock
 
 
+@pytest.mark.row("S4.2")
 def test_what_a_failed_sync_left_in_the_page_cache_counts_only_when_it_is_written_again():
     """The kernel takes such bytes for clean; a restart reads them, and a later sync does not write them."""
 
