@@ -7,17 +7,16 @@ On the client's loop only.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
 from nyala.client.calls import Call, Written
+from nyala.client.lines import IN_FLIGHT, Key, Kind, Line
 from nyala.client.locations import TabletPlace
 from nyala.client.waiting import Waiting, closed_meanwhile
 from nyala.common.errors import Rejected, SessionExpired
-from nyala.common.ids import TableId
 from nyala.common.partition import locate
 from nyala.env.env import Env
 from nyala.wire.proto import nyala_pb2 as pb
@@ -25,31 +24,9 @@ from nyala.wire.proto import nyala_pb2 as pb
 MAX_ROWS = 64
 MAX_BYTES = 64 << 10
 """Larger writes go by themselves: they have little to gain, and others would wait for their bytes."""
-IN_FLIGHT = 2
-"""Requests of one line under way: the next one travels while a server works on the one before."""
 
 Send = Callable[[TabletPlace, Call, pa.RecordBatch, int], Awaitable[pb.WriteResult]]
 """Deliver rows like those of a call; the last argument is the deadline (monotonic microseconds)."""
-
-
-class _Kind(NamedTuple):
-    """Calls of one kind may share a request: same table and schema, op, columns."""
-
-    table: TableId
-    version: int
-    op: int
-    columns: tuple[str, ...]
-
-
-class _Line:
-    """Callers for one tablet with one kind of call."""
-
-    __slots__ = ("in_flight", "tablet", "waiting")
-
-    def __init__(self, tablet: TabletPlace) -> None:
-        self.tablet = tablet
-        self.waiting: deque[Call] = deque()
-        self.in_flight = 0
 
 
 class Combiner:
@@ -72,9 +49,9 @@ class Combiner:
         self._alone = alone
         self._max_rows = max_rows
         self._max_bytes = max_bytes
-        self._lines: dict[tuple[str, _Kind], _Line] = {}
-        self._unplaced: dict[_Kind, list[Call]] = {}
-        self._touched: dict[tuple[str, _Kind], _Line] = {}
+        self._lines: dict[Key, Line] = {}
+        self._unplaced: dict[Kind, list[Call]] = {}
+        self._touched: dict[Key, Line] = {}
         self._waiting = Waiting(env.clock)
         self._turn_is_due = False
 
@@ -82,7 +59,7 @@ class Combiner:
         """Take a call; its caller will be told."""
         self._waiting.add(call)
         table = call.table
-        kind = _Kind(table.id, table.schema.version, call.op, tuple(call.batch.schema.names))
+        kind = Kind(table.id, table.schema.version, call.op, tuple(call.batch.schema.names))
         if any(call.batch.column(c.name).null_count for c in table.schema.key_columns):
             self._by_itself(call)
         elif table.partition_schema.count == 1 and table.partition_schema.ranges == ():
@@ -109,7 +86,7 @@ class Combiner:
         for key, line in touched.items():
             self._move(key, line)
 
-    def _place(self, kind: _Kind, calls: list[Call]) -> None:
+    def _place(self, kind: Kind, calls: list[Call]) -> None:
         """Find the tablet of each call's rows, for all calls at once."""
         table = calls[0].table
         keys = pa.concat_batches([c.batch for c in calls])
@@ -123,41 +100,26 @@ class Combiner:
             else:
                 self._by_itself(call)
 
-    def _stand(self, call: Call, kind: _Kind, tablet: TabletPlace) -> None:
+    def _stand(self, call: Call, kind: Kind, tablet: TabletPlace) -> None:
         key = tablet.id, kind
         line = self._lines.get(key)
         if line is None:
-            line = self._lines[key] = _Line(tablet)
+            line = self._lines[key] = Line(tablet)
         line.tablet = tablet
         line.waiting.append(call)
         self._touched[key] = line
 
-    def _move(self, key: tuple[str, _Kind], line: _Line) -> None:
-        while line.in_flight < IN_FLIGHT and (calls := self._first(line)):
+    def _move(self, key: Key, line: Line) -> None:
+        """Send what may go now."""
+        while line.in_flight < IN_FLIGHT and (calls := line.first(self._max_rows, self._max_bytes)):
             line.in_flight += 1
             self._env.tasks.spawn(self._request(key, line, calls), "small writes")
-        if not line.waiting and not line.in_flight:
+        if line.idle:
             self._lines.pop(key, None)
-
-    def _first(self, line: _Line) -> list[Call]:
-        """Take those who go together from the head of a line."""
-        calls: list[Call] = []
-        rows = size = 0
-        while line.waiting:
-            call = line.waiting[0]
-            rows, size = rows + call.batch.num_rows, size + call.size_bytes
-            if calls and (rows > self._max_rows or size > self._max_bytes):
-                break
-            line.waiting.popleft()
-            if call.over:  # gave up before it was sent
-                rows, size = rows - call.batch.num_rows, size - call.size_bytes
-            else:
-                calls.append(call)
-        return calls
 
     # ---- requests ----------------------------------------------------------------------------------
 
-    async def _request(self, key: tuple[str, _Kind], line: _Line, calls: list[Call]) -> None:
+    async def _request(self, key: Key, line: Line, calls: list[Call]) -> None:
         try:
             await self._together(line.tablet, calls)
         finally:

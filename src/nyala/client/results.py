@@ -1,6 +1,7 @@
 """What a write returns."""
 
 from dataclasses import dataclass
+from functools import cache
 
 import pyarrow as pa
 
@@ -50,9 +51,16 @@ class WriteResult:
         raise error
 
 
+@cache
+def _no_errors() -> pa.Table:  # made when first needed: pyarrow's first table loads pandas
+    return ERRORS.empty_table()
+
+
 def errors_table(errors: list[tuple[int, str, str]]) -> pa.Table:
     """Return row errors as a table."""
-    columns = list(zip(*errors, strict=True)) if errors else [(), (), ()]
+    if not errors:
+        return _no_errors()
+    columns = list(zip(*errors, strict=True))
     return pa.table(
         [pa.array(c, f.type) for c, f in zip(columns, ERRORS, strict=True)], schema=ERRORS
     )

@@ -17,6 +17,15 @@ from nyala.common.schema import Column, Schema, arrow_schema
 
 _EXPECTED = "an Arrow table, batch or stream, a pandas or polars frame, or a list of dicts with the same keys"
 
+FEW = 64
+_OWN_TYPES: Mapping[int, type] = {
+    pa.bool_().id: bool,
+    **{kind.id: int for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64())},
+    pa.float64().id: float,
+    pa.string().id: str,
+    pa.binary().id: bytes,
+}
+
 
 def to_batches(data: Any, schema: Schema, *, extra: Sequence[str] = ()) -> list[pa.RecordBatch]:
     """Return user data with the table's stored types, columns in schema order.
@@ -38,6 +47,8 @@ def to_batches(data: Any, schema: Schema, *, extra: Sequence[str] = ()) -> list[
             names the column, and the row where one is to blame (details: `row`).
         InvalidArgument: not data of these kinds, malformed data, a column twice.
     """
+    if not extra and (small := _few_dicts(data, schema)) is not None:
+        return [small]
     made: list[pa.RecordBatch] = []
     row = 0
     for table in _tables(data, schema, extra):
@@ -50,6 +61,32 @@ def to_batches(data: Any, schema: Schema, *, extra: Sequence[str] = ()) -> list[
         made.extend(batch for batch in whole.to_batches() if len(batch))
         row += len(table)
     return made
+
+
+def _few_dicts(data: Any, schema: Schema) -> pa.RecordBatch | None:
+    """Return a few plain rows whose values are of their columns' own Python types; None: not of that kind.
+
+    A shorter way to what the general one returns; whatever is wrong with the data is left to that one.
+    """
+    if type(data) is not list or not 0 < len(data) <= FEW or type(data[0]) is not dict:
+        return None
+    names = data[0].keys()
+    columns = [c for c in schema.columns if c.name in names]
+    if len(columns) != len(names) or not all(c.name in names for c in schema.key_columns):
+        return None
+    if not all(type(row) is dict and row.keys() == names for row in data):
+        return None
+    arrays = []
+    for column in columns:
+        values = [row[column.name] for row in data]
+        own = _OWN_TYPES.get(column.type.id)
+        if own is None or not all(v is None or type(v) is own for v in values):
+            return None
+        try:
+            arrays.append(pa.array(values, column.type))
+        except (pa.ArrowException, ValueError, OverflowError):
+            return None
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
 
 
 def _cast(values: pa.ChunkedArray, column: Column, first_row: int) -> pa.ChunkedArray:

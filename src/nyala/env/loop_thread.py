@@ -26,7 +26,7 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self._pid = os.getpid()
-        self._loop = asyncio.new_event_loop()
+        self._loop = _new_loop()
         self._handed: deque[tuple[Callable[[Any], object], Any]] = deque()
         self._taking = False
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
@@ -140,6 +140,15 @@ class LoopThread:
         self._thread.join(timeout=10)
         if not self._thread.is_alive():
             self._loop.close()
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:  # Windows has none
+        return asyncio.new_event_loop()
+    made: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return made
 
 
 def _closed_meanwhile() -> Unavailable:

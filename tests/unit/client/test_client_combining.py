@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from nyala.client.calls import Call, Written
-from nyala.client.combining import IN_FLIGHT, Combiner
+from nyala.client.combining import Combiner
+from nyala.client.lines import IN_FLIGHT
 from nyala.client.locations import OpenTable, TabletPlace
 from nyala.common.errors import InvalidArgument, NyalaError, OutcomeUnknown, TimedOut, Unavailable
 from nyala.common.ids import TableId, TabletId

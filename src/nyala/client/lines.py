@@ -1,0 +1,61 @@
+"""A line of callers before one tablet, and who of them goes together. On the client's loop only."""
+
+from collections import deque
+from typing import NamedTuple
+
+from nyala.client.calls import Call
+from nyala.client.locations import TabletPlace
+from nyala.common.ids import TableId
+
+IN_FLIGHT = 2
+"""Requests of one line under way: the next one travels while a server works on the one before."""
+
+
+class Kind(NamedTuple):
+    """Calls of one kind may share a request: same table and schema, op, columns."""
+
+    table: TableId
+    version: int
+    op: int
+    columns: tuple[str, ...]
+
+
+Key = tuple[str, Kind]
+"""A line's: tablet and kind."""
+
+
+class Line:
+    """Callers of one kind for one tablet.
+
+    Attributes:
+        tablet: where they go.
+        waiting: in order of arrival.
+        in_flight: requests under way.
+    """
+
+    __slots__ = ("in_flight", "tablet", "waiting")
+
+    def __init__(self, tablet: TabletPlace) -> None:
+        self.tablet = tablet
+        self.waiting: deque[Call] = deque()
+        self.in_flight = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody is here."""
+        return not self.waiting and not self.in_flight
+
+    def first(self, max_rows: int, max_bytes: int) -> list[Call]:
+        """Take those who go together from the head of the line: one caller at least, if there is one."""
+        calls: list[Call] = []
+        rows = size = 0
+        while self.waiting:
+            call = self.waiting[0]
+            if call.over:  # gave up before it was sent
+                self.waiting.popleft()
+                continue
+            rows, size = rows + call.batch.num_rows, size + call.size_bytes
+            if calls and (rows > max_rows or size > max_bytes):
+                break
+            calls.append(self.waiting.popleft())
+        return calls

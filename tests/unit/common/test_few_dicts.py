@@ -1,0 +1,54 @@
+"""A few plain dicts take a shorter way to the same batch, or to the same error."""
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nyala.common import batches
+from nyala.common.batches import to_batches
+from nyala.common.errors import NyalaError
+from nyala.common.schema import from_arrow
+
+SCHEMA = from_arrow(
+    pa.schema(
+        [("k", pa.int64()), ("i", pa.int8()), ("s", pa.string()), ("f", pa.float64()),
+         ("b", pa.binary()), ("t", pa.bool_()), ("n", pa.decimal128(5, 2))]
+    ),
+    ["k"],
+)  # fmt: skip
+VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(-300, 300), st.integers(), st.floats(), st.binary(max_size=4),
+    st.text(max_size=4), st.just("\ud800"),
+)  # fmt: skip
+ROWS = st.lists(
+    st.dictionaries(st.sampled_from([*"kisfbtn", "x"]), VALUES, max_size=8), min_size=1, max_size=3
+)
+
+
+def outcome(rows: list[dict[str, object]], few: int) -> object:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batches, "FEW", few)
+        try:
+            return [(b.schema, b.to_pydict()) for b in to_batches(rows, SCHEMA)]
+        except NyalaError as err:
+            return type(err), str(err)
+
+
+@given(ROWS)
+def test_both_ways_come_to_the_same(rows):
+    assert repr(outcome(rows, 64)) == repr(outcome(rows, 0))
+
+
+def test_rows_of_the_columns_own_types_take_the_short_way():
+    row = {"s": "x", "k": 1, "i": -128, "f": 0.5, "b": b"", "t": None}
+    short = batches._few_dicts([row, row], SCHEMA)
+    assert short is not None
+    assert short.schema == to_batches([row] * 100, SCHEMA)[0].schema
+    assert short.to_pylist() == [{name: row[name] for name in "kisfbt"}] * 2
+
+
+@pytest.mark.parametrize("row", [{"k": True}, {"k": 1.0}, {"k": 1, "i": 300}, {"k": 1, "s": b"x"}, {"s": "x"},
+                                 {"k": 1, "x": 1}, {"k": 1, "n": 1}, {}])  # fmt: skip
+def test_everything_else_takes_the_long_way(row):
+    assert batches._few_dicts([row], SCHEMA) is None

@@ -1,0 +1,97 @@
+"""Lanes on threads: order, results, what is cancelled, and brief calls that need no thread."""
+
+import asyncio
+import threading
+
+import pytest
+
+from nyala.env import tasks
+from nyala.env.tasks import PROOF, Lane, LoopTasks
+
+SHORT = threading.get_ident  # a call that tells where it ran
+
+
+async def proven(made: LoopTasks) -> None:
+    for _ in range(PROOF):
+        await made.run_brief(Lane.APPLY, SHORT)
+
+
+def test_a_lane_keeps_the_order_of_calls_and_gives_results_and_errors():
+    async def main() -> None:
+        made = LoopTasks()
+        seen: list[int] = []
+        jobs = [made.run(Lane.DISK, seen.append, n) for n in range(50)]
+        await asyncio.gather(*jobs)
+        assert seen == list(range(50))
+        assert await made.run(Lane.DISK, int, "11", base=2) == 3
+        with pytest.raises(ZeroDivisionError):
+            await made.run(Lane.APPLY, lambda: 1 // 0)
+        await made.close()
+
+    asyncio.run(main())
+
+
+def test_what_was_cancelled_before_it_began_is_not_done():
+    async def main() -> None:
+        made, go = LoopTasks(), threading.Event()
+        seen: list[int] = []
+        first = asyncio.ensure_future(made.run(Lane.DISK, go.wait, 10))
+        second = asyncio.ensure_future(made.run(Lane.DISK, seen.append, 1))
+        await asyncio.gather(asyncio.ensure_future(asyncio.to_thread(int)))
+        second.cancel()
+        await asyncio.gather(second, return_exceptions=True)
+        go.set()
+        assert await first
+        await made.run(Lane.DISK, seen.append, 2)
+        await made.close()
+        assert seen == [2]
+
+    asyncio.run(main())
+
+
+def test_brief_calls_stay_here_once_they_have_proved_short():
+    async def main() -> None:
+        made = LoopTasks()
+        assert await made.run_brief(Lane.APPLY, SHORT) != SHORT()
+        await proven(made)
+        while await made.run_brief(Lane.APPLY, SHORT) != SHORT():
+            pass  # this machine was slow in between
+        with pytest.raises(ZeroDivisionError):
+            await made.run_brief(Lane.APPLY, lambda: 1 // 0)
+        await made.close()
+
+    asyncio.run(main())
+
+
+def test_a_brief_call_never_runs_beside_another_of_its_lane():
+    async def main() -> None:
+        made, go = LoopTasks(), threading.Event()
+        seen: list[int] = []
+        await proven(made)
+
+        def hold() -> None:
+            go.wait(10)
+            seen.append(1)
+
+        held = asyncio.ensure_future(made.run(Lane.APPLY, hold))
+        brief = asyncio.ensure_future(made.run_brief(Lane.APPLY, seen.append, 2))
+        await asyncio.to_thread(int)
+        assert seen == []
+        go.set()
+        await asyncio.gather(held, brief)
+        await made.close()
+        assert seen == [1, 2]
+
+    asyncio.run(main())
+
+
+def test_calls_that_are_not_short_stay_in_their_lane(monkeypatch):
+    monkeypatch.setattr(tasks, "BRIEF_S", 0.0)
+
+    async def main() -> None:
+        made = LoopTasks()
+        await proven(made)
+        assert await made.run_brief(Lane.APPLY, SHORT) != SHORT()
+        await made.close()
+
+    asyncio.run(main())
