@@ -18,12 +18,12 @@ from nyala.common.ids import OpId, ServerUuid
 from nyala.raft import election, invariants
 from nyala.raft.changes import Change
 from nyala.raft.membership import Configuration
+from nyala.raft.memory import Stand
 from nyala.raft.messages import AnyMessage, DurablePoint, Entry, HardState
 from nyala.raft.node import RaftNode
 from nyala.raft.options import RaftOptions
 from nyala.raft.progress import STALL_HEARTBEATS, Flow
 from nyala.raft.ready import Outgoing
-from nyala.raft.state import Stand
 
 ONE_EACH = RaftOptions(max_append_bytes=1)
 """Every entry travels in a message of its own, so that each may be lost alone."""
@@ -78,8 +78,9 @@ def _shared(kind: type) -> bool:
 def _names(kind: type) -> tuple[str, ...]:
     known = _NAMES.get(kind)
     if known is None:
-        slots = getattr(kind, "__slots__", None)
-        known = _NAMES[kind] = tuple(slots) if slots else tuple(f.name for f in fields(kind))
+        slots = getattr(kind, "__slots__", ())
+        known = tuple(f.name for f in fields(kind)) if is_dataclass(kind) else tuple(slots)
+        _NAMES[kind] = known
     return known
 
 

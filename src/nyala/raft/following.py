@@ -7,8 +7,9 @@ an answer claims the part of it that is durable, and the commit index never pass
 from nyala.common.errors import Corrupt
 from nyala.common.ids import OpId
 from nyala.raft import membership, quiescence
+from nyala.raft.memory import Stand
 from nyala.raft.messages import AppendEntries, AppendReply, Entry, EntryKind, Suffix
-from nyala.raft.state import Core, Stand
+from nyala.raft.state import Core
 
 
 def check(message: AppendEntries | Suffix) -> None:

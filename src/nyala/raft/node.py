@@ -8,12 +8,12 @@ docs/internals/raft.md.
 
 from collections.abc import Callable, Container, Sequence
 
-from nyala.common.hybrid_time import MAX_HYBRID_TIME
 from nyala.common.ids import NO_OP, OpId, ServerUuid
 from nyala.raft import election, following, promotion, quiescence, reads, replication, witness
-from nyala.raft.changes import Change, change
+from nyala.raft.leading import Leading
 from nyala.raft.log_view import LogView
 from nyala.raft.membership import Configuration, History
+from nyala.raft.memory import Output
 from nyala.raft.messages import (
     AnyMessage,
     AppendEntries,
@@ -29,11 +29,10 @@ from nyala.raft.messages import (
 )
 from nyala.raft.options import RaftOptions
 from nyala.raft.ready import NOTHING, NOWHERE, Ready
-from nyala.raft.state import Core, Output, recover
-from nyala.raft.view import NodeView
+from nyala.raft.state import Core, recover
 
 
-class RaftNode(NodeView):
+class RaftNode(Leading):
     """One member of a group.
 
     Args:
@@ -115,29 +114,6 @@ class RaftNode(NodeView):
             if core.leadership is not None and core.configs.active.promoting:
                 promotion.tick(core, core.leadership)
 
-    def propose(self, payload: bytes, stamp: int) -> OpId | None:
-        """Append an OPERATION, to be replicated by the next `ready()`.
-
-        Returns:
-            Its op id, or None when this node does not lead (or is handing leadership over). What became
-            of it is known when an entry of that index is applied: the same term means it took effect,
-            any other that it never will.
-        """
-        return replication.propose(self.core, payload, stamp)
-
-    def read_index(self, hlc: int = 0) -> int | None:
-        """Join the next read-index round (dissertation 6.4); reads of one `ready()` share a round.
-
-        Args:
-            hlc: the read's hybrid time; the round is confirmed by acknowledgements with HLCs at or
-                above it, so that no later leader stamps at or below it (design section 8).
-
-        Returns:
-            The round, answered by `Ready.confirmed` with this or a later round; None when not leader.
-            A round whose leader steps down is never answered.
-        """
-        return reads.join(self.core, hlc)
-
     def durable(self, point: DurablePoint) -> None:
         """Note that everything up to a Ready's `point` is on disk."""
         core = self.core
@@ -157,53 +133,10 @@ class RaftNode(NodeView):
         else:
             replication.entries_read(self.core, peer, entries)
 
-    def transfer(self, to: ServerUuid) -> None:
-        """Hand leadership to `to` (dissertation 3.10); given up after an election timeout.
-
-        Raises:
-            NotLeader: this node does not lead.
-            InvalidArgument: `to` is this node, not a voter, or not electable.
-        """
-        election.transfer(self.core, to)
-
-    def change_config(
-        self, changes: Sequence[Change], stamp: int, expected: OpId | None = None
-    ) -> OpId:
-        """Append one CONFIG entry with all of `changes`, active at once (dissertation 4.1).
-
-        Any number of non-voters and attributes may change, and at most one voter with them. What became of
-        it is known when an entry of the returned index is applied, as for a proposal.
-
-        Args:
-            changes: at most one for each server.
-            stamp: as for `propose`.
-            expected: op id that the active configuration must have.
-
-        Raises:
-            NotLeader: this node does not lead, or hands leadership over; to remove itself (or make itself
-                a non-voter or a witness) a leader begins to do so, with details `reason` =
-                STEPPING_DOWN and `leader`, its successor.
-            Unavailable: an earlier change, or any entry of the own term, is not committed yet.
-            CasFailed: the active configuration is not the expected one.
-            InvalidArgument: see `changes.edited`.
-        """
-        return change(self.core, changes, stamp, expected)
-
     def applied(self, index: int) -> None:
         """Note that entries up to `index` are applied; their memory may go."""
         self.core.log.note_applied(index)
         following.ripen(self.core)
-
-    def publish_closed(self, stamp: int) -> None:
-        """Promise followers that this leader stamps nothing at or below `stamp`.
-
-        The host may do so only for a `stamp` that a confirmed read round covered, with every entry at
-        or below it applied (design section 8). Ignored when not leader.
-        """
-        if self.core.leadership is not None:
-            assert stamp < MAX_HYBRID_TIME, f"closed time {stamp}"
-            self.core.closed = max(self.core.closed, stamp)
-            self.core.hlc = max(self.core.hlc, stamp)  # who hears of it stamps above it
 
     def rouse(self) -> None:
         """Wake a sleeper that can no longer rely on one of the servers that it sleeps on."""

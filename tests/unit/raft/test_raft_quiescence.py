@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from nyala.common.ids import OpId, ServerUuid
+from nyala.raft.memory import Stand
 from nyala.raft.messages import AppendEntries, AppendReply, RequestVote
 from nyala.raft.options import RaftOptions
-from nyala.raft.state import Stand
 from tests.unit.raft.raft_harness import Cluster, altered
 
 ONE, TWO, THREE = (ServerUuid(u) for u in "123")
