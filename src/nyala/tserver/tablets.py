@@ -9,6 +9,7 @@ from nyala.raft.status import PeerStatus, Role
 from nyala.replica.host import ReplicaHost
 from nyala.replica.replica import Replica
 from nyala.replica.status import ReplicaStatus, State
+from nyala.replica.witness import Witness
 from nyala.tablet.tablet import Tablet
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
@@ -43,6 +44,8 @@ class Tablets:
         if replica is None or replica.state is State.TOMBSTONED:
             raise Unavailable(f"tablet {tablet_id} is not on this server (any more)")
         machine = replica.machine
+        if isinstance(machine, Witness):
+            raise Unavailable(f"the replica of {tablet_id} on this server is a witness: no data")
         assert isinstance(machine, Tablet), f"{tablet_id} replicates a {type(machine).__name__}"
         return HostedTablet(replica, machine)
 
