@@ -42,7 +42,17 @@ TIERS = (
     Tier(
         "core",
         240,
-        (pytest("-n", "2", "tests/unit", "tests/scenarios", "tests/model", "tests/properties", limit_s=180),),
+        (
+            pytest(
+                "-n",
+                "2",
+                "tests/unit",
+                "tests/scenarios",
+                "tests/model",
+                "tests/properties",
+                limit_s=180,
+            ),
+        ),
     ),
     Tier("sim", 240, (pytest("-n", "2", "tests/sim", limit_s=300),)),
     Tier("cluster", 300, (pytest("tests/cluster", limit_s=300),)),
