@@ -62,6 +62,14 @@ def test_each_row_has_its_test():
         assert f'"{row}"' in text or row in text, f"{row}: {file} does not name it"
 
 
+def test_each_story_of_a_row_names_it():
+    page = (ROOT / "docs" / "internals" / "rows.md").read_text()
+    told = re.findall(r"^\| (S\d\.\d+) \|.*`(tests/scenarios/[\w/.]+\.txt)`", page, re.M)
+    assert len(told) > 10, "the stories are missing"
+    for row, file in told:
+        assert row in (ROOT / file).read_text(), f"{row}: {file} does not name it"
+
+
 def test_readme_names_only_verbs_that_exist():
     verbs = set(re.findall(r"\./run (\w+)", "".join(p.read_text() for p in PAGES)))
     known = set(re.findall(r"^  (\w+)\) ", (ROOT / "run").read_text(), re.M))
