@@ -10,6 +10,7 @@ import tempfile
 import time
 
 from benchmarks.load import Rate
+from nyala.wire.flight_data import varint
 
 PROGRAM, BENCHMARK = "ETCD", "ETCD_BENCHMARK"
 """Environment variables that name the programs; unset: `etcd` and `etcd-benchmark` on the PATH."""
@@ -101,16 +102,7 @@ def own_benchmark(tool: str, address: str, clients: int, puts: int) -> Rate:
 
 def put_request(key: bytes, value: bytes) -> bytes:
     """Return an `etcdserverpb.PutRequest`: field 1 the key, field 2 the value."""
-    return b"\x0a" + _varint(len(key)) + key + b"\x12" + _varint(len(value)) + value
-
-
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
+    return b"\x0a" + varint(len(key)) + key + b"\x12" + varint(len(value)) + value
 
 
 def _parse(raw: bytes) -> list[tuple[int, int | bytes]]:

@@ -33,7 +33,7 @@ from tests.sim.promises import Promises
 from tests.sim.replicas import hosts_of, nodes_of
 from tests.sim.table_client import TableClient
 from tests.sim.watch import GroupWatch
-from tests.sim.workload import History, Worker
+from tests.sim.workload import History, Worker, let_succeed
 
 OPTIONS = Options(wal_segment_mb=1, flush_bytes=32 << 10, flush_log_bytes=32 << 10)
 """Segments and flushes so small that a short run has many."""
@@ -281,16 +281,7 @@ class SimCluster:
 
     async def finish(self, within_s: float = 90) -> None:
         """All is healed: each client's operations succeed soon; nothing acknowledged may be missing."""
-        end = self.loop.time() + within_s
-        wanted = {worker: worker.acknowledged + 2 for worker in self.workers}
-        while any(worker.acknowledged < least for worker, least in wanted.items()):
-            assert self.loop.time() < end, (
-                f"no progress: {within_s} s after all faults were healed "
-                f"{[w.name for w, least in wanted.items() if w.acknowledged < least]} still wait"
-            )
-            await self.loop.delay(100_000)
-        for worker in self.workers:
-            worker.stopped = True
+        await let_succeed(self.loop, self.workers, within_s)
         await asyncio.gather(*self._working)
         if self.workers:
             await self.clients[-1].run(self.workers[-1].read_all)

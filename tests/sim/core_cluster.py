@@ -26,7 +26,7 @@ from tests.sim.promises import Promises
 from tests.sim.snapshots import Snapshots
 from tests.sim.stores import GROUP, PlainLog, Store
 from tests.sim.watch import GroupWatch, standing
-from tests.sim.workload import History, Worker
+from tests.sim.workload import History, Worker, let_succeed
 
 Make = Callable[[Env, Transport, ServerUuid, Configuration, dict[ServerUuid, Member]], Any]
 """Makes the server of one life of a process: its uuid, the group's first configuration, all servers."""
@@ -251,16 +251,7 @@ class CoreCluster:
 
     async def progress(self, within_s: float = 60) -> None:
         """All is healed: each client's operations succeed soon, and nothing acknowledged is missing."""
-        end = self.loop.time() + within_s
-        wanted = {worker: worker.acknowledged + 2 for worker in self.workers}
-        while any(worker.acknowledged < least for worker, least in wanted.items()):
-            assert self.loop.time() < end, (
-                f"no progress: {within_s} s after all faults were healed "
-                f"{[w.name for w, least in wanted.items() if w.acknowledged < least]} still wait"
-            )
-            await self.loop.delay(100_000)
-        for worker in self.workers:
-            worker.stopped = True
+        await let_succeed(self.loop, self.workers, within_s)
         for one in self.snapshots:
             one.stopped = True
         await asyncio.gather(*self.working)  # what is under way is part of the history

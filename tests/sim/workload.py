@@ -7,7 +7,7 @@ the checker's search stays small.
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -241,3 +241,17 @@ def show(ops: list[Op], odd: Collection[Op] = ()) -> str:
         f"  {o.call:.6f} .. {o.ret:.6f} {o.kind.value} {o.value} ok={o.ok}{' <--' if o in odd else ''}"
         for o in sorted(ops, key=lambda o: o.call)
     )
+
+
+async def let_succeed(loop: SimLoop, workers: Sequence[Worker], within_s: float) -> None:
+    """All is healed: each worker's operations succeed soon; then no worker begins another one."""
+    end = loop.time() + within_s
+    wanted = {worker: worker.acknowledged + 2 for worker in workers}
+    while any(worker.acknowledged < least for worker, least in wanted.items()):
+        assert loop.time() < end, (
+            f"no progress: {within_s} s after all faults were healed "
+            f"{[w.name for w, least in wanted.items() if w.acknowledged < least]} still wait"
+        )
+        await loop.delay(100_000)
+    for worker in workers:
+        worker.stopped = True

@@ -23,7 +23,8 @@ _MAX_FIELDS = 64
 """A FlightData has four fields; a newer client may send a few more, a hostile one thousands."""
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
+    """Return a number as protobuf writes it."""
     out = bytearray()
     while number > 127:
         out.append(number & 127 | 128)
@@ -32,10 +33,10 @@ def _varint(number: int) -> bytes:
     return bytes(out)
 
 
-_TAG_DESCRIPTOR = _varint(_DESCRIPTOR << 3 | _LENGTH)
-_TAG_HEADER = _varint(_HEADER << 3 | _LENGTH)
-_TAG_METADATA = _varint(_METADATA << 3 | _LENGTH)
-_TAG_BODY = _varint(_BODY << 3 | _LENGTH)
+_TAG_DESCRIPTOR = varint(_DESCRIPTOR << 3 | _LENGTH)
+_TAG_HEADER = varint(_HEADER << 3 | _LENGTH)
+_TAG_METADATA = varint(_METADATA << 3 | _LENGTH)
+_TAG_BODY = varint(_BODY << 3 | _LENGTH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +67,21 @@ def encode(data: FlightData) -> bytes:
     parts: list[Bytes] = []
     if data.descriptor is not None:
         descriptor = data.descriptor.SerializeToString()
-        parts += (_TAG_DESCRIPTOR, _varint(len(descriptor)), descriptor)
+        parts += (_TAG_DESCRIPTOR, varint(len(descriptor)), descriptor)
     if len(data.app_metadata):
-        parts += (_TAG_METADATA, _varint(len(data.app_metadata)), data.app_metadata)
+        parts += (_TAG_METADATA, varint(len(data.app_metadata)), data.app_metadata)
     tail: list[Bytes] = []
     if data.body is not None:
-        tail += (_TAG_BODY, _varint(len(data.body)))
+        tail += (_TAG_BODY, varint(len(data.body)))
     if len(data.header):
         size = len(data.header)
         if data.body is not None:
             others = sum(map(len, parts)) + sum(map(len, tail))
             if len(data.app_metadata):
-                parts.insert(0, _fill(others + len(_TAG_HEADER) + len(_varint(size)) + size))
+                parts.insert(0, _fill(others + len(_TAG_HEADER) + len(varint(size)) + size))
             else:
                 size += _padding(others, size)
-        parts += (_TAG_HEADER, _varint(size), data.header, bytes(size - len(data.header)))
+        parts += (_TAG_HEADER, varint(size), data.header, bytes(size - len(data.header)))
     parts += tail
     if data.body is not None:
         parts.append(data.body)
@@ -93,14 +94,14 @@ def _fill(size: int) -> bytes:
     if missing < len(_TAG_METADATA) + 1 and missing:
         missing += _ALIGNMENT
     content = bytes(max(0, missing - len(_TAG_METADATA) - 1))
-    return _TAG_METADATA + _varint(len(content)) + content if missing else b""
+    return _TAG_METADATA + varint(len(content)) + content if missing else b""
 
 
 def _padding(others: int, header: int) -> int:
     """Return how many zeros after a header bring what follows it to a multiple of 8."""
     for padding in range(_ALIGNMENT):
         size = header + padding
-        if (others + len(_TAG_HEADER) + len(_varint(size)) + size) % _ALIGNMENT == 0:
+        if (others + len(_TAG_HEADER) + len(varint(size)) + size) % _ALIGNMENT == 0:
             return padding
     return 0  # the length's own length grew in between: the receiver copies this one
 
