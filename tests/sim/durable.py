@@ -1,8 +1,9 @@
-"""What a disk surely holds of each group: log records whose sync has returned, nothing else.
+"""What a disk surely holds of each group: log records, and votes in superblocks, whose sync has returned.
 
 `DurableLog` listens to one `SimDisk` and reads the records that go by, so that a check can ask at any
 moment, of a living server or a dead one: were the power cut now, is this entry, this vote, still there?
-Rules: knows the bytes of the two logs (nyala's and `stores.PlainLog`); never asks the server.
+Rules: knows the bytes of the two logs (nyala's and `stores.PlainLog`) and of the superblocks of deleted
+replicas; never asks the server.
 """
 
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import msgspec
 
 from nyala.common.errors import Corrupt
 from nyala.common.ids import OpId
+from nyala.replica import superblock
 from nyala.wal.format import (
     SEGMENT_HEADER_BYTES,
     SEGMENT_MAGIC,
@@ -110,6 +112,8 @@ class DurableLog:
             if sequence is None:
                 return
             facts = _records(data[skip:], offset + skip, sequence)
+        elif "/superblock/" in path:
+            facts = _promised(data, path)
         else:
             return
         before = self._pending.get(inode, ())  # what is written again replaces what was there
@@ -187,6 +191,17 @@ def _records(data: bytes, offset: int, sequence: int) -> Iterator[Fact]:
             vote = record.payload.decode()
             yield Fact(record.group.hex(), record.term, 0, vote, offset + at, raw)
         at += record.length
+
+
+def _promised(data: bytes, path: str) -> Iterator[Fact]:
+    """The vote that a tombstone keeps; a file that dies half written holds none."""
+    try:
+        found = superblock.decode(data, path)
+    except Corrupt:
+        return
+    if found.votes:
+        hard = found.hard_state
+        yield Fact(found.group, hard.term, 0, hard.vote or "", 0, data)
 
 
 def _plain(data: bytes, offset: int) -> Iterator[Fact]:

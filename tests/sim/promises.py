@@ -43,26 +43,23 @@ class Promises:
         """
         if isinstance(message, VoteReply):
             if message.granted and not message.pre:
-                self._vote(name, message.term, message.to, node, kept)
+                self._vote(name, message.term, message.to, kept)
+                self.checks["tombstones' votes"] += node is None
         elif isinstance(message, RequestVote):
             if not message.pre:
-                self._vote(name, message.term, message.sender, node, kept)
+                self._vote(name, message.term, message.sender, kept)
         elif isinstance(message, AppendReply):
             if message.success and message.match and node is not None:
                 self._acknowledged(name, message, node, kept)
         elif isinstance(message, AppendEntries) and node is not None:
             assert node.term >= message.term, f"{self._name}: {name} in {node.term} sends {message}"
 
-    def _vote(
-        self, name: str, term: int, candidate: str, node: RaftNode | None, kept: Kept
-    ) -> None:
+    def _vote(self, name: str, term: int, candidate: str, kept: Kept) -> None:
         self.checks["votes"] += 1
         before = self._votes.setdefault((term, name), candidate)
         assert before == candidate, (
             f"{self._name}: {name} voted for {before} and for {candidate} in term {term}"
         )
-        if node is None:
-            return  # a deleted replica's vote lies in its superblock, not in the log
         assert kept.votes.get(term) == candidate, (
             f"{self._name}: {name} tells its vote for {candidate} in term {term}; durable on its disk is "
             f"term {kept.term}, vote {kept.votes.get(term, 'none')}"

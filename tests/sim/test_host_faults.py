@@ -1,14 +1,18 @@
 """Directed harm to the replica engine on its simulated disk."""
 
+import functools
 import random
 
 import pytest
 
 from nyala.common.errors import Corrupt
 from nyala.env.clock import HybridClock
+from nyala.raft.ready import Ready
+from nyala.replica.tombstone import Tombstone
 from tests.sim.core_cluster import CoreCluster, host
 from tests.sim.files import SimDisk
 from tests.sim.loop import SimLoop, run
+from tests.sim.stores import GROUP
 from tests.sim.tasks import SimClock
 
 
@@ -56,3 +60,48 @@ def test_a_wrong_bit_anywhere_in_the_clock_s_ceiling_is_noticed():
                     HybridClock(clock, disk.mount(), "/ceiling")
 
     run(main)
+
+
+async def elected_by_a_tombstone(loop: SimLoop) -> None:
+    """One of three is deleted, and votes on; leaders die, also while it saves its vote."""
+    cluster = CoreCluster(loop, 3, 3, host)
+    for server in cluster.servers:
+        server.start()
+    cluster.add_workers(5)
+    await cluster.until(lambda: cluster.leader() is not None, "a leader")
+    buried = next(s for s in cluster.servers if s is not cluster.leader())
+    await buried.run(buried.server.host.delete_replica, GROUP)
+    votes = cluster.promises.checks["tombstones' votes"]
+    for half_saved in (False, True, False, False):
+        old = cluster.leader()
+        assert old is not None
+        if half_saved:
+            buried.disk.die_when = lambda kind, path: "/superblock/" in path
+        old.kill()
+        if half_saved:
+            await cluster.until(lambda: not buried.alive, "a tombstone that dies as it votes")
+            buried.power_cut()
+            buried.start()
+        await cluster.until(functools.partial(cluster.led_by_another, old), "another leader")
+        old.start()
+        await loop.delay(1_000_000)
+    assert cluster.promises.checks["tombstones' votes"] >= votes + 4
+    await cluster.progress()
+
+
+def test_a_deleted_replica_s_vote_is_in_its_superblock_before_it_is_told():
+    run(elected_by_a_tombstone)
+
+
+def test_a_tombstone_that_votes_before_its_superblock_says_so_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async def perform(self: Tombstone, ready: Ready) -> None:
+        self._node.durable(ready.point)
+        for outgoing in ready.send:
+            self._around.send(self._config, self.superblock.group, outgoing.message)
+        self._around.dirty(self.superblock.group)
+
+    monkeypatch.setattr(Tombstone, "_perform", perform)
+    with pytest.raises(AssertionError, match="durable on its disk is term"):
+        run(elected_by_a_tombstone)
