@@ -12,6 +12,9 @@ import msgspec
 from nyala.common.errors import Corrupt, InvalidArgument
 from nyala.common.ids import NO_OP, OpId, ServerUuid
 
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding JSON raises for bytes that are none, or of another shape, or too deep."""
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -90,7 +93,7 @@ def decode(payload: bytes, at: OpId) -> Configuration:
     """
     try:
         return Configuration(msgspec.json.decode(payload, type=tuple[Member, ...]), at)
-    except msgspec.MsgspecError as err:
+    except UNREADABLE as err:
         raise Corrupt(f"the configuration entry at {at} cannot be read: {err}") from err
 
 

@@ -13,7 +13,7 @@ import msgspec
 from nyala.common.errors import BadChecksum, BadVersion, Corrupt
 from nyala.common.ids import NO_OP, OpId, TabletId
 from nyala.env.files import Files
-from nyala.raft.membership import Member
+from nyala.raft.membership import UNREADABLE, Member
 from nyala.raft.messages import HardState
 
 _NO_VOTE = HardState()
@@ -136,5 +136,5 @@ def decode(raw: bytes, path: str) -> Superblock:
         raise BadVersion(f"{path} has format version {version}; this build knows {FORMAT_VERSION}")
     try:
         return msgspec.json.decode(raw[_HEADER_BYTES:end], type=Superblock)
-    except msgspec.MsgspecError as err:
+    except UNREADABLE as err:
         raise Corrupt(f"{path} cannot be understood: {err}") from err

@@ -12,6 +12,7 @@ import msgspec
 from nyala.common.errors import BadChecksum, Corrupt
 from nyala.common.ids import Operation, OpId
 from nyala.env.files import Files
+from nyala.raft.membership import UNREADABLE
 from nyala.replica.state_machine import Cut
 
 FILE_NAME = "witness"
@@ -85,6 +86,6 @@ def decode(raw: bytes, path: str) -> Cut:
         raise BadChecksum(f"{path} is damaged; this replica has to be replaced", {"path": path})
     try:
         term, index, stamp = msgspec.json.decode(raw[len(MAGIC) : end], type=tuple[int, int, int])
-    except msgspec.MsgspecError as err:
+    except UNREADABLE as err:
         raise Corrupt(f"{path} cannot be understood: {err}") from err
     return Cut(OpId(term, index), stamp)

@@ -69,7 +69,7 @@ def inspect(data: bytes, path: str) -> tuple[TabletId, HardState, Configuration]
                 )
             try:
                 return _content(payload)
-            except (msgspec.MsgspecError, UnicodeDecodeError) as err:
+            except membership.UNREADABLE as err:
                 raise BadChecksum(
                     f"{path}: the consensus metadata make no sense: {err}", where
                 ) from err

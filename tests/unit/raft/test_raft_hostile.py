@@ -1,0 +1,44 @@
+"""Bytes from outside: whatever they are, they are refused as damage, and change nothing."""
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from nyala.common.errors import Corrupt
+from nyala.common.ids import OpId, ServerUuid
+from nyala.raft import membership
+from nyala.raft.membership import Member, initial
+from nyala.raft.messages import AppendEntries, Entry, EntryKind, HardState
+from nyala.raft.node import RaftNode
+
+A, B = (ServerUuid(u) for u in "12")
+CONFIG = initial(Member(u, f"{u}:1") for u in (A, B))
+
+GOOD = membership.encode(initial([Member(A, "a:1", "a:2"), Member(B, "b:1", electable=False)]))
+
+
+@given(
+    st.one_of(
+        st.binary(max_size=60),
+        st.tuples(st.integers(0, len(GOOD)), st.integers(0, 20), st.binary(max_size=8)).map(
+            lambda cut: GOOD[: cut[0]] + cut[2] + GOOD[cut[0] + cut[1] :]
+        ),
+    )
+)
+@example(GOOD.replace(b"a:1", b"a\xff1"))
+@example(b'[{"uuid":"a","peer_address":"b","x":' + b"[" * 2000)
+def test_bytes_that_are_no_configuration_are_damage_whatever_they_are(payload):
+    try:
+        assert membership.decode(payload, OpId(3, 4)).id == OpId(3, 4)
+    except Corrupt:
+        member = RaftNode(A, CONFIG, HardState(), random=lambda n: 0)
+        before = member.status()
+        message = AppendEntries(
+            sender=B,
+            to=A,
+            term=9,
+            entries=(Entry(OpId(1, 1), 1, EntryKind.CONFIG, payload),),
+        )
+        with pytest.raises(Corrupt):
+            member.step(message, 0)
+        assert member.status() == before
