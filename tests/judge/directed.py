@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from tests.judge import stages
+from tests.judge import harms, stages, tails
 from tests.sim.core_cluster import core, host
 from tests.sim.core_run import ask_paused_leaders, run_core
 from tests.sim.faults import Swarm
@@ -59,6 +59,13 @@ def runs() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "ceiling", partial(run, stages.snapshot_before_clocks_fall_back)
     yield "flips", partial(run_core, 1, FLIPS, seconds=5, make=host)
     yield "sessions", partial(run, stages.same_sessions)
+    yield "tails", partial(run, tails.torn_tails)
+    yield "ahead", partial(run, harms.read_from_a_leader_ahead)
+    yield "expiry", partial(run, harms.remembered_by_stamps)
+    for seed in range(1, 4):
+        yield f"rot {seed}", partial(run, partial(harms.rot_while_one_lags, seed=seed))
+    yield "away", partial(run, harms.collected_while_one_is_away)
+    yield "configuration", partial(run, harms.collected_with_a_configuration)
     for seed in range(1, 4):
         yield f"damage {seed}", partial(run_core, seed, DAMAGED, seconds=8, make=host)
         yield f"cut {seed}", partial(run_core, seed, CUT, seconds=8, make=core(store=WalLog))

@@ -3,28 +3,34 @@
 import asyncio
 from functools import partial
 
-from tests.sim.core_cluster import CoreCluster, host
+from tests.sim.core_cluster import CoreCluster, Make, host
 from tests.sim.kv import KvClient
 from tests.sim.loop import SimLoop
 from tests.sim.stores import GROUP
 from tests.sim.workload import Failed
 
 
-async def _started(loop: SimLoop, writes: int) -> CoreCluster:
-    cluster = CoreCluster(loop, 2, 3, host)
+async def started(
+    loop: SimLoop, writes: int, make: Make = host, *, seed: int = 2, spares: int = 0
+) -> CoreCluster:
+    """Start three servers of the replica engine, and clients at work on them."""
+    cluster = CoreCluster(loop, seed, 3, make, spares)
+    cluster.sessions = True
     for server in cluster.servers:
         server.start()
     cluster.add_workers(5)
-    await _written(cluster, writes)
+    await written(cluster, writes)
     return cluster
 
 
-async def _written(cluster: CoreCluster, more: int) -> None:
+async def written(cluster: CoreCluster, more: int) -> None:
+    """Wait until that many further operations are acknowledged."""
     target = cluster.history.acknowledged + more
     await cluster.until(partial(cluster.history.reached, target), "writes", 60)
 
 
-async def _snapshot(client: KvClient, at: int | None) -> tuple[int, list[list[int]]] | None:
+async def snapshot(client: KvClient, at: int | None) -> tuple[int, list[list[int]]] | None:
+    """Read everything as of a time; None: nobody could."""
     try:
         return await client.snapshot(at)
     except Failed:
@@ -33,23 +39,23 @@ async def _snapshot(client: KvClient, at: int | None) -> tuple[int, list[list[in
 
 async def snapshots_of_old_leaders(loop: SimLoop) -> None:
     """A deposed leader that is asked for a time that others have served says the same, or nothing."""
-    cluster = await _started(loop, 30)
+    cluster = await started(loop, 30)
     for _ in range(4):
         await cluster.until(lambda: cluster.leader() is not None, "a leader")
         old = cluster.leader()
         assert old is not None
         old.pause()
         await cluster.until(partial(cluster.led_by_another, old), "another leader")
-        await _written(cluster, 20)
+        await written(cluster, 20)
         process = cluster.new_process()
         client = KvClient(process.open(), [s.address for s in cluster.servers if s is not old])
-        first = await process.run(_snapshot, client, None)
+        first = await process.run(snapshot, client, None)
         assert first is not None, "no snapshot of the new leader"
         asking = []
         for _ in range(6):
             process = cluster.new_process()
             only = KvClient(process.open(), [old.address], timeout_ms=1000)
-            asking.append(process.run(_snapshot, only, first[0]))
+            asking.append(process.run(snapshot, only, first[0]))
         await loop.delay(20_000)
         old.resume()
         for again in await asyncio.gather(*asking):
@@ -59,37 +65,51 @@ async def snapshots_of_old_leaders(loop: SimLoop) -> None:
 
 async def snapshot_before_clocks_fall_back(loop: SimLoop) -> None:
     """After a power cut of all, with clocks that fell back, nothing is stamped below what was read."""
-    cluster = await _started(loop, 30)
+    cluster = await started(loop, 30)
     process = cluster.new_process()
     client = KvClient(process.open(), [s.address for s in cluster.servers], timeout_ms=20_000)
     for _ in range(3):
-        first = await process.run(_snapshot, client, None)
+        first = await process.run(snapshot, client, None)
         assert first is not None, "no snapshot"
         for server in cluster.servers:
             server.kill(power_cut=True)
             server.clock.jump(-1_000_000)
         for server in cluster.servers:
             server.start()
-        await _written(cluster, 30)
-        again = await process.run(_snapshot, client, first[0])
+        await written(cluster, 30)
+        again = await process.run(snapshot, client, first[0])
         assert again == first, f"the snapshot at {first[0]} has changed"
     await cluster.progress()
 
 
+async def remembered_alike(cluster: CoreCluster) -> None:
+    """Wait until all have applied the same; then they remember the same of their clients."""
+
+    def tables() -> list[tuple[object, bytes]]:
+        replicas = [
+            s.server.host and s.server.host.find(GROUP)
+            for s in cluster.servers
+            if s.server is not None
+        ]
+        appliers = [r.member.applier for r in replicas if r and r.member]
+        return [(a.applied, a.sessions.dump()) for a in appliers]
+
+    def together() -> bool:
+        found = tables()
+        return len(found) == len(cluster.servers) and len({at for at, _ in found}) == 1
+
+    await cluster.until(together, "the same log everywhere", 60)
+    assert len({table for _, table in tables()}) == 1, "replicas remember clients differently"
+
+
 async def same_sessions(loop: SimLoop) -> None:
     """What replicas remember of their clients is a function of the log: the same bytes everywhere."""
-    cluster = await _started(loop, 60)
+    cluster = await started(loop, 60)
     for server in cluster.servers:
         server.kill(power_cut=True)
     for server in cluster.servers:
         server.start()
-    await _written(cluster, 60)
+    await written(cluster, 60)
     await cluster.progress()
 
-    def tables() -> list[tuple[object, bytes]]:
-        replicas = [s.server.host.find(GROUP) for s in cluster.servers if s.server is not None]
-        appliers = [r.member.applier for r in replicas]
-        return [(a.applied, a.sessions.dump()) for a in appliers]
-
-    await cluster.until(lambda: len({at for at, _ in tables()}) == 1, "the same log everywhere")
-    assert len({table for _, table in tables()}) == 1, "replicas remember clients differently"
+    await remembered_alike(cluster)

@@ -37,7 +37,14 @@ class HostServer:
         uuid: this server.
         config: the group's first; a server that is not in it waits to be made a member.
         me: this server as a member.
+
+    Attributes:
+        options: of the process.
+        padding: bytes that make each change larger and mean nothing.
     """
+
+    options = OPTIONS
+    padding = 0
 
     def __init__(
         self,
@@ -60,7 +67,7 @@ class HostServer:
         env.files.make_dir("/data")
         clock = self.clock = HybridClock(env.clock, env.files, "/data/clock")
         self.host = await ReplicaHost.open(
-            env, OPTIONS, "/data", self._uuid, self._transport, clock, self._open
+            env, self.options, "/data", self._uuid, self._transport, clock, self._open
         )
         if self.host.find(GROUP) is None:
             await self.host.create_replica(GROUP, self._config, self._create)
@@ -123,7 +130,7 @@ class HostServer:
         replica = self._replica()
         client, sequence, first, kind, key, value = request
         outcome = await replica.write(
-            encode_change(Kind(kind), key, value),
+            encode_change(Kind(kind), key, value) + b" " * self.padding,
             client_id=bytes.fromhex(client),
             sequence=sequence,
             first_outstanding=first,

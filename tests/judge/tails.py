@@ -1,0 +1,101 @@
+"""The log alone, with large entries: power is cut while it writes, and what comes back is compared.
+
+Whatever a recovery gives was written so, byte for byte, and nothing that was durable is missing. Torn writes
+end inside of payloads here; the groups of the other runs write so little that it is mostly headers.
+"""
+
+import random
+from dataclasses import dataclass, field
+
+from nyala.common.ids import OpId
+from nyala.env.env import Env
+from nyala.env.rpc import Handlers
+from nyala.raft.messages import Entry, EntryKind, HardState
+from nyala.replica.state_machine import Transport
+from tests.sim.loop import SimLoop, seeded
+from tests.sim.network import SimNetwork
+from tests.sim.process import SimProcess
+from tests.sim.stores import WalLog
+
+LIVES = 60
+SEGMENT_BYTES = 64 << 10
+LARGEST_BYTES = 3000
+
+
+@dataclass(slots=True)
+class _Told:
+    """What the log was given over all lives, and up to which index it has said that it is durable."""
+
+    entries: dict[OpId, Entry] = field(default_factory=dict)
+    durable: int = 0
+    term: int = 0
+
+    def compare(self, hard: HardState, found: list[Entry]) -> None:
+        for index, entry in enumerate(found, 1):
+            assert entry.id.index == index, f"{entry.id} stands in the place of {index}"
+            assert entry == self.entries.get(entry.id), f"{entry.id} was never written so"
+        assert len(found) >= self.durable, f"{len(found)} entries of {self.durable} came back"
+        assert hard.term <= self.term, f"term {hard.term} was never written"
+
+
+class _LogServer:
+    """One life of a process that only writes its log."""
+
+    def __init__(self, env: Env, told: _Told, rng: random.Random) -> None:
+        self._env = env
+        self._told = told
+        self._rng = rng
+
+    def handlers(self) -> Handlers:
+        return {}
+
+    async def start(self) -> None:
+        log = WalLog(SEGMENT_BYTES)
+        self._env.files.make_dir("/core")
+        hard, found = await log.open(self._env, "1" * 32)
+        self._told.compare(hard, found)
+        self._told.term += 1
+        self._env.tasks.spawn(self._write(log, len(found)), "writes")
+
+    async def close(self) -> None:
+        await self._env.tasks.close()
+
+    async def _write(self, log: WalLog, last: int) -> None:
+        told, rng = self._told, self._rng
+        hard: HardState | None = HardState(told.term)
+        while True:
+            entries = []
+            for _ in range(rng.randrange(1, 4)):
+                last += 1
+                payload = rng.randbytes(rng.randrange(LARGEST_BYTES))
+                entry = Entry(OpId(told.term, last), last, EntryKind.OPERATION, payload)
+                told.entries[entry.id] = entry
+                entries.append(entry)
+            log.append(hard, entries, lambda upto=last: self._durable(upto))  # type: ignore[misc]
+            hard = None
+            await self._env.tasks.sleep_ms(rng.random())
+
+    def _durable(self, upto: int) -> None:
+        self._told.durable = max(self._told.durable, upto)
+
+
+async def torn_tails(loop: SimLoop, seed: int = 1) -> None:
+    """A process writes its log, and its machine loses power; again and again."""
+    rng = seeded(seed, "tails")
+    told = _Told()
+
+    def program(env: Env, _: Transport) -> _LogServer:
+        return _LogServer(env, told, rng)
+
+    network = SimNetwork(loop, seeded(seed, "network"))
+    process = SimProcess(loop, network, seed, "log", "log:7", "log:9", program)
+    for _ in range(LIVES):
+        await process.start()
+        await loop.delay(rng.uniform(1, 20) * 1000)
+        if process.alive and rng.random() < 0.6:
+            process.disk.die_after(1 + rng.randrange(6))
+            while process.alive:
+                await loop.delay(100)
+            process.power_cut()
+        process.kill(power_cut=True)
+    assert told.durable > LIVES, "hardly anything was written"
