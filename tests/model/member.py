@@ -143,7 +143,10 @@ def normalise(member: Member) -> None:
         core.verified = core.log.committed  # a follower's belief; set anew when it steps down
         core.leadership.heartbeat_elapsed = core.leadership.idle = 0
         core.leadership.inputs = ()
-        for peer in core.leadership.peers.values():
+        leaving = core.leadership.leaving.values()
+        for one in leaving:
+            one.heartbeats = 0
+        for peer in (*core.leadership.peers.values(), *(one.peer for one in leaving)):
             peer.heard_at = peer.quiet = peer.seen = peer.hlc = 0
             peer.inflight.clear()  # the window is never full here
             peer.inflight_bytes = 0

@@ -87,6 +87,7 @@ def _check_leader(core: Core) -> None:
     )
     members = {m.uuid for m in core.configs.active.members}
     assert set(lead.peers) == members - {core.uuid}, f"{set(lead.peers)} of {members}"
+    assert not members & set(lead.leaving), f"{set(lead.leaving)} leave, and are of {members}"
     for uuid, peer in lead.peers.items():
         what = f"{uuid}: {peer.match} {peer.received} {peer.next} {peer.flow} {core.log!r}"
         assert peer.match <= peer.received < peer.next <= core.log.last.index + 1, what

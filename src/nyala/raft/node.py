@@ -9,7 +9,16 @@ docs/internals/raft.md.
 from collections.abc import Callable, Container, Sequence
 
 from nyala.common.ids import NO_OP, OpId, ServerUuid
-from nyala.raft import election, following, promotion, quiescence, reads, replication, witness
+from nyala.raft import (
+    election,
+    farewell,
+    following,
+    promotion,
+    quiescence,
+    reads,
+    replication,
+    witness,
+)
 from nyala.raft.leading import Leading
 from nyala.raft.log_view import LogView
 from nyala.raft.membership import Configuration, History
@@ -111,6 +120,8 @@ class RaftNode(Leading):
         else:
             replication.tick(core, core.leadership, absent)
             election.continue_transfer(core)
+            if core.leadership is not None and core.leadership.leaving:
+                farewell.tick(core, core.leadership)
             if core.leadership is not None and core.configs.active.promoting:
                 promotion.tick(core, core.leadership)
 
@@ -179,6 +190,7 @@ def _take(core: Core, message: AnyMessage) -> None:
     elif isinstance(message, AppendReply):
         if core.leadership is not None and not core.asleep:
             replication.on_reply(core, core.leadership, message)
+            farewell.on_reply(core, core.leadership, message)
             election.continue_transfer(core)
     else:
         election.on_timeout_now(core, message)
@@ -190,6 +202,7 @@ def _collect(core: Core) -> Ready:
         if core.asleep:
             quiescence.wake(core)
         replication.replicate(core, core.leadership)
+        farewell.send(core, core.leadership)
         reads.confirm(core, core.leadership)
     append = core.log.take_unwritten()
     persist = core.hard if core.version != core.version_out else None

@@ -120,6 +120,15 @@ class CatchUp:
 
 
 @dataclass(slots=True)
+class Leaving:
+    """A peer that was removed by the entry at index `target`, and is to hear of it; see `farewell.py`."""
+
+    peer: Progress
+    target: int
+    heartbeats: int = 0  # since that is committed
+
+
+@dataclass(slots=True)
 class Leadership:
     """All that a leader forgets when it stops leading.
 
@@ -128,6 +137,7 @@ class Leadership:
 
     first: int
     peers: dict[ServerUuid, Progress] = field(default_factory=dict)
+    leaving: dict[ServerUuid, Leaving] = field(default_factory=dict)
     rounds: list[Round] = field(default_factory=list)  # unanswered, oldest first
     asked: bool = False  # the newest round has not been sent yet
     transfer: Transfer | None = None

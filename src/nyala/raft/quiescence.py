@@ -48,7 +48,9 @@ def offer(core: Core, leadership: Leadership, absent: Container[ServerUuid]) -> 
 
 def _settled(core: Core, leadership: Leadership, absent: Container[ServerUuid]) -> bool:
     """Whether nothing is under way, and a majority, with all who are not absent, has everything."""
-    if leadership.transfer is not None or leadership.rounds or not _all_done(core):
+    if leadership.transfer is not None or leadership.rounds or leadership.leaving:
+        return False
+    if not _all_done(core):
         return False
     last = core.log.last.index
     present = {core.uuid: None}

@@ -13,7 +13,7 @@ from nyala.common.ids import NO_OP, OpId, ServerUuid
 from nyala.raft import quiescence, quorum, reads
 from nyala.raft.log_view import size_of
 from nyala.raft.messages import AppendEntries, AppendReply, Entry, EntryKind
-from nyala.raft.progress import Flow, Leadership, Progress
+from nyala.raft.progress import Flow, Leadership, Leaving, Progress
 from nyala.raft.ready import ReadRequest
 from nyala.raft.state import Core
 
@@ -46,6 +46,11 @@ def meet(core: Core, leadership: Leadership) -> None:
         for m in core.configs.active.members
         if m.uuid != core.uuid
     }
+    for uuid in leadership.peers:
+        leadership.leaving.pop(uuid, None)
+    for uuid, peer in before.items():
+        if uuid not in leadership.peers:
+            leadership.leaving[uuid] = Leaving(peer, last)
 
 
 def propose(core: Core, payload: bytes, stamp: int) -> OpId | None:
@@ -69,25 +74,27 @@ def replicate(core: Core, leadership: Leadership) -> None:
     leadership.asked = core.dirty = False
     for uuid, peer in leadership.peers.items():
         sent = False
-        while _has_room(core, peer):
+        while has_room(core, peer):
             entries = core.log.slice(peer.next, core.options.max_append_bytes)
             if entries is None:
                 peer.reading = True
                 core.out.read.append(ReadRequest(uuid, peer.next, core.options.max_append_bytes))
                 break
-            _send_entries(core, uuid, peer, entries)
+            send_entries(core, uuid, peer, entries)
             sent = True
         if asked and not sent:
             heartbeat(core, uuid, peer)
 
 
-def _has_room(core: Core, peer: Progress) -> bool:
+def has_room(core: Core, peer: Progress) -> bool:
+    """Whether a peer lacks entries, and takes more of them now."""
     if peer.next > core.log.last.index or peer.reading or peer.waiting or peer.needs_copy:
         return False
     return peer.inflight_bytes < core.options.inflight_bytes
 
 
-def _send_entries(core: Core, uuid: ServerUuid, peer: Progress, entries: Sequence[Entry]) -> None:
+def send_entries(core: Core, uuid: ServerUuid, peer: Progress, entries: Sequence[Entry]) -> None:
+    """Send a peer what follows what it was sent before."""
     _send(core, uuid, core.log.op_id(peer.next - 1), tuple(entries))
     peer.sent(entries[-1].id.index, sum(map(size_of, entries)))
 
@@ -153,7 +160,7 @@ def entries_read(core: Core, uuid: ServerUuid, entries: Sequence[Entry]) -> None
         return
     for entry in entries:
         assert core.log.holds(entry.id), f"the log gave {entry.id}, which is not in {core.log!r}"
-    _send_entries(core, uuid, peer, entries)
+    send_entries(core, uuid, peer, entries)
 
 
 # ---- answers -----------------------------------------------------------------------------------------
@@ -181,12 +188,12 @@ def on_reply(core: Core, leadership: Leadership, message: AppendReply) -> None:
         if peer.acknowledge(message.match, message.hint.index):
             advance_commit(core, leadership)
     else:
-        _search(core, peer, message.hint)
+        search(core, peer, message.hint)
     reads.confirm(core, leadership)
     core.dirty = True
 
 
-def _search(core: Core, peer: Progress, hint: OpId) -> None:
+def search(core: Core, peer: Progress, hint: OpId) -> None:
     """Step back to where the logs may agree: at most one refusal for each term that differs (3.5)."""
     if hint.index < peer.match:
         return  # late: it was refused before it agreed
@@ -238,10 +245,15 @@ def tick(core: Core, leadership: Leadership, absent: Container[ServerUuid]) -> N
         return
     core.dirty = True
     for uuid, peer in leadership.peers.items():
-        if peer.stalled():
-            peer.probe(max(peer.received, core.log.base.index) + 1)
-        heartbeat(core, uuid, peer, quiesce=sleep)
+        ask_again(core, uuid, peer, quiesce=sleep)
     leadership.asked = False  # a read round that waits for a message travels with these
+
+
+def ask_again(core: Core, uuid: ServerUuid, peer: Progress, *, quiesce: bool = False) -> None:
+    """Send a heartbeat; what was sent and not heard of for long counts as lost."""
+    if peer.stalled():
+        peer.probe(max(peer.received, core.log.base.index) + 1)
+    heartbeat(core, uuid, peer, quiesce=quiesce)
 
 
 def _reaches_majority(core: Core, leadership: Leadership) -> bool:

@@ -161,12 +161,15 @@ async def test_a_change_in_flight_when_leadership_is_lost_has_an_unknown_outcome
     assert fleet.replica(leader).status().config.id == NO_OP, "rolled back"
 
 
+@pytest.mark.row("S1.22")
 @three(servers=3)
-async def test_a_removed_replica_disturbs_nobody_and_its_tombstone_is_no_participant(fleet):
+async def test_a_removed_replica_learns_of_it_disturbs_nobody_and_is_no_participant(fleet):
     await fleet.write(b"k 1")
     leader = await fleet.leader()
     gone = (leader + 1) % 3
-    await change(fleet, remove(gone))
+    config = await change(fleet, remove(gone))
+    await fleet.until(lambda: saved(fleet, gone).id == config.id, "told")
+    assert fleet.replica(gone).status().role is Role.NON_PARTICIPANT
     terms = [fleet.replica(n).status().term for n in range(3)]
     await fleet.pass_ms(5000)
     assert [fleet.replica(n).status().term for n in range(3)] == terms

@@ -1,0 +1,53 @@
+"""A leader's last word to who was removed: the log up to the entry of its removal, once that is committed.
+
+Whoever gets it is a NON_PARTICIPANT from then on, and asks for no more votes (the dissertation only bears
+with such servers, 4.2.3). Not before the commit: one that is told too early neither stands nor, for its longer
+log, votes for those who count on it still. It is tried for a while, from memory; who cannot be reached, or
+lacks more, is borne with until somebody deletes it.
+"""
+
+from nyala.raft import replication
+from nyala.raft.messages import AppendReply
+from nyala.raft.progress import Leadership
+from nyala.raft.state import Core
+
+HEARTBEATS = 20
+"""So many after the commit, who has not answered is forgotten."""
+
+
+def send(core: Core, leadership: Leadership) -> None:
+    """Send to those who leave what they lack of the log up to their removal, if that is committed."""
+    for uuid, one in list(leadership.leaving.items()):
+        peer, log = one.peer, core.log
+        while peer.next <= one.target <= log.committed and replication.has_room(core, peer):
+            entries = log.slice(peer.next, core.options.max_append_bytes)
+            if entries is None:
+                del leadership.leaving[uuid]
+                break
+            replication.send_entries(core, uuid, peer, entries[: one.target + 1 - peer.next])
+
+
+def on_reply(core: Core, leadership: Leadership, message: AppendReply) -> None:
+    """Learn from an answer; who has all of it is forgotten."""
+    one = leadership.leaving.get(message.sender)
+    if one is None or message.round < one.peer.since:
+        return
+    if not message.success:
+        replication.search(core, one.peer, message.hint)
+    elif one.peer.acknowledge(message.match, message.hint.index) and message.match >= one.target:
+        del leadership.leaving[message.sender]
+    core.dirty = True
+
+
+def tick(core: Core, leadership: Leadership) -> None:
+    """At a heartbeat: ask again, or give up."""
+    if leadership.heartbeat_elapsed:
+        return
+    for uuid, one in list(leadership.leaving.items()):
+        if one.target > core.log.committed:
+            continue
+        one.heartbeats += 1
+        if one.heartbeats > HEARTBEATS:
+            del leadership.leaving[uuid]
+        else:
+            replication.ask_again(core, uuid, one.peer)
