@@ -1,9 +1,9 @@
 """A leader's last word to who was removed: the log up to the entry of its removal, once that is committed.
 
-Whoever gets it is a NON_PARTICIPANT from then on, and asks for no more votes (the dissertation only bears
-with such servers, 4.2.3). Not before the commit: one that is told too early neither stands nor, for its
-longer log, votes for those who count on it still. It is tried for a while, from memory; who cannot be reached, or
-lacks more, is borne with until somebody deletes it.
+Whoever gets it is a NON_PARTICIPANT from then on, and asks for no more votes (the dissertation only
+bears with such servers, 4.2.3). Not before the commit: one that is told too early neither stands nor,
+for its longer log, votes for those who count on it still. It is tried for a while, from memory; who
+cannot be reached, or lacks more, is borne with until somebody deletes it.
 """
 
 from nyala.raft import replication
