@@ -25,7 +25,7 @@ class Member:
         peer_address: host:port of its peer port, as last known.
         address: host:port of its public port, as last known.
         voter: counts in elections and in the commit rule.
-        promote: a non-voter to be made a voter when it has caught up.
+        promote: a non-voter to be made a voter when it has caught up; a witness that is to get the data.
         replace: a voter that is to be replaced.
         electable: False for a witness, which logs and votes but never stands (S1.45).
     """

@@ -67,15 +67,15 @@ class NodeView:
 
     @property
     def needed(self) -> int:
-        """Lowest index that some member may still have to be sent; 0: not known (no leader heard).
-
-        A witness needs all of its log: it is its only data, and what it lends (`witness.py`).
-        """
+        """Lowest index that some member may still have to be sent; 0: not known (no leader heard)."""
         core = self.core
-        me = core.configs.active.get(core.uuid)
-        if me is not None and me.voter and not me.electable:
-            return core.log.base.index + 1
-        return replication.needed(core)
+        return core.log.base.index + 1 if self.keeps_log else replication.needed(core)
+
+    @property
+    def keeps_log(self) -> bool:
+        """Whether nothing of the log may go: it is all that a witness has which is to get the data (S1.53)."""
+        me = self.core.configs.active.get(self.core.uuid)
+        return me is not None and me.promote and me.voter and not me.electable
 
     def status(self) -> Status:
         """Return everything that is worth showing; costs more than the properties above."""

@@ -34,6 +34,7 @@ class Keeper:
     Args:
         around: the process.
         group: of the replica.
+        node: the core: knows what others need.
         applier: knows the machine and how far it is.
         fail: ends this replica.
     """
@@ -42,11 +43,13 @@ class Keeper:
         self,
         around: Around,
         group: TabletId,
+        node: RaftNode,
         applier: Applier,
         fail: Fail,
     ) -> None:
         self._around = around
         self._group = group
+        self._node = node
         self._applier = applier
         self._fail = fail
         self._lock = asyncio.Lock()
@@ -77,7 +80,7 @@ class Keeper:
     async def flush(self) -> bool:
         """Bring the files up to what is applied; return whether they changed. Durable on return."""
         before = self._log_bytes
-        done = await self.run(self._applier.prepare_flush)
+        done = not self._node.keeps_log and await self.run(self._applier.prepare_flush)
         self._log_bytes -= (
             before  # also if there was nothing to write: then there is no use in asking again
         )
@@ -110,16 +113,17 @@ class Keeper:
         finally:
             self._flushing = False
 
-    def anchor(self, node: RaftNode) -> None:
+    def anchor(self) -> None:
         """Tell the log what this replica, and any other member of its group, still need.
 
         Where a follower lags behind the files, one entry more is kept than it needs: it says what the
         first one follows. Otherwise the files' cut says it, and a quiet group needs nothing at all.
         """
-        if not node.needed:
+        others = self._node.needed
+        if not others:
             return  # no leader was heard from yet: whoever leads may have to send what is here
         unflushed = self._applier.machine.cut.op.index + 1
-        needed = min(unflushed, node.needed)
+        needed = min(unflushed, others)
         self._flush_frees_log = needed == unflushed
         first = needed if needed == unflushed else max(1, needed - 1)
         self._around.wal.set_anchor(self._group, first)

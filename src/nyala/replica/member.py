@@ -44,7 +44,7 @@ class Member:
             group_bytes=options.apply_group_bytes,
             deliver=self._applied,
         )
-        self.keeper = Keeper(around, group, self.applier, fail)
+        self.keeper = Keeper(around, group, opened.node, self.applier, fail)
         self.driver = Driver(around, group, opened.node, fail)
         self.standing = Standing(opened.node)
         reads = Reads()
@@ -100,7 +100,7 @@ class Member:
         """Let the log go of what neither this replica nor a follower of it needs; False: not yet."""
         if self.driver.saving is not None:
             return False
-        self.keeper.anchor(self.node)
+        self.keeper.anchor()
         return True
 
     async def _apply(self) -> None:

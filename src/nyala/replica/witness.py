@@ -1,7 +1,8 @@
-"""The machine of a witness: no data, only the point in the log at which it joined (S1.45).
+"""The machine of a witness: no data, only the point in the log up to which the log may go (S1.45).
 
-Its log is all that it has, so its files never stand for more than that point, and nothing of the log after
-it is let go (S1.53). Only this module packs or unpacks `<dir>/data/<group>/witness` (bytes: docs).
+That is where it joined, and moves on as if there were data to flush; so the log is collected as any member's,
+once everybody has it. While a witness is to get the data it does not move (`RaftNode.keeps_log`, S1.53).
+Only this module packs or unpacks `<dir>/data/<group>/witness` (bytes: docs).
 """
 
 from collections.abc import Callable, Sequence
@@ -24,17 +25,21 @@ class Witness:
     """Satisfies `StateMachine` with no state. Any lane.
 
     Args:
-        cut: the point at which the witness joined.
+        files: the file system.
+        directory: where its file is.
+        cut: as the file says.
     """
 
-    def __init__(self, cut: Cut) -> None:
+    def __init__(self, files: Files, directory: str, cut: Cut) -> None:
+        self._files = files
+        self._path = f"{directory}/{FILE_NAME}"
         self._cut = cut
 
     @classmethod
     def create(cls, files: Files, directory: str, cut: Cut) -> "Witness":
         """Make the file of a new witness; durable on return."""
         files.write_atomic(f"{directory}/{FILE_NAME}", encode(cut))
-        return cls(cut)
+        return cls(files, directory, cut)
 
     @classmethod
     def open(cls, files: Files, directory: str) -> "Witness | None":
@@ -44,11 +49,13 @@ class Witness:
             BadChecksum, Corrupt: its file cannot be believed.
         """
         path = f"{directory}/{FILE_NAME}"
-        return cls(decode(files.read(path), path)) if files.exists(path) else None
+        if not files.exists(path):
+            return None
+        return cls(files, directory, decode(files.read(path), path))
 
     @property
     def cut(self) -> Cut:
-        """The point at which the witness joined."""
+        """The point up to which nothing of the log is needed here."""
         return self._cut
 
     def apply(self, operations: Sequence[Operation]) -> list[bytes]:
@@ -60,9 +67,16 @@ class Witness:
         return 0
 
     def prepare_flush(self, cut: Cut) -> Callable[[], Callable[[], None]] | None:
-        """There is nothing to write, whatever was applied."""
-        del cut
-        return None
+        """The point moves on; what sessions remember is of no use without data."""
+
+        def install() -> None:
+            self._cut = Cut(cut.op, cut.stamp)
+
+        def build() -> Callable[[], None]:
+            self._files.write_atomic(self._path, encode(cut))
+            return install
+
+        return build
 
     def close(self) -> None:
         """Nothing is open."""

@@ -186,16 +186,33 @@ def test_a_witness_votes_and_counts_and_never_stands_even_when_told():
 def test_a_witness_keeps_all_of_its_log_until_it_has_the_data():
     cluster = Cluster("123", witnesses="3")
     cluster.elect("1")
+    cluster.change("1", Change(ChangeKind.MODIFY, Member(W, "3:1", electable=False, promote=True)))
     for text in "abc":
         cluster.propose("1", text)
     cluster.settle()
     cluster.heartbeat("1")
-    assert cluster["2"].needed == 5, "the others have everything"
+    assert cluster["2"].needed == 6, "the others have everything"
     assert cluster["3"].needed == 1
     cluster.change("1", Change(ChangeKind.MODIFY, Member(W, "3:1")))
     cluster.settle()
     cluster.heartbeat("1")
     assert cluster["3"].needed == cluster["3"].last.index + 1
+
+
+def test_a_witness_for_good_lets_go_of_what_everybody_has_and_of_nothing_else():
+    cluster = Cluster("123", witnesses="3")
+    cluster.elect("1")
+    cluster.propose("1", "a")
+    cluster.settle()
+    cluster.propose("1", "b")
+    cluster.settle(lambda m: "2" not in (m.to, m.sender))
+    cluster.tick("1", cluster.options.heartbeat_ticks)
+    cluster.settle(lambda m: "2" not in (m.to, m.sender))
+    assert cluster["1"].commit_index == 3
+    assert cluster["3"].needed == 3, "2 lacks 1.3: the witness alone may have it to lend"
+    cluster.settle()
+    cluster.heartbeat("1")
+    assert cluster["3"].needed == 4
 
 
 @pytest.mark.row("S1.46", "S1.49")

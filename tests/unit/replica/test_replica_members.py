@@ -23,6 +23,7 @@ from nyala.wal.cmeta import ConsensusMetadata
 from tests.sim.files import SimFiles
 from tests.unit.replica.replica_support import GROUP, story, uuid_of
 
+SMALL = Options(wal_segment_mb=1, wal_retain_mb=0, flush_bytes=1 << 18, flush_log_bytes=1 << 18)
 TINY = Options(wal_segment_mb=1, wal_retain_mb=0, flush_bytes=1 << 30, flush_log_bytes=1 << 30)
 
 
@@ -291,7 +292,7 @@ async def witness(fleet, number, config, start=Cut()):  # noqa: B008
 async def add_witness(fleet, number):
     """t=3 of the appendix: a witness joins at the leader's commit; its log begins there."""
     status = fleet.replica(await fleet.leader()).status()
-    joined = member(number, electable=False)
+    joined = member(number, electable=False, promote=True)
     config = replace(status.config, members=(*status.config.members, joined), id=NO_OP)
     await witness(fleet, number, config, Cut(status.applied, status.applied_stamp))
     return await change(fleet, Change(ChangeKind.ADD, joined), expected=status.config.id)
@@ -373,21 +374,54 @@ async def test_a_witness_restores_fault_tolerance_and_keeps_what_was_committed(f
     assert (await fleet.write(b"k 1")).result == b"3"
 
 
-@pytest.mark.row("S1.53")
-@three(options=TINY)
-async def test_the_log_of_a_witness_is_all_that_it_has_and_stays(fleet):
-    fleet.processes[3].kill()
-    config = initial([*fleet.config.members[:2], replace(member(2), electable=False)])
+async def two_and_a_witness(fleet, **more):
+    """A group of its own: two with data and a witness."""
+    config = initial([*fleet.config.members[:2], member(2, electable=False, **more)])
     for number in range(2):
         await fleet.as_(number, fleet.host(number).delete_replica(GROUP))
     group = GROUP.replace("a", "d")
     for number in range(2):
         await fleet.create(number, group, config)
     await fleet.as_(2, fleet.host(2).create_witness(group, config))
+    return group
+
+
+async def write_much(fleet, group):
     blob = b"k" * 60_000 + b" 1"
     for _ in range(60):
         await fleet.write(blob, group=group)
     await fleet.settled(group)
+
+
+@three(options=SMALL)
+async def test_the_log_of_a_witness_for_good_stays_small_and_has_what_another_lacks(fleet):
+    fleet.processes[3].kill()
+    group = await two_and_a_witness(fleet)
+    wal = fleet.host(2).wal
+    for _ in range(3):
+        await write_much(fleet, group)
+        await fleet.until(lambda: wal.stats().segments <= 3, "collected")
+    fleet.processes[2].kill(power_cut=True)
+    await fleet.restart(2)
+    assert fleet.replica(2, group).state is not State.FAILED
+    leader = await fleet.leader(group)
+    lacking = 1 - leader
+    fleet.processes[lacking].kill()
+    await write_much(fleet, group)
+    written = fleet.replica(leader, group).status().last
+    fleet.processes[leader].kill(power_cut=True)
+    await fleet.restart(lacking)
+    assert await fleet.leader(group, among=[lacking, 2]) == lacking, "with the witness' help"
+    assert fleet.replica(lacking, group).status().last > written
+    await fleet.write(b"k 1", group=group)
+
+
+@pytest.mark.row("S1.53")
+@three(options=TINY)
+async def test_the_log_of_a_witness_is_all_that_it_has_and_stays(fleet):
+    fleet.processes[3].kill()
+    group = await two_and_a_witness(fleet, promote=True)
+    await write_much(fleet, group)
     for number in range(2):
         await fleet.as_(number, fleet.replica(number, group).flush())
     assert not await fleet.as_(2, fleet.replica(2, group).flush())
