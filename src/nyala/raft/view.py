@@ -73,7 +73,7 @@ class NodeView:
 
     @property
     def keeps_log(self) -> bool:
-        """Whether nothing of the log may go: it is all that a witness has which is to get the data (S1.53)."""
+        """Whether nothing of the log may go: a witness that is to get the data has nothing else (S1.53)."""
         me = self.core.configs.active.get(self.core.uuid)
         return me is not None and me.promote and me.voter and not me.electable
 
