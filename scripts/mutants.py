@@ -3,8 +3,9 @@
 Usage: mutants.py [ROOM ...] [--only WORDS] [--list]. A mutant is an edit of one product file (`find` ->
 `replace`; lists of them: several edits) and the tests that must fail because of it (`killed_by`, pytest
 arguments). Without `killed_by` the whole judge has to find it (tests/judge/run.py), and it must be good on
-good days. A mutant that survives, that is too coarse, or whose `find` no longer occurs exactly once, fails
-the run: a test that cannot fail is a defect.
+good days; first of all the judge has to find nothing in the tree as it is (not with --only). A mutant that
+survives, that is too coarse, or whose `find` no longer occurs exactly once, fails the run: a test that cannot
+fail is a defect.
 """
 
 import os
@@ -47,23 +48,28 @@ def judge(copy: Path, mutant: dict[str, Any]) -> str:
             return f"STALE: `{find[:40]}` occurs {text.count(find)} times in {mutant['file']}"
         changed = changed.replace(find, replace)
     path.write_text(changed)
-    environ = {**os.environ, "PYTHONPATH": str(copy / "src"), "HYPOTHESIS_PROFILE": "ci"}
-    environ["NUMBA_CACHE_DIR"] = str(copy / "numba-cache")
     try:
-        done = subprocess.run(
-            _command(mutant), cwd=copy, env=environ, capture_output=True, text=True, check=False,
-            timeout=TIMEOUT_S if "killed_by" in mutant else JUDGE_TIMEOUT_S,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return "killed"  # a mutant that hangs its test is noticed
+        done = _run(copy, mutant)
+    except subprocess.TimeoutExpired:  # a mutant that hangs its test is noticed; the judge sees that itself
+        return "killed" if "killed_by" in mutant else f"FAILED: no verdict in {JUDGE_TIMEOUT_S} s"
     finally:
         path.write_text(text)
     if "killed_by" not in mutant:
-        word = {0: "SURVIVED", 1: "killed", 2: "TOO COARSE"}.get(done.returncode, "FAILED")
+        word = {0: "SURVIVED", 2: "TOO COARSE", 3: "killed"}.get(done.returncode, "FAILED")
         return f"{word} by {(done.stdout or done.stderr).strip()[-300:]}"
     return {0: "SURVIVED", 1: "killed"}.get(
         done.returncode, f"pytest exit {done.returncode}: " + done.stdout[-300:]
     )
+
+
+def _run(copy: Path, mutant: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "PYTHONPATH": str(copy / "src"), "HYPOTHESIS_PROFILE": "ci"}
+    environ["NUMBA_CACHE_DIR"] = str(copy / "numba-cache")
+    limit_s = TIMEOUT_S if "killed_by" in mutant else JUDGE_TIMEOUT_S
+    return subprocess.run(
+        _command(mutant), cwd=copy, env=environ, capture_output=True, text=True, check=False,
+        timeout=limit_s,
+    )  # fmt: skip
 
 
 def _edits(mutant: dict[str, Any]) -> list[tuple[str, str]]:
@@ -94,6 +100,10 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="nyala-mutants-") as folder:
         copy = Path(folder) / "tree"
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".venv", ".git", "__pycache__"))
+        if not words and any("killed_by" not in m for _, m in mutants):
+            sound = _run(copy, {})
+            print(f"the tree as it is: {sound.stdout.strip()[-300:]}", flush=True)
+            alive += sound.returncode != 0
         for number, (room, mutant) in enumerate(mutants, 1):
             started = time.monotonic()
             verdict = judge(copy, mutant)
@@ -104,7 +114,7 @@ def main(arguments: list[str]) -> int:
                 f"{verdict}  {why}",
                 flush=True,
             )
-    print(f"{len(mutants) - alive} passed, {alive} failed")
+    print(f"{len(mutants)} mutants, {alive} failures")
     return 1 if alive else 0
 
 

@@ -54,7 +54,7 @@ TIERS = (
             ),
         ),
     ),
-    Tier("sim", 240, (pytest("-n", "2", "tests/sim", limit_s=300),)),
+    Tier("sim", 270, (pytest("-n", "2", "tests/sim", "tests/judge", limit_s=300),)),
     Tier("cluster", 300, (pytest("tests/cluster", limit_s=300),)),
     Tier("faults", 150, (pytest("tests/faults", limit_s=300),)),
     Tier("spark", 240, (pytest("tests/spark", limit_s=300),)),

@@ -53,15 +53,12 @@ AGAIN = Swarm(
 
 def runs() -> Iterator[tuple[str, Callable[[], object]]]:
     """Yield the runs by name, the quickest to tell first."""
-    yield "leaders asleep, core", partial(ask_paused_leaders, 2, core())
-    yield "leaders asleep, replica", partial(ask_paused_leaders, 2, host)
-    yield "snapshots", partial(run, stages.snapshots_of_old_leaders)
+    yield "expiry", partial(run, harms.remembered_by_stamps)
+    yield "ahead", partial(run, harms.read_from_a_leader_ahead)
+    yield "tails", partial(run, tails.torn_tails)
+    yield "sessions", partial(run, stages.same_sessions)
     yield "ceiling", partial(run, stages.snapshot_before_clocks_fall_back)
     yield "flips", partial(run_core, 1, FLIPS, seconds=5, make=host)
-    yield "sessions", partial(run, stages.same_sessions)
-    yield "tails", partial(run, tails.torn_tails)
-    yield "ahead", partial(run, harms.read_from_a_leader_ahead)
-    yield "expiry", partial(run, harms.remembered_by_stamps)
     for seed in range(1, 4):
         yield f"rot {seed}", partial(run, partial(harms.rot_while_one_lags, seed=seed))
     yield "away", partial(run, harms.collected_while_one_is_away)
@@ -72,6 +69,9 @@ def runs() -> Iterator[tuple[str, Callable[[], object]]]:
         yield f"log {seed}", partial(run_core, seed, STORM, seconds=8, make=core(store=WalLog))
         for name, swarm in (("again", AGAIN), ("clocks", CLOCKS), ("leaders", LEADERS)):
             yield f"{name} {seed}", partial(run_core, seed, swarm, seconds=8, make=host)
+    yield "snapshots", partial(run, stages.snapshots_of_old_leaders)
+    yield "leaders asleep, core", partial(ask_paused_leaders, 2, core())
+    yield "leaders asleep, replica", partial(ask_paused_leaders, 2, host)
 
 
 def main(names: list[str]) -> int:

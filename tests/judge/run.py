@@ -4,8 +4,8 @@
 
 First the tree must be good on good days (`calm`): a mistake that shows without a fault is too coarse to tell
 anything about the judge. Then directed scenarios, the small worlds of tests/model, and fixed seeds of the
-simulator. The last line says what killed it and after how long. Exit status: 0 it survived, 1 killed, 2 too
-coarse.
+simulator. The last line says what killed it and after how long. Exit status: 0 it survived, 2 too coarse, 3
+killed; any other, and nothing was judged.
 """
 
 import argparse
@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[2]
 MODEL_STATES = 45_000
 SEEDS = (("core", 12), ("wal", 12), ("host", 30), ("cluster", 4))
 """Levels of the simulator, and how many seeds of each."""
+SURVIVED, COARSE, KILLED = 0, 2, 3
 LIMIT_S = 200
 """Longest that one part may take; what hangs is noticed."""
 
@@ -81,7 +82,7 @@ def whole() -> int:
     began = time.monotonic()
     if why := calm():
         print(f"too coarse: {why}"[:300])
-        return 2
+        return COARSE
     calm_s = time.monotonic() - began
     began = time.monotonic()
     for name, command in parts():
@@ -91,13 +92,13 @@ def whole() -> int:
             )
         except subprocess.TimeoutExpired:
             print(f"{name} (it hangs) after {time.monotonic() - began:.0f} s")
-            return 1
+            return KILLED
         if done.returncode:
             why = _reason(done.stdout)
             print(f"{name} after {time.monotonic() - began:.0f} s (calm {calm_s:.0f} s): {why}")
-            return 1
+            return KILLED
     print(f"nothing after {time.monotonic() - began:.0f} s (calm {calm_s:.0f} s)")
-    return 0
+    return SURVIVED
 
 
 def _reason(output: str) -> str:
@@ -119,7 +120,7 @@ def main() -> int:
     asked = parser.parse_args()
     if asked.calm:
         print(why := calm())
-        return 2 if why else 0
+        return COARSE if why else SURVIVED
     return seeds(asked.level, asked.seeds) if asked.level else whole()
 
 

@@ -1,0 +1,37 @@
+"""A sample of `./run mutants judge`: all still apply, and where two are found the tree as it is holds."""
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.judge import directed
+
+ROOT = Path(__file__).parents[2]
+SAMPLE = {
+    "the CRC is ignored at the tail": "tails",
+    "expired by the local clock": "expiry",
+}
+"""Mistakes, and the directed run that finds them first."""
+
+
+def test_every_mistake_still_applies():
+    found = tomllib.loads((ROOT / "tests" / "mutants" / "judge.toml").read_text())["mutant"]
+    for mutant in found:
+        text, find = (ROOT / mutant["file"]).read_text(), mutant["find"]
+        for one in [find] if isinstance(find, str) else find:
+            assert text.count(one) == 1, f"{mutant['why']}: {one!r} in {mutant['file']}"
+
+
+def test_the_tree_as_it_is_holds():
+    assert directed.main(sorted(SAMPLE.values())) == 0
+
+
+@pytest.mark.parametrize("mistake", SAMPLE)
+def test_a_mistake_is_found(mistake: str):
+    command = [sys.executable, "scripts/mutants.py", "judge", "--only", mistake]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert SAMPLE[mistake] in done.stdout
