@@ -128,10 +128,11 @@ class Keeper:
         first = needed if needed == unflushed else max(1, needed - 1)
         self._around.wal.set_anchor(self._group, first)
 
-    def relieve_log(self) -> None:
-        """This group pins the oldest segment: flush, if that is what lets go of it."""
+    def relieve_log(self) -> bool:
+        """This group pins the oldest segment: flush, if that lets go of it; return whether it does."""
         if self._flush_frees_log:
             self.flush_soon()
+        return self._flush_frees_log
 
     async def close(self) -> None:
         """Wait for what is under way; nothing begins any more."""

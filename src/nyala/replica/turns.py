@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 COLLECT_MS = 1000
 """How often the log's anchors are moved on and its oldest segments collected."""
+RELIEVED_AT_ONCE = 50
+"""So many groups that hold the oldest segment are being flushed for it at a time."""
 
 
 class Turns:
@@ -166,11 +168,14 @@ class Turns:
             if replica is not None and replica.member is not None and not replica.member.anchor():
                 self._touched[group] = None
         wal, options = self._around.wal, self._around.options
-        stats = wal.stats()
         keep = max(2, options.wal_retain_mb // options.wal_segment_mb)
-        if stats.segments <= keep:
+        if wal.stats().segments <= keep:
             return
         wal.collect(keep)
-        pinning = None if stats.pinned_by is None else self._replicas.get(stats.pinned_by)
-        if pinning is not None and pinning.member is not None:
-            pinning.member.keeper.relieve_log()  # its unflushed tail holds all that came after it
+        relieved = 0
+        for group in wal.pinning():  # unflushed tails hold all that came after them
+            pinning = self._replicas.get(group)
+            if pinning is not None and pinning.member is not None:
+                relieved += pinning.member.keeper.relieve_log()
+            if relieved == RELIEVED_AT_ONCE:
+                break

@@ -4,6 +4,8 @@ Rules: pure bookkeeping. Only the oldest segments are ever removed, so a hole in
 is damage and not collection. A group without an anchor pins everything it has.
 """
 
+from collections.abc import Iterator
+
 from nyala.common.ids import TabletId
 from nyala.wal.segment import Segment
 
@@ -22,10 +24,9 @@ class Anchors:
         """The group has no anchor any more; what it still has in the log pins again."""
         self._first_needed.pop(group, None)
 
-    def pinned_by(self, segment: Segment) -> TabletId | None:
-        """Return the first group with an entry in the segment that it may need, or None."""
+    def pinning(self, segment: Segment) -> Iterator[TabletId]:
+        """Yield the groups with an entry in the segment that they may need."""
         for group, last in segment.last.items():
             first_needed = self._first_needed.get(group)
             if first_needed is None or last >= first_needed:
-                return group
-        return None
+                yield group

@@ -61,7 +61,7 @@ class Collector:
 
     async def _step(self, oldest: Segment) -> bool:
         """Bring the oldest segment nearer to its end; return whether there may be more to do."""
-        if oldest.readers or self._ledger.pinned_by() is not None:
+        if oldest.readers or any(self._ledger.pinning()):
             return False
         groups = self._ledger.only_hard_states(oldest)
         if groups:

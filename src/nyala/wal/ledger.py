@@ -3,6 +3,7 @@
 Rules: bookkeeping only, told of each record once it is durable. Loop only.
 """
 
+from collections.abc import Iterator
 from itertools import groupby
 
 from nyala.common.ids import TabletId
@@ -88,9 +89,9 @@ class Ledger:
         here = segment.sequence
         return [g for g in segment.hard_states if self._hard_state_at.get(g) == here]
 
-    def pinned_by(self) -> TabletId | None:
-        """Return the group that keeps the oldest closed segment, or None."""
-        return self.anchors.pinned_by(self.closed[0]) if self.closed else None
+    def pinning(self) -> Iterator[TabletId]:
+        """Yield the groups that keep the oldest closed segment."""
+        return self.anchors.pinning(self.closed[0]) if self.closed else iter(())
 
     def drop_oldest(self) -> None:
         """The oldest closed segment is removed."""

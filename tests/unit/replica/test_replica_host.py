@@ -16,6 +16,7 @@ from nyala.raft.messages import AppendEntries, HardState, PeerBatch, RequestVote
 from nyala.raft.status import Role
 from nyala.replica.status import State
 from nyala.replica.superblock import Stage, Superblocks
+from nyala.replica.turns import RELIEVED_AT_ONCE
 from tests.unit.replica.replica_support import GROUP, AddingMachine, story, uuid_of
 
 MANY = [TabletId(f"{n:032x}") for n in range(100, 120)]
@@ -200,6 +201,38 @@ async def test_a_quiet_group_does_not_hold_the_log_for_ever(fleet):
     for number in range(3):
         await fleet.restart(number)
     assert (await fleet.write(b"k 0", group=OTHER, sequence=999)).result == b"7"
+
+
+QUIET = tuple(TabletId(f"{n:032x}") for n in range(500, 560))
+
+
+@story(servers=1, groups=(GROUP, *QUIET), options=Options(wal_segment_mb=1, wal_retain_mb=2))
+async def test_all_quiet_groups_that_hold_the_log_are_flushed_and_not_too_many_at_a_time(fleet):
+    for group in QUIET:
+        await fleet.write(b"k 7", group=group)
+    flushing = []
+    for group in QUIET:
+        machine = fleet.machine(0, group)
+        machine.prepare_flush = counted(machine.prepare_flush, flushing, fleet.loop)
+    big = b"k 1" + b" " * 100_000
+    for _ in range(80):
+        await fleet.write(big)
+    wal = fleet.host(0).wal
+    await fleet.until(lambda: wal.stats().segments <= 4, "collected", timeout_ms=10_000)
+    assert {fleet.replica(0, g).status().cut.index > 0 for g in QUIET} == {True}
+    assert len(flushing) == len(QUIET)
+    first = [at for at in flushing if at < flushing[0] + 0.5]
+    assert len(first) <= RELIEVED_AT_ONCE < len(QUIET)
+
+
+def counted(prepare, times, loop):
+    """`prepare`, with a note of when it was called."""
+
+    def noted(cut):
+        times.append(loop.time())
+        return prepare(cut)
+
+    return noted
 
 
 # ---- create and delete -------------------------------------------------------------------------------
