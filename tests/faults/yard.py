@@ -45,7 +45,7 @@ class Yard(MiniCluster):
         layout.save()
         for server in servers:
             with self.hosts[_number(server.name)].entered():
-                processes.start(layout, server)
+                processes.start(layout, [server])
         super().__init__(dir=str(folder))
 
     def start(self, name: str, *, wait: bool = True) -> None:

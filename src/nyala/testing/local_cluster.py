@@ -48,8 +48,8 @@ def start(layout: Layout, on_wait: Callable[[str], None] = lambda text: None) ->
             "other ports with --base-port"
         )
     layout.save()
-    for server in asleep:
-        processes.start(layout, server)
+    if asleep:
+        processes.start(layout, asleep)
     wait_healthy(layout, on_wait)
     return time.monotonic() - began
 

@@ -117,7 +117,7 @@ class MiniCluster:
         """
         server = self._layout.server(name)
         if processes.running_pid(server) is None:
-            processes.start(self._layout, server)
+            processes.start(self._layout, [server])
         if wait:
             local_cluster.wait_healthy(self._layout)
 

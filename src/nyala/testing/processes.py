@@ -6,14 +6,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+
+import msgspec
 
 from nyala.common.errors import Unavailable
 from nyala.testing.layout import Layout, ServerSpec
 
 STOP_TIMEOUT_S = 15
-_children: "dict[int, subprocess.Popen[bytes]]" = {}
-"""Servers that this process started and has not yet seen end: asking reaps them."""
+READY = b"ready\n"
+"""What the fork server prints when it has imported everything."""
 # Arrow bodies come and go by the megabyte: without these, malloc maps and unmaps each of them.
 MALLOC = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
@@ -23,10 +26,25 @@ MALLOC = {
 }
 
 
-def command(layout: Layout, server: ServerSpec) -> list[str]:
-    """Return the command line that runs a server."""
+class Job(msgspec.Struct, frozen=True):
+    """A server to fork.
+
+    Attributes:
+        words: of its command line, after `nyala`.
+        dir: the folder that it runs in.
+        log: file that its output is appended to.
+        pid_file: where its pid is written.
+    """
+
+    words: list[str]
+    dir: str
+    log: str
+    pid_file: str
+
+
+def _job(layout: Layout, server: ServerSpec) -> Job:
     words = [
-        sys.executable, "-m", "nyala.cli.main", server.role, "run",
+        server.role, "run",
         "--dir", server.dir,
         "--address", server.address,
         "--peer-address", server.peer_address,
@@ -35,24 +53,45 @@ def command(layout: Layout, server: ServerSpec) -> list[str]:
     ]  # fmt: skip
     for name, value in layout.options.items():
         words += ["--set", f"{name}={value}"]
-    return words
+    return Job(words, layout.dir, server.log, _pid_file(server))
 
 
-def _pid_file(server: ServerSpec) -> Path:
-    return Path(server.dir + ".pid")
+def _pid_file(server: ServerSpec) -> str:
+    return server.dir + ".pid"
 
 
-def start(layout: Layout, server: ServerSpec) -> None:
-    """Start a server; its output goes to its log file. It outlives this process."""
-    Path(server.dir).parent.mkdir(parents=True, exist_ok=True)
-    environ = {**os.environ, **MALLOC, "PYTHONUNBUFFERED": "1"}
-    with open(server.log, "ab") as log:
-        process = subprocess.Popen(
-            command(layout, server), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            env=environ, start_new_session=True, cwd=layout.dir,
-        )  # fmt: skip
-    _pid_file(server).write_text(f"{process.pid} {_started_at(process.pid)}\n")
-    _children[process.pid] = process
+def start(layout: Layout, servers: Sequence[ServerSpec]) -> None:
+    """Start servers; their output goes to their log files. They outlive this process.
+
+    When this is interrupted none of them runs, or each has its pid file.
+
+    Raises:
+        Unavailable: this installation cannot run a server; with what it says.
+    """
+    jobs = [_job(layout, s) for s in servers]
+    for server in servers:
+        Path(server.dir).parent.mkdir(parents=True, exist_ok=True)
+    with subprocess.Popen(
+        [sys.executable, "-m", "nyala.cli.forkserver"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={**os.environ, **MALLOC, "PYTHONUNBUFFERED": "1"}, start_new_session=True,
+    ) as parent:  # fmt: skip
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        try:
+            ready = parent.stdout.readline() == READY
+        except BaseException:  # an interruption: nothing has been forked yet
+            parent.kill()
+            raise
+        said = parent.communicate(msgspec.json.encode(jobs) if ready else b"[]")[1]
+    if parent.returncode != 0:
+        raise Unavailable(f"no server can be started: {said.decode(errors='replace').strip()}")
+
+
+def write_pid_file(path: str, pid: int) -> None:
+    """Remember a process: its pid and when it started, at once or not at all."""
+    Path(path + ".new").write_text(f"{pid} {_started_at(pid)}\n")
+    os.replace(path + ".new", path)
 
 
 def _started_at(pid: int) -> str:
@@ -73,16 +112,10 @@ def _state(pid: int) -> str:
 def running_pid(server: ServerSpec) -> int | None:
     """Return the pid of a server that runs, else None. Another process with that pid does not count."""
     try:
-        pid_text, started = _pid_file(server).read_text().split()
+        pid_text, started = Path(_pid_file(server)).read_text().split()
         pid = int(pid_text)
-        if pid in _children and _children[pid].poll() is not None:
-            del _children[pid]
         os.kill(pid, 0)
     except (OSError, ValueError):
-        return None
-    child = _children.get(pid)
-    if child is not None and child.poll() is not None:
-        del _children[pid]
         return None
     if started not in ("?", _started_at(pid)) or _state(pid) == "Z":
         return None

@@ -1,0 +1,49 @@
+"""What starts server processes: each gets a name, a log and a pid file, or a clear word why none runs."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nyala.common.errors import Unavailable
+from nyala.testing import processes
+from nyala.testing.layout import Layout, ServerSpec
+from tests.waiting import wait_until
+
+
+def spec(folder: Path, name: str) -> ServerSpec:
+    """Return a server whose command line is refused before it opens anything."""
+    return ServerSpec(name, "tserver", str(folder / name), "nowhere", "nowhere", "nowhere")
+
+
+def test_each_server_has_its_own_log_and_what_it_said_last_is_found(tmp_path):
+    servers = (spec(tmp_path, "tserver-0"), spec(tmp_path, "tserver-1"))
+    layout = Layout(str(tmp_path), servers, {})
+    processes.start(layout, servers)
+    for server in servers:
+        wait_until(lambda s=server: processes.running_pid(s) is None, "its end")
+        assert "nowhere" in processes.last_lines(server)
+        assert Path(server.dir + ".pid").read_text().split()[0].isdigit()
+    with pytest.raises(Unavailable, match=r"(?s)tserver-0 has ended; the end of .*nowhere"):
+        processes.require_running(layout, ["tserver-0"])
+
+
+def test_a_pid_that_another_process_has_by_now_is_nobody(tmp_path):
+    server = spec(tmp_path, "tserver-0")
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        processes.write_pid_file(server.dir + ".pid", other.pid)
+        assert processes.running_pid(server) == other.pid
+        Path(server.dir + ".pid").write_text(f"{other.pid} 1\n")
+        assert processes.running_pid(server) is None
+        other.communicate(b"\n", timeout=30)
+
+
+def test_an_installation_that_cannot_run_servers_says_so(tmp_path, monkeypatch):
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho no module named nyala >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(broken))
+    with pytest.raises(Unavailable, match="no server can be started: no module named nyala"):
+        processes.start(Layout(str(tmp_path), (), {}), [spec(tmp_path, "tserver-0")])
+    assert not list(tmp_path.glob("*.pid"))
