@@ -118,7 +118,11 @@ async def _check_tservers(
             health.tservers.append((server.uuid, server.address, 0, "UNREACHABLE"))
             continue
         found[server.uuid] = {t.report.tablet_id: t for t in answer.tablets}
-        health.tservers.append((server.uuid, server.address, len(answer.tablets), "HEALTHY"))
+        whole = [t.report for t in answer.tablets if t.report.state not in ("FAILED", "TOMBSTONED")]
+        errors = dict.fromkeys(r.error for r in whole if r.error)  # the server's, told by each
+        health.problems += [f"tablet server {server.address}: {error}" for error in errors]
+        state = "UNHEALTHY" if errors else "HEALTHY"
+        health.tservers.append((server.uuid, server.address, len(answer.tablets), state))
     return found
 
 

@@ -192,7 +192,12 @@ async def _until_told(server: Server) -> None:
 
 def _facts(role: str, server: Server, addresses: Addresses, metrics: Metrics) -> Facts:
     def sick() -> str | None:
-        return server.failure.message if server.failure else None
+        if server.failure:
+            return server.failure.message
+        try:
+            return (server.host and server.host.sick) or None
+        except NyalaError:  # not open yet
+            return None
 
     def values() -> dict[str, str]:
         try:

@@ -65,6 +65,9 @@ class HybridClock:
         clock: wall time.
         files: where the ceiling is kept; None for a client, which promises nothing.
         path: file of the ceiling.
+
+    Attributes:
+        failure: why the ceiling could not be saved when that was due last; None: it was.
     """
 
     def __init__(self, clock: Clock, files: Files | None = None, path: str = "") -> None:
@@ -73,6 +76,7 @@ class HybridClock:
         self._path = path
         self._last = 0
         self._ceiling = 0
+        self.failure: OSError | None = None
         if files is not None and files.exists(path):
             number, _, check = files.read(path).strip().partition(b" ")
             if not number.isdigit() or check != _check(number):
@@ -109,7 +113,12 @@ class HybridClock:
             step_us = AHEAD_STEP_US if ahead_us > AHEAD_US else CEILING_STEP_US
             ceiling = self._last + (step_us << LOGICAL_BITS)
             number = b"%d" % ceiling
-            self._files.write_atomic(self._path, number + b" " + _check(number) + b"\n")
+            try:
+                self._files.write_atomic(self._path, number + b" " + _check(number) + b"\n")
+            except OSError as err:
+                self.failure = err
+                raise
+            self.failure = None
             self._ceiling = ceiling  # only now: after a failed write the next call tries again
 
 

@@ -77,6 +77,12 @@ class Around:
     disk_failed: Callable[[OSError], None]
     offsets: Offsets
 
+    @property
+    def sick(self) -> str:
+        """Why this process can promise nothing now, though its replicas are whole; empty: it can."""
+        failure = self.clock.failure
+        return "" if failure is None else f"clock ceiling cannot be saved: {failure}"
+
     def machine_directory(self, group: TabletId) -> str:
         """Where the files of a group's state machine live."""
         return f"{self.directory}/data/{group}"

@@ -117,6 +117,11 @@ class ReplicaHost(Making):
         """Return the replicas whose groups do not sleep: in the others nothing is written or read."""
         return [self._replicas[group] for group in self._turns.up()]
 
+    @property
+    def sick(self) -> str:
+        """Why this server can promise nothing now, though its replicas are whole; empty: it can."""
+        return self._around.sick
+
     def summary(self) -> str:
         """Return how many replicas there are of each state and role, in words."""
         counts = Counter((r.state.value, r.role.value) for r in self._replicas.values())

@@ -175,4 +175,5 @@ def describe(life: Life) -> ReplicaStatus:
         unflushed_bytes=applier.machine.unflushed_bytes(),
         peers=raft.peers,
         quiesced=raft.quiesced,
+        error=life.around.sick,
     )

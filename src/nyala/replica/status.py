@@ -48,7 +48,7 @@ class ReplicaStatus:
         unflushed_bytes: memory that a flush would free.
         peers: a leader's view of the others.
         quiesced: its group sleeps, since it has nothing to do.
-        error: why it is FAILED; empty otherwise.
+        error: why it is FAILED, or its server can promise nothing now; empty otherwise.
     """
 
     group: TabletId

@@ -6,7 +6,17 @@ from typing import Any
 
 import pytest
 
-from nyala.cli.ksck import BEHIND, Health, _check_masters, _replicas, _tablet_problems
+from nyala.cli.ksck import (
+    BEHIND,
+    Health,
+    _check_masters,
+    _check_tservers,
+    _replicas,
+    _tablet_problems,
+)
+from nyala.cli.serve import Addresses, _facts
+from nyala.common.errors import Unavailable
+from nyala.common.metrics import Metrics
 from nyala.wire.proto import nyala_pb2 as pb
 
 TABLE = pb.TableSummary(name="t", replicas=3)
@@ -85,3 +95,35 @@ def test_a_master_whose_catalog_failed_is_no_follower():
     asyncio.run(_check_masters(known, entries, health))
     assert [state for _, _, state in health.masters] == ["LEADER", "FAILED", "FOLLOWER"]
     assert health.problems == ["master b:1 is FAILED [Errno 5] Input/output error"]
+
+
+def test_a_server_whose_clock_cannot_be_saved_is_named_once():
+    clock = "clock ceiling cannot be saved: [Errno 28] No space left on device"
+
+    class Servers:
+        async def call(self, address: str, *_: object, **__: object) -> pb.ListTabletsResponse:
+            answer = pb.ListTabletsResponse()
+            for tablet in "xyz":
+                status = answer.tablets.add()
+                status.report.tablet_id = tablet
+                status.report.state = "FAILED" if tablet == "z" else "RUNNING"
+                status.report.error = clock if address == "b:1" else ""
+            return answer
+
+    health, core = Health(), SimpleNamespace(env=SimpleNamespace(rpc=Servers()))
+    entries = [pb.ServerEntry(uuid=u, address=f"{u}:1", role="tserver") for u in "ab"]
+    known: Any = core
+    asyncio.run(_check_tservers(known, entries, health))
+    assert [state for *_, state in health.tservers] == ["HEALTHY", "UNHEALTHY"]
+    assert health.problems == [f"tablet server b:1: {clock}"]
+
+
+def test_healthz_names_a_clock_that_cannot_be_saved():
+    host = SimpleNamespace(sick="", summary=str)
+    server: Any = SimpleNamespace(failure=None, host=host, uuid="a", cluster_id="c")
+    facts = _facts("tserver", server, Addresses("a:1", "a:2", "a:3"), Metrics())
+    assert facts.sick() is None
+    host.sick = "clock ceiling cannot be saved: [Errno 5] Input/output error"
+    assert facts.sick() == host.sick
+    server.failure = Unavailable("it has no data directory")
+    assert facts.sick() == "it has no data directory"

@@ -470,10 +470,15 @@ async def test_a_clock_that_could_not_be_written_is_not_believed(fleet):
             await fleet.as_(leader, fleet.replica(0).read_point(None, 1000))
         with pytest.raises(Unavailable, match="ceiling"):
             await fleet.as_(leader, fleet.call(leader, b"k 1"))
+    named = "clock ceiling cannot be saved: [Errno 28]"
+    assert fleet.host(0).sick.startswith(named)
+    status = fleet.replica(0).status()
+    assert (status.state, status.error.startswith(named)) == (State.RUNNING, True)
     disk.faults.capacity_bytes = None
     at = await fleet.as_(leader, fleet.replica(0).read_point(None, 1000))
     assert at < int(fleet.processes[0].env.files.read("/data/hybrid_clock").split()[0])
     assert clock.peek() >= at
+    assert fleet.host(0).sick == fleet.replica(0).status().error == ""
     assert (await fleet.write(b"k 1")).stamp > at
 
 
