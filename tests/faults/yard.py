@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from nyala.testing import MiniCluster, processes
+from nyala.testing.forkserver import ForkServer
 from nyala.testing.layout import Layout, ServerSpec
 from tests.cluster.storm import OPTIONS
 from tests.faults.disks import Disk
@@ -32,6 +33,7 @@ class Yard(MiniCluster):
 
     def __init__(self, folder: Path) -> None:
         self.hosts = network(3)
+        self._parents = [ForkServer() for _ in self.hosts]
         self.disks = [Disk(folder / f"image-{n}", folder / f"disk-{n}") for n in range(3)]
         servers = []
         for role in ROLES:
@@ -45,7 +47,7 @@ class Yard(MiniCluster):
         layout.save()
         for server in servers:
             with self.hosts[_number(server.name)].entered():
-                processes.start(layout, [server])
+                self._forkserver(server.name).start(layout, [server])
         super().__init__(dir=str(folder))
 
     def start(self, name: str, *, wait: bool = True) -> None:
@@ -54,6 +56,15 @@ class Yard(MiniCluster):
             super().start(name, wait=False)
         if wait:
             self.wait_healthy()
+
+    def close(self) -> None:
+        """Stop every process."""
+        super().close()
+        for parent in self._parents:
+            parent.close()
+
+    def _forkserver(self, name: str) -> ForkServer:
+        return self._parents[_number(name)]  # what it forks stays on its network
 
     def pid(self, name: str) -> int:
         """Return the pid of a server that runs."""

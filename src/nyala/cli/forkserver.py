@@ -1,23 +1,23 @@
-"""Starts several servers of this machine for the price of one: imports once, then forks each of them.
+"""The parent of servers: imports what they need, then forks them (`nyala.testing.forkserver` says why).
 
-A server spends about two seconds of CPU on imports and compiled kernels; on two cores six of them spend
-six seconds. Run as `python -m nyala.cli.forkserver`: prints `READY` once everything is imported, reads
-one JSON list of `Job`s from standard input, forks them, and ends. No loop, channel or lane exists yet when it
-forks; Arrow's allocator and numpy's pool have handlers of their own for it.
+Prints `READY` once everything is imported; then for each line of standard input, a JSON list of `Job`s,
+forks them, writes their pid files and prints `READY` again. Ends with its input.
 """
 
 import gc
 import os
+import signal
 import sys
 
 import msgspec
 import setproctitle
 
-from nyala.testing.processes import READY, Job, write_pid_file
+from nyala.testing.forkserver import READY, Job
+from nyala.testing.processes import write_pid_file
 
 
 def main() -> None:
-    """Import, say so, fork what is asked for."""
+    """Import, then fork what is asked for."""
     from nyala.cli.servers import spare_pandas
 
     spare_pandas()
@@ -26,17 +26,22 @@ def main() -> None:
 
     gc.collect()
     gc.freeze()  # what is there is shared by all: no collection writes to it
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries those that end
     os.write(1, READY)
-    for job in msgspec.json.decode(sys.stdin.buffer.read(), type=list[Job]):
-        if os.fork() == 0:
-            _become(job)
-            app(job.words, prog_name="nyala")
+    for line in sys.stdin.buffer:
+        for job in msgspec.json.decode(line, type=list[Job]):
+            pid = os.fork()
+            if pid == 0:
+                _become(job)
+                app(job.words, prog_name="nyala")
+            write_pid_file(job.pid_file, pid)
+        os.write(1, READY)
 
 
 def _become(job: Job) -> None:
     """Make this process a server's: a session, a folder, a log and a name of its own."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
-    write_pid_file(job.pid_file, os.getpid())
     os.chdir(job.dir)
     log = os.open(job.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     nothing = os.open(os.devnull, os.O_RDONLY)

@@ -24,6 +24,7 @@ def up(
     from nyala.cli.servers import _flags
     from nyala.common.options import Options
     from nyala.testing import layout, local_cluster
+    from nyala.testing.forkserver import ForkServer
     from nyala.testing.warm import warm_kernels
 
     flags = _flags(set)
@@ -38,7 +39,8 @@ def up(
     planned = found or layout.plan(dir, masters, tservers, base_port=base_port, options=flags)
     if warm_kernels():
         say("compiled the key kernels (once per machine)")
-    seconds = local_cluster.start(planned, lambda missing: say(f"waiting for {missing}"))
+    with ForkServer() as parent:
+        seconds = local_cluster.start(planned, parent, lambda text: say(f"waiting for {text}"))
     web = next(s.web_address for s in planned.servers if s.role == "master")
     print(f"nyala is up: {len(planned.servers)} processes, healthy in {seconds:.1f} s")
     print(f"  masters   {planned.masters}")

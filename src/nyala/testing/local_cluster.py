@@ -11,6 +11,7 @@ from nyala.client.core import ClientOptions, Core
 from nyala.common.errors import InvalidArgument, NyalaError, TimedOut
 from nyala.env.rpc import Method
 from nyala.testing import processes
+from nyala.testing.forkserver import ForkServer
 from nyala.testing.layout import Layout, ServerSpec, ports_in_use
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -23,11 +24,14 @@ _QUESTIONS: Mapping[str, tuple[Method, Any]] = {
 """What a server of a role answers once it has opened its data."""
 
 
-def start(layout: Layout, on_wait: Callable[[str], None] = lambda text: None) -> float:
+def start(
+    layout: Layout, forkserver: ForkServer, on_wait: Callable[[str], None] = lambda text: None
+) -> float:
     """Start every server that does not run, and wait until the cluster is healthy.
 
     Args:
         layout: what to start; saved, so that `status` and `down` find it.
+        forkserver: the parent of the servers.
         on_wait: told what is being waited for, when that changes.
 
     Returns:
@@ -49,7 +53,7 @@ def start(layout: Layout, on_wait: Callable[[str], None] = lambda text: None) ->
         )
     layout.save()
     if asleep:
-        processes.start(layout, asleep)
+        forkserver.start(layout, asleep)
     wait_healthy(layout, on_wait)
     return time.monotonic() - began
 

@@ -9,6 +9,7 @@ from typing import Self
 from nyala.client import Client, connect
 from nyala.common.errors import NotFound, Unavailable
 from nyala.testing import layout, local_cluster, processes
+from nyala.testing.forkserver import ForkServer
 
 
 class MiniCluster:
@@ -33,8 +34,9 @@ class MiniCluster:
         self._layout = layout.load(self.dir) or layout.plan(
             self.dir, masters, tservers, base_port=None, options=options or {}
         )
+        self._parent = ForkServer()
         try:
-            local_cluster.start(self._layout)
+            local_cluster.start(self._layout, self._parent)
         except BaseException:
             self.close()  # also when interrupted: no process is left behind
             raise
@@ -53,6 +55,7 @@ class MiniCluster:
     def close(self) -> None:
         """Stop every process; remove the data if the folder was temporary."""
         processes.stop(self._layout)
+        self._parent.close()
         if self._temporary:
             shutil.rmtree(self.dir, ignore_errors=True)
 
@@ -117,7 +120,7 @@ class MiniCluster:
         """
         server = self._layout.server(name)
         if processes.running_pid(server) is None:
-            processes.start(self._layout, [server])
+            self._forkserver(name).start(self._layout, [server])
         if wait:
             local_cluster.wait_healthy(self._layout)
 
@@ -140,6 +143,10 @@ class MiniCluster:
         with self.connect(10_000) as client:
             places = client.table(table).tablets()
         return {p.id: self._name_of(p.leader) for p in places if p.leader}
+
+    def _forkserver(self, name: str) -> ForkServer:
+        """Return the parent that a server is to have."""
+        return self._parent
 
     def _name_of(self, address: str) -> str:
         for server in self._layout.servers:

@@ -1,91 +1,20 @@
-"""Server processes of a local cluster: started apart from the terminal, found by pid, stopped in order."""
+"""Server processes of a local cluster: found by pid, stopped in order (`forkserver` starts them)."""
 
 import contextlib
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
-
-import msgspec
 
 from nyala.common.errors import Unavailable
 from nyala.testing.layout import Layout, ServerSpec
 
 STOP_TIMEOUT_S = 15
-READY = b"ready\n"
-"""What the fork server prints when it has imported everything."""
-# Arrow bodies come and go by the megabyte: without these, malloc maps and unmaps each of them.
-MALLOC = {
-    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
-    "MALLOC_TRIM_THRESHOLD_": str(4 << 30),
-    "MALLOC_TOP_PAD_": str(64 << 20),
-    "MALLOC_ARENA_MAX": "4",
-}
 
 
-class Job(msgspec.Struct, frozen=True):
-    """A server to fork.
-
-    Attributes:
-        words: of its command line, after `nyala`.
-        dir: the folder that it runs in.
-        log: file that its output is appended to.
-        pid_file: where its pid is written.
-    """
-
-    words: list[str]
-    dir: str
-    log: str
-    pid_file: str
-
-
-def _job(layout: Layout, server: ServerSpec) -> Job:
-    words = [
-        server.role, "run",
-        "--dir", server.dir,
-        "--address", server.address,
-        "--peer-address", server.peer_address,
-        "--web-address", server.web_address,
-        "--master-addresses", layout.masters,
-    ]  # fmt: skip
-    for name, value in layout.options.items():
-        words += ["--set", f"{name}={value}"]
-    return Job(words, layout.dir, server.log, _pid_file(server))
-
-
-def _pid_file(server: ServerSpec) -> str:
+def pid_file(server: ServerSpec) -> str:
+    """Return the file that names a server's process."""
     return server.dir + ".pid"
-
-
-def start(layout: Layout, servers: Sequence[ServerSpec]) -> None:
-    """Start servers; their output goes to their log files. They outlive this process.
-
-    When this is interrupted none of them runs, or each has its pid file.
-
-    Raises:
-        Unavailable: this installation cannot run a server; with what it says.
-    """
-    jobs = [_job(layout, s) for s in servers]
-    for server in servers:
-        Path(server.dir).parent.mkdir(parents=True, exist_ok=True)
-    with subprocess.Popen(
-        [sys.executable, "-m", "nyala.cli.forkserver"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env={**os.environ, **MALLOC, "PYTHONUNBUFFERED": "1"}, start_new_session=True,
-    ) as parent:  # fmt: skip
-        assert parent.stdin is not None
-        assert parent.stdout is not None
-        try:
-            ready = parent.stdout.readline() == READY
-        except BaseException:  # an interruption: nothing has been forked yet
-            parent.kill()
-            raise
-        said = parent.communicate(msgspec.json.encode(jobs) if ready else b"[]")[1]
-    if parent.returncode != 0:
-        raise Unavailable(f"no server can be started: {said.decode(errors='replace').strip()}")
 
 
 def write_pid_file(path: str, pid: int) -> None:
@@ -112,7 +41,7 @@ def _state(pid: int) -> str:
 def running_pid(server: ServerSpec) -> int | None:
     """Return the pid of a server that runs, else None. Another process with that pid does not count."""
     try:
-        pid_text, started = Path(_pid_file(server)).read_text().split()
+        pid_text, started = Path(pid_file(server)).read_text().split()
         pid = int(pid_text)
         os.kill(pid, 0)
     except (OSError, ValueError):

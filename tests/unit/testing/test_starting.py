@@ -1,5 +1,6 @@
 """What starts server processes: each gets a name, a log and a pid file, or a clear word why none runs."""
 
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 from nyala.common.errors import Unavailable
 from nyala.testing import processes
+from nyala.testing.forkserver import ForkServer
 from nyala.testing.layout import Layout, ServerSpec
 from tests.waiting import wait_until
 
@@ -17,12 +19,17 @@ def spec(folder: Path, name: str) -> ServerSpec:
     return ServerSpec(name, "tserver", str(folder / name), "nowhere", "nowhere", "nowhere")
 
 
+def ended(server: ServerSpec) -> bool:
+    return processes.running_pid(server) is None
+
+
 def test_each_server_has_its_own_log_and_what_it_said_last_is_found(tmp_path):
     servers = (spec(tmp_path, "tserver-0"), spec(tmp_path, "tserver-1"))
     layout = Layout(str(tmp_path), servers, {})
-    processes.start(layout, servers)
+    with ForkServer() as parent:
+        parent.start(layout, servers)
     for server in servers:
-        wait_until(lambda s=server: processes.running_pid(s) is None, "its end")
+        wait_until(functools.partial(ended, server), "its end")
         assert "nowhere" in processes.last_lines(server)
         assert Path(server.dir + ".pid").read_text().split()[0].isdigit()
     with pytest.raises(Unavailable, match=r"(?s)tserver-0 has ended; the end of .*nowhere"):
@@ -45,5 +52,5 @@ def test_an_installation_that_cannot_run_servers_says_so(tmp_path, monkeypatch):
     broken.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(broken))
     with pytest.raises(Unavailable, match="no server can be started: no module named nyala"):
-        processes.start(Layout(str(tmp_path), (), {}), [spec(tmp_path, "tserver-0")])
+        ForkServer().start(Layout(str(tmp_path), (), {}), [spec(tmp_path, "tserver-0")])
     assert not list(tmp_path.glob("*.pid"))

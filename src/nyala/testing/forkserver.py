@@ -1,0 +1,134 @@
+"""Starts servers of this machine for the price of one: a process imports once, then forks each of them.
+
+A server spends about two seconds of CPU on imports and compiled kernels: six of them six seconds on two
+cores, and each restart two. The parent (`nyala.cli.forkserver`) never opens a loop, a channel or a lane;
+Arrow's allocator and numpy's pool have handlers of their own for a fork.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from nyala.common.errors import Unavailable
+from nyala.testing.layout import Layout, ServerSpec
+from nyala.testing.processes import pid_file
+
+READY = b"ready\n"
+"""What the parent prints when it has imported everything, and after each line of jobs."""
+# Arrow bodies come and go by the megabyte: without these, malloc maps and unmaps each of them.
+MALLOC = {
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
+    "MALLOC_TRIM_THRESHOLD_": str(4 << 30),
+    "MALLOC_TOP_PAD_": str(64 << 20),
+    "MALLOC_ARENA_MAX": "4",
+}
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A server to fork.
+
+    Attributes:
+        words: of its command line, after `nyala`.
+        dir: the folder that it runs in.
+        log: file that its output is appended to.
+        pid_file: where its pid is written.
+    """
+
+    words: list[str]
+    dir: str
+    log: str
+    pid_file: str
+
+
+class ForkServer:
+    """The parent of servers; made at the first start. The servers outlive it and this process."""
+
+    def __init__(self) -> None:
+        self._parent: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def start(self, layout: Layout, servers: Sequence[ServerSpec]) -> None:
+        """Start servers; their output goes to their log files.
+
+        When this is interrupted none of them runs, or each has its pid file.
+
+        Raises:
+            Unavailable: this installation cannot run a server; with what it says.
+        """
+        jobs = [_job(layout, s) for s in servers]
+        for server in servers:
+            Path(server.dir).parent.mkdir(parents=True, exist_ok=True)
+        if self._parent is None or self._parent.poll() is not None:
+            self._parent = _ready_parent()
+        assert self._parent.stdin is not None
+        assert self._parent.stdout is not None
+        self._parent.stdin.write(msgspec.json.encode(jobs) + b"\n")
+        self._parent.stdin.flush()
+        try:
+            done = self._parent.stdout.readline() == READY
+        except (
+            BaseException
+        ):  # an interruption: forking takes milliseconds, the pid files are there then
+            self._parent.stdout.readline()
+            raise
+        if not done:
+            raise Unavailable(f"no server can be started: {_last_words(self._parent)}")
+
+    def close(self) -> None:
+        """Let go of the parent."""
+        if self._parent is not None:
+            self._parent.communicate()
+            self._parent = None
+
+
+def _ready_parent() -> "subprocess.Popen[bytes]":
+    parent = subprocess.Popen(
+        [sys.executable, "-m", "nyala.cli.forkserver"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={**os.environ, **MALLOC, "PYTHONUNBUFFERED": "1"}, start_new_session=True,
+    )  # fmt: skip
+    assert parent.stdout is not None
+    try:
+        ready = parent.stdout.readline() == READY
+    except BaseException:  # an interruption: nothing has been forked yet
+        parent.kill()
+        parent.communicate()
+        raise
+    if not ready:
+        raise Unavailable(f"no server can be started: {_last_words(parent)}")
+    return parent
+
+
+def _last_words(parent: "subprocess.Popen[bytes]") -> str:
+    said: bytes = parent.communicate()[1]
+    return said.decode(errors="replace").strip() or f"exit status {parent.returncode}"
+
+
+def _job(layout: Layout, server: ServerSpec) -> Job:
+    words = [
+        server.role, "run",
+        "--dir", server.dir,
+        "--address", server.address,
+        "--peer-address", server.peer_address,
+        "--web-address", server.web_address,
+        "--master-addresses", layout.masters,
+    ]  # fmt: skip
+    for name, value in layout.options.items():
+        words += ["--set", f"{name}={value}"]
+    return Job(words, layout.dir, server.log, pid_file(server))
