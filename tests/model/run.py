@@ -18,7 +18,7 @@ FULL: dict[str, tuple[Bounds, int]] = {
         (Bounds("figure 8", 3, 2, stalls=False), 500_000),
         (Bounds("slow disks, one crash", 2, 2, crashes=1, slow=True, stalls=False), 300_000),
         (Bounds("from nothing", 2, 2, pre_vote=True, transfers=True, led=False), 300_000),
-        (Bounds("witness", 3, 2, voters="12", witnesses="3"), 500_000),
+        (Bounds("witness", 3, 2, voters="12", witnesses="3"), 1_050_000),
         (Bounds("members", 3, 3, spares="4", changes=("+4", "-3"), stalls=False), 300_000),
     )
 }
