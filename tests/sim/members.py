@@ -70,8 +70,11 @@ class Members:
         for member in self._everybody.values():
             now = config.get(member.uuid)
             if now is None:
-                yield Change(ChangeKind.ADD, replace(member, voter=False, promote=True))
-                yield Change(ChangeKind.ADD, replace(member, voter=True))
+                for new in (
+                    replace(member, voter=False, promote=True),
+                    replace(member, voter=True),
+                ):
+                    yield from self._if_sound(config, Change(ChangeKind.ADD, new))
                 continue
             yield from self._if_sound(config, Change(ChangeKind.REMOVE, now))
             others = (
@@ -86,9 +89,10 @@ class Members:
     def _if_sound(self, config: Configuration, change: Change) -> Iterator[Change]:
         uuid = change.member.uuid
         members = [m for m in config.members if m.uuid != uuid]
-        if change.kind is ChangeKind.MODIFY:
+        if change.kind is not ChangeKind.REMOVE:
             members.append(change.member)
-        voters = [m for m in members if m.voter]
+        # One that is to be promoted may be a voter by the time its disk goes wrong, or never.
+        voters = [m for m in members if m.voter or (m.promote and m.uuid in self._prone)]
         sound = [m for m in voters if m.uuid not in self._prone]
         leaders = [m for m in sound if m.electable]
         if len(voters) >= LEAST_VOTERS and 2 * len(sound) > len(voters) and len(leaders) >= 2:
