@@ -2,14 +2,14 @@
 
     leader, idle for `quiesce_heartbeats` heartbeats: its heartbeats offer sleep (`AppendEntries.quiesce`)
     follower whose log ends where the offer says, all of it committed and applied: asleep, and says so
-    leader that has this word of every member, absent servers excepted: asleep
+    leader that has this word of every member, absent and silent ones excepted: asleep
 
 A sleeper's ticks do nothing. What it hears of its group wakes it, and so does its host, which watches the
 servers that it sleeps on (`replica/liveness.py`, docs/internals/many-groups.md). Only progress is at stake:
 sleep changes no term, vote, entry or commit index, and whoever wakes is the member that it was.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 
 from nyala.common.ids import ServerUuid
 from nyala.raft import quorum
@@ -24,6 +24,9 @@ from nyala.raft.messages import (
 from nyala.raft.progress import Leadership
 from nyala.raft.state import Core
 
+SILENT_TIMEOUTS = 4
+"""Election timeouts without an answer, after which a member that may stand is not waited for."""
+
 
 def offer(core: Core, leadership: Leadership, absent: Container[ServerUuid]) -> bool:
     """Return, at a leader's heartbeat, whether it offers sleep; fall asleep when all have taken the offer.
@@ -35,33 +38,38 @@ def offer(core: Core, leadership: Leadership, absent: Container[ServerUuid]) -> 
     """
     least = core.options.quiesce_heartbeats
     inputs = (core.log.last.index, core.round, core.closed)
-    if not least or inputs != leadership.inputs or not _settled(core, leadership, absent):
+    waited_for = [
+        u for u in leadership.peers if u not in absent and not _silent(core, leadership, u)
+    ]
+    if not least or inputs != leadership.inputs or not _settled(core, leadership, waited_for):
         leadership.inputs = inputs
         _stay_up(leadership)
         return False
     leadership.idle += 1
-    asleep = leadership.asleep
-    if leadership.idle > least and all(u in asleep or u in absent for u in leadership.peers):
+    if leadership.idle > least and all(u in leadership.asleep for u in waited_for):
         core.asleep = True
     return leadership.idle >= least
 
 
-def _settled(core: Core, leadership: Leadership, absent: Container[ServerUuid]) -> bool:
-    """Whether nothing is under way, and a majority, with all who are not absent, has everything."""
-    if leadership.transfer is not None or leadership.rounds or leadership.leaving:
+def _silent(core: Core, leadership: Leadership, uuid: ServerUuid) -> bool:
+    """Whether a peer has not answered for so long that it is not waited for, though its server lives.
+
+    Only one that asks for votes when it is back: that wakes its leader.
+    """
+    silent = core.ticks - leadership.peers[uuid].heard_at
+    longest = SILENT_TIMEOUTS * core.options.election_ticks
+    return silent >= longest and core.configs.active.may_lead(uuid)
+
+
+def _settled(core: Core, leadership: Leadership, waited_for: Sequence[ServerUuid]) -> bool:
+    """Whether nothing is under way, and a majority, with all who are waited for, has everything."""
+    if leadership.transfer is not None or leadership.rounds or not _all_done(core):
         return False
-    if not _all_done(core):
+    if any(leadership.peers[u].match != core.log.last.index for u in waited_for):
         return False
-    last = core.log.last.index
-    present = {core.uuid: None}
-    for uuid, peer in leadership.peers.items():
-        if uuid in absent:
-            continue
-        if peer.match != last:
-            return False
-        present[uuid] = None
     promoting = any(m.promote and not m.voter for m in core.configs.active.members)
-    return not promoting and quorum.contains(core.voters, present)
+    present = (core.uuid, *waited_for)
+    return not promoting and not leadership.leaving and quorum.contains(core.voters, present)
 
 
 def _all_done(core: Core) -> bool:

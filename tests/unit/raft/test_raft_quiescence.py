@@ -6,9 +6,13 @@ from dataclasses import replace
 import pytest
 
 from nyala.common.ids import OpId, ServerUuid
+from nyala.raft.changes import Change, ChangeKind
+from nyala.raft.farewell import HEARTBEATS
+from nyala.raft.membership import Member
 from nyala.raft.memory import Stand
 from nyala.raft.messages import AppendEntries, AppendReply, RequestVote
 from nyala.raft.options import RaftOptions
+from nyala.raft.quiescence import SILENT_TIMEOUTS
 from tests.unit.raft.raft_harness import Cluster, altered
 
 ONE, TWO, THREE = (ServerUuid(u) for u in "123")
@@ -399,6 +403,51 @@ def test_a_group_sleeps_without_an_absent_member_and_catches_it_up_when_roused()
     group.rest()
     assert group["3"].last == group["1"].last
     assert group.asleep() == ["1", "2", "3"]
+
+
+def test_a_group_sleeps_without_a_voter_that_is_silent_for_long_and_is_woken_by_it():
+    """Its replica has FAILED, and its server lives."""
+    group = Group()
+    group.elect("1")
+    group.crash("3")
+    group.propose("1", "x")
+    group.settle()
+    group.beat(times=SILENT_TIMEOUTS * OPTIONS.election_ticks // OPTIONS.heartbeat_ticks - 1)
+    assert group.asleep() == [], "it is waited for"
+    group.rest()
+    assert group.asleep() == ["1", "2"]
+    group.propose("1", "y")
+    group.rest()
+    assert group.asleep() == ["1", "2"], "not again"
+    group.restart("3")
+    group.everyone_ticks(2 * OPTIONS.election_ticks)
+    assert group["3"].last == group["1"].last
+    group.rest()
+    assert group.asleep() == ["1", "2", "3"]
+    assert group["1"].term == 1, "and it disturbed nobody"
+
+
+@pytest.mark.parametrize("more", [{"nonvoters": "4"}, {"witnesses": "3"}], ids=str)
+def test_who_cannot_ask_for_votes_is_waited_for_while_its_server_lives(more):
+    group = Group("123", **more)
+    group.elect("1")
+    gone = "4" if "4" in group.servers else "3"
+    group.crash(gone)
+    group.propose("1", "x")
+    group.settle()
+    group.beat(times=4 * SILENT_TIMEOUTS * OPTIONS.election_ticks // OPTIONS.heartbeat_ticks)
+    assert group.asleep() == []
+
+
+def test_a_leader_stays_up_until_who_was_removed_is_told_or_given_up():
+    group = asleep_group()
+    group.crash("3")
+    group.change("1", Change(ChangeKind.REMOVE, Member(THREE, "3:1")))
+    group.settle()
+    group.rest()
+    assert group.asleep() == [], "3 is asked still"
+    group.beat(times=HEARTBEATS)
+    assert group.asleep() == ["1", "2"]
 
 
 def test_a_minority_does_not_sleep():

@@ -17,7 +17,7 @@ def sleeping(fleet, among=None):
     """Groups that sleep on every one of these servers."""
     return [
         g
-        for g in (r.group for r in fleet.host(fleet.alive()[0]).all())
+        for g in (r.group for r in fleet.host((among or fleet.alive())[0]).all())
         if all(
             (node := fleet.replica(n, g).node) is not None and node.asleep
             for n in among or fleet.alive()
@@ -270,6 +270,16 @@ async def test_a_following_replica_that_fails_is_noticed_by_its_leader(fleet):
     silent = {p.uuid: p.ticks_silent for p in node.status().peers}
     assert silent[uuid_of(failed)] > 10
     assert [g for g in MANY if g not in sleeping(fleet, [leader])] == [group]
+    rest = [n for n in range(3) if n != failed]
+    await asleep(fleet, MANY, rest)
+    await fleet.pass_ms(20_000)
+    assert sleeping(fleet, rest) == MANY, "without the failed one, and for good"
+    await fleet.write(b"k 1", group=group)
+    fleet.processes[failed].kill()
+    await fleet.restart(failed)
+    await asleep(fleet, MANY)
+    applied = [fleet.replica(n, group).status().applied for n in range(3)]
+    assert len(set(applied)) == 1, "with it, as soon as it is back"
 
 
 @story(groups=MANY)
