@@ -146,7 +146,9 @@ def _split(batch: PeerBatch, batch_bytes: int) -> Iterator[tuple[Lane, PeerBatch
                 yield lane, replace(batch, messages=tuple(messages[start:at]))
                 start, size = at, 0
             size += weight
-        if messages or (lane is Lane.CONTROL and not batch.messages):
+        if len(messages) - start == len(batch.messages) and (messages or lane is Lane.CONTROL):
+            yield lane, batch
+        elif messages:
             yield lane, replace(batch, messages=tuple(messages[start:]))
 
 

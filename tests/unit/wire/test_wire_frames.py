@@ -1,6 +1,7 @@
 """Frames of the peer port: every message round trips, and no damaged frame is ever taken for a good one."""
 
 import random
+import struct
 
 import pytest
 from hypothesis import given
@@ -22,7 +23,6 @@ from nyala.raft.messages import (
     VoteReply,
 )
 from nyala.wire.frames import HEADER, FrameKind, decode_frame, encode_frame, payload_bytes
-from nyala.wire.proto.nyala_pb2 import PeerFrame, RaftEntry, RaftMessage
 
 A, B, GROUP = ServerUuid("a" * 32), ServerUuid("b" * 32), TabletId("7" * 32)
 
@@ -105,32 +105,69 @@ def test_what_is_wrong_is_named():
     with pytest.raises(BadChecksum):
         decode_frame(raw[:-1] + b"\xff")
     with pytest.raises(Corrupt, match="the limit is 1000"):
-        payload_bytes(HEADER.pack(b"NYPF", 1, 2, 0, 0xFFFF_FFFF, 0), 1000)
+        payload_bytes(HEADER.pack(b"NYPF", 2, 2, 0, 0xFFFF_FFFF, 0), 1000)
+
+
+def packed(kind=1, flags=0, name=b"7" * 32, entries=(), numbers=(0,) * 8, count=None):
+    """A message, whatever it says."""
+    head = struct.pack(
+        "<BBBxI8Q", kind, flags, len(name), len(entries) if count is None else count, *numbers
+    )
+    return b"".join((head, name, *entries))
+
+
+def payload(*messages, hlc=0, count=None, sizes=(32, 32, 0), left=0):
+    head = struct.pack(
+        "<4Q4BI", hlc, 0, 0, 0, *sizes, left, len(messages) if count is None else count
+    )
+    return b"".join((head, A.encode(), B.encode(), *messages))
+
+
+def an_entry(kind=2, stamp=5, size=0, term=1, index=1):
+    return struct.pack("<3QIB", term, index, stamp, size, kind)
+
+
+CLOSED = (0, 0, 0, 0, 0, 0, 2**63, 0)
 
 
 @pytest.mark.parametrize(
-    "payload",
+    "wrong",
     [
-        PeerFrame(messages=[RaftMessage(kind=0)]),
-        PeerFrame(messages=[RaftMessage(kind=99)]),
-        PeerFrame(hlc=2**63),
-        PeerFrame(messages=[RaftMessage(kind=1, closed=2**63)]),
-        PeerFrame(messages=[RaftMessage(kind=1, entries=[RaftEntry(kind=8)])]),
-        PeerFrame(messages=[RaftMessage(kind=1, entries=[RaftEntry(stamp=2**64 - 1)])]),
-        PeerFrame(messages=[RaftMessage(kind=7, entries=[RaftEntry(kind=8)])]),
-        PeerFrame(messages=[RaftMessage(kind=7, entries=[RaftEntry(stamp=2**64 - 1)])]),
-        PeerFrame(messages=[RaftMessage(kind=8)]),
+        payload(packed(kind=0)),
+        payload(packed(kind=8)),
+        payload(packed(kind=99)),
+        payload(packed(flags=32)),
+        payload(packed(name=b"\xff" * 32)),
+        payload(packed(numbers=CLOSED)),
+        payload(packed(numbers=(0, 2**63, 0, 0, 0, 0, 0, 0))),
+        payload(packed(entries=[an_entry(kind=8)])),
+        payload(packed(entries=[an_entry(stamp=2**64 - 1)])),
+        payload(packed(kind=7, entries=[an_entry(kind=8)])),
+        payload(packed(kind=7, entries=[an_entry(stamp=2**64 - 1)])),
+        payload(packed(kind=2, entries=[an_entry()])),
+        payload(packed(entries=[an_entry(size=1)])),
+        payload(packed(entries=[an_entry(size=2**32 - 1)])),
+        payload(packed(count=2**32 - 1)),
+        payload(count=2**32 - 1),
+        payload(left=255),
+        payload(left=1),
+        payload(hlc=2**63),
+        payload(sizes=(255, 255, 255)),
+        payload() + b"\0",
+        payload()[:-1],
+        b"",
     ],
 )
-def test_well_summed_nonsense_is_refused(payload):
+def test_well_summed_nonsense_is_refused(wrong):
+    decode_frame(framed(payload(packed(), packed(entries=[an_entry()]))))
     with pytest.raises(Corrupt, match="malformed"):
-        decode_frame(framed(payload.SerializeToString()))
+        decode_frame(framed(wrong))
 
 
 def framed(payload, kind=2):
     import google_crc32c
 
-    header = HEADER.pack(b"NYPF", 1, kind, 0, len(payload), 0)[:12]
+    header = HEADER.pack(b"NYPF", 2, kind, 0, len(payload), 0)[:12]
     crc = google_crc32c.extend(google_crc32c.value(header), payload)
     return header + crc.to_bytes(4, "little") + payload
 
@@ -147,6 +184,9 @@ def test_random_payloads_under_a_good_checksum_end_in_an_error_or_a_frame():
             continue
 
 
-def test_fields_of_the_future_are_ignored():
-    payload = sample()[HEADER.size :] + b"\xfa\x3e\x03new"
-    assert decode_frame(framed(payload)).batch == decode_frame(sample()).batch
+def test_the_bytes_are_those_of_the_documentation():
+    found = sample()[HEADER.size :]
+    head = struct.pack("<4Q4BI", 99, 0, 0, 0, 32, 32, 32, 0, 1)
+    message = struct.pack("<BBBxI8Q", 1, 0, 32, 1, 3, 5, 2, 8, 8, 0, 0, 0)
+    entry = struct.pack("<3QIB", 3, 9, 77, 7, 2) + b"payload"
+    assert found == head + b"a" * 32 + b"b" * 32 + b"c" * 32 + message + b"7" * 32 + entry

@@ -1,0 +1,187 @@
+"""Raft messages as the bytes within a frame of the peer port, packed by hand: they are most of all traffic.
+
+Rules: pure. docs/internals/formats-wire.md shows the bytes; only this module packs or unpacks them. Each
+kind of message has the same fixed part; what a kind has no use for is 0. Reading checks
+kinds, flags and numbers; what runs past the end of the bytes shows in the position returned.
+"""
+
+import struct
+from enum import IntEnum, IntFlag
+
+from nyala.common.errors import Corrupt
+from nyala.common.hybrid_time import MAX_HYBRID_TIME
+from nyala.common.ids import NO_OP, OpId, ServerUuid, TabletId
+from nyala.raft.messages import (
+    AnyMessage,
+    AppendEntries,
+    AppendReply,
+    Entry,
+    EntryKind,
+    FetchSuffix,
+    RequestVote,
+    Suffix,
+    TimeoutNow,
+    VoteReply,
+)
+
+MAX_NUMBER = 1 << 62
+"""Largest term, index or round of a message; a higher term would leave too few for elections to come."""
+_MESSAGE = struct.Struct("<BBBxI8Q")
+"""Kind, flags, bytes of the group's name, entries; term, hlc, op (term, index), four numbers."""
+_ENTRY = struct.Struct("<3QIB")
+"""Term, index, stamp, bytes of the payload, kind."""
+_ENTRY_KINDS = {int(k): k for k in EntryKind}
+
+
+class _Kind(IntEnum):
+    APPEND_ENTRIES = 1
+    APPEND_REPLY = 2
+    REQUEST_VOTE = 3
+    VOTE_REPLY = 4
+    TIMEOUT_NOW = 5
+    FETCH_SUFFIX = 6
+    SUFFIX = 7
+
+
+class _Flag(IntFlag):
+    YES = 1
+    PRE = 2
+    OVERRIDE = 4
+    QUIESCE = 8
+    LENDS = 16
+
+
+# Plain numbers: arithmetic on members of an enumeration costs more than all the rest here.
+_YES, _PRE, _OVERRIDE, _QUIESCE, _LENDS = (int(f) for f in _Flag)
+_APPEND, _REPLY, _SUFFIX = int(_Kind.APPEND_ENTRIES), int(_Kind.APPEND_REPLY), int(_Kind.SUFFIX)
+_MAX_FLAGS = 2 * _LENDS - 1
+
+
+def pack(parts: list[bytes], group: TabletId, message: AnyMessage) -> None:
+    """Append the bytes of a message to `parts`."""
+    flags, op, numbers = 0, NO_OP, (0, 0, 0, 0)
+    entries: tuple[Entry, ...] = ()
+    match message:
+        case AppendEntries():
+            kind, op, entries = _APPEND, message.previous, message.entries
+            flags = _QUIESCE if message.quiesce else 0
+            numbers = (message.commit, message.round, message.closed, message.needed)
+        case AppendReply():
+            kind, op = _REPLY, message.hint
+            flags = (_YES if message.success else 0) | (_QUIESCE if message.quiesce else 0)
+            numbers = (message.match, message.round, 0, 0)
+        case RequestVote():
+            kind, op = int(_Kind.REQUEST_VOTE), message.last
+            flags = _PRE * message.pre | _OVERRIDE * message.override
+        case VoteReply():
+            kind, op = int(_Kind.VOTE_REPLY), message.last
+            flags = _YES * message.granted | _PRE * message.pre | _LENDS * message.lends
+        case TimeoutNow():
+            kind = int(_Kind.TIMEOUT_NOW)
+        case FetchSuffix():
+            kind, op = int(_Kind.FETCH_SUFFIX), message.last
+        case Suffix():
+            kind, op, entries = _SUFFIX, message.previous, message.entries
+            numbers = (message.last.term, message.last.index, 0, 0)
+    name = group.encode()
+    parts += (
+        _MESSAGE.pack(
+            kind, flags, len(name), len(entries), message.term, message.hlc, op.term, op.index,
+            *numbers,
+        ),
+        name,
+    )  # fmt: skip
+    for entry in entries:
+        payload = entry.payload
+        parts += (
+            _ENTRY.pack(entry.id.term, entry.id.index, entry.stamp, len(payload), entry.kind),
+            payload,
+        )
+
+
+def unpack(
+    raw: bytes, at: int, sender: ServerUuid, to: ServerUuid
+) -> tuple[TabletId, AnyMessage, int]:
+    """Return the group and the message at a position, and where the next one stands.
+
+    That may lie behind the end of the bytes: then they were cut, and what is returned means nothing.
+
+    Raises:
+        Corrupt: a number beyond what any group reaches in its life.
+        ValueError, struct.error: malformed.
+    """
+    kind, flags, name, count, term, hlc, op_term, op_index, *numbers = _MESSAGE.unpack_from(raw, at)
+    at += _MESSAGE.size + name
+    group = TabletId(raw[at - name : at].decode())
+    if flags > _MAX_FLAGS or (count and kind not in (_APPEND, _SUFFIX)):
+        raise ValueError(f"a message of kind {kind} with flags {flags} and {count} entries")
+    entries, at, largest = _entries(raw, at, count)
+    first, second, third, fourth = numbers
+    closed = _stamp(third) if kind == _APPEND else 0
+    largest = max(largest, term, op_term, op_index, first, second, fourth)
+    if largest > MAX_NUMBER:
+        raise Corrupt(
+            f"a message of {group} has {largest} for a term or an index; {MAX_NUMBER} is the most",
+            {"why": "number"},
+        )
+    _stamp(hlc)
+    op = OpId(op_term, op_index)
+    message: AnyMessage
+    if kind == _APPEND:
+        message = AppendEntries(
+            sender=sender, to=to, term=term, hlc=hlc, previous=op, entries=entries, commit=first,
+            round=second, closed=closed, needed=fourth, quiesce=bool(flags & _QUIESCE),
+        )  # fmt: skip
+    elif kind == _REPLY:
+        message = AppendReply(
+            sender=sender, to=to, term=term, hlc=hlc, success=bool(flags & _YES), match=first,
+            hint=op, round=second, quiesce=bool(flags & _QUIESCE),
+        )  # fmt: skip
+    elif kind == _SUFFIX:
+        message = Suffix(
+            sender=sender, to=to, term=term, hlc=hlc, previous=op, entries=entries,
+            last=OpId(first, second),
+        )  # fmt: skip
+    else:
+        message = _rare(_Kind(kind), sender, to, term, hlc, op, flags)
+    return group, message, at
+
+
+def _rare(
+    kind: _Kind, sender: ServerUuid, to: ServerUuid, term: int, hlc: int, op: OpId, flags: int
+) -> AnyMessage:
+    """Return a message of an election."""
+    if kind is _Kind.REQUEST_VOTE:
+        return RequestVote(
+            sender=sender, to=to, term=term, hlc=hlc, last=op, pre=bool(flags & _PRE),
+            override=bool(flags & _OVERRIDE),
+        )  # fmt: skip
+    if kind is _Kind.VOTE_REPLY:
+        return VoteReply(
+            sender=sender, to=to, term=term, hlc=hlc, granted=bool(flags & _YES),
+            pre=bool(flags & _PRE), last=op, lends=bool(flags & _LENDS),
+        )  # fmt: skip
+    if kind is _Kind.TIMEOUT_NOW:
+        return TimeoutNow(sender=sender, to=to, term=term, hlc=hlc)
+    return FetchSuffix(sender=sender, to=to, term=term, hlc=hlc, last=op)
+
+
+def _entries(raw: bytes, at: int, count: int) -> tuple[tuple[Entry, ...], int, int]:
+    """Return the entries at a position, where what follows stands, and their largest term or index."""
+    largest = 0
+    found = []
+    for _ in range(count):
+        term, index, stamp, size, kind = _ENTRY.unpack_from(raw, at)
+        at += _ENTRY.size + size
+        if kind not in _ENTRY_KINDS:
+            raise ValueError(f"an entry of kind {kind}")
+        largest = max(largest, term, index)
+        op = OpId(term, index)
+        found.append(Entry(op, _stamp(stamp), _ENTRY_KINDS[kind], raw[at - size : at]))
+    return tuple(found), at, largest
+
+
+def _stamp(value: int) -> int:
+    if value > MAX_HYBRID_TIME:
+        raise ValueError(f"{value} is beyond the largest hybrid time")
+    return value
