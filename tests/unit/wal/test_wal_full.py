@@ -125,6 +125,7 @@ def test_a_round_beyond_the_preallocated_length_waits_for_space_and_is_not_lost(
     run(main)
 
 
+@pytest.mark.row("S4.19")
 def test_closing_gives_up_on_a_round_for_which_there_is_no_space():
     async def main(loop):
         machine = Machine(loop)

@@ -2,10 +2,13 @@
 
 import asyncio
 import errno
+import os
+from pathlib import Path
 
 import pytest
 
 from nyala.common.errors import InvalidArgument, Throttled, Unavailable
+from nyala.env.files import SystemFiles
 from nyala.env.tasks import Lane
 from nyala.wal.format import RECORD_HEADER_BYTES
 from nyala.wal.scan import scan
@@ -60,6 +63,27 @@ def test_what_is_reserved_first_is_first_on_disk_however_late_it_is_handed_in():
         assert on_disk(machine) == [(g, i) for i in (1, 2) for g in (A, B, C)]
 
     run(main)
+
+
+@pytest.mark.row("S4.13")
+@pytest.mark.parametrize("most", [1 << 30, 1000], ids=["whole", "short"])
+def test_the_buffers_of_a_round_go_to_the_disk_in_one_vectored_write(tmp_path, monkeypatch, most):
+    """Nothing is joined first; what a short write leaves goes with the next."""
+    written = []
+
+    def pwritev(fd, buffers, offset):
+        written.append(len(buffers))
+        return os.pwrite(fd, b"".join(buffers)[:most], offset)
+
+    monkeypatch.setattr(os, "pwritev", pwritev)
+    path = str(tmp_path / "log")
+    buffers = [bytes([n]) * (31 * n) for n in range(1, 40)]
+    file = SystemFiles().open_append(path)
+    assert file.append(buffers) == sum(map(len, buffers))
+    file.close()
+    assert Path(path).read_bytes() == b"".join(buffers)
+    assert written[0] == len(buffers)
+    assert len(written) == (1 if most > 1000 else 25)
 
 
 @pytest.mark.row("S4.9")
