@@ -25,6 +25,8 @@ CUT = Swarm(
 """Leaders write what nobody gets; it is replaced, and everybody starts again."""
 DAMAGED = Swarm(prone=1, flip_rate=0.01, crash_s=1, down_s=0.2, change_s=3, transfer_s=3)
 """One disk turns bits, members come and go, and servers restart."""
+ERRORS = Swarm(prone=1, eio_rate=0.01, pause_s=1, pause_length_s=1, leader_rate=1, transfer_s=1)
+"""One disk fails now and then, while leaders change all the time."""
 FLIPS = Swarm(prone=1, flip_rate=0.1, crash_s=0.8, down_s=0.2)
 """One disk turns a bit in every tenth write, and in more reads."""
 CLOCKS = Swarm(
@@ -64,6 +66,7 @@ def runs() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "away", partial(run, harms.collected_while_one_is_away)
     yield "configuration", partial(run, harms.collected_with_a_configuration)
     for seed in range(1, 4):
+        yield f"errors {seed}", partial(run_core, seed, ERRORS, seconds=8, make=host)
         yield f"damage {seed}", partial(run_core, seed, DAMAGED, seconds=8, make=host)
         yield f"cut {seed}", partial(run_core, seed, CUT, seconds=8, make=core(store=WalLog))
         yield f"log {seed}", partial(run_core, seed, STORM, seconds=8, make=core(store=WalLog))

@@ -12,13 +12,14 @@ import argparse
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 from tests.judge import stories
+from tests.judge.stages import calm_day
 from tests.sim.core_cluster import core, host
-from tests.sim.core_run import run_core
-from tests.sim.faults import Swarm
 from tests.sim.judge import judge
+from tests.sim.loop import run
 from tests.sim.stores import WalLog
 
 ROOT = Path(__file__).parents[2]
@@ -56,7 +57,7 @@ def calm() -> str:
         return failed
     try:
         for make in (core(), core(store=WalLog), host):
-            run_core(1, Swarm(), seconds=6, make=make)
+            run(partial(calm_day, make=make))
     except Exception as err:  # whatever it is, it needs no fault
         return f"{type(err).__name__} on a calm day: {err}"
     return ""

@@ -3,11 +3,35 @@
 import asyncio
 from functools import partial
 
+from nyala.raft.messages import PeerBatch
 from tests.sim.core_cluster import CoreCluster, Make, host
+from tests.sim.durable import Kept
 from tests.sim.kv import KvClient
 from tests.sim.loop import SimLoop
 from tests.sim.stores import GROUP
 from tests.sim.workload import Failed
+
+
+class _Outside(CoreCluster):
+    """A group of which only what it does is looked at, not what a power cut would take from it."""
+
+    def _kept(self, uuid: str) -> Kept | None:
+        return None
+
+    def _sent(self, name: str, batch: PeerBatch) -> None:
+        """Nothing is held against the disk."""
+
+
+async def calm_day(loop: SimLoop, make: Make) -> None:
+    """Six seconds of work without a fault."""
+    cluster = _Outside(loop, 1, 3, make)
+    for server in cluster.servers:
+        server.start()
+    cluster.add_workers(8, pause_us=300_000)
+    if make is host:
+        cluster.add_snapshots()
+    await loop.delay(6_000_000)
+    await cluster.progress()
 
 
 async def started(
