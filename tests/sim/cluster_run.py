@@ -5,7 +5,7 @@ import asyncio
 from nyala.client.core import Core
 from nyala.common.options import Options
 from tests.sim.cluster import OPTIONS, SimCluster
-from tests.sim.core_run import PAUSE_US, WRITES_PER_S
+from tests.sim.core_run import PAUSE_US, WRITES_PER_S, most_events
 from tests.sim.faults import Swarm
 from tests.sim.ledger import Ledger
 from tests.sim.loop import SimLoop, run, seeded
@@ -71,4 +71,8 @@ def run_cluster(
     recorder: Recorder | None = None,
 ) -> Outcome:
     """Run one seed on three masters and three tablet servers."""
-    return run(lambda loop: _story(loop, seed, swarm, seconds, options), recorder=recorder)
+    return run(
+        lambda loop: _story(loop, seed, swarm, seconds, options),
+        max_events=most_events(seconds),
+        recorder=recorder,
+    )

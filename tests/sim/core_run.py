@@ -17,6 +17,13 @@ CLIENTS = 8
 PAUSE_US = 500_000
 WRITES_PER_S = 12
 """Clients hurry while they are below this; with these pauses alone they write about 10 times a second."""
+EVENTS_PER_S = 40_000
+"""Ten times what the busiest run makes in a second: more is a livelock."""
+
+
+def most_events(seconds: float) -> int:
+    """Return how many events a run may make, with a minute for its healing phase."""
+    return round(EVENTS_PER_S * (seconds + 60))
 
 
 async def story(
@@ -84,6 +91,7 @@ def run_core(
     """Run one seed on one group."""
     return run(
         lambda loop: story(loop, seed, swarm, seconds=seconds, servers=servers, make=make),
+        max_events=most_events(seconds),
         recorder=recorder,
     )
 

@@ -10,6 +10,7 @@ from nyala.common.ids import OpId, TabletId
 from nyala.raft import quorum
 from nyala.raft.messages import Entry, EntryKind, HardState
 from nyala.wal import format as wal_format
+from tests.sim import core_run
 from tests.sim.core_cluster import Make, core, host
 from tests.sim.core_run import run_core
 from tests.sim.core_server import Mistakes
@@ -125,6 +126,15 @@ def test_a_failure_tells_who_said_what_to_whom_and_how_to_repeat_it(
     assert "term 1: yes" in report
     assert "= leader in term 1" in report
     assert any(line.startswith("! ") and "start" in line for line in report.splitlines())
+    assert "not deterministic" not in report
+
+
+@pytest.mark.parametrize("level", ["host", "cluster"])
+def test_a_livelock_ends_as_a_failure_with_its_command(level: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(core_run, "EVENTS_PER_S", 20)
+    report = judge(level, 3, 5).report
+    assert "BudgetSpent" in report
+    assert f"./run sim --level {level} --seed 3 --seconds 5" in report
     assert "not deterministic" not in report
 
 
