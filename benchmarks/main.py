@@ -1,19 +1,22 @@
 """`./run bench NAME ...`: runs benchmarks one after the other.
 
+SIGINT and SIGTERM end them in order: the clusters that they started are stopped.
 `--etcd PROGRAM` and `--etcd-benchmark PROGRAM` name what `consensus` measures beside ours; without them it
 takes `etcd` and `etcd-benchmark` from the PATH, and leaves out what is not there.
 """
 
 import argparse
 import os
+import signal
 import sys
 from importlib import import_module
+from typing import NoReturn
 
 NAMES = ("write", "scan", "failover", "consensus", "groups", "group_commit")
 
 
 def main(words: list[str]) -> int:
-    """Run the named benchmarks, or all."""
+    """Run the named benchmarks; without a name, say which there are."""
     parser = argparse.ArgumentParser("./run bench")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
     for option in ("--etcd", "--etcd-benchmark"):
@@ -25,12 +28,22 @@ def main(words: list[str]) -> int:
         os.environ["ETCD_BENCHMARK"] = told.etcd_benchmark
     names = told.names
     unknown = [n for n in names if n not in NAMES]
-    if unknown:
-        print(f"no benchmark {', '.join(unknown)}; there are: {', '.join(NAMES)}", file=sys.stderr)
+    if unknown or not names:
+        which = f"no benchmark {', '.join(unknown)}" if unknown else "name one or more benchmarks"
+        print(f"{which}; there are: {', '.join(NAMES)}", file=sys.stderr)
         return 2
-    for name in names or NAMES:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _end)
+    for name in names:
         import_module(f"benchmarks.{name}").run().show()
     return 0
+
+
+def _end(number: int, _frame: object) -> NoReturn:
+    """Leave by way of every `with`: that ends what was started. A second signal does not disturb it."""
+    for other in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(other, signal.SIG_IGN)
+    raise SystemExit(128 + number)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,56 @@
+"""`./run bench`: nothing runs unasked, and nothing outlives a benchmark that is told to end."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+BENCHMARK = """
+import contextlib, signal, sys, types
+from benchmarks import main
+
+@contextlib.contextmanager
+def cluster():
+    try:
+        yield
+    finally:
+        print("stopped", flush=True)
+
+def run():
+    with cluster():
+        print("started", flush=True)
+        while True:
+            signal.pause()
+
+sys.modules["benchmarks.fake"] = types.SimpleNamespace(run=run)
+main.NAMES = ("fake",)
+sys.exit(main.main(["fake"]))
+"""
+
+
+@pytest.mark.parametrize("words", [[], ["nothing"]])
+def test_without_a_known_name_the_names_are_listed_and_nothing_runs(words):
+    told = subprocess.run(
+        [sys.executable, "-m", "benchmarks.main", *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert told.returncode == 2
+    assert "there are: write, scan, failover, consensus, groups, group_commit" in told.stderr
+    assert told.stdout == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_what_a_benchmark_started(number):
+    running = subprocess.Popen(
+        [sys.executable, "-c", BENCHMARK], stdout=subprocess.PIPE, text=True, bufsize=1
+    )
+    with running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "started\n"
+        running.send_signal(number)
+        running.send_signal(number)  # impatience does not leave anything behind
+        assert running.stdout.read() == "stopped\n"
+    assert running.returncode == 128 + number
