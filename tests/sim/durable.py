@@ -16,6 +16,7 @@ from nyala.common.errors import Corrupt
 from nyala.common.ids import OpId
 from nyala.replica import superblock
 from nyala.wal.format import (
+    RECORD_MAGIC,
     SEGMENT_HEADER_BYTES,
     SEGMENT_MAGIC,
     Kind,
@@ -50,7 +51,9 @@ class Kept:
         return self.terms.get(op.index) == op.term
 
     def entry(self, term: int, index: int) -> None:
-        """Take an entry; it replaces what stands at and above its index."""
+        """Take an entry; it replaces what stands at and above its index, unless it stands there already."""
+        if self.terms.get(index) == term:
+            return  # a recovery has written its tail again
         for above in range(index + 1, self.last + 1):
             self.terms.pop(above, None)
         self.terms[index] = term
@@ -181,13 +184,15 @@ class DurableLog:
 
 def _records(data: bytes, offset: int, sequence: int) -> Iterator[Fact]:
     at = 0
-    while (record := unpack_record(data, at, sequence, offset)) is not None:
-        if record.payload is None:
-            return
+    while at >= 0:
+        record = unpack_record(data, at, sequence, offset)
+        if record is None:  # damaged, and written again by a recovery; other groups' records follow
+            at = data.find(RECORD_MAGIC, at + 1)
+            continue
         raw = data[at : at + record.length]
-        if record.kind is Kind.ENTRY:
+        if record.kind is Kind.ENTRY and record.payload is not None:
             yield Fact(record.group.hex(), record.term, record.index, "", offset + at, raw)
-        elif record.kind is Kind.HARD_STATE:
+        elif record.kind is Kind.HARD_STATE and record.payload is not None:
             vote = record.payload.decode()
             yield Fact(record.group.hex(), record.term, 0, vote, offset + at, raw)
         at += record.length

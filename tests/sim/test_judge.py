@@ -81,6 +81,25 @@ def test_what_a_failed_sync_lost_is_not_durable_whatever_is_synced_later():
     assert not disk.durable.group(GROUP).holds(OpId(3, 1))
 
 
+def test_a_recovery_that_writes_a_damaged_segment_again_takes_nothing_from_what_is_durable():
+    disk, file = opened()
+    files = disk.mount()
+    files.rename("/data/wal/0000000001.wal.new", "/data/wal/0000000001.wal")
+    files.sync_dir("/data/wal")
+    file._files = files  # type: ignore[attr-defined]
+    file.append([records(1, wal_format.SEGMENT_HEADER_BYTES, 3, 3, 3, 3)])  # type: ignore[attr-defined]
+    file.sync(data_only=True)  # type: ignore[attr-defined]
+    kept = disk.durable.group(GROUP)
+    damaged = bytearray(files.read("/data/wal/0000000001.wal"))
+    third = wal_format.SEGMENT_HEADER_BYTES + 3 * wal_format.RECORD_HEADER_BYTES + 32
+    damaged[third + 1] ^= 1  # the header of the second entry; a group of its own, on a real disk
+    again = files.open_append("/data/wal/0000000001.wal", 0)
+    again.append([bytes(damaged)])
+    again.sync(data_only=False)
+    assert kept.last == 4
+    assert all(kept.holds(OpId(3, index)) for index in (1, 3, 4))
+
+
 PLANTED = {
     "acknowledgement before the sync": (Mistakes(early_acks=True), range(5)),
     "vote not persisted": (Mistakes(forgets_votes=True), range(5)),
