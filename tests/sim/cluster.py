@@ -41,8 +41,8 @@ OPTIONS = Options(
     flush_log_bytes=32 << 10,
     clock_max_ahead_ms=120_000,
 )
-"""Segments and flushes so small that a short run has many. Clocks jump, and stay so when all is healed, so that
-one server's time may lie further in another's future than servers accept by default."""
+"""Segments and flushes so small that a short run has many. Clocks jump, and stay so when all is healed: one
+server's time may lie further in another's future than servers accept by default."""
 SCHEMA = from_arrow(
     pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.int64())]), ["k"]
 )
