@@ -1,9 +1,9 @@
 """Small writes that meet: rows of concurrent callers for one tablet travel as one request.
 
-A free line delays nobody: what one loop turn brings goes at its end. While `IN_FLIGHT` requests of a
-line are under way, further callers wait and go together as the next. A request has one sequence number
-and the same bytes at each try; each caller gets the outcome of its own rows, and nobody else's failure.
-On the client's loop only.
+A free line delays nobody: what one loop turn brings goes at its end. While a request of a line is under
+way, further callers wait until they are as many as travel in it, or until it is answered, and go together as
+the next. A request has one sequence number and the same bytes at each try; each caller gets the outcome of
+its own rows, and nobody else's failure. On the client's loop only.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from nyala.client.calls import Call, Written
-from nyala.client.lines import IN_FLIGHT, Key, Kind, Line
+from nyala.client.lines import Key, Kind, Line
 from nyala.client.locations import TabletPlace
 from nyala.client.waiting import Waiting, closed_meanwhile
 from nyala.common.errors import Rejected, SessionExpired
@@ -111,8 +111,7 @@ class Combiner:
 
     def _move(self, key: Key, line: Line) -> None:
         """Send what may go now."""
-        while line.in_flight < IN_FLIGHT and (calls := line.first(self._max_rows, self._max_bytes)):
-            line.in_flight += 1
+        while calls := line.depart(self._max_rows, self._max_bytes):
             self._env.tasks.spawn(self._request(key, line, calls), "small writes")
         if line.idle:
             self._lines.pop(key, None)
@@ -126,7 +125,7 @@ class Combiner:
             for call in calls:  # told already, unless this task was ended from outside
                 self._waiting.drop(call)
                 call.failed(closed_meanwhile())
-            line.in_flight -= 1
+            line.arrived(calls)
             self._move(key, line)
 
     async def _together(self, tablet: TabletPlace, calls: list[Call]) -> None:

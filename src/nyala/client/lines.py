@@ -8,7 +8,10 @@ from nyala.client.locations import TabletPlace
 from nyala.common.ids import TableId
 
 IN_FLIGHT = 2
-"""Requests of one line under way: the next one travels while a server works on the one before."""
+"""Requests of one line under way: the next one travels while a server works on the one before.
+
+It travels once it has as many callers as the one before: fewer would cost the servers as much, and would
+come back as few."""
 
 
 class Kind(NamedTuple):
@@ -31,22 +34,37 @@ class Line:
         tablet: where they go.
         waiting: in order of arrival.
         in_flight: requests under way.
+        travelling: the callers in them.
     """
 
-    __slots__ = ("in_flight", "tablet", "waiting")
+    __slots__ = ("in_flight", "tablet", "travelling", "waiting")
 
     def __init__(self, tablet: TabletPlace) -> None:
         self.tablet = tablet
         self.waiting: deque[Call] = deque()
-        self.in_flight = 0
+        self.in_flight = self.travelling = 0
 
     @property
     def idle(self) -> bool:
         """Whether nobody is here."""
         return not self.waiting and not self.in_flight
 
-    def first(self, max_rows: int, max_bytes: int) -> list[Call]:
-        """Take those who go together from the head of the line: one caller at least, if there is one."""
+    def depart(self, max_rows: int, max_bytes: int) -> list[Call]:
+        """Take those who go together now from the head of the line; nobody if they had better wait."""
+        if self.in_flight == IN_FLIGHT or len(self.waiting) < self.travelling:
+            return []
+        calls = self._first(max_rows, max_bytes)
+        if calls:
+            self.in_flight += 1
+            self.travelling += len(calls)
+        return calls
+
+    def arrived(self, calls: list[Call]) -> None:
+        """Their request has come to its end."""
+        self.in_flight -= 1
+        self.travelling -= len(calls)
+
+    def _first(self, max_rows: int, max_bytes: int) -> list[Call]:
         calls: list[Call] = []
         rows = size = 0
         while self.waiting:

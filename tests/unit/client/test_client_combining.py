@@ -137,6 +137,27 @@ async def test_while_a_line_is_taken_callers_wait_and_go_together(bench):
 
 
 @simulated
+async def test_a_second_request_waits_for_as_many_callers_as_travel_in_the_first(bench):
+    for key in (1, 2, 3):
+        bench.call(table(), rows(key))
+    await bench.settle()
+    for key in (4, 5):
+        bench.call(table(), rows(key))
+        await bench.settle()
+    assert bench.server.sent() == [[1, 2, 3]]
+    bench.call(table(), rows(6))
+    await bench.settle()
+    assert bench.server.sent() == [[1, 2, 3], [4, 5, 6]]
+    bench.call(table(), rows(7))
+    bench.server.answer(0)
+    await bench.settle()
+    assert len(bench.server.sent()) == 2
+    bench.server.answer(1)  # nobody is under way any more
+    await bench.settle()
+    assert bench.server.sent()[2:] == [[7]]
+
+
+@simulated
 async def test_each_caller_gets_its_own_row_errors(bench):
     calls = [bench.call(table(), rows(*keys)) for keys in ((1, 2), (3,), (4, 5, 6), (7,))]
     await bench.settle()
