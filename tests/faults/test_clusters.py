@@ -12,7 +12,7 @@ def inject(kind: str, seed: int, count: int = 5) -> None:
     print(sandbox.run("tests.faults.run", *arguments, timeout_s=LIMIT_S))
 
 
-@pytest.mark.row("S4.2", "S4.28")
+@pytest.mark.row("S4.2")
 @pytest.mark.timeout(LIMIT_S + 10)
 def test_power_cuts_of_one_machine_and_of_all_lose_nothing_acknowledged():
     inject("power", 41)
