@@ -5,6 +5,7 @@ from functools import partial
 
 from nyala.raft.messages import PeerBatch
 from tests.sim.core_cluster import CoreCluster, Make, host
+from tests.sim.core_run import CLIENTS, PAUSE_US, WRITES_PER_S
 from tests.sim.durable import Kept
 from tests.sim.kv import KvClient
 from tests.sim.loop import SimLoop
@@ -27,7 +28,7 @@ async def calm_day(loop: SimLoop, make: Make) -> None:
     cluster = _Outside(loop, 1, 3, make)
     for server in cluster.servers:
         server.start()
-    cluster.add_workers(8, pause_us=300_000)
+    cluster.add_workers(CLIENTS, PAUSE_US, WRITES_PER_S)
     if make is host:
         cluster.add_snapshots()
     await loop.delay(6_000_000)
