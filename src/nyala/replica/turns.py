@@ -7,7 +7,7 @@ until something touches it. On the loop only.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from nyala.common.errors import Corrupt
 from nyala.common.ids import TabletId
@@ -169,13 +169,18 @@ class Turns:
                 self._touched[group] = None
         wal, options = self._around.wal, self._around.options
         keep = max(2, options.wal_retain_mb // options.wal_segment_mb)
-        if wal.stats().segments <= keep:
+        stats = wal.stats()
+        if stats.segments > keep:
+            wal.collect(keep)
+            _relieve(self._replicas, stats.pinned_by)
+
+
+def _relieve(replicas: Mapping[TabletId, Replica], pinning: Iterable[TabletId]) -> None:
+    """Flush groups whose unflushed tails hold the log's oldest segment, and all that came after it."""
+    relieved = 0
+    for group in pinning:
+        replica = replicas.get(group)
+        if replica is not None and replica.member is not None:
+            relieved += replica.member.keeper.relieve_log()
+        if relieved == RELIEVED_AT_ONCE:
             return
-        wal.collect(keep)
-        relieved = 0
-        for group in wal.pinning():  # unflushed tails hold all that came after them
-            pinning = self._replicas.get(group)
-            if pinning is not None and pinning.member is not None:
-                relieved += pinning.member.keeper.relieve_log()
-            if relieved == RELIEVED_AT_ONCE:
-                break

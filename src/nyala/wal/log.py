@@ -6,7 +6,7 @@ the loop; files are touched in lanes only. The bytes: docs/internals/formats-wal
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from nyala.common.errors import InvalidArgument
@@ -201,10 +201,6 @@ class Wal:
         """
         return self._tasks.spawn(self._collector.run(keep_segments), "wal-collect")
 
-    def pinning(self) -> Iterator[TabletId]:
-        """Yield the groups that keep the oldest segment; nothing may be anchored meanwhile."""
-        return self._ledger.pinning()
-
     def stats(self) -> WalStats:
         """Return the log in numbers."""
         counts, ledger = self._appender.counts, self._ledger
@@ -214,7 +210,7 @@ class Wal:
             collected=self._collector.removed,
             pending_bytes=self._queue.pending_bytes,
             segments=len(ledger.closed) + 1,
-            pinned_by=next(ledger.pinning(), None),
+            pinned_by=tuple(ledger.pinning()),
             disk_error=self._appender.roller.error,
         )
 

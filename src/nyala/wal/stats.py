@@ -40,7 +40,7 @@ class WalStats:
         bytes_written: without headers of segments and footers.
         pending_bytes: reserved and not yet durable.
         segments: files, the active one included.
-        pinned_by: the group that keeps the oldest segment; None: nobody does.
+        pinned_by: the groups that keep the oldest segment.
         disk_error: why the log cannot grow now (a full disk, or its reserve); None: it can.
     """
 
@@ -54,5 +54,5 @@ class WalStats:
     bytes_written: int
     pending_bytes: int
     segments: int
-    pinned_by: TabletId | None
+    pinned_by: tuple[TabletId, ...]
     disk_error: OSError | None

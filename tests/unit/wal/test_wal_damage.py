@@ -312,7 +312,7 @@ def test_a_missing_segment_in_the_middle_is_damage_for_everybody():
         found = indices(recovered, A)
         assert found == list(range(1, len(found) + 1))
         assert 3 <= len(found) <= 6
-        assert wal.stats().pinned_by == A  # and nothing of it is collected
+        assert wal.stats().pinned_by == (A,)  # and nothing of it is collected
         wal.set_anchor(A, 1000)
         await wal.collect()
         wal, recovered = await machine.open()
