@@ -427,7 +427,9 @@ def test_a_group_sleeps_without_a_voter_that_is_silent_for_long_and_is_woken_by_
     assert group["1"].term == 1, "and it disturbed nobody"
 
 
-@pytest.mark.parametrize("more", [{"nonvoters": "4"}, {"witnesses": "3"}], ids=str)
+@pytest.mark.parametrize(
+    "more", [{"nonvoters": "4"}, {"witnesses": "3"}], ids=["non-voter", "witness"]
+)
 def test_who_cannot_ask_for_votes_is_waited_for_while_its_server_lives(more):
     group = Group("123", **more)
     group.elect("1")
