@@ -50,7 +50,8 @@ def judge(copy: Path, mutant: dict[str, Any]) -> str:
     path.write_text(changed)
     try:
         done = _run(copy, mutant)
-    except subprocess.TimeoutExpired:  # a mutant that hangs its test is noticed; the judge sees that itself
+    except subprocess.TimeoutExpired:
+        # a test has noticed it then; the judge should have done so by itself
         return "killed" if "killed_by" in mutant else f"FAILED: no verdict in {JUDGE_TIMEOUT_S} s"
     finally:
         path.write_text(text)
