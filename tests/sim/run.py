@@ -22,6 +22,8 @@ REAL = ("host", "cluster")
 """Levels whose time counts as simulated hours: the replica engine and its log are the product's."""
 ENOUGH_SEEDS = 60
 """A batch of so many seeds must have met every kind of fault."""
+SEEDS_A_PROCESS = 40
+"""What the runs of a process leave behind in its memory goes with it."""
 Job = tuple[str, int, float, int]
 
 
@@ -132,7 +134,8 @@ def _verdicts(given: argparse.Namespace, first: int, batch: Batch) -> Iterator[V
     if given.workers == 1:
         yield from map(_judge, jobs())
         return
-    with multiprocessing.get_context("spawn").Pool(given.workers) as pool:
+    spawned = multiprocessing.get_context("spawn")
+    with spawned.Pool(given.workers, maxtasksperchild=SEEDS_A_PROCESS) as pool:
         waiting = []
         for job in jobs():
             waiting.append(pool.apply_async(_judge, (job,)))
