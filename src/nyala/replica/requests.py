@@ -165,5 +165,6 @@ def _check_ahead(around: Around, at: int) -> None:
     if ahead_us > limit_ms * 1000 and at > around.clock.peek():
         raise InvalidArgument(
             f"the time {at} lies {ahead_us / 1e6:.1f} s in the future of this server; at most "
-            f"clock_max_ahead_ms ({limit_ms}) are allowed"
+            f"clock_max_ahead_ms ({limit_ms}) are allowed. Give an earlier time; if you gave none, clocks "
+            "of these servers are that far apart: let a time daemon (NTP) keep them together"
         )
