@@ -15,13 +15,13 @@ PY = sys.executable
 
 
 def kills(minutes: float, seed: int) -> list[str]:
-    """500 cycles of kill -9 on real processes, or as many as fit."""
+    """100 cycles of kill -9 on real processes, or as many as fit."""
     return [
         PY,
         "-m",
         "tests.cluster.storm",
         "--cycles",
-        "500",
+        "100",
         "--minutes",
         f"{minutes}",
         "--seed",

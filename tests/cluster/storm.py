@@ -4,7 +4,7 @@ One cycle: wait until the workload has done some more, `kill -9` one master, one
 something, or both; acknowledgements must resume on every tablet while they are down; start them again,
 and wait until `nyala cluster ksck` finds nothing.
 
-python -m tests.cluster.storm --cycles 500 --minutes 60 --seed 1
+python -m tests.cluster.storm --cycles 100 --minutes 60 --seed 1
 """
 
 import argparse
@@ -197,7 +197,7 @@ def run(
 def main() -> int:
     """Run the command line; an error ends it with a traceback and the seed."""
     parser = argparse.ArgumentParser(prog="./run soak kills", description=__doc__)
-    parser.add_argument("--cycles", type=int, default=500)
+    parser.add_argument("--cycles", type=int, default=100)
     parser.add_argument("--minutes", type=float, default=90)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
     parser.add_argument(
