@@ -210,7 +210,7 @@ QUIET = tuple(TabletId(f"{n:032x}") for n in range(500, 560))
 async def test_all_quiet_groups_that_hold_the_log_are_flushed_and_not_too_many_at_a_time(fleet):
     for group in QUIET:
         await fleet.write(b"k 7", group=group)
-    flushing = []
+    flushing: list[float] = []
     for group in QUIET:
         machine = fleet.machine(0, group)
         machine.prepare_flush = counted(machine.prepare_flush, flushing, fleet.loop)
