@@ -3,7 +3,8 @@
 from nyala.env.env import Env
 from nyala.wire.retry import Backoff, Deadline
 
-LONGEST_PAUSE_MS = 500
+LONGEST_PAUSE_MS = 100
+"""An election takes half a second to one: longer pauses would be most of what a writer waits beyond it."""
 
 
 class Attempts:
