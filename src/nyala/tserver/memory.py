@@ -58,8 +58,9 @@ class MemoryBudget:
     async def _run(self) -> None:
         while True:
             await self._env.tasks.sleep_ms(LOOK_MS)
-            largest = self.look()
-            if largest is not None and self.used_bytes > self._budget_bytes:
+            self.look()
+            largest = self.largest() if self.used_bytes > self._budget_bytes else None
+            if largest is not None:
                 self._looks = 0  # the next one asks all
                 try:
                     await largest.flush()
@@ -70,8 +71,8 @@ class MemoryBudget:
                 ) as bug:  # the task's top: without it writes would be throttled for ever
                     log.error("%s was not flushed", largest.group, exc_info=bug)
 
-    def look(self) -> Replica | None:
-        """Add up what is in use; return the replica that uses most."""
+    def look(self) -> None:
+        """Add up what is in use."""
         host, sizes = self._tablets.host, self._sizes
         whole = self._looks % WHOLE_LOOKS == 0
         self._looks += 1
@@ -81,6 +82,10 @@ class MemoryBudget:
             if replica.state in (State.RUNNING, State.CONFIGURING):
                 sizes[replica.group] = replica.machine.unflushed_bytes()
         self.used_bytes = sum(sizes.values())
-        if not sizes:
-            return None
-        return host.find(max(sizes, key=lambda group: sizes[group]))
+
+    def largest(self) -> Replica | None:
+        """Return the replica that used most at the last look. Asks all: only when memory is short."""
+        sizes = self._sizes
+        return (
+            self._tablets.host.find(max(sizes, key=lambda group: sizes[group])) if sizes else None
+        )

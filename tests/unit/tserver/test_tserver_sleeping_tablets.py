@@ -91,7 +91,8 @@ def test_memory_of_sleeping_tablets_counts_and_is_asked_for_now_and_then():
     budget.look()
     assert (budget.used_bytes, tablets.asked()) == (30, {"a": 1, "b": 1, "c": 1})
     tablets.replicas["a"].bytes = tablets.replicas["b"].bytes = 50
-    largest = budget.look()
+    budget.look()
+    largest = budget.largest()
     assert (budget.used_bytes, tablets.asked()) == (70, {"a": 1, "b": 0, "c": 0})
     assert largest is tablets.replicas["a"]
     del tablets.replicas["c"]
