@@ -5,16 +5,18 @@ the client's connection. At most `scanners_max` are open at a time.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
 
 import pyarrow as pa
 
-from nyala.common.errors import InvalidArgument, SchemaMismatch, Throttled
+from nyala.common.errors import Corrupt, InvalidArgument, SchemaMismatch, Throttled, Unavailable
 from nyala.common.ids import ColumnId
 from nyala.common.options import Options
 from nyala.common.predicate import Predicate
 from nyala.common.schema import arrow_schema
 from nyala.env.env import Env
 from nyala.env.tasks import Lane
+from nyala.replica.replica import Replica
 from nyala.tablet.view import View
 from nyala.tserver.tablets import Tablets
 from nyala.wire import convert, flight
@@ -83,14 +85,24 @@ class Scanners:
             at=at, tablet_id=token.tablet_id, server_uuid=self._uuid, age_ms=age_ms
         )
         yield flight.schema_data(schema, header.SerializeToString())
-        iterator = await self._env.tasks.run(Lane.COMPUTE, rows)
+        iterator = await self._read(hosted.replica, rows)
         while True:
-            batch = await self._env.tasks.run(Lane.COMPUTE, next, iterator, _END)
+            batch = await self._read(hosted.replica, next, iterator, _END)
             if batch is _END:
                 return
             assert isinstance(batch, pa.RecordBatch), f"a scan yields batches, not {type(batch)}"
             if batch.num_rows:
                 yield flight.batch_data(batch)
+
+    async def _read(self, replica: Replica, work: Callable[..., Any], *args: Any) -> Any:
+        """Read files of a replica; damage in them is its end, and another one has the rows."""
+        try:
+            return await self._env.tasks.run(Lane.COMPUTE, work, *args)
+        except Corrupt as err:
+            replica.fail(err)
+            raise Unavailable(
+                f"the replica of tablet {replica.group} here is FAILED: {err.message}; try another one"
+            ) from err
 
     def _plan(
         self, view: View, token: pb.ScanToken, at: int
