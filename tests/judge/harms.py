@@ -2,16 +2,12 @@
 
 from msgspec.structs import replace as with_options
 
-from nyala.common.ids import ServerUuid
-from nyala.env.env import Env
 from nyala.raft.changes import Change, ChangeKind
-from nyala.raft.membership import Configuration, Member
-from nyala.replica.state_machine import Transport
 from nyala.wal.format import Kind
 from nyala.wal.scan import scan
 from nyala.wal.segment import sequence_of
 from tests.judge.stages import remembered_alike, snapshot, started, written
-from tests.sim.core_cluster import CoreCluster, Make
+from tests.sim.core_cluster import CoreCluster, hosts
 from tests.sim.host_server import OPTIONS, HostServer
 from tests.sim.kv import KvClient
 from tests.sim.loop import SimLoop, seeded
@@ -37,19 +33,6 @@ class _ForgetfulServer(HostServer):
     )
 
 
-def _made_by(kind: type[HostServer]) -> Make:
-    def make(
-        env: Env,
-        transport: Transport,
-        uuid: ServerUuid,
-        config: Configuration,
-        everybody: dict[ServerUuid, Member],
-    ) -> HostServer:
-        return kind(env, transport, uuid, config, everybody[uuid])
-
-    return make
-
-
 async def _leader(cluster: CoreCluster, but: SimProcess | None = None) -> SimProcess:
     await cluster.until(lambda: cluster.leader() not in (None, but), "a leader")
     found = cluster.leader()
@@ -66,7 +49,7 @@ def _others(cluster: CoreCluster, leader: SimProcess) -> list[SimProcess]:
 
 async def collected_while_one_is_away(loop: SimLoop) -> None:
     """Segments fill while a follower is down; all restart; it gets what it lacks from somebody's log."""
-    cluster = await started(loop, SEGMENT_WRITES, _made_by(_LargeServer))
+    cluster = await started(loop, SEGMENT_WRITES, hosts(_LargeServer))
     away = _others(cluster, await _leader(cluster))[0]
     for more in (0, 25):
         await written(cluster, more)
@@ -89,7 +72,7 @@ def _together(cluster: CoreCluster) -> bool:
 
 async def collected_with_a_configuration(loop: SimLoop) -> None:
     """The entry of a configuration goes with its segment; after a power cut all still go by it."""
-    cluster = await started(loop, 20, _made_by(_LargeServer), spares=1)
+    cluster = await started(loop, 20, hosts(_LargeServer), spares=1)
     spare = cluster.members[cluster.servers[3].name]
     for kind in (ChangeKind.ADD, ChangeKind.REMOVE):
         leader = await _leader(cluster)
@@ -192,7 +175,7 @@ async def read_from_a_leader_ahead(loop: SimLoop) -> None:
 
 async def remembered_by_stamps(loop: SimLoop) -> None:
     """Results expire by the stamps of entries: whoever replays them much later remembers what others do."""
-    cluster = await started(loop, 30, _made_by(_ForgetfulServer))
+    cluster = await started(loop, 30, hosts(_ForgetfulServer))
     for worker in cluster.workers:
         worker.stopped = True
     await loop.delay(10_000_000)

@@ -50,15 +50,23 @@ def core(mistakes: Mistakes | None = None, store: Callable[[], Store] = PlainLog
     return make
 
 
-def host(
-    env: Env,
-    transport: Transport,
-    uuid: ServerUuid,
-    config: Configuration,
-    everybody: dict[ServerUuid, Member],
-) -> HostServer:
-    """Make a server of the replica engine."""
-    return HostServer(env, transport, uuid, config, everybody[uuid])
+def hosts(kind: type[HostServer] = HostServer) -> Make:
+    """Return what makes a server of the replica engine."""
+
+    def make(
+        env: Env,
+        transport: Transport,
+        uuid: ServerUuid,
+        config: Configuration,
+        everybody: dict[ServerUuid, Member],
+    ) -> HostServer:
+        return kind(env, transport, uuid, config, everybody[uuid])
+
+    return make
+
+
+host = hosts()
+"""The replica engine as it is."""
 
 
 class CoreCluster:

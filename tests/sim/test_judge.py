@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from tests.sim import core_run
 from tests.sim.core_cluster import Make, core, host
 from tests.sim.core_run import run_core
 from tests.sim.core_server import Mistakes
-from tests.sim.files import SimDisk
+from tests.sim.files import SimDisk, SimFiles
 from tests.sim.judge import SECONDS, judge, swarm_of
 from tests.sim.linearizability import Kind, Op
 from tests.sim.outcome import Outcome
@@ -39,7 +40,7 @@ def records(sequence: int, offset: int, *terms: int) -> bytes:
     return out
 
 
-def opened() -> tuple[SimDisk, object]:
+def opened() -> tuple[SimDisk, Any]:
     disk = SimDisk(random.Random(1))
     files = disk.mount()
     files.make_dir("/data/wal")
@@ -49,12 +50,22 @@ def opened() -> tuple[SimDisk, object]:
     return disk, file
 
 
+def named() -> tuple[SimDisk, SimFiles, Any]:
+    """Return an opened file of which the name is durable too."""
+    disk, file = opened()
+    files = disk.mount()
+    files.rename("/data/wal/0000000001.wal.new", "/data/wal/0000000001.wal")
+    files.sync_dir("/data/wal")
+    file._files = files
+    return disk, files, file
+
+
 def test_an_entry_is_durable_once_its_sync_and_the_name_of_its_file_are():
     disk, file = opened()
     kept = disk.durable.group(GROUP)
-    file.append([records(1, wal_format.SEGMENT_HEADER_BYTES, 3, 3)])  # type: ignore[attr-defined]
+    file.append([records(1, wal_format.SEGMENT_HEADER_BYTES, 3, 3)])
     assert not kept.holds(OpId(3, 2))
-    file.sync(data_only=True)  # type: ignore[attr-defined]
+    file.sync(data_only=True)
     assert not kept.holds(OpId(3, 2)), "the file still has the name of a temporary one"
     files = disk.mount()
     files.rename("/data/wal/0000000001.wal.new", "/data/wal/0000000001.wal")
@@ -67,28 +78,20 @@ def test_an_entry_is_durable_once_its_sync_and_the_name_of_its_file_are():
 
 
 def test_what_a_failed_sync_lost_is_not_durable_whatever_is_synced_later():
-    disk, file = opened()
-    files = disk.mount()
-    files.rename("/data/wal/0000000001.wal.new", "/data/wal/0000000001.wal")
-    files.sync_dir("/data/wal")
-    file._files = files  # type: ignore[attr-defined]
-    file.append([records(1, wal_format.SEGMENT_HEADER_BYTES, 3)])  # type: ignore[attr-defined]
+    disk, _, file = named()
+    file.append([records(1, wal_format.SEGMENT_HEADER_BYTES, 3)])
     disk.faults.sync_eio_rate = 1.0
     with pytest.raises(OSError, match="Input/output"):
-        file.sync(data_only=True)  # type: ignore[attr-defined]
+        file.sync(data_only=True)
     disk.faults.sync_eio_rate = 0.0
-    file.sync(data_only=True)  # type: ignore[attr-defined]
+    file.sync(data_only=True)
     assert not disk.durable.group(GROUP).holds(OpId(3, 1))
 
 
 def test_a_recovery_that_writes_a_damaged_segment_again_takes_nothing_from_what_is_durable():
-    disk, file = opened()
-    files = disk.mount()
-    files.rename("/data/wal/0000000001.wal.new", "/data/wal/0000000001.wal")
-    files.sync_dir("/data/wal")
-    file._files = files  # type: ignore[attr-defined]
-    file.append([records(1, wal_format.SEGMENT_HEADER_BYTES, 3, 3, 3, 3)])  # type: ignore[attr-defined]
-    file.sync(data_only=True)  # type: ignore[attr-defined]
+    disk, files, file = named()
+    file.append([records(1, wal_format.SEGMENT_HEADER_BYTES, 3, 3, 3, 3)])
+    file.sync(data_only=True)
     kept = disk.durable.group(GROUP)
     damaged = bytearray(files.read("/data/wal/0000000001.wal"))
     third = wal_format.SEGMENT_HEADER_BYTES + 3 * wal_format.RECORD_HEADER_BYTES + 32
