@@ -3,11 +3,32 @@
 import json
 import os
 import platform
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a report.
+
+    Attributes:
+        work: what was measured.
+        figure: what came out.
+        unit: of the figure.
+        ratio: to something else in the same run, in words.
+        target: what the figure has to reach, in words; "" if nothing.
+        met: it does; None: there is no target.
+    """
+
+    work: str
+    figure: float
+    unit: str
+    ratio: str = ""
+    target: str = ""
+    met: bool | None = None
 
 
 @dataclass
@@ -17,35 +38,54 @@ class Report:
     Attributes:
         name: of the benchmark.
         about: what ran, in a sentence: rows, schema, replicas, sync.
-        rows: (work, figure, unit, ratio in words).
+        rows: its lines.
     """
 
     name: str
     about: str
-    rows: list[tuple[str, float, str, str]] = field(default_factory=list)
+    rows: list[Line] = field(default_factory=list)
 
-    def add(self, work: str, figure: float, unit: str, ratio: str = "") -> None:
-        """Add one line."""
-        self.rows.append((work, figure, unit, ratio))
+    def add(
+        self,
+        work: str,
+        figure: float,
+        unit: str,
+        ratio: str = "",
+        *,
+        at_least: float | None = None,
+        at_most: float | None = None,
+    ) -> None:
+        """Add one line; a target, if there is one, is in the figure's unit."""
+        target, met = "", None
+        if at_least is not None:
+            target, met = f">= {_number(at_least)}", figure >= at_least
+        elif at_most is not None:
+            target, met = f"<= {_number(at_most)}", figure <= at_most
+        self.rows.append(Line(work, figure, unit, ratio, target, met))
 
     def show(self) -> None:
         """Print the table and one line of JSON."""
         table = Table(title=f"{self.name}: {self.about}", title_justify="left")
-        for column in ("work", "figure", "unit", "ratio in this run"):
+        targets = any(line.target for line in self.rows)
+        columns = ["work", "figure", "unit", "ratio in this run"]
+        for column in columns + (["target", ""] if targets else []):
             table.add_column(column, justify="right" if column == "figure" else "left")
-        for work, figure, unit, ratio in self.rows:
-            table.add_row(work, f"{figure:,.2f}" if figure < 100 else f"{figure:,.0f}", unit, ratio)
-        Console(width=120).print(table)
+        for line in self.rows:
+            cells = [line.work, _number(line.figure), line.unit, line.ratio]
+            verdict = "" if line.met is None else "met" if line.met else "MISSED"
+            table.add_row(*cells, *([line.target, verdict] if targets else []))
+        Console(width=140 if targets else 120).print(table)
         facts = {
             "cpus": os.cpu_count(),
             "machine": platform.machine(),
             "python": platform.python_version(),
         }
-        print(
-            json.dumps(
-                {"name": self.name, "about": self.about, "machine": facts, "rows": self.rows}
-            )
-        )
+        rows = [asdict(line) for line in self.rows]
+        print(json.dumps({"name": self.name, "about": self.about, "machine": facts, "rows": rows}))
+
+
+def _number(value: float) -> str:
+    return f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
 
 
 def disk_bytes(folder: str) -> int:
