@@ -16,8 +16,8 @@ log = logging.getLogger(__name__)
 
 LOOK_MS = 100
 """Between two looks; what arrives meanwhile is bounded by the queues before the log."""
-WHOLE_LOOKS = 50
-"""Every so many looks all tablets are asked, otherwise those that are up: the others take no writes."""
+WHOLE_LOOKS = 600
+"""So many looks from one at all tablets to the next; between, at those that are up: only they take writes."""
 RETRY_AFTER_MS = 100
 
 

@@ -4,6 +4,7 @@ Pure bookkeeping: no clock, no network. One `ChangeLog` per server, one `MasterV
 """
 
 from dataclasses import dataclass
+from itertools import takewhile
 
 from nyala.common.ids import TabletId
 
@@ -13,7 +14,7 @@ class ChangeLog:
 
     def __init__(self) -> None:
         self._version = 0
-        self._changed: dict[TabletId, int] = {}
+        self._changed: dict[TabletId, int] = {}  # in the order of their last changes
 
     @property
     def version(self) -> int:
@@ -23,11 +24,13 @@ class ChangeLog:
     def note(self, tablet: TabletId) -> None:
         """Record that this tablet's replica changed."""
         self._version += 1
+        self._changed.pop(tablet, None)
         self._changed[tablet] = self._version
 
     def since(self, version: int) -> list[TabletId]:
-        """Return the tablets that changed after a version, in a stable order."""
-        return sorted(t for t, changed in self._changed.items() if changed > version)
+        """Return the tablets that changed after a version, in a stable order. Others are not looked at."""
+        newest = reversed(self._changed.items())
+        return sorted(t for t, _ in takewhile(lambda change: change[1] > version, newest))
 
 
 @dataclass(slots=True)
