@@ -95,14 +95,18 @@ def _scans(report: Report, label: str, store: Store, at: int, file: Path) -> Non
     view = store.tablet.view()
     pair = [IDS["i0"], IDS["d0"]]
     pq.write_table(pa.Table.from_batches(view.scan(at)), file)
+
+    def theirs(**kw: object) -> Callable[[], object]:
+        return lambda: pq.read_table(file, use_threads=False, **kw)
+
+    tenth = theirs(columns=["i0", "d0"], filters=pc.field("d0") < 0.1)
     works: list[tuple[str, Callable[[], object], Callable[[], object], float]] = [
-        ("count", lambda: view.count(at), lambda: pq.read_table(file, columns=["k"], use_threads=False), 0.2),
-        ("2 columns of a tenth", lambda: _drain(view.scan(at, pair, TENTH)),
-         lambda: pq.read_table(file, columns=["i0", "d0"], filters=pc.field("d0") < 0.1, use_threads=False), 1),
-        ("all columns", lambda: _drain(view.scan(at)), lambda: pq.read_table(file, use_threads=False), 1.2),
-    ]  # fmt: skip
-    for name, ours, theirs, target in works:
-        mine, other = in_turn(ours, theirs)
+        ("count", lambda: view.count(at), theirs(columns=["k"]), 0.2),
+        ("2 columns of a tenth", lambda: _drain(view.scan(at, pair, TENTH)), tenth, 1),
+        ("all columns", lambda: _drain(view.scan(at)), theirs(), 1.2),
+    ]
+    for name, ours, other_way, target in works:
+        mine, other = in_turn(ours, other_way)
         said = f"{mine * 1e3:.1f} ms, pyarrow {other * 1e3:.1f} ms"
         report.add(f"{name}, {label}", mine / other, "x of pyarrow", said, at_most=target)
     file.unlink()
