@@ -217,7 +217,7 @@ def _fixed_matrix(array: pa.Array) -> Bytes:
     raw = np.frombuffer(array.buffers()[1] or b"", np.uint8)
     raw = raw[array.offset * width : (array.offset + len(array)) * width]
     if width == 16:
-        matrix = np.ascontiguousarray(raw.reshape(len(array), width)[:, ::-1])
+        matrix = raw.reshape(len(array), width)[:, ::-1].copy()
         matrix[:, 0] ^= 0x80
         return matrix
     flipped: npt.NDArray[Any] = raw.view(f"<u{width}") ^ _SIGNS[width]
@@ -229,7 +229,7 @@ def _fixed_array(matrix: Bytes, kind: pa.DataType) -> pa.Array:
     width = matrix.shape[1]
     raw: npt.NDArray[Any]
     if width == 16:
-        raw = np.ascontiguousarray(matrix[:, ::-1])
+        raw = matrix[:, ::-1].copy()
         raw[:, -1] ^= 0x80
     else:
         raw = matrix.reshape(-1).view(f">u{width}").astype(f"<u{width}") ^ _SIGNS[width]

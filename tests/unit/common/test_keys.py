@@ -73,6 +73,8 @@ def test_no_rows_and_empty_strings():
         [pa.string()],
         [pa.string(), pa.binary()],
         [pa.int8(), pa.string()],
+        [pa.decimal128(38, 10)],
+        [pa.decimal128(5, 2), pa.string()],
     ):
         encoded = keys.encode_keys([pa.array([], t) for t in kinds], kinds)
         assert len(encoded) == 0
