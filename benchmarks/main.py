@@ -10,9 +10,10 @@ import os
 import signal
 import sys
 from importlib import import_module
+from inspect import signature
 from typing import NoReturn
 
-NAMES = ("write", "scan", "failover", "consensus", "groups", "group_commit")
+NAMES = ("write", "scan", "store", "failover", "consensus", "groups", "group_commit")
 
 
 def main(words: list[str]) -> int:
@@ -21,6 +22,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
     for option in ("--etcd", "--etcd-benchmark"):
         parser.add_argument(option, metavar="PROGRAM", help="to measure beside ours")
+    parser.add_argument("--quick", action="store_true", help="fewer rows, where there is a choice")
     told = parser.parse_args(words)
     if told.etcd:
         os.environ["ETCD"] = told.etcd
@@ -35,7 +37,9 @@ def main(words: list[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
     for name in names:
-        import_module(f"benchmarks.{name}").run().show()
+        benchmark = import_module(f"benchmarks.{name}").run
+        sized = told.quick and "quick" in signature(benchmark).parameters
+        (benchmark(quick=True) if sized else benchmark()).show()
     return 0
 
 

@@ -1,0 +1,151 @@
+"""The tablet store alone: one thread, no log, real files; rates, latencies, bytes, beside other stores.
+
+`./run bench store` measures 5 M rows; `--quick` a tenth of that. Making the operations is not measured;
+applying them and every flush is, as one thread does both here.
+"""
+
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import store_rivals
+from benchmarks.report import Report
+from benchmarks.store_tables import INT_KEY, STRING_KEYS, Keys, Kind, Store
+from nyala.tablet.ops import Op
+from nyala.tablet.tablet import Tablet
+
+FULL, QUICK = 5_000_000, 500_000
+KUDU_FRESH, KUDU_UPSERTED = 150, 310
+"""Kudu's bytes a row on the same data, as its statistics count; measured once, beside this project."""
+
+
+def run(*, quick: bool = False) -> Report:
+    """Run it."""
+    rows = QUICK if quick else FULL
+    report = Report("store", f"{rows:,} wide rows, one thread, no log, real files")
+    with tempfile.TemporaryDirectory(prefix="nyala-store-") as directory:
+        rates = _table(report, INT_KEY, rows, directory)
+        store_rivals.measure(report, rows, directory, rates)
+        _table(report, STRING_KEYS, rows, directory)
+        _reads(report, directory)
+    return report
+
+
+def _reads(report: Report, directory: str) -> None:
+    from benchmarks import store_reads
+
+    store_reads.measure(report, directory)
+
+
+def _table(report: Report, kind: Kind, rows: int, directory: str) -> dict[int, float]:
+    """Measure one table; return rows/s of random upserts by batch size."""
+    chance = np.random.default_rng(7)
+    keys = np.arange(rows, dtype=np.int64)
+    place = f"{directory}/{kind.name.replace(' ', '-')}"
+    for order, given in (("key", keys), ("random", chance.permutation(keys))):
+        shutil.rmtree(place, ignore_errors=True)
+        store = Store(kind, place)
+        rate = rows / store.write(Op.INSERT, given, 10_000)
+        name = f"{kind.name}: insert in {order} order, 10k"
+        report.add(name, rate, "rows/s", at_least=2.5e6)
+    _background(report, store, "inserts")
+    store.compact(force=True)
+    size = store.bytes_on_disk() / rows
+    report.add(
+        f"{kind.name}: disk of fresh rows, compacted", size, "bytes/row",
+        f"{size / KUDU_FRESH:.0%} of Kudu's", at_most=None if kind.strings else 0.6 * KUDU_FRESH,
+    )  # fmt: skip
+    _index(report, store, rows)
+    _open(report, store)
+    part = chance.integers(0, rows, rows // 10)
+    rate = len(part) / store.write(Op.UPDATE, part, 10_000, salt=3, columns=_keys_of(kind) + 2)
+    name = f"{kind.name}: update of 2 columns, compacted, 10k"
+    report.add(name, rate, "rows/s", at_least=0.5e6)
+    store.compact(force=True)
+    rates = _upserts(report, store, chance, rows)
+    _groups(report, store, chance.integers(0, rows, 20_000))
+    _background(report, store, "upserts")
+    store.compact(force=True)
+    size = store.bytes_on_disk() / rows
+    report.add(
+        f"{kind.name}: disk after {versions(store.tablet) / rows - 1:.1f} upserts a row, all history",
+        size, "bytes/row", f"{size / KUDU_UPSERTED:.0%} of Kudu's",
+        at_most=None if kind.strings else 0.6 * KUDU_UPSERTED,
+    )  # fmt: skip
+    _open(report, store)
+    return rates
+
+
+def _keys_of(kind: Kind) -> int:
+    return len(kind.schema.key_ids)
+
+
+def _upserts(
+    report: Report, store: Store, chance: np.random.Generator, rows: int
+) -> dict[int, float]:
+    rates = {}
+    for batch, part, target in ((10_000, 0.4, 1e6), (1_000, 0.2, 1e6), (100, 0.06, 0.8e6)):
+        given = chance.integers(0, rows, int(rows * part))
+        rates[batch] = len(given) / store.write(Op.UPSERT, given, batch, salt=batch)
+        name = f"{store.kind.name}: random upsert, {batch:,}"
+        report.add(name, rates[batch], "rows/s", at_least=target)
+        store.compact(force=False)
+    return rates
+
+
+def _groups(report: Report, store: Store, keys: Keys) -> None:
+    """One-row upserts; a hundred of them in one call, as a replica applies what waits."""
+    single = list(store.operations(Op.UPSERT, keys, 1, salt=9))
+    began = time.perf_counter()
+    for at in range(0, len(single), 100):
+        store.tablet.apply(single[at : at + 100])
+    each = (time.perf_counter() - began) / len(single) * 1e6
+    name = f"{store.kind.name}: one-row upserts, groups of 100"
+    report.add(name, each, "us each", at_most=4)
+    single = list(store.operations(Op.UPSERT, keys[:2000], 1, salt=10))
+    began = time.perf_counter()
+    for operation in single:
+        store.tablet.apply([operation])
+    alone = (time.perf_counter() - began) / len(single) * 1e6
+    report.add(f"{store.kind.name}: one-row upserts, alone", alone, "us each")
+    store.flush(store.now)
+
+
+def _background(report: Report, store: Store, what: str) -> None:
+    """What the policy's merges cost after some work, and what they leave."""
+    taken = store.compact(force=False)
+    name = f"{store.kind.name}: merges by the policy after {what}"
+    report.add(name, taken, "s")
+
+
+def _index(report: Report, store: Store, rows: int) -> None:
+    names = [n for n in store.files.list(store.directory) if n.endswith(".idx")]
+    size = sum(store.files.size(f"{store.directory}/{n}") for n in names)
+    report.add(f"{store.kind.name}: index files, mapped", size / rows, "bytes/row")
+
+
+def _open(report: Report, store: Store) -> None:
+    before = _anonymous()
+    began = time.perf_counter()
+    opened = Tablet.open(store.files, store.directory)
+    taken = time.perf_counter() - began
+    grown = (_anonymous() - before) / opened.rows
+    name = store.kind.name
+    report.add(f"{name}: open", taken, "s", f"{versions(opened):,} versions", at_most=0.2)
+    report.add(f"{name}: memory of an open tablet", grown, "bytes/row", at_most=24)
+
+
+def _anonymous() -> int:
+    """Return the bytes of this process that are not mapped files."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def versions(tablet: Tablet) -> int:
+    """Return the versions in a tablet's files."""
+    return sum(d.rows for d in tablet._store.disks)

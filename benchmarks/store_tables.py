@@ -1,0 +1,187 @@
+"""The tables of `./run bench store`: rows as a pure function of (key, salt), and a tablet that takes them.
+
+The values are those of the reference workload that the measured Kudu was given, so that bytes on disk can
+be compared: mixed bits in 7, 6, 5 and 4 of 8 bytes, a double that grows with the key and one of 24
+random bits, and strings of 16 random hexadecimal digits and four fixed letters.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from nyala.common.ids import Operation, OpId, TableId, TabletId
+from nyala.common.schema import Schema, from_arrow
+from nyala.env.files import SystemFiles
+from nyala.tablet import ops
+from nyala.tablet.manifest import Cut, TabletInfo
+from nyala.tablet.tablet import Tablet
+
+Keys = np.ndarray
+FLUSH_BYTES = 64 << 20
+"""As the servers' option `flush_bytes` has it."""
+_VALUES = [
+    *(pa.field(f"i{n}", pa.int64()) for n in range(1, 5)),
+    *(pa.field(f"d{n}", pa.float64()) for n in (1, 2)),
+    *(pa.field(f"s{n}", pa.string()) for n in (1, 2)),
+]
+_HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
+_SHIFTS = np.arange(16, dtype=np.uint64) * np.uint64(4)
+
+
+def mix(keys: Keys) -> np.ndarray:
+    """Return 64 well-mixed bits of each number."""
+    z = keys.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(z ^ (z >> np.uint64(31)))
+
+
+def _texts(letters: np.ndarray) -> pa.Array:
+    count, width = letters.shape
+    offsets = pa.py_buffer(np.arange(count + 1, dtype=np.int32) * np.int32(width))
+    return pa.StringArray.from_buffers(count, offsets, pa.py_buffer(np.ascontiguousarray(letters)))
+
+
+def _hexed(numbers: np.ndarray) -> pa.Array:
+    letters = np.empty((len(numbers), 20), np.uint8)
+    letters[:, :16] = _HEX[((mix(numbers)[:, None] >> _SHIFTS) & np.uint64(15)).astype(np.intp)]
+    letters[:, 16:] = np.frombuffer(b"wide", np.uint8)
+    return _texts(letters)
+
+
+def _decimal(prefix: bytes, numbers: Keys, digits: int) -> pa.Array:
+    letters = np.empty((len(numbers), len(prefix) + digits), np.uint8)
+    letters[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
+    powers = 10 ** np.arange(digits - 1, -1, -1)
+    letters[:, len(prefix) :] = numbers[:, None] // powers % 10 + ord("0")
+    return _texts(letters)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One of the two tables.
+
+    Attributes:
+        name: in the report.
+        fields: Arrow's names and types of all columns.
+        schema: of the tablet.
+        strings: the key is two strings; otherwise one int64.
+    """
+
+    name: str
+    fields: pa.Schema
+    schema: Schema
+    strings: bool
+
+    def rows(self, keys: Keys, salt: int = 0) -> pa.RecordBatch:
+        """Return the rows of some keys."""
+        unsigned = keys.astype(np.uint64)
+        add = np.uint64(salt)
+        ints = [
+            pa.array((mix(unsigned + np.uint64(n) + add) >> np.uint64(8 * n)).view(np.int64))
+            for n in range(1, 5)
+        ]
+        doubles = [
+            pa.array(keys * 0.5 + salt),
+            pa.array((mix(unsigned) >> np.uint64(40)).astype(np.float64)),
+        ]
+        texts = [_hexed(unsigned + add), _hexed(~unsigned + add)]
+        arrays = [*self.key_arrays(keys), *ints, *doubles, *texts]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.fields)
+
+    def key_arrays(self, keys: Keys) -> list[pa.Array]:
+        """Return the key columns alone; they sort as the numbers do."""
+        if not self.strings:
+            return [pa.array(keys.astype(np.int64))]
+        return [_decimal(b"host", keys // 1000, 8), _decimal(b"metric", keys % 1000, 4)]
+
+
+def _kind(name: str, strings: bool, keys: list[pa.Field]) -> Kind:
+    fields = pa.schema([*keys, *_VALUES])
+    return Kind(name, fields, from_arrow(fields, [k.name for k in keys]), strings)
+
+
+INT_KEY = _kind("int64 key", False, [pa.field("key", pa.int64(), nullable=False)])
+STRING_KEYS = _kind(
+    "two string keys",
+    True,
+    [
+        pa.field("host", pa.string(), nullable=False),
+        pa.field("metric", pa.string(), nullable=False),
+    ],
+)
+
+
+class Store:
+    """A tablet under test; its own work is timed, what makes the operations is not.
+
+    Attributes:
+        tablet: it.
+        files: the real ones.
+        directory: where it is.
+        now: stamp of the last operation.
+        written: bytes of files written by flushes and compactions.
+    """
+
+    def __init__(self, kind: Kind, directory: str) -> None:
+        self.kind = kind
+        self.directory = directory
+        self.files = SystemFiles()
+        info = TabletInfo(TabletId("ab" * 16), TableId("cd" * 16), "t", kind.schema)
+        self.tablet = Tablet.create(self.files, directory, info)
+        self.now = 0
+
+    def operations(
+        self, op: ops.Op, keys: Keys, batch: int, *, salt: int = 0, columns: int | None = None
+    ) -> Iterator[Operation]:
+        """Yield operations of `batch` rows each, of the first so many columns (None: all)."""
+        whole = self.kind.rows(keys, salt)
+        if columns is not None:
+            whole = whole.select(range(columns))
+        ids = tuple(c.id for c in self.kind.schema.columns)[: whole.num_columns]
+        for at in range(0, len(keys), batch):
+            message = whole.slice(at, batch).serialize().to_pybytes()
+            self.now += 1
+            payload = ops.encode(ops.WriteOp(op, self.kind.schema.version, ids, False, message))
+            yield Operation(OpId(1, self.now), self.now, payload)
+
+    def write(
+        self, op: ops.Op, keys: Keys, batch: int, *, salt: int = 0, columns: int | None = None
+    ) -> float:
+        """Apply keys in batches, flushing as a server would; return the seconds of both."""
+        taken = 0.0
+        for begin in range(0, len(keys), 500_000):
+            part = keys[begin : begin + 500_000]
+            for operation in list(
+                self.operations(op, part, batch, salt=salt + begin, columns=columns)
+            ):
+                began = time.perf_counter()
+                self.tablet.apply([operation])
+                if self.tablet.unflushed_bytes() >= FLUSH_BYTES:
+                    self.flush(operation.stamp)
+                taken += time.perf_counter() - began
+        began = time.perf_counter()
+        self.flush(self.now)
+        return taken + time.perf_counter() - began
+
+    def flush(self, stamp: int) -> None:
+        """Write what is in memory."""
+        build = self.tablet.prepare_flush(Cut(OpId(1, stamp), stamp))
+        if build is not None:
+            build()()
+
+    def compact(self, *, force: bool, horizon: int | None = None) -> float:
+        """Merge while the policy (or force) finds something to merge; return the seconds."""
+        began = time.perf_counter()
+        while (build := self.tablet.prepare_compaction(horizon, force=force)) is not None:
+            build()()
+        return time.perf_counter() - began
+
+    def bytes_on_disk(self) -> int:
+        """Return the bytes of its files."""
+        return sum(
+            self.files.size(f"{self.directory}/{n}") for n in self.files.list(self.directory)
+        )
