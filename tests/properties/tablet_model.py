@@ -1,44 +1,64 @@
-"""The tablet's twin: a dictionary of rows and the list of what happened, row by row in plain Python."""
+"""The tablet's twin: a dictionary of rows and the list of what happened, row by row in plain Python.
 
+Rows are kept by column id, so that an altered schema needs nothing but the ids; they are shown by name.
+"""
+
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import Any
 
-from nyala.common.schema import Schema
+from nyala.common.ids import ColumnId
+from nyala.common.schema import Column, Schema
+from nyala.tablet.checks import MAX_CELL_BYTES
 from nyala.tablet.ops import Op
 
 Row = dict[str, Any]
+Stored = dict[ColumnId, Any]
 Key = tuple[Any, ...]
+DELETES = (Op.DELETE, Op.DELETE_IGNORE)
+WRITES = tuple(op for op in Op if op is not Op.MIXED)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two cells are the same: of floats all bits count, so that NaN equals itself."""
+    return bool(exact(one) == exact(other))
+
+
+def exact(value: Any) -> Any:
+    """Return a cell, or something made of cells, as a value that equals only the very same one."""
+    if isinstance(value, float):
+        return value.hex()
+    if isinstance(value, dict):
+        return {k: exact(v) for k, v in value.items()}
+    return [exact(v) for v in value] if isinstance(value, list) else value
 
 
 @dataclass
 class Model:
     schema: Schema
-    rows: dict[Key, Row] = field(default_factory=dict)
-    history: dict[int, dict[Key, Row]] = field(default_factory=lambda: {0: {}})
-    events: list[tuple[int, Key, str, Row]] = field(default_factory=list)
+    rows: dict[Key, Stored] = field(default_factory=dict)
+    stamps: list[int] = field(default_factory=lambda: [0])
+    states: list[dict[Key, Stored]] = field(default_factory=lambda: [{}])
+    events: list[tuple[int, Key, str, Stored]] = field(default_factory=list)
 
     @property
-    def names(self) -> list[str]:
-        return [c.name for c in self.schema.columns]
-
-    @property
-    def keys(self) -> list[str]:
+    def key_names(self) -> list[str]:
         return [c.name for c in self.schema.key_columns]
 
     def write(
         self, stamp: int, op: Op, rows: list[Row], columns: list[str], all_or_nothing: bool
     ) -> tuple[int, list[tuple[int, str]]]:
         """Apply one batch; return what the tablet's result has to say."""
-        state: dict[Key, Row] = dict(self.rows)
+        state: dict[Key, Stored] = dict(self.rows)
         written: set[Key] = set()
         errors: list[tuple[int, str]] = []
+        given = [self.schema.column(n) for n in columns]
         for number, row in enumerate(rows):
-            kind = Op(row["_op"]) if op is Op.MIXED else op
-            code = self._one(state, written, kind, row, columns)
+            code = self._one(state, written, row["_op"] if op is Op.MIXED else op, row, given)
             if code:
                 errors.append((number, code))
         if errors and all_or_nothing:
-            self.history[stamp] = dict(self.rows)
+            self._remember(stamp)
             return 0, errors
         for key in sorted(written):
             before, after = self.rows.get(key), state.get(key)
@@ -47,77 +67,101 @@ class Model:
             elif before is not None:
                 self.events.append((stamp, key, "delete", before))
         self.rows = state
-        self.history[stamp] = dict(state)
+        self._remember(stamp)
         return len(rows) - len(errors), errors
 
+    def _remember(self, stamp: int) -> None:
+        assert stamp > self.stamps[-1]
+        self.stamps.append(stamp)
+        self.states.append(self.rows)
+
     def _one(
-        self, state: dict[Key, Row], written: set[Key], kind: Op, row: Row, columns: list[str]
+        self,
+        state: dict[Key, Stored],
+        written: set[Key],
+        code: int,
+        row: Row,
+        columns: list[Column],
     ) -> str | None:
-        key = tuple(row[n] for n in self.keys)
+        if code not in WRITES:
+            return "out_of_range"
+        kind, key = Op(code), tuple(row[n] for n in self.key_names)
         if None in key:
             return "null_key"
-        deletes = kind in (Op.DELETE, Op.DELETE_IGNORE)
-        given = {n: row[n] for n in columns}
-        if not deletes:
-            for column in self.schema.value_columns:
-                if column.name in given and given[column.name] is None and not column.nullable:
-                    return "null_value"
-        old = state.get(key)
+        given: Stored = {c.id: row[c.name] for c in columns}
         ignore = kind.name.endswith("_IGNORE")
-        if deletes:
+        old = state.get(key)
+        if kind in DELETES:
             if old is None:
                 return None if ignore else "not_found"
             del state[key]
-        elif old is None:
-            if kind in (Op.UPDATE, Op.UPDATE_IGNORE):
-                return None if ignore else "not_found"
-            new = {}
-            for column in self.schema.columns:
-                default = None if column.default is None else column.default.as_py()
-                new[column.name] = given.get(column.name, default)
-                if new[column.name] is None and not column.nullable:
-                    return "null_value"
-            state[key] = new
         else:
-            if kind in (Op.INSERT, Op.INSERT_IGNORE):
+            wrong = self._wrong(given)
+            if wrong:
+                return wrong
+            if old is None and kind in (Op.UPDATE, Op.UPDATE_IGNORE):
+                return None if ignore else "not_found"
+            if old is not None and kind in (Op.INSERT, Op.INSERT_IGNORE):
                 return None if ignore else "already_present"
+            base = self.defaults() if old is None else old
+            new = {**base, **given}
             for column in self.schema.value_columns:
-                if (
-                    column.immutable
-                    and column.name in given
-                    and given[column.name] != old[column.name]
-                ):
+                if old is None and new[column.id] is None and not column.nullable:
+                    return "null_value"
+                if old and column.immutable and not same(new[column.id], old[column.id]):
                     return None if ignore else "immutable"
-            state[key] = {**old, **given}
+            state[key] = new
         written.add(key)
         return None
 
+    def _wrong(self, given: Stored) -> str | None:
+        for column in self.schema.value_columns:
+            if column.id in given:
+                value = given[column.id]
+                if value is None and not column.nullable:
+                    return "null_value"
+                size = len(value.encode()) if isinstance(value, str) else 0
+                if max(size, len(value) if isinstance(value, bytes) else 0) > MAX_CELL_BYTES:
+                    return "too_large"
+        return None
+
+    def defaults(self) -> Stored:
+        """What a new row has in columns that are not given."""
+        return {c.id: None if c.default is None else c.default.as_py() for c in self.schema.columns}
+
+    def state_at(self, stamp: int) -> dict[Key, Stored]:
+        """The rows at a time, by column id."""
+        return self.states[bisect_right(self.stamps, stamp) - 1]
+
     def at(self, stamp: int) -> dict[Key, Row]:
-        """The rows at a time."""
-        return self.history[max(s for s in self.history if s <= stamp)]
+        """The rows at a time, in key order, by name."""
+        return {k: self.shown(row) for k, row in sorted(self.state_at(stamp).items())}
 
-    def by_version(self, since: int, until: int) -> list[Row]:
+    def shown(self, row: Stored, only: tuple[Column, ...] | None = None) -> Row:
+        """One row by name, of all columns or of some."""
+        return {c.name: row[c.id] for c in only or self.schema.columns}
+
+    def by_version(self, since: int, until: int) -> list[tuple[int, Key, str, Stored]]:
         """Every version that began, or ended without a successor, in (since, until]."""
-        return [self._change(*e) for e in self.events if since < e[0] <= until]
+        return [e for e in self.events if since < e[0] <= until]
 
-    def net(self, since: int, until: int) -> list[Row]:
+    def net(self, since: int, until: int) -> list[tuple[int, Key, str, Stored]]:
         """One change per key that was written and differs in being there, or was written anew."""
-        before, after = self.at(since), self.at(until)
-        last: dict[Key, tuple[int, Key, str, Row]] = {}
-        for event in self.events:
-            if since < event[0] <= until:
-                last[event[1]] = event
+        before, after = self.state_at(since), self.state_at(until)
+        last = {e[1]: e for e in self.by_version(since, until)}
         found = []
         for stamp, key, op, row in sorted(last.values(), key=lambda e: (e[0], e[1])):
             if op != "delete":
                 found.append((stamp, key, "update" if key in before else "insert", row))
             elif key in before:
-                found.append((stamp, key, "delete", row))
+                found.append((stamp, key, "delete", before[key]))
             assert (op == "delete") == (key not in after)
-        return [self._change(*e) for e in found]
+        return found
 
-    def _change(self, stamp: int, key: Key, op: str, row: Row) -> Row:
-        shown = row
+    def change(self, event: tuple[int, Key, str, Stored]) -> Row:
+        """One entry of a change feed as it is read: a delete shows the key and nothing else."""
+        stamp, _, op, row = event
+        shown = self.shown(row)
         if op == "delete":
-            shown = {n: row[n] if n in self.keys else None for n in self.names}
+            shown = {n: v if n in self.key_names else None for n, v in shown.items()}
         return {**shown, "_op": op, "_timestamp": stamp}

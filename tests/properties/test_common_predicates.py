@@ -1,6 +1,5 @@
 """Predicates against a naive evaluator; bounds, pruning and normal forms never lose a row; where's fuzz."""
 
-import operator
 from decimal import Decimal
 
 import pyarrow as pa
@@ -14,15 +13,7 @@ from nyala.common.errors import InvalidArgument, NotFound
 from nyala.common.partition import locate, partitions, prune
 from nyala.common.partition_spec import Hash, Partition, Range, resolve
 from nyala.common.predicate import (
-    And,
-    Compare,
-    Const,
-    In,
-    IsNull,
-    Not,
     Op,
-    Or,
-    Prefix,
     columns_of,
     evaluate,
     negate,
@@ -30,39 +21,7 @@ from nyala.common.predicate import (
 )
 from nyala.common.where import parse
 from tests.properties.common_strategies import SCHEMA, TREES, batches
-
-SIGNS = {
-    Op.EQ: operator.eq, Op.NE: operator.ne, Op.LT: operator.lt,
-    Op.LE: operator.le, Op.GT: operator.gt, Op.GE: operator.ge,
-}  # fmt: skip
-
-
-def naive(tree, row):
-    """Evaluate a tree on one row as SQL says: True, False or None."""
-    match tree:
-        case And(children):
-            found = [naive(c, row) for c in children]
-            return False if False in found else None if None in found else True
-        case Or(children):
-            found = [naive(c, row) for c in children]
-            return True if True in found else None if None in found else False
-        case Not(child):
-            found = naive(child, row)
-            return None if found is None else not found
-        case Const(value):
-            return value
-    value = row[tree.column_id]
-    match tree:
-        case IsNull():
-            return value is None
-        case _ if value is None:
-            return None
-        case Compare(op=op, value=literal):
-            return SIGNS[op](value, literal.as_py())
-        case In(values=literals):
-            return any(value == v for v in literals.to_pylist())
-        case Prefix(prefix=prefix):
-            return value.startswith(prefix)
+from tests.properties.predicate_twin import SIGNS, naive
 
 
 def truth(tree, batch):

@@ -1,0 +1,52 @@
+"""A predicate's twin: a tree evaluated on one row in plain Python, with three values as SQL has them."""
+
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+from nyala.common.ids import ColumnId
+from nyala.common.predicate import (
+    And,
+    Compare,
+    Const,
+    In,
+    IsNull,
+    Not,
+    Op,
+    Or,
+    Predicate,
+    Prefix,
+)
+
+SIGNS = {
+    Op.EQ: operator.eq, Op.NE: operator.ne, Op.LT: operator.lt,
+    Op.LE: operator.le, Op.GT: operator.gt, Op.GE: operator.ge,
+}  # fmt: skip
+
+
+def naive(tree: Predicate, row: Mapping[ColumnId, Any]) -> bool | None:
+    """Evaluate a tree on one row (cells by column id) as SQL says: True, False or None."""
+    match tree:
+        case And(children):
+            found = [naive(c, row) for c in children]
+            return False if False in found else None if None in found else True
+        case Or(children):
+            found = [naive(c, row) for c in children]
+            return True if True in found else None if None in found else False
+        case Not(child):
+            one = naive(child, row)
+            return None if one is None else not one
+        case Const(value):
+            return value
+    cell = row[tree.column_id]
+    if isinstance(tree, IsNull):
+        return cell is None
+    if cell is None:
+        return None
+    match tree:
+        case Compare(op=op, value=literal):
+            return bool(SIGNS[op](cell, literal.as_py()))
+        case In(values=literals):
+            return any(cell == v for v in literals.to_pylist())
+        case Prefix(prefix=prefix):
+            return bool(cell.startswith(prefix))

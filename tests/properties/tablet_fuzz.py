@@ -1,0 +1,111 @@
+"""A thousand random operations on a tablet of five keys; a failure comes back as the shortest list found.
+
+    python -m tests.properties.tablet_fuzz [--seed N] [--runs R] [--minutes M] [--operations 1000]
+
+Each operation is the name of a step (tablet_steps.py) and the seed of its details, so that a list of
+them is a test whatever else happens before it: what fails is shortened by leaving operations out.
+"""
+
+import argparse
+import random
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+
+from nyala.common.schema import Schema
+from tests.properties import tablet_steps as steps
+from tests.properties.tablet_rows import weak_hash
+from tests.properties.tablet_world import World
+from tests.unit.tablet.tablet_support import INT_KEY, PAIR_KEY
+
+Operation = tuple[str, int]
+SCHEMAS: dict[str, Schema | None] = {"any": None, "int": INT_KEY, "pair": PAIR_KEY}
+RARE = set(steps.FAILING)
+SHORTENING_S = 60
+
+
+def draw(seed: int, count: int) -> list[Operation]:
+    """The operations of a seed: writes twice as often as work on files, failures half as often."""
+    chance = random.Random(seed)
+    names = [*steps.WRITING, *steps.WRITING, *steps.FILING, *steps.READING]
+    names += [n for n in steps.FAILING if chance.random() < 0.5] or list(steps.FAILING)
+    return [(chance.choice(names), chance.randrange(1 << 32)) for _ in range(count)]
+
+
+def world(seed: int) -> World:
+    """Every third world has a key index whose hashes collide."""
+    schema = list(SCHEMAS.values())[seed % len(SCHEMAS)]
+    return World(seed, schema, weak_hash if seed // len(SCHEMAS) % 3 == 0 else None)
+
+
+def problem(seed: int, operations: Sequence[Operation]) -> str | None:
+    """Run operations; return what went wrong, or None."""
+    at = world(seed)
+    for number, (name, details) in enumerate(operations):
+        try:
+            steps.run(at, name, details)
+        except Exception:  # whatever it is, it is what this looks for
+            return f"operation {number + 1} of {len(operations)}, {name}:\n{traceback.format_exc()}"
+    return None
+
+
+def shortest(seed: int, operations: Sequence[Operation], seconds: float) -> list[Operation]:
+    """Leave out whatever the failure does not need: halves first, then smaller and smaller parts."""
+    kept, size = list(operations), max(1, len(operations) // 2)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        at = 0
+        before = len(kept)
+        while at < len(kept) and time.monotonic() < end:
+            tried = kept[:at] + kept[at + size :]
+            if problem(seed, tried):
+                kept = tried
+            else:
+                at += size
+        if size == 1 and len(kept) == before:
+            break
+        size = max(1, size // 2)
+    return kept
+
+
+def run(seed: int, count: int) -> str | None:
+    """One run; return a report of its failure, or None."""
+    operations = draw(seed, count)
+    if problem(seed, operations) is None:
+        return None
+    kept = shortest(seed, operations, SHORTENING_S)
+    listed = "".join(f"    ({name!r}, {details}),\n" for name, details in kept)
+    return (
+        f"{problem(seed, kept)}\nthe shortest list found, for test_tablet_fuzz.py:\n"
+        f"({seed}, [\n{listed}])\n"
+        f"again: ./run py -m tests.properties.tablet_fuzz --seed {seed} --operations {count}"
+    )
+
+
+def main() -> int:
+    """Run seeds until one fails, or the runs or the time are over."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--operations", type=int, default=1000)
+    asked = parser.parse_args()
+    end = time.monotonic() + 60 * asked.minutes
+    done = 0
+    for seed in range(asked.seed, asked.seed + asked.runs):
+        if time.monotonic() > end:
+            break
+        report = run(seed, asked.operations)
+        if report is not None:
+            print(report)
+            return 1
+        done += 1
+    print(
+        f"fuzz of the tablet: {done} runs of {asked.operations} operations of {len(steps.STEPS)} kinds"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""A tablet on a disk that may fail, its twin, and what a reader would hold: the world of random steps.
+
+`check_*` compare everything that can be read with the model; `tablet_steps.py` has what may happen.
+"""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from nyala.common.keys import encode_keys
+from nyala.common.schema import Column, Schema
+from nyala.tablet.ops import Op, decode_result
+from nyala.tablet.view import View
+from tests.properties.predicate_twin import naive
+from tests.properties.tablet_model import Key, Model, Row, exact
+from tests.properties.tablet_rows import random_keys, random_predicate, random_rows, random_schema
+from tests.sim.files import SimDisk
+from tests.unit.tablet.tablet_support import Driver, payload
+
+CODECS = ["none", "lz4", "zstd"]
+HashKeys = Callable[..., Any]
+
+
+class World:
+    """One tablet, its model, and the views that readers still hold."""
+
+    def __init__(
+        self, seed: int, schema: Schema | None = None, hash_keys: HashKeys | None = None
+    ) -> None:
+        chance = random.Random(seed)
+        schema = schema or random_schema(chance)
+        self.keys = random_keys(chance, schema)
+        self.disk = SimDisk(random.Random(seed))
+        weak = {} if hash_keys is None else {"hash_keys": hash_keys}
+        codec = chance.choice(CODECS)
+        self.driver = Driver("data/t", schema, files=self.disk.mount(), compression=codec, **weak)
+        self.model = Model(schema)
+        self.horizon = 0
+        self.held: list[tuple[View, int, dict[Key, Row]]] = []
+
+    @property
+    def schema(self) -> Schema:
+        return self.model.schema
+
+    @property
+    def now(self) -> int:
+        return self.driver.now
+
+    def write(self, chance: random.Random, op: Op, *, whole: bool = False, **shape: Any) -> None:
+        """One batch; the tablet's result has to be the model's."""
+        rows, columns = random_rows(chance, self.schema, self.keys, op, **shape)
+        found = self.driver.write_full(op, rows, columns, all_or_nothing=whole)
+        expected = self.model.write(self.now, op, rows, columns, whole)
+        assert (found[0], [(e.row, e.code) for e in found[1]]) == expected
+
+    def write_group(self, chance: random.Random, count: int) -> None:
+        """Several batches in one call: grouping never changes results."""
+        expected, entries = [], []
+        for _ in range(count):
+            op = chance.choice(list(Op))
+            rows, columns = random_rows(chance, self.schema, self.keys, op)
+            data = payload(self.schema, op, rows, columns)
+            entries.append(self.driver.entry(data, step=chance.choice([1, 10])))
+            expected.append(self.model.write(self.now, op, rows, columns, False))
+        found = [decode_result(r) for r in self.driver.tablet.apply(entries)]
+        assert [(n, [(e.row, e.code) for e in errors]) for n, errors in found] == expected
+
+    def reopen(self, *, power_cut: bool) -> None:
+        """The process dies, with the machine or without it; what comes back reads the same."""
+        before = self.horizon
+        (self.disk.crash if power_cut else self.disk.kill)()
+        self.disk.die_at = None
+        self.driver.files = self.disk.mount()
+        self.driver.reopen()
+        self.held.clear()
+        self.horizon = self.driver.tablet.horizon
+        assert self.horizon >= before
+
+    def some_time(self, chance: random.Random) -> int:
+        """A time that can be read: at, right before or right after something happened."""
+        at = chance.choice(self.model.stamps) + chance.choice([-1, 0, 0, 1])
+        return min(max(at, self.horizon), self.now)
+
+    def hold(self, at: int) -> None:
+        """A reader takes a view and keeps it."""
+        self.held = [*self.held[-4:], (self.driver.tablet.view(), at, self.model.at(at))]
+
+    def check_held(self) -> None:
+        """What readers hold reads as when they took it."""
+        for view, at, expected in self.held:
+            found = [r for b in view.scan(at, ordered=True) for r in b.to_pylist()]
+            assert exact(found) == exact(list(expected.values()))
+            assert view.count(at) == len(expected)
+
+    def check_now(self) -> None:
+        """All rows, by scan and by count."""
+        self.check_scan(self.now)
+        assert self.driver.tablet.rows == len(self.model.rows)
+
+    def check_scan(self, at: int) -> None:
+        view, expected = self.driver.tablet.view(), self.model.at(at)
+        found = [r for b in view.scan(at) for r in b.to_pylist()]
+        keys = [tuple(r[n] for n in self.model.key_names) for r in found]
+        assert len(set(keys)) == len(keys)
+        assert exact(dict(zip(keys, found, strict=True))) == exact(expected)
+        assert view.count(at) == len(expected)
+
+    def check_get(self, at: int, wanted: list[Key]) -> None:
+        """Look-ups of some keys, in any order, some of them twice."""
+        expected = self.model.at(at)
+        columns = self.schema.key_columns
+        arrays = [pa.array([k[i] for k in wanted], c.type) for i, c in enumerate(columns)]
+        batch = pa.RecordBatch.from_arrays(arrays, names=[c.name for c in columns])
+        found = self.driver.tablet.view().get(at, batch).to_pylist()
+        rows = [{**expected[k], "_row": i} for i, k in enumerate(wanted) if k in expected]
+        assert exact(found) == exact(rows)
+
+    def check_query(self, chance: random.Random, at: int) -> None:
+        """An ordered scan with everything that a scan can be given, and the count of the same."""
+        view, where = self.driver.tablet.view(), random_predicate(chance, self.schema)
+        state = sorted(self.model.state_at(at).items())
+        matching = [(k, row) for k, row in state if naive(where, row) is True]
+        assert view.count(at, where) == len(matching)
+        columns = self._some_columns(chance)
+        limit = chance.choice([None, 0, 1, 2, 4])
+        after = None
+        if chance.random() < 0.4:
+            key = chance.choice(self.keys)
+            after = self.encoded(key)
+            matching = [(k, row) for k, row in matching if k > key]
+        batches = view.scan(
+            at, [c.id for c in columns], where, ordered=True, limit=limit, after=after,
+            batch_rows=chance.randrange(1, 5),
+        )  # fmt: skip
+        found = [r for b in batches for r in b.to_pylist()]
+        expected = [self.model.shown(row, columns) for _, row in matching]
+        assert exact(found) == exact(expected[:limit])
+        some = [r for b in view.scan(at, None, where, limit=limit) for r in b.to_pylist()]
+        whole = exact([self.model.shown(row) for _, row in state if naive(where, row) is True])
+        assert all(exact(r) in whole for r in some)
+        assert len(some) == min(len(whole), len(whole) if limit is None else limit)
+
+    def _some_columns(self, chance: random.Random) -> tuple[Column, ...]:
+        chosen = chance.sample(
+            self.schema.columns, chance.randrange(1, len(self.schema.columns) + 1)
+        )
+        return tuple(chosen)
+
+    def encoded(self, key: Key) -> bytes:
+        kinds = [c.type for c in self.schema.key_columns]
+        arrays = [pa.array([v], kind) for v, kind in zip(key, kinds, strict=True)]
+        return encode_keys(arrays, kinds).key_at(0)
+
+    def check_changes(self, chance: random.Random, since: int, until: int, *, net: bool) -> None:
+        """The feed of (since, until], whole or with a condition, in batches of any size."""
+        expected = (self.model.net if net else self.model.by_version)(since, until)
+        where = None
+        if chance.random() < 0.4:
+            where = random_predicate(chance, self.schema)
+            expected = [e for e in expected if naive(where, e[3]) is True]
+        batches = self.driver.tablet.view().changes(
+            since, until, net=net, where=where, batch_rows=chance.randrange(1, 4)
+        )
+        found = [r for b in batches for r in b.to_pylist()]
+        assert exact(found) == exact([self.model.change(e) for e in expected])
