@@ -39,6 +39,8 @@ _SHORT_NUMBER = re.compile("[0-9]{1,2}")
 _NOT_KEYS = frozenset({pa.bool_(), pa.float32(), pa.float64()})
 MAX_COLUMNS = 1000
 MAX_NAME_BYTES = 256
+MAX_DEFAULT_BYTES = 1024
+"""Of a default: rows older than a column are read as if each held it."""
 
 
 def type_name(arrow: pa.DataType) -> str:
@@ -88,6 +90,8 @@ class Column:
         nullable: key columns never are.
         default: a scalar for rows that are new and do not give the column; None: no default.
         immutable: set by the first write of a row and never changed.
+        read_default: a scalar (it may be null) that rows hold which are older than the column: its
+            default as it was added, whatever becomes of `default`; None: there is no such row.
     """
 
     id: ColumnId
@@ -96,6 +100,7 @@ class Column:
     nullable: bool = True
     default: pa.Scalar | None = None
     immutable: bool = False
+    read_default: pa.Scalar | None = None
 
 
 @dataclass(frozen=True)
@@ -194,7 +199,7 @@ def from_arrow(
         if defaults and defaults.get(name) is not None:
             if in_key:
                 raise InvalidArgument(f"key column {name!r} cannot have a default")
-            default = _default(name, defaults[name], stored)
+            default = default_scalar(name, defaults[name], stored)
         columns.append(
             Column(
                 ColumnId(number),
@@ -220,19 +225,41 @@ def _check_names(names: list[str], keys: list[str], others: list[str]) -> None:
         if name not in names:
             raise InvalidArgument(f"no column {name!r}; the columns are: " + ", ".join(names))
     for name in names:
-        if not name or name.startswith("_") or len(name.encode()) > MAX_NAME_BYTES:
-            raise InvalidArgument(
-                f"column name {name[:40]!r}: names are 1 to {MAX_NAME_BYTES} bytes and do not begin "
-                "with '_', which marks nyala's own columns"
-            )
+        check_column_name(name)
     if len(names) > MAX_COLUMNS:
         raise InvalidArgument(f"{len(names)} columns; a table has at most {MAX_COLUMNS}")
 
 
-def _default(name: str, value: Any, stored: pa.DataType) -> pa.Scalar:
+def check_column_name(name: str) -> None:
+    """Refuse what cannot be a column's name.
+
+    Raises:
+        InvalidArgument: empty, too long, or one of nyala's own.
+    """
+    if not name or name.startswith("_") or len(name.encode()) > MAX_NAME_BYTES:
+        raise InvalidArgument(
+            f"column name {name[:40]!r}: names are 1 to {MAX_NAME_BYTES} bytes and do not begin "
+            "with '_', which marks nyala's own columns"
+        )
+
+
+def default_scalar(name: str, value: Any, stored: pa.DataType) -> pa.Scalar:
+    """Return a default of a column as it is stored.
+
+    Raises:
+        InvalidArgument: it does not convert without loss, or is too large.
+    """
     try:
-        return pa.scalar(value, stored)
+        if pa.types.is_integer(stored) and isinstance(value, float) and not value.is_integer():
+            raise ValueError("it has a fraction")  # Arrow cuts it off without a word
+        made = pa.scalar(value, stored)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as err:
         raise InvalidArgument(
             f"default {value!r} of column {name!r} is no {stored}: {err}"
         ) from err
+    if stored in (pa.string(), pa.binary()) and len(made.as_buffer()) > MAX_DEFAULT_BYTES:
+        raise InvalidArgument(
+            f"the default of column {name!r} has {len(made.as_buffer())} bytes; at most "
+            f"{MAX_DEFAULT_BYTES} are kept, since rows older than a column are read with it"
+        )
+    return made

@@ -80,8 +80,7 @@ def apply_write(store: Store, stamp: int, payload: bytes) -> bytes:
 
 
 def _rows(store: Store, write: ops.WriteOp) -> _Rows:
-    batch, codes = ops.decode_batch(write, store.schema)
-    columns = dict(zip(write.column_ids, batch.columns, strict=True))
+    columns, codes = ops.decode_batch(write, store.schema, store.retired)
     keys = keys_of(columns, store.schema)
     hashes = store.hashes(keys)
     bad, where = check(columns, codes, keys, store.schema)

@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 
 from nyala.common.errors import Corrupt, InvalidArgument
 from nyala.common.ids import ColumnId
-from nyala.common.schema import Column
+from nyala.common.schema import Column, arrow_type, type_name
 from nyala.env.files import Files
 from nyala.tablet.format import Kind, Sections, SectionWriter
 from nyala.tablet.ops import read_batch
-from nyala.tablet.rowset import ColumnStats, Int64s
+from nyala.tablet.rowset import ColumnStats, Int64s, older_than
 
 BLOCK_ROWS = 131_072
 BLOCK_BYTES = 16 << 20
@@ -29,6 +29,7 @@ _MAX_STATS_BYTES = 1024
 
 class _Meta(msgspec.Struct, frozen=True):
     column_ids: list[int]
+    types: list[str]
     starts: list[int]
     compression: str
     stats_ids: list[int]
@@ -77,6 +78,7 @@ class ColumnWriter:
         known = [s for s in self._stats if s.known]
         meta = _Meta(
             column_ids=[c.id for c in self._columns],
+            types=[type_name(c.type) for c in self._columns],
             starts=self._starts,
             compression=self._compression,
             stats_ids=[s.column.id for s in known],
@@ -116,12 +118,18 @@ class _RunningStats:
 class ColumnReader:
     """The columns of one data file, in blocks; each verified on its first touch.
 
+    Args:
+        files: the file system.
+        path: of the file.
+        columns: what the manifest's schema has; the file may hold others, which were dropped, and lack
+            those that were added since.
+
     Attributes:
         starts: first row of each block, then the number of rows.
         stats: of the columns of which they are known.
 
     Raises:
-        Corrupt: the file is damaged, or does not hold these columns.
+        Corrupt: the file is damaged, or holds other columns.
     """
 
     def __init__(self, files: Files, path: str, columns: Sequence[Column]) -> None:
@@ -131,33 +139,52 @@ class ColumnReader:
         self._sections = Sections(data, path, Kind.DATA)
         try:
             self._meta = msgspec.msgpack.decode(self._sections.tagged(_META), type=_Meta)
-        except msgspec.MsgspecError as err:
+            kinds = [arrow_type(name) for name in self._meta.types]
+        except (msgspec.MsgspecError, InvalidArgument) as err:
             raise Corrupt(f"{path} does not say which blocks it has: {err}") from err
         self.starts: Int64s = np.asarray(self._meta.starts, np.int64)
-        self._fields = {c.id: pa.schema([pa.field(str(c.id), c.type)]) for c in columns}
-        self._positions = {ColumnId(i): n for n, i in enumerate(self._meta.column_ids)}
+        ids = [ColumnId(i) for i in self._meta.column_ids]
+        self._fields = {
+            i: pa.schema([pa.field(str(i), k)]) for i, k in zip(ids, kinds, strict=False)
+        }
+        self._positions = {i: n for n, i in enumerate(ids)}
         self._open: dict[tuple[int, ColumnId], pa.Array] = {}
         blocks = len(self.starts) - 1
-        tags = [_BLOCKS + i for i in self._meta.column_ids] * blocks
-        if list(self._fields) != list(self._positions) or self._sections.tags[: len(tags)] != tags:
-            raise Corrupt(f"{path} has columns {self._meta.column_ids}, not {list(self._fields)}")
+        tags = [_BLOCKS + i for i in ids] * blocks
+        wrong = [c.id for c in columns if not self._may_hold(c)]
+        if len(kinds) != len(ids) or self._sections.tags[: len(tags)] != tags or wrong:
+            raise Corrupt(
+                f"{path} has columns {ids} of types {kinds}; {wrong} are missing or others"
+            )
         self.stats = self._read_stats()
 
-    def column(self, chunk: int, column: ColumnId) -> pa.Array:
-        """Return one column of one block.
+    def _may_hold(self, column: Column) -> bool:
+        if column.id in self._fields:
+            return bool(self._fields[column.id].field(0).type == column.type)
+        return column.read_default is not None
+
+    def lacks(self, column: ColumnId) -> bool:
+        """Whether all rows are older than a column."""
+        return column not in self._positions
+
+    def column(self, chunk: int, column: Column) -> pa.Array:
+        """Return one column of one block; its read default where the rows are older than it.
 
         Raises:
             Corrupt: the block is damaged.
         """
-        found = self._open.get((chunk, column))
+        found = self._open.get((chunk, column.id))
         if found is not None:
             return found
-        message = self._sections.section(chunk * len(self._positions) + self._positions[column])
-        array = self._read(message, self._fields[column]).column(0)
+        if column.id not in self._positions:
+            return older_than(column, int(self.starts[chunk + 1] - self.starts[chunk]))
+        place = chunk * len(self._positions) + self._positions[column.id]
+        message = self._sections.section(place)
+        array = self._read(message, self._fields[column.id]).column(0)
         if len(array) != self.starts[chunk + 1] - self.starts[chunk]:
             raise Corrupt(f"{self._path} has {len(array)} values in block {chunk}")
         if self._meta.compression == "none":  # it lies in the mapped file and costs nothing
-            self._open[chunk, column] = array
+            self._open[chunk, column.id] = array
         return array
 
     def _read(self, message: memoryview, schema: pa.Schema) -> pa.RecordBatch:

@@ -13,9 +13,8 @@ import pyarrow.compute as pc
 
 from nyala.common import keys as key_bytes
 from nyala.common.errors import Corrupt
-from nyala.common.ids import ColumnId
 from nyala.common.keys import KeyBytes
-from nyala.common.schema import Schema
+from nyala.common.schema import Column, Schema
 from nyala.env.files import Files
 from nyala.tablet import kernels, marks
 from nyala.tablet.columns import ColumnReader, ColumnWriter, block_ends, cell_sizes
@@ -194,7 +193,7 @@ def _write_data(
     sizes = []
     for column in schema.columns:
         if column.type in (pa.string(), pa.binary()):
-            sizes.append(_sizes(sources, which, rows, column.id))
+            sizes.append(_sizes(sources, which, rows, column))
     file = files.open_append(path)
     try:
         writer = ColumnWriter(SectionWriter(Kind.DATA, file.append), schema.columns, compression)
@@ -208,7 +207,7 @@ def _write_data(
         file.close()
 
 
-def _sizes(sources: Sequence[RowSetView], which: Int64s, rows: Int64s, column: ColumnId) -> Int64s:
+def _sizes(sources: Sequence[RowSetView], which: Int64s, rows: Int64s, column: Column) -> Int64s:
     """Return the bytes of one column in each of the rows to be written."""
     out = np.empty(len(rows), np.int64)
     for number, source in enumerate(sources):
@@ -217,7 +216,7 @@ def _sizes(sources: Sequence[RowSetView], which: Int64s, rows: Int64s, column: C
         starts = source.chunks.starts
         for chunk in range(len(starts) - 1):
             sizes = cell_sizes(source.chunks.column(chunk, column))
-            assert sizes is not None, f"column {column} has cells of one size"
+            assert sizes is not None, f"column {column.id} has cells of one size"
             lengths[starts[chunk] : starts[chunk + 1]] = sizes
         out[mine] = lengths[rows[mine]]
     return out

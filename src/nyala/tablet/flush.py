@@ -54,7 +54,12 @@ class Flush:
         store.freeze()
         self._place = place
         self._store = store
-        self._base = replace(current, cut=Cut(cut.op, cut.stamp, cut.extra))
+        self._base = replace(
+            current,
+            cut=Cut(cut.op, cut.stamp, cut.extra),
+            info=store.info,
+            retired=store.retired,
+        )
         self._inputs = [rewrite.Input.of(m, cut.stamp) for m in store.frozen]
         self._numbers = (number(), number())
         self._marked = [(_marked(d, cut.stamp), number()) for d in store.disks if d.marks.pending]

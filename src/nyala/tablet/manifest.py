@@ -14,9 +14,11 @@ import pyarrow as pa
 from nyala.common.errors import Corrupt, NyalaError
 from nyala.common.ids import NO_OP, ColumnId, OpId, TableId, TabletId
 from nyala.common.partition import Partition, PartitionSchema
-from nyala.common.schema import Column, Schema, arrow_type, type_name
+from nyala.common.schema import Schema, arrow_type, type_name
 from nyala.env.files import Files
+from nyala.tablet import stored_schema
 from nyala.tablet.format import Kind, Sections, pack
+from nyala.tablet.stored_schema import StoredSchema
 
 NAME = "MANIFEST"
 _BODY, _EXTRA = 1, 2
@@ -58,12 +60,12 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class TabletInfo:
-    """What a tablet is: fixed at creation, saved in its manifest.
+    """What a tablet is, saved in its manifest. Name, schema and options change by `ops.SchemaOp` alone.
 
     Attributes:
         tablet_id: also the Raft group's id.
         table_id: of the table.
-        table_name: at creation; for people.
+        table_name: for people.
         schema: the table's columns.
         partition_schema: how the table is partitioned.
         partition: this tablet's part of it.
@@ -103,6 +105,7 @@ class Manifest:
         index_seed: of the hash in the key indexes.
         next_file: above the number of every file named.
         rowsets: in the order in which they are read.
+        retired: types of the columns that were dropped, for entries written when they were not yet.
     """
 
     info: TabletInfo
@@ -111,6 +114,7 @@ class Manifest:
     index_seed: int
     next_file: int
     rowsets: tuple[RowSetEntry, ...] = ()
+    retired: Mapping[ColumnId, pa.DataType] = field(default_factory=dict)
 
     def file_names(self) -> list[str]:
         """Return the names of all files that this manifest needs, itself included."""
@@ -136,23 +140,12 @@ def marks_name(number: int) -> str:
     return f"{number:08d}.del"
 
 
-class _StoredColumn(msgspec.Struct, frozen=True):
-    id: int
-    name: str
-    type: str
-    nullable: bool
-    default: bytes | None  # an IPC stream of one row, one column
-    immutable: bool
-
-
 class _Stored(msgspec.Struct, frozen=True):
     tablet_id: str
     table_id: str
     table_name: str
-    columns: list[_StoredColumn]
-    key_ids: list[int]
-    schema_version: int
-    next_column_id: int
+    schema: StoredSchema
+    retired: dict[int, str]
     partition_schema: PartitionSchema
     partition: Partition
     options: dict[str, str]
@@ -167,15 +160,13 @@ class _Stored(msgspec.Struct, frozen=True):
 
 def encode(manifest: Manifest) -> bytes:
     """Return the bytes of a manifest file."""
-    info, schema = manifest.info, manifest.info.schema
+    info = manifest.info
     stored = _Stored(
         tablet_id=info.tablet_id,
         table_id=info.table_id,
         table_name=info.table_name,
-        columns=[_store_column(c) for c in schema.columns],
-        key_ids=list(schema.key_ids),
-        schema_version=schema.version,
-        next_column_id=schema.next_column_id,
+        schema=stored_schema.store(info.schema),
+        retired={i: type_name(kind) for i, kind in sorted(manifest.retired.items())},
         partition_schema=info.partition_schema,
         partition=info.partition,
         options=dict(sorted(info.options.items())),
@@ -201,15 +192,15 @@ def decode(data: bytes, path: str) -> Manifest:
     body, extra = sections.tagged(_BODY), bytes(sections.tagged(_EXTRA))
     try:
         stored = msgspec.msgpack.decode(body, type=_Stored)
-        columns = tuple(_load_column(c) for c in stored.columns)
-    except (msgspec.MsgspecError, pa.ArrowException, NyalaError) as err:
+        schema = stored_schema.load(stored.schema)
+        retired = {ColumnId(i): arrow_type(name) for i, name in stored.retired.items()}
+    except (msgspec.MsgspecError, NyalaError) as err:
         raise Corrupt(f"{path} is no manifest that this build understands: {err}") from err
-    keys = tuple(ColumnId(i) for i in stored.key_ids)
     info = TabletInfo(
         tablet_id=TabletId(stored.tablet_id),
         table_id=TableId(stored.table_id),
         table_name=stored.table_name,
-        schema=Schema(columns, keys, stored.schema_version, stored.next_column_id),
+        schema=schema,
         partition_schema=stored.partition_schema,
         partition=stored.partition,
         options=stored.options,
@@ -221,6 +212,7 @@ def decode(data: bytes, path: str) -> Manifest:
         index_seed=stored.index_seed,
         next_file=stored.next_file,
         rowsets=tuple(stored.rowsets),
+        retired=retired,
     )
 
 
@@ -267,26 +259,3 @@ def remove_unreferenced(files: Files, directory: str, manifest: Manifest) -> Non
     for name in files.list(directory):
         if name not in wanted:
             files.remove(f"{directory}/{name}")
-
-
-def _store_column(column: Column) -> _StoredColumn:
-    default = None
-    if column.default is not None:
-        batch = pa.RecordBatch.from_arrays([pa.repeat(column.default, 1)], names=["default"])
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batch.schema) as writer:
-            writer.write_batch(batch)
-        default = sink.getvalue().to_pybytes()
-    return _StoredColumn(
-        column.id, column.name, type_name(column.type), column.nullable, default, column.immutable
-    )
-
-
-def _load_column(stored: _StoredColumn) -> Column:
-    kind = arrow_type(stored.type)
-    default = None
-    if stored.default is not None:
-        default = pa.ipc.open_stream(stored.default).read_all().column(0)[0]
-    return Column(
-        ColumnId(stored.id), stored.name, kind, stored.nullable, default, stored.immutable
-    )

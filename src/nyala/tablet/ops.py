@@ -5,22 +5,28 @@ replicated is the operation as the client sent it, never its effect. Little-endi
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+import google_crc32c
+import msgspec
 import numpy as np
 import pyarrow as pa
 
-from nyala.common.errors import BadVersion, Corrupt
+from nyala.common.errors import BadChecksum, BadVersion, Corrupt
 from nyala.common.ids import ColumnId
 from nyala.common.schema import Schema
+from nyala.tablet import stored_schema
+from nyala.tablet.stored_schema import StoredSchema
 
 VERSION = 1
 OP_COLUMN = "_op"
 MAX_OP_COLUMNS = 1000
 _HEAD = struct.Struct("<BBBxIHxx")  # version, op, flags, schema version, number of column ids
 _ALL_OR_NOTHING = 1
+_SCHEMA_KIND = 32  # where a write has its op
+_SCHEMA_HEAD = struct.Struct("<BBxxI")  # version, kind, CRC32C of the rest
 _RESULT = struct.Struct("<BxxxIII")  # version, rows that took effect, errors, distinct messages
 _TEXT = struct.Struct("<BH")  # lengths of a code and of its message
 
@@ -56,6 +62,27 @@ class WriteOp:
     column_ids: tuple[ColumnId, ...]
     all_or_nothing: bool
     ipc: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaOp:
+    """What the table is from this entry on, whole; without effect where that or a later one is known.
+
+    Attributes:
+        schema: its version is above that of what it replaces; it may have skipped some.
+        table_name: for people.
+        options: table options as text, all of them.
+    """
+
+    schema: Schema
+    table_name: str
+    options: Mapping[str, str]
+
+
+class _StoredSchemaOp(msgspec.Struct, frozen=True):
+    table_name: str
+    schema: StoredSchema
+    options: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,29 +133,41 @@ def decode(payload: bytes) -> WriteOp:
     return WriteOp(Op(code), schema_version, ids, bool(flags), payload[body:])
 
 
-def decode_batch(op: WriteOp, schema: Schema) -> tuple[pa.RecordBatch, np.ndarray]:
-    """Return an operation's rows and the op code of each (uint8; 0 where `_op` is null).
+def decode_batch(
+    op: WriteOp, schema: Schema, retired: Mapping[ColumnId, pa.DataType]
+) -> tuple[dict[ColumnId, pa.Array], np.ndarray]:
+    """Return an operation's columns, and the op code of each row (uint8; 0 where `_op` is null).
 
     The batch is checked whole before anything touches it, so that damaged bytes never crash a process.
+
+    Args:
+        op: may have been written for an older schema, or a newer one that this one has skipped.
+        schema: as of the operation's place in the log; columns are its, by id.
+        retired: types of dropped columns, whose values are left out.
 
     Raises:
         Corrupt: the bytes are no such batch, or name columns that the schema does not have.
     """
-    unknown = [i for i in op.column_ids if i not in schema.by_id]
+    kinds = {i: schema.by_id[i].type for i in op.column_ids if i in schema.by_id}
+    kinds |= {i: retired[i] for i in op.column_ids if i in retired}
+    unknown = [i for i in op.column_ids if i not in kinds]
     missing = [i for i in schema.key_ids if i not in op.column_ids]
     if unknown or missing or len(set(op.column_ids)) < len(op.column_ids):
         raise Corrupt(
             f"a write names columns {list(op.column_ids)}: ids {unknown} are unknown in schema version "
             f"{schema.version}, key columns {missing} are missing, or one is named twice"
         )
-    fields = [pa.field(str(i), schema.by_id[i].type) for i in op.column_ids]
+    fields = [pa.field(str(i), kinds[i]) for i in op.column_ids]
     if op.op is Op.MIXED:
         fields.append(pa.field(OP_COLUMN, pa.uint8()))
     batch = read_batch(op.ipc, pa.schema(fields))
+    columns = {
+        i: a for i, a in zip(op.column_ids, batch.columns, strict=False) if i in schema.by_id
+    }
     if op.op is not Op.MIXED:
-        return batch, np.full(batch.num_rows, int(op.op), np.uint8)
+        return columns, np.full(batch.num_rows, int(op.op), np.uint8)
     codes = batch.column(batch.num_columns - 1).fill_null(0).to_numpy(zero_copy_only=False)
-    return batch.select(range(batch.num_columns - 1)), np.ascontiguousarray(codes, np.uint8)
+    return columns, np.ascontiguousarray(codes, np.uint8)
 
 
 def read_batch(message: bytes | pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
@@ -143,6 +182,41 @@ def read_batch(message: bytes | pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
     except (pa.ArrowException, OSError, ValueError, EOFError) as err:
         raise Corrupt(f"a batch of {len(message)} bytes does not decode: {err}") from err
     return batch
+
+
+def encode_schema(op: SchemaOp) -> bytes:
+    """Return the payload that is replicated."""
+    options = dict(sorted(op.options.items()))
+    stored = stored_schema.store(op.schema)
+    body = msgspec.msgpack.encode(_StoredSchemaOp(op.table_name, stored, options))
+    return _SCHEMA_HEAD.pack(VERSION, _SCHEMA_KIND, int(google_crc32c.value(body))) + body
+
+
+def is_schema(payload: bytes) -> bool:
+    """Whether a payload is a `SchemaOp`; every other one is a `WriteOp`, or damaged."""
+    return len(payload) > 1 and payload[1] == _SCHEMA_KIND
+
+
+def decode_schema(payload: bytes) -> SchemaOp:
+    """Return the operation of a payload; the inverse of `encode_schema`.
+
+    Raises:
+        BadVersion: written by a newer build.
+        Corrupt: not such a payload, or damaged.
+    """
+    if len(payload) < _SCHEMA_HEAD.size or payload[1:4] != bytes((_SCHEMA_KIND, 0, 0)):
+        raise Corrupt(f"{len(payload)} bytes are no schema operation")
+    version, _, crc = _SCHEMA_HEAD.unpack_from(payload)
+    body = payload[_SCHEMA_HEAD.size :]
+    if version != VERSION:
+        raise BadVersion(f"schema operation of version {version}; this build knows {VERSION}")
+    if google_crc32c.value(body) != crc:
+        raise BadChecksum(f"a schema operation of {len(payload)} bytes is damaged")
+    try:
+        found = msgspec.msgpack.decode(body, type=_StoredSchemaOp)
+    except msgspec.MsgspecError as err:
+        raise Corrupt(f"a schema operation does not decode: {err}") from err
+    return SchemaOp(stored_schema.load(found.schema), found.table_name, found.options)
 
 
 def encode_result(rows: int, errors: Sequence[RowError]) -> bytes:

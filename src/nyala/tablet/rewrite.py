@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nyala.common.schema import Schema
 from nyala.env.files import Files
 from nyala.tablet import diskrowset, manifest, marks
 from nyala.tablet.columns import compression_of
@@ -28,13 +27,11 @@ class Place:
     Attributes:
         files: the file system.
         directory: of the tablet.
-        schema: of the table.
         hash_keys: the index hash.
     """
 
     files: Files
     directory: str
-    schema: Schema
     hash_keys: HashKeys
 
 
@@ -88,7 +85,8 @@ def build(
 
     Args:
         place: where to.
-        base: the manifest to come but for the new rowset: its cut is the new files' cut.
+        base: the manifest to come but for the new rowset: its cut is the new files' cut, its schema
+            the one that they are written with.
         numbers: of the new rowset's files, and of its `del` file.
         inputs: what to rewrite.
         drop_below: versions that ended at or below this stamp are left out.
@@ -111,7 +109,7 @@ def build(
             numbers[0],
             [s.view for s in inputs],
             kept,
-            place.schema,
+            base.info.schema,
             compression=compression_of(base.info.options),
             seed=base.index_seed,
             hash_keys=place.hash_keys,
@@ -127,7 +125,7 @@ def build(
     rowsets = list(base.rowsets)
     rowsets.insert(position, entry)
     switched = replace(base, rowsets=tuple(rowsets))
-    opened = DiskRowSet(place.files, place.directory, entry, place.schema, switched)
+    opened = DiskRowSet(place.files, place.directory, entry, base.info.schema, switched)
     return Built(switched, opened, tuple(inputs), moved)
 
 

@@ -4,6 +4,7 @@ A `RowSetView` is immutable but for its `ends`, `slots` and `prev`, which lane A
 that a reader at a safe time cannot tell (marks.py, kernels.py).
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -31,8 +32,12 @@ class Chunked(Protocol):
         """First row of each chunk, then the number of rows."""
         ...
 
-    def column(self, chunk: int, column: ColumnId) -> pa.Array:
-        """Return one column of one chunk."""
+    def column(self, chunk: int, column: Column) -> pa.Array:
+        """Return one column of one chunk; its read default where the rows are older than it."""
+        ...
+
+    def lacks(self, column: ColumnId) -> bool:
+        """Whether all rows are older than a column."""
         ...
 
 
@@ -77,6 +82,18 @@ class RowSetView:
     is_sorted: bool
     stats: Mapping[ColumnId, ColumnStats]
 
+    def stats_of(self, column: Column) -> ColumnStats | None:
+        """Return what is known of a column, which the rows may be older than; None: nothing."""
+        if not self.chunks.lacks(column.id):
+            return self.stats.get(column.id)
+        value = column.read_default
+        assert value is not None, f"rows are older than column {column.id}, which has no read default"
+        if not value.is_valid:
+            return ColumnStats(None, None, has_nulls=True)
+        if pa.types.is_floating(value.type) and math.isnan(value.as_py()):
+            return None  # NaN orders with nothing
+        return ColumnStats(value, value, has_nulls=False)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batches:
@@ -93,9 +110,23 @@ class Batches:
         np.cumsum([b.num_rows for b in batches], out=starts[1:])
         return Batches(starts, tuple(batches), {c.id: i for i, c in enumerate(columns)})
 
-    def column(self, chunk: int, column: ColumnId) -> pa.Array:
-        """Return one column of one chunk."""
-        return self.batches[chunk].column(self.positions[column])
+    def column(self, chunk: int, column: Column) -> pa.Array:
+        """Return one column of one chunk; its read default where the rows are older than it."""
+        position = self.positions.get(column.id)
+        if position is None:
+            return older_than(column, self.batches[chunk].num_rows)
+        return self.batches[chunk].column(position)
+
+    def lacks(self, column: ColumnId) -> bool:
+        """Whether all rows are older than a column."""
+        return column not in self.positions
+
+
+def older_than(column: Column, rows: int) -> pa.Array:
+    """Return a column of rows that are older than it."""
+    value = column.read_default
+    assert value is not None, f"rows are older than column {column.id}, which has no read default"
+    return pa.repeat(value, rows) if value.is_valid else pa.nulls(rows, column.type)
 
 
 def gather(
@@ -135,7 +166,7 @@ def gather(
         source = int(np.searchsorted(bases, number, side="right")) - 1
         picked = local[members]
         for out, column in zip(found, columns, strict=True):
-            array = sources[source].column(number - int(bases[source]), column.id)
+            array = sources[source].column(number - int(bases[source]), column)
             out.append(pick(array, picked))
     if len(groups) == 1:
         return [parts[0] for parts in found]

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 
 from nyala.common import keys as key_bytes
 from nyala.common.bounds import KeyBounds, bounds, key_bounds
-from nyala.common.predicate import Const, Predicate, evaluate
+from nyala.common.ids import ColumnId
+from nyala.common.predicate import Const, Predicate, columns_of, evaluate
 from nyala.common.schema import Column, Schema, arrow_schema
 from nyala.tablet import kernels
 from nyala.tablet.rowset import (
@@ -84,7 +85,7 @@ def _select_in(
             seen &= _above(rowset, begin, end, wanted.after)
         if count and wanted.where is not None:
             offset = begin - int(starts[chunk])
-            matches = _matches(rowset, chunk, offset, end - begin, wanted.where)
+            matches = _matches(rowset, schema, chunk, offset, end - begin, wanted.where)
             seen &= matches
         if wanted.where is not None or wanted.after is not None:
             count = int(np.count_nonzero(seen))
@@ -96,11 +97,12 @@ def _select_in(
 
 
 def _matches(
-    rowset: RowSetView, chunk: int, offset: int, count: int, where: Predicate
+    rowset: RowSetView, schema: Schema, chunk: int, offset: int, count: int, where: Predicate
 ) -> np.ndarray:
-    found = evaluate(
-        where, lambda column: rowset.chunks.column(chunk, column).slice(offset, count), count
-    )
+    def get(column: ColumnId) -> pa.Array:
+        return rowset.chunks.column(chunk, schema.by_id[column]).slice(offset, count)
+
+    found = evaluate(where, get, count)
     return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False)).view(np.uint8)
 
 
@@ -119,7 +121,10 @@ def _row_range(rowset: RowSetView, schema: Schema, wanted: Wanted) -> tuple[int,
     elif where == Const(False):
         return nothing
     else:
-        for column, stats in rowset.stats.items():
+        for column in columns_of(where):
+            stats = rowset.stats_of(schema.by_id[column])
+            if stats is None:
+                continue
             within = bounds(where, column)
             if not within.may_match(stats.minimum, stats.maximum, has_nulls=stats.has_nulls):
                 return nothing
@@ -154,7 +159,7 @@ def read(
     if not columns:
         return empty_columns(selected.size)
     chunks, rows = rowsets[selected.number].chunks, selected.rows
-    arrays = [chunks.column(selected.chunk, c.id) for c in columns]
+    arrays = [chunks.column(selected.chunk, c) for c in columns]
     if rows is not None:
         arrays = [pick(a, rows) for a in arrays]
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))

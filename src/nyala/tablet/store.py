@@ -3,7 +3,7 @@
 Rules: everything here runs in lane APPLY. Readers get tuples of `RowSetView`s, published whole.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,10 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from nyala.common.ids import ColumnId
 from nyala.common.keys import KeyBytes
 from nyala.common.schema import Schema
 from nyala.tablet import kernels
 from nyala.tablet.diskrowset import DiskRowSet
+from nyala.tablet.manifest import TabletInfo
 from nyala.tablet.memrowset import MemRowSet
 from nyala.tablet.rowset import HashKeys, Int64s, RowSetView, Uint64s
 
@@ -41,10 +43,18 @@ class Located:
 
 
 class Store:
-    """Rowsets, newest state.
+    """What the tablet is, and its rowsets: newest state.
+
+    Args:
+        info: what the tablet is.
+        seed: of the index hash.
+        hash_keys: the index hash.
+        disks: in the manifest's order.
+        retired: types of the columns that were dropped.
 
     Attributes:
-        schema: of the table.
+        info: what the tablet is now.
+        retired: types of the columns that were dropped; replaced, never changed.
         seed: of the index hash.
         hash_keys: the index hash.
         mem: takes new versions.
@@ -54,21 +64,45 @@ class Store:
     """
 
     def __init__(
-        self, schema: Schema, seed: int, hash_keys: HashKeys, disks: Sequence[DiskRowSet]
+        self,
+        info: TabletInfo,
+        seed: int,
+        hash_keys: HashKeys,
+        disks: Sequence[DiskRowSet],
+        retired: Mapping[ColumnId, pa.DataType],
     ) -> None:
-        self.schema = schema
+        self.retired = retired
         self.seed = seed
         self.hash_keys = hash_keys
-        self.mem = MemRowSet(schema.columns)
+        self.mem = MemRowSet(info.schema.columns)
         self.frozen: list[MemRowSet] = []
         self.disks = list(disks)
         self.live = sum(d.rows - d.marks.ended for d in disks)
-        self.row_schema = pa.schema([pa.field(str(c.id), c.type) for c in schema.columns])
+        self._take(info)
+
+    def _take(self, info: TabletInfo) -> None:
+        columns = info.schema.columns
+        self.info = info
+        self.row_schema = pa.schema([pa.field(str(c.id), c.type) for c in columns])
         defaults = [
-            pa.nulls(1, c.type) if c.default is None else pa.repeat(c.default, 1)
-            for c in schema.columns
+            pa.nulls(1, c.type) if c.default is None else pa.repeat(c.default, 1) for c in columns
         ]
         self.defaults = pa.RecordBatch.from_arrays(defaults, schema=self.row_schema)
+
+    @property
+    def schema(self) -> Schema:
+        """Of the table now."""
+        return self.info.schema
+
+    def alter(self, info: TabletInfo) -> None:
+        """Become what `info` says: new versions have its columns, those that are there stay as they are."""
+        old, new = self.schema, info.schema
+        dropped = {c.id: c.type for c in old.columns if c.id not in new.by_id}
+        self.retired = {**self.retired, **dropped}
+        self._take(info)
+        if [c.id for c in old.columns] != [c.id for c in new.columns]:
+            self.freeze()
+            self.mem = MemRowSet(new.columns)  # also where there was nothing to freeze
 
     def hashes(self, keys: KeyBytes) -> Uint64s:
         """Return the index hash of each key."""

@@ -10,8 +10,9 @@ from nyala.common.errors import AlreadyPresent
 from nyala.common.hashing import hash_bytes, hash_one
 from nyala.common.ids import Operation
 from nyala.env.files import Files
-from nyala.tablet import manifest, rewrite
+from nyala.tablet import manifest, ops, rewrite
 from nyala.tablet.apply import apply_write
+from nyala.tablet.apply_schema import apply_schema
 from nyala.tablet.columns import compression_of
 from nyala.tablet.diskrowset import DiskRowSet
 from nyala.tablet.maintenance import Build, Maintenance
@@ -29,13 +30,10 @@ class Tablet:
     def __init__(
         self, files: Files, directory: str, current: Manifest, hash_keys: HashKeys
     ) -> None:
-        info = current.info
-        self.info = info
-        self._place = rewrite.Place(files, directory, info.schema, hash_keys)
-        disks = [
-            DiskRowSet(files, directory, entry, info.schema, current) for entry in current.rowsets
-        ]
-        self._store = Store(info.schema, current.index_seed, hash_keys, disks)
+        schema = current.info.schema
+        self._place = rewrite.Place(files, directory, hash_keys)
+        disks = [DiskRowSet(files, directory, entry, schema, current) for entry in current.rowsets]
+        self._store = Store(current.info, current.index_seed, hash_keys, disks, current.retired)
         self._maintenance = Maintenance(self._place, self._store, current, self._publish)
         self._last_stamp = current.cut.stamp
         self._broken = False
@@ -80,6 +78,11 @@ class Tablet:
         return opened
 
     @property
+    def info(self) -> TabletInfo:
+        """What the tablet is, as of what has been applied."""
+        return self._store.info
+
+    @property
     def cut(self) -> Cut:
         """What the files stand for."""
         return self._maintenance.manifest.cut
@@ -108,7 +111,10 @@ class Tablet:
         return self._view
 
     def apply(self, operations: Sequence[Operation]) -> list[bytes]:
-        """Apply committed operations in order; return an encoded result (`ops.decode_result`) each.
+        """Apply committed operations in order, writes and new schemas.
+
+        Returns:
+            An encoded result (`ops.decode_result`) each.
 
         Raises:
             Corrupt: a payload does not decode, or a file is damaged: the tablet is not to be used
@@ -121,11 +127,16 @@ class Tablet:
             assert operation.stamp > self._last_stamp, (
                 f"entry {operation.id} stamped {operation.stamp} after {self._last_stamp}"
             )
-            results.append(apply_write(self._store, operation.stamp, operation.payload))
+            results.append(self._apply(operation))
             self._last_stamp = operation.stamp
         self._publish()
         self._broken = False
         return results
+
+    def _apply(self, operation: Operation) -> bytes:
+        if ops.is_schema(operation.payload):
+            return apply_schema(self._store, operation.payload)
+        return apply_write(self._store, operation.stamp, operation.payload)
 
     def prepare_flush(self, cut: AnyCut) -> Build | None:
         """Fix a cut at what has been applied.
@@ -159,7 +170,7 @@ class Tablet:
     def close(self) -> None:
         """Release memory and mapped files once the last view is gone; durable state stays."""
         self._broken = True
-        self._store = Store(self.info.schema, 0, self._place.hash_keys, ())
+        self._store = Store(self.info, 0, self._place.hash_keys, (), self._store.retired)
         self._publish()
 
     def _publish(self) -> None:

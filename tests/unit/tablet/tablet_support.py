@@ -6,12 +6,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from nyala.common.alteration import Step, alter
 from nyala.common.ids import ColumnId, Operation, OpId, TableId, TabletId
 from nyala.common.schema import Schema, from_arrow
 from nyala.env.files import SystemFiles
 from nyala.tablet import ops
 from nyala.tablet.manifest import Cut, TabletInfo
-from nyala.tablet.ops import Op, RowError, WriteOp
+from nyala.tablet.ops import Op, RowError, SchemaOp, WriteOp
 from nyala.tablet.tablet import Tablet
 
 INT_KEY = from_arrow(pa.schema([("k", pa.int64()), ("a", pa.int64()), ("s", pa.string())]), ["k"])
@@ -100,6 +101,19 @@ class Driver:
         **kw: Any,
     ) -> tuple[int, list[RowError]]:
         data = payload(self.schema, op, rows, columns, **kw)
+        [result] = self.tablet.apply([self.entry(data)])
+        self.results.append(result)
+        return ops.decode_result(result)
+
+    def alter(self, *steps: Step) -> tuple[int, list[RowError]]:
+        """Apply the operation that takes the table's schema these steps further."""
+        self.schema = alter(self.schema, steps)
+        return self.apply_schema(self.schema)
+
+    def apply_schema(self, schema: Schema, **options: str) -> tuple[int, list[RowError]]:
+        """Apply the operation that makes this the table's schema."""
+        known = {**self.tablet.info.options, **options}
+        data = ops.encode_schema(SchemaOp(schema, self.tablet.info.table_name, known))
         [result] = self.tablet.apply([self.entry(data)])
         self.results.append(result)
         return ops.decode_result(result)

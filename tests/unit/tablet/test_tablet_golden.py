@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from nyala.env.files import SystemFiles
@@ -43,9 +44,10 @@ def test_golden_operation_and_result_decode_the_same():
     write = ops.decode(data)
     assert (write.op, write.all_or_nothing, write.column_ids) == (Op.MIXED, True, (0, 1, 2, 3, 4))
     assert ops.encode(write) == data
-    batch, codes = ops.decode_batch(write, SCHEMA)
-    names = dict(zip(batch.schema.names, (c.name for c in SCHEMA.columns), strict=True))
-    assert batch.rename_columns(names).to_pylist() == ROWS
+    columns, codes = ops.decode_batch(write, SCHEMA, {})
+    assert list(columns) == [c.id for c in SCHEMA.columns]
+    batch = pa.RecordBatch.from_arrays(list(columns.values()), SCHEMA.arrow.names)
+    assert batch.to_pylist() == ROWS
     assert codes.tolist() == [3, 3, 3]
     assert ops.decode_result((GOLDEN / "result-v1.bin").read_bytes()) == RESULT
 

@@ -46,7 +46,7 @@ def touched(monkeypatch):
     original = ColumnReader.column
 
     def column(self, chunk, column):
-        found.append((self._path.rpartition("/")[2], column))
+        found.append((self._path.rpartition("/")[2], column.id))
         return original(self, chunk, column)
 
     monkeypatch.setattr(ColumnReader, "column", column)
@@ -124,9 +124,9 @@ def test_a_key_range_reads_only_its_part_of_a_rowset(driver):
 
     original = scan._matches
 
-    def noted(rowset, chunk, offset, count, where):
+    def noted(rowset, schema, chunk, offset, count, where):
         seen.append((offset, count))
-        return original(rowset, chunk, offset, count, where)
+        return original(rowset, schema, chunk, offset, count, where)
 
     try:
         scan._matches = noted

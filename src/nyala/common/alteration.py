@@ -1,0 +1,223 @@
+"""Altering a schema: the steps, and which schemas may follow one another.
+
+Rules: pure functions of schemas. A column's id and type never change and an id is never used again, so
+that rows and operations older than an alteration are read by id; `check_successor` holds all of that.
+"""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from nyala.common.errors import AlreadyPresent, InvalidArgument
+from nyala.common.ids import ColumnId
+from nyala.common.schema import (
+    MAX_COLUMNS,
+    Column,
+    Schema,
+    check_column_name,
+    default_scalar,
+    plain_type,
+    type_name,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumn:
+    """A new column, the last one.
+
+    Attributes:
+        name: not in use.
+        type: an Arrow type that is stored.
+        nullable: a column that is not needs a default, which older rows hold.
+        default: what older rows hold from now on, and new rows that do not give the column until the
+            default is changed; None: null.
+        immutable: set by the first write of a row and never changed; in older rows it is set already.
+    """
+
+    name: str
+    type: pa.DataType
+    nullable: bool = True
+    default: Any = None
+    immutable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropColumn:
+    """A column goes, with its values of all times; its id stays used."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RenameColumn:
+    """A column, of the key or not, gets another name."""
+
+    name: str
+    new_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetDefault:
+    """New rows that do not give the column get another value; None: they get none. Rows stay as they are."""
+
+    name: str
+    default: Any
+
+
+@dataclass(frozen=True, slots=True)
+class AllowNulls:
+    """A column may hold nulls from now on. The way back is refused: some row might hold one."""
+
+    name: str
+
+
+Step = AddColumn | DropColumn | RenameColumn | SetDefault | AllowNulls
+
+
+def alter(schema: Schema, steps: Sequence[Step]) -> Schema:
+    """Return the next version of a schema: the steps in order, each on what the one before left.
+
+    Raises:
+        NotFound: no such column.
+        AlreadyPresent: a column has the name.
+        InvalidArgument: no steps, a step on a key column that would change its values, a name, type
+            or default that no column can have, too many columns.
+    """
+    if not steps:
+        raise InvalidArgument("an alteration has one step at least")
+    made = schema
+    for step in steps:
+        made = _add(made, step) if isinstance(step, AddColumn) else _change(made, step)
+    made = replace(made, version=schema.version + 1)
+    check_successor(schema, made)
+    return made
+
+
+def _add(schema: Schema, step: AddColumn) -> Schema:
+    _check_free(schema, step.name)
+    stored = plain_type(step.type)
+    type_name(stored)
+    default = None if step.default is None else default_scalar(step.name, step.default, stored)
+    if default is None and not step.nullable:
+        raise InvalidArgument(
+            f"column {step.name!r} is not nullable, so it needs a default, which rows that are there "
+            "already will hold"
+        )
+    column = Column(
+        ColumnId(schema.next_column_id),
+        step.name,
+        stored,
+        step.nullable,
+        default,
+        step.immutable,
+        pa.scalar(None, stored) if default is None else default,
+    )
+    columns = (*schema.columns, column)
+    return replace(schema, columns=columns, next_column_id=schema.next_column_id + 1)
+
+
+def _change(schema: Schema, step: DropColumn | RenameColumn | SetDefault | AllowNulls) -> Schema:
+    old = schema.column(step.name)
+    new: list[Column] = []
+    if isinstance(step, RenameColumn):
+        if step.new_name != step.name:
+            _check_free(schema, step.new_name)
+        new = [replace(old, name=step.new_name)]
+    elif old.id in schema.key_ids:
+        raise InvalidArgument(
+            f"column {step.name!r} is part of the primary key: it can be renamed, not dropped, nor have "
+            "a default or nulls"
+        )
+    elif isinstance(step, SetDefault):
+        given = step.default
+        default = None if given is None else default_scalar(step.name, given, old.type)
+        new = [replace(old, default=default)]
+    elif isinstance(step, AllowNulls):
+        new = [replace(old, nullable=True)]
+    at = schema.columns.index(old)
+    return replace(schema, columns=(*schema.columns[:at], *new, *schema.columns[at + 1 :]))
+
+
+def _check_free(schema: Schema, name: str) -> None:
+    check_column_name(name)
+    if name in schema.by_name:
+        raise AlreadyPresent(f"there is a column {name!r} already")
+
+
+def check_schema(schema: Schema) -> None:
+    """Refuse what is no schema at all, whoever made it.
+
+    Raises:
+        InvalidArgument: an id or name twice, a key that is not made of the first columns, an id that
+            is not below the next one, a default of another type, too many columns.
+    """
+    ids, names = [c.id for c in schema.columns], [c.name for c in schema.columns]
+    keys = list(schema.key_ids)
+    if len(set(ids)) != len(ids) or len(set(names)) != len(names):
+        raise InvalidArgument("a schema has a column id or name twice")
+    if not keys or keys != ids[: len(keys)]:
+        raise InvalidArgument(f"the key columns {keys} are not the first of the columns {ids}")
+    if len(ids) > MAX_COLUMNS:
+        raise InvalidArgument(f"{len(ids)} columns; a table has at most {MAX_COLUMNS}")
+    if max(ids) >= schema.next_column_id:
+        raise InvalidArgument(f"next column id {schema.next_column_id} is not above {max(ids)}")
+    for column in schema.columns:
+        if column.id in keys and (
+            column.nullable or column.default is not None or column.read_default is not None
+        ):
+            raise InvalidArgument(f"key column {column.name[:80]!r} is nullable or has a default")
+        for default in (column.default, column.read_default):
+            if default is not None and default.type != column.type:
+                raise InvalidArgument(
+                    f"column {column.name[:80]!r} of type {column.type} has a default of type {default.type}"
+                )
+
+
+def check_successor(old: Schema, new: Schema) -> None:
+    """Refuse a schema that cannot come after another one, directly or with others in between.
+
+    Raises:
+        InvalidArgument: as `check_schema`; or the version does not grow, the key is another one, a
+            column that stays has another type or meaning in older rows, or does not allow nulls any
+            more, or a new one has an id that was used or nothing to show in older rows.
+    """
+    check_schema(new)
+    if new.version <= old.version or new.next_column_id < old.next_column_id:
+        raise InvalidArgument(
+            f"version {new.version} with next column id {new.next_column_id} does not come after "
+            f"version {old.version} with {old.next_column_id}"
+        )
+    if new.key_ids != old.key_ids:
+        raise InvalidArgument(f"the key {list(old.key_ids)} would become {list(new.key_ids)}")
+    for column in new.columns:
+        before = old.by_id.get(column.id)
+        if before is not None:
+            _check_kept(before, column)
+        elif column.id < old.next_column_id:
+            raise InvalidArgument(f"column id {column.id} of {column.name[:80]!r} was used before")
+        elif column.read_default is None or not (column.nullable or column.read_default.is_valid):
+            raise InvalidArgument(f"column {column.name[:80]!r} has no value in older rows")
+
+
+def _check_kept(old: Column, new: Column) -> None:
+    if new.type != old.type or not _same(new.read_default, old.read_default):
+        raise InvalidArgument(
+            f"column {old.name[:80]!r} would change its type or what older rows hold"
+        )
+    if old.nullable and not new.nullable:
+        raise InvalidArgument(
+            f"column {old.name[:80]!r} allows nulls, and some row might hold one; that cannot be taken back"
+        )
+    if new.immutable and not old.immutable:
+        raise InvalidArgument(f"column {old.name[:80]!r} cannot become immutable")
+
+
+def _same(one: pa.Scalar | None, other: pa.Scalar | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    if pa.types.is_floating(one.type) and one.is_valid and other.is_valid:  # NaN equals NaN here
+        return struct.pack("<d", one.as_py()) == struct.pack("<d", other.as_py())
+    return bool(one.equals(other))
