@@ -1,0 +1,78 @@
+"""When the versions of a rowset lived, taken together: what a reader at some time need not look at.
+
+A rowset of history only, or one written after the time that is read, costs a reader nothing; one of
+which nothing had ended by then costs it no look at any version.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+Stamps = npt.NDArray[np.uint64]
+NEVER = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The versions of a rowset that had ended when they were looked at.
+
+    Attributes:
+        rows: how many.
+        first: least of their stamps; `NEVER` if there are none.
+        last: greatest of their stamps; 0 if there are none.
+    """
+
+    rows: int = 0
+    first: int = NEVER
+    last: int = 0
+
+    def more(self, stamps: Stamps) -> "Ended":
+        """Return this with versions that end at these stamps."""
+        if not len(stamps):
+            return self
+        first, last = int(stamps[0]), int(stamps[-1])
+        if len(stamps) > 1:
+            first, last = int(stamps.min()), int(stamps.max())
+        return Ended(self.rows + len(stamps), min(self.first, first), max(self.last, last))
+
+    @staticmethod
+    def of(ends: Stamps) -> "Ended":
+        """Return what had ended of versions that end at these stamps, 0 for live ones."""
+        return Ended().more(ends[ends != 0])
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetimes:
+    """The lifetimes of a rowset's versions.
+
+    Attributes:
+        rows: how many versions.
+        first_ins: least stamp at which one began.
+        last_ins: greatest.
+        ended: of them; more may end meanwhile, at stamps above every time that is read.
+    """
+
+    rows: int
+    first_ins: int
+    last_ins: int
+    ended: Ended = field(default_factory=Ended)
+
+    def none_at(self, at: int) -> bool:
+        """Whether surely no version is visible at a time."""
+        gone = self.ended.rows == self.rows and self.ended.last <= at
+        return self.first_ins > at or gone
+
+    def all_at(self, at: int) -> bool:
+        """Whether surely every version is visible at a time."""
+        return self.last_ins <= at < self.ended.first
+
+    def count_at(self, at: int) -> int | None:
+        """Return how many versions are visible at a time; None: only the versions themselves tell."""
+        if self.none_at(at):
+            return 0
+        if self.last_ins > at:
+            return None
+        if at < self.ended.first:
+            return self.rows
+        return self.rows - self.ended.rows if self.ended.last <= at else None
