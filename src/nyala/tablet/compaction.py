@@ -53,7 +53,7 @@ def choose(
 
 
 def _garbage(disk: DiskRowSet, horizon: int | None, cut_stamp: int) -> int:
-    if horizon is None or not disk.marks.ended:
+    if horizon is None or not disk.marks.ended.rows:
         return 0
     ends = disk.marks.ends
     return int(np.count_nonzero((ends != 0) & (ends <= np.uint64(min(horizon, cut_stamp)))))

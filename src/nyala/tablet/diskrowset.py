@@ -5,6 +5,7 @@ The older version of a row is the row before it. docs/internals/formats-tablet.m
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -19,6 +20,7 @@ from nyala.env.files import Files
 from nyala.tablet import kernels, marks
 from nyala.tablet.columns import ColumnReader, ColumnWriter, block_ends, cell_sizes
 from nyala.tablet.format import Kind, Sections, SectionWriter
+from nyala.tablet.lifetimes import Lifetimes
 from nyala.tablet.manifest import Manifest, RowSetEntry, data_name, index_name, marks_name
 from nyala.tablet.marks import Marks
 from nyala.tablet.rowset import NO_PREV, HashKeys, Int64s, RowSetView, Uint64s, gather
@@ -90,6 +92,8 @@ class DiskRowSet:
             chunks=self._columns,
             is_sorted=True,
             stats=self._columns.stats,
+            lifetimes=Lifetimes(meta.rows, int(self._ins.min()), meta.max_ins, self.marks.ended),
+            key_range=(self.min_key, self.max_key),
         )
 
     @property
@@ -98,7 +102,12 @@ class DiskRowSet:
         return self._view.rows
 
     def view(self) -> RowSetView:
-        """Return it for readers."""
+        """Return it for readers. Lane APPLY; reading it is for any lane."""
+        ended = self.marks.ended
+        if self._view.lifetimes.ended is not ended:
+            self._view = replace(
+                self._view, lifetimes=replace(self._view.lifetimes, ended=ended)
+            )
         return self._view
 
 

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from nyala.common.errors import InvalidArgument, TooLarge
+from nyala.common.keys import KeyBytes
 from nyala.common.schema import Column, Schema, arrow_schema
 from nyala.tablet import kernels
 from nyala.tablet.checks import keys_of, null_flags
-from nyala.tablet.rowset import HashKeys, RowSetView, gather
+from nyala.tablet.rowset import HashKeys, Int64s, RowSetView, Uint64s, gather
 
 ROW_FIELD = pa.field("_row", pa.int64(), nullable=False)
 
@@ -39,27 +41,10 @@ def get(
         InvalidArgument: `keys` are not the key columns.
         TooLarge: a string column of the answer would pass 2 GiB.
     """
-    wanted = _positions(keys, schema)
-    given = {c.id: keys.column(c.name) for c in schema.key_columns}
-    encoded = keys_of(given, schema)
+    todo = _positions(keys, schema)
+    encoded = keys_of({c.id: keys.column(c.name) for c in schema.key_columns}, schema)
     hashes = hash_keys(encoded.offsets, encoded.data, seed)
-    which = np.full(len(encoded), -1, np.int64)
-    rows = np.full(len(encoded), -1, np.int64)
-    for number in reversed(range(len(rowsets))):
-        rowset = rowsets[number]
-        todo = wanted[which[wanted] < 0]
-        found = np.empty(len(todo), np.int64)
-        kernels.find(
-            rowset.slots, rowset.keys.offsets, rowset.keys.data, rowset.rows, rowset.prev,
-            encoded.offsets, encoded.data, hashes, todo, found,
-        )  # fmt: skip
-        kernels.version_at(
-            rowset.keys.offsets, rowset.keys.data, rowset.ins, rowset.ends, rowset.prev,
-            np.uint64(at), found,
-        )  # fmt: skip
-        hits = found >= 0
-        which[todo[hits]] = number
-        rows[todo[hits]] = found[hits]
+    which, rows = _find(rowsets, at, encoded, hashes, todo)
     present = np.flatnonzero(which >= 0)
     try:
         arrays = gather([r.chunks for r in rowsets], which[present], rows[present], columns)
@@ -67,22 +52,70 @@ def get(
         raise TooLarge(
             f"the rows of {len(present)} keys do not fit into one answer; ask for fewer at a time"
         ) from err
-    fields = [*arrow_schema(columns), ROW_FIELD]
-    return pa.RecordBatch.from_arrays([*arrays, pa.array(present)], schema=pa.schema(fields))
+    whole = len(columns) == len(schema.columns) and list(columns) == list(schema.columns)
+    fields = schema.arrow if whole else arrow_schema(columns)
+    return pa.RecordBatch.from_arrays([*arrays, pa.array(present)], schema=fields.append(ROW_FIELD))
+
+
+def _find(
+    rowsets: Sequence[RowSetView], at: int, keys: KeyBytes, hashes: Uint64s, todo: Int64s
+) -> tuple[Int64s, Int64s]:
+    """Return the rowset and the row of the version of each key that is visible at a time, or -1, -1.
+
+    `todo` says which keys to look for. The newest rowset comes first: what is visible in one is in no
+    other.
+    """
+    which, rows = np.full(len(keys), -1, np.int64), np.full(len(keys), -1, np.int64)
+    low, high = _ends(keys)
+    stamp = np.uint64(at)
+    for number in reversed(range(len(rowsets))):
+        rowset = rowsets[number]
+        if rowset.lifetimes.none_at(at) or _apart(rowset.key_range, low, high):
+            continue
+        found = np.empty(len(todo), np.int64)
+        kernels.find(
+            rowset.slots, rowset.keys.offsets, rowset.keys.data, rowset.rows, rowset.prev,
+            keys.offsets, keys.data, hashes, todo, found,
+        )  # fmt: skip
+        kernels.version_at(
+            rowset.keys.offsets, rowset.keys.data, rowset.ins, rowset.ends, rowset.prev,
+            stamp, found,
+        )  # fmt: skip
+        hits = found >= 0
+        which[todo[hits]] = number
+        rows[todo[hits]] = found[hits]
+        todo = todo[~hits]
+        if not len(todo):
+            break
+    return which, rows
+
+
+def _ends(keys: KeyBytes) -> tuple[bytes, bytes]:
+    """Return the least and the greatest key."""
+    if len(keys) == 1:
+        key = keys.data.tobytes()
+        return key, key
+    found = pc.min_max(keys.as_arrow()) if len(keys) else {}
+    return (found["min"].as_py(), found["max"].as_py()) if found else (b"", b"")
+
+
+def _apart(key_range: tuple[bytes, bytes] | None, low: bytes, high: bytes) -> bool:
+    return key_range is not None and (high < key_range[0] or low > key_range[1])
 
 
 def _positions(keys: pa.RecordBatch, schema: Schema) -> np.ndarray:
     """Return which rows of `keys` can be found at all."""
     expected = {c.name: c.type for c in schema.key_columns}
-    given = dict(zip(keys.schema.names, keys.schema.types, strict=True))
-    if {n: given.get(n) for n in expected} != expected:
+    given = {f.name: f.type for f in keys.schema}
+    if any(given.get(n) != kind for n, kind in expected.items()):
         raise InvalidArgument(
             f"a look-up needs the key columns {expected}; it was given {given}".replace(
                 "DataType", ""
             )
         )
+    if not any(keys.column(name).null_count for name in expected):
+        return np.arange(keys.num_rows)
     nulls = np.zeros(keys.num_rows, np.bool_)
     for name in expected:
-        if keys.column(name).null_count:
-            nulls |= null_flags(keys.column(name))
+        nulls |= null_flags(keys.column(name))
     return np.flatnonzero(~nulls)

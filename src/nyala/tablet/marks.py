@@ -12,6 +12,7 @@ import numpy.typing as npt
 from nyala.common.errors import Corrupt
 from nyala.env.files import Files
 from nyala.tablet.format import Kind, Sections, pack
+from nyala.tablet.lifetimes import Ended
 
 Rows = npt.NDArray[np.int64]
 Stamps = npt.NDArray[np.uint64]
@@ -26,20 +27,20 @@ class Marks:
         recording: keep what is marked in `pending`. In a memory rowset that is still written to
             nothing has to be kept.
         pending: what was marked since the manifest's cut, in order; not in any file yet.
-        ended: how many rows have ended.
+        ended: the rows that have ended, taken together.
     """
 
     def __init__(self, ends: Stamps, *, recording: bool = True) -> None:
         self.ends = ends
         self.recording = recording
         self.pending: list[tuple[Rows, Stamps]] = []
-        self.ended = int(np.count_nonzero(ends))
+        self.ended = Ended.of(ends)
 
     def end(self, rows: Rows, stamps: Stamps) -> None:
         """Mark rows as ended. Lane APPLY."""
         assert not self.ends[rows].any(), f"rows end twice: {rows[self.ends[rows] != 0][:5]}"
         self.ends[rows] = stamps
-        self.ended += len(rows)
+        self.ended = self.ended.more(stamps)
         if self.recording:
             self.pending.append((rows, stamps))
 

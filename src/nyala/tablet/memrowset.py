@@ -13,6 +13,7 @@ import pyarrow as pa
 from nyala.common.keys import KeyBytes
 from nyala.common.schema import Column
 from nyala.tablet import kernels
+from nyala.tablet.lifetimes import Lifetimes
 from nyala.tablet.marks import Marks
 from nyala.tablet.rowset import Batches, Int64s, RowSetView, Uint64s
 
@@ -82,8 +83,9 @@ class MemRowSet:
 
     def view(self) -> RowSetView:
         """Return what the rowset holds now. Lane APPLY; reading it is for any lane."""
-        if self._view is None:
+        if self._view is None or self._view.lifetimes.ended is not self.marks.ended:
             end = int(self._offsets[self.rows])
+            born = (int(self._ins[0]), int(self._ins[max(0, self.rows - 1)]))
             self._view = RowSetView(
                 rows=self.rows,
                 keys=KeyBytes(self._offsets[: self.rows + 1], self._key_data[:end]),
@@ -94,6 +96,7 @@ class MemRowSet:
                 chunks=Batches.of(self._chunks.all(), self._columns),
                 is_sorted=False,
                 stats={},
+                lifetimes=Lifetimes(self.rows, *born, self.marks.ended),
             )
         return self._view
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from nyala.common.ids import ColumnId
 from nyala.common.keys import KeyBytes
 from nyala.common.schema import Column
+from nyala.tablet.lifetimes import Lifetimes
 
 Int64s = npt.NDArray[np.int64]
 Uint64s = npt.NDArray[np.uint64]
@@ -70,6 +71,8 @@ class RowSetView:
         chunks: the columns.
         is_sorted: rows are in order of (key, ins).
         stats: of the columns of which they are known.
+        lifetimes: of its versions, taken together.
+        key_range: least and greatest key, where they are known.
     """
 
     rows: int
@@ -81,13 +84,17 @@ class RowSetView:
     chunks: Chunked
     is_sorted: bool
     stats: Mapping[ColumnId, ColumnStats]
+    lifetimes: Lifetimes
+    key_range: tuple[bytes, bytes] | None = None
 
     def stats_of(self, column: Column) -> ColumnStats | None:
         """Return what is known of a column, which the rows may be older than; None: nothing."""
         if not self.chunks.lacks(column.id):
             return self.stats.get(column.id)
         value = column.read_default
-        assert value is not None, f"rows are older than column {column.id}, which has no read default"
+        assert value is not None, (
+            f"rows are older than column {column.id}, which has no read default"
+        )
         if not value.is_valid:
             return ColumnStats(None, None, has_nulls=True)
         if pa.types.is_floating(value.type) and math.isnan(value.as_py()):
@@ -148,6 +155,8 @@ def gather(
     """
     if not len(rows):
         return [pa.array([], c.type) for c in columns]
+    if len(rows) == 1:
+        return _one(sources[int(which[0])], int(rows[0]), columns)
     bases = np.zeros(len(sources) + 1, np.int64)
     np.cumsum([len(s.starts) - 1 for s in sources], out=bases[1:])
     chunk, local = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
@@ -160,22 +169,39 @@ def gather(
     order = np.argsort(chunk, kind="stable")
     cuts = np.flatnonzero(np.diff(chunk[order])) + 1
     groups = np.split(order, cuts)
-    found: list[list[pa.Array]] = [[] for _ in columns]
+    found = []
     for members in groups:
         number = int(chunk[members[0]])
         source = int(np.searchsorted(bases, number, side="right")) - 1
-        picked = local[members]
-        for out, column in zip(found, columns, strict=True):
-            array = sources[source].column(number - int(bases[source]), column)
-            out.append(pick(array, picked))
+        inside = number - int(bases[source])
+        arrays = [sources[source].column(inside, column) for column in columns]
+        found.append(pick_all(arrays, local[members]))
     if len(groups) == 1:
-        return [parts[0] for parts in found]
-    whole = [pa.concat_arrays(parts) for parts in found]
+        return found[0]
+    whole = [pa.concat_arrays(parts) for parts in zip(*found, strict=True)]
     if bool(np.all(np.diff(chunk) >= 0)):
         return whole
     back = np.empty(len(rows), np.int64)
     back[order] = np.arange(len(rows))
-    return [array.take(pa.array(back)) for array in whole]
+    return pick_all(whole, back)
+
+
+def _one(source: Chunked, row: int, columns: Sequence[Column]) -> list[pa.Array]:
+    chunk = int(source.starts.searchsorted(row, side="right")) - 1
+    local = row - int(source.starts[chunk])
+    return [source.column(chunk, column).slice(local, 1) for column in columns]
+
+
+def pick_all(arrays: Sequence[pa.Array], rows: Int64s) -> list[pa.Array]:
+    """Return some rows of arrays of one length; without copying where they are neighbours."""
+    first, last = int(rows[0]), int(rows[-1])
+    if last - first == len(rows) - 1 and (len(rows) < 3 or bool(np.all(np.diff(rows) == 1))):
+        return [array.slice(first, len(rows)) for array in arrays]
+    if not arrays:
+        return []
+    names = [str(number) for number in range(len(arrays))]
+    taken: list[pa.Array] = pa.RecordBatch.from_arrays(arrays, names).take(pa.array(rows)).columns
+    return taken
 
 
 def pick(array: pa.Array, rows: Int64s) -> pa.Array:

@@ -77,7 +77,7 @@ class Store:
         self.mem = MemRowSet(info.schema.columns)
         self.frozen: list[MemRowSet] = []
         self.disks = list(disks)
-        self.live = sum(d.rows - d.marks.ended for d in disks)
+        self.live = sum(d.rows - d.marks.ended.rows for d in disks)
         self._take(info)
 
     def _take(self, info: TabletInfo) -> None:
