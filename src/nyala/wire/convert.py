@@ -5,6 +5,7 @@ The bytes of single values (defaults, literals) are those of `wire/values.py`.
 
 import pyarrow as pa
 
+from nyala.common.alteration import check_schema
 from nyala.common.errors import InvalidArgument
 from nyala.common.ids import ColumnId, OpId, ServerUuid
 from nyala.common.partition import HashLevel, KeyRange, Partition, PartitionSchema
@@ -23,7 +24,7 @@ from nyala.common.predicate import (
 from nyala.common.schema import Column, Schema, arrow_type, type_name
 from nyala.raft.membership import Configuration, Member
 from nyala.wire.proto import nyala_pb2 as pb
-from nyala.wire.values import array_from_ipc, array_to_ipc
+from nyala.wire.values import array_from_ipc, array_to_ipc, value_from_ipc, value_to_ipc
 
 MAX_PREDICATE_DEPTH = 90
 """Protobuf reads at most 100 nested messages, and a token is around the tree."""
@@ -51,14 +52,14 @@ def schema_to_proto(schema: Schema) -> pb.Schema:
 
 
 def _column_to_proto(column: Column) -> pb.Column:
-    default = column.default
     return pb.Column(
         id=column.id,
         name=column.name,
         type=type_name(column.type),
         nullable=column.nullable,
-        default_ipc=b"" if default is None else array_to_ipc(pa.repeat(default, 1)),
+        default_ipc=value_to_ipc(column.default),
         immutable=column.immutable,
+        read_default_ipc=value_to_ipc(column.read_default),
     )
 
 
@@ -66,37 +67,29 @@ def schema_from_proto(message: pb.Schema) -> Schema:
     """Return the schema of a message.
 
     Raises:
-        InvalidArgument: an unknown type, ids or names twice, a key that is not made of the first
-            columns, a default that is not one value of the column's type.
+        InvalidArgument: an unknown type, a default that is not one value of the column's type, or
+            what `check_schema` refuses.
     """
     columns = tuple(_column_from_proto(c) for c in message.columns)
     keys = tuple(ColumnId(i) for i in message.key_ids)
-    ids, names = [c.id for c in columns], [c.name for c in columns]
-    if len(set(ids)) != len(ids) or len(set(names)) != len(names):
-        raise InvalidArgument("a schema has a column id or name twice")
-    if not keys or list(keys) != ids[: len(keys)]:
-        raise InvalidArgument(
-            f"the key columns {list(keys)} are not the first of the columns {ids}"
-        )
-    if any(c.nullable for c in columns[: len(keys)]):
-        raise InvalidArgument("a key column is nullable")
-    if any(i >= message.next_column_id for i in ids):
-        raise InvalidArgument(f"next column id {message.next_column_id} is not above {max(ids)}")
-    return Schema(columns, keys, message.version, message.next_column_id)
+    schema = Schema(columns, keys, message.version, message.next_column_id)
+    check_schema(schema)
+    return schema
 
 
 def _column_from_proto(message: pb.Column) -> Column:
     kind = arrow_type(message.type)
-    default = None
-    if message.default_ipc:
-        values = array_from_ipc(message.default_ipc)
-        if values.type != kind or len(values) != 1 or values.null_count:
-            raise InvalidArgument(
-                f"the default of column {message.name[:80]!r} is not one value of type {kind}"
-            )
-        default = values[0]
+    default = value_from_ipc(message.default_ipc, message.name, kind)
+    if default is not None and not default.is_valid:
+        raise InvalidArgument(f"the default of column {message.name[:80]!r} is a null")
     return Column(
-        ColumnId(message.id), message.name, kind, message.nullable, default, message.immutable
+        ColumnId(message.id),
+        message.name,
+        kind,
+        message.nullable,
+        default,
+        message.immutable,
+        value_from_ipc(message.read_default_ipc, message.name, kind),
     )
 
 

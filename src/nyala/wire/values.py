@@ -39,3 +39,25 @@ def array_from_ipc(stored: bytes) -> pa.Array:
     if batch.num_columns != 1:
         raise InvalidArgument(f"values travel as one column, not {batch.num_columns}")
     return batch.column(0)
+
+
+def value_to_ipc(value: pa.Scalar | None) -> bytes:
+    """Return the bytes of one value, a null or not; none for None."""
+    return b"" if value is None else array_to_ipc(pa.array([value], value.type))
+
+
+def value_from_ipc(stored: bytes, column: str, kind: pa.DataType) -> pa.Scalar | None:
+    """Return a column's default from its bytes; the inverse of `value_to_ipc`.
+
+    Raises:
+        InvalidArgument: not one value of this type.
+        TooLarge: as `array_from_ipc`.
+    """
+    if not stored:
+        return None
+    values = array_from_ipc(stored)
+    if values.type != kind or len(values) != 1:
+        raise InvalidArgument(
+            f"the default of column {column[:80]!r} is not one value of type {kind}"
+        )
+    return values[0]

@@ -1,11 +1,13 @@
 """Common values through their messages and back; messages that nobody honest sends."""
 
 import random
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 
 from nyala.common import schema as schemas
+from nyala.common.alteration import AddColumn, DropColumn, SetDefault, alter
 from nyala.common.errors import InvalidArgument, NyalaError, TooLarge
 from nyala.common.ids import OpId, ServerUuid
 from nyala.common.partition import partitions
@@ -16,6 +18,7 @@ from nyala.raft.membership import Configuration, Member
 from nyala.wire import convert, values
 from nyala.wire.proto import nyala_pb2 as pb
 
+NULL = values.array_to_ipc(pa.nulls(1, pa.int8()))
 SCHEMA = schemas.from_arrow(
     pa.schema(
         [
@@ -37,6 +40,23 @@ def test_schemas():
     assert again.column("n").default == pa.scalar(5, pa.int8())
 
 
+def test_an_altered_schema_keeps_what_older_rows_hold():
+    steps = [
+        AddColumn("late", pa.decimal128(5, 2), default=Decimal("1.50")),
+        AddColumn("later", pa.string()),
+        SetDefault("late", None),
+        SetDefault("later", "x"),
+        DropColumn("n"),
+    ]
+    altered = alter(SCHEMA, steps)
+    again = convert.schema_from_proto(sent(convert.schema_to_proto(altered)))
+    assert again == altered
+    late, later = again.column("late"), again.column("later")
+    assert (late.default, late.read_default.as_py()) == (None, Decimal("1.50"))
+    assert (later.default.as_py(), later.read_default.is_valid) == ("x", False)
+    assert again.column("f").read_default is None
+
+
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
@@ -50,6 +70,9 @@ def test_schemas():
         (lambda m: setattr(m, "next_column_id", 3), "next column id"),
         (lambda m: setattr(m.columns[2], "default_ipc", b"junk"), "not an encapsulated Arrow message"),
         (lambda m: setattr(m.columns[2], "default_ipc", m.columns[4].default_ipc), "type int8"),
+        (lambda m: setattr(m.columns[2], "read_default_ipc", b"junk"), "not an encapsulated Arrow message"),
+        (lambda m: setattr(m.columns[2], "default_ipc", NULL), "null"),
+        (lambda m: setattr(m.columns[0], "read_default_ipc", values.array_to_ipc(pa.array([""]))), "key"),
     ],
 )  # fmt: skip
 def test_schemas_that_make_no_sense(edit, words):

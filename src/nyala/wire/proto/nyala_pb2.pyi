@@ -133,6 +133,7 @@ class Column(_message.Message):
     DEFAULT_IPC_FIELD_NUMBER: _builtins.int
     IMMUTABLE_FIELD_NUMBER: _builtins.int
     COMMENT_FIELD_NUMBER: _builtins.int
+    READ_DEFAULT_IPC_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     name: _builtins.str
     type: _builtins.str
@@ -142,6 +143,8 @@ class Column(_message.Message):
     """absent: none; else an Arrow IPC stream of one row, one column"""
     immutable: _builtins.bool
     comment: _builtins.str
+    read_default_ipc: _builtins.bytes
+    """what rows hold that are older than the column (it may be a null); absent: there are none"""
     def __init__(
         self,
         *,
@@ -152,10 +155,11 @@ class Column(_message.Message):
         default_ipc: _builtins.bytes = ...,
         immutable: _builtins.bool = ...,
         comment: _builtins.str = ...,
+        read_default_ipc: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["comment", b"comment", "default_ipc", b"default_ipc", "id", b"id", "immutable", b"immutable", "name", b"name", "nullable", b"nullable", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["comment", b"comment", "default_ipc", b"default_ipc", "id", b"id", "immutable", b"immutable", "name", b"name", "nullable", b"nullable", "read_default_ipc", b"read_default_ipc", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
