@@ -16,7 +16,8 @@ from nyala.common.keys import KeyBytes
 from nyala.common.schema import Column, Schema
 from nyala.tablet import kernels, ops
 from nyala.tablet.checks import check, keys_of
-from nyala.tablet.rowset import Batches, Int64s, Uint64s, gather_batches, pick
+from nyala.tablet.gathering import gather_batches, pick
+from nyala.tablet.rowset import Batches, Int64s, Uint64s
 from nyala.tablet.store import Located, Store, end_versions
 
 _CODES = {

@@ -19,7 +19,8 @@ from nyala.common.keys import KeyBytes
 from nyala.common.predicate import Predicate, columns_of, evaluate
 from nyala.common.schema import Column, Schema
 from nyala.tablet import kernels
-from nyala.tablet.rowset import HashKeys, Int64s, RowSetView, Uint64s, gather_batches
+from nyala.tablet.gathering import gather_batches
+from nyala.tablet.rowset import HashKeys, Int64s, RowSetView, Uint64s
 from nyala.tablet.scan import GATHER_ROWS
 
 OP_FIELD = pa.field("_op", pa.string(), nullable=False)

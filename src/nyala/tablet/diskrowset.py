@@ -20,10 +20,11 @@ from nyala.env.files import Files
 from nyala.tablet import kernels, marks
 from nyala.tablet.columns import ColumnReader, ColumnWriter, block_ends, cell_sizes
 from nyala.tablet.format import Kind, Sections, SectionWriter
+from nyala.tablet.gathering import gather
 from nyala.tablet.lifetimes import Lifetimes
 from nyala.tablet.manifest import Manifest, RowSetEntry, data_name, index_name, marks_name
 from nyala.tablet.marks import Marks
-from nyala.tablet.rowset import NO_PREV, HashKeys, Int64s, RowSetView, Uint64s, gather
+from nyala.tablet.rowset import NO_PREV, HashKeys, Int64s, RowSetView, Uint64s
 
 _META, _OFFSETS, _KEYS, _SLOTS, _INS = 1, 2, 3, 4, 5
 

@@ -11,7 +11,8 @@ from nyala.common.keys import KeyBytes
 from nyala.common.schema import Column, Schema, arrow_schema
 from nyala.tablet import kernels
 from nyala.tablet.checks import keys_of, null_flags
-from nyala.tablet.rowset import HashKeys, Int64s, RowSetView, Uint64s, gather
+from nyala.tablet.gathering import gather
+from nyala.tablet.rowset import HashKeys, Int64s, RowSetView, Uint64s
 
 ROW_FIELD = pa.field("_row", pa.int64(), nullable=False)
 

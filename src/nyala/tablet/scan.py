@@ -17,13 +17,8 @@ from nyala.common.ids import ColumnId
 from nyala.common.predicate import Const, Predicate, columns_of, evaluate
 from nyala.common.schema import Column, Schema, arrow_schema
 from nyala.tablet import kernels
-from nyala.tablet.rowset import (
-    Int64s,
-    RowSetView,
-    empty_columns,
-    gather_batches,
-    pick,
-)
+from nyala.tablet.gathering import gather_batches, pick
+from nyala.tablet.rowset import Int64s, RowSetView, empty_columns
 
 GATHER_ROWS = 131_072
 """Ordered scans gather so many rows at a time."""
