@@ -1,11 +1,14 @@
 """The tablet's twin: a dictionary of rows and the list of what happened, row by row in plain Python.
 
-Rows are kept by column id, so that an altered schema needs nothing but the ids; they are shown by name.
+Rows are kept by column id, as they were written: an altered schema needs nothing but the ids. What a row
+lacks is what the column was added with. Rows are shown by name.
 """
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import Any
+
+import pyarrow as pa
 
 from nyala.common.ids import ColumnId
 from nyala.common.schema import Column, Schema
@@ -33,6 +36,11 @@ def exact(value: Any) -> Any:
     return [exact(v) for v in value] if isinstance(value, list) else value
 
 
+def plain(value: pa.Scalar | None) -> Any:
+    """A scalar as Python has it."""
+    return None if value is None else value.as_py()
+
+
 @dataclass
 class Model:
     schema: Schema
@@ -46,15 +54,23 @@ class Model:
         return [c.name for c in self.schema.key_columns]
 
     def write(
-        self, stamp: int, op: Op, rows: list[Row], columns: list[str], all_or_nothing: bool
+        self,
+        stamp: int,
+        op: Op,
+        rows: list[Row],
+        columns: list[str],
+        all_or_nothing: bool = False,
+        under: Schema | None = None,
     ) -> tuple[int, list[tuple[int, str]]]:
-        """Apply one batch; return what the tablet's result has to say."""
+        """Apply one batch, written for this schema or an older one; return what its result has to say."""
         state: dict[Key, Stored] = dict(self.rows)
         written: set[Key] = set()
         errors: list[tuple[int, str]] = []
-        given = [self.schema.column(n) for n in columns]
+        named = [(under or self.schema).column(n) for n in columns]
+        given = [c for c in named if c.id in self.schema.by_id]
         for number, row in enumerate(rows):
-            code = self._one(state, written, row["_op"] if op is Op.MIXED else op, row, given)
+            cells = {c.id: row[c.name] for c in given}
+            code = self._one(state, written, row["_op"] if op is Op.MIXED else op, cells)
             if code:
                 errors.append((number, code))
         if errors and all_or_nothing:
@@ -76,19 +92,13 @@ class Model:
         self.states.append(self.rows)
 
     def _one(
-        self,
-        state: dict[Key, Stored],
-        written: set[Key],
-        code: int,
-        row: Row,
-        columns: list[Column],
+        self, state: dict[Key, Stored], written: set[Key], code: int, given: Stored
     ) -> str | None:
         if code not in WRITES:
             return "out_of_range"
-        kind, key = Op(code), tuple(row[n] for n in self.key_names)
+        kind, key = Op(code), tuple(given[i] for i in self.schema.key_ids)
         if None in key:
             return "null_key"
-        given: Stored = {c.id: row[c.name] for c in columns}
         ignore = kind.name.endswith("_IGNORE")
         old = state.get(key)
         if kind in DELETES:
@@ -103,6 +113,7 @@ class Model:
                 return None if ignore else "not_found"
             if old is not None and kind in (Op.INSERT, Op.INSERT_IGNORE):
                 return None if ignore else "already_present"
+            old = None if old is None else self.whole(old)
             base = self.defaults() if old is None else old
             new = {**base, **given}
             for column in self.schema.value_columns:
@@ -127,11 +138,18 @@ class Model:
 
     def defaults(self) -> Stored:
         """What a new row has in columns that are not given."""
-        return {c.id: None if c.default is None else c.default.as_py() for c in self.schema.columns}
+        return {c.id: plain(c.default) for c in self.schema.columns}
+
+    def whole(self, row: Stored) -> Stored:
+        """A row with what it lacks of the present schema, and without what was dropped."""
+        return {
+            c.id: row[c.id] if c.id in row else plain(c.read_default) for c in self.schema.columns
+        }
 
     def state_at(self, stamp: int) -> dict[Key, Stored]:
-        """The rows at a time, by column id."""
-        return self.states[bisect_right(self.stamps, stamp) - 1]
+        """The rows at a time, whole, by column id."""
+        found = self.states[bisect_right(self.stamps, stamp) - 1]
+        return {k: self.whole(row) for k, row in found.items()}
 
     def at(self, stamp: int) -> dict[Key, Row]:
         """The rows at a time, in key order, by name."""
@@ -143,7 +161,8 @@ class Model:
 
     def by_version(self, since: int, until: int) -> list[tuple[int, Key, str, Stored]]:
         """Every version that began, or ended without a successor, in (since, until]."""
-        return [e for e in self.events if since < e[0] <= until]
+        found = [e for e in self.events if since < e[0] <= until]
+        return [(stamp, key, op, self.whole(row)) for stamp, key, op, row in found]
 
     def net(self, since: int, until: int) -> list[tuple[int, Key, str, Stored]]:
         """One change per key that was written and differs in being there, or was written anew."""

@@ -9,6 +9,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from nyala.common.alteration import (
+    AddColumn,
+    AllowNulls,
+    DropColumn,
+    RenameColumn,
+    SetDefault,
+    Step,
+)
 from nyala.common.predicate import (
     Compare,
     In,
@@ -66,6 +74,27 @@ def random_schema(chance: random.Random) -> Schema:
         defaults={f.name: d for f, d, _ in made if d is not None},
         immutable=[f.name for f, _, fixed in made if fixed],
     )
+
+
+def random_alteration(chance: random.Random, schema: Schema) -> Step:
+    """One step that the schema can take; names of dropped columns are used again."""
+    used = [c.name for c in schema.columns]
+    free = [n for n in (f"v{i}" for i in range(8)) if n not in used]
+    values = [c.name for c in schema.value_columns]
+    kind = chance.choice(["add", "drop", "rename", "default", "nulls"])
+    if kind == "rename":
+        return RenameColumn(chance.choice(used), chance.choice(free))
+    if (kind == "add" and len(values) < 6) or not values:
+        added, default, fixed = random_column(chance, chance.choice(free))
+        nullable = added.nullable or default is None
+        return AddColumn(added.name, added.type, nullable, default, fixed)
+    name = chance.choice(values)
+    if kind == "nulls":
+        return AllowNulls(name)
+    if kind == "default":
+        pool = [*POOLS[schema.column(name).type], None]
+        return SetDefault(name, chance.choice(pool))
+    return DropColumn(name)
 
 
 def random_keys(chance: random.Random, schema: Schema, most: int = 5) -> list[Key]:

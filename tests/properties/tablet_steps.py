@@ -32,6 +32,14 @@ def write_group(world: World, chance: random.Random) -> None:
     world.write_group(chance, chance.randrange(2, 6))
 
 
+def alter(world: World, chance: random.Random) -> None:
+    world.alter(chance)
+
+
+def write_for_an_older_schema(world: World, chance: random.Random) -> None:
+    world.write_for_an_older_schema(chance)
+
+
 def flush(world: World, chance: random.Random) -> None:
     world.driver.flush()
     assert world.driver.tablet.unflushed_bytes() == 0
@@ -71,6 +79,13 @@ def _some_work(world: World, chance: random.Random, kind: str) -> Build | None:
     return _merge(world, chance, force=True, collect=chance.random() < 0.5)
 
 
+def _write_or_alter(world: World, chance: random.Random) -> None:
+    if chance.random() < 0.2:
+        world.alter(chance)
+    else:
+        world.write(chance, chance.choice(list(Op)))
+
+
 def beside_writes(world: World, chance: random.Random, kind: str) -> None:
     """Writes before the build, and between build and install; only one such work at a time."""
     build = _some_work(world, chance, kind)
@@ -79,10 +94,10 @@ def beside_writes(world: World, chance: random.Random, kind: str) -> None:
     assert world.driver.tablet.prepare_flush(world.driver.cut()) is None
     assert world.driver.tablet.prepare_compaction(None, force=True) is None
     for _ in range(chance.randrange(3)):
-        world.write(chance, chance.choice(list(Op)))
+        _write_or_alter(world, chance)
     install = build()
     for _ in range(chance.randrange(3)):
-        world.write(chance, chance.choice(list(Op)))
+        _write_or_alter(world, chance)
     world.check_now()
     install()
 
@@ -185,6 +200,8 @@ WRITING: dict[str, Step] = {
     "all_or_nothing": partial(write, op=Op.MIXED, whole=True),
     "insert_all_or_nothing": partial(write, op=Op.INSERT, whole=True),
     "write_group": write_group,
+    "write_for_an_older_schema": write_for_an_older_schema,
+    "alter": alter,
 }
 FILING: dict[str, Step] = {
     "flush": flush,

@@ -9,13 +9,20 @@ from typing import Any
 
 import pyarrow as pa
 
+from nyala.common.alteration import alter
 from nyala.common.keys import encode_keys
 from nyala.common.schema import Column, Schema
 from nyala.tablet.ops import Op, decode_result
 from nyala.tablet.view import View
 from tests.properties.predicate_twin import naive
 from tests.properties.tablet_model import Key, Model, Row, exact
-from tests.properties.tablet_rows import random_keys, random_predicate, random_rows, random_schema
+from tests.properties.tablet_rows import (
+    random_alteration,
+    random_keys,
+    random_predicate,
+    random_rows,
+    random_schema,
+)
 from tests.sim.files import SimDisk
 from tests.unit.tablet.tablet_support import Driver, payload
 
@@ -38,6 +45,7 @@ class World:
         self.driver = Driver("data/t", schema, files=self.disk.mount(), compression=codec, **weak)
         self.model = Model(schema)
         self.horizon = 0
+        self.schemas = [schema]  # of all times
         self.held: list[tuple[View, int, dict[Key, Row]]] = []
 
     @property
@@ -55,6 +63,30 @@ class World:
         expected = self.model.write(self.now, op, rows, columns, whole)
         assert (found[0], [(e.row, e.code) for e in found[1]]) == expected
 
+    def write_for_an_older_schema(self, chance: random.Random) -> None:
+        """A batch that was on its way when the table was altered."""
+        under, op = chance.choice(self.schemas), chance.choice(list(Op))
+        rows, columns = random_rows(chance, under, self.keys, op)
+        data = payload(under, op, rows, columns)
+        expected = self.model.write(self.now + 10, op, rows, columns, under=under)
+        [result] = self.driver.tablet.apply([self.driver.entry(data)])
+        count, errors = decode_result(result)
+        assert (count, [(e.row, e.code) for e in errors]) == expected
+
+    def alter(self, chance: random.Random) -> None:
+        """One to three steps at once; or what the table was already, which changes nothing."""
+        schema = self.schema
+        for _ in range(chance.randrange(1, 4)):
+            schema = alter(schema, [random_alteration(chance, schema)])
+        if chance.random() < 0.1:
+            schema = chance.choice(self.schemas)
+        expected = int(schema.version > self.schema.version)
+        assert self.driver.apply_schema(schema) == (expected, [])
+        if expected:
+            self.driver.schema = self.model.schema = schema
+            self.schemas.append(schema)
+        assert self.driver.tablet.info.schema.version == self.schema.version
+
     def write_group(self, chance: random.Random, count: int) -> None:
         """Several batches in one call: grouping never changes results."""
         expected, entries = [], []
@@ -63,7 +95,7 @@ class World:
             rows, columns = random_rows(chance, self.schema, self.keys, op)
             data = payload(self.schema, op, rows, columns)
             entries.append(self.driver.entry(data, step=chance.choice([1, 10])))
-            expected.append(self.model.write(self.now, op, rows, columns, False))
+            expected.append(self.model.write(self.now, op, rows, columns))
         found = [decode_result(r) for r in self.driver.tablet.apply(entries)]
         assert [(n, [(e.row, e.code) for e in errors]) for n, errors in found] == expected
 
