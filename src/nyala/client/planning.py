@@ -46,7 +46,6 @@ def make_token(table: OpenTable, tablet: TabletPlace, spec: ReadSpec, at: int) -
         table_name=table.name,
         tablet_id=tablet.id,
         schema_version=table.schema.version,
-        all_columns=spec.columns is None,
         mode=pb.LATEST if spec.latest and not at else pb.SNAPSHOT,
         at=at,
         limit=spec.limit,
@@ -59,8 +58,11 @@ def make_token(table: OpenTable, tablet: TabletPlace, spec: ReadSpec, at: int) -
     )
     if spec.max_age_ms is not None:
         token.mode, token.max_age_ms = pb.STALE, spec.max_age_ms
-    if spec.columns is not None:
-        token.column_ids.extend(table.schema.column(n).id for n in spec.columns)
+    if (
+        not spec.count_only
+    ):  # by id, so that an alteration since changes nothing but what was dropped
+        names = table.schema.by_name if spec.columns is None else spec.columns
+        token.column_ids.extend(table.schema.column(n).id for n in names)
     if spec.where is not None:
         token.where.CopyFrom(convert.predicate_to_proto(spec.where))
     return token

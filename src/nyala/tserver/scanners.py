@@ -108,22 +108,8 @@ class Scanners:
         self, view: View, token: pb.ScanToken, at: int
     ) -> tuple[pa.Schema, Callable[[], Iterator[pa.RecordBatch]]]:
         """Return the schema of the answer and what starts the read in lane COMPUTE."""
-        if token.schema_version > view.schema.version:
-            raise SchemaMismatch(
-                f"the scan was planned for schema version {token.schema_version}; this replica is at "
-                f"{view.schema.version}"
-            )
         columns = None if token.all_columns else [ColumnId(i) for i in token.column_ids]
-        for column in columns or ():
-            if column not in view.schema.by_id:
-                raise InvalidArgument(
-                    f"the scan names column id {column}, which the table does not have"
-                )
-        where = (
-            convert.predicate_from_proto(token.where, view.schema)
-            if token.HasField("where")
-            else None
-        )
+        where = _fitting(view, token, columns)
         chosen = view.schema.columns if columns is None else [view.schema.by_id[i] for i in columns]
         schema = arrow_schema(chosen)
         if token.keys_ipc:
@@ -141,6 +127,42 @@ class Scanners:
     def _sizes(self, token: pb.ScanToken) -> tuple[int, int]:
         rows = min(token.batch_rows or self._options.scan_batch_rows, MAX_BATCH_ROWS)
         return rows, min(token.batch_bytes or self._options.scan_batch_bytes, MAX_BATCH_BYTES)
+
+
+def _fitting(view: View, token: pb.ScanToken, columns: list[ColumnId] | None) -> Predicate | None:
+    """Return the predicate of a token that fits the schema, whichever version it was planned for.
+
+    Raises:
+        SchemaMismatch: planned for a newer version, which this replica has yet to learn of; or for an older
+            one, all of whose columns are wanted, or with columns that were dropped since.
+        InvalidArgument: columns that the schema never had, a predicate that means nothing.
+    """
+    planned, now = token.schema_version, view.schema.version
+    if planned > now:
+        raise SchemaMismatch(
+            f"the scan was planned for schema version {planned}; this replica is at {now}"
+        )
+    if token.all_columns and planned < now and not token.count_only:
+        raise SchemaMismatch(
+            f"the scan was planned for all columns of schema version {planned}; the table is at {now}; "
+            "open the table again, or name the columns"
+        )
+    try:
+        for column in columns or ():
+            if column not in view.schema.by_id:
+                raise InvalidArgument(
+                    f"the scan names column id {column}, which the table does not have"
+                )
+        if not token.HasField("where"):
+            return None
+        return convert.predicate_from_proto(token.where, view.schema)
+    except InvalidArgument as err:
+        if planned == now:
+            raise
+        raise SchemaMismatch(
+            f"{err.message}: it was planned for schema version {planned}, the table is at {now}; open the "
+            "table again"
+        ) from err
 
 
 def _counted(rows: int) -> pa.RecordBatch:

@@ -1,15 +1,20 @@
 """The tablets of this server: a replica and the store that it replicates, by tablet id."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nyala.common.errors import NotFound, Unavailable
+from nyala.common.alteration import check_successor
+from nyala.common.errors import InvalidArgument, NotFound, Unavailable
 from nyala.common.ids import TabletId
 from nyala.raft.status import PeerStatus, Role
 from nyala.replica.host import ReplicaHost
 from nyala.replica.replica import Replica
+from nyala.replica.session_header import CLIENT_ID_BYTES
 from nyala.replica.status import ReplicaStatus, State
 from nyala.replica.witness import Witness
+from nyala.tablet.columns import compression_of
+from nyala.tablet.ops import SchemaOp, decode_result, encode_schema
 from nyala.tablet.tablet import Tablet
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
@@ -48,6 +53,38 @@ class Tablets:
             raise Unavailable(f"the replica of {tablet_id} on this server is a witness: no data")
         assert isinstance(machine, Tablet), f"{tablet_id} replicates a {type(machine).__name__}"
         return HostedTablet(replica, machine)
+
+    async def alter(self, tablet_id: str, op: SchemaOp, timeout_ms: int) -> int:
+        """Let a tablet that is led from here become what an operation says; replicated on return.
+
+        The same operation again, or one of an older version, changes nothing.
+
+        Args:
+            tablet_id: of the tablet.
+            op: what it is to be.
+            timeout_ms: until which the operation is waited for.
+
+        Returns:
+            The version of the tablet's schema now.
+
+        Raises:
+            InvalidArgument: no such schema or options can follow the tablet's.
+            Retryable, OutcomeUnknown: as `Replica.write`; the operation may be sent again.
+        """
+        hosted = self.get(tablet_id)
+        now = hosted.tablet.info.schema
+        if op.schema.version <= now.version:
+            return now.version
+        check_successor(now, op.schema)
+        compression_of(op.options)
+        payload = encode_schema(op)
+        sender = hashlib.blake2b(payload, digest_size=CLIENT_ID_BYTES).digest()
+        outcome = await hosted.replica.write(
+            payload, client_id=sender, sequence=1, first_outstanding=1, timeout_ms=timeout_ms
+        )
+        for error in decode_result(outcome.result)[1]:
+            raise InvalidArgument(error.message)
+        return hosted.tablet.info.schema.version
 
     def reports(self, only: Sequence[TabletId] | None) -> list[pb.TabletReport]:
         """Return what masters are told of the replicas named, or of all."""

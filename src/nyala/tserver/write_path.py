@@ -24,6 +24,7 @@ from nyala.env.env import Env
 from nyala.env.tasks import Lane
 from nyala.replica.status import WriteOutcome
 from nyala.tablet import ops
+from nyala.tablet.manifest import TabletInfo
 from nyala.tserver.memory import MemoryBudget
 from nyala.tserver.tablets import HostedTablet, Tablets
 from nyala.wire import flight, status
@@ -81,13 +82,14 @@ class WritePath:
             hosted.replica.is_leader
         ):  # any other says who leads: its own memory is not the client's concern
             self._memory.check()
-        op, columns = check_header(header, hosted.tablet.info.schema)
-        expected = batch_schema(hosted.tablet.info.schema, op, columns)
+        info = hosted.tablet.info  # one look: an alteration may be applied at any time
+        op, columns = check_header(header, info.schema)
+        expected = batch_schema(info.schema, op, columns)
         _check_types(stream_schema, expected)
         if size <= INLINE_BYTES:
-            decode_and_check(hosted, op, expected, data)
+            decode_and_check(info, op, expected, data)
         else:
-            await self._env.tasks.run(Lane.COMPUTE, decode_and_check, hosted, op, expected, data)
+            await self._env.tasks.run(Lane.COMPUTE, decode_and_check, info, op, expected, data)
         message = flight.join_message(data.header, data.body)
         payload = ops.encode(
             ops.WriteOp(op, header.schema_version, columns, header.all_or_nothing, message)
@@ -119,14 +121,18 @@ def _header(data: FlightData) -> pb.WriteHeader:
 def check_header(header: pb.WriteHeader, schema: Schema) -> tuple[ops.Op, tuple[ColumnId, ...]]:
     """Return op and column ids of a header that fits a schema.
 
+    A batch made for an older version fits if all its columns are still there: it names them by id, and
+    a column that it does not know is one that it leaves out.
+
     Raises:
-        SchemaMismatch: made for another version of the schema, or columns that it does not have.
+        SchemaMismatch: made for a newer version, which this replica has yet to learn of, or columns that
+            the schema does not have.
         InvalidArgument: no operation, no client id or sequence, a column twice.
     """
-    if header.schema_version != schema.version:
+    if header.schema_version > schema.version:
         raise SchemaMismatch(
-            f"the batch was made for schema version {header.schema_version}, the table is at "
-            f"{schema.version}; open the table again"
+            f"the batch was made for schema version {header.schema_version}; this tablet is at "
+            f"{schema.version} and has yet to learn of that one; send it again"
         )
     try:
         op = ops.Op(header.op)
@@ -141,6 +147,11 @@ def check_header(header: pb.WriteHeader, schema: Schema) -> tuple[ops.Op, tuple[
     columns = tuple(ColumnId(i) for i in header.column_ids)
     missing = [schema.by_id[k].name for k in schema.key_ids if k not in columns]
     unknown = [i for i in columns if i not in schema.by_id]
+    if unknown and header.schema_version < schema.version:
+        raise SchemaMismatch(
+            f"the batch was made for schema version {header.schema_version}; its columns with the ids "
+            f"{unknown} were dropped since, the table is at version {schema.version}; open the table again"
+        )
     if missing or unknown or len(set(columns)) != len(columns):
         raise SchemaMismatch(
             f"a batch names every key column and no column twice; missing: {missing}, unknown ids: "
@@ -166,7 +177,7 @@ def _check_types(given: pa.Schema, expected: pa.Schema) -> None:
 
 
 def decode_and_check(
-    hosted: HostedTablet, op: ops.Op, expected: pa.Schema, data: FlightData
+    info: TabletInfo, op: ops.Op, expected: pa.Schema, data: FlightData
 ) -> pa.RecordBatch:
     """Validate every byte of a batch, and that its rows belong here.
 
@@ -180,12 +191,11 @@ def decode_and_check(
         if not known.all():
             row = int(np.flatnonzero(~known)[0])
             raise InvalidArgument(f"row {row} has the unknown op code {codes[row]}")
-    _check_partition(hosted, batch)
+    _check_partition(info, batch)
     return batch
 
 
-def _check_partition(hosted: HostedTablet, batch: pa.RecordBatch) -> None:
-    info = hosted.tablet.info
+def _check_partition(info: TabletInfo, batch: pa.RecordBatch) -> None:
     if not info.partition.buckets and info.partition.range == EVERYTHING:
         return
     keys = [batch.column(c.name) for c in info.schema.key_columns]

@@ -104,26 +104,17 @@ def test_a_header_that_does_not_fit_is_refused(wrong, error):
 
 @dataclass
 class Info:
+    """What `decode_and_check` looks at of a tablet."""
+
     schema: object
     partition_schema: object
     partition: object
     tablet_id: str = "t"
 
 
-@dataclass
-class Stand:
-    """What `decode_and_check` looks at of a hosted tablet."""
-
-    info: Info
-
-    @property
-    def tablet(self):
-        return self
-
-
 def hosted(spec=None, number=0):
     layout = resolve(spec, SCHEMA)
-    return Stand(Info(SCHEMA, layout, partitions(SCHEMA, layout)[number]))
+    return Info(SCHEMA, layout, partitions(SCHEMA, layout)[number])
 
 
 def checked(batch, op=ops.Op.UPSERT, where=None):

@@ -1,0 +1,159 @@
+"""A table altered under running clients: the operation's way through a group, and who may go on with what."""
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from nyala.client.planning import ReadSpec
+from nyala.common.alteration import AddColumn, DropColumn, RenameColumn, alter
+from nyala.common.errors import InvalidArgument, NotLeader, SchemaMismatch, Unavailable
+from nyala.common.predicate import Compare
+from nyala.common.predicate import Op as Sign
+from nyala.tablet.ops import SchemaOp
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.sim.cluster import SimCluster
+from tests.sim.loop import run
+from tests.sim.table_client import rows_of
+
+TIMEOUT_MS = 10_000
+
+
+class Altered:
+    """A table of (k, v), one tablet on three servers, and a client that knows its first schema."""
+
+    def __init__(self, cluster, core, table):
+        self.cluster, self.core, self.table = cluster, core, table
+        self.tablet_id = next(g for p, g, _ in cluster.replicas() if p in cluster.tservers)
+        self.schema = table.schema
+
+    def schemas(self):
+        """What each server knows; None where it is not up (yet)."""
+        for process in self.cluster.tservers:
+            try:
+                yield process.server.tablets.get(self.tablet_id).tablet.info.schema
+            except (AttributeError, Unavailable):
+                yield None
+
+    async def send(self, schema, server=None, **options):
+        leader = server or self.cluster.leader_of(self.tablet_id)
+        op = SchemaOp(schema, "t", options)
+        return await leader.run(leader.server.tablets.alter, self.tablet_id, op, TIMEOUT_MS)
+
+    async def alter(self, *steps):
+        self.schema = alter(self.schema, steps)
+        assert await self.send(self.schema) == self.schema.version
+
+    async def everywhere(self):
+        await self.cluster.until(
+            lambda: all(s == self.schema for s in self.schemas()), "the schema"
+        )
+
+    async def ask(self, fn, *args):
+        return await self.cluster.run(self.cluster.clients[-1], fn, *args)
+
+    async def write(self, batch, table=None, op=pb.UPSERT):
+        async def write():
+            return await self.core.session.write(
+                table or self.table, op, batch, all_or_nothing=False, timeout_ms=TIMEOUT_MS
+            )
+
+        return (await self.ask(write)).errors
+
+    async def scan(self, table=None, **spec):
+        async def scan():
+            reader = self.core.reader
+            tokens = await reader.tokens(table or self.table, ReadSpec(**spec), TIMEOUT_MS)
+            return await reader.collect_all(tokens)
+
+        rows = [r for some in await self.ask(scan) for b in some for r in b.to_pylist()]
+        return sorted(rows, key=lambda r: next(iter(r.values())))
+
+    def reopened(self):
+        """The table as a client sees it that opens it now."""
+        return replace(self.table, schema=self.schema)
+
+
+def with_table(work, seed=5):
+    async def main(loop):
+        cluster = SimCluster(loop, seed)
+        core = await cluster.start()
+        await work(Altered(cluster, core, await cluster.create_table(core)))
+        cluster.look()
+
+    run(main, max_time_s=300)
+
+
+def test_every_replica_takes_the_schema_and_keeps_it_over_restarts():
+    async def work(t):
+        await t.write(rows_of([1, 2], [10, 20]))
+        await t.alter(AddColumn("n", pa.int32(), default=7), RenameColumn("v", "w"))
+        await t.everywhere()
+        assert await t.send(t.schema) == 1, "the same once more"
+        followers = [p for p in t.cluster.tservers if p is not t.cluster.leader_of(t.tablet_id)]
+        followers[0].kill()
+        await t.alter(DropColumn("w"))
+        for server in t.cluster.tservers:
+            if server is not followers[0]:
+                server.kill()
+            server.start()
+        await t.everywhere()
+        assert await t.scan(t.reopened()) == [{"k": 1, "n": 7}, {"k": 2, "n": 7}]
+
+    with_table(work)
+
+
+def test_what_cannot_follow_is_refused_and_a_follower_alters_nothing():
+    async def work(t):
+        await t.alter(AddColumn("n", pa.int32()))
+        wrong = replace(t.schema, version=5, next_column_id=1)
+        with pytest.raises(InvalidArgument, match="next column id 1"):
+            await t.send(wrong)
+        later = alter(t.schema, [DropColumn("n")])
+        with pytest.raises(InvalidArgument, match="compression"):
+            await t.send(later, compression="much")
+        await t.everywhere()
+        leader = t.cluster.leader_of(t.tablet_id)
+        follower = next(p for p in t.cluster.tservers if p is not leader)
+        with pytest.raises(NotLeader):
+            await t.send(later, follower)
+        assert await t.send(t.table.schema) == 1, "an older version changes nothing"
+        assert await t.send(t.schema, follower) == 1, "nor does one that is known"
+
+    with_table(work)
+
+
+def test_a_client_of_an_older_schema_goes_on_with_the_columns_that_are_still_there():
+    async def work(t):
+        await t.write(rows_of([1], [10]))
+        await t.alter(AddColumn("n", pa.int32(), default=7))
+        assert not await t.write(rows_of([2], [20]))
+        assert await t.scan() == [{"k": 1, "v": 10}, {"k": 2, "v": 20}]
+        assert await t.scan(t.reopened()) == [
+            {"k": 1, "v": 10, "n": 7}, {"k": 2, "v": 20, "n": 7},
+        ]  # fmt: skip
+        await t.alter(DropColumn("v"), AddColumn("v", pa.int64()))
+        assert not await t.write(rows_of([3]), op=pb.INSERT)
+        with pytest.raises(SchemaMismatch, match=r"ids \[1\] were dropped since"):
+            await t.write(rows_of([3], [30]))
+        with pytest.raises(SchemaMismatch, match="planned for schema version 0"):
+            await t.scan()
+        where = Compare(t.table.schema.column("v").id, Sign.GT, pa.scalar(0))
+        with pytest.raises(SchemaMismatch, match="planned for schema version 0"):
+            await t.scan(columns=("k",), where=where)
+        assert await t.scan(columns=("k",)) == [{"k": k} for k in (1, 2, 3)]
+        rows = await t.scan(t.reopened())
+        assert [r["v"] for r in rows] == [None] * 3, "the dropped values are not those of its name"
+
+    with_table(work)
+
+
+def test_a_client_of_a_newer_schema_is_told_that_the_tablet_has_yet_to_learn_it():
+    async def work(t):
+        t.schema = alter(t.schema, [AddColumn("n", pa.int32())])
+        with pytest.raises(SchemaMismatch, match="has yet to learn"):
+            await t.write(rows_of([1], [1]), t.reopened())
+        with pytest.raises(SchemaMismatch, match="this replica is at 0"):
+            await t.scan(t.reopened(), columns=("k",))
+
+    with_table(work)
