@@ -22,7 +22,7 @@ from tests.unit.tablet.tablet_support import INT_KEY, PAIR_KEY
 Operation = tuple[str, int]
 SCHEMAS: dict[str, Schema | None] = {"any": None, "int": INT_KEY, "pair": PAIR_KEY}
 RARE = set(steps.FAILING)
-SHORTENING_S = 60
+SHORTENING_S = 120
 
 
 def draw(seed: int, count: int) -> list[Operation]:
@@ -39,19 +39,19 @@ def world(seed: int) -> World:
     return World(seed, schema, weak_hash if seed // len(SCHEMAS) % 3 == 0 else None)
 
 
-def problem(seed: int, operations: Sequence[Operation]) -> str | None:
-    """Run operations; return what went wrong, or None."""
+def problem(seed: int, operations: Sequence[Operation]) -> tuple[int, str] | None:
+    """Run operations; return which one went wrong, and how, or None."""
     at = world(seed)
     for number, (name, details) in enumerate(operations):
         try:
             steps.run(at, name, details)
         except Exception:  # whatever it is, it is what this looks for
-            return f"operation {number + 1} of {len(operations)}, {name}:\n{traceback.format_exc()}"
+            return number, f"operation {number + 1}, {name}:\n{traceback.format_exc()}"
     return None
 
 
 def shortest(seed: int, operations: Sequence[Operation], seconds: float) -> list[Operation]:
-    """Leave out whatever the failure does not need: halves first, then smaller and smaller parts."""
+    """Leave out whatever a failure does not need: all after it, halves, then smaller and smaller parts."""
     kept, size = list(operations), max(1, len(operations) // 2)
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -59,8 +59,9 @@ def shortest(seed: int, operations: Sequence[Operation], seconds: float) -> list
         before = len(kept)
         while at < len(kept) and time.monotonic() < end:
             tried = kept[:at] + kept[at + size :]
-            if problem(seed, tried):
-                kept = tried
+            found = problem(seed, tried)
+            if found is not None:
+                kept = tried[: found[0] + 1]
             else:
                 at += size
         if size == 1 and len(kept) == before:
@@ -72,12 +73,14 @@ def shortest(seed: int, operations: Sequence[Operation], seconds: float) -> list
 def run(seed: int, count: int) -> str | None:
     """One run; return a report of its failure, or None."""
     operations = draw(seed, count)
-    if problem(seed, operations) is None:
+    found = problem(seed, operations)
+    if found is None:
         return None
-    kept = shortest(seed, operations, SHORTENING_S)
+    kept = shortest(seed, operations[: found[0] + 1], SHORTENING_S)
+    found = problem(seed, kept) or found
     listed = "".join(f"    ({name!r}, {details}),\n" for name, details in kept)
     return (
-        f"{problem(seed, kept)}\nthe shortest list found, for test_tablet_fuzz.py:\n"
+        f"{found[1]}\nthe shortest list found, for test_tablet_fuzz.py:\n"
         f"({seed}, [\n{listed}])\n"
         f"again: ./run py -m tests.properties.tablet_fuzz --seed {seed} --operations {count}"
     )

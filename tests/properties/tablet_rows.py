@@ -79,7 +79,7 @@ def random_schema(chance: random.Random) -> Schema:
 def random_alteration(chance: random.Random, schema: Schema) -> Step:
     """One step that the schema can take; names of dropped columns are used again."""
     used = [c.name for c in schema.columns]
-    free = [n for n in (f"v{i}" for i in range(8)) if n not in used]
+    free = [n for n in (f"v{i}" for i in range(16)) if n not in used]
     values = [c.name for c in schema.value_columns]
     kind = chance.choice(["add", "drop", "rename", "default", "nulls"])
     if kind == "rename":
