@@ -3,6 +3,7 @@
 SIGINT and SIGTERM end them in order: the clusters that they started are stopped.
 `--etcd PROGRAM` and `--etcd-benchmark PROGRAM` name what `consensus` measures beside ours; without them it
 takes `etcd` and `etcd-benchmark` from the PATH, and leaves out what is not there.
+`--kudu FOLDER` names Kudu's programs and Java client (`kudu_cluster.py`) to run beside `kudu`.
 """
 
 import argparse
@@ -13,7 +14,7 @@ from importlib import import_module
 from inspect import signature
 from typing import NoReturn
 
-NAMES = ("write", "scan", "store", "failover", "consensus", "groups", "group_commit")
+NAMES = ("write", "scan", "store", "failover", "consensus", "groups", "group_commit", "kudu")
 
 
 def main(words: list[str]) -> int:
@@ -22,12 +23,17 @@ def main(words: list[str]) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
     for option in ("--etcd", "--etcd-benchmark"):
         parser.add_argument(option, metavar="PROGRAM", help="to measure beside ours")
+    parser.add_argument(
+        "--kudu", metavar="FOLDER", help="Kudu's programs and client, to run beside"
+    )
     parser.add_argument("--quick", action="store_true", help="fewer rows, where there is a choice")
     told = parser.parse_args(words)
     if told.etcd:
         os.environ["ETCD"] = told.etcd
     if told.etcd_benchmark:
         os.environ["ETCD_BENCHMARK"] = told.etcd_benchmark
+    if told.kudu:
+        os.environ["KUDU"] = told.kudu
     names = told.names
     unknown = [n for n in names if n not in NAMES]
     if unknown or not names:
