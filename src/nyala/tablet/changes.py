@@ -21,7 +21,9 @@ from nyala.common.schema import Column, Schema
 from nyala.tablet import kernels
 from nyala.tablet.gathering import gather_batches
 from nyala.tablet.rowset import HashKeys, Int64s, RowSetView, Uint64s
-from nyala.tablet.scan import GATHER_ROWS
+
+GATHER_ROWS = 131_072
+"""Changes are gathered so many at a time."""
 
 OP_FIELD = pa.field("_op", pa.string(), nullable=False)
 TIMESTAMP_FIELD = pa.field("_timestamp", pa.int64(), nullable=False)

@@ -14,8 +14,10 @@ from nyala.common.predicate import Predicate
 from nyala.common.schema import Column, Schema
 from nyala.tablet import changes as feed
 from nyala.tablet import lookup, scan
+from nyala.tablet import ordered as by_key
 from nyala.tablet.emit import emit
 from nyala.tablet.rowset import HashKeys, RowSetView
+from nyala.tablet.selection import Wanted
 
 BATCH_ROWS = 65_536
 BATCH_BYTES = 1 << 20
@@ -74,10 +76,10 @@ class View:
             Corrupt: a file is damaged (from the iterator).
         """
         _check_time(at, self.horizon)
-        wanted = scan.Wanted(at, where, after)
+        wanted = Wanted(at, where, after)
         chosen = _columns(self.schema, columns)
         if ordered:
-            found = scan.scan_ordered(self._rowsets, self.schema, wanted, chosen, limit)
+            found = by_key.scan_ordered(self._rowsets, self.schema, wanted, chosen, limit)
         else:
             found = scan.scan(self._rowsets, self.schema, wanted, chosen)
         return emit(found, batch_rows=batch_rows, batch_bytes=batch_bytes, limit=limit)
@@ -90,7 +92,7 @@ class View:
             Corrupt: a file is damaged.
         """
         _check_time(at, self.horizon)
-        return scan.count(self._rowsets, self.schema, scan.Wanted(at, where))
+        return scan.count(self._rowsets, self.schema, Wanted(at, where))
 
     def get(
         self, at: int, keys: pa.RecordBatch, columns: Sequence[ColumnId] | None = None

@@ -120,19 +120,19 @@ def test_rowsets_outside_the_predicate_are_not_read(driver, touched):
 def test_a_key_range_reads_only_its_part_of_a_rowset(driver):
     view = driver.tablet.view()
     seen = []
-    from nyala.tablet import scan
+    from nyala.tablet import selection
 
-    original = scan._matches
+    original = selection._matches
 
     def noted(rowset, schema, chunk, offset, count, where):
         seen.append((offset, count))
         return original(rowset, schema, chunk, offset, count, where)
 
     try:
-        scan._matches = noted
+        selection._matches = noted
         found = view.count(driver.now, And((is_(K, Sign.GE, 20), is_(K, Sign.LT, 25))))
     finally:
-        scan._matches = original
+        selection._matches = original
     assert found == 5
     assert seen == [(20, 5), (0, 50)]  # the memory rowset is not sorted
 

@@ -1,0 +1,176 @@
+"""Which rows of a rowset a scan wants: pruning first, then visibility, then the predicate.
+
+Pruning is by the lifetimes of all versions, by column statistics and by key range. A predicate reads only
+its own columns. Nothing here looks at a row from Python. Lane COMPUTE.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nyala.common.bounds import KeyBounds, bounds, key_bounds
+from nyala.common.ids import ColumnId
+from nyala.common.keys import KeyBytes
+from nyala.common.predicate import Const, Predicate, columns_of, evaluate
+from nyala.common.schema import Schema
+from nyala.tablet import kernels
+from nyala.tablet.rowset import Int64s, RowSetView
+
+Flags = npt.NDArray[np.uint8]
+_NOTHING = (0, 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Selected:
+    """Rows of one chunk of one rowset that a scan wants.
+
+    Attributes:
+        number: position of the rowset in the view.
+        chunk: its chunk.
+        begin: position in the chunk of the first row looked at.
+        end: and after the last one.
+        flags: 1 for each of them that is wanted; None: all of them.
+        size: how many are wanted.
+    """
+
+    number: int
+    chunk: int
+    begin: int
+    end: int
+    flags: Flags | None
+    size: int
+
+    def rows(self) -> Int64s:
+        """Return the positions in the chunk of the wanted rows, ascending."""
+        if self.flags is None:
+            return np.arange(self.begin, self.end)
+        return np.flatnonzero(self.flags.view(np.bool_)) + self.begin
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a scan looks for.
+
+    Attributes:
+        at: hybrid time.
+        where: which rows; None: all.
+        after: only keys above this one.
+    """
+
+    at: int
+    where: Predicate | None = None
+    after: bytes | None = None
+
+
+def select(
+    number: int,
+    rowset: RowSetView,
+    schema: Schema,
+    wanted: Wanted,
+    within: tuple[int, int] | None = None,
+) -> Iterator[Selected]:
+    """Find the visible rows that match, chunk by chunk.
+
+    Args:
+        number: of the rowset in its view.
+        rowset: where to look.
+        schema: of the table.
+        wanted: what to look for.
+        within: rows outside of which none is wanted, as `row_range` gave them or less; None: not known.
+    """
+    low, high = row_range(rowset, schema, wanted) if within is None else within
+    if low >= high:
+        return
+    every = rowset.lifetimes.all_at(wanted.at)
+    starts = rowset.chunks.starts
+    first = int(starts.searchsorted(low, side="right")) - 1
+    for chunk in range(first, len(starts) - 1):
+        base = int(starts[chunk])
+        begin, end = max(low, base), min(high, int(starts[chunk + 1]))
+        if begin >= end:
+            return
+        flags = None if every else np.empty(end - begin, np.uint8)
+        size = end - begin
+        if flags is not None:
+            size = kernels.visible(
+                rowset.ins[begin:end], rowset.ends[begin:end], np.uint64(wanted.at), flags
+            )
+        if size and wanted.after is not None and not rowset.is_sorted:
+            flags, size = _both(flags, _above(rowset, begin, end, wanted.after))
+        if size and wanted.where is not None:
+            matches = _matches(rowset, schema, chunk, begin - base, end - begin, wanted.where)
+            flags, size = _both(flags, matches)
+        if size:
+            chosen = None if size == end - begin else flags
+            yield Selected(number, chunk, begin - base, end - base, chosen, size)
+
+
+def _both(flags: Flags | None, others: Flags) -> tuple[Flags, int]:
+    both = others if flags is None else flags & others
+    return both, int(np.count_nonzero(both.view(np.bool_)))
+
+
+def _matches(
+    rowset: RowSetView, schema: Schema, chunk: int, offset: int, count: int, where: Predicate
+) -> Flags:
+    def get(column: ColumnId) -> pa.Array:
+        return rowset.chunks.column(chunk, schema.by_id[column]).slice(offset, count)
+
+    return _flags(evaluate(where, get, count))
+
+
+def _flags(found: pa.BooleanArray) -> Flags:
+    """Return 1 for true, 0 for false and unknown."""
+    if found.null_count:
+        found = found.fill_null(False)
+    bits = np.frombuffer(found.buffers()[1], np.uint8)[found.offset // 8 :]
+    skipped = found.offset % 8
+    return np.unpackbits(bits, count=skipped + len(found), bitorder="little")[skipped:]
+
+
+def _above(rowset: RowSetView, begin: int, end: int, key: bytes) -> Flags:
+    part = rowset.keys.as_arrow().slice(begin, end - begin)
+    return _flags(pc.greater(part, pa.scalar(key, pa.large_binary())))
+
+
+def row_range(rowset: RowSetView, schema: Schema, wanted: Wanted) -> tuple[int, int]:
+    """Return the rows among which all that is wanted lies; nothing: (0, 0)."""
+    where = wanted.where
+    if rowset.lifetimes.none_at(wanted.at) or where == Const(False):
+        return _NOTHING
+    keys = KeyBounds()
+    if where is not None:
+        for column in columns_of(where):
+            stats = rowset.stats_of(schema.by_id[column])
+            if stats is None:
+                continue
+            within = bounds(where, column)
+            if not within.may_match(stats.minimum, stats.maximum, has_nulls=stats.has_nulls):
+                return _NOTHING
+        keys = key_bounds(where, schema.key_columns)
+    if keys.empty:
+        return _NOTHING
+    if not rowset.is_sorted:
+        return 0, rowset.rows
+    lower = keys.lower
+    if wanted.after is not None:
+        lower = max(lower, wanted.after + b"\0")
+    low = first_at_least(rowset.keys, lower, 0, rowset.rows) if lower else 0
+    if keys.upper is None:
+        return low, rowset.rows
+    return low, first_at_least(rowset.keys, keys.upper, low, rowset.rows)
+
+
+def first_at_least(keys: KeyBytes, key: bytes, low: int, high: int) -> int:
+    """Return the first of some sorted keys in [low, high) that is not below `key`; none: `high`."""
+    while low < high:
+        middle = (low + high) // 2
+        if keys.key_at(middle) < key:
+            low = middle + 1
+        else:
+            high = middle
+    return low
