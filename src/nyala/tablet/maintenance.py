@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from nyala.tablet import compaction, flush, rewrite
+from nyala.tablet.checkpoint import Checkpoint, Holds
 from nyala.tablet.manifest import AnyCut, Manifest, remove_unreferenced
 from nyala.tablet.store import Store
 
@@ -46,7 +47,13 @@ class Maintenance:
         self._store = store
         self._publish = publish
         self._next_file = manifest.next_file
+        self._holds = Holds()
         self._busy = False
+
+    def checkpoint(self) -> Checkpoint:
+        """Hold the files of the manifest as it is now."""
+        place = self._place
+        return Checkpoint(place.files, place.directory, lambda: self.manifest, self._holds)
 
     def prepare_flush(self, cut: AnyCut) -> Build | None:
         """Fix a cut; None when the files stand for it already, or work is under way."""
@@ -90,7 +97,8 @@ class Maintenance:
             self._busy = False
         self.manifest = built.manifest
         self._publish()
-        remove_unreferenced(self._place.files, self._place.directory, built.manifest)
+        held = self._holds.names
+        remove_unreferenced(self._place.files, self._place.directory, built.manifest, held)
 
     def _number(self) -> int:
         self._next_file += 1

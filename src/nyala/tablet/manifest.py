@@ -4,14 +4,14 @@ Invariant: the rowsets and `del` files that a manifest names hold nothing stampe
 docs/internals/formats-tablet.md shows the bytes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import msgspec
 import pyarrow as pa
 
-from nyala.common.errors import Corrupt, NyalaError
+from nyala.common.errors import AlreadyPresent, Corrupt, NyalaError
 from nyala.common.ids import NO_OP, ColumnId, OpId, TableId, TabletId
 from nyala.common.partition import Partition, PartitionSchema
 from nyala.common.schema import Schema, arrow_type, type_name
@@ -253,9 +253,25 @@ def check_files(files: Files, directory: str, manifest: Manifest) -> None:
         )
 
 
-def remove_unreferenced(files: Files, directory: str, manifest: Manifest) -> None:
-    """Remove what the (durable) manifest does not name: remains of builds, and merged rowsets."""
-    wanted = set(manifest.file_names())
+def create(files: Files, directory: str, info: TabletInfo, index_seed: int) -> Manifest:
+    """Make the directory of an empty tablet and its manifest, durable on return.
+
+    Raises:
+        AlreadyPresent: there is a tablet in the directory.
+    """
+    if files.exists(f"{directory}/{NAME}"):
+        raise AlreadyPresent(f"{directory} holds a tablet already; open it, or remove it first")
+    files.make_dir(directory)
+    first = Manifest(info, Cut(), horizon=0, index_seed=index_seed, next_file=1)
+    save(files, directory, first)
+    return first
+
+
+def remove_unreferenced(
+    files: Files, directory: str, manifest: Manifest, held: Collection[str] = ()
+) -> None:
+    """Remove what the (durable) manifest does not name, nor anybody holds: remains, and merged rowsets."""
+    wanted = {*manifest.file_names(), *held}
     for name in files.list(directory):
         if name not in wanted:
             files.remove(f"{directory}/{name}")

@@ -6,13 +6,13 @@ are no locks: lane APPLY publishes an immutable view by one assignment, and read
 
 from collections.abc import Sequence
 
-from nyala.common.errors import AlreadyPresent
 from nyala.common.hashing import hash_bytes, hash_one
 from nyala.common.ids import Operation
 from nyala.env.files import Files
 from nyala.tablet import manifest, ops, rewrite
 from nyala.tablet.apply import apply_write
 from nyala.tablet.apply_schema import apply_schema
+from nyala.tablet.checkpoint import Checkpoint
 from nyala.tablet.columns import compression_of
 from nyala.tablet.diskrowset import DiskRowSet
 from nyala.tablet.maintenance import Build, Maintenance
@@ -56,13 +56,8 @@ class Tablet:
             InvalidArgument: an option that this build does not know.
         """
         compression_of(info.options)
-        if files.exists(f"{directory}/{manifest.NAME}"):
-            raise AlreadyPresent(f"{directory} holds a tablet already; open it, or remove it first")
-        files.make_dir(directory)
         seed = hash_one(info.table_id.encode(), _INDEX_SEED)
-        first = Manifest(info, Cut(), horizon=0, index_seed=seed, next_file=1)
-        manifest.save(files, directory, first)
-        return cls(files, directory, first, hash_keys)
+        return cls(files, directory, manifest.create(files, directory, info, seed), hash_keys)
 
     @classmethod
     def open(cls, files: Files, directory: str, *, hash_keys: HashKeys = hash_bytes) -> "Tablet":
@@ -111,10 +106,7 @@ class Tablet:
         return self._view
 
     def apply(self, operations: Sequence[Operation]) -> list[bytes]:
-        """Apply committed operations in order, writes and new schemas.
-
-        Returns:
-            An encoded result (`ops.decode_result`) each.
+        """Apply committed operations in order; return an encoded result (`ops.decode_result`) each.
 
         Raises:
             Corrupt: a payload does not decode, or a file is damaged: the tablet is not to be used
@@ -127,16 +119,11 @@ class Tablet:
             assert operation.stamp > self._last_stamp, (
                 f"entry {operation.id} stamped {operation.stamp} after {self._last_stamp}"
             )
-            results.append(self._apply(operation))
+            results.append(_apply(self._store, operation))
             self._last_stamp = operation.stamp
         self._publish()
         self._broken = False
         return results
-
-    def _apply(self, operation: Operation) -> bytes:
-        if ops.is_schema(operation.payload):
-            return apply_schema(self._store, operation.payload)
-        return apply_write(self._store, operation.stamp, operation.payload)
 
     def prepare_flush(self, cut: AnyCut) -> Build | None:
         """Fix a cut at what has been applied.
@@ -167,6 +154,10 @@ class Tablet:
         """
         return self._maintenance.prepare_compaction(horizon, force=force)
 
+    def checkpoint(self) -> Checkpoint:
+        """Hold the files that make the tablet at its cut, for a copy of them. Lane APPLY."""
+        return self._maintenance.checkpoint()
+
     def close(self) -> None:
         """Release memory and mapped files once the last view is gone; durable state stays."""
         self._broken = True
@@ -181,3 +172,9 @@ class Tablet:
             seed=self._maintenance.manifest.index_seed,
             hash_keys=self._place.hash_keys,
         )
+
+
+def _apply(store: Store, operation: Operation) -> bytes:
+    if ops.is_schema(operation.payload):
+        return apply_schema(store, operation.payload)
+    return apply_write(store, operation.stamp, operation.payload)
