@@ -106,9 +106,7 @@ class DiskRowSet:
         """Return it for readers. Lane APPLY; reading it is for any lane."""
         ended = self.marks.ended
         if self._view.lifetimes.ended is not ended:
-            self._view = replace(
-                self._view, lifetimes=replace(self._view.lifetimes, ended=ended)
-            )
+            self._view = replace(self._view, lifetimes=replace(self._view.lifetimes, ended=ended))
         return self._view
 
 

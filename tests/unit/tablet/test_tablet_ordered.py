@@ -1,4 +1,4 @@
-"""Scans in key order: windows of keys, whatever the rowsets; what is held at a time; limits end them early."""
+"""Scans in key order: windows of keys, whatever the rowsets; what is held at a time; how limits end them."""
 
 import random
 
