@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from nyala.common.schema import Column
 from nyala.tablet import gather_kernels
-from nyala.tablet.rowset import Chunked, Int64s, empty_columns
+from nyala.tablet.rowset import Chunked, Int64s, empty_columns, older_than
 
 _VARYING = (pa.string(), pa.binary())
 
@@ -36,14 +36,33 @@ def gather(
     chunks, numbers, local = _chunks(sources, which, rows)
     if len(chunks) == 1 and _is_run(local):
         [(source, chunk)] = chunks
-        return [source.column(chunk, c).slice(int(local[0]), len(local)) for c in columns]
-    return [collect([s.column(n, c) for s, n in chunks], numbers, local) for c in columns]
+        return [_run(source, chunk, c, int(local[0]), len(local)) for c in columns]
+    return [_from_chunks(chunks, numbers, local, c) for c in columns]
 
 
 def _one(source: Chunked, row: int, columns: Sequence[Column]) -> list[pa.Array]:
     chunk = int(source.starts.searchsorted(row, side="right")) - 1
     local = row - int(source.starts[chunk])
-    return [source.column(chunk, column).slice(local, 1) for column in columns]
+    return [_run(source, chunk, column, local, 1) for column in columns]
+
+
+def _run(source: Chunked, chunk: int, column: Column, begin: int, count: int) -> pa.Array:
+    if source.lacks(column.id):
+        return older_than(column, count)
+    return source.column(chunk, column).slice(begin, count)
+
+
+def _from_chunks(
+    chunks: Sequence[tuple[Chunked, int]], numbers: Int64s, rows: Int64s, column: Column
+) -> pa.Array:
+    older = [source.lacks(column.id) for source, _ in chunks]
+    if any(older):  # one row stands for all of a chunk
+        rows = np.where(np.array(older)[numbers], 0, rows)
+    arrays = [
+        older_than(column, 1) if lacks else source.column(chunk, column)
+        for (source, chunk), lacks in zip(chunks, older, strict=True)
+    ]
+    return collect(arrays, numbers, rows)
 
 
 def _is_run(rows: Int64s) -> bool:
