@@ -1,20 +1,33 @@
 """Tables altered while they hold data: old rows, old files and old operations are read by column id."""
 
+from dataclasses import replace
+from decimal import Decimal
+
 import pyarrow as pa
 import pytest
 
 from nyala.common.alteration import (
     AddColumn,
-    AllowNulls,
     DropColumn,
     RenameColumn,
     SetDefault,
     alter,
 )
-from nyala.common.predicate import Compare, IsNull
+from nyala.common.errors import BadVersion, Corrupt, InvalidArgument
+from nyala.common.predicate import And, Compare, IsNull, Not
 from nyala.common.predicate import Op as Sign
+from nyala.tablet import ops
+from nyala.tablet.columns import ColumnReader
 from nyala.tablet.ops import Op
-from tests.unit.tablet.tablet_support import INT_KEY, Driver, numbered, payload
+from nyala.tablet.tablet import Tablet
+from tests.unit.tablet.tablet_support import (
+    INT_KEY,
+    PAIR_KEY,
+    Driver,
+    numbered,
+    payload,
+    table_bytes,
+)
 
 STAGES = ["memory", "flushed", "merged", "reopened", "replayed"]
 
@@ -95,3 +108,229 @@ def test_an_operation_of_an_older_schema_means_the_one_in_force_at_its_place(dri
     driver.reopen()
     expected[2] = {"a": None, "n": 8}
     assert by_key(driver) == expected
+
+
+def test_a_merge_between_cut_and_drop_leaves_what_replay_needs(tmp_path):
+    """The result of an operation hangs on an immutable column that is dropped right after it."""
+    driver = Driver(str(tmp_path / "t"), PAIR_KEY)
+    row = {"host": "h", "n": 1, "a": 1, "b": b"first"}
+    for n in (1, 2):
+        driver.write(Op.INSERT, [{**row, "n": n}], ["host", "n", "a", "b"])
+        driver.flush()
+    changed = [{**row, "n": 2, "a": 2, "b": b"other"}, {**row, "a": 2}]
+    assert driver.write(Op.UPDATE, changed, ["host", "n", "a", "b"]) == [(0, "immutable")]
+    driver.alter(DropColumn("b"), AddColumn("x", pa.int8(), default=1))
+    assert driver.compact()
+    before = driver.rows()
+    driver.tablet = Tablet.open(driver.files, driver.directory)
+    after = driver.tablet.cut.op.index
+    assert driver.tablet.info.schema == PAIR_KEY
+    assert driver.tablet.apply(driver.log[after:]) == driver.results[after:]
+    assert driver.rows() == before
+
+
+def test_grouping_operations_around_alterations_changes_nothing(tmp_path):
+    one, other = (Driver(str(tmp_path / n)) for n in "ab")
+    one.write(Op.INSERT, numbered(0, 9))
+    one.alter(DropColumn("s"), AddColumn("n", pa.int8(), default=3))
+    one.write(Op.UPSERT, [{"k": 2, "n": 4}, {"k": 10}], ["k", "n"])
+    one.alter(SetDefault("n", 5), RenameColumn("a", "b"))
+    one.write(Op.MIXED, [{"k": 3, "_op": Op.DELETE}, {"k": 11, "_op": Op.INSERT}], ["k"])
+    assert other.tablet.apply(one.log) == one.results
+    assert other.tablet.info == one.tablet.info
+    expected = table_bytes(one.tablet.view().scan(one.now, ordered=True))
+    assert table_bytes(other.tablet.view().scan(one.now, ordered=True)) == expected
+    other.log = one.log
+    other.reopen()
+    assert table_bytes(other.tablet.view().scan(one.now, ordered=True)) == expected
+
+
+def test_a_view_keeps_the_schema_that_it_was_taken_with(driver):
+    driver.write(Op.INSERT, numbered(0, 5))
+    driver.flush()
+    driver.write(Op.UPSERT, [{"k": 1, "s": "new"}], ["k", "s"])
+    view, at, old = driver.tablet.view(), driver.now, driver.schema
+    expected = table_bytes(view.scan(at, ordered=True))
+    driver.alter(DropColumn("s"), RenameColumn("a", "b"), AddColumn("n", pa.int64()))
+    running = view.scan(at, ordered=True)
+    driver.write(Op.DELETE, [{"k": 2}], ["k"])
+    for _ in range(2):
+        driver.flush()
+        driver.compact(driver.now)
+        assert view.schema == old
+        assert table_bytes(view.scan(at, ordered=True)) == expected
+    assert table_bytes(running) == expected
+    key = pa.record_batch([pa.array([1])], ["k"])
+    assert view.get(at, key).to_pylist() == [{"k": 1, "a": 1, "s": "new", "_row": 0}]
+    dropped = old.column("s").id
+    with pytest.raises(InvalidArgument, match=rf"\[{dropped}\] are not in schema version 1"):
+        driver.tablet.view().scan(driver.now, [dropped])
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_reads_of_all_kinds_through_a_later_schema(driver, stage):
+    driver.write(Op.INSERT, numbered(0, 4))
+    t1 = driver.now
+    bring(driver, stage)
+    driver.alter(AddColumn("n", pa.int32(), default=7), DropColumn("s"), RenameColumn("a", "b"))
+    driver.write(Op.UPSERT, [{"k": 1, "n": 9}, {"k": 5, "n": None}], ["k", "n"])
+    driver.write(Op.DELETE, [{"k": 0}], ["k"])
+    t3 = driver.now
+    bring(driver, stage)
+    past = [{"k": k, "b": k, "n": 7} for k in range(4)]
+    now = [{**past[1], "n": 9}, past[2], past[3], {"k": 5, "b": None, "n": None}]
+    assert driver.rows(t1, ordered=True) == past
+    assert driver.rows(ordered=True) == now
+    view = driver.tablet.view()
+    n, b = driver.ids("n", "b")
+    seven, nine = (pa.scalar(v, pa.int32()) for v in (7, 9))
+    wheres = {
+        Compare(n, Sign.EQ, seven): past[2:],
+        Compare(n, Sign.GE, nine): now[:1],
+        Compare(n, Sign.LT, seven): [],
+        IsNull(n): now[3:],
+        Not(IsNull(n)): now[:3],
+        And((Compare(n, Sign.LE, nine), Compare(b, Sign.GT, pa.scalar(2)))): past[3:],
+    }
+    for where, expected in wheres.items():
+        assert driver.rows(ordered=True, where=where) == expected, where
+        assert driver.rows(ordered=True, where=where, columns=[n]) == [
+            {"n": r["n"]} for r in expected
+        ]
+        assert view.count(t3, where) == len(expected), where
+    keys = pa.record_batch([pa.array([3, 0, 5, 2])], ["k"])
+    assert view.get(t3, keys, [n, b]).to_pylist() == [
+        {"n": 7, "b": 3, "_row": 0}, {"n": None, "b": None, "_row": 2}, {"n": 7, "b": 2, "_row": 3},
+    ]  # fmt: skip
+    changes = [r for batch in view.changes(0, t3, net=False) for r in batch.to_pylist()]
+    assert [(r["_op"], r["k"], r["b"], r["n"]) for r in changes] == [
+        *(("insert", k, k, 7) for k in range(4)),
+        ("update", 1, 1, 9),
+        ("insert", 5, None, None),
+        ("delete", 0, None, None),
+    ]
+    net = [r for b in view.changes(t1, t3, where=Compare(n, Sign.EQ, nine)) for r in b.to_pylist()]
+    assert [(r["_op"], r["k"], r["n"]) for r in net] == [("update", 1, 9)]
+
+
+def test_rows_older_than_a_column_are_pruned_by_what_they_hold(driver, monkeypatch):
+    driver.write(Op.INSERT, numbered(0, 9))
+    driver.flush()
+    driver.alter(
+        AddColumn("n", pa.int32(), default=7),
+        AddColumn("o", pa.int32()),
+        AddColumn("f", pa.float64(), default=float("nan")),
+        AddColumn("b", pa.bool_(), default=True),
+    )
+    driver.write(Op.INSERT, [{"k": 20, "n": 8, "o": 1, "f": 1.0, "b": False}], list("knofb"))
+    driver.flush()
+    looked: list[str] = []
+    original = ColumnReader.column
+
+    def column(self, chunk, column):
+        looked.append(column.name)
+        return original(self, chunk, column)
+
+    monkeypatch.setattr(ColumnReader, "column", column)
+
+    def found(name, sign, value):
+        looked.clear()
+        column = driver.schema.column(name)
+        where = (
+            IsNull(column.id)
+            if sign is None
+            else Compare(column.id, sign, pa.scalar(value, column.type))
+        )
+        count = driver.tablet.view().count(driver.now, where)
+        return count, len(looked)
+
+    assert found("n", Sign.EQ, 7) == (9, 1)
+    assert found("n", Sign.EQ, 8) == (1, 1)
+    assert found("n", Sign.GT, 8) == (0, 0)
+    assert found("n", Sign.LE, 8) == (10, 2)
+    assert found("n", Sign.NE, 7) == (1, 2)
+    assert found("o", None, None) == (9, 1)
+    assert found("o", Sign.LT, 5) == (1, 1)
+    assert found("n", None, None) == (0, 0)
+    assert found("f", Sign.GE, 0.0) == (1, 2), "a NaN is nothing to prune by"
+    assert found("b", Sign.EQ, True)[0] == 9
+
+
+# ---- the operation itself ---------------------------------------------------------------------------
+
+
+def test_the_same_or_an_older_version_changes_nothing(driver):
+    driver.write(Op.INSERT, numbered(0, 3))
+    first = alter(driver.schema, [AddColumn("n", pa.int8(), default=1)])
+    second = alter(first, [DropColumn("n"), AddColumn("m", pa.int8(), default=2)])
+    assert driver.apply_schema(second) == (1, [])
+    before = driver.rows()
+    assert before[0] == {"k": 0, "a": 0, "s": "s0", "m": 2}
+    for schema in (first, second, INT_KEY, replace(first, version=2)):
+        assert driver.apply_schema(schema, compression="zstd") == (0, [])
+        assert driver.tablet.info.schema == second
+        assert not driver.tablet.info.options
+    driver.reopen()
+    assert driver.tablet.info.schema == second
+    assert driver.rows() == before
+
+
+def test_a_schema_that_cannot_follow_is_refused_by_every_replica_alike(driver):
+    driver.write(Op.INSERT, numbered(0, 3))
+    a = replace(driver.schema.columns[1], type=pa.string())
+    wrong = replace(INT_KEY, version=1, columns=(INT_KEY.columns[0], a, INT_KEY.columns[2]))
+    before = driver.rows()
+    count, [error] = driver.apply_schema(wrong)
+    assert (count, error.row, error.code) == (0, 0, "invalid_argument")
+    assert error.message == "column 'a' would change its type or what older rows hold"
+    count, [error] = driver.apply_schema(replace(INT_KEY, version=1), compression="much")
+    assert (count, error.code) == (0, "invalid_argument")
+    assert "compression='much'" in error.message
+    driver.reopen()
+    assert driver.tablet.info.schema == INT_KEY
+    assert driver.rows() == before
+
+
+def test_the_bytes_of_a_schema_operation(driver):
+    schema = alter(
+        PAIR_KEY,
+        [
+            AddColumn("d", pa.decimal128(38, 4), default=Decimal("-1.5")),
+            AddColumn("z", pa.timestamp("us", "UTC")),
+            SetDefault("d", None),
+            DropColumn("s"),
+        ],
+    )
+    op = ops.SchemaOp(schema, "nyala é", {"compression": "lz4", "a": "b"})
+    data = ops.encode_schema(op)
+    assert ops.decode_schema(data) == op
+    assert ops.is_schema(data)
+    assert not ops.is_schema(payload(INT_KEY, Op.INSERT, numbered(0, 1)))
+    for at in range(len(data)):
+        for damaged in (data[:at], data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :]):
+            with pytest.raises(Corrupt):
+                ops.decode_schema(damaged)
+    with pytest.raises(BadVersion, match="version 2"):
+        ops.decode_schema(b"\2" + data[1:])
+    with pytest.raises(Corrupt):
+        driver.tablet.apply([driver.entry(data[:-1])])
+
+
+def test_options_and_name_come_with_the_operation(driver):
+    rows = [{"k": k, "a": 7, "s": "x" * 50} for k in range(2000)]
+    driver.write(Op.INSERT, rows)
+    driver.flush()
+    plain = driver.tablet.data_bytes
+    schema = alter(driver.schema, [RenameColumn("a", "a")])
+    data = ops.encode_schema(ops.SchemaOp(schema, "later", {"compression": "zstd"}))
+    driver.tablet.apply([driver.entry(data)])
+    driver.write(Op.UPSERT, rows)
+    driver.flush()
+    driver.compact(driver.now)
+    assert driver.tablet.data_bytes < plain / 2
+    driver.reopen()
+    assert (driver.tablet.info.table_name, driver.tablet.info.options) == (
+        "later",
+        {"compression": "zstd"},
+    )
+    assert driver.rows(ordered=True) == rows
