@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 import google_crc32c
+import numpy as np
 
 from nyala.common.errors import BadChecksum, BadVersion, Corrupt
 from nyala.common.hybrid_time import MAX_HYBRID_TIME
@@ -19,12 +20,13 @@ from nyala.wire.raft_bytes import MAX_NUMBER, pack, unpack
 
 __all__ = [
     "HEADER", "MAX_NUMBER", "VERSION", "Frame", "FrameKind", "decode_frame", "encode_frame",
-    "payload_bytes",
+    "frame_parts", "payload_bytes",
 ]  # fmt: skip
 
 MAGIC = b"NYPF"
 VERSION = 2
 HEADER = struct.Struct("<4sBBHII")  # magic, version, kind, reserved, payload bytes, CRC32C
+_LARGE_BYTES = 16 << 10
 _COVERED = HEADER.size - 4
 """The CRC covers the header up to itself, then the payload."""
 _BATCH = struct.Struct("<4Q4BI")
@@ -55,6 +57,13 @@ class Frame:
 
 def encode_frame(batch: PeerBatch, cluster_id: str, kind: FrameKind = FrameKind.BATCH) -> bytes:
     """Return the bytes of a frame."""
+    return b"".join(frame_parts(batch, cluster_id, kind))
+
+
+def frame_parts(
+    batch: PeerBatch, cluster_id: str, kind: FrameKind = FrameKind.BATCH
+) -> list[bytes]:
+    """Return a frame in pieces, of which the large ones are the entries' own payloads: not copied."""
     sender, to, cluster = batch.sender.encode(), batch.to.encode(), cluster_id.encode()
     parts = [
         _BATCH.pack(
@@ -68,10 +77,25 @@ def encode_frame(batch: PeerBatch, cluster_id: str, kind: FrameKind = FrameKind.
         parts += (bytes((len(name),)), name)
     for group, message in batch.messages:
         pack(parts, group, message)
-    payload = b"".join(parts)
-    header = HEADER.pack(MAGIC, VERSION, kind, 0, len(payload), 0)[:_COVERED]
-    crc = google_crc32c.extend(google_crc32c.value(header), payload)
-    return b"".join((header, crc.to_bytes(4, "little"), payload))
+    parts = _joined(parts)
+    header = HEADER.pack(MAGIC, VERSION, kind, 0, sum(map(len, parts)), 0)[:_COVERED]
+    crc = google_crc32c.value(header)
+    for part in parts:
+        crc = google_crc32c.extend(crc, part)
+    return [header + crc.to_bytes(4, "little"), *parts]
+
+
+def _joined(parts: list[bytes]) -> list[bytes]:
+    """Join what stands between large pieces."""
+    if max(map(len, parts)) < _LARGE_BYTES:
+        return [b"".join(parts)]
+    made: list[bytes] = []
+    since = 0
+    for at, part in enumerate(parts):
+        if len(part) >= _LARGE_BYTES:
+            made += (b"".join(parts[since:at]), part)
+            since = at + 1
+    return [*made, b"".join(parts[since:])] if since < len(parts) else made
 
 
 def payload_bytes(header: bytes | bytearray | memoryview, max_bytes: int) -> int:
@@ -93,8 +117,8 @@ def payload_bytes(header: bytes | bytearray | memoryview, max_bytes: int) -> int
     return int(length)
 
 
-def decode_frame(raw: bytes) -> Frame:
-    """Return the frame in `raw`, which is one header and its payload, exactly.
+def decode_frame(raw: bytes | memoryview) -> Frame:
+    """Return the frame in `raw`, which is one header and its payload, exactly; keeps no view of it.
 
     Raises:
         Corrupt: damaged or malformed; the message says where. BadChecksum and BadVersion are its kinds.
@@ -103,10 +127,10 @@ def decode_frame(raw: bytes) -> Frame:
         raise Corrupt(f"a frame of {len(raw)} bytes is shorter than its header")
     length = payload_bytes(raw, len(raw))
     _, _, kind, _, _, crc = HEADER.unpack_from(raw)
-    payload = raw[HEADER.size :]
-    if length != len(payload):
-        raise Corrupt(f"a frame claims {length} bytes and has {len(payload)}")
-    if google_crc32c.extend(google_crc32c.value(raw[:_COVERED]), payload) != crc:
+    if length != len(raw) - HEADER.size:
+        raise Corrupt(f"a frame claims {length} bytes and has {len(raw) - HEADER.size}")
+    payload = np.frombuffer(raw, np.uint8, offset=HEADER.size)  # the checksum takes no other view
+    if google_crc32c.extend(google_crc32c.value(bytes(raw[:_COVERED])), payload) != crc:
         raise BadChecksum(f"a frame of {len(raw)} bytes fails its checksum")
     try:
         cluster_id, batch, end = _batch(raw)
@@ -117,7 +141,7 @@ def decode_frame(raw: bytes) -> Frame:
         raise Corrupt(f"a frame's payload is malformed: {err}") from err
 
 
-def _batch(raw: bytes) -> tuple[str, PeerBatch, int]:
+def _batch(raw: bytes | memoryview) -> tuple[str, PeerBatch, int]:
     """Return the cluster id and the batch of a frame, and where they say that the frame ends."""
     hlc, wall_us, incarnation, epoch, *sizes, gone, count = _BATCH.unpack_from(raw, HEADER.size)
     if hlc > MAX_HYBRID_TIME:
@@ -125,12 +149,12 @@ def _batch(raw: bytes) -> tuple[str, PeerBatch, int]:
     at, texts, left, messages = HEADER.size + _BATCH.size, [], [], []
     for size in sizes:
         at += size
-        texts.append(raw[at - size : at].decode())
+        texts.append(str(raw[at - size : at], "utf-8"))
     sender, to = ServerUuid(texts[0]), ServerUuid(texts[1])
     for _ in range(gone):
         size = raw[at]
         at += 1 + size
-        left.append(TabletId(raw[at - size : at].decode()))
+        left.append(TabletId(str(raw[at - size : at], "utf-8")))
     for _ in range(count):
         group, message, at = unpack(raw, at, sender, to)
         messages.append((group, message))

@@ -17,6 +17,10 @@ from nyala.wire.frames import HEADER, FrameKind, decode_frame, payload_bytes
 
 log = logging.getLogger(__name__)
 
+BUFFER_BYTES = 256 << 10
+"""What a connection reads into; doubled while a frame fills it."""
+LARGE_BYTES = 4 << 20
+"""A buffer above this size goes with the frames that needed it."""
 _WHY: dict[type[NyalaError], str] = {BadChecksum: "checksum", BadVersion: "version"}
 
 
@@ -102,12 +106,13 @@ class PeerServer:
         self._open.pop(connection, None)
 
 
-class PeerConnection(asyncio.Protocol):
-    """One accepted connection: a HELLO, then batches."""
+class PeerConnection(asyncio.BufferedProtocol):
+    """One accepted connection: a HELLO, then batches. What arrives is read where the kernel put it."""
 
     def __init__(self, server: PeerServer) -> None:
         self._server = server
-        self._buffer = bytearray()
+        self._buffer = memoryview(bytearray(BUFFER_BYTES))
+        self._filled = 0  # so many bytes of it: a frame that is not whole yet
         self._peer: ServerUuid | None = None
         self._transport: asyncio.Transport | None = None
         self._frames = 0
@@ -124,7 +129,7 @@ class PeerConnection(asyncio.Protocol):
 
     def _watch_on(self) -> None:
         loop, wait_s = asyncio.get_running_loop(), self._server.hello_ms / 1000
-        half = self._frames if self._buffer else -1  # a frame has begun, and not ended
+        half = self._frames if self._filled else -1  # a frame has begun, and not ended
         self._watch = loop.call_later(wait_s, self._look, half)
 
     def _look(self, half: int) -> None:
@@ -132,7 +137,7 @@ class PeerConnection(asyncio.Protocol):
         waited = f"within {self._server.hello_ms} ms"
         if self._peer is None:
             self._refuse("silent", f"it did not say {waited} who it is")
-        elif half == self._frames and self._buffer:
+        elif half == self._frames and self._filled:
             self._refuse("stalled", f"no frame was completed {waited}")
         else:
             self._watch_on()
@@ -141,43 +146,61 @@ class PeerConnection(asyncio.Protocol):
         """Forget what was half received."""
         if self._watch is not None:
             self._watch.cancel()
-        if self._buffer:
+        if self._filled:
             self._server.count_refused("truncated")
         self._server.closed(self)
-        self._buffer.clear()
+        self._filled = 0
+        self._buffer = memoryview(b"")
         self._transport = None
         self.lost.set()
 
     def abort(self) -> None:
         """Close at once."""
-        self._buffer.clear()
+        self._filled = 0
         if self._transport is not None:
             self._transport.abort()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Say where the next bytes go."""
+        return self._buffer[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Handle every whole frame that has arrived."""
-        self._buffer += data
+        self._filled += nbytes
+        at = 0
         try:
-            while self._transport is not None and (raw := self._next()) is not None:
-                self._frame(raw)
+            while self._transport is not None and (end := self._end(at)) is not None:
+                self._frame(self._buffer[at:end])
+                at = end
         except NyalaError as err:
             self._refuse(err.details.get("why", _WHY.get(type(err), "malformed")), str(err))
         except Exception:  # the top of a callback: a failing handler must not pass for a bad peer
             log.exception("handling a batch of peer %s failed", self._peer)
             self.abort()
+        if self._filled:  # otherwise it was aborted
+            self._keep(at)
 
-    def _next(self) -> bytes | None:
-        """Take one frame out of the buffer; None while it is not complete."""
-        if len(self._buffer) < HEADER.size:
+    def _end(self, at: int) -> int | None:
+        """Return where the frame that begins at `at` ends; None while it is not whole."""
+        if self._filled - at < HEADER.size:
             return None
-        end = HEADER.size + payload_bytes(self._buffer, self._server.frame_bytes)
-        if len(self._buffer) < end:
-            return None
-        raw = bytes(memoryview(self._buffer)[:end])
-        del self._buffer[:end]
-        return raw
+        length = payload_bytes(self._buffer[at:], self._server.frame_bytes)
+        end = at + HEADER.size + length
+        return end if end <= self._filled else None
 
-    def _frame(self, raw: bytes) -> None:
+    def _keep(self, at: int) -> None:
+        """Bring what is left from `at` on to the front of a buffer that has room for more of it."""
+        left = self._filled - at
+        full, emptied = left == len(self._buffer), not left and len(self._buffer) > LARGE_BYTES
+        if full or emptied:
+            kept, size = self._buffer, 2 * left if full else BUFFER_BYTES
+            self._buffer = memoryview(bytearray(size))
+            self._buffer[:left] = kept[at : self._filled]
+        elif at and left:
+            self._buffer[:left] = bytes(self._buffer[at : self._filled])
+        self._filled = left
+
+    def _frame(self, raw: memoryview) -> None:
         frame = decode_frame(raw)
         self._frames += 1
         ours = self._server.cluster_id()

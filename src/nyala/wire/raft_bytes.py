@@ -100,7 +100,7 @@ def pack(parts: list[bytes], group: TabletId, message: AnyMessage) -> None:
 
 
 def unpack(
-    raw: bytes, at: int, sender: ServerUuid, to: ServerUuid
+    raw: bytes | memoryview, at: int, sender: ServerUuid, to: ServerUuid
 ) -> tuple[TabletId, AnyMessage, int]:
     """Return the group and the message at a position, and where the next one stands.
 
@@ -112,7 +112,7 @@ def unpack(
     """
     kind, flags, name, count, term, hlc, op_term, op_index, *numbers = _MESSAGE.unpack_from(raw, at)
     at += _MESSAGE.size + name
-    group = TabletId(raw[at - name : at].decode())
+    group = TabletId(str(raw[at - name : at], "utf-8"))
     if flags > _MAX_FLAGS or (count and kind not in (_APPEND, _SUFFIX)):
         raise ValueError(f"a message of kind {kind} with flags {flags} and {count} entries")
     entries, at, largest = _entries(raw, at, count)
@@ -166,7 +166,7 @@ def _rare(
     return FetchSuffix(sender=sender, to=to, term=term, hlc=hlc, last=op)
 
 
-def _entries(raw: bytes, at: int, count: int) -> tuple[tuple[Entry, ...], int, int]:
+def _entries(raw: bytes | memoryview, at: int, count: int) -> tuple[tuple[Entry, ...], int, int]:
     """Return the entries at a position, where what follows stands, and their largest term or index."""
     largest = 0
     found = []
@@ -177,7 +177,7 @@ def _entries(raw: bytes, at: int, count: int) -> tuple[tuple[Entry, ...], int, i
             raise ValueError(f"an entry of kind {kind}")
         largest = max(largest, term, index)
         op = OpId(term, index)
-        found.append(Entry(op, _stamp(stamp), _ENTRY_KINDS[kind], raw[at - size : at]))
+        found.append(Entry(op, _stamp(stamp), _ENTRY_KINDS[kind], bytes(raw[at - size : at])))
     return tuple(found), at, largest
 
 
