@@ -58,7 +58,9 @@ def family(kind: pa.DataType) -> str:
         if test(kind):
             return name
     plain = plain_type(kind)
-    return {pa.string(): "string", pa.binary(): "binary"}.get(plain, str(kind))
+    if plain == pa.string():
+        return "string"
+    return "binary" if plain == pa.binary() else str(kind)
 
 
 def exact_cast(
@@ -83,6 +85,8 @@ def exact_cast(
         return exact_cast(pa.chunked_array(decoded, plain), target, what, first_row)
     if pa.types.is_run_end_encoded(values.type):
         return exact_cast(pc.run_end_decode(values), target, what, first_row)
+    if pa.types.is_float16(values.type):
+        return exact_cast(values.cast(pa.float32()), target, what, first_row)  # each one is exact
     if pa.types.is_null(values.type):
         return pa.chunked_array([pa.nulls(len(values), target)])
     pair = (family(values.type), family(target))

@@ -51,7 +51,7 @@ def type_name(arrow: pa.DataType) -> str:
     """
     if pa.types.is_decimal128(arrow) and 0 <= arrow.scale <= arrow.precision:
         return f"decimal({arrow.precision},{arrow.scale})"
-    if arrow in _NAMES:
+    if not _is_extension(arrow) and arrow in _NAMES:
         return _NAMES[arrow]
     raise InvalidArgument(
         f"columns of Arrow type {arrow} are not stored; cast to one of: "
@@ -63,7 +63,11 @@ def plain_type(arrow: pa.DataType) -> pa.DataType:
     """Return the stored type of an accepted variant (large_string, string_view, dictionary, ...)."""
     if pa.types.is_dictionary(arrow):
         return plain_type(arrow.value_type)
-    return _ALIASES.get(arrow, arrow)
+    return arrow if _is_extension(arrow) else _ALIASES.get(arrow, arrow)
+
+
+def _is_extension(arrow: pa.DataType) -> bool:
+    return isinstance(arrow, pa.BaseExtensionType)  # a user's own one may have no hash
 
 
 def arrow_type(name: str) -> pa.DataType:

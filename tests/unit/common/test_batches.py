@@ -43,6 +43,20 @@ def column(array, name):
     return pa.concat_arrays([b.column(name) for b in batches])
 
 
+class Own(pa.ExtensionType):
+    """A user's own type, stored as one that tables know."""
+
+    def __init__(self, storage=None):
+        super().__init__(storage or pa.int32(), "test.own")
+
+    def __arrow_ext_serialize__(self):
+        return b""
+
+
+def extended(storage):
+    return pa.ExtensionArray.from_storage(Own(storage.type), storage)
+
+
 class Stream:
     """Data that only speaks the C stream interface."""
 
@@ -140,6 +154,8 @@ NOON = datetime(2024, 2, 29, 12)
         ("v", pa.nulls(1), [None]),
         ("g", pa.array([2**53]), [2.0**53]),
         ("g", pa.array([0.1], pa.float32()), [float(np.float32(0.1))]),
+        ("g", pa.array([1.5, None], pa.float16()), [1.5, None]),
+        ("v", pa.array([7.0], pa.float16()), [7]),
         ("f", pa.array([0.5, None, float("inf")]), [0.5, None, float("inf")]),
         ("d", pa.array([1234, None]), [Decimal("1234.00"), None]),
         ("d", pa.array([Decimal("1.5")], pa.decimal256(50, 20)), [Decimal("1.50")]),
@@ -209,6 +225,20 @@ def test_lossy_values_are_refused_with_their_row(name, array, row, words):
         ("v", pa.array([[1]]), "has type list"),
         ("v", pa.array([{"a": 1}]), "has type struct"),
         ("t", pa.array([5], pa.duration("us")), "has type duration"),
+        (
+            "v",
+            pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int32())),
+            "has type map<string, int32>",
+        ),
+        ("v", pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1])]), "sparse_union"),
+        ("v", pa.DictionaryArray.from_arrays(pa.array([0]), pa.array([[1]])), "has type list"),
+        ("v", extended(pa.array([1], pa.int32())), "has type extension<"),
+        (
+            "x",
+            pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"u" * 16], pa.binary(16))),
+            "uuid",
+        ),
+        ("t", pa.array([5], pa.time64("us")), "has type time64[us]"),
     ],
     ids=str,
 )
@@ -271,11 +301,56 @@ def test_what_is_no_table(data, words):
     assert words in caught.value.message
 
 
-def test_malformed_arrow_data_is_refused_before_it_is_used():
-    offsets = pa.py_buffer(np.array([0, 5000, 3], np.int32))
-    bad = pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(b"abc")])
-    with pytest.raises(InvalidArgument, match="cannot be read as a table"):
-        to_batches(pa.record_batch([pa.array([1, 2]), bad], names=["k", "s"]), SCHEMA)
+def strings(kind, data, *offsets):
+    width = np.int64 if kind == pa.large_string() else np.int32
+    buffers = [None, pa.py_buffer(np.array(offsets, width)), pa.py_buffer(data)]
+    return pa.Array.from_buffers(kind, len(offsets) - 1, buffers)
+
+
+def raw_decimal(kind, value):
+    return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(value.to_bytes(16, "little"))])
+
+
+MALFORMED = {
+    "offsets beyond the buffer": ("s", strings(pa.string(), b"abc", 0, 5000, 3)),
+    "offsets that go back": ("s", strings(pa.string(), b"abc", 0, 3, 1)),
+    "no UTF-8": ("s", strings(pa.string(), b"\xff", 0, 1)),
+    "no UTF-8, large": ("s", strings(pa.large_string(), b"a\xc3", 0, 1, 2)),
+    "no UTF-8 in a dictionary": (
+        "s", pa.DictionaryArray.from_arrays(pa.array([0]), strings(pa.string(), b"\xff", 0, 1)),
+    ),
+    "beyond its dictionary": (
+        "s", pa.DictionaryArray.from_arrays(pa.array([5]), pa.array(["a"]), safe=False),
+    ),
+    "before its dictionary": (
+        "s", pa.DictionaryArray.from_arrays(pa.array([-1]), pa.array(["a"]), safe=False),
+    ),
+    "decimal beyond its precision": ("d", raw_decimal(pa.decimal128(6, 2), 10**6)),
+    "decimal of 39 digits": ("d", raw_decimal(pa.decimal128(38, 2), 10**38)),
+    "date in the middle of a day": ("day", pa.array([1], pa.date64())),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", MALFORMED)
+def test_malformed_arrow_data_is_refused_before_it_is_used(what):
+    name, bad = MALFORMED[what]
+    fill = {"k": pa.array(range(len(bad))), "s": pa.array(["a"] * len(bad))}
+    data = pa.RecordBatch.from_pydict({**fill, name: bad})
+    for shape in (data, Stream(pa.Table.from_batches([data]))):
+        with pytest.raises(InvalidArgument, match="cannot be read as a table"):
+            to_batches(shape, SCHEMA)
+
+
+def test_no_columns_and_columns_twice():
+    for nothing in (pa.table({}), TABLE.to_batches()[0].select([]), pd.DataFrame(index=[1, 2])):
+        with pytest.raises(SchemaMismatch, match="lacks the key column 'k'"):
+            to_batches(nothing, SCHEMA)
+    twice = pa.RecordBatch.from_arrays(
+        [*TABLE.to_batches()[0].columns, pa.array([1, 2])], list("vskv")
+    )
+    for data in (twice, Stream(pa.Table.from_batches([twice]))):
+        with pytest.raises(InvalidArgument, match="'v' is in the data twice"):
+            to_batches(data, SCHEMA)
 
 
 def test_nulls_in_keys_are_not_judged_here():

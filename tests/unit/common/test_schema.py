@@ -8,6 +8,17 @@ import pytest
 from nyala.common.errors import InvalidArgument, NotFound
 from nyala.common.schema import arrow_type, from_arrow, plain_type, type_name
 
+
+class Own(pa.ExtensionType):
+    """A user's own type, stored as one that tables know."""
+
+    def __init__(self):
+        super().__init__(pa.int32(), "test.own.of.schemas")
+
+    def __arrow_ext_serialize__(self):
+        return b""
+
+
 NAMES = [
     "bool", "int8", "int16", "int32", "int64", "float", "double", "string", "binary", "date",
     "timestamp[us]", "timestamp[us,UTC]", "decimal(1,0)", "decimal(18,4)", "decimal(38,38)",
@@ -33,7 +44,8 @@ def test_unknown_type_names(name):
 @pytest.mark.parametrize(
     "kind",
     [pa.uint8(), pa.float16(), pa.timestamp("ns"), pa.timestamp("us", "Europe/Berlin"), pa.time64("us"),
-     pa.list_(pa.int8()), pa.decimal256(5, 2), pa.decimal128(5, -1), pa.null(), pa.date64()],
+     pa.list_(pa.int8()), pa.uuid(), Own(),
+     pa.map_(pa.int8(), pa.int8()), pa.decimal256(5, 2), pa.decimal128(5, -1), pa.null(), pa.date64()],
     ids=str,
 )  # fmt: skip
 def test_types_that_are_not_stored_are_named(kind):
