@@ -140,20 +140,35 @@ def reopen(world: World, chance: random.Random, *, power_cut: bool) -> None:
 
 
 def copy(world: World, chance: random.Random) -> None:
-    """The files that the manifest names are a tablet wherever they are."""
-    files, source = world.driver.files, world.driver.directory
-    named = manifest.load(files, source).file_names()
+    """A checkpoint's files are a tablet wherever they are, whatever happened while they were copied."""
+    driver, files, source = world.driver, world.driver.files, world.driver.directory
+    held = driver.tablet.checkpoint()
+    for _ in range(chance.randrange(3)):
+        world.write(chance, chance.choice(list(Op)))
+        _some_work_done(world, chance)
     files.remove_tree("data/copy")
     files.make_dir("data/copy")
-    for name in named:
-        files.write_new(f"data/copy/{name}", [files.read(f"{source}/{name}")])
-    copied = Tablet.open(files, "data/copy", **world.driver.kwargs)
-    copied.apply(world.driver.log[copied.cut.op.index :])
-    whole, twin = world.driver.tablet, world.driver
-    twin.tablet = copied
+    for file in held.files:
+        data = files.read(f"{source}/{file.name}")
+        assert len(data) == file.size_bytes
+        files.write_new(f"data/copy/{file.name}", [data])
+    files.write_new(f"data/copy/{manifest.NAME}", [held.manifest_bytes])
+    held.release()
+    needed = manifest.load(files, source).file_names()
+    assert not {f.name for f in held.files} & set(files.list(source)) - set(needed)
+    copied = Tablet.open(files, "data/copy", **driver.kwargs)
+    assert copied.cut == held.cut
+    copied.apply(driver.log[copied.cut.op.index :])
+    driver.tablet, whole = copied, driver.tablet
     world.check_now()
     world.check_scan(world.some_time(chance))
-    twin.tablet = whole
+    driver.tablet = whole
+
+
+def _some_work_done(world: World, chance: random.Random) -> None:
+    build = _some_work(world, chance, chance.choice(["flush", "compact"]))
+    if build is not None:
+        build()()
 
 
 def scan(world: World, chance: random.Random) -> None:
