@@ -96,7 +96,7 @@ class CoreServer:
         hard, entries = await self._store.open(self._env, self._uuid)
         draw = self._env.random.randrange
         self.node = RaftNode(self._uuid, self._config, hard, entries, random=draw)
-        self._transport.receive(self._receive)
+        self._transport.receive(self._receive, self._lose)
         self._env.tasks.spawn(self._tick(), "ticks")
 
     @property
@@ -125,6 +125,10 @@ class CoreServer:
             self._clock.merge(message.hlc)
             self._core.step(message, self._clock.now())
         self._pump()
+
+    def _lose(self, server: ServerUuid) -> None:
+        if self._core.lose(server):
+            self._pump()
 
     def _pump(self) -> None:
         """Honour what the core wants done, in the order of `Ready`."""

@@ -17,6 +17,8 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "message doubled": ("peer_doubled",),
     "call doubled": ("call_doubled",),
     "message overtaken": ("straggler",),
+    "port that refuses": ("peer_refused",),
+    "port that seems to refuse": ("peer_false_alarm",),
     "partition": ("partition",),
     "one-way partition": ("one_way",),
     "flapping link": ("flapping",),

@@ -3,10 +3,14 @@
 from collections.abc import Callable
 from zlib import crc32
 
+from nyala.common.ids import ServerUuid
 from nyala.raft.messages import PeerBatch
 from nyala.wire.frames import decode_frame, encode_frame
 from tests.sim.loop import Life
 from tests.sim.network import Endpoint, SimNetwork
+
+FALSE_ALARM_RATE = 0.05
+"""Of frames that are lost: the sender takes the receiver for gone."""
 
 
 class SimTransport:
@@ -24,6 +28,7 @@ class SimTransport:
         self._name = name
         self._life = life
         self._address = address
+        self._lost: Callable[[ServerUuid], None] = lambda server: None
 
     def send(self, address: str, batch: PeerBatch) -> None:
         """Queue a batch for the peer port at `address`."""
@@ -40,21 +45,45 @@ class SimTransport:
         if network.trace.recorder is not None:
             network.trace.recorder.sent(network.loop.now_us(), self._name, address, batch, copies)
         for _ in range(copies):
-            network.after(network.draw_delay_us(), self._arrive, address, frame)
+            network.after(network.draw_delay_us(), self._arrive, address, batch.to, frame)
+        if not copies and network.rng.random() < FALSE_ALARM_RATE:
+            self._tell(batch.to, "peer_false_alarm")
 
-    def _arrive(self, address: str, frame: bytes) -> None:
+    def _arrive(self, address: str, to: ServerUuid, frame: bytes) -> None:
         network = self._network
         endpoint = network.endpoint(address)
         if endpoint is None or endpoint.receive is None:
+            self._refused(address, to)
             return
         if not network.passes(self._name, endpoint.name):
             network.trace.note("peer_cut", f"{self._name} -> {endpoint.name}")
             return
         network.touched[endpoint.name] = None
+        network.when_dead(endpoint.life, (self._life, to), lambda: self._refused(address, to))
         network.into(
             endpoint.life, endpoint.receive, decode_frame(frame).batch, connection=self._name
         )
 
-    def receive(self, handler: Callable[[PeerBatch], None]) -> None:
-        """Register who gets incoming batches."""
+    def _refused(self, address: str, to: ServerUuid) -> None:
+        """Dial a process that is gone: refused, if the way is free and nobody has taken its place."""
+        network, name = self._network, self._network.owner(address)
+        if name is None or network.endpoint(address) is not None:
+            return
+        if network.passes(self._name, name) and network.passes(name, self._name):
+            self._tell(to, "peer_refused")
+
+    def _tell(self, to: ServerUuid, kind: str) -> None:
+        network = self._network
+        if not self._life.dead:
+            network.trace.note(kind, f"{self._name} -> {to[:8]}")
+            network.touched[self._name] = None
+            network.into(self._life, self._lost, to)
+
+    def receive(
+        self,
+        handler: Callable[[PeerBatch], None],
+        lost: Callable[[ServerUuid], None] = lambda server: None,
+    ) -> None:
+        """Register who gets incoming batches, and who is told of refused connections."""
+        self._lost = lost
         self._network.bind(self._address, Endpoint(self._name, self._life, {}, handler))

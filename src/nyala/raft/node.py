@@ -153,6 +153,13 @@ class RaftNode(Leading):
         """Wake a sleeper that can no longer rely on one of the servers that it sleeps on."""
         quiescence.rouse(self.core)
 
+    def lose(self, server: ServerUuid) -> bool:
+        """Stand for election soon if `server`, whose process has ended, leads; return whether it does.
+
+        A mistake costs an election that the others refuse, since they hear their leader.
+        """
+        return quiescence.lose(self.core, server)
+
     # ---- output ----------------------------------------------------------------------------------
 
     def ready(self) -> Ready:

@@ -144,17 +144,14 @@ def wake(core: Core) -> None:
 def rouse(core: Core) -> None:
     """Wake because a server is in doubt: for a leader one of its peers', for a follower its leader's.
 
-    The follower asks its leader to speak, and does not wait for long: it has heard nothing for an
-    election timeout already. Its election is drawn anew, so that not all groups stand in one tick.
+    The follower asks its leader to speak, and does not wait for long.
     """
     if not core.asleep:
         return
     wake(core)
     if core.leadership is not None or core.leader is None:
         return
-    least = core.options.election_ticks
-    core.silent = least
-    core.timeout = 1 + core.random(least)
+    _doubt(core, core.options.election_ticks)
     core.send(
         AppendReply(
             sender=core.uuid,
@@ -167,3 +164,23 @@ def rouse(core: Core) -> None:
             round=core.round_seen,
         )
     )
+
+
+def lose(core: Core, server: ServerUuid) -> bool:
+    """Act on the end of a server's process, if its replica leads here; return whether it did."""
+    known = core.silent >= core.options.election_ticks
+    if core.asleep or core.leadership is not None or core.leader != server or known:
+        return False
+    core.reset_timer()
+    _doubt(core, max(1, core.options.election_ticks // 2))  # whoever is up has less company
+    return True
+
+
+def _doubt(core: Core, spread: int) -> None:
+    """Do not wait for the leader any longer, nor refuse a candidate for its sake.
+
+    The election is drawn anew from `spread` ticks, so that not all groups stand in one tick, nor in the
+    tick in which others have not heard yet what is known here.
+    """
+    core.silent = core.options.election_ticks
+    core.timeout = 2 + core.random(spread)

@@ -130,6 +130,14 @@ class Liveness:
         latest = None if peer is None else (peer.incarnation, peer.epoch)
         return bool(batch.incarnation) and latest == (batch.incarnation, batch.epoch)
 
+    def end(self, server: ServerUuid) -> list[TabletId]:
+        """Take it that a server's process has ended; return the groups to be roused by it."""
+        peer = self._peers.get(server)
+        if peer is None or peer.silent:
+            return []
+        peer.silent = True
+        return list(self._on.get(server, {}))
+
     # ---- time ------------------------------------------------------------------------------------
 
     def tick(self) -> list[TabletId]:

@@ -65,14 +65,16 @@ class Offsets:
         """See `Transport.send`."""
         self._transport.send(address, replace(batch, wall_us=self._clock.wall_us()))
 
-    def receive(self, handler: Callable[[PeerBatch], None]) -> None:
+    def receive(
+        self, handler: Callable[[PeerBatch], None], lost: Callable[[ServerUuid], None]
+    ) -> None:
         """See `Transport.receive`."""
 
         def take(batch: PeerBatch) -> None:
             self._note(batch)
             handler(batch)
 
-        self._transport.receive(take)
+        self._transport.receive(take, lost)
 
     def _note(self, batch: PeerBatch) -> None:
         if not batch.wall_us:

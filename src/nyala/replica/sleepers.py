@@ -7,7 +7,7 @@ life a sleeper relies (`liveness.py`). On the loop only.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from nyala.common.ids import TabletId
+from nyala.common.ids import ServerUuid, TabletId
 from nyala.raft import quiescence
 from nyala.raft.messages import AnyMessage, AppendEntries, AppendReply
 from nyala.raft.node import RaftNode
@@ -58,6 +58,14 @@ class Sleepers:
             if replica.member is not None:
                 replica.member.node.rouse()
             self._mark(group)
+
+    def lose(self, server: ServerUuid) -> None:
+        """A server's process has ended: whoever relied on it, asleep or up, looks for another leader."""
+        self.rouse(self._liveness.end(server))
+        for group in self.up:
+            member = self._replicas[group].member
+            if member is not None and member.node.lose(server):
+                self._mark(group)
 
     def ended(self, group: TabletId, replica: Replica) -> None:
         """A replica takes part no more: nobody may sleep on it, or on what it was about to say."""

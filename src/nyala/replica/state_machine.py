@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from nyala.common.ids import NO_OP, Operation, OpId
+from nyala.common.ids import NO_OP, Operation, OpId, ServerUuid
 from nyala.raft.messages import PeerBatch
 
 __all__ = ["Cut", "PeerBatch", "StateMachine", "Transport"]
@@ -92,6 +92,11 @@ class Transport(Protocol):
         """Queue a batch for the peer port at `address`; drops it when the peer cannot be reached."""
         ...
 
-    def receive(self, handler: Callable[[PeerBatch], None]) -> None:
-        """Register who gets incoming batches; called on the loop."""
+    def receive(
+        self, handler: Callable[[PeerBatch], None], lost: Callable[[ServerUuid], None]
+    ) -> None:
+        """Register who gets incoming batches, and who is told of a server whose port refuses connections.
+
+        Both are called on the loop. `lost` is a hint that a process has ended: late, again, or wrong.
+        """
         ...

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from nyala.common.errors import Corrupt
-from nyala.common.ids import TabletId
+from nyala.common.ids import ServerUuid, TabletId
 from nyala.raft.messages import PeerBatch
 from nyala.replica.around import Around
 from nyala.replica.liveness import Liveness
@@ -54,7 +54,7 @@ class Turns:
     def start(self, around: Around, transport: Transport) -> None:
         """Begin to take part: messages are taken, time passes."""
         self._around = around
-        transport.receive(self.receive)
+        transport.receive(self.receive, self.lose)
         for group in self._replicas:
             self.mark(group)
         self._ticker = around.env.tasks.spawn(self._tick(), "replica ticks")
@@ -103,6 +103,11 @@ class Turns:
             except Exception as bug:  # a broken invariant ends this replica, not the server
                 replica.fail(bug)
             self.mark(group)
+
+    def lose(self, server: ServerUuid) -> None:
+        """Take it that a server's process has ended."""
+        if not self._stopped:
+            self._sleepers.lose(server)
 
     def mark(self, group: TabletId) -> None:
         """Look at a group's core at the end of this turn."""

@@ -27,6 +27,8 @@ from nyala.wire.retry import Backoff
 log = logging.getLogger(__name__)
 
 MIB = 1 << 20
+LOOKS_AFTER_LOSS = 3
+"""So often a lost connection is dialled without a frame to send: a process that ends may still accept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +88,14 @@ class PeerTransport:
         self._metrics = metrics or Metrics()
         self._lanes: dict[tuple[str, ServerUuid, Lane], PeerLane] = {}
         self._handler: Callable[[PeerBatch], None] = lambda batch: None
+        self._lost: Callable[[ServerUuid], None] = lambda server: None
         self._server: PeerServer | None = None
 
-    def receive(self, handler: Callable[[PeerBatch], None]) -> None:
-        """Register who gets incoming batches; called on the loop."""
-        self._handler = handler
+    def receive(
+        self, handler: Callable[[PeerBatch], None], lost: Callable[[ServerUuid], None]
+    ) -> None:
+        """See `Transport.receive`."""
+        self._handler, self._lost = handler, lost
 
     def send(self, address: str, batch: PeerBatch) -> None:
         """Queue a batch for the peer port at `address`; drops what cannot be queued or sent."""
@@ -99,7 +104,10 @@ class PeerTransport:
             found = self._lanes.get(key)
             if found is None:
                 hello = PeerBatch(batch.sender, batch.to, 0, ())
-                found = PeerLane(self._env, address, hello, self._cluster_id, self._limits)
+                found = PeerLane(
+                    self._env, address, hello, self._cluster_id, self._limits,
+                    lambda server: self._lost(server),
+                )  # fmt: skip
                 self._lanes[key] = found
             found.send(encode_frame(part, self._cluster_id()))
 
@@ -176,8 +184,11 @@ class PeerLane(asyncio.Protocol):
         hello: PeerBatch,
         cluster_id: Callable[[], str],
         limits: PeerLimits,
+        refused: Callable[[ServerUuid], None],
     ) -> None:
         self.dropped = 0
+        self._refused = refused
+        self._looks_left = 0
         self._env = env
         self._address = address
         self._hello = hello
@@ -205,11 +216,14 @@ class PeerLane(asyncio.Protocol):
         elif self._dialling or self._env.clock.monotonic_us() >= self._retry_at_us:
             self._waiting.append(frame)
             self._waiting_bytes += len(frame)
-            if not self._dialling:
-                self._dialling = True
-                self._env.tasks.spawn(self._dial(), f"dial {self._address}")
+            self._start_dialling()
         else:
             self.dropped += 1
+
+    def _start_dialling(self) -> None:
+        if self._transport is None and not self._dialling and not self._closed:
+            self._dialling = True
+            self._env.tasks.spawn(self._dial(), f"dial {self._address}")
 
     async def close(self) -> None:
         """Close the connection at once; later frames are dropped."""
@@ -229,6 +243,8 @@ class PeerLane(asyncio.Protocol):
             log.debug("peer %s at %s: %s", self._hello.to, self._address, err)
             self._pause()
             self._forget_waiting()
+            if isinstance(err, ConnectionRefusedError):
+                self._refused(self._hello.to)
         finally:
             self._dialling = False
 
@@ -261,10 +277,15 @@ class PeerLane(asyncio.Protocol):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Dial again at the next frame, after a pause."""
+        """Dial again at the next frame, after a pause; soon in any case, to see whether the peer is gone."""
         self._transport = None
         self._lost.set()
         lived_us = self._env.clock.monotonic_us() - self._connected_at_us
         if lived_us >= 1000 * self._limits.good_connection_ms:
             self._backoff.reset()
+            self._looks_left = LOOKS_AFTER_LOSS
         self._pause()
+        if self._looks_left and not self._closed:
+            self._looks_left -= 1
+            pause_us = self._retry_at_us - self._env.clock.monotonic_us()
+            asyncio.get_running_loop().call_later(max(0, pause_us) / 1e6, self._start_dialling)

@@ -359,8 +359,8 @@ def test_the_elections_of_roused_groups_are_spread():
     for group in groups:
         group["2"].rouse()
     timeouts = {g["2"].core.timeout for g in groups}
-    assert min(timeouts) >= 1
-    assert max(timeouts) <= OPTIONS.election_ticks
+    assert min(timeouts) >= 2
+    assert max(timeouts) <= OPTIONS.election_ticks + 1
     assert len(timeouts) > OPTIONS.election_ticks // 2
 
 
@@ -380,6 +380,51 @@ def test_rousing_who_is_up_does_nothing():
         before = (group[u].core.silent, group[u].core.timeout)
         group[u].rouse()
         assert (group[u].core.silent, group[u].core.timeout) == before
+    assert group.network == []
+
+
+# ---- a process that has ended -----------------------------------------------------------------------
+
+
+def test_followers_who_are_told_that_their_leader_is_gone_elect_another_within_an_election_timeout():
+    group = Group()
+    group.elect("1")
+    group.crash("1")
+    for u in "23":
+        assert group[u].lose(ONE)
+        assert not group[u].core.hears_leader
+        assert not group[u].lose(ONE), "told again"
+    group.everyone_ticks(OPTIONS.election_ticks + 1)
+    assert [u for u in "23" if group[u].is_leader]
+
+
+def test_a_follower_told_wrongly_is_content_when_its_leader_speaks():
+    group = Group()
+    group.elect("1")
+    assert group["2"].lose(ONE)
+    group.settle()
+    group.everyone_ticks(40)
+    assert (group["1"].is_leader, group["1"].term) == (True, 1)
+    assert group["2"].core.hears_leader
+
+
+def test_a_follower_who_alone_takes_the_leader_for_gone_is_refused():
+    group = Group()
+    group.elect("1")
+    assert group["2"].lose(ONE)
+    group.network.clear()
+    group.tick("2", OPTIONS.election_ticks + 1)
+    group.settle()
+    assert (group["1"].is_leader, group["1"].term, group["3"].term) == (True, 1, 1)
+
+
+def test_the_end_of_another_than_the_leader_changes_nothing():
+    group = Group()
+    group.elect("1")
+    before = [(group[u].core.silent, group[u].core.timeout) for u in "123"]
+    assert not any(group[u].lose(THREE) for u in "123")
+    assert not group["1"].lose(ONE)
+    assert [(group[u].core.silent, group[u].core.timeout) for u in "123"] == before
     assert group.network == []
 
 

@@ -74,13 +74,13 @@ async def test_the_nearest_of_a_seconds_offsets_counts(fleet):
         def send(self, address, batch):
             raise AssertionError("nothing is sent")
 
-        def receive(self, handler):
-            self.handler = handler
+        def receive(self, handler, lost):
+            self.handler, self.lost = handler, lost
 
     clock, wire = fleet.processes[0].clock, Wire()
     offsets = Offsets(wire, clock, 1000)
     taken: list[PeerBatch] = []
-    offsets.receive(taken.append)
+    offsets.receive(taken.append, taken.clear)
     request = RequestVote(sender=uuid_of(1), to=uuid_of(0), term=1, last=NO_OP)
     batch = fleet_batch(request, 0)
     wire.handler(batch)

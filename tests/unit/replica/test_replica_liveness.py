@@ -50,6 +50,14 @@ def test_who_sleeps_on_a_silent_server_is_roused_once(account):
     assert account.hear(word()) == [TWO], "it is back: who sleeps without it hears of that"
 
 
+def test_who_sleeps_on_a_server_whose_process_has_ended_is_roused_at_once_and_once(account):
+    assert account.end(A) == [ONE, TWO]
+    assert account.end(A) == []
+    assert pass_ticks(account, 100, B) == []
+    assert account.end(ServerUuid("c" * 32)) == [], "never heard of"
+    assert account.hear(word(incarnation=6)) == [ONE, TWO], "it is back"
+
+
 def test_who_woke_is_not_roused_again(account):
     account.awake(ONE)
     account.awake(TWO)

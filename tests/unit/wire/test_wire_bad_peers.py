@@ -76,7 +76,7 @@ def at_a_port(fn, limits=None):
         port = Port()
         env = system_env(GrpcRpc())
         transport = PeerTransport(env, lambda: CLUSTER, limits, port.metrics)
-        transport.receive(port.got.append)
+        transport.receive(port.got.append, lambda server: None)
         port.address = await transport.listen("127.0.0.1:0", B)
         try:
             await fn(port)

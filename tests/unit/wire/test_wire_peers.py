@@ -39,6 +39,7 @@ class Peer:
     transport: PeerTransport
     address: str
     got: list[PeerBatch] = field(default_factory=list)
+    lost: list[ServerUuid] = field(default_factory=list)
 
     def rounds(self):
         return [m.round for b in self.got for _, m in b.messages if isinstance(m, AppendEntries)]
@@ -52,7 +53,7 @@ async def peers(*uuids, limits=None, cluster=CLUSTER, address="127.0.0.1:0"):
         for uuid in uuids:
             transport = PeerTransport(env, lambda: cluster, limits)
             peer = Peer(transport, await transport.listen(address, uuid))
-            transport.receive(peer.got.append)
+            transport.receive(peer.got.append, peer.lost.append)
             started.append(peer)
         yield started
     finally:
@@ -179,6 +180,34 @@ def test_a_peer_that_does_not_read_its_appends_still_gets_heartbeats():
     uvloop.run(story())  # the loop of the servers
 
 
+def test_a_peer_that_ends_is_reported_though_nothing_is_sent_to_it():
+    async def story():
+        async with peers(A, limits=PeerLimits(good_connection_ms=0)) as (a,):
+            async with peers(B) as (b,):
+                a.transport.send(b.address, heartbeat(1))
+                await eventually(lambda: b.rounds() == [1], "the first heartbeat")
+                assert a.lost == []
+            await eventually(lambda: a.lost, "its port refuses")
+            assert set(a.lost) == {B}
+
+    uvloop.run(story())
+
+
+def test_a_lost_connection_to_a_peer_that_lives_is_made_again_and_reported_to_nobody():
+    async def story():
+        async with peers(A, B, limits=PeerLimits(good_connection_ms=0)) as (a, b):
+            a.transport.send(b.address, heartbeat(1))
+            await eventually(lambda: b.rounds() == [1], "the first heartbeat")
+            (lane,) = a.transport._lanes.values()
+            was = lane._transport
+            assert was is not None
+            was.abort()
+            await eventually(lambda: lane._transport not in (None, was), "dialled again")
+            assert a.lost == []
+
+    uvloop.run(story())
+
+
 def test_sending_resumes_after_the_peer_restarts():
     async def story():
         async with peers(A) as (a,):
@@ -249,10 +278,10 @@ def test_a_failing_handler_does_not_stop_the_port(caplog):
             def fail(batch):
                 raise RuntimeError("handler broke")
 
-            b.transport.receive(fail)
+            b.transport.receive(fail, b.lost.append)
             a.transport.send(b.address, heartbeat(1))
             await eventually(lambda: "handler broke" in caplog.text, "the failure is logged")
-            b.transport.receive(b.got.append)
+            b.transport.receive(b.got.append, b.lost.append)
             numbers = iter(range(2, 10_000))
             await eventually(
                 lambda: (a.transport.send(b.address, heartbeat(next(numbers))), b.got)[1],
