@@ -1,6 +1,6 @@
 """What is wrong with a row whatever it meets: found for a whole batch at once, before any look-up.
 
-Pure functions from a batch to an error code per row; the codes are those of `kernels.py`.
+Pure functions from a batch to an error code per row; the codes are those of `decisions.py`.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ import pyarrow as pa
 from nyala.common.ids import ColumnId
 from nyala.common.keys import KeyBytes, encode_keys
 from nyala.common.schema import Schema
-from nyala.tablet import kernels
+from nyala.tablet import decisions
 from nyala.tablet.columns import cell_sizes
 from nyala.tablet.ops import Op
 
@@ -56,21 +56,21 @@ def check(
         where[rows] = column
 
     if len(ops) and not Op.INSERT <= ops.min() <= ops.max() <= Op.DELETE_IGNORE:
-        flag((ops < Op.INSERT) | (ops > Op.DELETE_IGNORE), kernels.OUT_OF_RANGE, -1)
+        flag((ops < Op.INSERT) | (ops > Op.DELETE_IGNORE), decisions.OUT_OF_RANGE, -1)
     for number, column in enumerate(schema.key_columns):
         if columns[column.id].null_count:
-            flag(null_flags(columns[column.id]), kernels.NULL_KEY, number)
+            flag(null_flags(columns[column.id]), decisions.NULL_KEY, number)
     sizes = np.diff(keys.offsets)
     if sizes.max(initial=0) > MAX_KEY_BYTES:
-        flag(sizes > MAX_KEY_BYTES, kernels.TOO_LARGE, -1)
+        flag(sizes > MAX_KEY_BYTES, decisions.TOO_LARGE, -1)
     writes = ops < Op.DELETE  # a delete needs its key only
     for number, column in enumerate(schema.columns):
         array = columns.get(column.id)
         if array is None or number < len(schema.key_ids):
             continue
         if array.null_count and not column.nullable:
-            flag(null_flags(array) & writes, kernels.NULL_VALUE, number)
+            flag(null_flags(array) & writes, decisions.NULL_VALUE, number)
         cells = None if array.nbytes <= MAX_CELL_BYTES else cell_sizes(array)
         if cells is not None and cells.max(initial=0) > MAX_CELL_BYTES:
-            flag((cells > MAX_CELL_BYTES) & writes, kernels.TOO_LARGE, number)
+            flag((cells > MAX_CELL_BYTES) & writes, decisions.TOO_LARGE, number)
     return bad, where

@@ -90,7 +90,7 @@ class Flush:
         """Switch to the new files. Lane APPLY."""
         rewrite.switch(self._place, self._store, built)
         for marked, _ in self._marked:
-            del marked.disk.marks.pending[: marked.parts]
+            marked.disk.marks.written(marked.parts)
 
 
 def _marked(disk: DiskRowSet, stamp: int) -> _Marked:

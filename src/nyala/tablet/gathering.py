@@ -95,6 +95,14 @@ def _chunks(
     return chunks, number_of[every], rows - starts[every]
 
 
+def pick_all(arrays: Sequence[pa.Array], rows: Int64s) -> list[pa.Array]:
+    """As `pick`, of arrays of one length."""
+    if _is_run(rows):
+        return [array.slice(int(rows[0]), len(rows)) for array in arrays]
+    numbers = np.zeros(len(rows), np.int64)
+    return [collect([array], numbers, rows) for array in arrays]
+
+
 def pick(array: pa.Array, rows: Int64s) -> pa.Array:
     """Return some rows of an array; without copying where they are neighbours."""
     if _is_run(rows):

@@ -1,7 +1,9 @@
-"""Numba kernels of the tablet: grouping keys, the key index, the order of row operations, visibility.
+"""Numba kernels of the tablet: grouping keys, the key index, visibility.
 
-Rules: the only module of this room that imports numba. Each kernel has one explicit signature, compiled
-(or read from numba's cache) when this module is imported; it takes read-only arrays and releases the GIL.
+Rules, for every module of kernels in this room (no other one imports numba): each has one explicit
+signature, compiled (or read from numba's cache) when its module is imported; it takes read-only arrays and
+releases the GIL.
+
 A hash match is compared with the key bytes, always. Index slots are uint64: the upper 32 bits of the
 key's hash, then row + 1; 0 is empty; the lower hash bits choose the slot. A key's slot names its newest row.
 """
@@ -17,17 +19,12 @@ _U = np.uint64
 _I64 = types.Array(types.int64, 1, "C", readonly=True)
 _U64 = types.Array(types.uint64, 1, "C", readonly=True)
 _U8 = types.Array(types.uint8, 1, "C", readonly=True)
-_CODES = types.Array(types.int32, 2, "C", readonly=True)
 _OUT_I64 = types.Array(types.int64, 1, "C")
-_OUT_I32 = types.Array(types.int32, 1, "C")
 _OUT_U64 = types.Array(types.uint64, 1, "C")
 _OUT_U8 = types.Array(types.uint8, 1, "C")
 
 MAX_ROWS = (1 << 32) - 2
 """Rows of one rowset: a slot has 32 bits for the row."""
-
-# Outcomes of a row, as `apply.py` names them. 0 is none.
-ALREADY_PRESENT, NOT_FOUND, NULL_KEY, NULL_VALUE, IMMUTABLE, TOO_LARGE, OUT_OF_RANGE = range(1, 8)
 
 
 def _kernel(signature: Any) -> Any:
@@ -85,12 +82,12 @@ def group(offsets: Any, data: Any, hashes: Any, skip: Any, numbers: Any, first: 
     return count
 
 
-@_kernel(types.void(_U64, _I64, _U8, types.int64, _I64, _I64, _U8, _U64, _I64, _OUT_I64))
+@_kernel(types.void(_U64, _I64, _U8, types.int64, _I64, _I64, _U8, _U64, _I64, _I64, _OUT_I64))
 def find(
     slots: Any, offsets: Any, data: Any, rows: Any, prev: Any,
-    key_offsets: Any, key_data: Any, hashes: Any, wanted: Any, out: Any,
+    key_offsets: Any, key_data: Any, hashes: Any, wanted: Any, done: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Write the newest row < `rows` of each wanted key in one rowset, or -1.
+    """Write the newest row < `rows` of each wanted key in one rowset, or -1; also where `done` >= 0.
 
     `slots` may be written meanwhile: a slot that names a row >= `rows` is followed along `prev` to the
     newest row that the reader knows.
@@ -99,9 +96,11 @@ def find(
     tag = ~_U(0xFFFFFFFF)
     for i in range(len(out)):
         key = wanted[i]
+        out[i] = -1
+        if len(done) > 0 and done[i] >= 0:
+            continue
         h = hashes[key]
         at = h & mask
-        out[i] = -1
         while True:
             slot = slots[at]
             if slot == _U(0):
@@ -114,6 +113,33 @@ def find(
                     out[i] = row
                     break
             at = (at + _U(1)) & mask
+
+
+@_kernel(
+    types.int64(
+        _U64, _I64, _U8, types.int64, _I64, _U64, _I64, _U8, _U64, _I64, types.int64,
+        _OUT_I64, _OUT_I64, _OUT_I64,
+    )
+)  # fmt: skip
+def find_live(
+    slots: Any, offsets: Any, data: Any, rows: Any, prev: Any, ends: Any,
+    key_offsets: Any, key_data: Any, hashes: Any, wanted: Any, number: Any,
+    which: Any, found: Any, newest: Any,
+) -> Any:  # fmt: skip
+    """Look in one rowset for the live versions of the wanted keys that are not found yet (`which` < 0).
+
+    Writes `number` and the row of each to `which` and `found`; to `newest` the newest row of each key looked
+    for, live or not, or -1. Returns how many were found.
+    """
+    find(slots, offsets, data, rows, prev, key_offsets, key_data, hashes, wanted, which, newest)
+    count = 0
+    for i in range(len(wanted)):
+        row = newest[i]
+        if row >= 0 and ends[row] == _U(0):
+            which[i] = number
+            found[i] = row
+            count += 1
+    return count
 
 
 @_kernel(types.void(_I64, _U8, _U64, _U64, _I64, types.uint64, _OUT_I64))
@@ -169,87 +195,14 @@ def visible(ins: Any, ends: Any, at: Any, out: Any) -> Any:
     return count
 
 
-@njit(types.int64(_CODES, types.int64, types.int64), nogil=True, cache=True, inline="always")
-def _clash(codes: Any, i: Any, j: Any) -> Any:
-    """Return the first column in which two values differ, or -1."""
-    for c in range(codes.shape[0]):
-        if codes[c, i] != codes[c, j]:
-            return c
-    return -1
-
-
-@_kernel(
-    types.void(
-        _U8, _U8, _I64, _CODES, types.boolean, _OUT_U8, _OUT_I32, _OUT_U8, _OUT_U8, _OUT_U8, _OUT_I64
-    )
-)  # fmt: skip
-def decide(
-    ops: Any, bad: Any, numbers: Any, codes: Any, no_create: Any,
-    errors: Any, columns: Any, alive: Any, ended: Any, kept: Any, source: Any,
-) -> None:  # fmt: skip
-    """Run a batch's row operations in order; what remains of each key is its final state.
-
-    Args:
-        ops: op code of each row.
-        bad: an error that the row has whatever it meets, or 0.
-        numbers: key number of each row (-1: has no key; then `bad` is set).
-        codes: per immutable column, equal codes for equal values: of row i at i, of the version that was
-            live before the batch of key g at rows + g.
-        no_create: a new row would lack a column that has to have a value.
-        errors: out: outcome of each row, 0 for none.
-        columns: out: which immutable column a row with outcome IMMUTABLE would change.
-        alive: in and out, per key: it has a live version.
-        ended: out, per key: the version that was live before the batch has ended.
-        kept: in and out, per key: columns that the batch does not give come from that version.
-        source: out, per key: the row that gives the columns of its new version, or -1.
-    """
-    rows = len(ops)
-    values = np.empty(len(alive), np.int64)  # column of `codes` that holds the key's values now
-    for g in range(len(alive)):
-        values[g] = rows + g
-        source[g] = -1
-    for i in range(rows):
-        errors[i] = bad[i]
-        if bad[i] != 0:
-            continue
-        op = ops[i]
-        g = numbers[i]
-        ignore = op % 2 == 0
-        kind = (op - 1) // 2  # 0 insert, 1 upsert, 2 update, 3 delete
-        if alive[g] != 0:
-            if kind == 0:
-                if not ignore:
-                    errors[i] = ALREADY_PRESENT
-            elif kind == 3:
-                alive[g] = 0
-                ended[g] = 1
-                source[g] = -1
-            else:
-                clash = _clash(codes, i, values[g])
-                if clash < 0:
-                    ended[g] = 1
-                    source[g] = i
-                elif not ignore:
-                    errors[i] = IMMUTABLE
-                    columns[i] = clash
-        elif kind == 2 or kind == 3:
-            if not ignore:
-                errors[i] = NOT_FOUND
-        elif no_create:
-            errors[i] = NULL_VALUE
-        else:
-            alive[g] = 1
-            kept[g] = 0
-            source[g] = i
-            values[g] = i
-
-
 def warm() -> int:
     """Make sure that every kernel is compiled and in numba's cache; return how many there are.
 
     Importing this module did the work: the launcher calls this once before it starts many processes.
     """
     from nyala.common.hashing import kernels
+    from nyala.tablet import decisions, gather_kernels, messages
 
     kernels()
-    return sum(1 for value in globals().values() if hasattr(value, "py_func"))
+    modules = (globals(), *(vars(m) for m in (decisions, gather_kernels, messages)))
+    return sum(hasattr(value, "py_func") for names in modules for value in names.values())

@@ -12,7 +12,7 @@ from nyala.common.schema import Column, Schema, arrow_schema
 from nyala.tablet import kernels
 from nyala.tablet.checks import keys_of, null_flags
 from nyala.tablet.gathering import gather
-from nyala.tablet.rowset import HashKeys, Int64s, RowSetView, Uint64s
+from nyala.tablet.rowset import NO_PREV, HashKeys, Int64s, RowSetView, Uint64s
 
 ROW_FIELD = pa.field("_row", pa.int64(), nullable=False)
 
@@ -76,7 +76,7 @@ def _find(
         found = np.empty(len(todo), np.int64)
         kernels.find(
             rowset.slots, rowset.keys.offsets, rowset.keys.data, rowset.rows, rowset.prev,
-            keys.offsets, keys.data, hashes, todo, found,
+            keys.offsets, keys.data, hashes, todo, NO_PREV, found,
         )  # fmt: skip
         kernels.version_at(
             rowset.keys.offsets, rowset.keys.data, rowset.ins, rowset.ends, rowset.prev,

@@ -27,6 +27,7 @@ class Marks:
         recording: keep what is marked in `pending`. In a memory rowset that is still written to
             nothing has to be kept.
         pending: what was marked since the manifest's cut, in order; not in any file yet.
+        pending_bytes: memory that the next file would free.
         ended: the rows that have ended, taken together.
     """
 
@@ -34,6 +35,7 @@ class Marks:
         self.ends = ends
         self.recording = recording
         self.pending: list[tuple[Rows, Stamps]] = []
+        self.pending_bytes = 0
         self.ended = Ended.of(ends)
 
     def end(self, rows: Rows, stamps: Stamps) -> None:
@@ -43,10 +45,12 @@ class Marks:
         self.ended = self.ended.more(stamps)
         if self.recording:
             self.pending.append((rows, stamps))
+            self.pending_bytes += rows.nbytes + stamps.nbytes
 
-    def pending_bytes(self) -> int:
-        """Memory that the next file would free."""
-        return sum(r.nbytes + s.nbytes for r, s in self.pending)
+    def written(self, parts: int) -> None:
+        """Forget the first parts of `pending`, which a file holds now. Lane APPLY."""
+        self.pending_bytes -= sum(r.nbytes + s.nbytes for r, s in self.pending[:parts])
+        del self.pending[:parts]
 
     def ended_by(self, stamp: int) -> tuple[Rows, Stamps]:
         """Return the rows that ended at or below a stamp, in row order, with their stamps."""
@@ -64,6 +68,8 @@ def joined(parts: Sequence[tuple[Rows, Stamps]]) -> tuple[Rows, Stamps]:
 
 def write(files: Files, path: str, rows: Rows, stamps: Stamps) -> int:
     """Write a new file of marks, synced (its name is not); return its length in bytes."""
+    order = np.argsort(rows)  # however they were grouped when they were applied
+    rows, stamps = rows[order], stamps[order]
     data = pack(
         Kind.MARKS,
         [(_ROWS, rows.astype("<u4").tobytes()), (_STAMPS, stamps.astype("<u8").tobytes())],

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from nyala.common.keys import KeyBytes
 from nyala.common.schema import Column
-from nyala.tablet import kernels
+from nyala.tablet import decisions, kernels
 from nyala.tablet.lifetimes import Lifetimes
 from nyala.tablet.marks import Marks
 from nyala.tablet.rowset import Batches, Int64s, RowSetView, Uint64s
@@ -50,17 +50,19 @@ class MemRowSet:
         batches: Sequence[pa.RecordBatch],
         keys: KeyBytes,
         hashes: Uint64s,
-        olds: Int64s,
-        stamp: int,
+        made: Int64s,
+        stamps: Uint64s,
+        newest: Int64s,
     ) -> None:
-        """Add versions that begin at `stamp`.
+        """Add versions.
 
         Args:
-            batches: all columns, in schema order, of the rows.
-            keys: their encoded keys, distinct.
+            batches: all columns, in schema order, of the versions.
+            keys: their encoded keys.
             hashes: of the keys.
-            olds: this rowset's newest older version of the same key, or -1.
-            stamp: above every stamp so far.
+            made: the versions, as `decisions.decide` says.
+            stamps: of the writes that `made` names, above every stamp so far.
+            newest: of each key that `made` names this rowset's newest version so far, or -1.
         """
         count, first = len(keys), self.rows
         last = first + count
@@ -71,12 +73,17 @@ class MemRowSet:
         self._key_data[begin : begin + len(keys.data)] = keys.data
         self._offsets[first + 1 : last + 1] = keys.offsets[1:] + begin
         self._hashes[first:last] = hashes
-        self._ins[first:last] = stamp
-        self._prev[first:last] = olds
-        kernels.link(self._slots, self._hashes, np.arange(first, last), olds)
+        older = made[decisions.OLDER]
+        self._prev[first:last] = np.where(older < 0, newest[made[decisions.KEY]], older + first)
+        self._ins[first:last] = stamps[made[decisions.BEGAN]]
+        kernels.link(self._slots, self._hashes, np.arange(first, last), self._prev[first:last])
+        if len(stamps) > 1:
+            ended = np.flatnonzero(made[decisions.ENDED] >= 0)
+            if len(ended):
+                self.marks.end(ended + first, stamps[made[decisions.ENDED, ended]])
         for batch in batches:
             self._chunks.append(batch)
-            self.data_bytes += batch.nbytes
+            self.data_bytes += _bytes_of(batch)
         self.data_bytes += len(keys.data) + 48 * count
         self.rows = last
         self._view = None
@@ -148,6 +155,11 @@ class _Chunks:
 
     def all(self) -> list[pa.RecordBatch]:
         return self._done + [b for level in reversed(self._levels) for b in level]
+
+
+def _bytes_of(batch: pa.RecordBatch) -> int:
+    """Return about the memory of a batch; Arrow's exact count takes longer than a small write."""
+    return int(batch.get_total_buffer_size())
 
 
 def _is_chunk(batch: pa.RecordBatch) -> bool:

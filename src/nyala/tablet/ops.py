@@ -24,6 +24,7 @@ VERSION = 1
 OP_COLUMN = "_op"
 MAX_OP_COLUMNS = 1000
 _HEAD = struct.Struct("<BBBxIHxx")  # version, op, flags, schema version, number of column ids
+_COUNT = slice(8, 10)
 _ALL_OR_NOTHING = 1
 _SCHEMA_KIND = 32  # where a write has its op
 _SCHEMA_HEAD = struct.Struct("<BBxxI")  # version, kind, CRC32C of the rest
@@ -133,12 +134,18 @@ def decode(payload: bytes) -> WriteOp:
     return WriteOp(Op(code), schema_version, ids, bool(flags), payload[body:])
 
 
-def decode_batch(
-    op: WriteOp, schema: Schema, retired: Mapping[ColumnId, pa.DataType]
-) -> tuple[dict[ColumnId, pa.Array], np.ndarray]:
-    """Return an operation's columns, and the op code of each row (uint8; 0 where `_op` is null).
+def header_bytes(payload: bytes) -> int:
+    """Return how many bytes come before the batch; those of two writes agree if all but their rows does."""
+    return _HEAD.size + 4 * int.from_bytes(payload[_COUNT], "little")
 
-    The batch is checked whole before anything touches it, so that damaged bytes never crash a process.
+
+def is_all_or_nothing(payload: bytes) -> bool:
+    """Whether one failing row voids a write; False for what is no write."""
+    return payload[2:3] == bytes((_ALL_OR_NOTHING,))
+
+
+def fields_of(op: WriteOp, schema: Schema, retired: Mapping[ColumnId, pa.DataType]) -> pa.Schema:
+    """Return the columns of an operation's batch, with `_op` if it is mixed.
 
     Args:
         op: may have been written for an older schema, or a newer one that this one has skipped.
@@ -146,7 +153,7 @@ def decode_batch(
         retired: types of dropped columns, whose values are left out.
 
     Raises:
-        Corrupt: the bytes are no such batch, or name columns that the schema does not have.
+        Corrupt: it names columns that the schema does not have.
     """
     kinds = {i: schema.by_id[i].type for i in op.column_ids if i in schema.by_id}
     kinds |= {i: retired[i] for i in op.column_ids if i in retired}
@@ -160,14 +167,15 @@ def decode_batch(
     fields = [pa.field(str(i), kinds[i]) for i in op.column_ids]
     if op.op is Op.MIXED:
         fields.append(pa.field(OP_COLUMN, pa.uint8()))
-    batch = read_batch(op.ipc, pa.schema(fields))
-    columns = {
-        i: a for i, a in zip(op.column_ids, batch.columns, strict=False) if i in schema.by_id
-    }
+    return pa.schema(fields)
+
+
+def op_codes(op: WriteOp, arrays: Sequence[pa.Array], rows: int) -> np.ndarray:
+    """Return the op code of each row of a batch with these columns (uint8; 0 where `_op` is null)."""
     if op.op is not Op.MIXED:
-        return columns, np.full(batch.num_rows, int(op.op), np.uint8)
-    codes = batch.column(batch.num_columns - 1).fill_null(0).to_numpy(zero_copy_only=False)
-    return columns, np.ascontiguousarray(codes, np.uint8)
+        return np.full(rows, int(op.op), np.uint8)
+    codes = arrays[-1].fill_null(0).to_numpy(zero_copy_only=False)
+    return np.ascontiguousarray(codes, np.uint8)
 
 
 def read_batch(message: bytes | pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:

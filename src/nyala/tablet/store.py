@@ -7,20 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from nyala.common.ids import ColumnId
 from nyala.common.keys import KeyBytes
 from nyala.common.schema import Schema
-from nyala.tablet import kernels
+from nyala.tablet import kernels, ops
 from nyala.tablet.diskrowset import DiskRowSet
 from nyala.tablet.manifest import TabletInfo
 from nyala.tablet.memrowset import MemRowSet
+from nyala.tablet.ops import WriteOp
 from nyala.tablet.rowset import HashKeys, Int64s, RowSetView, Uint64s
 
 RowSet = MemRowSet | DiskRowSet
+_MAX_KINDS = 64
+"""Kinds of write whose columns are remembered."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,6 +35,7 @@ class Located:
         which: position in `rowsets` of each key's live version, or -1.
         rows: its row there.
         newest_in_memory: row of each key's newest version in `rowsets[0]`, live or not, or -1.
+        hits: how many live versions are in each rowset.
     """
 
     rowsets: tuple[RowSet, ...]
@@ -40,6 +43,12 @@ class Located:
     which: Int64s
     rows: Int64s
     newest_in_memory: Int64s
+    hits: tuple[int, ...]
+
+    @property
+    def live(self) -> int:
+        """How many of the keys have a live version."""
+        return sum(self.hits)
 
 
 class Store:
@@ -83,6 +92,7 @@ class Store:
     def _take(self, info: TabletInfo) -> None:
         columns = info.schema.columns
         self.info = info
+        self._fields: dict[tuple[ops.Op, tuple[ColumnId, ...]], pa.Schema] = {}
         self.row_schema = pa.schema([pa.field(str(c.id), c.type) for c in columns])
         defaults = [
             pa.nulls(1, c.type) if c.default is None else pa.repeat(c.default, 1) for c in columns
@@ -104,6 +114,21 @@ class Store:
             self.freeze()
             self.mem = MemRowSet(new.columns)  # also where there was nothing to freeze
 
+    def fields_of(self, write: WriteOp) -> pa.Schema:
+        """Return the columns of a write's batch.
+
+        Raises:
+            Corrupt: it names columns that the table does not have.
+        """
+        kind = (write.op, write.column_ids)
+        found = self._fields.get(kind)
+        if found is None:
+            found = ops.fields_of(write, self.schema, self.retired)
+            if len(self._fields) >= _MAX_KINDS:
+                self._fields.clear()
+            self._fields[kind] = found
+        return found
+
     def hashes(self, keys: KeyBytes) -> Uint64s:
         """Return the index hash of each key."""
         return self.hash_keys(keys.offsets, keys.data, self.seed)
@@ -123,7 +148,7 @@ class Store:
     def memory_bytes(self) -> int:
         """Memory that a flush would free."""
         held = sum(m.data_bytes for m in (*self.frozen, self.mem))
-        return held + sum(d.marks.pending_bytes() for d in self.disks)
+        return held + sum(d.marks.pending_bytes for d in self.disks)
 
     def locate(self, keys: KeyBytes, hashes: Uint64s, wanted: Int64s) -> Located:
         """Find the live version of some distinct keys.
@@ -135,25 +160,21 @@ class Store:
         """
         rowsets: list[RowSet] = [self.mem, *reversed(self.frozen), *reversed(self.disks)]
         views = tuple(r.view() for r in rowsets)
-        which, rows = np.full(len(wanted), -1, np.int64), np.full(len(wanted), -1, np.int64)
-        newest = np.full(len(wanted), -1, np.int64)
+        which, rows = np.full(len(wanted), -1, np.int64), np.empty(len(wanted), np.int64)
+        newest, scratch = np.empty(len(wanted), np.int64), np.empty(len(wanted), np.int64)
         low, high = _ends(keys) if self.disks and len(wanted) else (b"", b"")
+        hits = []
         for number, (rowset, view) in enumerate(zip(rowsets, views, strict=True)):
             if isinstance(rowset, DiskRowSet) and (high < rowset.min_key or low > rowset.max_key):
+                hits.append(0)
                 continue
-            todo = np.flatnonzero(which < 0)
-            found = np.empty(len(todo), np.int64)
-            kernels.find(
-                view.slots, view.keys.offsets, view.keys.data, view.rows, view.prev,
-                keys.offsets, keys.data, hashes, wanted[todo], found,
+            found = kernels.find_live(
+                view.slots, view.keys.offsets, view.keys.data, view.rows, view.prev, view.ends,
+                keys.offsets, keys.data, hashes, wanted, number, which, rows,
+                scratch if number else newest,
             )  # fmt: skip
-            if number == 0:
-                newest[todo] = found
-            hits = np.flatnonzero(found >= 0)
-            hits = hits[view.ends[found[hits]] == 0]
-            which[todo[hits]] = number
-            rows[todo[hits]] = found[hits]
-        return Located(tuple(rowsets), views, which, rows, newest)
+            hits.append(found)
+        return Located(tuple(rowsets), views, which, rows, newest, tuple(hits))
 
 
 def _ends(keys: KeyBytes) -> tuple[bytes, bytes]:
@@ -161,9 +182,11 @@ def _ends(keys: KeyBytes) -> tuple[bytes, bytes]:
     return found["min"].as_py(), found["max"].as_py()
 
 
-def end_versions(located: Located, keys: npt.NDArray[np.bool_], stamp: int) -> None:
-    """End the live versions of the flagged keys at a stamp."""
-    for number, rowset in enumerate(located.rowsets):
-        rows = located.rows[keys & (located.which == number)]
-        if len(rows):
-            rowset.marks.end(rows, np.full(len(rows), stamp, np.uint64))
+def end_versions(located: Located, ended: Int64s, stamps: Uint64s) -> None:
+    """End live versions: of each key at the stamp of the write `ended`, or not at all (-1)."""
+    for number, (rowset, hits) in enumerate(zip(located.rowsets, located.hits, strict=True)):
+        if not hits:
+            continue
+        keys = np.flatnonzero((located.which == number) & (ended >= 0))
+        if len(keys):
+            rowset.marks.end(located.rows[keys], stamps[ended[keys]])

@@ -10,11 +10,12 @@ from nyala.common.hashing import hash_bytes, hash_one
 from nyala.common.ids import Operation
 from nyala.env.files import Files
 from nyala.tablet import manifest, ops, rewrite
-from nyala.tablet.apply import apply_write
+from nyala.tablet.apply import apply_writes
 from nyala.tablet.apply_schema import apply_schema
 from nyala.tablet.checkpoint import Checkpoint
 from nyala.tablet.columns import compression_of
 from nyala.tablet.diskrowset import DiskRowSet
+from nyala.tablet.intake import runs
 from nyala.tablet.maintenance import Build, Maintenance
 from nyala.tablet.manifest import AnyCut, Cut, Manifest, TabletInfo
 from nyala.tablet.rowset import HashKeys
@@ -114,13 +115,14 @@ class Tablet:
         """
         assert not self._broken, f"tablet {self.info.tablet_id} failed before"
         self._broken = True
-        results = []
         for operation in operations:
             assert operation.stamp > self._last_stamp, (
                 f"entry {operation.id} stamped {operation.stamp} after {self._last_stamp}"
             )
-            results.append(_apply(self._store, operation))
             self._last_stamp = operation.stamp
+        results: list[bytes] = []
+        for run in runs(operations):
+            results += _apply(self._store, run)
         self._publish()
         self._broken = False
         return results
@@ -174,7 +176,7 @@ class Tablet:
         )
 
 
-def _apply(store: Store, operation: Operation) -> bytes:
-    if ops.is_schema(operation.payload):
-        return apply_schema(store, operation.payload)
-    return apply_write(store, operation.stamp, operation.payload)
+def _apply(store: Store, run: Sequence[Operation]) -> list[bytes]:
+    if ops.is_schema(run[0].payload):
+        return [apply_schema(store, o.payload) for o in run]
+    return apply_writes(store, run)

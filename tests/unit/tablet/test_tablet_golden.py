@@ -44,7 +44,9 @@ def test_golden_operation_and_result_decode_the_same():
     write = ops.decode(data)
     assert (write.op, write.all_or_nothing, write.column_ids) == (Op.MIXED, True, (0, 1, 2, 3, 4))
     assert ops.encode(write) == data
-    columns, codes = ops.decode_batch(write, SCHEMA, {})
+    batch = ops.read_batch(write.ipc, ops.fields_of(write, SCHEMA, {}))
+    columns = dict(zip(write.column_ids, batch.columns, strict=False))
+    codes = ops.op_codes(write, batch.columns, batch.num_rows)
     assert list(columns) == [c.id for c in SCHEMA.columns]
     batch = pa.RecordBatch.from_arrays(list(columns.values()), SCHEMA.arrow.names)
     assert batch.to_pylist() == ROWS
