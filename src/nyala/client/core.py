@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from nyala.client.definitions import Definitions, describe
+from nyala.client.holding import Holding
 from nyala.client.locations import Locations, OpenTable
 from nyala.client.masters import Masters
 from nyala.client.reading import Reader
@@ -130,6 +131,14 @@ class Core:
             if not await attempts.pause():
                 silent = ", ".join(a for a in servers if a not in heard) or "no live tablet servers"
                 raise Unavailable(f"no time that all writes lie below: {silent} do not answer")
+
+    async def hold(self, table: OpenTable, at: int | None, ttl_ms: int) -> Holding:
+        """Keep a moment of a table readable; None: now. See `Table.hold`."""
+        timeout_ms = self.options.timeout_ms
+        moment = await self._times.snapshot(table, timeout_ms) if at is None else at
+        holding = Holding(self.env, self.locations, table, moment, ttl_ms)
+        await holding.begin(timeout_ms)
+        return holding
 
     async def get(
         self, table: OpenTable, keys: pa.RecordBatch, columns: tuple[str, ...] | None

@@ -1,9 +1,10 @@
 """Table: what users hold. Every method may be called from any thread; each returns when acknowledged."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, overload
 
+from nyala.client.holding import Hold, ttl_ms
 from nyala.client.planning import ReadSpec
 from nyala.client.scan import Scan
 from nyala.client.writing import TableWrites
@@ -140,6 +141,26 @@ class Table(TableWrites):
         if spec.at and spec.at < spec.since:
             raise InvalidArgument(f"changes: until ({spec.at}) lies before since ({spec.since})")
         return Scan(self._connection, self._table, spec)
+
+    def hold(self, at: int | datetime | None = None, ttl: float | timedelta = 3600) -> Hold:
+        """Keep the history from a moment on readable, whatever `history_max_age_s` says, for long readers.
+
+        Args:
+            at: a hybrid time or an aware datetime; None: now.
+            ttl: seconds (or a timedelta) after which it ends by itself, at most 7 days; this client keeps
+                naming it meanwhile, so that it outlives leaders and restarts of servers.
+
+        Returns:
+            The hold; `release` it, or use it in a `with`. It is in the status of each tablet.
+
+        Raises:
+            HistoryGone: the moment cannot be read any more.
+            Unavailable: no majority of some tablet's replicas answers.
+        """
+        run, core, lives_ms = self._connection.run, self._connection.core, ttl_ms(ttl)
+        moment = None if at is None else max(1, as_stamp(at))
+        holding = run(core.hold(self._table, moment, lives_ms))
+        return Hold(holding, lambda: run(holding.release()))
 
     def count(self) -> int:
         """Return the number of rows as of now."""

@@ -12,6 +12,7 @@ from nyala.common.ids import TabletId
 from nyala.common.options import Options
 from nyala.env.env import Env
 from nyala.replica.status import State
+from nyala.tserver.holds import Holds
 from nyala.tserver.tablets import HostedTablet, Tablets
 
 log = logging.getLogger(__name__)
@@ -29,12 +30,14 @@ class Compactor:
     Args:
         env: tasks.
         tablets: what is here.
+        holds: what of history has to stay.
         options: the default age of history.
     """
 
-    def __init__(self, env: Env, tablets: Tablets, options: Options) -> None:
+    def __init__(self, env: Env, tablets: Tablets, holds: Holds, options: Options) -> None:
         self._env = env
         self._tablets = tablets
+        self._holds = holds
         self._options = options
         self._done: dict[TabletId, None] = {}  # asleep, and not worth a compaction
 
@@ -72,10 +75,11 @@ class Compactor:
             OSError: the disk failed; nothing changed.
             NyalaError: the replica does not take part (any more).
         """
-        horizon = self._horizon(hosted)
-        return await hosted.replica.maintain(
-            lambda: hosted.tablet.prepare_compaction(horizon, force=force)
-        )
+        group = hosted.replica.group
+        with self._holds.collecting(group, self._horizon(hosted)) as horizon:
+            return await hosted.replica.maintain(
+                lambda: hosted.tablet.prepare_compaction(horizon, force=force)
+            )
 
     def _horizon(self, hosted: HostedTablet) -> int | None:
         """Return the time below which history may go; None while all of it is young."""

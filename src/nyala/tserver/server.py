@@ -19,6 +19,7 @@ from nyala.tserver.config import TabletServerConfig
 from nyala.tserver.flight_service import FlightService
 from nyala.tserver.gate import Gate
 from nyala.tserver.heartbeater import Heartbeater, Reporter
+from nyala.tserver.holds import Holds
 from nyala.tserver.maintenance import Compactor
 from nyala.tserver.memory import MemoryBudget
 from nyala.tserver.scanners import Scanners
@@ -32,7 +33,8 @@ log = logging.getLogger(__name__)
 
 
 SERVED = (
-    methods.CREATE_TABLET, methods.DELETE_TABLET, methods.LIST_TABLETS, methods.DO_GET, methods.DO_PUT,
+    methods.CREATE_TABLET, methods.DELETE_TABLET, methods.LIST_TABLETS, methods.HOLD_HISTORY,
+    methods.DO_GET, methods.DO_PUT,
 )  # fmt: skip
 
 
@@ -89,16 +91,16 @@ class TabletServer:
             self._env, self._config.options, self._config.dir, self._identity.uuid, self._transport,
             clock, self._open_tablet, metrics=self.metrics, on_change=self.heartbeater.changed,
         )  # fmt: skip
-        tablets, options = Tablets(host), self._config.options
+        tablets, holds, options = Tablets(host), Holds(self._env.clock), self._config.options
         memory = MemoryBudget(self._env, tablets, options.memory_budget_bytes)
         memory.start()
         writes = WritePath(self._env, tablets, memory, options)
         scanners = Scanners(self._env, tablets, self._identity.uuid, options)
-        service = TabletService(self._env, self._identity, host, tablets, self._fence)
+        service = TabletService(self._env, self._identity, host, tablets, holds, self._fence)
         flights = FlightService(self._env, writes, scanners)
         self._running = _Running(host, tablets)
         self._gate.open({**service.handlers(), **flights.handlers()})
-        Compactor(self._env, tablets, options).start()
+        Compactor(self._env, tablets, holds, options).start()
         self.heartbeater.start()
 
     def _open_tablet(self, tablet: TabletId, directory: str) -> StateMachine:

@@ -26,8 +26,9 @@ from nyala.replica.state_machine import StateMachine
 from nyala.replica.status import State
 from nyala.tablet.manifest import TabletInfo
 from nyala.tablet.tablet import Tablet
+from nyala.tserver.holds import Holds
 from nyala.tserver.tablets import Tablets
-from nyala.wire import convert, methods
+from nyala.wire import convert, methods, status
 from nyala.wire.proto import nyala_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -73,12 +74,13 @@ class TabletService:
     """Handlers of `TabletAdmin`. On the loop only."""
 
     def __init__(
-        self, env: Env, identity: Identity, host: ReplicaHost, tablets: Tablets, fence: Fence
-    ) -> None:
+        self, env: Env, identity: Identity, host: ReplicaHost, tablets: Tablets, holds: Holds, fence: Fence
+    ) -> None:  # fmt: skip
         self._env = env
         self._identity = identity
         self._host = host
         self._tablets = tablets
+        self._holds = holds
         self._fence = fence
 
     def handlers(self) -> Handlers:
@@ -87,6 +89,7 @@ class TabletService:
             methods.CREATE_TABLET: self.create_tablet,
             methods.DELETE_TABLET: self.delete_tablet,
             methods.LIST_TABLETS: self.list_tablets,
+            methods.HOLD_HISTORY: self.hold_history,
         }
 
     def _addressed(self, destination: str) -> None:
@@ -163,4 +166,25 @@ class TabletService:
 
     async def list_tablets(self, request: pb.ListTabletsRequest) -> pb.ListTabletsResponse:
         """Describe the replicas named, or all."""
-        return pb.ListTabletsResponse(tablets=self._tablets.statuses(list(request.tablet_ids)))
+        found = self._tablets.statuses(list(request.tablet_ids))
+        for tablet in found:
+            for name, hold, left_ms in self._holds.of(TabletId(tablet.report.tablet_id)):
+                tablet.holds.add(name=name, at=hold.at, left_ms=left_ms)
+        return pb.ListTabletsResponse(tablets=found)
+
+    async def hold_history(self, request: pb.HoldHistoryRequest) -> pb.HoldHistoryResponse:
+        """Keep a time of some tablets readable here, or let it go; each tablet has its own outcome."""
+        answer = pb.HoldHistoryResponse()
+        for tablet_id in request.tablet_ids:
+            result = answer.results.add(tablet_id=tablet_id)
+            try:
+                if request.ttl_ms:
+                    horizon = self._tablets.get(tablet_id).tablet.horizon
+                    self._holds.hold(
+                        TabletId(tablet_id), request.name, request.at, request.ttl_ms, horizon
+                    )
+                else:
+                    self._holds.release(TabletId(tablet_id), request.name)
+            except NyalaError as err:
+                result.error.CopyFrom(status.to_proto(err))
+        return answer

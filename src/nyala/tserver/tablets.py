@@ -161,4 +161,5 @@ def _status(replica: Replica) -> pb.TabletStatus:
         message.table_name = tablet.info.table_name
         message.partition.CopyFrom(convert.partition_to_proto(tablet.info.partition))
         message.data_bytes, message.rows = tablet.data_bytes, tablet.rows
+        message.horizon = tablet.horizon
     return message

@@ -84,6 +84,7 @@ _admin = nyala_pb2.DESCRIPTOR.services_by_name["TabletAdmin"]
 CREATE_TABLET = _method(_admin, "CreateTablet")
 DELETE_TABLET = _method(_admin, "DeleteTablet")
 LIST_TABLETS = _method(_admin, "ListTablets")
+HOLD_HISTORY = _method(_admin, "HoldHistory")
 
 _flight = flight_pb2.DESCRIPTOR.services_by_name["FlightService"]
 LIST_FLIGHTS = _method(_flight, "ListFlights")

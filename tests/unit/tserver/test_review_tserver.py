@@ -140,7 +140,7 @@ def test_an_order_is_carried_out_though_its_sender_hangs_up():
         class Self:
             uuid = ServerUuid("a" * 32)
 
-        service = TabletService(env, Self(), Host(), None, Fence())  # type: ignore[arg-type]
+        service = TabletService(env, Self(), Host(), None, None, Fence())  # type: ignore[arg-type]
         work = service._to_its_end(Host().create_replica())
         order = asyncio.ensure_future(work)
         await begun.wait()

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from nyala.common.options import Options
+from nyala.env.clock import SystemClock
 from nyala.replica.status import State
 from nyala.tserver import maintenance, memory
+from nyala.tserver.holds import Holds
 from nyala.tserver.maintenance import Compactor
 from nyala.tserver.memory import MemoryBudget
 
@@ -105,10 +107,10 @@ def test_memory_of_sleeping_tablets_counts_and_is_asked_for_now_and_then():
 def test_compactions_of_sleeping_tablets_go_on_until_there_is_nothing_to_do():
     tablets: Any = Tablets()
     tablets.replicas["b"].worth = 3
-    compactor = Compactor(Looks(10), tablets, Options())  # type: ignore[arg-type]
+    compactor = Compactor(Looks(10), tablets, Holds(SystemClock()), Options())  # type: ignore[arg-type]
     run(compactor._run())
     assert tablets.asked() == {"a": 10, "b": 4, "c": 1}
     tablets.awake = ["c"]
-    compactor = Compactor(Looks(maintenance.WHOLE_LOOKS), tablets, Options())  # type: ignore[arg-type]
+    compactor = Compactor(Looks(maintenance.WHOLE_LOOKS), tablets, Holds(SystemClock()), Options())  # type: ignore[arg-type]
     run(compactor._run())
     assert tablets.asked() == {"a": 2, "b": 2, "c": maintenance.WHOLE_LOOKS}

@@ -1343,6 +1343,8 @@ class TabletStatus(_message.Message):
     ACTIVE_FIELD_NUMBER: _builtins.int
     PEERS_FIELD_NUMBER: _builtins.int
     VOTE_FIELD_NUMBER: _builtins.int
+    HORIZON_FIELD_NUMBER: _builtins.int
+    HOLDS_FIELD_NUMBER: _builtins.int
     table_name: _builtins.str
     last_term: _builtins.int
     last_index: _builtins.int
@@ -1356,6 +1358,8 @@ class TabletStatus(_message.Message):
     durable_index: _builtins.int
     vote: _builtins.str
     """in the present term"""
+    horizon: _builtins.int
+    """the earliest time that can be read here"""
     @_builtins.property
     def report(self) -> Global___TabletReport: ...
     @_builtins.property
@@ -1368,6 +1372,8 @@ class TabletStatus(_message.Message):
     def peers(self) -> _containers.RepeatedCompositeFieldContainer[Global___PeerReport]:
         """a leader's view of the others"""
 
+    @_builtins.property
+    def holds(self) -> _containers.RepeatedCompositeFieldContainer[Global___HoldStatus]: ...
     def __init__(
         self,
         *,
@@ -1386,14 +1392,41 @@ class TabletStatus(_message.Message):
         active: Global___ConsensusState | None = ...,
         peers: _abc.Iterable[Global___PeerReport] | None = ...,
         vote: _builtins.str = ...,
+        horizon: _builtins.int = ...,
+        holds: _abc.Iterable[Global___HoldStatus] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "partition", b"partition", "report", b"report"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "applied_index", b"applied_index", "closed_time", b"closed_time", "commit_index", b"commit_index", "data_bytes", b"data_bytes", "durable_index", b"durable_index", "last_index", b"last_index", "last_term", b"last_term", "partition", b"partition", "peers", b"peers", "report", b"report", "rows", b"rows", "safe_time", b"safe_time", "table_name", b"table_name", "vote", b"vote"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "applied_index", b"applied_index", "closed_time", b"closed_time", "commit_index", b"commit_index", "data_bytes", b"data_bytes", "durable_index", b"durable_index", "holds", b"holds", "horizon", b"horizon", "last_index", b"last_index", "last_term", b"last_term", "partition", b"partition", "peers", b"peers", "report", b"report", "rows", b"rows", "safe_time", b"safe_time", "table_name", b"table_name", "vote", b"vote"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TabletStatus: _TypeAlias = TabletStatus  # noqa: Y015
+
+@_typing.final
+class HoldStatus(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    LEFT_MS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    at: _builtins.int
+    left_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        at: _builtins.int = ...,
+        left_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "left_ms", b"left_ms", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HoldStatus: _TypeAlias = HoldStatus  # noqa: Y015
 
 @_typing.final
 class PeerReport(_message.Message):
@@ -1449,6 +1482,80 @@ class ListTabletsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListTabletsResponse: _TypeAlias = ListTabletsResponse  # noqa: Y015
+
+@_typing.final
+class HoldHistoryRequest(_message.Message):
+    """Keep the time `at` of these tablets readable on this server; sent to every replica, again and again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLET_IDS_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    TTL_MS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    at: _builtins.int
+    ttl_ms: _builtins.int
+    @_builtins.property
+    def tablet_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        tablet_ids: _abc.Iterable[_builtins.str] | None = ...,
+        name: _builtins.str = ...,
+        at: _builtins.int = ...,
+        ttl_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "name", b"name", "tablet_ids", b"tablet_ids", "ttl_ms", b"ttl_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HoldHistoryRequest: _TypeAlias = HoldHistoryRequest  # noqa: Y015
+
+@_typing.final
+class HoldHistoryResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___HoldResult]: ...
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___HoldResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HoldHistoryResponse: _TypeAlias = HoldHistoryResponse  # noqa: Y015
+
+@_typing.final
+class HoldResult(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLET_ID_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    tablet_id: _builtins.str
+    @_builtins.property
+    def error(self) -> Global___Error: ...
+    def __init__(
+        self,
+        *,
+        tablet_id: _builtins.str = ...,
+        error: Global___Error | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "tablet_id", b"tablet_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HoldResult: _TypeAlias = HoldResult  # noqa: Y015
 
 @_typing.final
 class WriteHeader(_message.Message):

@@ -1,0 +1,122 @@
+"""Holds: history that readers asked this server to keep, per tablet, until a time to live is over.
+
+Rules: on the loop only; in memory, measured by the monotonic clock. A hold is asked of every replica of a
+tablet and named again every few seconds by its client, so that it outlives leaders and restarts: a server
+that has just started collects no history until the clients of forgotten holds have had time to come back.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from nyala.common.errors import HistoryGone, InvalidArgument, Throttled
+from nyala.common.ids import TabletId
+from nyala.env.clock import Clock
+
+MAX_TTL_MS = 7 * 86_400_000
+MAX_HOLDS = 1000
+"""Of one tablet."""
+MAX_ID_BYTES = 64
+RETURN_MS = 30_000
+"""In the first so many milliseconds of a server no history goes: holds come back within it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """One reader's claim on a tablet.
+
+    Attributes:
+        at: hybrid time that stays readable.
+        expires_us: monotonic.
+    """
+
+    at: int
+    expires_us: int
+
+
+@dataclass(slots=True)
+class _Kept:
+    holds: dict[str, Hold] = field(default_factory=dict)
+    collecting: int = 0  # history at or below it may be going just now
+
+
+class Holds:
+    """The holds of one server.
+
+    Args:
+        clock: of the server.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._kept: dict[TabletId, _Kept] = {}
+        self._quiet_until_us = clock.monotonic_us() + RETURN_MS * 1000
+
+    def hold(self, tablet: TabletId, name: str, at: int, ttl_ms: int, horizon: int) -> None:
+        """Keep a time of a tablet readable; the same name again replaces its hold.
+
+        Args:
+            tablet: of this server.
+            name: of the hold, unique among all clients.
+            at: hybrid time.
+            ttl_ms: how long from now.
+            horizon: the earliest time that the tablet can still be read at.
+
+        Raises:
+            HistoryGone: the time cannot be read any more, or its history is just going.
+            InvalidArgument: no such name or time to live is taken.
+            Throttled: too many holds are on the tablet.
+        """
+        if not 0 < len(name.encode()) <= MAX_ID_BYTES or not 0 < ttl_ms <= MAX_TTL_MS:
+            raise InvalidArgument(
+                f"a hold {name[:MAX_ID_BYTES]!r} for {ttl_ms} ms: its name has 1 to {MAX_ID_BYTES} bytes, "
+                f"its time to live is 1 to {MAX_TTL_MS} ms"
+            )
+        kept = self._kept.setdefault(tablet, _Kept())
+        floor = max(horizon, kept.collecting)
+        if at < floor:
+            raise HistoryGone(
+                f"the time {at} lies below {floor}, before which history is not kept: too late to hold it",
+                {"horizon": str(floor)},
+            )
+        self._expire(kept)
+        if name not in kept.holds and len(kept.holds) >= MAX_HOLDS:
+            raise Throttled(f"{MAX_HOLDS} holds are on tablet {tablet} already; release one first")
+        kept.holds[name] = Hold(at, self._clock.monotonic_us() + ttl_ms * 1000)
+
+    def release(self, tablet: TabletId, name: str) -> None:
+        """Let go of a hold; there need not be one."""
+        kept = self._kept.get(tablet)
+        if kept is not None:
+            kept.holds.pop(name, None)
+
+    def of(self, tablet: TabletId) -> list[tuple[str, Hold, int]]:
+        """Return a tablet's holds: name, hold, and how many milliseconds are left."""
+        kept = self._kept.get(tablet)
+        if kept is None:
+            return []
+        self._expire(kept)
+        now_us = self._clock.monotonic_us()
+        return [(n, h, (h.expires_us - now_us) // 1000) for n, h in sorted(kept.holds.items())]
+
+    @contextmanager
+    def collecting(self, tablet: TabletId, horizon: int | None) -> Iterator[int | None]:
+        """Give the horizon that a compaction may have; meanwhile no time below it can be held."""
+        if self._clock.monotonic_us() < self._quiet_until_us:
+            horizon = None
+        kept = self._kept.setdefault(tablet, _Kept())
+        self._expire(kept)
+        if horizon is not None:
+            horizon = min([horizon, *(h.at for h in kept.holds.values())])
+        kept.collecting = horizon or 0
+        try:
+            yield horizon
+        finally:
+            kept.collecting = 0
+            if not kept.holds:
+                self._kept.pop(tablet, None)
+
+    def _expire(self, kept: _Kept) -> None:
+        now_us = self._clock.monotonic_us()
+        for name in [n for n, h in kept.holds.items() if h.expires_us <= now_us]:
+            del kept.holds[name]

@@ -1,0 +1,97 @@
+"""Holds on one server: what stays readable, for how long, and what a compaction may let go of meanwhile."""
+
+import pytest
+
+from nyala.common.errors import HistoryGone, InvalidArgument, Throttled
+from nyala.common.ids import TabletId
+from nyala.tserver import holds as room
+from nyala.tserver.holds import Holds
+
+T = TabletId("ab" * 16)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_us = 0
+
+    def monotonic_us(self) -> int:
+        return self.now_us
+
+    def wall_us(self) -> int:
+        return self.now_us
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def holds(clock):
+    made = Holds(clock)
+    clock.now_us = room.RETURN_MS * 1000
+    return made
+
+
+def horizon_of(holds: Holds, wanted: int | None = 1000) -> int | None:
+    with holds.collecting(T, wanted) as horizon:
+        return horizon
+
+
+@pytest.mark.row("A16")
+def test_no_horizon_passes_a_time_that_is_held(holds, clock):
+    assert horizon_of(holds) == 1000
+    holds.hold(T, "one", 700, 50, horizon=0)
+    holds.hold(T, "two", 300, 20, horizon=300)
+    assert horizon_of(holds) == 300
+    assert horizon_of(holds, 200) == 200
+    assert horizon_of(holds, None) is None
+    clock.now_us += 19_999
+    assert [(n, h.at, left) for n, h, left in holds.of(T)] == [("one", 700, 30), ("two", 300, 0)]
+    clock.now_us += 1
+    assert horizon_of(holds) == 700
+    holds.release(T, "one")
+    holds.release(T, "never")
+    assert horizon_of(holds) == 1000
+    assert holds.of(T) == []
+
+
+def test_the_same_name_again_moves_its_hold(holds, clock):
+    holds.hold(T, "one", 700, 20, horizon=0)
+    clock.now_us += 10_000
+    holds.hold(T, "one", 600, 20, horizon=0)
+    clock.now_us += 15_000
+    assert horizon_of(holds) == 600
+
+
+def test_what_is_gone_or_just_going_cannot_be_held(holds):
+    with pytest.raises(HistoryGone) as caught:
+        holds.hold(T, "one", 99, 20, horizon=100)
+    assert caught.value.details == {"horizon": "100"}
+    with holds.collecting(T, 1000):
+        with pytest.raises(HistoryGone, match="below 1000"):
+            holds.hold(T, "one", 999, 20, horizon=0)
+        holds.hold(T, "two", 1000, 20, horizon=0)
+    holds.hold(T, "one", 999, 20, horizon=0)  # the compaction failed, or let nothing go
+    assert horizon_of(holds) == 999
+
+
+def test_a_server_that_has_just_started_waits_for_the_holds_that_it_forgot(clock):
+    holds = Holds(clock)
+    clock.now_us = room.RETURN_MS * 1000 - 1
+    assert horizon_of(holds) is None
+    holds.hold(T, "one", 700, 20, horizon=0)
+    clock.now_us += 1
+    assert horizon_of(holds) == 700
+
+
+def test_bad_names_and_lives_and_too_many_holds_are_refused(holds, monkeypatch):
+    for name, ttl in (("", 1), ("x" * 65, 1), ("one", 0), ("one", room.MAX_TTL_MS + 1)):
+        with pytest.raises(InvalidArgument, match="time to live"):
+            holds.hold(T, name, 700, ttl, horizon=0)
+    monkeypatch.setattr(room, "MAX_HOLDS", 2)
+    holds.hold(T, "one", 700, 20, horizon=0)
+    holds.hold(T, "two", 700, 20, horizon=0)
+    holds.hold(T, "two", 800, 20, horizon=0)
+    with pytest.raises(Throttled, match="2 holds"):
+        holds.hold(T, "three", 700, 20, horizon=0)
