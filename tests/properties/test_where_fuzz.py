@@ -1,0 +1,19 @@
+"""The fuzz of `where` at its reduced size, and that it tells a wrong answer."""
+
+import pytest
+
+from tests.properties import where_fuzz as fuzz
+
+
+def test_any_bytes_are_an_expression_that_selects_what_it_says_or_are_refused():
+    judged, good = fuzz.run(1, 800)
+    assert judged == 800
+    assert 100 < good < 600
+
+
+def test_a_wrong_answer_is_told(monkeypatch, capsys):
+    monkeypatch.setattr(fuzz, "text", lambda chance: "c0 = 1")
+    monkeypatch.setattr(fuzz, "naive", lambda tree, row: True)
+    with pytest.raises(AssertionError):
+        fuzz.run(5, 10)
+    assert "where text 0 of seed 5: 'c0 = 1'" in capsys.readouterr().err
