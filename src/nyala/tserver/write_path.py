@@ -85,7 +85,7 @@ class WritePath:
         info = hosted.tablet.info  # one look: an alteration may be applied at any time
         op, columns = check_header(header, info.schema)
         expected = batch_schema(info.schema, op, columns)
-        _check_types(stream_schema, expected)
+        check_types(stream_schema, expected)
         if size <= INLINE_BYTES:
             decode_and_check(info, op, expected, data)
         else:
@@ -168,7 +168,12 @@ def batch_schema(schema: Schema, op: ops.Op, columns: tuple[ColumnId, ...]) -> p
     return pa.schema(fields)
 
 
-def _check_types(given: pa.Schema, expected: pa.Schema) -> None:
+def check_types(given: pa.Schema, expected: pa.Schema) -> None:
+    """Refuse a stream whose columns are not of the table's types; their names do not matter.
+
+    Raises:
+        SchemaMismatch: both lists of types.
+    """
     if given.types != expected.types:
         raise SchemaMismatch(
             f"the stream's columns are ({', '.join(map(str, given.types))}), the table's "
