@@ -6,7 +6,6 @@ the last one is raw. The bytes are on disk and on the wire: docs/internals/keys-
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,33 +30,67 @@ _SIGNS = {w: np.array(1 << 8 * w - 1, f"<u{w}") for w in (1, 2, 4, 8)}
 _STRINGS = (pa.string(), pa.binary())
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class KeyBytes:
-    """Encoded keys: key i is data[offsets[i]:offsets[i + 1]]. Treat both arrays as read-only.
+    """Encoded keys: key i is data[offsets[i]:offsets[i + 1]]. Treat all arrays as read-only.
+
+    Args:
+        layout: n + 1 ascending positions, the first of them 0; or one number, the width of every key.
+        data: the bytes of all keys, in row order.
 
     Attributes:
-        offsets: n + 1 ascending positions, the first of them 0.
-        data: the bytes of all keys, in row order.
+        layout: as given; what the kernels of the tablet take.
+        data: as given.
     """
 
-    offsets: Int64s
-    data: Bytes
+    __slots__ = ("_offsets", "data", "layout")
+
+    def __init__(self, layout: Int64s, data: Bytes) -> None:
+        self.layout = layout
+        self.data = data
+        self._offsets = None if len(layout) == 1 else layout
+
+    @property
+    def width(self) -> int:
+        """Bytes of every key; 0 if they vary."""
+        return int(self.layout[0]) if len(self.layout) == 1 else 0
+
+    @property
+    def offsets(self) -> Int64s:
+        """Positions as in a layout of n + 1; made on first use where all keys have one width."""
+        if self._offsets is None:
+            self._offsets = np.arange(len(self) + 1, dtype=np.int64) * self.width
+        return self._offsets
 
     def __len__(self) -> int:
-        return len(self.offsets) - 1
+        if len(self.layout) > 1:
+            return len(self.layout) - 1
+        width = self.width
+        return len(self.data) // width if width else 0
 
     def key_at(self, row: int) -> bytes:
         """Return one key."""
-        return self.data[self.offsets[row] : self.offsets[row + 1]].tobytes()
+        width = self.width
+        if width:
+            return self.data[row * width : (row + 1) * width].tobytes()
+        return self.data[self.layout[row] : self.layout[row + 1]].tobytes()
 
     def take(self, rows: npt.ArrayLike) -> "KeyBytes":
         """Return the keys of these rows, in this order."""
         index = np.asarray(rows, np.int64)
+        width = self.width
+        if width == 8:
+            return KeyBytes(self.layout, self.data.view(np.uint64)[index].view(np.uint8))
+        if width:
+            return KeyBytes(self.layout, self.data.reshape(-1, width)[index].reshape(-1))
         starts, ends = self.offsets[:-1][index], self.offsets[1:][index]
         offsets = _offsets_of(ends - starts)
         data = np.empty(int(offsets[-1]), np.uint8)
         kernels().copy_ranges(self.data, starts, ends, offsets[:-1], data)
         return KeyBytes(offsets, data)
+
+    def words(self) -> npt.NDArray[np.uint64] | None:
+        """Return keys of eight bytes as numbers that sort as the keys do; None: they are not such."""
+        return self.data.view(">u8").astype(np.uint64) if self.width == 8 else None
 
     def as_arrow(self) -> pa.LargeBinaryArray:
         """Return the keys as an Arrow array over the same memory; its order is the keys' order."""
@@ -84,6 +117,9 @@ def concat(parts: Sequence[KeyBytes]) -> KeyBytes:
     """Return the keys of all parts, one part after the other."""
     if not parts:
         return from_bytes(())
+    width = parts[0].width
+    if width and all(p.width == width for p in parts):
+        return KeyBytes(parts[0].layout, np.concatenate([p.data for p in parts]))
     lengths = np.concatenate([np.diff(p.offsets) for p in parts])
     return KeyBytes(_offsets_of(lengths), np.concatenate([p.data for p in parts]))
 
@@ -166,7 +202,7 @@ def _encode(
     if width is not None:
         parts = [_fixed_matrix(a) for a in whole]
         matrix = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
-        return KeyBytes(np.arange(rows + 1, dtype=np.int64) * width, matrix.reshape(-1))
+        return KeyBytes(np.array([width], np.int64), matrix.reshape(-1))
     return _encode_varying(whole, types, components)
 
 

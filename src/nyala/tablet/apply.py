@@ -106,7 +106,7 @@ def _rows(store: Store, run: Run, fields: pa.Schema) -> _Rows:
     bad, where = check(given.columns, given.ops, keys, store.schema)
     count = len(given.ops)
     numbers, first = np.empty(count, np.int64), np.empty(count, np.int64)
-    count = kernels.group(keys.offsets, keys.data, hashes, bad, numbers, first)
+    count = kernels.group(keys.layout, keys.data, hashes, bad, numbers, first)
     return _Rows(given, run.stamps, keys, hashes, bad, where, numbers, first[:count])
 
 

@@ -84,7 +84,7 @@ def touched(
     numbers, first = np.empty(len(joined), np.int64), np.empty(len(joined), np.int64)
     hashes = hash_keys(joined.offsets, joined.data, seed)
     skip = np.zeros(len(joined), np.uint8)
-    kernels.group(joined.offsets, joined.data, hashes, skip, numbers, first)
+    kernels.group(joined.layout, joined.data, hashes, skip, numbers, first)
     return _Touched(
         np.concatenate(which), np.concatenate(found), np.concatenate(ins), np.concatenate(ends),
         numbers, joined,

@@ -21,6 +21,7 @@ MAX_KEY_BYTES = 16 << 10
 MAX_CELL_BYTES = 64 << 10
 """Of one string or binary value; as Kudu's limit on cells."""
 
+_VARYING = (pa.string().id, pa.binary().id)
 Flags = npt.NDArray[np.bool_]
 
 
@@ -60,9 +61,8 @@ def check(
     for number, column in enumerate(schema.key_columns):
         if columns[column.id].null_count:
             flag(null_flags(columns[column.id]), decisions.NULL_KEY, number)
-    sizes = np.diff(keys.offsets)
-    if sizes.max(initial=0) > MAX_KEY_BYTES:
-        flag(sizes > MAX_KEY_BYTES, decisions.TOO_LARGE, -1)
+    if len(keys.data) > MAX_KEY_BYTES and not keys.width:
+        flag(np.diff(keys.offsets) > MAX_KEY_BYTES, decisions.TOO_LARGE, -1)
     writes = ops < Op.DELETE  # a delete needs its key only
     for number, column in enumerate(schema.columns):
         array = columns.get(column.id)
@@ -70,7 +70,15 @@ def check(
             continue
         if array.null_count and not column.nullable:
             flag(null_flags(array) & writes, decisions.NULL_VALUE, number)
-        cells = None if array.nbytes <= MAX_CELL_BYTES else cell_sizes(array)
+        cells = cell_sizes(array) if _may_be_large(array) else None
         if cells is not None and cells.max(initial=0) > MAX_CELL_BYTES:
             flag((cells > MAX_CELL_BYTES) & writes, decisions.TOO_LARGE, number)
     return bad, where
+
+
+def _may_be_large(array: pa.Array) -> bool:
+    """Whether some string or binary value could be above the limit, seen from their bytes in all."""
+    if array.type.id not in _VARYING:
+        return False
+    data = array.buffers()[2]
+    return data is not None and data.size > MAX_CELL_BYTES

@@ -166,7 +166,7 @@ def _write_index(
     files: Files, path: str, keys: KeyBytes, ins: Uint64s, hashes: Uint64s, seed: int
 ) -> None:
     older = np.empty(len(keys), np.uint8)
-    kernels.same_as_next(keys.offsets, keys.data, older)
+    kernels.same_as_next(keys.layout, keys.data, older)
     newest = np.flatnonzero(older == 0)
     size = 16
     while size < len(newest) + len(newest) // 2:
@@ -178,7 +178,7 @@ def _write_index(
         writer = SectionWriter(Kind.INDEX, file.append)
         meta = _Meta(rows=len(keys), seed=seed, max_ins=int(ins.max()))
         writer.add(_META, msgspec.msgpack.encode(meta))
-        writer.add(_OFFSETS, keys.offsets.astype("<i8", copy=False).data)
+        writer.add(_OFFSETS, keys.layout.astype("<i8", copy=False).data)
         writer.add(_KEYS, keys.data.data)
         writer.add(_SLOTS, slots.astype("<u8", copy=False).data)
         writer.add(_INS, ins.astype("<u8", copy=False).data)

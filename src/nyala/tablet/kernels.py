@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numba import njit, types
+from numba.extending import intrinsic
 
 _U = np.uint64
 _I64 = types.Array(types.int64, 1, "C", readonly=True)
@@ -31,21 +32,49 @@ def _kernel(signature: Any) -> Any:
     return njit(signature, nogil=True, cache=True)
 
 
+@intrinsic
+def _word(typing_context: Any, data: Any, at: Any) -> Any:
+    """Load eight bytes of a byte array from any place."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        kind = context.get_value_type(types.uint64)
+        pointer = builder.bitcast(builder.gep(array.data, [arguments[1]]), kind.as_pointer())
+        loaded = builder.load(pointer)
+        loaded.align = 1
+        return loaded
+
+    return types.uint64(data, types.int64), generate
+
+
 @njit(
     types.boolean(_I64, _U8, types.int64, _I64, _U8, types.int64),
     nogil=True,
     cache=True,
     inline="always",
 )
-def _same(offsets: Any, data: Any, i: Any, other_offsets: Any, other: Any, j: Any) -> Any:
-    at = offsets[i]
-    size = offsets[i + 1] - at
-    to = other_offsets[j]
-    if other_offsets[j + 1] - to != size:
-        return False
-    for k in range(size):  # noqa: SIM110 - numba compiles the loop, not a generator
+def _same(layout: Any, data: Any, i: Any, other_layout: Any, other: Any, j: Any) -> Any:
+    if len(layout) == 1 and len(other_layout) == 1:
+        size = layout[0]
+        at = i * size
+        to = j * size
+        if size == 8:
+            return _word(data, at) == _word(other, to)
+    else:
+        at = layout[i]
+        size = layout[i + 1] - at
+        to = other_layout[j]
+        if other_layout[j + 1] - to != size:
+            return False
+    k = 0
+    while k + 8 <= size:
+        if _word(data, at + k) != _word(other, to + k):
+            return False
+        k += 8
+    while k < size:
         if data[at + k] != other[to + k]:
             return False
+        k += 1
     return True
 
 

@@ -75,11 +75,11 @@ def _find(
             continue
         found = np.empty(len(todo), np.int64)
         kernels.find(
-            rowset.slots, rowset.keys.offsets, rowset.keys.data, rowset.rows, rowset.prev,
-            keys.offsets, keys.data, hashes, todo, NO_PREV, found,
+            rowset.slots, rowset.keys.layout, rowset.keys.data, rowset.rows, rowset.prev,
+            keys.layout, keys.data, hashes, todo, NO_PREV, found,
         )  # fmt: skip
         kernels.version_at(
-            rowset.keys.offsets, rowset.keys.data, rowset.ins, rowset.ends, rowset.prev,
+            rowset.keys.layout, rowset.keys.data, rowset.ins, rowset.ends, rowset.prev,
             stamp, found,
         )  # fmt: skip
         hits = found >= 0

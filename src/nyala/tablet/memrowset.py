@@ -40,7 +40,9 @@ class MemRowSet:
         self._ins = np.zeros(_FIRST_CAPACITY, np.uint64)
         self._prev = np.zeros(_FIRST_CAPACITY, np.int64)
         self._slots = np.zeros(2 * _FIRST_CAPACITY, np.uint64)
+        self._layout: Int64s | None = None  # of keys that all have one width
         self._offsets = np.zeros(_FIRST_CAPACITY + 1, np.int64)
+        self._key_bytes = 0
         self._key_data = np.zeros(16 * _FIRST_CAPACITY, np.uint8)
         self._chunks = _Chunks()
         self._view: RowSetView | None = None
@@ -68,10 +70,14 @@ class MemRowSet:
         last = first + count
         assert last <= kernels.MAX_ROWS, f"{last} rows in memory"
         assert sum(b.num_rows for b in batches) == count, f"{count} keys for other rows"
-        self._reserve(last, int(self._offsets[first] + keys.offsets[-1]))
-        begin = int(self._offsets[first])
-        self._key_data[begin : begin + len(keys.data)] = keys.data
-        self._offsets[first + 1 : last + 1] = keys.offsets[1:] + begin
+        begin = self._key_bytes
+        self._key_bytes += len(keys.data)
+        self._reserve(last, self._key_bytes)
+        self._key_data[begin : self._key_bytes] = keys.data
+        if keys.width:
+            self._layout = keys.layout
+        else:
+            self._offsets[first + 1 : last + 1] = keys.layout[1:] + begin
         self._hashes[first:last] = hashes
         older = made[decisions.OLDER]
         self._prev[first:last] = np.where(older < 0, newest[made[decisions.KEY]], older + first)
@@ -91,11 +97,11 @@ class MemRowSet:
     def view(self) -> RowSetView:
         """Return what the rowset holds now. Lane APPLY; reading it is for any lane."""
         if self._view is None or self._view.lifetimes.ended is not self.marks.ended:
-            end = int(self._offsets[self.rows])
+            layout = self._offsets[: self.rows + 1] if self._layout is None else self._layout
             born = (int(self._ins[0]), int(self._ins[max(0, self.rows - 1)]))
             self._view = RowSetView(
                 rows=self.rows,
-                keys=KeyBytes(self._offsets[: self.rows + 1], self._key_data[:end]),
+                keys=KeyBytes(layout, self._key_data[: self._key_bytes]),
                 ins=self._ins[: self.rows],
                 ends=self.marks.ends[: self.rows],
                 slots=self._slots,
@@ -116,10 +122,10 @@ class MemRowSet:
         self._ins = _grown(self._ins, used, capacity)
         self._prev = _grown(self._prev, used, capacity)
         self._hashes = _grown(self._hashes, used, capacity)
-        self._key_data = _grown(
-            self._key_data, int(self._offsets[used]), _at_least(key_bytes, len(self._key_data))
-        )
-        self._offsets = _grown(self._offsets, used + 1, capacity + 1)
+        size = _at_least(key_bytes, len(self._key_data))
+        self._key_data = _grown(self._key_data, len(self._key_data), size)
+        if self._layout is None:
+            self._offsets = _grown(self._offsets, used + 1, capacity + 1)
         newest = (self._slots[self._slots != 0] & np.uint64(0xFFFFFFFF)).astype(np.int64) - 1
         self._slots = np.zeros(2 * capacity, np.uint64)
         kernels.link(self._slots, self._hashes, newest, np.full(len(newest), -1, np.int64))

@@ -169,8 +169,8 @@ class Store:
                 hits.append(0)
                 continue
             found = kernels.find_live(
-                view.slots, view.keys.offsets, view.keys.data, view.rows, view.prev, view.ends,
-                keys.offsets, keys.data, hashes, wanted, number, which, rows,
+                view.slots, view.keys.layout, view.keys.data, view.rows, view.prev, view.ends,
+                keys.layout, keys.data, hashes, wanted, number, which, rows,
                 scratch if number else newest,
             )  # fmt: skip
             hits.append(found)
@@ -178,6 +178,9 @@ class Store:
 
 
 def _ends(keys: KeyBytes) -> tuple[bytes, bytes]:
+    words = keys.words()
+    if words is not None:
+        return int(words.min()).to_bytes(8, "big"), int(words.max()).to_bytes(8, "big")
     found = pc.min_max(keys.as_arrow())
     return found["min"].as_py(), found["max"].as_py()
 
