@@ -19,7 +19,7 @@ from nyala.common.ids import Operation
 from nyala.common.keys import KeyBytes
 from nyala.common.schema import Column, Schema
 from nyala.tablet import decisions, kernels, ops
-from nyala.tablet.checks import check, keys_of
+from nyala.tablet.checks import MAX_CELL_BYTES, MAX_KEY_BYTES, check, keys_of
 from nyala.tablet.gathering import gather_batches, pick_all
 from nyala.tablet.intake import Given, Run, read, run_of
 from nyala.tablet.rowset import Batches, Int64s, Uint64s
@@ -31,7 +31,11 @@ _CODES = {
     decisions.NULL_KEY: ("null_key", "key column {column} is null"),
     decisions.NULL_VALUE: ("null_value", "column {column} has to have a value, and has none"),
     decisions.IMMUTABLE: ("immutable", "column {column} is immutable, and its value would change"),
-    decisions.TOO_LARGE: ("too_large", "{column} is larger than allowed"),
+    decisions.TOO_LARGE: (
+        "too_large",
+        f"{{column}} is larger than allowed: a key, encoded, is at most {MAX_KEY_BYTES} bytes, "
+        f"a value {MAX_CELL_BYTES}",
+    ),
     decisions.OUT_OF_RANGE: ("out_of_range", "the row's _op is none of 1 to 8"),
 }
 _MODIFIES = (ops.Op.UPSERT, ops.Op.UPSERT_IGNORE, ops.Op.UPDATE, ops.Op.UPDATE_IGNORE)

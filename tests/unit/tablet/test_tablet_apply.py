@@ -216,8 +216,9 @@ def test_rows_that_are_too_large_fail_alone(pairs):
     ]
     _, errors = pairs.write_full(Op.UPSERT, rows, ["host", "n", "a", "s"])
     assert [(e.row, e.code) for e in errors] == [(1, "too_large"), (3, "too_large")]
-    assert errors[0].message == "'s' is larger than allowed"
-    assert errors[1].message == "the key is larger than allowed"
+    limits = "a key, encoded, is at most 16384 bytes, a value 65536"
+    assert errors[0].message == f"'s' is larger than allowed: {limits}"
+    assert errors[1].message == f"the key is larger than allowed: {limits}"
     assert pairs.tablet.rows == 2
 
 
