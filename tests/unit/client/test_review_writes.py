@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from nyala.client.session import Limits, _gravity, _slices
+from nyala.client.bulk import Limits, _gravity, _slices
 from nyala.client.streams import PutStream, PutStreams
 from nyala.common.errors import (
     InvalidArgument,

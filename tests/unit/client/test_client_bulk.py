@@ -1,0 +1,142 @@
+"""A large write: cut into windows and batches, each row sent once, rows of one tablet in their order."""
+
+import asyncio
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from nyala.client.bulk import Bulk, Limits
+from nyala.client.locations import OpenTable, TabletPlace
+from nyala.common.errors import Throttled, Unavailable
+from nyala.common.ids import TableId, TabletId
+from nyala.common.partition import HashLevel, KeyRange, PartitionSchema, partitions
+from nyala.common.schema import from_arrow
+from nyala.env.clock import HybridClock
+from nyala.env.env import system_env
+from nyala.wire.channels import GrpcRpc
+from nyala.wire.proto import nyala_pb2 as pb
+
+SCHEMA = from_arrow(pa.schema([("k", pa.int64()), ("v", pa.int64())]), ["k"])
+HASHED = PartitionSchema(hash=(HashLevel(SCHEMA.key_ids, 4, 7),))
+LIMITS = Limits(batch_rows=50)
+
+
+def opened(cut=HASHED):
+    made = OpenTable(TableId("a" * 32), "t", SCHEMA, cut, 3, {})
+    made.tablets = [
+        TabletPlace(TabletId(f"{n:032x}"), p) for n, p in enumerate(partitions(SCHEMA, cut))
+    ]
+    return made
+
+
+def numbered(keys):
+    keys = np.asarray(keys, np.int64)
+    return pa.record_batch([pa.array(keys), pa.array(np.arange(len(keys)))], names=["k", "v"])
+
+
+class Sink:
+    """Takes batches in place of servers; each is answered after as many loop turns as drawn."""
+
+    def __init__(self, fail_at=None, error=None, bad_row=None):
+        self.got: dict[TabletId, list[list[int]]] = {}
+        self.under_way: Counter[TabletId] = Counter()
+        self.most = 0
+        self._fail_at, self._error, self._bad_row = fail_at, error, bad_row
+        self._draw = np.random.default_rng(3)
+
+    async def deliver(self, table, tablet, op, piece, whole, attempts):
+        self.under_way[tablet.id] += 1
+        assert self.under_way[tablet.id] == 1, "two batches of one write are on the way to a tablet"
+        self.most = max(self.most, self.under_way.total())
+        mine = self.got.setdefault(tablet.id, [])
+        mine.append(piece.column("v").to_pylist())
+        for _ in range(int(self._draw.integers(1, 20))):
+            await attempts._env.tasks.sleep_ms(0)
+        self.under_way[tablet.id] -= 1
+        if self._error is not None and sum(map(len, self.got.values())) >= self._fail_at:
+            raise self._error
+        result = pb.WriteResult(rows=piece.num_rows, timestamp=sum(map(len, self.got.values())))
+        if self._bad_row in mine[-1]:
+            result.rows -= 1
+            result.row_errors.add(row=mine[-1].index(self._bad_row), code="not_found", message="m")
+        return result
+
+
+def write(sink, batch, table=None, **more):
+    async def story():
+        env = system_env(rpc := GrpcRpc())
+        try:
+            bulk = Bulk(env, sink, HybridClock(env.clock), LIMITS)
+            return await bulk.write(
+                table or opened(), pb.UPSERT, batch, more.get("whole", False), 60_000
+            )
+        finally:
+            await env.tasks.close()
+            await rpc.close()
+
+    return asyncio.run(story())
+
+
+def test_every_row_goes_once_in_its_order_and_tablets_side_by_side():
+    sink = Sink()
+    rows = numbered(np.random.default_rng(1).integers(0, 60, 3_000))  # keys come again and again
+    written = write(sink, rows)
+    sent = [v for pieces in sink.got.values() for piece in pieces for v in piece]
+    assert sorted(sent) == list(range(3_000))
+    assert written.rows == 3_000
+    assert not written.errors
+    for pieces in sink.got.values():
+        assert [len(p) <= LIMITS.batch_rows for p in pieces] == [True] * len(pieces)
+        in_order = [v for p in pieces for v in p]
+        assert in_order == sorted(in_order)
+    assert sink.most == 4
+
+
+@pytest.mark.row("A3")
+def test_row_errors_name_the_rows_of_the_whole_write():
+    keys = list(range(1_000))
+    batch = pa.record_batch(
+        [pa.array([None if k in (3, 700) else k for k in keys]), pa.array(keys)], names=["k", "v"]
+    )
+    written = write(Sink(bad_row=801), batch)
+    assert [(row, code) for row, code, _ in written.errors] == [
+        (3, "null_key"), (700, "null_key"), (801, "not_found"),
+    ]  # fmt: skip
+    assert written.rows == 997
+
+
+def test_a_row_outside_every_range_is_told_and_the_others_go():
+    cut = PartitionSchema(
+        hash=HASHED.hash,
+        range_column_ids=SCHEMA.key_ids,
+        ranges=(KeyRange(b"", b"\x80" + bytes(7)),),
+    )
+    written = write(Sink(), numbered([-5, 4, -7, 9]), opened(cut))
+    assert [(row, code) for row, code, _ in written.errors] == [
+        (1, "no_partition"), (3, "no_partition"),
+    ]  # fmt: skip
+    assert written.rows == 2
+
+
+def test_nothing_is_sent_when_a_row_of_all_or_nothing_can_go_nowhere():
+    sink = Sink()
+    batch = pa.record_batch(
+        [pa.array([*range(999), None]), pa.array(range(1_000))], names=["k", "v"]
+    )
+    written = write(sink, batch, whole=True)
+    assert (written.rows, len(written.errors)) == (0, 1)
+    assert not sink.got
+
+
+def test_after_a_failure_the_same_tablet_gets_nothing_more_and_no_new_window_begins():
+    sink = Sink(fail_at=40, error=Unavailable("gone"))
+    with pytest.raises(Unavailable):
+        write(sink, numbered(np.arange(20_000)))
+    counts = [len(pieces) for pieces in sink.got.values()]
+    assert max(counts) <= 20, "far from all 100 batches of each tablet"
+    sink = Sink(fail_at=1, error=Throttled("full"))
+    with pytest.raises(Throttled):
+        write(sink, numbered(np.arange(20_000)))
+    assert [len(pieces) for pieces in sink.got.values()] == [1, 1, 1, 1]
