@@ -82,7 +82,8 @@ def frame_parts(
     crc = google_crc32c.value(header)
     for part in parts:
         crc = google_crc32c.extend(crc, part)
-    return [header + crc.to_bytes(4, "little"), *parts]
+    parts[0] = b"".join((header, crc.to_bytes(4, "little"), parts[0]))
+    return parts
 
 
 def _joined(parts: list[bytes]) -> list[bytes]:

@@ -9,7 +9,7 @@ Runs on the loop. Satisfies `replica.state_machine.Transport` by shape.
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import cast
@@ -20,7 +20,7 @@ from nyala.common.ids import ServerUuid, TabletId
 from nyala.common.metrics import Metrics
 from nyala.env.env import Env
 from nyala.raft.messages import AnyMessage, AppendEntries, PeerBatch, Suffix
-from nyala.wire.frames import FrameKind, encode_frame
+from nyala.wire.frames import FrameKind, encode_frame, frame_parts
 from nyala.wire.peer_server import PeerServer
 from nyala.wire.retry import Backoff
 
@@ -109,7 +109,7 @@ class PeerTransport:
                     lambda server: self._lost(server),
                 )  # fmt: skip
                 self._lanes[key] = found
-            found.send(encode_frame(part, self._cluster_id()))
+            found.send(frame_parts(part, self._cluster_id()))
 
     async def listen(self, address: str, uuid: ServerUuid) -> str:
         """Accept peers of the server `uuid` on `address`; return it with the port that was bound.
@@ -201,21 +201,22 @@ class PeerLane(asyncio.Protocol):
         self._lost = asyncio.Event()
         self._retry_at_us = 0
         self._connected_at_us = 0
-        self._waiting: list[bytes] = []
+        self._waiting: list[Sequence[bytes]] = []
         self._waiting_bytes = 0
 
-    def send(self, frame: bytes) -> None:
-        """Write a frame, or keep it while the connection is being made, or drop it."""
+    def send(self, frame: Sequence[bytes]) -> None:
+        """Write a frame (in pieces), or keep it while the connection is being made, or drop it."""
+        size = sum(map(len, frame))
         buffered = self._waiting_bytes
         if self._transport is not None:
             buffered = self._transport.get_write_buffer_size()
-        if self._closed or buffered + len(frame) > self._limits.send_buffer_bytes:
+        if self._closed or buffered + size > self._limits.send_buffer_bytes:
             self.dropped += 1
         elif self._transport is not None:
-            self._transport.write(frame)
+            self._transport.writelines(frame)
         elif self._dialling or self._env.clock.monotonic_us() >= self._retry_at_us:
             self._waiting.append(frame)
-            self._waiting_bytes += len(frame)
+            self._waiting_bytes += size
             self._start_dialling()
         else:
             self.dropped += 1
@@ -267,7 +268,7 @@ class PeerLane(asyncio.Protocol):
         _give_up_silent_peers(transport, self._limits.silence_ms)
         self._transport.write(encode_frame(self._hello, self._cluster_id(), FrameKind.HELLO))
         for frame in self._waiting:
-            self._transport.write(frame)
+            self._transport.writelines(frame)
         self._waiting.clear()
         self._waiting_bytes = 0
 

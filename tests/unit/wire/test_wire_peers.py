@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import random
 from dataclasses import dataclass, field
 
 import pytest
@@ -11,10 +12,12 @@ import uvloop
 from nyala.common import addresses
 from nyala.common.errors import Forbidden, InvalidArgument
 from nyala.common.ids import OpId, ServerUuid, TabletId
+from nyala.common.metrics import Metrics
 from nyala.env.env import system_env
 from nyala.raft.messages import AppendEntries, AppendReply, Entry, EntryKind, PeerBatch, RequestVote
 from nyala.wire.channels import GrpcRpc
 from nyala.wire.frames import HEADER, FrameKind, encode_frame
+from nyala.wire.peer_server import BUFFER_BYTES, PeerConnection, PeerServer
 from nyala.wire.peers import Lane, PeerLimits, PeerTransport, _split
 from tests.waiting import eventually
 
@@ -328,3 +331,29 @@ def test_the_peer_port_binds_loopback_only_and_names_a_port_in_use():
                 await other.listen("0.0.0.0:0", B)
 
     uvloop.run(story())  # the loop of the servers
+
+
+def test_frames_of_every_size_arrive_whole_however_they_are_cut():
+    """Pieces small and large, several frames at a time, frames far larger than what is read at once."""
+    drawn = random.Random(5)
+    sizes = [0, 1, 15 << 10, 17 << 10, 300 << 10, 3, 2 << 20, 5 << 20, 9, 700 << 10, 40 << 10, 2]
+    batches = [append(drawn.randbytes(size), n) for n, size in enumerate(sizes, 1)]
+    sent = hello() + b"".join(encode_frame(b, CLUSTER) for b in batches)
+    got: list[PeerBatch] = []
+    server = PeerServer(B, lambda: CLUSTER, got.append, 8 << 20, 9, 60_000, Metrics())
+
+    async def story():
+        connection = PeerConnection(server)
+        connection.connection_made(asyncio.Transport())
+        at = 0
+        while at < len(sent):
+            room = connection.get_buffer(-1)
+            count = min(len(room), drawn.choice((1, 7, 5_000, 1 << 20)), len(sent) - at)
+            room[:count] = sent[at : at + count]
+            connection.buffer_updated(count)
+            at += count
+        assert len(connection.get_buffer(-1)) == BUFFER_BYTES, "what large frames needed is kept"
+        connection.connection_lost(None)
+
+    asyncio.run(story())
+    assert got == batches
