@@ -5,16 +5,18 @@ Those of a release are never written again; a new format version gets new files 
 
 import datetime
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
 
+from nyala.common.alteration import AddColumn, DropColumn, SetDefault, alter
 from nyala.common.partition import HashLevel, KeyRange, Partition, PartitionSchema
 from nyala.common.schema import from_arrow
 from nyala.env.files import SystemFiles
 from nyala.tablet import ops
 from nyala.tablet.manifest import TabletInfo
-from nyala.tablet.ops import Op, RowError
+from nyala.tablet.ops import Op, RowError, SchemaOp
 from nyala.tablet.tablet import Tablet
 from tests.unit.tablet.tablet_support import Driver, info, payload
 
@@ -39,6 +41,21 @@ RESULT = (
 )
 
 
+ALTERED = SchemaOp(
+    alter(
+        SCHEMA,
+        [
+            DropColumn("note"),
+            AddColumn("price", pa.decimal128(9, 2), nullable=False, default=Decimal("1.50")),
+            AddColumn("note", pa.string()),
+            SetDefault("price", Decimal("2.00")),
+        ],
+    ),
+    "golden é",
+    {"compression": "zstd"},
+)
+
+
 def write_payload() -> bytes:
     """An operation as it is replicated."""
     return payload(SCHEMA, Op.MIXED, [{**r, "_op": Op.UPSERT} for r in ROWS], all_or_nothing=True)
@@ -48,6 +65,7 @@ def make(directory: Path) -> None:
     """Write all golden files."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "write-v1.bin").write_bytes(write_payload())
+    (directory / "schema-v1.bin").write_bytes(ops.encode_schema(ALTERED))
     (directory / "result-v1.bin").write_bytes(ops.encode_result(*RESULT))
     host, ts = (SCHEMA.column(n).id for n in ("host", "ts"))
     parts = PartitionSchema((HashLevel((host,), 4, 77),), (ts,), (KeyRange(None, b"\x80"),))

@@ -10,7 +10,14 @@ from nyala.env.files import SystemFiles
 from nyala.tablet import ops
 from nyala.tablet.ops import Op
 from nyala.tablet.tablet import Tablet
-from tests.golden.tablet.make_tablet_golden import RESULT, ROWS, SCHEMA, make, write_payload
+from tests.golden.tablet.make_tablet_golden import (
+    ALTERED,
+    RESULT,
+    ROWS,
+    SCHEMA,
+    make,
+    write_payload,
+)
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "tablet"
 
@@ -51,6 +58,7 @@ def test_golden_operation_and_result_decode_the_same():
     batch = pa.RecordBatch.from_arrays(list(columns.values()), SCHEMA.arrow.names)
     assert batch.to_pylist() == ROWS
     assert codes.tolist() == [3, 3, 3]
+    assert ops.decode_schema((GOLDEN / "schema-v1.bin").read_bytes()) == ALTERED
     assert ops.decode_result((GOLDEN / "result-v1.bin").read_bytes()) == RESULT
 
 
