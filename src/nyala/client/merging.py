@@ -15,9 +15,13 @@ def sort_by_key(schema: Schema, table: pa.Table) -> pa.Table:
 
 def last_key(schema: Schema, batch: pa.RecordBatch) -> bytes:
     """Return the encoded primary key of a batch's last row."""
-    tail = batch.slice(batch.num_rows - 1)
-    columns = schema.key_columns
-    return encode_keys([tail.column(c.name) for c in columns], [c.type for c in columns]).key_at(0)
+    return last_key_of([c.name for c in schema.key_columns], batch)
+
+
+def last_key_of(names: Sequence[str], batch: pa.RecordBatch) -> bytes:
+    """As `last_key`, from the names of the key columns."""
+    arrays = [batch.column(n).slice(batch.num_rows - 1) for n in names]
+    return encode_keys(arrays, [a.type for a in arrays]).key_at(0)
 
 
 def merge(schema: Schema, streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:

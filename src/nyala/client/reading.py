@@ -1,17 +1,19 @@
 """Scans, look-ups and change feeds as coroutines: plan tokens, run each on its tablet's leader.
 
 A token names one tablet and one snapshot, so it may be run again: a run that breaks before its first
-row starts over at another replica; one that breaks later says so, and `collect` starts it over.
+row starts over at another replica; one that breaks later goes on where it stands if it is ordered, else
+it says so, and `collect` starts it over.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pyarrow as pa
 
 from nyala.client.locations import Locations, OpenTable, TabletPlace
 from nyala.client.masters import Masters
 from nyala.client.planning import ReadSpec, make_token
+from nyala.client.progress import Heard, Progress
 from nyala.client.retrying import Attempts
 from nyala.client.times import Times
 from nyala.common.errors import NotLeader, OutcomeUnknown, Retryable, TimedOut, Unavailable
@@ -27,8 +29,6 @@ STALL_MS = 15_000
 """A server that sends nothing for this long in mid-scan is given up for another."""
 PARALLEL_TOKENS = 4
 """Tablets read at the same time by one `to_arrow`."""
-Heard = Callable[[pb.ScanHeader], None]
-"""Told what a server says of a token's answer, before its rows: the time read at, and its age."""
 _NO_PARTITION, _NO_UUID = Partition(), ServerUuid("")
 
 
@@ -101,24 +101,26 @@ class Reader:
     ) -> AsyncIterator[pa.RecordBatch]:
         """Run a token and yield its batches as they come.
 
-        A stale read goes to a follower first, then to the leader, then to the others.
+        A stale read goes to a follower first, then to the leader, then to the others. An ordered one
+        that breaks goes on after the last row delivered, at the same snapshot, elsewhere.
 
         Raises:
-            Unavailable: the stream broke after rows were delivered that cannot be told from those
-                to come; `collect` begins again by itself.
+            Unavailable: a stream without order broke after rows were delivered that cannot be told from
+                those to come; `collect` begins again by itself.
             TimedOut: no leader of the tablet served it before the deadline.
         """
-        attempts = attempts or Attempts(self._env, token.timeout_ms or 60_000)
+        budget_ms = token.timeout_ms or 60_000
+        attempts = attempts or Attempts(self._env, budget_ms)
         place = TabletPlace(TabletId(token.tablet_id), _NO_PARTITION)
         place.replicas = tuple((_NO_UUID, a) for a in token.replicas)
         place.leader = token.replicas[0] if token.replicas else None
-        delivered, last = 0, "no replica of the tablet is known"
+        read, last = Progress(token, heard), "no replica of the tablet is known"
         while True:
-            stale = token.mode == pb.STALE
+            stale = read.token.mode == pb.STALE
             for address in _spread(place, self._env) if stale else place.addresses():
+                before = read.delivered
                 try:
-                    async for batch in _once(self._env, self._clock, address, token, heard):
-                        delivered += batch.num_rows
+                    async for batch in _once(self._env, self._clock, address, read):
                         yield batch
                     return
                 except NotLeader as err:
@@ -129,11 +131,10 @@ class Reader:
                 except (Retryable, OutcomeUnknown) as err:
                     last = f"{address}: {err.message}"
                     self._locations.learn(place, asked=address, leader=None, address=None)
-                    if delivered:
-                        raise Unavailable(
-                            f"the scan of tablet {token.tablet_id} broke after {delivered} rows ({last}); "
-                            "run it again, or use to_arrow(), which starts over by itself"
-                        ) from err
+                    if read.delivered > before:
+                        if read.go_on_from_here(last):
+                            return
+                        attempts = Attempts(self._env, budget_ms)
             if not await attempts.pause():
                 raise TimedOut(
                     f"no leader of tablet {token.tablet_id} served a read in time; at last: {last}. "
@@ -182,10 +183,10 @@ def _spread(place: TabletPlace, env: Env) -> list[str]:
 
 
 async def _once(
-    env: Env, clock: HybridClock, address: str, token: pb.ScanToken, heard: Heard | None
+    env: Env, clock: HybridClock, address: str, read: Progress
 ) -> AsyncIterator[pa.RecordBatch]:
     """One try at one server."""
-    ticket = flight_pb2.Ticket(ticket=token.SerializeToString())
+    ticket = flight_pb2.Ticket(ticket=read.token.SerializeToString())
     stream = env.rpc.stream(address, methods.DO_GET, ticket)
     schema: pa.Schema | None = None
     try:
@@ -203,11 +204,11 @@ async def _once(
                 schema = flight.read_schema(data.header)
                 header = pb.ScanHeader.FromString(bytes(data.app_metadata))
                 clock.merge(header.at)
-                if heard is not None:
-                    heard(header)
+                read.began(header)
                 continue
             batch = flight.read_batch(schema, data.header, data.body, trusted=True)
             if batch.num_rows:  # an empty one only tells that the server is at work
+                read.took(batch)
                 yield batch
     finally:
         await _close(stream)

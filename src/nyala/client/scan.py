@@ -142,8 +142,8 @@ class Scan:
         """Yield record batches as they come, in key order if the scan is ordered.
 
         Raises:
-            Unavailable: a server failed after some of its rows were delivered; `to_arrow` starts such
-                a tablet over by itself.
+            Unavailable: a server failed after some of its rows were delivered, of a scan without order;
+                `to_arrow` starts such a tablet over, and an ordered scan goes on, by itself.
         """
         left = self._spec.limit or None
         reader = self._connection.core.reader

@@ -147,18 +147,17 @@ class Table(TableWrites):
 
         Args:
             at: a hybrid time or an aware datetime; None: now.
-            ttl: seconds (or a timedelta) after which it ends by itself, at most 7 days; this client keeps
-                naming it meanwhile, so that it outlives leaders and restarts of servers.
+            ttl: seconds (or a timedelta), at most 7 days, after which it ends by itself.
 
         Returns:
-            The hold; `release` it, or use it in a `with`. It is in the status of each tablet.
+            The hold: `release` it, or use it in a `with`.
 
         Raises:
             HistoryGone: the moment cannot be read any more.
             Unavailable: no majority of some tablet's replicas answers.
         """
-        run, core, lives_ms = self._connection.run, self._connection.core, ttl_ms(ttl)
-        moment = None if at is None else max(1, as_stamp(at))
+        lives_ms, moment = ttl_ms(ttl), None if at is None else max(1, as_stamp(at))
+        run, core = self._connection.run, self._connection.core
         holding = run(core.hold(self._table, moment, lives_ms))
         return Hold(holding, lambda: run(holding.release()))
 

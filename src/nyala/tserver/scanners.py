@@ -84,6 +84,8 @@ class Scanners:
         header = pb.ScanHeader(
             at=at, tablet_id=token.tablet_id, server_uuid=self._uuid, age_ms=age_ms
         )
+        if token.ordered:
+            header.key_columns.extend(c.name for c in view.schema.key_columns)
         yield flight.schema_data(schema, header.SerializeToString())
         iterator = await self._read(hosted.replica, rows)
         while True:

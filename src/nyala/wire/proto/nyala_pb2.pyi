@@ -1861,10 +1861,16 @@ class ScanHeader(_message.Message):
     TABLET_ID_FIELD_NUMBER: _builtins.int
     SERVER_UUID_FIELD_NUMBER: _builtins.int
     AGE_MS_FIELD_NUMBER: _builtins.int
+    KEY_COLUMNS_FIELD_NUMBER: _builtins.int
     at: _builtins.int
     tablet_id: _builtins.str
     server_uuid: _builtins.str
     age_ms: _builtins.int
+    """age: mode STALE"""
+    @_builtins.property
+    def key_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of an ordered scan, in key order: their encoding goes into `resume_after`"""
+
     def __init__(
         self,
         *,
@@ -1872,10 +1878,11 @@ class ScanHeader(_message.Message):
         tablet_id: _builtins.str = ...,
         server_uuid: _builtins.str = ...,
         age_ms: _builtins.int = ...,
+        key_columns: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "at", b"at", "server_uuid", b"server_uuid", "tablet_id", b"tablet_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "at", b"at", "key_columns", b"key_columns", "server_uuid", b"server_uuid", "tablet_id", b"tablet_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
