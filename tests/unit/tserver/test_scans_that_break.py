@@ -58,17 +58,19 @@ class Servers:
     """Servers with a copy of one tablet each, and an rpc that cuts their streams after so many messages."""
 
     def __init__(self, directory: str) -> None:
-        self.env: Any = SimpleNamespace(
+        env: Any = SimpleNamespace(
             tasks=Inline(), clock=SystemClock(), random=random.Random(1), rpc=self
         )
-        self.replicas, self.scanners = {}, {}
+        self.env = env
+        self.replicas: dict[str, Replica] = {}
+        self.scanners: dict[str, Scanners] = {}
         self.cuts: dict[str, list[int]] = {}
         self.directory = directory
         for name in ("a", "b", "c"):
             self.add(name)
         locations = Locations(None)  # type: ignore[arg-type]
         masters: Any = SimpleNamespace(known=["m"], call=self.locate)
-        self.reader = Reader(self.env, masters, locations, HybridClock(SystemClock()))
+        self.reader = Reader(env, masters, locations, HybridClock(SystemClock()))
         self.reader.batch_rows = 10
 
     async def locate(self, _method: object, request: Any, *, timeout_ms: int) -> Any:
