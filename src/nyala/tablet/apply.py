@@ -172,7 +172,7 @@ def _take_effect(store: Store, rows: _Rows, located: Located, outcome: _Outcome)
         store.mem.append(
             _new_rows(store, rows, located, outcome.made),
             rows.keys.take(source),
-            rows.hashes[source],
+            rows.hashes,
             outcome.made,
             rows.stamps,
             located.newest_in_memory,

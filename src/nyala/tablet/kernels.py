@@ -206,6 +206,55 @@ def link(slots: Any, hashes: Any, rows: Any, olds: Any) -> None:
         slots[at] = upper | _U(rows[i] + 1)
 
 
+@_kernel(
+    types.int64(
+        _OUT_U64, _OUT_U64, _OUT_U64, _OUT_I64, _OUT_U64, types.int64, _U64,
+        types.Array(types.int64, 2, "A", readonly=True), _U64, _I64,
+    )
+)  # fmt: skip
+def enter(
+    slots: Any, all_hashes: Any, ins: Any, prev: Any, ends: Any,
+    first: Any, hashes: Any, made: Any, stamps: Any, newest: Any,
+) -> Any:  # fmt: skip
+    """Enter new versions (`decisions.decide`) into a memory rowset from row `first` on, and its index.
+
+    `hashes` are of the rows that `made` names as sources, `stamps` of its writes, `newest` each key's newest
+    row so far, or -1. Returns how many of them have ended already.
+    """
+    mask = _U(len(slots) - 1)
+    tag = ~_U(0xFFFFFFFF)
+    ended = 0
+    for v in range(made.shape[1]):
+        row = first + v
+        h = hashes[made[1, v]]
+        all_hashes[row] = h
+        ins[row] = stamps[made[2, v]]
+        if made[3, v] >= 0:
+            ends[row] = stamps[made[3, v]]
+            ended += 1
+        old = newest[made[0, v]] if made[4, v] < 0 else first + made[4, v]
+        prev[row] = old
+        upper = h & tag
+        at = h & mask
+        before = _U(0)
+        if old >= 0:
+            before = upper | _U(old + 1)
+        while slots[at] != before:
+            at = (at + _U(1)) & mask
+        slots[at] = upper | _U(row + 1)
+    return ended
+
+
+@_kernel(types.int64(_OUT_U64, _I64, _U64))
+def mark(ends: Any, rows: Any, stamps: Any) -> Any:
+    """Write the stamps at which rows end; return one that had ended already, or -1."""
+    for i in range(len(rows)):
+        if ends[rows[i]] != _U(0):
+            return rows[i]
+        ends[rows[i]] = stamps[i]
+    return -1
+
+
 @_kernel(types.void(_I64, _U8, _OUT_U8))
 def same_as_next(offsets: Any, data: Any, out: Any) -> None:
     """Mark each row whose key is also the next row's."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from nyala.common.errors import Corrupt
 from nyala.env.files import Files
+from nyala.tablet import kernels
 from nyala.tablet.format import Kind, Sections, pack
 from nyala.tablet.lifetimes import Ended
 
@@ -40,12 +41,16 @@ class Marks:
 
     def end(self, rows: Rows, stamps: Stamps) -> None:
         """Mark rows as ended. Lane APPLY."""
-        assert not self.ends[rows].any(), f"rows end twice: {rows[self.ends[rows] != 0][:5]}"
-        self.ends[rows] = stamps
-        self.ended = self.ended.more(stamps)
+        twice = kernels.mark(self.ends, rows, stamps)
+        assert twice < 0, f"row {twice} ends twice"
+        self.note(stamps)
         if self.recording:
             self.pending.append((rows, stamps))
             self.pending_bytes += rows.nbytes + stamps.nbytes
+
+    def note(self, stamps: Stamps) -> None:
+        """Take into `ended` what was marked in `ends` at these stamps. Lane APPLY."""
+        self.ended = self.ended.more(stamps)
 
     def written(self, parts: int) -> None:
         """Forget the first parts of `pending`, which a file holds now. Lane APPLY."""

@@ -32,7 +32,7 @@ class MemRowSet:
     """
 
     def __init__(self, columns: Sequence[Column]) -> None:
-        self._columns = tuple(columns)
+        self._positions = {c.id: n for n, c in enumerate(columns)}
         self.rows = 0
         self.data_bytes = 0
         self.marks = Marks(np.zeros(_FIRST_CAPACITY, np.uint64), recording=False)
@@ -61,7 +61,7 @@ class MemRowSet:
         Args:
             batches: all columns, in schema order, of the versions.
             keys: their encoded keys.
-            hashes: of the keys.
+            hashes: of the rows that `made` names as sources.
             made: the versions, as `decisions.decide` says.
             stamps: of the writes that `made` names, above every stamp so far.
             newest: of each key that `made` names this rowset's newest version so far, or -1.
@@ -78,15 +78,12 @@ class MemRowSet:
             self._layout = keys.layout
         else:
             self._offsets[first + 1 : last + 1] = keys.layout[1:] + begin
-        self._hashes[first:last] = hashes
-        older = made[decisions.OLDER]
-        self._prev[first:last] = np.where(older < 0, newest[made[decisions.KEY]], older + first)
-        self._ins[first:last] = stamps[made[decisions.BEGAN]]
-        kernels.link(self._slots, self._hashes, np.arange(first, last), self._prev[first:last])
-        if len(stamps) > 1:
-            ended = np.flatnonzero(made[decisions.ENDED] >= 0)
-            if len(ended):
-                self.marks.end(ended + first, stamps[made[decisions.ENDED, ended]])
+        ended = kernels.enter(
+            self._slots, self._hashes, self._ins, self._prev, self.marks.ends,
+            first, hashes, made, stamps, newest,
+        )  # fmt: skip
+        if ended:
+            self.marks.note(stamps[made[decisions.ENDED][made[decisions.ENDED] >= 0]])
         for batch in batches:
             self._chunks.append(batch)
             self.data_bytes += _bytes_of(batch)
@@ -106,7 +103,7 @@ class MemRowSet:
                 ends=self.marks.ends[: self.rows],
                 slots=self._slots,
                 prev=self._prev,
-                chunks=Batches.of(self._chunks.all(), self._columns),
+                chunks=Batches(self._chunks.all(), self._positions),
                 is_sorted=False,
                 stats={},
                 lifetimes=Lifetimes(self.rows, *born, self.marks.ended),
@@ -169,7 +166,7 @@ def _bytes_of(batch: pa.RecordBatch) -> int:
 
 
 def _is_chunk(batch: pa.RecordBatch) -> bool:
-    return bool(batch.num_rows >= CHUNK_ROWS or batch.nbytes >= CHUNK_BYTES // _FAN_IN)
+    return bool(batch.num_rows >= CHUNK_ROWS or _bytes_of(batch) >= CHUNK_BYTES // _FAN_IN)
 
 
 def _at_least(wanted: int, current: int) -> int:

@@ -102,20 +102,36 @@ class RowSetView:
         return ColumnStats(value, value, has_nulls=False)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Batches:
-    """Chunks that are record batches with one column per column id."""
+    """Chunks that are record batches with one column per column id.
 
-    starts: Int64s
-    batches: tuple[pa.RecordBatch, ...]
-    positions: dict[ColumnId, int]
+    Args:
+        batches: in row order.
+        positions: of each column in them.
+    """
+
+    __slots__ = ("_starts", "batches", "positions")
+
+    def __init__(
+        self, batches: Sequence[pa.RecordBatch], positions: Mapping[ColumnId, int]
+    ) -> None:
+        self.batches = tuple(batches)
+        self.positions = positions
+        self._starts: Int64s | None = None
 
     @staticmethod
     def of(batches: Sequence[pa.RecordBatch], columns: Sequence[Column]) -> "Batches":
         """Return batches of these columns, in this order, as chunks."""
-        starts = np.zeros(len(batches) + 1, np.int64)
-        np.cumsum([b.num_rows for b in batches], out=starts[1:])
-        return Batches(starts, tuple(batches), {c.id: i for i, c in enumerate(columns)})
+        return Batches(batches, {c.id: i for i, c in enumerate(columns)})
+
+    @property
+    def starts(self) -> Int64s:
+        """First row of each chunk, then the number of rows; made on first use."""
+        if self._starts is None:
+            starts = np.zeros(len(self.batches) + 1, np.int64)
+            np.cumsum([b.num_rows for b in self.batches], out=starts[1:])
+            self._starts = starts
+        return self._starts
 
     def column(self, chunk: int, column: Column) -> pa.Array:
         """Return one column of one chunk; its read default where the rows are older than it."""
