@@ -15,12 +15,14 @@ from nyala.common.errors import AlreadyPresent, InvalidArgument
 from nyala.common.ids import ColumnId
 from nyala.common.schema import (
     MAX_COLUMNS,
+    MAX_COMMENT_BYTES,
     Column,
     Schema,
     check_column_name,
     default_scalar,
     plain_type,
     type_name,
+    utf8_bytes,
 )
 
 
@@ -74,7 +76,16 @@ class AllowNulls:
     name: str
 
 
-Step = AddColumn | DropColumn | RenameColumn | SetDefault | AllowNulls
+@dataclass(frozen=True, slots=True)
+class SetComment:
+    """A column, of the key or not, gets another comment."""
+
+    name: str
+    comment: str
+
+
+Change = DropColumn | RenameColumn | SetDefault | AllowNulls | SetComment
+Step = AddColumn | Change
 
 
 def alter(schema: Schema, steps: Sequence[Step]) -> Schema:
@@ -119,17 +130,19 @@ def _add(schema: Schema, step: AddColumn) -> Schema:
     return replace(schema, columns=columns, next_column_id=schema.next_column_id + 1)
 
 
-def _change(schema: Schema, step: DropColumn | RenameColumn | SetDefault | AllowNulls) -> Schema:
+def _change(schema: Schema, step: Change) -> Schema:
     old = schema.column(step.name)
     new: list[Column] = []
     if isinstance(step, RenameColumn):
         if step.new_name != step.name:
             _check_free(schema, step.new_name)
         new = [replace(old, name=step.new_name)]
+    elif isinstance(step, SetComment):
+        new = [replace(old, comment=step.comment)]
     elif old.id in schema.key_ids:
         raise InvalidArgument(
-            f"column {step.name!r} is part of the primary key: it can be renamed, not dropped, nor have "
-            "a default or nulls"
+            f"column {step.name!r} is part of the primary key: it can be renamed and have a comment, not "
+            "be dropped, nor have a default or nulls"
         )
     elif isinstance(step, SetDefault):
         given = step.default
@@ -152,7 +165,7 @@ def check_schema(schema: Schema) -> None:
 
     Raises:
         InvalidArgument: an id or name twice, a key that is not made of the first columns, an id that
-            is not below the next one, a default of another type, too many columns.
+            is not below the next one, a default of another type, too many columns, a long comment.
     """
     ids, names = [c.id for c in schema.columns], [c.name for c in schema.columns]
     keys = list(schema.key_ids)
@@ -169,6 +182,10 @@ def check_schema(schema: Schema) -> None:
             column.nullable or column.default is not None or column.read_default is not None
         ):
             raise InvalidArgument(f"key column {column.name[:80]!r} is nullable or has a default")
+        if utf8_bytes(column.comment) > MAX_COMMENT_BYTES:
+            raise InvalidArgument(
+                f"the comment of column {column.name[:80]!r} has over {MAX_COMMENT_BYTES} bytes"
+            )
         for default in (column.default, column.read_default):
             if default is not None and default.type != column.type:
                 raise InvalidArgument(

@@ -39,6 +39,7 @@ _SHORT_NUMBER = re.compile("[0-9]{1,2}")
 _NOT_KEYS = frozenset({pa.bool_(), pa.float32(), pa.float64()})
 MAX_COLUMNS = 1000
 MAX_NAME_BYTES = 256
+MAX_COMMENT_BYTES = 1024
 MAX_DEFAULT_BYTES = 1024
 """Of a default: rows older than a column are read as if each held it."""
 
@@ -96,6 +97,7 @@ class Column:
         immutable: set by the first write of a row and never changed.
         read_default: a scalar (it may be null) that rows hold which are older than the column: its
             default as it was added, whatever becomes of `default`; None: there is no such row.
+        comment: for people.
     """
 
     id: ColumnId
@@ -105,6 +107,7 @@ class Column:
     default: pa.Scalar | None = None
     immutable: bool = False
     read_default: pa.Scalar | None = None
+    comment: str = ""
 
 
 @dataclass(frozen=True)
@@ -240,11 +243,23 @@ def check_column_name(name: str) -> None:
     Raises:
         InvalidArgument: empty, too long, or one of nyala's own.
     """
-    if not name or name.startswith("_") or len(name.encode()) > MAX_NAME_BYTES:
+    if not name or name.startswith("_") or utf8_bytes(name) > MAX_NAME_BYTES:
         raise InvalidArgument(
             f"column name {name[:40]!r}: names are 1 to {MAX_NAME_BYTES} bytes and do not begin "
             "with '_', which marks nyala's own columns"
         )
+
+
+def utf8_bytes(text: str) -> int:
+    """Return the length of a text in bytes.
+
+    Raises:
+        InvalidArgument: it is none: it has half a surrogate pair.
+    """
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError as err:
+        raise InvalidArgument(f"{text[:40]!r} is no text: {err}") from err
 
 
 def default_scalar(name: str, value: Any, stored: pa.DataType) -> pa.Scalar:

@@ -22,6 +22,7 @@ class StoredColumn(msgspec.Struct, frozen=True):
     default: bytes | None
     immutable: bool
     read_default: bytes | None
+    comment: str
 
 
 class StoredSchema(msgspec.Struct, frozen=True):
@@ -38,7 +39,7 @@ def store(schema: Schema) -> StoredSchema:
     columns = [
         StoredColumn(
             c.id, c.name, type_name(c.type), c.nullable, _pack(c.default), c.immutable,
-            _pack(c.read_default),
+            _pack(c.read_default), c.comment,
         )
         for c in schema.columns
     ]  # fmt: skip
@@ -70,6 +71,7 @@ def _column(stored: StoredColumn) -> Column:
         _unpack(stored.default),
         stored.immutable,
         _unpack(stored.read_default),
+        stored.comment,
     )
 
 

@@ -59,6 +59,7 @@ def _column_to_proto(column: Column) -> pb.Column:
         nullable=column.nullable,
         default_ipc=value_to_ipc(column.default),
         immutable=column.immutable,
+        comment=column.comment,
         read_default_ipc=value_to_ipc(column.read_default),
     )
 
@@ -90,6 +91,7 @@ def _column_from_proto(message: pb.Column) -> Column:
         default,
         message.immutable,
         value_from_ipc(message.read_default_ipc, message.name, kind),
+        message.comment,
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from nyala.common.alteration import AddColumn, DropColumn, SetDefault, alter
+from nyala.common.alteration import AddColumn, DropColumn, SetComment, SetDefault, alter
 from nyala.common.partition import HashLevel, KeyRange, Partition, PartitionSchema
 from nyala.common.schema import from_arrow
 from nyala.env.files import SystemFiles
@@ -49,6 +49,7 @@ ALTERED = SchemaOp(
             AddColumn("price", pa.decimal128(9, 2), nullable=False, default=Decimal("1.50")),
             AddColumn("note", pa.string()),
             SetDefault("price", Decimal("2.00")),
+            SetComment("price", "in €"),
         ],
     ),
     "golden é",

@@ -11,6 +11,7 @@ from nyala.common.alteration import (
     AllowNulls,
     DropColumn,
     RenameColumn,
+    SetComment,
     SetDefault,
     alter,
     check_schema,
@@ -44,6 +45,8 @@ def test_steps_build_on_each_other_and_make_one_version():
             RenameColumn("k", "key"),
             AllowNulls("a"),
             RenameColumn("b", "b"),
+            SetComment("key", "who"),
+            SetComment("b", "how much"),
         ],
     )
     assert names(made) == [(0, "key"), (2, "a"), (3, "s"), (4, "b")]
@@ -52,6 +55,7 @@ def test_steps_build_on_each_other_and_make_one_version():
     assert (a.nullable, a.type, a.read_default) == (True, pa.string(), None)
     assert (s.type, s.immutable, s.nullable) == (pa.string(), True, True)
     assert s.default == s.read_default == pa.scalar("x")
+    assert [c.comment for c in made.columns] == ["who", "", "", "how much"]
     assert (b.nullable, b.read_default) == (False, pa.scalar(Decimal("1.50"), pa.decimal128(5, 2)))
 
 
@@ -100,6 +104,10 @@ def test_older_rows_hold_what_a_column_was_added_with_whatever_its_default_becom
         ([RenameColumn("x", "y")], NotFound, "'x'"),
         ([SetDefault("k", 1)], InvalidArgument, "'k' is part of the primary key"),
         ([SetDefault("s", 1)], InvalidArgument, "default 1 of column 's'"),
+        ([SetComment("k", "é" * 513)], InvalidArgument, "comment of column 'k' has over 1024"),
+        ([SetComment("k", "\ud800")], InvalidArgument, "is no text"),
+        ([RenameColumn("a", "b\udfff")], InvalidArgument, "is no text"),
+        ([SetComment("x", "")], NotFound, "no column 'x'"),
         ([AllowNulls("k")], InvalidArgument, "'k' is part of the primary key"),
     ],
     ids=lambda v: v if isinstance(v, str) else "",

@@ -179,6 +179,36 @@ def test_what_converts(name, array, expected):
         assert column(array, name).type == SCHEMA.column(name).type
 
 
+ENCODED = {
+    "a null in its dictionary": (
+        "s", pa.DictionaryArray.from_arrays(pa.array([0, 1, 0, None]), pa.array(["a", None])),
+    ),
+    "nothing but nulls in its dictionary": (
+        "s", pa.DictionaryArray.from_arrays(pa.array([0]), pa.nulls(1)),
+    ),
+    "other dictionaries in other chunks": (
+        "s", pa.chunked_array([pa.array(some).dictionary_encode() for some in (["a", "b"], ["c", "a"])]),
+    ),
+    "sliced dictionary": ("s", pa.array(["a", "b", "c", "b"]).dictionary_encode().slice(1, 3)),
+    "dictionary of views": (
+        "s", pa.DictionaryArray.from_arrays(pa.array([1, None]), pa.array(["a" * 20, "b"], pa.string_view())),
+    ),
+    "sliced runs": ("v", pc.run_end_encode(pa.array([1, 1, 2, 2, None], pa.int32())).slice(1, 4)),
+    "sliced views": ("s", pa.array(["a" * 20, "b", "c" * 20], pa.string_view()).slice(1, 2)),
+    "sliced bits": ("b", pa.array([True, False, None, True]).slice(1, 3)),
+    "sliced, of one size": ("x", pa.array([b"ab", b"cd", None], pa.binary(2)).slice(1, 2)),
+    "chunks of one row and none": ("v", pa.chunked_array([[1], [], [2, None]], pa.int32())),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ENCODED)
+def test_encoded_chunked_and_sliced_columns_are_their_values(how):
+    name, array = ENCODED[how]
+    fill = {"k": np.arange(len(array)), "s": ["a"] * len(array)}
+    batches = to_batches(pa.table({**fill, name: array}), SCHEMA)
+    assert [v for b in batches for v in b.column(name).to_pylist()] == array.to_pylist()
+
+
 def test_nan_survives():
     assert np.isnan(column(pa.array([1.5, float("nan")]), "f")[1].as_py())
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from nyala.common import schema as schemas
-from nyala.common.alteration import AddColumn, DropColumn, SetDefault, alter
+from nyala.common.alteration import AddColumn, DropColumn, SetComment, SetDefault, alter
 from nyala.common.errors import InvalidArgument, NyalaError, TooLarge
 from nyala.common.ids import OpId, ServerUuid
 from nyala.common.partition import partitions
@@ -46,6 +46,7 @@ def test_an_altered_schema_keeps_what_older_rows_hold():
         AddColumn("later", pa.string()),
         SetDefault("late", None),
         SetDefault("later", "x"),
+        SetComment("later", "of the day"),
         DropColumn("n"),
     ]
     altered = alter(SCHEMA, steps)
