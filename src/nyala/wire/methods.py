@@ -85,6 +85,15 @@ CREATE_TABLET = _method(_admin, "CreateTablet")
 DELETE_TABLET = _method(_admin, "DeleteTablet")
 LIST_TABLETS = _method(_admin, "ListTablets")
 HOLD_HISTORY = _method(_admin, "HoldHistory")
+START_COPY = _method(_admin, "StartCopy")
+COPY_STATUS = _method(_admin, "CopyStatus")
+CANCEL_COPY = _method(_admin, "CancelCopy")
+
+_copy = nyala_pb2.DESCRIPTOR.services_by_name["CopyService"]
+BEGIN_COPY = _method(_copy, "BeginCopy")
+FETCH_FILE = _method(_copy, "FetchFile")
+FETCH_ENTRIES = _method(_copy, "FetchEntries")
+HOLD_COPY = _method(_copy, "HoldCopy")
 
 _flight = flight_pb2.DESCRIPTOR.services_by_name["FlightService"]
 LIST_FLIGHTS = _method(_flight, "ListFlights")

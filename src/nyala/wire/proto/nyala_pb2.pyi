@@ -1558,6 +1558,494 @@ class HoldResult(_message.Message):
 Global___HoldResult: _TypeAlias = HoldResult  # noqa: Y015
 
 @_typing.final
+class StartCopyRequest(_message.Message):
+    """Make a replica here from another server's. The same order again, while that copy is known, only tells how far it is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DESTINATION_UUID_FIELD_NUMBER: _builtins.int
+    TABLET_ID_FIELD_NUMBER: _builtins.int
+    SOURCE_UUID_FIELD_NUMBER: _builtins.int
+    SOURCE_ADDRESS_FIELD_NUMBER: _builtins.int
+    FORCE_FIELD_NUMBER: _builtins.int
+    destination_uuid: _builtins.str
+    tablet_id: _builtins.str
+    source_uuid: _builtins.str
+    source_address: _builtins.str
+    force: _builtins.bool
+    """also from a replica that may lack acknowledged writes"""
+    def __init__(
+        self,
+        *,
+        destination_uuid: _builtins.str = ...,
+        tablet_id: _builtins.str = ...,
+        source_uuid: _builtins.str = ...,
+        source_address: _builtins.str = ...,
+        force: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["destination_uuid", b"destination_uuid", "force", b"force", "source_address", b"source_address", "source_uuid", b"source_uuid", "tablet_id", b"tablet_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StartCopyRequest: _TypeAlias = StartCopyRequest  # noqa: Y015
+
+@_typing.final
+class StartCopyResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COPY_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def copy(self) -> Global___CopyProgress: ...
+    def __init__(
+        self,
+        *,
+        copy: Global___CopyProgress | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["copy", b"copy"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["copy", b"copy"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StartCopyResponse: _TypeAlias = StartCopyResponse  # noqa: Y015
+
+@_typing.final
+class CopyProgress(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLET_ID_FIELD_NUMBER: _builtins.int
+    SOURCE_UUID_FIELD_NUMBER: _builtins.int
+    SOURCE_ADDRESS_FIELD_NUMBER: _builtins.int
+    STAGE_FIELD_NUMBER: _builtins.int
+    BYTES_TOTAL_FIELD_NUMBER: _builtins.int
+    BYTES_DONE_FIELD_NUMBER: _builtins.int
+    LOG_BYTES_FIELD_NUMBER: _builtins.int
+    LAST_TERM_FIELD_NUMBER: _builtins.int
+    LAST_INDEX_FIELD_NUMBER: _builtins.int
+    MAY_LOSE_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    ELAPSED_MS_FIELD_NUMBER: _builtins.int
+    RETRIES_FIELD_NUMBER: _builtins.int
+    tablet_id: _builtins.str
+    source_uuid: _builtins.str
+    source_address: _builtins.str
+    stage: _builtins.str
+    """STARTING, FILES, LOG, INSTALLING, WAITING (runs here, no member yet), DONE, FAILED, CANCELLED"""
+    bytes_total: _builtins.int
+    bytes_done: _builtins.int
+    """of the files; the log comes on top"""
+    log_bytes: _builtins.int
+    last_term: _builtins.int
+    last_index: _builtins.int
+    """last entry that the copy has"""
+    may_lose: _builtins.str
+    """what a forced copy may lack"""
+    elapsed_ms: _builtins.int
+    retries: _builtins.int
+    @_builtins.property
+    def error(self) -> Global___Error:
+        """FAILED: nothing changed here"""
+
+    def __init__(
+        self,
+        *,
+        tablet_id: _builtins.str = ...,
+        source_uuid: _builtins.str = ...,
+        source_address: _builtins.str = ...,
+        stage: _builtins.str = ...,
+        bytes_total: _builtins.int = ...,
+        bytes_done: _builtins.int = ...,
+        log_bytes: _builtins.int = ...,
+        last_term: _builtins.int = ...,
+        last_index: _builtins.int = ...,
+        may_lose: _builtins.str = ...,
+        error: Global___Error | None = ...,
+        elapsed_ms: _builtins.int = ...,
+        retries: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_done", b"bytes_done", "bytes_total", b"bytes_total", "elapsed_ms", b"elapsed_ms", "error", b"error", "last_index", b"last_index", "last_term", b"last_term", "log_bytes", b"log_bytes", "may_lose", b"may_lose", "retries", b"retries", "source_address", b"source_address", "source_uuid", b"source_uuid", "stage", b"stage", "tablet_id", b"tablet_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CopyProgress: _TypeAlias = CopyProgress  # noqa: Y015
+
+@_typing.final
+class CopyStatusRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLET_IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tablet_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        tablet_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tablet_ids", b"tablet_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CopyStatusRequest: _TypeAlias = CopyStatusRequest  # noqa: Y015
+
+@_typing.final
+class CopyStatusResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COPIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def copies(self) -> _containers.RepeatedCompositeFieldContainer[Global___CopyProgress]: ...
+    def __init__(
+        self,
+        *,
+        copies: _abc.Iterable[Global___CopyProgress] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["copies", b"copies"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CopyStatusResponse: _TypeAlias = CopyStatusResponse  # noqa: Y015
+
+@_typing.final
+class CancelCopyRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DESTINATION_UUID_FIELD_NUMBER: _builtins.int
+    TABLET_ID_FIELD_NUMBER: _builtins.int
+    destination_uuid: _builtins.str
+    tablet_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        destination_uuid: _builtins.str = ...,
+        tablet_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["destination_uuid", b"destination_uuid", "tablet_id", b"tablet_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelCopyRequest: _TypeAlias = CancelCopyRequest  # noqa: Y015
+
+@_typing.final
+class CancelCopyResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelCopyResponse: _TypeAlias = CancelCopyResponse  # noqa: Y015
+
+@_typing.final
+class CopyFile(_message.Message):
+    """---- copies of replicas, as whoever makes one asks the server that has it: tablet servers and masters --------------"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    size_bytes: _builtins.int
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        size_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CopyFile: _TypeAlias = CopyFile  # noqa: Y015
+
+@_typing.final
+class BeginCopyRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DESTINATION_UUID_FIELD_NUMBER: _builtins.int
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    TABLET_ID_FIELD_NUMBER: _builtins.int
+    TARGET_UUID_FIELD_NUMBER: _builtins.int
+    FORCE_FIELD_NUMBER: _builtins.int
+    destination_uuid: _builtins.str
+    cluster_id: _builtins.str
+    tablet_id: _builtins.str
+    target_uuid: _builtins.str
+    force: _builtins.bool
+    def __init__(
+        self,
+        *,
+        destination_uuid: _builtins.str = ...,
+        cluster_id: _builtins.str = ...,
+        tablet_id: _builtins.str = ...,
+        target_uuid: _builtins.str = ...,
+        force: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "destination_uuid", b"destination_uuid", "force", b"force", "tablet_id", b"tablet_id", "target_uuid", b"target_uuid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BeginCopyRequest: _TypeAlias = BeginCopyRequest  # noqa: Y015
+
+@_typing.final
+class BeginCopyResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TTL_MS_FIELD_NUMBER: _builtins.int
+    CUT_TERM_FIELD_NUMBER: _builtins.int
+    CUT_INDEX_FIELD_NUMBER: _builtins.int
+    CUT_STAMP_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    CONSENSUS_FIELD_NUMBER: _builtins.int
+    MAY_LOSE_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    ttl_ms: _builtins.int
+    """every call with the session's id keeps it for so long again"""
+    cut_term: _builtins.int
+    cut_index: _builtins.int
+    cut_stamp: _builtins.int
+    """what the files stand for"""
+    may_lose: _builtins.str
+    @_builtins.property
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___CopyFile]:
+        """written in this order; the last one names the others"""
+
+    @_builtins.property
+    def consensus(self) -> Global___ConsensusState:
+        """the committed configuration, the term and its leader"""
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        ttl_ms: _builtins.int = ...,
+        cut_term: _builtins.int = ...,
+        cut_index: _builtins.int = ...,
+        cut_stamp: _builtins.int = ...,
+        files: _abc.Iterable[Global___CopyFile] | None = ...,
+        consensus: Global___ConsensusState | None = ...,
+        may_lose: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["consensus", b"consensus"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consensus", b"consensus", "cut_index", b"cut_index", "cut_stamp", b"cut_stamp", "cut_term", b"cut_term", "files", b"files", "may_lose", b"may_lose", "session_id", b"session_id", "ttl_ms", b"ttl_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BeginCopyResponse: _TypeAlias = BeginCopyResponse  # noqa: Y015
+
+@_typing.final
+class FetchFileRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    name: _builtins.str
+    offset: _builtins.int
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "offset", b"offset", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FetchFileRequest: _TypeAlias = FetchFileRequest  # noqa: Y015
+
+@_typing.final
+class FileChunk(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OFFSET_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    CRC32C_FIELD_NUMBER: _builtins.int
+    offset: _builtins.int
+    data: _builtins.bytes
+    crc32c: _builtins.int
+    def __init__(
+        self,
+        *,
+        offset: _builtins.int = ...,
+        data: _builtins.bytes = ...,
+        crc32c: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["crc32c", b"crc32c", "data", b"data", "offset", b"offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FileChunk: _TypeAlias = FileChunk  # noqa: Y015
+
+@_typing.final
+class FetchEntriesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    AFTER_TERM_FIELD_NUMBER: _builtins.int
+    AFTER_INDEX_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    after_term: _builtins.int
+    after_index: _builtins.int
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        after_term: _builtins.int = ...,
+        after_index: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_index", b"after_index", "after_term", b"after_term", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FetchEntriesRequest: _TypeAlias = FetchEntriesRequest  # noqa: Y015
+
+@_typing.final
+class LogEntry(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TERM_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    STAMP_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    PAYLOAD_FIELD_NUMBER: _builtins.int
+    term: _builtins.int
+    index: _builtins.int
+    stamp: _builtins.int
+    kind: _builtins.int
+    payload: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        term: _builtins.int = ...,
+        index: _builtins.int = ...,
+        stamp: _builtins.int = ...,
+        kind: _builtins.int = ...,
+        payload: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "kind", b"kind", "payload", b"payload", "stamp", b"stamp", "term", b"term"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LogEntry: _TypeAlias = LogEntry  # noqa: Y015
+
+@_typing.final
+class LogEntries(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___LogEntry]: ...
+    def __init__(
+        self,
+        *,
+        entries: _abc.Iterable[Global___LogEntry] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LogEntries: _TypeAlias = LogEntries  # noqa: Y015
+
+@_typing.final
+class EntriesChunk(_message.Message):
+    """committed entries; empty: there are no more now"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    CRC32C_FIELD_NUMBER: _builtins.int
+    entries: _builtins.bytes
+    """a LogEntries"""
+    crc32c: _builtins.int
+    def __init__(
+        self,
+        *,
+        entries: _builtins.bytes = ...,
+        crc32c: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["crc32c", b"crc32c", "entries", b"entries"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EntriesChunk: _TypeAlias = EntriesChunk  # noqa: Y015
+
+@_typing.final
+class HoldCopyRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    end: _builtins.bool
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        end: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HoldCopyRequest: _TypeAlias = HoldCopyRequest  # noqa: Y015
+
+@_typing.final
+class HoldCopyResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TTL_MS_FIELD_NUMBER: _builtins.int
+    ttl_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        ttl_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ttl_ms", b"ttl_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HoldCopyResponse: _TypeAlias = HoldCopyResponse  # noqa: Y015
+
+@_typing.final
 class WriteHeader(_message.Message):
     """app_metadata of each FlightData in a DoPut stream that carries a record batch."""
 
