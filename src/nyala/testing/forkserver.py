@@ -21,8 +21,11 @@ from nyala.testing.processes import pid_file
 
 READY = b"ready\n"
 """What the parent prints when it has imported everything, and after each line of jobs."""
-# Arrow bodies come and go by the megabyte: without these, malloc maps and unmaps each of them.
+# Arrow bodies come and go by the megabyte: without these, malloc maps and unmaps each of them, Arrow's own
+# pool gives memory back that it needs again at once, and every 4 KiB of what is new cost a page fault.
 MALLOC = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
     "MALLOC_TRIM_THRESHOLD_": str(4 << 30),
     "MALLOC_TOP_PAD_": str(64 << 20),
