@@ -1,5 +1,6 @@
 """The tablet against its model: any sequence of writes, flushes, merges, crashes and reads."""
 
+import os
 from typing import ClassVar
 
 from hypothesis import HealthCheck, settings
@@ -60,7 +61,7 @@ class WeakHashMachine(TabletMachine):
 
 
 QUICK = settings(
-    max_examples=max(75, settings().max_examples // 2),  # 300 in all; 10,000 in the soak
+    max_examples=int(os.environ.get("STORE_SEQUENCES", "75")),  # 300 in all; 10,000 in the soak
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
