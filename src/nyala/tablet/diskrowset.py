@@ -162,9 +162,15 @@ def write(
 
 
 def _sorted(keys: KeyBytes, ins: Uint64s) -> Int64s:
-    table = pa.table({"key": keys.as_arrow(), "ins": pa.array(ins)})
-    order = pc.sort_indices(table, sort_keys=[("key", "ascending"), ("ins", "ascending")])
-    return np.asarray(order.to_numpy(), np.int64)
+    """Return the order of (key, ins)."""
+    words = keys.words()
+    if words is None:
+        table = pa.table({"key": keys.as_arrow(), "ins": pa.array(ins)})
+        by = [("key", "ascending"), ("ins", "ascending")]
+        return np.asarray(pc.sort_indices(table, sort_keys=by).to_numpy(), np.int64)
+    order = np.argsort(words)  # much faster than a stable sort, or one by two columns
+    kernels.sort_ties(words, ins, order)
+    return order
 
 
 def _write_index(

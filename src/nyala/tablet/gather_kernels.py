@@ -111,10 +111,15 @@ def lengths(offsets: Any, arrays: Any, rows: Any, out: Any) -> Any:
 @_kernel(types.void(_I64, _I64, _I64, _I64, _OUT_I32, _OUT_U8))
 def strings(offsets: Any, data: Any, arrays: Any, rows: Any, ends: Any, out: Any) -> None:
     """Write the bytes of the strings whose offsets `lengths` made to `out`."""
+    target = out.ctypes.data
     for i in range(len(rows)):
         array = arrays[i]
         begin = _i32_at(offsets[array])[rows[i]]
-        source = _u8_at(data[array])
-        to = ends[i]
-        for k in range(ends[i + 1] - to):
-            out[to + k] = source[begin + k]
+        source = data[array] + begin
+        to = target + ends[i]
+        size = ends[i + 1] - ends[i]
+        words = size >> 3
+        for k in range(words):
+            _u64_at(to)[k] = _u64_at(source)[k]
+        for k in range(words << 3, size):
+            _u8_at(to)[k] = _u8_at(source)[k]

@@ -255,6 +255,30 @@ def mark(ends: Any, rows: Any, stamps: Any) -> Any:
     return -1
 
 
+@_kernel(types.void(_U64, _U64, _OUT_I64))
+def sort_ties(words: Any, ins: Any, order: Any) -> None:
+    """Bring the rows of equal words in `order`, which sorts the words, in order of `ins`."""
+    begin = 0
+    while begin < len(order):
+        word = words[order[begin]]
+        end = begin + 1
+        while end < len(order) and words[order[end]] == word:
+            end += 1
+        gap = 1
+        while gap < (end - begin) // 3:
+            gap = 3 * gap + 1
+        while gap > 0 and end - begin > 1:
+            for i in range(begin + gap, end):
+                row = order[i]
+                j = i
+                while j >= begin + gap and ins[order[j - gap]] > ins[row]:
+                    order[j] = order[j - gap]
+                    j -= gap
+                order[j] = row
+            gap //= 3
+        begin = end
+
+
 @_kernel(types.void(_I64, _U8, _OUT_U8))
 def same_as_next(offsets: Any, data: Any, out: Any) -> None:
     """Mark each row whose key is also the next row's."""
