@@ -106,8 +106,7 @@ class Turns:
 
     def lose(self, server: ServerUuid) -> None:
         """Take it that a server's process has ended."""
-        if not self._stopped:
-            self._sleepers.lose(server)
+        self._sleepers.lose(server)
 
     def mark(self, group: TabletId) -> None:
         """Look at a group's core at the end of this turn."""
