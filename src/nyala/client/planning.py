@@ -58,11 +58,10 @@ def make_token(table: OpenTable, tablet: TabletPlace, spec: ReadSpec, at: int) -
     )
     if spec.max_age_ms is not None:
         token.mode, token.max_age_ms = pb.STALE, spec.max_age_ms
-    if (
-        not spec.count_only
-    ):  # by id, so that an alteration since changes nothing but what was dropped
+    if not spec.count_only:  # by id and under these names, whatever the table is altered to
         names = table.schema.by_name if spec.columns is None else spec.columns
         token.column_ids.extend(table.schema.column(n).id for n in names)
+        token.column_names.extend(names)
     if spec.where is not None:
         token.where.CopyFrom(convert.predicate_to_proto(spec.where))
     return token

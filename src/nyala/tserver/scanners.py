@@ -85,8 +85,9 @@ class Scanners:
             at=at, tablet_id=token.tablet_id, server_uuid=self._uuid, age_ms=age_ms
         )
         if token.ordered:
-            header.key_columns.extend(c.name for c in view.schema.key_columns)
-        yield flight.schema_data(schema, header.SerializeToString())
+            names = dict(zip(token.column_ids, token.column_names, strict=False))
+            header.key_columns.extend(names.get(c.id, c.name) for c in view.schema.key_columns)
+        yield flight.schema_data(_named(schema, token), header.SerializeToString())
         iterator = await self._read(hosted.replica, rows)
         while True:
             batch = await self._read(hosted.replica, next, iterator, _END)
@@ -111,6 +112,8 @@ class Scanners:
     ) -> tuple[pa.Schema, Callable[[], Iterator[pa.RecordBatch]]]:
         """Return the schema of the answer and what starts the read in lane COMPUTE."""
         columns = None if token.all_columns else [ColumnId(i) for i in token.column_ids]
+        if token.count_only:
+            columns = []
         where = _fitting(view, token, columns)
         chosen = view.schema.columns if columns is None else [view.schema.by_id[i] for i in columns]
         schema = arrow_schema(chosen)
@@ -144,10 +147,14 @@ def _fitting(view: View, token: pb.ScanToken, columns: list[ColumnId] | None) ->
         raise SchemaMismatch(
             f"the scan was planned for schema version {planned}; this replica is at {now}"
         )
-    if token.all_columns and planned < now and not token.count_only:
+    if columns is None and planned < now:
         raise SchemaMismatch(
             f"the scan was planned for all columns of schema version {planned}; the table is at {now}; "
             "open the table again, or name the columns"
+        )
+    if token.column_names and len(token.column_names) != len(token.column_ids):
+        raise InvalidArgument(
+            f"{len(token.column_ids)} columns under {len(token.column_names)} names"
         )
     try:
         for column in columns or ():
@@ -165,6 +172,14 @@ def _fitting(view: View, token: pb.ScanToken, columns: list[ColumnId] | None) ->
             f"{err.message}: it was planned for schema version {planned}, the table is at {now}; open the "
             "table again"
         ) from err
+
+
+def _named(schema: pa.Schema, token: pb.ScanToken) -> pa.Schema:
+    """Return the schema of an answer under the names that its planner knows; batches carry none."""
+    if token.count_only or not token.column_names:
+        return schema
+    names = [*token.column_names, *schema.names[len(token.column_names) :]]
+    return pa.schema([f.with_name(n) for f, n in zip(schema, names, strict=True)])
 
 
 def _counted(rows: int) -> pa.RecordBatch:

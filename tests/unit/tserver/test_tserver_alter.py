@@ -148,6 +148,30 @@ def test_a_client_of_an_older_schema_goes_on_with_the_columns_that_are_still_the
     with_table(work)
 
 
+@pytest.mark.parametrize(
+    "spec", [{}, {"ordered": True}, {"columns": ("v", "k")}, {"changes": True}]
+)
+def test_an_older_client_reads_renamed_columns_under_the_names_that_it_knows(spec):
+    async def work(t):
+        await t.write(rows_of([1, 2], [10, 20]))
+        before = await t.scan(**spec)
+        await t.alter(RenameColumn("v", "w"), RenameColumn("k", "v"), AddColumn("k", pa.int8()))
+        assert await t.scan(**spec) == before
+        assert await t.ask(t.core.get, t.table, rows_of([2, 3]), None) == [{"k": 2, "v": 20}, None]
+        assert await t.ask(t.core.get, t.reopened(), keys_named("v", [2]), ("w", "k")) == [
+            {"w": 20, "k": None}
+        ]
+        await t.alter(DropColumn("w"))
+        where = Compare(t.table.schema.column("k").id, Sign.GE, pa.scalar(2))
+        assert await t.scan(count_only=True, where=where) == [{"_count": 1}]
+
+    with_table(work)
+
+
+def keys_named(name, values):
+    return pa.record_batch([pa.array(values, pa.int64())], [name])
+
+
 def test_a_client_of_a_newer_schema_is_told_that_the_tablet_has_yet_to_learn_it():
     async def work(t):
         t.schema = alter(t.schema, [AddColumn("n", pa.int32())])

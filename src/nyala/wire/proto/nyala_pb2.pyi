@@ -2267,6 +2267,7 @@ class ScanToken(_message.Message):
     MASTERS_FIELD_NUMBER: _builtins.int
     RESUME_AFTER_FIELD_NUMBER: _builtins.int
     MAX_AGE_MS_FIELD_NUMBER: _builtins.int
+    COLUMN_NAMES_FIELD_NUMBER: _builtins.int
     table_id: _builtins.str
     tablet_id: _builtins.str
     schema_version: _builtins.int
@@ -2303,6 +2304,10 @@ class ScanToken(_message.Message):
 
     @_builtins.property
     def masters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def column_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of column_ids, as the planner knows them; none: as the table has them now"""
+
     def __init__(
         self,
         *,
@@ -2330,10 +2335,11 @@ class ScanToken(_message.Message):
         masters: _abc.Iterable[_builtins.str] | None = ...,
         resume_after: _builtins.bytes = ...,
         max_age_ms: _builtins.int = ...,
+        column_names: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["where", b"where"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_columns", b"all_columns", "at", b"at", "batch_bytes", b"batch_bytes", "batch_rows", b"batch_rows", "changes", b"changes", "column_ids", b"column_ids", "count_only", b"count_only", "keys_ipc", b"keys_ipc", "limit", b"limit", "masters", b"masters", "max_age_ms", b"max_age_ms", "mode", b"mode", "net", b"net", "ordered", b"ordered", "propagated_time", b"propagated_time", "replicas", b"replicas", "resume_after", b"resume_after", "schema_version", b"schema_version", "since", b"since", "table_id", b"table_id", "table_name", b"table_name", "tablet_id", b"tablet_id", "timeout_ms", b"timeout_ms", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_columns", b"all_columns", "at", b"at", "batch_bytes", b"batch_bytes", "batch_rows", b"batch_rows", "changes", b"changes", "column_ids", b"column_ids", "column_names", b"column_names", "count_only", b"count_only", "keys_ipc", b"keys_ipc", "limit", b"limit", "masters", b"masters", "max_age_ms", b"max_age_ms", "mode", b"mode", "net", b"net", "ordered", b"ordered", "propagated_time", b"propagated_time", "replicas", b"replicas", "resume_after", b"resume_after", "schema_version", b"schema_version", "since", b"since", "table_id", b"table_id", "table_name", b"table_name", "tablet_id", b"tablet_id", "timeout_ms", b"timeout_ms", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
