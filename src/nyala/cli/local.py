@@ -37,8 +37,7 @@ def up(
             )
         )
     planned = found or layout.plan(dir, masters, tservers, base_port=base_port, options=flags)
-    if warm_kernels():
-        say("compiled the key kernels (once per machine)")
+    warm_kernels(say)
     with ForkServer() as parent:
         seconds = local_cluster.start(planned, parent, lambda text: say(f"waiting for {text}"))
     web = next(s.web_address for s in planned.servers if s.role == "master")

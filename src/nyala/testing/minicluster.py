@@ -10,6 +10,7 @@ from nyala.client import Client, connect
 from nyala.common.errors import NotFound, Unavailable
 from nyala.testing import layout, local_cluster, processes
 from nyala.testing.forkserver import ForkServer
+from nyala.testing.warm import warm_kernels
 
 
 class MiniCluster:
@@ -36,6 +37,7 @@ class MiniCluster:
         )
         self._parent = ForkServer()
         try:
+            warm_kernels()
             local_cluster.start(self._layout, self._parent)
         except BaseException:
             self.close()  # also when interrupted: no process is left behind

@@ -1,7 +1,11 @@
 """Compiles the numba kernels once, before many processes would do it at the same time."""
 
+import hashlib
+import os
 import subprocess
 import sys
+from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import nyala
@@ -9,25 +13,35 @@ import nyala
 STAMP = ".kernels-warm"
 
 
-def warm_kernels() -> bool:
-    """Compile all kernels in a process of their own unless that was done for this code.
+def warm_kernels(tell: Callable[[str], None] = lambda text: None) -> bool:
+    """Compile all kernels in a process of their own unless that was done for this code and this cache.
+
+    Args:
+        tell: is told in a sentence what will take a while.
 
     Returns:
         Whether it had to be done.
     """
-    source = Path(nyala.__file__).parent
-    newest = max(p.stat().st_mtime_ns for p in source.rglob("kernels*.py"))
-    stamp = (
-        source
-        / "tablet"
-        / "__pycache__"
-        / f"{STAMP}-{sys.version_info[0]}{sys.version_info[1]}-{newest}"
-    )
+    stamp = _stamp()
     if stamp.exists():
         return False
+    tell("compiling the kernels of the store, once per machine: this takes some 20 s")
     subprocess.run(
         [sys.executable, "-c", "from nyala.tablet import kernels; kernels.warm()"], check=True
     )
-    stamp.parent.mkdir(exist_ok=True)
+    stamp.parent.mkdir(parents=True, exist_ok=True)
     stamp.touch()
     return True
+
+
+def _stamp() -> Path:
+    """Return the file beside the compiled kernels which says that they are there, of these sources."""
+    source = Path(nyala.__file__).parent
+    told = hashlib.sha256(f"{sys.version} {version('numba')}".encode())
+    for path in sorted(source.rglob("*.py")):
+        text = path.read_bytes()
+        if b"njit" in text:
+            told.update(text)
+    cache = os.environ.get("NUMBA_CACHE_DIR")
+    place = Path(cache) if cache else source / "tablet" / "__pycache__"
+    return place / f"{STAMP}-{told.hexdigest()[:16]}"
