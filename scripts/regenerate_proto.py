@@ -14,7 +14,7 @@ from pathlib import Path
 from grpc_tools import protoc
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
-PROTOS = tuple(f"nyala/wire/proto/{name}.proto" for name in ("flight", "nyala", "catalog"))
+PROTOS = tuple(f"nyala/wire/proto/{name}.proto" for name in ("flight", "nyala", "catalog", "reads"))
 
 
 def regenerate(target: Path) -> list[Path]:

@@ -161,4 +161,5 @@ class Core:
         """End streams and tasks; nothing acknowledged is affected."""
         self.session.combiner.close()
         self.session.streams.close()
+        self.reader.close()
         await self.env.tasks.close()

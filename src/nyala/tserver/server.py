@@ -20,6 +20,7 @@ from nyala.tserver.flight_service import FlightService
 from nyala.tserver.gate import Gate
 from nyala.tserver.heartbeater import Heartbeater, Reporter
 from nyala.tserver.holds import Holds
+from nyala.tserver.lookups import Lookups
 from nyala.tserver.maintenance import Compactor
 from nyala.tserver.memory import MemoryBudget
 from nyala.tserver.scanners import Scanners
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 
 SERVED = (
     methods.CREATE_TABLET, methods.DELETE_TABLET, methods.LIST_TABLETS, methods.HOLD_HISTORY,
-    methods.DO_GET, methods.DO_PUT,
+    methods.DO_GET, methods.DO_PUT, methods.GET,
 )  # fmt: skip
 
 
@@ -99,7 +100,8 @@ class TabletServer:
         service = TabletService(self._env, self._identity, host, tablets, holds, self._fence)
         flights = FlightService(self._env, writes, scanners)
         self._running = _Running(host, tablets)
-        self._gate.open({**service.handlers(), **flights.handlers()})
+        lookups = Lookups(self._env, tablets, options)
+        self._gate.open({**service.handlers(), **flights.handlers(), **lookups.handlers()})
         Compactor(self._env, tablets, holds, options).start()
         self.heartbeater.start()
 

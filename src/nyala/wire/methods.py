@@ -13,7 +13,7 @@ from google.protobuf.message_factory import GetMessageClass
 from nyala.common.errors import InvalidArgument
 from nyala.env.rpc import Method, Shape
 from nyala.wire import flight_data
-from nyala.wire.proto import flight_pb2, nyala_pb2
+from nyala.wire.proto import flight_pb2, nyala_pb2, reads_pb2
 
 _FLIGHT_DATA = flight_pb2.FlightData.DESCRIPTOR.full_name
 
@@ -94,6 +94,9 @@ BEGIN_COPY = _method(_copy, "BeginCopy")
 FETCH_FILE = _method(_copy, "FetchFile")
 FETCH_ENTRIES = _method(_copy, "FetchEntries")
 HOLD_COPY = _method(_copy, "HoldCopy")
+
+_reads = reads_pb2.DESCRIPTOR.services_by_name["TabletReads"]
+GET = _method(_reads, "Get")
 
 _flight = flight_pb2.DESCRIPTOR.services_by_name["FlightService"]
 LIST_FLIGHTS = _method(_flight, "ListFlights")

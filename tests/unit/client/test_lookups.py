@@ -1,0 +1,203 @@
+"""Look-ups of few keys through real servers in virtual time: shared messages, new leaders, odd requests."""
+
+import asyncio
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from nyala.client import lookups
+from nyala.client.core import ClientOptions
+from nyala.common.errors import InvalidArgument, Unavailable
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+from nyala.wire.proto import reads_pb2
+from tests.sim.cluster import SimCluster
+from tests.sim.loop import SimLoop, run
+
+SECOND = 1_000_000
+
+
+def rows(**values: int) -> pa.RecordBatch:
+    keys = [int(k[1:]) for k in values]
+    return pa.record_batch(
+        [pa.array(keys, pa.int64()), pa.array(list(values.values()))], names=["k", "v"]
+    )
+
+
+class Story:
+    """A table of four tablets with keys 0 to 19, v = 10 k, and a client that counts its messages."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self.loop = loop
+        self.cluster = SimCluster(loop, seed=11)
+        self.sent: list[reads_pb2.GetRequest] = []
+
+    async def start(self) -> "Story":
+        await self.cluster.start()
+        self.core = self.cluster.client(ClientOptions(timeout_ms=30_000))
+        self.table = await self.cluster.create_table(self.core, tablets=4)
+        await self.write(**{f"k{k}": 10 * k for k in range(20)})
+        original = lookups._Line._outgoing
+
+        async def counted(line: Any) -> Any:
+            async for request in original(line):
+                self.sent.append(request)
+                yield request
+
+        self.restore = original
+        lookups._Line._outgoing = counted  # type: ignore[method-assign]
+        return self
+
+    async def on(self, work, *args):
+        return await self.cluster.run(self.cluster.clients[-1], work, *args)
+
+    async def write(self, **values: int) -> None:
+        await self.on(
+            lambda: self.core.session.write(
+                self.table, pb.UPSERT, rows(**values), all_or_nothing=False, timeout_ms=30_000
+            )
+        )
+
+    async def one(self, *keys: int, columns=None):
+        batch = pa.record_batch([pa.array(keys, pa.int64())], names=["k"])
+        return await self.core.get(self.table, batch, columns)
+
+    async def get(self, *keys: int, columns=None):
+        return await self.on(lambda: self.one(*keys, columns=columns))
+
+
+def story(fn):
+    def wrapped():
+        async def main(loop: SimLoop) -> None:
+            made = await Story(loop).start()
+            try:
+                await fn(made)
+            finally:
+                lookups._Line._outgoing = made.restore
+
+        run(main, max_time_s=300)
+
+    wrapped.__name__ = fn.__name__
+    return wrapped
+
+
+@story
+async def test_rows_come_in_the_order_of_their_keys_and_absent_ones_are_none(s):
+    assert await s.get(3) == [{"k": 3, "v": 30}]
+    assert await s.get(7, 99, 0, 7) == [
+        {"k": 7, "v": 70},
+        None,
+        {"k": 0, "v": 0},
+        {"k": 7, "v": 70},
+    ]
+    assert await s.get(5, columns=("v",)) == [{"v": 50}]
+    await s.write(k3=31)
+    assert await s.get(3) == [{"k": 3, "v": 31}]
+    assert s.sent, "they went by the stream"
+
+
+@story
+async def test_callers_who_meet_share_a_message_to_each_server(s):
+    await s.get(*range(20))  # the streams are open
+    s.sent.clear()
+
+    async def many():
+        return await asyncio.gather(*(s.one(k) for k in range(20)))
+
+    found = await s.on(many)
+    assert found == [[{"k": k, "v": 10 * k}] for k in range(20)]
+    assert len(s.sent) <= len(s.cluster.tservers)
+    assert sum(len(r.parts) for r in s.sent) == 20
+
+
+@story
+async def test_a_new_leader_is_found_and_the_stream_to_it_used_from_then_on(s):
+    await s.get(3)
+    for _ in range(3):
+        leader = s.cluster.leader_of(s.table.tablets[0].id)
+        leader.kill()
+        assert await s.get(*range(20)) == [{"k": k, "v": 10 * k} for k in range(20)]
+        leader.start()
+        await s.loop.delay(5 * SECOND)
+    s.sent.clear()
+    assert await s.get(*range(20)) == [{"k": k, "v": 10 * k} for k in range(20)]
+    s.sent.clear()
+    assert await s.get(*range(20)) == [{"k": k, "v": 10 * k} for k in range(20)]
+    assert sum(len(r.parts) for r in s.sent) == 4
+
+
+@story
+async def test_a_silent_server_costs_a_moment_and_not_the_answer(s):
+    await s.get(*range(20))
+    leader = s.cluster.leader_of(s.table.tablets[0].id)
+    leader.pause()
+    assert await s.get(*range(20)) == [{"k": k, "v": 10 * k} for k in range(20)]
+    leader.resume()
+
+
+@story
+async def test_an_acknowledged_write_is_seen_whoever_leads(s):
+    for value in range(1, 12):
+        await s.write(k1=value)
+        if value % 4 == 0:
+            leader = s.cluster.leader_of(s.table.tablets[0].id)
+            if leader is not None:
+                leader.kill(power_cut=False)
+        assert await s.get(1) == [{"k": 1, "v": value}]
+        for process in s.cluster.tservers:
+            if not process.alive:
+                process.start()
+
+
+@story
+async def test_what_a_server_cannot_read_is_an_error_of_that_part_alone(s):
+    tablet = s.table.tablets[0]
+    good = pa.record_batch([pa.array([1], pa.int64())], names=["k"]).serialize().to_pybytes()
+    null = pa.record_batch([pa.array([None], pa.int64())], names=["k"]).serialize().to_pybytes()
+
+    def part(tablet_id=tablet.id, ids=(0, 1), keys=good, version=0):
+        return reads_pb2.GetPart(
+            tablet_id=tablet_id, schema_version=version, column_ids=ids, keys_ipc=keys
+        )
+
+    parts = [
+        part(), part("cd" * 16), part(ids=(77,)), part(keys=b"x"), part(keys=null), part(version=9),
+        part(ids=(1, 1)), part(keys=b""),
+    ]  # fmt: skip
+
+    async def ask(parts):
+        async def outgoing():
+            yield reads_pb2.GetRequest(request=5, parts=parts)
+
+        stream = s.core.env.rpc.stream(tablet.leader, methods.GET, outgoing())
+        return [answer async for answer in stream]
+
+    [answer] = await s.on(ask, parts)
+    assert answer.request == 5
+    codes = [a.error.code for a in answer.answers]
+    assert codes[1:] == [
+        "UNAVAILABLE", "INVALID_ARGUMENT", "INVALID_ARGUMENT", "INVALID_ARGUMENT", "SCHEMA_MISMATCH",
+        "INVALID_ARGUMENT", "INVALID_ARGUMENT",
+    ]  # fmt: skip
+    assert codes[0] == ""
+    with pytest.raises(InvalidArgument, match="at most"):
+        await s.on(ask, [part()] * 1025)
+
+
+@story
+async def test_callers_are_told_when_the_client_ends(s):
+    waiting = asyncio.ensure_future(s.on(lambda: s.one(1)))
+    line = None
+    while line is None:
+        await s.loop.delay(1)
+        line = next(iter(s.core.reader._lookups._lines.values()), None)
+    line.abandon()
+    assert await waiting == [{"k": 1, "v": 10}]  # by the patient way
+    schema = pa.schema([("k", pa.int64())])
+
+    async def unreachable():
+        with pytest.raises(Unavailable):
+            await s.core.reader._lookups.get("nobody:1", reads_pb2.GetPart(), schema, 1000)
+
+    await s.on(unreachable)
