@@ -221,6 +221,7 @@ def test_rows_older_than_a_column_are_pruned_by_what_they_hold(driver, monkeypat
         AddColumn("o", pa.int32()),
         AddColumn("f", pa.float64(), default=float("nan")),
         AddColumn("b", pa.bool_(), default=True),
+        SetDefault("n", 9),
     )
     driver.write(Op.INSERT, [{"k": 20, "n": 8, "o": 1, "f": 1.0, "b": False}], list("knofb"))
     driver.flush()
