@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from nyala.common.schema import Schema
 from tests.properties import tablet_steps as steps
 from tests.properties.tablet_rows import weak_hash
-from tests.properties.tablet_world import World
+from tests.properties.tablet_world import World, sizes
 from tests.unit.tablet.tablet_support import INT_KEY, PAIR_KEY
 
 Operation = tuple[str, int]
@@ -34,19 +34,20 @@ def draw(seed: int, count: int) -> list[Operation]:
 
 
 def world(seed: int) -> World:
-    """Every third world has a key index whose hashes collide."""
+    """Of nine worlds three have a key index whose hashes collide; of two, one has small blocks (`sizes`)."""
     schema = list(SCHEMAS.values())[seed % len(SCHEMAS)]
     return World(seed, schema, weak_hash if seed // len(SCHEMAS) % 3 == 0 else None)
 
 
 def problem(seed: int, operations: Sequence[Operation]) -> tuple[int, str] | None:
     """Run operations; return which one went wrong, and how, or None."""
-    at = world(seed)
-    for number, (name, details) in enumerate(operations):
-        try:
-            steps.run(at, name, details)
-        except Exception:  # whatever it is, it is what this looks for
-            return number, f"operation {number + 1}, {name}:\n{traceback.format_exc()}"
+    with sizes(small=seed % 2 == 0):
+        at = world(seed)
+        for number, (name, details) in enumerate(operations):
+            try:
+                steps.run(at, name, details)
+            except Exception:  # whatever it is, it is what this looks for
+                return number, f"operation {number + 1}, {name}:\n{traceback.format_exc()}"
     return None
 
 
@@ -80,7 +81,7 @@ def run(seed: int, count: int) -> str | None:
     found = problem(seed, kept) or found
     listed = "".join(f"    ({name!r}, {details}),\n" for name, details in kept)
     return (
-        f"{found[1]}\nthe shortest list found, for test_tablet_fuzz.py:\n"
+        f"{found[1]}\nthe shortest list found, for a test of its own:\n"
         f"({seed}, [\n{listed}])\n"
         f"again: ./run py -m tests.properties.tablet_fuzz --seed {seed} --operations {count}"
     )

@@ -120,12 +120,15 @@ def random_rows(
     *,
     count: int | None = None,
     partial: bool | None = None,
+    columns: list[str] | None = None,
 ) -> tuple[list[Row], list[str]]:
     """Rows for one batch of an operation, and which columns they give in which order."""
     partial = chance.random() < 0.4 if partial is None else partial
     names = [c.name for c in schema.key_columns]
-    columns = names + [c.name for c in schema.value_columns if not partial or chance.random() < 0.5]
-    chance.shuffle(columns)
+    if columns is None:
+        columns = [c.name for c in schema.value_columns if not partial or chance.random() < 0.5]
+        columns += names
+        chance.shuffle(columns)
     rows = []
     for _ in range(chance.choice([0, 1, 2, 3, 8]) if count is None else count):
         row: Row = dict(zip(names, chance.choice(keys), strict=True))

@@ -32,6 +32,10 @@ def write_group(world: World, chance: random.Random) -> None:
     world.write_group(chance, chance.randrange(2, 6))
 
 
+def write_run(world: World, chance: random.Random) -> None:
+    world.write_group(chance, chance.randrange(2, 9), alike=True)
+
+
 def alter(world: World, chance: random.Random) -> None:
     world.alter(chance)
 
@@ -215,6 +219,7 @@ WRITING: dict[str, Step] = {
     "all_or_nothing": partial(write, op=Op.MIXED, whole=True),
     "insert_all_or_nothing": partial(write, op=Op.INSERT, whole=True),
     "write_group": write_group,
+    "write_run": write_run,
     "write_for_an_older_schema": write_for_an_older_schema,
     "alter": alter,
 }

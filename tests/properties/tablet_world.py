@@ -4,14 +4,17 @@
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 
 from nyala.common.alteration import alter
 from nyala.common.keys import encode_keys
 from nyala.common.schema import Column, Schema
+from nyala.tablet import changes, columns, flush, memrowset, ordered
 from nyala.tablet.ops import Op, decode_result
 from nyala.tablet.view import View
 from tests.properties.predicate_twin import naive
@@ -27,7 +30,23 @@ from tests.sim.files import SimDisk
 from tests.unit.tablet.tablet_support import Driver, payload
 
 CODECS = ["none", "lz4", "zstd"]
+SMALL = (
+    (ordered, "WINDOW_ROWS", 4), (ordered, "_FIRST_ROWS", 2), (columns, "BLOCK_ROWS", 3),
+    (changes, "GATHER_ROWS", 3), (memrowset, "_FIRST_CAPACITY", 4), (memrowset, "_FAN_IN", 2),
+    (memrowset, "CHUNK_ROWS", 6), (flush, "MAX_MARK_FILES", 2),
+)  # fmt: skip
+"""Sizes at which a few rows already fill windows, blocks and arrays."""
 HashKeys = Callable[..., Any]
+
+
+@contextmanager
+def sizes(*, small: bool) -> Iterator[None]:
+    """Within it windows, blocks and arrays are small, or as they are."""
+    with ExitStack() as stack:
+        for module, name, size in SMALL if small else ():
+            assert size < getattr(module, name)
+            stack.enter_context(mock.patch.object(module, name, size))
+        yield
 
 
 class World:
@@ -87,15 +106,17 @@ class World:
             self.schemas.append(schema)
         assert self.driver.tablet.info.schema.version == self.schema.version
 
-    def write_group(self, chance: random.Random, count: int) -> None:
-        """Several batches in one call: grouping never changes results."""
+    def write_group(self, chance: random.Random, count: int, *, alike: bool = False) -> None:
+        """Several batches in one call, all of one form or not: grouping never changes results."""
         expected, entries = [], []
+        op, given = chance.choice(list(Op)), None
         for _ in range(count):
-            op = chance.choice(list(Op))
-            rows, columns = random_rows(chance, self.schema, self.keys, op)
-            data = payload(self.schema, op, rows, columns)
+            if not alike:
+                op, given = chance.choice(list(Op)), None
+            rows, given = random_rows(chance, self.schema, self.keys, op, columns=given)
+            data = payload(self.schema, op, rows, given)
             entries.append(self.driver.entry(data, step=chance.choice([1, 10])))
-            expected.append(self.model.write(self.now, op, rows, columns))
+            expected.append(self.model.write(self.now, op, rows, given))
         found = [decode_result(r) for r in self.driver.tablet.apply(entries)]
         assert [(n, [(e.row, e.code) for e in errors]) for n, errors in found] == expected
 
@@ -155,7 +176,7 @@ class World:
         state = sorted(self.model.state_at(at).items())
         matching = [(k, row) for k, row in state if naive(where, row) is True]
         assert view.count(at, where) == len(matching)
-        columns = self._some_columns(chance)
+        wanted = self._some_columns(chance)
         limit = chance.choice([None, 0, 1, 2, 4])
         after = None
         if chance.random() < 0.4:
@@ -163,11 +184,11 @@ class World:
             after = self.encoded(key)
             matching = [(k, row) for k, row in matching if k > key]
         batches = view.scan(
-            at, [c.id for c in columns], where, ordered=True, limit=limit, after=after,
+            at, [c.id for c in wanted], where, ordered=True, limit=limit, after=after,
             batch_rows=chance.randrange(1, 5),
         )  # fmt: skip
         found = [r for b in batches for r in b.to_pylist()]
-        expected = [self.model.shown(row, columns) for _, row in matching]
+        expected = [self.model.shown(row, wanted) for _, row in matching]
         assert exact(found) == exact(expected[:limit])
         some = [r for b in view.scan(at, None, where, limit=limit) for r in b.to_pylist()]
         whole = exact([self.model.shown(row) for _, row in state if naive(where, row) is True])

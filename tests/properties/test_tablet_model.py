@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from nyala.common.schema import Schema
 from tests.properties import tablet_steps as steps
 from tests.properties.tablet_rows import weak_hash
-from tests.properties.tablet_world import HashKeys, World
+from tests.properties.tablet_world import HashKeys, World, sizes
 from tests.unit.tablet.tablet_support import INT_KEY, PAIR_KEY
 
 SEEDS = st.integers(0, 2**64 - 1)
@@ -26,8 +26,10 @@ class TabletMachine(RuleBasedStateMachine):
     schema: ClassVar[Schema | None] = None
     hash_keys: ClassVar[list[HashKeys]] = []
 
-    @initialize(seed=SEEDS)
-    def start(self, seed: int) -> None:
+    @initialize(seed=SEEDS, small=st.booleans())
+    def start(self, seed: int, small: bool) -> None:
+        self.limits = sizes(small=small)
+        self.limits.__enter__()
         self.world = World(seed, self.schema, *self.hash_keys)
         steps.run(self.world, "write_group", seed)
 
@@ -46,6 +48,10 @@ class TabletMachine(RuleBasedStateMachine):
     @rule(kind=one_of(steps.READING), seed=SEEDS)
     def read(self, kind: str, seed: int) -> None:
         steps.run(self.world, kind, seed)
+
+    def teardown(self) -> None:
+        if hasattr(self, "limits"):
+            self.limits.__exit__(None, None, None)
 
 
 class IntKeyMachine(TabletMachine):
