@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from nyala.client.definitions import Definitions, describe
+from nyala.client.getting import Getter
 from nyala.client.holding import Holding
 from nyala.client.locations import Locations, OpenTable
 from nyala.client.masters import Masters
@@ -71,6 +72,7 @@ class Core:
         self.reader = Reader(env, self.masters, self.locations, self.clock)
         self.reader.batch_bytes = options.scan_batch_bytes
         self.reader.batch_rows = options.scan_batch_rows
+        self.getter = Getter(env, self.locations, self.clock, self.reader)
         self._times = Times(env, self.locations, self.clock)
         # Who gives a client id repeats writes; what it defines is not what another process defined.
         definer = bytes.fromhex(random_id(env.random)) if options.client_id else self.client_id
@@ -149,7 +151,7 @@ class Core:
         numbers = locate(table.schema, table.partition_schema, keys)
         positions = [(int(n), np.flatnonzero(numbers == n)) for n in np.unique(numbers) if n >= 0]
         groups = [(n, keys.take(pa.array(rows))) for n, rows in positions]
-        answers = await self.reader.get(table, groups, columns, self.options.timeout_ms)
+        answers = await self.getter.get(table, groups, columns, self.options.timeout_ms)
         found: list[dict[str, Any] | None] = [None] * keys.num_rows
         for (_, rows), batches in zip(positions, answers, strict=True):
             for batch in batches:
@@ -161,5 +163,5 @@ class Core:
         """End streams and tasks; nothing acknowledged is affected."""
         self.session.combiner.close()
         self.session.streams.close()
-        self.reader.close()
+        self.getter.close()
         await self.env.tasks.close()

@@ -6,34 +6,23 @@ it says so, and `collect` starts it over.
 """
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 
 import pyarrow as pa
 
-from nyala.client.locations import LOOKUP_TIMEOUT_MS, Locations, OpenTable, TabletPlace
-from nyala.client.lookups import MAX_KEYS, Lookups
+from nyala.client.locations import Locations, OpenTable, TabletPlace
 from nyala.client.masters import Masters
 from nyala.client.planning import ReadSpec, make_token
 from nyala.client.progress import Heard, Progress
 from nyala.client.retrying import Attempts
 from nyala.client.times import Times
-from nyala.common.errors import (
-    NotLeader,
-    OutcomeUnknown,
-    Retryable,
-    SchemaMismatch,
-    TimedOut,
-    TooLarge,
-    Unavailable,
-)
+from nyala.common.errors import NotLeader, OutcomeUnknown, Retryable, TimedOut, Unavailable
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.common.partition import Partition, prune
-from nyala.common.schema import arrow_schema
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.wire import flight, methods
-from nyala.wire.proto import flight_pb2, reads_pb2
+from nyala.wire.proto import flight_pb2
 from nyala.wire.proto import nyala_pb2 as pb
 
 STALL_MS = 15_000
@@ -54,10 +43,6 @@ class Reader:
         self._locations = locations
         self._clock = clock
         self._times = Times(env, locations, clock)
-        self._lookups = Lookups(env)
-        self._shapes: dict[
-            tuple[str, int, tuple[str, ...] | None], tuple[list[int], pa.Schema]
-        ] = {}
         self.batch_bytes = 1 << 20
         self.batch_rows = 0
 
@@ -69,14 +54,15 @@ class Reader:
         every = [t.partition for t in table.tablets]
         wanted = set(prune(table.schema, table.partition_schema, every, spec.where))
         return [
-            self._token(table, tablet, spec, at, timeout_ms)
+            self.token(table, tablet, spec, at, timeout_ms)
             for tablet in table.tablets
             if tablet.partition in wanted
         ]
 
-    def _token(
+    def token(
         self, table: OpenTable, tablet: TabletPlace, spec: ReadSpec, at: int, timeout_ms: int
     ) -> pb.ScanToken:
+        """Return the token that reads one tablet at a time; 0: its leader's own."""
         token = make_token(table, tablet, spec, at)
         token.batch_bytes, token.batch_rows = self.batch_bytes, self.batch_rows
         token.masters.extend(self._masters.known)
@@ -172,73 +158,6 @@ class Reader:
         for tablet in answer.tablets:
             place.replicas = tuple((_NO_UUID, r.address) for r in tablet.replicas)
             place.leader = next((r.address for r in tablet.replicas if r.leader), None)
-
-    async def get(
-        self, table: OpenTable, groups: list[tuple[int, pa.RecordBatch]], columns: tuple[str, ...] | None,
-        timeout_ms: int,
-    ) -> list[list[pa.RecordBatch]]:  # fmt: skip
-        """Look keys up, linearizably: for each (tablet number, keys) the rows found, with `_row`."""
-        spec = ReadSpec(columns=columns, latest=True)
-        if len(groups) == 1:
-            return [await self._get(table, *groups[0], spec, timeout_ms)]
-        work = (self._get(table, number, keys, spec, timeout_ms) for number, keys in groups)
-        return list(await asyncio.gather(*work))
-
-    async def _get(
-        self, table: OpenTable, number: int, keys: pa.RecordBatch, spec: ReadSpec, timeout_ms: int
-    ) -> list[pa.RecordBatch]:
-        """Look keys of one tablet up: few of them on the stream to its leader, once; else by a token."""
-        began_us = self._env.clock.monotonic_us()
-        tablet = table.tablets[number]
-        if keys.num_rows <= MAX_KEYS:
-            try:
-                return [await self._quickly(table, tablet, keys, spec, timeout_ms)]
-            except (Retryable, OutcomeUnknown, SchemaMismatch, TooLarge) as err:
-                asked = tablet.leader or ""
-                told = err.address if isinstance(err, NotLeader) else None
-                self._locations.learn(tablet, asked=asked, leader=None, address=told)
-        left_ms = max(1, timeout_ms - (self._env.clock.monotonic_us() - began_us) // 1000)
-        if tablet.leader is None:
-            with contextlib.suppress(Retryable):
-                await self._locations.refresh(table, min(left_ms, LOOKUP_TIMEOUT_MS))
-                tablet = table.tablets[number]
-        token = self._token(table, tablet, spec, 0, left_ms)
-        token.keys_ipc = flight.batch_message(keys)
-        return await self.collect(token)
-
-    async def _quickly(
-        self, table: OpenTable, tablet: TabletPlace, keys: pa.RecordBatch, spec: ReadSpec, timeout_ms: int
-    ) -> pa.RecordBatch:  # fmt: skip
-        if tablet.leader is None:
-            raise Unavailable(f"no leader of tablet {tablet.id} is known")
-        ids, schema = self._shape(table, spec.columns)
-        part = reads_pb2.GetPart(
-            tablet_id=tablet.id,
-            schema_version=table.schema.version,
-            column_ids=ids,
-            keys_ipc=keys.serialize().to_pybytes(),
-        )
-        rows, at = await self._lookups.get(tablet.leader, part, schema, timeout_ms)
-        self._clock.merge(at)
-        return rows
-
-    def _shape(
-        self, table: OpenTable, columns: tuple[str, ...] | None
-    ) -> tuple[list[int], pa.Schema]:
-        """Return the column ids of a look-up, and the schema of its answer."""
-        key = table.id, table.schema.version, columns
-        found = self._shapes.get(key)
-        if found is None:
-            schema = table.schema
-            chosen = schema.columns if columns is None else [schema.column(n) for n in columns]
-            fields = [*arrow_schema(chosen), pa.field("_row", pa.int64(), nullable=False)]
-            found = [int(c.id) for c in chosen], pa.schema(fields)
-            self._shapes = {**self._shapes, key: found} if len(self._shapes) < 64 else {key: found}
-        return found
-
-    def close(self) -> None:
-        """End the streams of look-ups."""
-        self._lookups.close()
 
 
 def _spread(place: TabletPlace, env: Env) -> list[str]:

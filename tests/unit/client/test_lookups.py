@@ -38,15 +38,17 @@ class Story:
         self.core = self.cluster.client(ClientOptions(timeout_ms=30_000))
         self.table = await self.cluster.create_table(self.core, tablets=4)
         await self.write(**{f"k{k}": 10 * k for k in range(20)})
-        original = lookups._Line._outgoing
+        line: Any = lookups._Line
+        original = line._outgoing
 
-        async def counted(line: Any) -> Any:
-            async for request in original(line):
-                self.sent.append(request)
+        async def counted(self: Any) -> Any:
+            async for request in original(self):
+                sent.append(request)
                 yield request
 
-        self.restore = original
-        lookups._Line._outgoing = counted  # type: ignore[method-assign]
+        sent = self.sent
+        self.restore = lambda: setattr(line, "_outgoing", original)
+        line._outgoing = counted
         return self
 
     async def on(self, work, *args):
@@ -74,7 +76,7 @@ def story(fn):
             try:
                 await fn(made)
             finally:
-                lookups._Line._outgoing = made.restore
+                made.restore()
 
         run(main, max_time_s=300)
 
@@ -191,13 +193,13 @@ async def test_callers_are_told_when_the_client_ends(s):
     line = None
     while line is None:
         await s.loop.delay(1)
-        line = next(iter(s.core.reader._lookups._lines.values()), None)
+        line = next(iter(s.core.getter.lookups._lines.values()), None)
     line.abandon()
     assert await waiting == [{"k": 1, "v": 10}]  # by the patient way
     schema = pa.schema([("k", pa.int64())])
 
     async def unreachable():
         with pytest.raises(Unavailable):
-            await s.core.reader._lookups.get("nobody:1", reads_pb2.GetPart(), schema, 1000)
+            await s.core.getter.lookups.get("nobody:1", reads_pb2.GetPart(), schema, 1000)
 
     await s.on(unreachable)
