@@ -428,6 +428,10 @@ class SimAppendFile:
         if dies:
             self._files._die()
 
+    def release(self) -> None:
+        """A simulated disk has no memory of the system's in front of it."""
+        assert self._open, f"{self._path} is closed"
+
     def preallocate(self, length_bytes: int) -> None:
         """Reserve space; the reserved part reads as zeros."""
         dies = self._files._changing("preallocate", self._path, length_bytes)

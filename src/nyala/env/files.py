@@ -26,6 +26,10 @@ class AppendFile(Protocol):
         """Make everything appended durable. `data_only` suffices inside the preallocated length."""
         ...
 
+    def release(self) -> None:
+        """What is durable is not read again soon: it need not stay in the system's memory."""
+        ...
+
     def preallocate(self, length_bytes: int) -> None:
         """Reserve disk space up to this length; the reserved part reads as zeros."""
         ...
@@ -109,6 +113,7 @@ class SystemAppendFile:
     def __init__(self, path: str, offset: int) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         self._end = offset
+        self._released = offset
 
     def append(self, buffers: Sequence[Buffer]) -> int:
         """Write the buffers with vectored writes; return the new end offset."""
@@ -125,6 +130,13 @@ class SystemAppendFile:
     def sync(self, *, data_only: bool) -> None:
         """Sync data alone, or data and file facts."""
         (os.fdatasync if data_only else os.fsync)(self._fd)
+
+    def release(self) -> None:
+        """Let the kernel have the pages for what is written next; it keeps those that are not durable."""
+        if hasattr(os, "posix_fadvise"):
+            size = self._end - self._released
+            os.posix_fadvise(self._fd, self._released, size, os.POSIX_FADV_DONTNEED)
+        self._released = self._end
 
     def preallocate(self, length_bytes: int) -> None:
         """posix_fallocate, so that a full disk is known now and not in mid-append."""

@@ -24,6 +24,9 @@ from nyala.wal.format import (
 SUFFIX = ".wal"
 PLACEHOLDER_SUFFIX = ".wal.new"
 _NAME = re.compile(r"([0-9]{10})\.wal")
+RELEASE_BYTES = 256 << 10
+"""So much of a segment at a time leaves the system's memory, which the next rounds then use again: memory
+that nobody has touched for long is dear, and the log is read by slow followers alone."""
 PINNED = 1 << 64
 """Above every index: of a corrupt group every file is kept, until the group is forgotten."""
 
@@ -99,6 +102,7 @@ class SegmentWriter:
         self.rows = bytearray()
         self._file = file
         self._placeholder = placeholder
+        self._released = 0
         self._open = True
 
     @classmethod
@@ -143,6 +147,9 @@ class SegmentWriter:
         end = self._file.append(buffers)
         if sync:
             self._file.sync(data_only=end <= self.preallocated_bytes)
+            if end - self._released >= RELEASE_BYTES:
+                self._file.release()
+                self._released = end
 
     def extend(self, end: int) -> None:
         """Reserve disk space up to `end`, so that a full disk is met before anything is written."""

@@ -111,3 +111,16 @@ def test_who_waits_while_the_client_is_closed_is_told():
     thread.close()
     waiting.join(10)
     assert told
+
+
+def test_what_is_released_reads_as_before_durable_or_not(tmp_path):
+    file = SystemFiles().open_append(str(tmp_path / "f"))
+    data = bytes(range(256)) * 1024
+    file.append([data])
+    file.sync(data_only=False)
+    file.release()
+    file.append([b"not synced"])
+    file.release()
+    file.append([b", then more"])
+    file.close()
+    assert (tmp_path / "f").read_bytes() == data + b"not synced, then more"

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from nyala.wal.segment import RELEASE_BYTES
 from tests.sim.loop import run
 from tests.unit.wal.wal_harness import (
     A,
@@ -122,5 +123,26 @@ def test_what_is_proven_durable_is_never_ahead_of_the_last_sync():
                 wal, recovered = await machine.open()
                 assert not wal.damage
                 assert len(indices(recovered, A)) >= 36
+
+    run(main)
+
+
+def test_what_is_synced_leaves_the_memory_of_the_system_a_good_piece_at_a_time():
+    """Never what is not durable yet; and the log reads as before."""
+
+    async def main(loop):
+        for options, released in (({"segment_bytes": 8 << 20}, [3, 6]), (NEVER, [])):
+            machine = Machine(loop)
+            spy = SpyFiles(machine.files())
+            wal, _ = await open_wal(spy, machine.tasks(), **options)
+            spy.calls.clear()
+            after = []
+            for i in range(1, 7):
+                before = spy.count("release")
+                await durable(wal, A, [entry(i, payload=bytes(RELEASE_BYTES * 2 // 5))])
+                after += [i] * (spy.count("release") - before)
+            assert after == released
+            assert [e.id.index for e in await wal.read(A, 1, 1 << 30)] == list(range(1, 7))
+            await wal.close()
 
     run(main)

@@ -172,6 +172,10 @@ class SpyAppendFile:
         self._spy.note("sync", self._path, data_only)
         self._file.sync(data_only=data_only)
 
+    def release(self) -> None:
+        self._spy.note("release", self._path)
+        self._file.release()
+
     def preallocate(self, length_bytes: int) -> None:
         self._spy.note("preallocate", self._path, length_bytes)
         self._file.preallocate(length_bytes)
