@@ -1,11 +1,11 @@
-"""Compaction: several disk rowsets become one, and history below a horizon goes.
+"""Compaction: several disk rowsets become one of live rows and one of history; history below a horizon goes.
 
-The simplest correct one: pick rowsets of similar size, sort them into one. It moves the manifest's
-files but not its cut, so that what ended since the last flush stays in memory, and in the log.
+It moves the manifest's files but not its cut, so that what ended since the last flush stays in memory, and
+in the log.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,48 +15,107 @@ from nyala.tablet.manifest import Manifest
 from nyala.tablet.store import Store
 
 MIN_ROWSETS = 4
-"""So many rowsets of similar size are merged."""
-SIMILAR = 4
+"""So many rowsets of similar size that have keys in common are merged."""
+SIMILAR = 2
 """A rowset joins a merge if it has at most this many times the rows of all smaller ones together."""
+SMALL_ROWS = 65_536
+"""Rowsets below this count as having every key, so that small ones do not pile up side by side."""
 GARBAGE = 0.25
 """A rowset is rewritten alone once this part of it is history below the horizon."""
+ENDED = 0.5
+"""A rowset of live rows is rewritten alone once this part of it has ended."""
 
 
-def choose(
-    disks: Sequence[DiskRowSet], horizon: int | None, cut_stamp: int, *, force: bool
-) -> list[DiskRowSet]:
-    """Return the rowsets worth merging now, in the manifest's order; none: nothing to do.
+@dataclass(frozen=True, slots=True)
+class Rowset:
+    """What the choice knows of one rowset.
+
+    Attributes:
+        number: of its files.
+        rows: versions.
+        ended: of them, those that had ended at the manifest's cut.
+        garbage: of them, those that ended below the horizon.
+        least: least key.
+        greatest: greatest key.
+    """
+
+    number: int
+    rows: int
+    ended: int
+    garbage: int
+    least: bytes
+    greatest: bytes
+
+    @staticmethod
+    def of(disk: DiskRowSet, horizon: int | None, cut_stamp: int) -> "Rowset":
+        """Look at a rowset once."""
+        ended = garbage = 0
+        if disk.marks.ended.rows:
+            stamps = disk.marks.ended_by(cut_stamp)[1]
+            ended = len(stamps)
+            garbage = int(np.count_nonzero(stamps <= np.uint64(horizon or 0)))
+        number = disk.entry.number
+        return Rowset(number, disk.rows, ended, garbage, disk.min_key, disk.max_key)
+
+    @property
+    def is_history(self) -> bool:
+        """Whether no version is live."""
+        return self.ended == self.rows
+
+    def has(self, key: bytes) -> bool:
+        """Whether a key lies in its range."""
+        return self.rows < SMALL_ROWS or self.least <= key <= self.greatest
+
+
+def choose(rowsets: Sequence[Rowset], *, force: bool) -> set[int]:
+    """Return the numbers of the rowsets worth rewriting together now; none: nothing to do.
+
+    History that can go comes first, then live rowsets in which much has ended, then the keys that most
+    rowsets have. Each row is rewritten once for every growth of its rowset by about `MIN_ROWSETS`, whatever
+    the number of flushes; and no key has more rowsets than `MIN_ROWSETS` for each such growth.
 
     Args:
-        disks: all of them.
-        horizon: history below may go; None: all history stays.
-        cut_stamp: of the manifest.
+        rowsets: all of them.
         force: merge all if that changes anything.
     """
-    garbage = {d.entry.number: _garbage(d, horizon, cut_stamp) for d in disks}
+    live = [r for r in rowsets if not r.is_history]
+    history = [r for r in rowsets if r.is_history]
     if force:
-        return list(disks) if len(disks) > 1 or any(garbage.values()) else []
-    by_size = sorted(disks, key=lambda d: (d.rows, d.entry.number))
-    picked: list[DiskRowSet] = []
+        mixed = any(r.garbage for r in rowsets) or any(r.ended for r in live)
+        changes = mixed or len(live) > 1 or len(history) > 1
+        return {r.number for r in rowsets} if changes else set()
+    for alone in (
+        [r for r in rowsets if r.garbage > GARBAGE * r.rows],
+        [r for r in live if r.ended > ENDED * r.rows],
+    ):
+        if alone:
+            return {r.number for r in alone}
+    best: list[Rowset] = []
+    for kind in (live, history):
+        for key in [r.least for r in kind]:
+            found = _similar([r for r in kind if r.has(key)])
+            best = found if len(found) > len(best) else best
+    return {r.number for r in best}
+
+
+def _similar(rowsets: Sequence[Rowset]) -> list[Rowset]:
+    """Return the smallest ones that are of similar size, if they are enough."""
+    picked: list[Rowset] = []
     total = 0
-    for disk in by_size:
-        if picked and disk.rows > SIMILAR * total:
+    for rowset in sorted(rowsets, key=lambda r: (r.rows, r.number)):
+        if picked and rowset.rows > SIMILAR * total:
             if len(picked) >= MIN_ROWSETS:
                 break
             picked, total = [], 0
-        picked.append(disk)
-        total += disk.rows
-    numbers = {d.entry.number for d in picked} if len(picked) >= MIN_ROWSETS else set()
-    return [
-        d for d in disks if d.entry.number in numbers or garbage[d.entry.number] > GARBAGE * d.rows
-    ]
+        picked.append(rowset)
+        total += rowset.rows
+    return picked if len(picked) >= MIN_ROWSETS else []
 
 
-def _garbage(disk: DiskRowSet, horizon: int | None, cut_stamp: int) -> int:
-    if horizon is None or not disk.marks.ended.rows:
-        return 0
-    ends = disk.marks.ends
-    return int(np.count_nonzero((ends != 0) & (ends <= np.uint64(min(horizon, cut_stamp)))))
+def depth(rowsets: Sequence[Rowset]) -> int:
+    """Return the most live rowsets that one key may be in: what a look-up has to ask."""
+    live = [r for r in rowsets if not r.is_history]
+    return max((sum(r.least <= x.least <= r.greatest for r in live) for x in live), default=0)
 
 
 class Compaction:
@@ -85,11 +144,11 @@ class Compaction:
         self._current = current
         self._inputs = [rewrite.Input.of(d, current.cut.stamp) for d in chosen]
         self._horizon = horizon
-        self._numbers = (number(), number())
+        self._numbers = (number(), number(), number(), number())
         self._next_file = number()
 
     def build(self) -> rewrite.Built:
-        """Write the merged rowset and make it durable. Lane COMPUTE.
+        """Write the merged rowsets and make them durable. Lane COMPUTE.
 
         Raises:
             OSError: nothing has changed.
@@ -102,9 +161,8 @@ class Compaction:
         dropped = any((i.ended[1] <= np.uint64(below)).any() for i in self._inputs)
         horizon = max(current.horizon, below) if dropped else current.horizon
         base = replace(current, rowsets=left, horizon=horizon, next_file=self._next_file)
-        return rewrite.build(
-            self._place, base, self._numbers, self._inputs, drop_below=below, position=position
-        )
+        plan = rewrite.Plan(below, apart=True, position=position, numbers=self._numbers)
+        return rewrite.build(self._place, base, self._inputs, plan)
 
     def install(self, built: rewrite.Built) -> None:
         """Switch to the new files. Lane APPLY."""

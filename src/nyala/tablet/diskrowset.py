@@ -101,6 +101,11 @@ class DiskRowSet:
         """How many versions it holds."""
         return self._view.rows
 
+    @property
+    def live(self) -> int:
+        """How many of them have not ended."""
+        return self._view.rows - self.marks.ended.rows
+
     def view(self) -> RowSetView:
         """Return it for readers. Lane APPLY; reading it is for any lane."""
         ended = self.marks.ended

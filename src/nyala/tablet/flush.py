@@ -61,7 +61,7 @@ class Flush:
             retired=store.retired,
         )
         self._inputs = [rewrite.Input.of(m, cut.stamp) for m in store.frozen]
-        self._numbers = (number(), number())
+        self._numbers = (number(), number(), 0, 0)
         self._marked = [(_marked(d, cut.stamp), number()) for d in store.disks if d.marks.pending]
         self._next_file = number()
 
@@ -75,9 +75,8 @@ class Flush:
         for marked, number in self._marked:
             entries[marked.disk.entry.number] = self._write(marked, number)
         base = replace(self._base, rowsets=tuple(entries.values()), next_file=self._next_file)
-        return rewrite.build(
-            self._place, base, self._numbers, self._inputs, drop_below=0, position=len(entries)
-        )
+        plan = rewrite.Plan(0, apart=False, position=len(entries), numbers=self._numbers)
+        return rewrite.build(self._place, base, self._inputs, plan)
 
     def _write(self, marked: _Marked, number: int) -> RowSetEntry:
         path = f"{self._place.directory}/{manifest.marks_name(number)}"

@@ -67,14 +67,18 @@ class Maintenance:
         """Choose rowsets to merge; None when it is not worth its cost, or work is under way."""
         if self._busy:
             return None
-        stamp = self.manifest.cut.stamp
-        chosen = compaction.choose(self._store.disks, horizon, stamp, force=force)
+        numbers = compaction.choose(self._rowsets(horizon), force=force)
+        chosen = [d for d in self._store.disks if d.entry.number in numbers]
         if not chosen:
             return None
         work = compaction.Compaction(
             self._place, self._store, self.manifest, chosen, horizon, self._number
         )
         return self._start(work)
+
+    def _rowsets(self, horizon: int | None) -> list[compaction.Rowset]:
+        cut = self.manifest.cut.stamp
+        return [compaction.Rowset.of(d, horizon, cut) for d in self._store.disks]
 
     def _start(self, work: _Work) -> Build:
         self._busy = True

@@ -61,47 +61,81 @@ class Built:
 
     Attributes:
         manifest: that names them.
-        rowset: the new one, open; None: nothing was left to write.
-        inputs: what it replaces.
-        moved: for each input, where each of its rows went, or -1.
+        rowsets: the new ones, open; the live versions are in the first one.
+        inputs: what they replace.
+        moved: for each input, where each of its rows went in the first new rowset, or -1.
     """
 
     manifest: Manifest
-    rowset: DiskRowSet | None
+    rowsets: tuple[DiskRowSet, ...]
     inputs: tuple[Input, ...]
     moved: tuple[Int64s, ...]
 
 
-def build(
-    place: Place,
-    base: Manifest,
-    numbers: tuple[int, int],
-    inputs: Sequence[Input],
-    *,
-    drop_below: int,
-    position: int,
-) -> Built:
-    """Write one rowset from several. Lane COMPUTE.
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to write.
+
+    Attributes:
+        drop_below: versions that ended at or below this stamp are left out.
+        apart: versions that had ended go to a rowset of their own, which present reads pass over.
+        position: of the new rowsets in the manifest.
+        numbers: four, for files.
+    """
+
+    drop_below: int
+    apart: bool
+    position: int
+    numbers: tuple[int, int, int, int]
+
+
+def build(place: Place, base: Manifest, inputs: Sequence[Input], plan: Plan) -> Built:
+    """Write new rowsets from several. Lane COMPUTE.
 
     Args:
         place: where to.
-        base: the manifest to come but for the new rowset: its cut is the new files' cut, its schema
+        base: the manifest to come but for the new rowsets: its cut is the new files' cut, its schema
             the one that they are written with.
-        numbers: of the new rowset's files, and of its `del` file.
         inputs: what to rewrite.
-        drop_below: versions that ended at or below this stamp are left out.
-        position: of the new rowset in the manifest.
+        plan: how.
     """
-    kept = []
-    for source in inputs:
-        keep = np.ones(source.view.rows, np.bool_)
-        rows, stamps = source.ended
-        keep[rows[stamps <= np.uint64(drop_below)]] = False
-        kept.append(np.flatnonzero(keep))
-    if not sum(len(k) for k in kept):
-        moved = tuple(np.full(s.view.rows, -1, np.int64) for s in inputs)
-        place.files.sync_dir(place.directory)
-        return Built(base, None, tuple(inputs), moved)
+    kept = [_kept(i, plan.drop_below) for i in inputs]
+    live, ended = [k[0] for k in kept], [k[1] for k in kept]
+    if not plan.apart:
+        live, ended = [np.union1d(*k) for k in kept], []
+    entries = []
+    moved = tuple(np.full(s.view.rows, -1, np.int64) for s in inputs)
+    for number, part in enumerate((live, ended)):
+        if sum(len(p) for p in part):
+            entry, went = _write(place, base, inputs, part, plan.numbers[2 * number :])
+            entries.append(entry)
+            moved = went if number == 0 else moved
+    place.files.sync_dir(place.directory)
+    rowsets = list(base.rowsets)
+    rowsets[plan.position : plan.position] = reversed(entries)
+    switched = replace(base, rowsets=tuple(rowsets))
+    opened = tuple(
+        DiskRowSet(place.files, place.directory, entry, base.info.schema, switched)
+        for entry in entries
+    )
+    return Built(switched, opened, tuple(inputs), moved)
+
+
+def _kept(source: Input, drop_below: int) -> tuple[Rows, Rows]:
+    """Return the rows that were live at the cut, and the ended ones that stay."""
+    live = np.ones(source.view.rows, np.bool_)
+    rows, stamps = source.ended
+    live[rows] = False
+    return np.flatnonzero(live), rows[stamps > np.uint64(drop_below)]
+
+
+def _write(
+    place: Place,
+    base: Manifest,
+    inputs: Sequence[Input],
+    kept: Sequence[Rows],
+    numbers: Sequence[int],
+) -> tuple[RowSetEntry, tuple[Int64s, ...]]:
     moved = tuple(
         diskrowset.write(
             place.files,
@@ -115,18 +149,12 @@ def build(
             hash_keys=place.hash_keys,
         )
     )
-    entry = RowSetEntry(numbers[0])
     rows, stamps = _ended_after_move(inputs, moved)
-    if len(rows):
-        path = f"{place.directory}/{manifest.marks_name(numbers[1])}"
-        marks.write(place.files, path, rows, stamps)
-        entry = RowSetEntry(numbers[0], (numbers[1],))
-    place.files.sync_dir(place.directory)
-    rowsets = list(base.rowsets)
-    rowsets.insert(position, entry)
-    switched = replace(base, rowsets=tuple(rowsets))
-    opened = DiskRowSet(place.files, place.directory, entry, base.info.schema, switched)
-    return Built(switched, opened, tuple(inputs), moved)
+    if not len(rows):
+        return RowSetEntry(numbers[0]), moved
+    path = f"{place.directory}/{manifest.marks_name(numbers[1])}"
+    marks.write(place.files, path, rows, stamps)
+    return RowSetEntry(numbers[0], (numbers[1],)), moved
 
 
 def _ended_after_move(inputs: Sequence[Input], moved: Sequence[Int64s]) -> tuple[Rows, Stamps]:
@@ -153,13 +181,12 @@ def switch(place: Place, store: Store, built: Built) -> None:
         carried = to[rows[late]]
         assert not len(carried) or carried.min() >= 0, "a live version was left out of a rewrite"
         if len(carried):
-            assert built.rowset is not None, "a rewrite without rows has nothing to carry"
-            built.rowset.marks.end(carried, stamps[late])
+            assert built.rowsets, "a rewrite without rows has nothing to carry"
+            built.rowsets[0].marks.end(carried, stamps[late])
     replaced = [s.rowset for s in built.inputs]
     store.frozen = [m for m in store.frozen if not any(m is r for r in replaced)]
     by_number = {d.entry.number: d for d in store.disks}
-    if built.rowset is not None:
-        by_number[built.rowset.entry.number] = built.rowset
+    by_number |= {d.entry.number: d for d in built.rowsets}
     store.disks = [by_number[e.number] for e in built.manifest.rowsets]
     for disk, entry in zip(store.disks, built.manifest.rowsets, strict=True):
         disk.entry = entry

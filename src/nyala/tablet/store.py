@@ -165,7 +165,9 @@ class Store:
         low, high = _ends(keys) if self.disks and len(wanted) else (b"", b"")
         hits = []
         for number, (rowset, view) in enumerate(zip(rowsets, views, strict=True)):
-            if isinstance(rowset, DiskRowSet) and (high < rowset.min_key or low > rowset.max_key):
+            if isinstance(rowset, DiskRowSet) and (
+                high < rowset.min_key or low > rowset.max_key or not rowset.live
+            ):
                 hits.append(0)
                 continue
             found = kernels.find_live(

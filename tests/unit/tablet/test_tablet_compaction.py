@@ -1,0 +1,102 @@
+"""What is merged when: rowsets per key and rows rewritten are bounded, live rows lie apart from history."""
+
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from nyala.common.keys import encode_keys
+from nyala.tablet import kernels
+from nyala.tablet.compaction import ENDED, MIN_ROWSETS, SMALL_ROWS, Rowset, choose, depth
+from nyala.tablet.ops import Op
+from tests.unit.tablet.tablet_support import Driver, numbered
+
+
+def rowset(number, rows, keys=(0, 255), ended=0, garbage=0):
+    return Rowset(number, rows, ended, garbage, bytes([keys[0]]), bytes([keys[1]]))
+
+
+@pytest.mark.row("A7")
+def test_rowsets_side_by_side_are_left_alone_unless_they_are_small():
+    big = [rowset(n, SMALL_ROWS, (10 * n, 10 * n + 9)) for n in range(20)]
+    assert choose(big, force=False) == set()
+    assert depth(big) == 1
+    small = [rowset(n, SMALL_ROWS - 1, (10 * n, 10 * n + 9)) for n in range(MIN_ROWSETS)]
+    assert choose(small, force=False) == set(range(MIN_ROWSETS))
+    assert choose(small[1:], force=False) == set()
+
+
+def test_the_keys_that_most_rowsets_have_come_first():
+    left = [rowset(n, SMALL_ROWS, (0, 9)) for n in range(MIN_ROWSETS)]
+    right = [rowset(10 + n, SMALL_ROWS, (20, 29)) for n in range(MIN_ROWSETS + 1)]
+    assert choose([*left, *right], force=False) == {r.number for r in right}
+    assert depth([*left, *right]) == MIN_ROWSETS + 1
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_rowsets_of_a_key_and_rows_rewritten_grow_with_the_logarithm(seed):
+    """Three hundred flushes of any keys: what a real tablet would do, without the files."""
+    chance = random.Random(seed)
+    rowsets, written, deepest, flushed = [], 0, 0, 0
+    for number in range(300):
+        rows = chance.randrange(SMALL_ROWS, 2 * SMALL_ROWS)
+        ends = sorted((chance.randrange(256), chance.randrange(256)))
+        rowsets.append(rowset(number, rows, ends if chance.random() < 0.5 else (0, 255)))
+        flushed += rows
+        while picked := choose(rowsets, force=False):
+            merged = [r for r in rowsets if r.number in picked]
+            total = sum(r.rows for r in merged)
+            least, greatest = min(r.least for r in merged), max(r.greatest for r in merged)
+            rowsets = [r for r in rowsets if r.number not in picked]
+            rowsets.append(Rowset(10_000 + written, total, 0, 0, least, greatest))
+            written += total
+        deepest = max(deepest, depth(rowsets))
+    assert deepest <= 10
+    assert 1 + written / flushed <= 8
+
+
+def test_history_below_the_horizon_comes_first_and_then_what_has_mostly_ended():
+    first = rowset(1, 100, ended=100, garbage=30)
+    second = rowset(2, 100, ended=int(ENDED * 100) + 1)
+    assert choose([rowset(0, 100), first, second], force=False) == {1}
+    assert choose([rowset(0, 100), second], force=False) == {2}
+    assert choose([rowset(0, 100), rowset(1, 100, ended=100)], force=False) == set()
+    assert choose([rowset(0, 100), rowset(1, 100, ended=100)], force=True) == set()
+    assert choose([rowset(0, 100, ended=1)], force=True) == {0}
+
+
+def test_history_lies_apart_and_present_writes_do_not_ask_it(tmp_path, monkeypatch):
+    driver = Driver(str(tmp_path / "t"))
+    for n in range(5):
+        driver.write(Op.UPSERT, numbered(0, 20, s=f"{n}"))
+    driver.flush()
+    assert driver.compact(force=False)
+    assert [(d.rows, d.live) for d in driver.tablet._store.disks] == [(80, 0), (20, 20)]
+    assert not driver.compact(force=False)
+    assert not driver.compact()
+    store = driver.tablet._store
+    keys = encode_keys([pa.array([3, 4])], [pa.int64()])
+    located = store.locate(keys, store.hashes(keys), np.arange(2))
+    assert located.hits == (0, 2, 0)  # memory, live rows, history
+    asked = []
+    real = kernels.find_live
+    monkeypatch.setattr(kernels, "find_live", lambda *a: asked.append(a[3]) or real(*a))
+    store.locate(keys, store.hashes(keys), np.arange(2))
+    assert asked == [0, 20]
+
+
+def test_every_version_is_read_from_wherever_it_lies(tmp_path):
+    driver = Driver(str(tmp_path / "t"))
+    expected = {}
+    for n in range(6):
+        driver.write(Op.UPSERT, [{"k": k, "a": n, "s": f"{k}.{n}"} for k in range(n, 10)])
+        expected[driver.now] = driver.rows(ordered=True)
+        if n % 2:
+            driver.flush()
+            driver.compact()
+    for at, rows in expected.items():
+        assert driver.rows(at, ordered=True) == rows
+    driver.reopen()
+    for at, rows in expected.items():
+        assert driver.rows(at, ordered=True) == rows
