@@ -6,6 +6,7 @@ did once on such a machine stands in its place, marked as recorded.
 """
 
 import statistics
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -52,11 +53,19 @@ def run(*, quick: bool = False) -> Report:
     theirs: list[Rates] = []
     for number in range(rounds):
         ours.append(_ours(number))
+        _tell(number, "nyala", ours[-1])
         if found is not None:
             theirs.append(_kudu(found, number))
+            _tell(number, "Kudu", theirs[-1])
     for work, target in TARGETS.items():
         _add(report, work, target, [o[work] for o in ours], [t[work] for t in theirs])
     return report
+
+
+def _tell(number: int, who: str, rates: Rates) -> None:
+    """Show a round at once: all of them take minutes."""
+    told = "; ".join(f"{work}: {rate:,.0f}" for work, rate in rates.items())
+    print(f"round {number + 1}, {who}: {told}", file=sys.stderr, flush=True)
 
 
 def _add(report: Report, work: str, target: float, ours: list[float], theirs: list[float]) -> None:
