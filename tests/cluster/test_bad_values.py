@@ -105,6 +105,7 @@ CANNOT_BE: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.mark.row("A1")
 @pytest.mark.parametrize("name", CANNOT_BE)
 def test_data_that_cannot_be_is_refused_and_writes_nothing(table, name):
     data = CANNOT_BE[name]()

@@ -71,13 +71,13 @@ def shortest(seed: int, operations: Sequence[Operation], seconds: float) -> list
     return kept
 
 
-def run(seed: int, count: int) -> str | None:
+def run(seed: int, count: int, seconds: float = SHORTENING_S) -> str | None:
     """One run; return a report of its failure, or None."""
     operations = draw(seed, count)
     found = problem(seed, operations)
     if found is None:
         return None
-    kept = shortest(seed, operations[: found[0] + 1], SHORTENING_S)
+    kept = shortest(seed, operations[: found[0] + 1], seconds)
     found = problem(seed, kept) or found
     listed = "".join(f"    ({name!r}, {details}),\n" for name, details in kept)
     return (

@@ -65,6 +65,7 @@ class Failing:
             setattr(self._files, name, method)
 
 
+@pytest.mark.row("A16")
 @pytest.mark.parametrize(("error", "late"), HOW, ids=["full", "io_error_after"])
 @pytest.mark.parametrize("work", WORKS)
 def test_an_error_in_any_file_operation_costs_only_that_attempt(work, error, late):
