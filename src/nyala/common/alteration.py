@@ -19,6 +19,7 @@ from nyala.common.schema import (
     Column,
     Schema,
     check_column_name,
+    check_default,
     default_scalar,
     plain_type,
     type_name,
@@ -165,7 +166,8 @@ def check_schema(schema: Schema) -> None:
 
     Raises:
         InvalidArgument: an id or name twice, a key that is not made of the first columns, an id that
-            is not below the next one, a default of another type, too many columns, a long comment.
+            is not below the next one, a default of another type or too large, too many columns, a long
+            comment.
     """
     ids, names = [c.id for c in schema.columns], [c.name for c in schema.columns]
     keys = list(schema.key_ids)
@@ -187,10 +189,13 @@ def check_schema(schema: Schema) -> None:
                 f"the comment of column {column.name[:80]!r} has over {MAX_COMMENT_BYTES} bytes"
             )
         for default in (column.default, column.read_default):
-            if default is not None and default.type != column.type:
+            if default is None:
+                continue
+            if default.type != column.type:
                 raise InvalidArgument(
                     f"column {column.name[:80]!r} of type {column.type} has a default of type {default.type}"
                 )
+            check_default(column.name[:80], default)
 
 
 def check_successor(old: Schema, new: Schema) -> None:

@@ -276,9 +276,20 @@ def default_scalar(name: str, value: Any, stored: pa.DataType) -> pa.Scalar:
         raise InvalidArgument(
             f"default {value!r} of column {name!r} is no {stored}: {err}"
         ) from err
-    if stored in (pa.string(), pa.binary()) and len(made.as_buffer()) > MAX_DEFAULT_BYTES:
+    check_default(name, made)
+    return made
+
+
+def check_default(name: str, value: pa.Scalar) -> None:
+    """Refuse a default that is too large.
+
+    Raises:
+        InvalidArgument: it has over MAX_DEFAULT_BYTES.
+    """
+    if value.type not in (pa.string(), pa.binary()) or not value.is_valid:
+        return
+    if len(value.as_buffer()) > MAX_DEFAULT_BYTES:
         raise InvalidArgument(
-            f"the default of column {name!r} has {len(made.as_buffer())} bytes; at most "
+            f"the default of column {name!r} has {len(value.as_buffer())} bytes; at most "
             f"{MAX_DEFAULT_BYTES} are kept, since rows older than a column are read with it"
         )
-    return made

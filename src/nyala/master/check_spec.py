@@ -96,6 +96,8 @@ def _schema(asked: pb.Schema) -> Schema:
             "the columns of a new table stand in order, key columns first and not nullable, with ids "
             "0, 1, 2, ..."
         )
+    if any(c.read_default is not None for c in schema.columns):
+        raise InvalidArgument("a new table has no rows that are older than a column")
     if schema.version != 0 or schema.next_column_id != len(schema.columns):
         raise InvalidArgument(
             f"a new table has schema version 0 and next column id {len(schema.columns)}, not "

@@ -144,6 +144,7 @@ def edited(column: int = 1, **changes) -> Schema:
         (edited(2, nullable=False), "allows nulls"),
         (edited(2, immutable=True), "immutable"),
         (edited(2, default=pa.scalar(1)), "default of type int64"),
+        (edited(1, default=pa.scalar("x" * 1025)), "1025 bytes"),
         (edited(2, id=1), "id 1 of 'n' was used before"),
         (edited(2, id=2), "id or name twice"),
         (edited(2, name="s"), "id or name twice"),

@@ -3,6 +3,7 @@
 import random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound
@@ -12,6 +13,7 @@ from nyala.master.actions import DeleteTabletAction
 from nyala.master.catalog import Catalog
 from nyala.master.create_table import Circumstances
 from nyala.wire.proto import nyala_pb2 as pb
+from nyala.wire.values import value_to_ipc
 from tests.unit.master.master_helpers import create_request, server_info
 
 
@@ -150,6 +152,7 @@ def broken(**changes):
         (broken(schema__columns__0__name="_op"), "do not begin with '_'"),
         (broken(schema__columns__1__id=7, schema__next_column_id=8), "ids 0, 1, 2"),
         (broken(schema__columns__0__nullable=True), "not nullable|nullable"),
+        (broken(schema__columns__1__read_default_ipc=value_to_ipc(pa.scalar(""))), "older than a column"),
         (broken(schema__version=4), "schema version 0"),
         (broken(schema__next_column_id=1), "next column id 1 is not above 1"),
         (broken(schema__next_column_id=3), "next column id 2, not 0 and 3"),
