@@ -138,14 +138,16 @@ def _fitting(view: View, token: pb.ScanToken, columns: list[ColumnId] | None) ->
     """Return the predicate of a token that fits the schema, whichever version it was planned for.
 
     Raises:
-        SchemaMismatch: planned for a newer version, which this replica has yet to learn of; or for an older
-            one, all of whose columns are wanted, or with columns that were dropped since.
+        Unavailable: planned for a newer version, which this replica has yet to learn of.
+        SchemaMismatch: planned for an older one, all of whose columns are wanted, or with columns that
+            were dropped since.
         InvalidArgument: columns that the schema never had, a predicate that means nothing.
     """
     planned, now = token.schema_version, view.schema.version
     if planned > now:
-        raise SchemaMismatch(
-            f"the scan was planned for schema version {planned}; this replica is at {now}"
+        raise Unavailable(
+            f"the scan was planned for schema version {planned}; this replica is at {now} and has yet to "
+            "learn of that one"
         )
     if columns is None and planned < now:
         raise SchemaMismatch(

@@ -15,6 +15,7 @@ from nyala.common.errors import (
     OutcomeUnknown,
     SchemaMismatch,
     TooLarge,
+    Unavailable,
 )
 from nyala.common.ids import ColumnId
 from nyala.common.options import Options
@@ -125,14 +126,14 @@ def check_header(header: pb.WriteHeader, schema: Schema) -> tuple[ops.Op, tuple[
     a column that it does not know is one that it leaves out.
 
     Raises:
-        SchemaMismatch: made for a newer version, which this replica has yet to learn of, or columns that
-            the schema does not have.
+        Unavailable: made for a newer version, which this replica has yet to learn of.
+        SchemaMismatch: columns that the schema does not have.
         InvalidArgument: no operation, no client id or sequence, a column twice.
     """
     if header.schema_version > schema.version:
-        raise SchemaMismatch(
-            f"the batch was made for schema version {header.schema_version}; this tablet is at "
-            f"{schema.version} and has yet to learn of that one; send it again"
+        raise Unavailable(
+            f"the batch was made for schema version {header.schema_version}; this replica is at "
+            f"{schema.version} and has yet to learn of that one"
         )
     try:
         op = ops.Op(header.op)

@@ -1,5 +1,6 @@
 """A table altered under running clients: the operation's way through a group, and who may go on with what."""
 
+import asyncio
 from dataclasses import replace
 
 import pyarrow as pa
@@ -172,12 +173,20 @@ def keys_named(name, values):
     return pa.record_batch([pa.array(values, pa.int64())], [name])
 
 
-def test_a_client_of_a_newer_schema_is_told_that_the_tablet_has_yet_to_learn_it():
+def test_what_is_made_for_a_newer_schema_waits_until_the_tablet_has_learned_it():
     async def work(t):
-        t.schema = alter(t.schema, [AddColumn("n", pa.int32())])
-        with pytest.raises(SchemaMismatch, match="has yet to learn"):
-            await t.write(rows_of([1], [1]), t.reopened())
-        with pytest.raises(SchemaMismatch, match="this replica is at 0"):
-            await t.scan(t.reopened(), columns=("k",))
+        first = t.schema
+        t.schema = alter(first, [AddColumn("n", pa.int32(), default=7), DropColumn("v")])
+        batch = pa.record_batch([pa.array([1]), pa.array([2], pa.int32())], ["k", "n"])
+        writing = asyncio.ensure_future(t.write(batch, t.reopened()))
+        scanning = asyncio.ensure_future(t.scan(t.reopened()))
+        await t.cluster.loop.delay(500_000)
+        assert not writing.done()
+        assert not scanning.done()
+        assert t.table.schema == first
+        assert await t.send(t.schema) == 1
+        assert not await writing
+        assert await scanning in ([], [{"k": 1, "n": 2}])
+        assert await t.scan(t.reopened()) == [{"k": 1, "n": 2}]
 
     with_table(work)

@@ -83,7 +83,7 @@ def test_a_header_that_fits_gives_op_and_columns():
 @pytest.mark.parametrize(
     ("wrong", "error"),
     [
-        ({"schema_version": SCHEMA.version + 1}, SchemaMismatch),
+        ({"schema_version": SCHEMA.version + 1}, Unavailable),
         ({"op": pb.WRITE_OP_UNSPECIFIED}, InvalidArgument),
         ({"client_id": b"c" * 15}, InvalidArgument),
         ({"sequence": 0, "first_outstanding": 0}, InvalidArgument),
