@@ -17,7 +17,7 @@ from nyala.replica.session_header import unwrap
 from nyala.replica.sessions import Saved, Sessions, Verdict
 from nyala.replica.state_machine import Cut, StateMachine
 
-BRIEF_OPS = 4
+BRIEF_OPS = 64
 BRIEF_BYTES = 32 << 10
 """A group within both is applied in a fraction of a millisecond."""
 
