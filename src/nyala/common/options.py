@@ -12,6 +12,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from nyala.common.copy_options import CopyOptions
 from nyala.common.errors import InvalidArgument
 
 ENVIRONMENT_PREFIX = "NYALA_"
@@ -29,7 +30,7 @@ def _choice(pattern: str, sentence: str) -> Any:
     return msgspec.Meta(pattern=pattern, description=sentence)
 
 
-class ReplicaOptions(msgspec.Struct, frozen=True, kw_only=True):
+class ReplicaOptions(CopyOptions, frozen=True, kw_only=True):
     """Consensus, log and the replicas' own limits."""
 
     # ---- consensus

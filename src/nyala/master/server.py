@@ -4,10 +4,11 @@ The caller serves `handlers()` on the public port, from before or after `start()
 transport of the peer port. Masters that start for the first time find each other in the background.
 """
 
-from nyala.common.errors import InvalidArgument, NyalaError
+from nyala.common.errors import InvalidArgument, NyalaError, Unavailable
 from nyala.common.ids import ServerUuid
 from nyala.common.metrics import Metrics
 from nyala.common.version import PROTOCOL_VERSION, VERSION
+from nyala.copying.service import CopySourceService
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.master import group
@@ -22,6 +23,7 @@ from nyala.master.service import MasterService, Parts
 from nyala.master.settings import Settings
 from nyala.master.tservers import TServers
 from nyala.replica import instance
+from nyala.replica.copies import Copies
 from nyala.replica.host import ReplicaHost
 from nyala.replica.identity import Identity
 from nyala.replica.state_machine import Transport
@@ -82,6 +84,7 @@ class Master:
                 env, self._servers, parts.leading, member.standing, settings.report_batch
             ),
             FlightService(parts, settings.timeout_ms),
+            CopySourceService(self._identity, self._copies),
         )
 
     async def start(self) -> None:
@@ -104,6 +107,11 @@ class Master:
     def handlers(self) -> Handlers:
         """Return everything that this master answers on its public port."""
         return {m: h for service in self._services for m, h in service.handlers().items()}
+
+    def _copies(self) -> Copies:
+        if self._host is None:
+            raise Unavailable("this master is starting; ask again")
+        return self._host.copies
 
     async def close(self) -> None:
         """Stop leading and close the files; everything acknowledged stays."""

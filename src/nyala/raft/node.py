@@ -149,6 +149,10 @@ class RaftNode(Leading):
         self.core.log.note_applied(index)
         following.ripen(self.core)
 
+    def hold(self, index: int) -> None:
+        """Count entries from `index` on as needed, here and by a leader's word everywhere; 0: no more."""
+        self.core.held = index
+
     def rouse(self) -> None:
         """Wake a sleeper that can no longer rely on one of the servers that it sleeps on."""
         quiescence.rouse(self.core)

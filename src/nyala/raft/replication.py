@@ -138,12 +138,15 @@ def needed(core: Core) -> int:
     """Return the lowest index that some member may still have to be sent; 0: not known.
 
     A leader knows it from its peers' matches (0 for one not heard from yet, so everything counts); a
-    follower by its leader's word in this term. A peer that needs a copy needs no entry.
+    follower by its leader's word in this term. A peer that needs a copy needs no entry; what a copy that
+    is made from here needs counts on top.
     """
     if core.leadership is None:
-        return core.needed
-    others = [p.match for p in core.leadership.peers.values() if not p.needs_copy]
-    return min([core.log.last.index, *others]) + 1
+        found = core.needed
+    else:
+        others = [p.match for p in core.leadership.peers.values() if not p.needs_copy]
+        found = min([core.log.last.index, *others]) + 1
+    return min(found, core.held) if core.held else found
 
 
 def entries_read(core: Core, uuid: ServerUuid, entries: Sequence[Entry]) -> None:

@@ -87,6 +87,10 @@ class Around:
         """Where the files of a group's state machine live."""
         return f"{self.directory}/data/{group}"
 
+    def staging_directory(self, group: TabletId) -> str:
+        """Where the files of a copy of a group come together."""
+        return f"{self.directory}/copy/{group}"
+
     def raft_options(self) -> RaftOptions:
         """Return the options as a core takes them."""
         return raft_options(self.options)

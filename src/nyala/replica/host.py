@@ -16,6 +16,7 @@ from nyala.env.env import Env
 from nyala.raft.status import Role
 from nyala.replica import lifecycle
 from nyala.replica.around import Around, Counters, raft_options
+from nyala.replica.copies import Copies
 from nyala.replica.lifecycle import CreateMachine, OpenMachine
 from nyala.replica.liveness import Liveness
 from nyala.replica.making import Making
@@ -37,11 +38,21 @@ class ReplicaHost(Making):
 
     Attributes:
         wal: the process's log.
+        copies: of replicas, from here and to here.
     """
 
-    def __init__(self, around: Around, turns: Turns, replicas: dict[TabletId, Replica]) -> None:
+    def __init__(
+        self,
+        around: Around,
+        turns: Turns,
+        replicas: dict[TabletId, Replica],
+        open_machine: OpenMachine,
+    ) -> None:
         super().__init__(around, turns, replicas)
         self.wal = around.wal
+        self.copies = Copies(
+            around, self.find, self._reserve, self._free, self._begin, open_machine
+        )
 
     @classmethod
     async def open(
@@ -103,7 +114,7 @@ class ReplicaHost(Making):
         await lifecycle.open_all(around, recovered, replicas, open_machine, doubt)
         turns.start(around, transport)
         _count(metrics, replicas)
-        return cls(around, turns, replicas)
+        return cls(around, turns, replicas, open_machine)
 
     def find(self, group: TabletId) -> Replica | None:
         """Return the replica of a group, whatever its state, or None."""
@@ -130,6 +141,7 @@ class ReplicaHost(Making):
     async def close(self) -> None:
         """Stop taking part, end what is in flight, close machines and log. Files stay as they are."""
         self._closed = True
+        await self.copies.close()
         self._turns.stop()
         stops = (r.stop() for r in self._replicas.values())
         ended = await asyncio.gather(

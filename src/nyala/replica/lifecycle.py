@@ -2,20 +2,25 @@
 
     create:  CREATING -> machine's files, consensus metadata -> READY -> takes part
     delete:  takes part no more -> TOMBSTONED -> log forgotten, files removed
-    open:    CREATING: removed, it never took part · READY: bootstrap · TOMBSTONED: removal repeated
+    copy:    see `copy_files.py`
+    open:    CREATING: removed, it never took part · READY: bootstrap · TOMBSTONED: removal repeated ·
+             COPYING: half a copy is removed; FAILED, until it is made again or deleted
 
 A crash between any two leaves a state from which `open` goes on. Nothing is removed but by these rules.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
-from nyala.common.errors import Corrupt, NyalaError
+from nyala.common.errors import Corrupt, NyalaError, Unavailable
 from nyala.common.ids import TabletId
 from nyala.env.tasks import Lane
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import HardState
+from nyala.replica import copy_files
 from nyala.replica.around import Around
 from nyala.replica.bootstrap import Opened, assemble, bootstrap
 from nyala.replica.replica import Replica
@@ -102,6 +107,8 @@ async def open_all(
 
 
 def _listed(around: Around) -> tuple[list[TabletId], list[TabletId]]:
+    """Return the groups that have a superblock, and consensus metadata; begin without half copies."""
+    around.env.files.remove_tree(f"{around.directory}/copy")
     return around.superblocks.groups(), around.cmeta.groups()
 
 
@@ -135,6 +142,14 @@ async def _open(
     if superblock.stage is Stage.CREATING:
         await tasks.run(Lane.DISK, _remove_new, around, group)
         return False
+    if superblock.stage is Stage.COPYING:
+        if recovered is not None:
+            await forget(around, group)
+        await tasks.run(Lane.DISK, partial(copy_files.remove, around, group, mark=False))
+        raise Unavailable(
+            f"a copy of {group} to this server was not completed, and nothing of it is left; copy it "
+            "again, or delete it"
+        )
     replica.bury(superblock)
     if recovered is not None:
         around.wal.forget(group)
@@ -170,6 +185,18 @@ async def _promises(around: Around, replica: Replica) -> Superblock:
         if saved is not None:
             tombstone = replace(tombstone, hard_state=saved[0])
     return tombstone
+
+
+async def forget(around: Around, group: TabletId) -> None:
+    """Void what the log has of a group; durable on return.
+
+    Raises:
+        Throttled, Unavailable: the log takes nothing now. OSError: it is broken.
+    """
+    done: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
+    around.wal.forget(group, lambda err: None if done.done() else done.set_result(err))
+    if (err := await done) is not None:
+        raise err
 
 
 def _remove_old(around: Around, group: TabletId) -> None:

@@ -5,6 +5,7 @@ from nyala.common.ids import TabletId
 from nyala.raft.membership import Configuration
 from nyala.replica import lifecycle
 from nyala.replica.around import Around
+from nyala.replica.bootstrap import Opened
 from nyala.replica.lifecycle import CreateMachine
 from nyala.replica.replica import Replica
 from nyala.replica.state_machine import Cut
@@ -27,7 +28,7 @@ class Making:
         self._around = around
         self._turns = turns
         self._replicas = replicas
-        self._busy: dict[TabletId, None] = {}  # being created or deleted
+        self._busy: dict[TabletId, None] = {}  # being created, copied or deleted
         self._closed = False
 
     def get(self, group: TabletId) -> Replica:
@@ -94,12 +95,18 @@ class Making:
             opened = await lifecycle.create(self._around, group, config, create_machine)
         finally:
             del self._busy[group]
+        return self._begin(group, opened)
+
+    def _begin(self, group: TabletId, opened: Opened) -> Replica:
         replica = Replica(self._around, group)
         self._replicas[group] = replica
         replica.take_part(opened)
         self._turns.mark(group)
         self._around.changed(group)
         return replica
+
+    def _free(self, group: TabletId) -> None:
+        del self._busy[group]
 
     async def delete_replica(self, group: TabletId) -> None:
         """Delete a replica's data and log; its vote and last op id stay (tombstone). Durable on return.
@@ -125,5 +132,5 @@ class Making:
                 f"this server's log is broken: {self._around.wal.failed}; replace the disk"
             )
         if group in self._busy:
-            raise Unavailable(f"{group} is being created or deleted here; ask again")
+            raise Unavailable(f"{group} is being created, copied or deleted here; ask again")
         self._busy[group] = None

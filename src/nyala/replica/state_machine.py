@@ -48,6 +48,48 @@ class AnyCut(Protocol):
         ...
 
 
+class AnyHeldFile(Protocol):
+    """One file of a checkpoint."""
+
+    @property
+    def name(self) -> str:
+        """In the machine's directory."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """Its length."""
+        ...
+
+
+class AnyCheckpoint(Protocol):
+    """What a copy of a machine is made of; its files stay as they are until `release`."""
+
+    @property
+    def cut(self) -> AnyCut:
+        """What they stand for: a copy replays the group's log from there."""
+        ...
+
+    @property
+    def files(self) -> Sequence[AnyHeldFile]:
+        """All files but the manifest."""
+        ...
+
+    @property
+    def manifest_name(self) -> str:
+        """Of the small file that names the others, and is written last."""
+        ...
+
+    @property
+    def manifest_bytes(self) -> bytes:
+        """Its content as of the cut."""
+        ...
+
+    def release(self) -> None:
+        """Let the files go; once more does nothing. Lane APPLY."""
+        ...
+
+
 class StateMachine(Protocol):
     """What is replicated. All methods block; the replica calls them in the lane named.
 
@@ -77,6 +119,14 @@ class StateMachine(Protocol):
         Returns:
             None when nothing is to be written, or a `build` to run in lane COMPUTE; it returns an
             `install` to run in lane APPLY, which switches the manifest; from then on `self.cut` is `cut`.
+        """
+        ...
+
+    def checkpoint(self) -> AnyCheckpoint:
+        """Hold the files that stand for `cut`, for a copy of them. Lane APPLY.
+
+        Raises:
+            InvalidArgument: this machine has no data.
         """
         ...
 

@@ -29,6 +29,8 @@ class Stage(StrEnum):
 
     CREATING = "CREATING"
     """Its files are being made; after a crash they are removed, since it never took part."""
+    COPYING = "COPYING"
+    """A copy of another server's replica is being made; after a crash it has to be made again."""
     READY = "READY"
     TOMBSTONED = "TOMBSTONED"
     """Deleted on purpose; what it promised is kept."""

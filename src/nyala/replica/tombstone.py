@@ -6,6 +6,7 @@ acknowledges entries: it has none. One that was deleted while FAILED does not vo
 promised may be lost with its files.
 """
 
+import asyncio
 import logging
 from dataclasses import replace
 
@@ -37,6 +38,8 @@ class Tombstone:
         self._config = Configuration(superblock.members)
         self._node = self._core()
         self._answering = False
+        self._answer_task: asyncio.Task[object] | None = None
+        self._silent = False
 
     def _core(self) -> RaftNode:
         """Return a core with a log that ends where the deleted one did: it decides about votes as ever."""
@@ -50,14 +53,25 @@ class Tombstone:
 
     def hear(self, message: AnyMessage, hlc: int) -> bool:
         """Answer a candidate, when that is durable; return whether this message is for a tombstone."""
-        if not self.superblock.votes or not isinstance(message, RequestVote):
+        if self._silent or not self.superblock.votes or not isinstance(message, RequestVote):
             return False
         self._node.step(message, hlc)
         if not self._answering:
             self._answering = True
             name = f"votes of {self.superblock.group}"
-            self._around.env.tasks.spawn(self._answer(), name)
+            self._answer_task = self._around.env.tasks.spawn(self._answer(), name)
         return True
+
+    async def fall_silent(self) -> Superblock:
+        """Vote no more, since a copy takes this one's place; return what is promised for good."""
+        self._silent = True
+        if self._answer_task is not None:
+            await asyncio.gather(self._answer_task, return_exceptions=True)
+        return self.superblock
+
+    def speak_again(self) -> None:
+        """The copy was given up."""
+        self._silent = False
 
     async def _answer(self) -> None:
         try:

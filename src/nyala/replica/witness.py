@@ -6,11 +6,12 @@ Only this module packs or unpacks `<dir>/data/<group>/witness` (bytes: docs).
 """
 
 from collections.abc import Callable, Sequence
+from typing import Never
 
 import google_crc32c
 import msgspec
 
-from nyala.common.errors import BadChecksum, Corrupt
+from nyala.common.errors import BadChecksum, Corrupt, InvalidArgument
 from nyala.common.ids import Operation, OpId
 from nyala.env.files import Files
 from nyala.raft.membership import UNREADABLE
@@ -77,6 +78,14 @@ class Witness:
             return install
 
         return build
+
+    def checkpoint(self) -> Never:
+        """There is nothing to copy.
+
+        Raises:
+            InvalidArgument: always.
+        """
+        raise InvalidArgument("a witness has a log and no data: copy a replica that has the data")
 
     def close(self) -> None:
         """Nothing is open."""

@@ -67,6 +67,7 @@ class Checkpoint:
         holds: of the tablet.
 
     Attributes:
+        manifest_name: of the file that is written last.
         manifest_bytes: of the copy's manifest; the tablet's own is replaced by its next flush.
         cut: what the files stand for.
         files: all others that the manifest names, in its order.
@@ -77,6 +78,7 @@ class Checkpoint:
     ) -> None:
         current = now()
         names = [n for n in current.file_names() if n != manifest.NAME]
+        self.manifest_name = manifest.NAME
         self.manifest_bytes = manifest.encode(current)
         self.cut: Cut = current.cut
         self.files = tuple(HeldFile(n, files.size(f"{directory}/{n}")) for n in names)

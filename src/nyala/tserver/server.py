@@ -8,6 +8,7 @@ from nyala.common.errors import InvalidArgument, NyalaError, Unavailable
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.common.metrics import Metrics
 from nyala.common.version import PROTOCOL_VERSION, VERSION
+from nyala.copying.service import copy_handlers
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.replica import instance
@@ -96,17 +97,16 @@ class TabletServer:
         memory = MemoryBudget(self._env, tablets, options.memory_budget_bytes)
         memory.start()
         writes = WritePath(self._env, tablets, memory, options)
-        scanners = Scanners(self._env, tablets, self._identity.uuid, options)
+        scanners = Scanners(self._env, tablets, self.uuid, options)
         service = TabletService(self._env, self._identity, host, tablets, holds, self._fence)
         flights = FlightService(self._env, writes, scanners)
+        gets = Lookups(self._env, tablets, options)
         self._running = _Running(host, tablets)
-        lookups = Lookups(self._env, tablets, options)
-        self._gate.open({**service.handlers(), **flights.handlers(), **lookups.handlers()})
+        self._gate.open({**service.handlers(), **flights.handlers(), **gets.handlers()})
         Compactor(self._env, tablets, holds, options).start()
         self.heartbeater.start()
 
-    def _open_tablet(self, tablet: TabletId, directory: str) -> StateMachine:
-        del tablet  # the directory says whose it is
+    def _open_tablet(self, _tablet: TabletId, directory: str) -> StateMachine:
         return Tablet.open(self._env.files, directory)
 
     async def close(self) -> None:
@@ -120,15 +120,15 @@ class TabletServer:
 
     def handlers(self) -> Handlers:
         """Return everything that this server answers; until it has started, with Unavailable."""
-        return {methods.SERVER_INFO: self._server_info, **self._gate.handlers()}
+        copies = copy_handlers(self._env, self._identity, lambda: self._started().host.copies)
+        return {methods.SERVER_INFO: self._server_info, **copies, **self._gate.handlers()}
 
     def _started(self) -> _Running:
         if self._running is None:
             raise Unavailable("this tablet server is starting or stopping; ask again")
         return self._running
 
-    async def _server_info(self, request: pb.ServerInfoRequest) -> pb.ServerInfoResponse:
-        del request
+    async def _server_info(self, _request: pb.ServerInfoRequest) -> pb.ServerInfoResponse:
         return self.info()
 
     # -- what it says of itself --------------------------------------------------------------------

@@ -111,14 +111,14 @@ class Intake:
         slot.state = SlotState.READY
         self._appender.wake()
 
-    def forget(self, group: TabletId) -> None:
-        """Void all earlier records of a group."""
+    def forget(self, group: TabletId, callback: Callback | None = None) -> None:
+        """Void all earlier records of a group; `callback` is told when that is durable."""
         self._admit(group, ())
         slot = Slot(group, forget=True)
         self._enqueue(slot)
         self._hard_states.pop(group, None)
         self._next[group] = None
-        self.append_async(slot, lambda err: None)
+        self.append_async(slot, callback or (lambda err: None))
 
     def rewrite(self, group: TabletId, callback: Callback) -> None:
         """Append the last hard state of a group again."""

@@ -181,15 +181,15 @@ class Wal:
         """Keep the group's entries from this index on. Without an anchor it keeps all it has."""
         self._ledger.anchors.set(group, first_needed_index)
 
-    def forget(self, group: TabletId) -> None:
+    def forget(self, group: TabletId, callback: Callback | None = None) -> None:
         """Void all earlier records of a group whose replica is deleted.
 
-        Durable with the next round. To be repeated at start for groups that no replica claims.
+        Durable with the next round (`callback`); repeated at start for groups that no replica claims.
 
         Raises:
             Throttled, Unavailable: as `reserve`.
         """
-        self._intake.forget(group)
+        self._intake.forget(group, callback)
         self._ledger.anchors.drop(group)
 
     def collect(self, keep_segments: int = 0) -> asyncio.Task[object]:

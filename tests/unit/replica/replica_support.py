@@ -92,6 +92,8 @@ class AddingMachine:
 class HostProgram:
     """A process that is a replica host and nothing else."""
 
+    machine: type[AddingMachine] = AddingMachine
+
     def __init__(self, env: Env, transport: Transport, uuid: ServerUuid, options: Options) -> None:
         self.env = env
         self.metrics = Metrics()
@@ -111,7 +113,7 @@ class HostProgram:
             uuid,
             transport,
             self.clock,
-            lambda _, directory: AddingMachine(self.env.files, directory),
+            lambda _, directory: self.machine(self.env.files, directory),
             metrics=self.metrics,
             on_change=self.changes.append,
         )

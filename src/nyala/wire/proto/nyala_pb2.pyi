@@ -1783,11 +1783,14 @@ class BeginCopyRequest(_message.Message):
     TABLET_ID_FIELD_NUMBER: _builtins.int
     TARGET_UUID_FIELD_NUMBER: _builtins.int
     FORCE_FIELD_NUMBER: _builtins.int
+    LEAST_INDEX_FIELD_NUMBER: _builtins.int
     destination_uuid: _builtins.str
     cluster_id: _builtins.str
     tablet_id: _builtins.str
     target_uuid: _builtins.str
     force: _builtins.bool
+    least_index: _builtins.int
+    """the files must stand for this index at least"""
     def __init__(
         self,
         *,
@@ -1796,10 +1799,11 @@ class BeginCopyRequest(_message.Message):
         tablet_id: _builtins.str = ...,
         target_uuid: _builtins.str = ...,
         force: _builtins.bool = ...,
+        least_index: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "destination_uuid", b"destination_uuid", "force", b"force", "tablet_id", b"tablet_id", "target_uuid", b"target_uuid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "destination_uuid", b"destination_uuid", "force", b"force", "least_index", b"least_index", "tablet_id", b"tablet_id", "target_uuid", b"target_uuid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,127 @@
+"""A replica on another server as the source of a copy: `replica.copying.Source` by calls."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+import google_crc32c
+from google.protobuf.message import DecodeError
+
+from nyala.common.errors import BadChecksum, Corrupt, TimedOut
+from nyala.common.ids import OpId, ServerUuid, TabletId
+from nyala.env.rpc import Method, Rpc
+from nyala.raft.messages import Entry, EntryKind
+from nyala.replica.copying import CopyFile, Offer
+from nyala.wire import convert, methods
+from nyala.wire.proto import nyala_pb2 as pb
+
+BEGIN_MS = 60_000
+"""The source may have to flush, and to wait for a leader."""
+CALL_MS = 10_000
+HOLD_MS = 2_000
+
+
+class RemoteSource:
+    """Asks one server.
+
+    Args:
+        rpc: carries the calls.
+        own_uuid: of this server, which gets the copy.
+        cluster_id: that this server belongs to; empty: not known yet.
+        uuid: of the server asked.
+        address: its public one.
+    """
+
+    def __init__(
+        self, rpc: Rpc, own_uuid: ServerUuid, cluster_id: str, uuid: ServerUuid, address: str
+    ) -> None:
+        self._rpc = rpc
+        self._own_uuid = own_uuid
+        self._cluster_id = cluster_id
+        self._uuid = uuid
+        self._address = address
+
+    @property
+    def uuid(self) -> ServerUuid:
+        """Of the server."""
+        return self._uuid
+
+    @property
+    def address(self) -> str:
+        """Where it is asked."""
+        return self._address
+
+    async def begin(self, group: TabletId, *, least: int, force: bool) -> Offer:
+        """Begin a session. See `Source`."""
+        request = pb.BeginCopyRequest(
+            destination_uuid=self._uuid,
+            cluster_id=self._cluster_id,
+            tablet_id=group,
+            target_uuid=self._own_uuid,
+            force=force,
+            least_index=least,
+        )
+        answer = await self._call(methods.BEGIN_COPY, request, BEGIN_MS)
+        return Offer(
+            session=answer.session_id,
+            ttl_ms=answer.ttl_ms,
+            cut=OpId(answer.cut_term, answer.cut_index),
+            stamp=answer.cut_stamp,
+            files=tuple(CopyFile(f.name, f.size_bytes) for f in answer.files),
+            config=convert.configuration_from_proto(answer.consensus),
+            term=answer.consensus.term,
+            leader=ServerUuid(answer.consensus.leader) if answer.consensus.leader else None,
+            may_lose=answer.may_lose,
+        )
+
+    async def read(self, session: str, name: str, offset: int) -> AsyncGenerator[bytes, None]:
+        """Yield a file from an offset on. See `Source`."""
+        request = pb.FetchFileRequest(session_id=session, name=name, offset=offset)
+        stream = self._rpc.stream(self._address, methods.FETCH_FILE, request)
+        async with aclosing(stream) as chunks:  # type: ignore[type-var]
+            while True:
+                try:
+                    async with asyncio.timeout(CALL_MS / 1000):
+                        chunk = await anext(chunks)
+                except StopAsyncIteration:
+                    return
+                except TimeoutError as err:
+                    raise TimedOut(
+                        f"{self._address} sent nothing of {name} for {CALL_MS} ms"
+                    ) from err
+                if chunk.offset != offset:
+                    raise BadChecksum(
+                        f"{self._address} sent {name} from {chunk.offset}, where {offset} was due"
+                    )
+                _check(chunk.data, chunk.crc32c, f"{name} at {offset} from {self._address}")
+                yield chunk.data
+                offset += len(chunk.data)
+
+    async def entries(self, session: str, after: OpId) -> list[Entry]:
+        """Return committed entries that follow. See `Source`."""
+        request = pb.FetchEntriesRequest(
+            session_id=session, after_term=after.term, after_index=after.index
+        )
+        answer = await self._call(methods.FETCH_ENTRIES, request, CALL_MS)
+        _check(answer.entries, answer.crc32c, f"the log after {after} from {self._address}")
+        try:
+            found = pb.LogEntries.FromString(answer.entries).entries
+            return [
+                Entry(OpId(e.term, e.index), e.stamp, EntryKind(e.kind), e.payload) for e in found
+            ]
+        except (DecodeError, ValueError) as err:
+            raise Corrupt(f"the log from {self._address} cannot be understood: {err}") from err
+
+    async def hold(self, session: str, *, end: bool = False) -> None:
+        """Keep the session alive, or end it. See `Source`."""
+        request = pb.HoldCopyRequest(session_id=session, end=end)
+        await self._call(methods.HOLD_COPY, request, HOLD_MS)
+
+    async def _call(self, method: Method, request: object, timeout_ms: int) -> Any:
+        return await self._rpc.call(self._address, method, request, timeout_ms=timeout_ms)
+
+
+def _check(data: bytes, crc: int, what: str) -> None:
+    if int(google_crc32c.value(data)) != crc:
+        raise BadChecksum(f"{what} was altered on its way: its checksum does not match")

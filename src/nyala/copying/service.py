@@ -1,0 +1,184 @@
+"""Handlers of copies: for those who copy a replica of this server, and for who orders a copy to it."""
+
+from collections.abc import AsyncIterator, Callable
+
+import google_crc32c
+
+from nyala.common.errors import Forbidden, InvalidArgument, NyalaError, Unavailable
+from nyala.common.ids import OpId, ServerUuid, TabletId
+from nyala.copying.remote import RemoteSource
+from nyala.env.env import Env
+from nyala.env.rpc import Handlers
+from nyala.raft.messages import Entry
+from nyala.replica.copies import Copies
+from nyala.replica.copying import ENDED, Progress
+from nyala.replica.identity import Identity
+from nyala.wire import convert, methods, status
+from nyala.wire.proto import nyala_pb2 as pb
+
+
+def _addressed(identity: Identity, destination: str) -> None:
+    if destination != identity.uuid:
+        raise InvalidArgument(
+            f"this is for server {destination}; this is {identity.uuid}. Another server had this "
+            "address before"
+        )
+
+
+class CopySourceService:
+    """Handlers of `CopyService`: replicas of this server are copied. On the loop only.
+
+    Args:
+        identity: of this server.
+        copies: of its replicas; raises Unavailable until they are open.
+    """
+
+    def __init__(self, identity: Identity, copies: Callable[[], Copies]) -> None:
+        self._identity = identity
+        self._copies = copies
+
+    def handlers(self) -> Handlers:
+        """Return what this service answers."""
+        return {
+            methods.BEGIN_COPY: self.begin,
+            methods.FETCH_FILE: self.fetch_file,
+            methods.FETCH_ENTRIES: self.fetch_entries,
+            methods.HOLD_COPY: self.hold,
+        }
+
+    async def begin(self, request: pb.BeginCopyRequest) -> pb.BeginCopyResponse:
+        """Begin a session. Raises Forbidden: the target belongs to another cluster."""
+        copies = self._copies()
+        _addressed(self._identity, request.destination_uuid)
+        own = self._identity.instance.cluster_id
+        if request.cluster_id and own and request.cluster_id != own:
+            raise Forbidden(
+                f"server {request.target_uuid} belongs to cluster {request.cluster_id}, and this one to "
+                f"{own}: replicas are copied within a cluster only"
+            )
+        offer = await copies.sessions.begin(
+            TabletId(request.tablet_id),
+            ServerUuid(request.target_uuid),
+            least=request.least_index,
+            force=request.force,
+        )
+        return pb.BeginCopyResponse(
+            session_id=offer.session,
+            ttl_ms=offer.ttl_ms,
+            cut_term=offer.cut.term,
+            cut_index=offer.cut.index,
+            cut_stamp=offer.stamp,
+            files=[pb.CopyFile(name=f.name, size_bytes=f.size_bytes) for f in offer.files],
+            consensus=convert.consensus_to_proto(offer.config, offer.term, offer.leader),
+            may_lose=offer.may_lose,
+        )
+
+    async def fetch_file(self, request: pb.FetchFileRequest) -> AsyncIterator[pb.FileChunk]:
+        """Send a file from an offset to its end."""
+        sessions, offset = self._copies().sessions, request.offset
+        while piece := await sessions.read(request.session_id, request.name, offset):
+            yield pb.FileChunk(offset=offset, data=piece, crc32c=google_crc32c.value(piece))
+            offset += len(piece)
+
+    async def fetch_entries(self, request: pb.FetchEntriesRequest) -> pb.EntriesChunk:
+        """Send committed entries."""
+        after = OpId(request.after_term, request.after_index)
+        found = await self._copies().sessions.entries(request.session_id, after)
+        raw = pb.LogEntries(entries=map(_entry, found)).SerializeToString()
+        return pb.EntriesChunk(entries=raw, crc32c=google_crc32c.value(raw))
+
+    async def hold(self, request: pb.HoldCopyRequest) -> pb.HoldCopyResponse:
+        """Keep a session alive, or end it."""
+        left_ms = await self._copies().sessions.hold(request.session_id, end=request.end)
+        return pb.HoldCopyResponse(ttl_ms=left_ms)
+
+
+class CopyTargetService:
+    """Handlers of `TabletAdmin` that order copies to this server. On the loop only.
+
+    Args:
+        env: calls and clock.
+        identity: of this server.
+        copies: to it; raises Unavailable until its replicas are open.
+    """
+
+    def __init__(self, env: Env, identity: Identity, copies: Callable[[], Copies]) -> None:
+        self._env = env
+        self._identity = identity
+        self._copies = copies
+
+    def handlers(self) -> Handlers:
+        """Return what this service answers."""
+        return {
+            methods.START_COPY: self.start,
+            methods.COPY_STATUS: self.status,
+            methods.CANCEL_COPY: self.cancel,
+        }
+
+    async def start(self, request: pb.StartCopyRequest) -> pb.StartCopyResponse:
+        """Begin a copy, or tell how far it is; it goes on whatever becomes of who ordered it."""
+        copies = self._copies()
+        _addressed(self._identity, request.destination_uuid)
+        for name in ("tablet_id", "source_uuid", "source_address"):
+            if not getattr(request, name):
+                raise InvalidArgument(f"an order to copy needs {name}")
+        source = RemoteSource(
+            self._env.rpc,
+            self._identity.uuid,
+            self._identity.instance.cluster_id,
+            ServerUuid(request.source_uuid),
+            request.source_address,
+        )
+        group = TabletId(request.tablet_id)
+        progress = await copies.start(group, source, force=request.force)
+        return pb.StartCopyResponse(copy=self._message(progress))
+
+    async def status(self, request: pb.CopyStatusRequest) -> pb.CopyStatusResponse:
+        """Tell how far copies are, those that are over too."""
+        found = self._copies().progress([TabletId(t) for t in request.tablet_ids])
+        return pb.CopyStatusResponse(copies=[self._message(p) for p in found])
+
+    async def cancel(self, request: pb.CancelCopyRequest) -> pb.CancelCopyResponse:
+        """End a copy; nothing of it is here on return, but a replica that runs already stays."""
+        copies = self._copies()
+        _addressed(self._identity, request.destination_uuid)
+        await copies.cancel(TabletId(request.tablet_id))
+        return pb.CancelCopyResponse()
+
+    def _message(self, progress: Progress) -> pb.CopyProgress:
+        over_us = progress.ended_us if progress.stage in ENDED else 0
+        until_us = over_us or self._env.clock.monotonic_us()
+        message = pb.CopyProgress(
+            tablet_id=progress.group,
+            source_uuid=progress.source,
+            source_address=progress.address,
+            stage=progress.stage.value,
+            bytes_total=progress.bytes_total,
+            bytes_done=progress.bytes_done,
+            log_bytes=progress.log_bytes,
+            last_term=progress.last.term,
+            last_index=progress.last.index,
+            may_lose=progress.may_lose,
+            elapsed_ms=(until_us - progress.began_us) // 1000,
+            retries=progress.retries,
+        )
+        if progress.error is not None:
+            message.error.CopyFrom(status.to_proto(_told(progress.error)))
+        return message
+
+
+def copy_handlers(env: Env, identity: Identity, copies: Callable[[], Copies]) -> Handlers:
+    """Return what a server that copies both ways answers."""
+    source, target = CopySourceService(identity, copies), CopyTargetService(env, identity, copies)
+    return {**source.handlers(), **target.handlers()}
+
+
+def _told(err: Exception) -> NyalaError:
+    return err if isinstance(err, NyalaError) else Unavailable(f"{type(err).__name__}: {err}")
+
+
+def _entry(entry: Entry) -> pb.LogEntry:
+    op = entry.id
+    return pb.LogEntry(
+        term=op.term, index=op.index, stamp=entry.stamp, kind=entry.kind, payload=entry.payload
+    )

@@ -1,0 +1,209 @@
+"""The copies of a process: those that others make from here, and those that are made here.
+
+`start` begins one in the background and returns at once; the same call again tells how far it is. While one
+is made, its group is neither created nor deleted here. On the loop only.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from nyala.common.errors import AlreadyPresent, InvalidArgument, NyalaError, Throttled
+from nyala.common.ids import TabletId
+from nyala.env.tasks import Lane
+from nyala.replica.around import Around
+from nyala.replica.bootstrap import Opened
+from nyala.replica.copy_sessions import CopySessions
+from nyala.replica.copy_target import CopyTarget
+from nyala.replica.copying import ENDED, Offer, Progress, Source, Stage
+from nyala.replica.lifecycle import OpenMachine
+from nyala.replica.pace import Pace
+from nyala.replica.replica import Replica
+from nyala.replica.status import State
+from nyala.replica.superblock import Stage as SuperblockStage
+
+log = logging.getLogger(__name__)
+
+POLL_MS = 200
+KEPT = 100
+"""So many copies that are over are remembered."""
+
+
+class Copies:
+    """Makes copies, and lets them be made.
+
+    Attributes:
+        sessions: of those who copy from here.
+
+    Args:
+        around: the process.
+        find: returns the replica of a group.
+        reserve: keeps a group from being made or deleted; raises if that is under way.
+        free: lets it go again.
+        begin: lets what was copied take part.
+        open_machine: see `OpenMachine`.
+    """
+
+    def __init__(
+        self,
+        around: Around,
+        find: Callable[[TabletId], Replica | None],
+        reserve: Callable[[TabletId], None],
+        free: Callable[[TabletId], None],
+        begin: Callable[[TabletId, Opened], Replica],
+        open_machine: OpenMachine,
+    ) -> None:
+        self.sessions = CopySessions(around, find)
+        self._around = around
+        self._find = find
+        self._reserve = reserve
+        self._free = free
+        self._begin = begin
+        self._open_machine = open_machine
+        options, env = around.options, around.env
+        self._pace = Pace(env.clock, env.tasks, options.copy_rate_bytes)
+        self._known: dict[TabletId, Progress] = {}  # oldest first
+        self._running: dict[TabletId, asyncio.Task[object]] = {}
+
+    async def start(self, group: TabletId, source: Source, *, force: bool = False) -> Progress:
+        """Begin to copy a replica to this server, or say how far that is.
+
+        Raises:
+            AlreadyPresent: there is a replica here, or it is copied from another server.
+            InvalidArgument: the source is this server.
+            Throttled: too many copies are being made. Unavailable: being created or deleted.
+        """
+        known = self._known.get(group)
+        if group in self._running:
+            assert known is not None, f"a copy of {group} that nobody knows"
+            if (known.source, known.address) != (source.uuid, source.address):
+                raise AlreadyPresent(
+                    f"{group} is being copied from {known.source} at {known.address}: cancel that first"
+                )
+            return known
+        if source.uuid == self._around.uuid:
+            raise InvalidArgument(f"a replica of {group} cannot be copied to its own server")
+        replica = self._find(group)
+        if replica is not None and replica.state is not State.TOMBSTONED:
+            if known is not None and known.stage is Stage.DONE and known.source == source.uuid:
+                return known
+            if not await _half(self._around, replica):
+                raise AlreadyPresent(
+                    f"{group} has a replica on this server, which is {replica.state.value}: delete it "
+                    "first if it is to be replaced"
+                )
+        if len(self._running) >= self._around.options.copy_sessions_max:
+            raise Throttled(
+                f"{len(self._running)} copies are made to this server already; try again later, or "
+                "raise copy_sessions_max",
+                {"retry_after_ms": "1000"},
+            )
+        self._reserve(group)
+        return self._spawn(group, source, replica, force)
+
+    def _spawn(
+        self, group: TabletId, source: Source, replica: Replica | None, force: bool
+    ) -> Progress:
+        now_us = self._around.env.clock.monotonic_us()
+        progress = Progress(group, source.uuid, source.address, began_us=now_us)
+        self._known.pop(group, None)
+        self._known[group] = progress
+        for old in [g for g, p in self._known.items() if p.stage in ENDED][:-KEPT]:
+            del self._known[old]
+        target = CopyTarget(
+            self._around,
+            source,
+            progress,
+            self._pace,
+            self._open_machine,
+            None if replica is None else replica.tombstone,
+        )
+        work = self._run(target, progress, source, force)
+        self._running[group] = self._around.env.tasks.spawn(work, f"copy of {group}")
+        return progress
+
+    def progress(self, groups: Sequence[TabletId] = ()) -> list[Progress]:
+        """Return how far copies to this server are, those that are over too; no groups: all."""
+        return [p for g, p in self._known.items() if not groups or g in groups]
+
+    async def cancel(self, group: TabletId) -> None:
+        """End a copy that is being made, and wait until nothing of it is here; none: nothing to do.
+
+        A replica that runs already stays.
+        """
+        task = self._running.get(group)
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def close(self) -> None:
+        """End all copies to this server."""
+        tasks = list(self._running.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # ---- one copy ----------------------------------------------------------------------------------
+
+    async def _run(
+        self, target: CopyTarget, progress: Progress, source: Source, force: bool
+    ) -> None:
+        group = progress.group
+        try:
+            try:
+                offer, opened = await target.copy(force=force)
+                replica = self._begin(group, opened)
+            finally:
+                self._free(group)
+            progress.stage = Stage.WAITING
+            await _until_member(self._around, replica, source, offer)
+        except asyncio.CancelledError:
+            if progress.stage is not Stage.WAITING:
+                progress.stage = Stage.CANCELLED
+        except Exception as err:  # whatever a source sends, or the disk does, only this copy ends
+            log.warning("the copy of %s from %s failed: %r", group, progress.address, err)
+            progress.error = err
+            progress.stage = Stage.FAILED
+        finally:
+            del self._running[group]
+            progress.ended_us = self._around.env.clock.monotonic_us()
+        if progress.stage is Stage.WAITING:
+            progress.stage = Stage.DONE
+        if target.fetch.session:
+            await _quietly(source.hold(target.fetch.session, end=True))
+
+
+async def _half(around: Around, replica: Replica) -> bool:
+    """Whether what is here is what a crash left of a copy."""
+    if replica.state is not State.FAILED:
+        return False
+    load, tasks = around.superblocks.load, around.env.tasks
+    try:
+        found = await tasks.run(Lane.DISK, load, replica.group)
+    except NyalaError:
+        return False
+    return found is not None and found.stage is SuperblockStage.COPYING
+
+
+async def _until_member(around: Around, replica: Replica, source: Source, offer: Offer) -> None:
+    """Keep the source's session until the group's leader knows this member, and what it needs."""
+    clock, wait_ms = around.env.clock, around.options.copy_wait_ms
+    began_us = heard_us = clock.monotonic_us()
+    while (node := replica.node) is not None:
+        if node.core.configs.committed.get(node.core.uuid) is not None and node.leader is not None:
+            return
+        now_us = clock.monotonic_us()
+        if (now_us - began_us) // 1000 >= wait_ms:
+            log.warning("the copy of %s is no member yet; its log is kept no longer", replica.group)
+            return
+        if (now_us - heard_us) // 1000 >= offer.ttl_ms // 4:
+            heard_us = now_us
+            await _quietly(source.hold(offer.session))
+        await around.env.tasks.sleep_ms(POLL_MS)
+
+
+async def _quietly(word: Awaitable[None]) -> None:
+    try:
+        await word
+    except NyalaError as err:  # the session ends by itself
+        log.info("the source of a copy was not told: %s", err)

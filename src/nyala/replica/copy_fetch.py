@@ -1,0 +1,208 @@
+"""What a copy fetches: a source's files to a folder, its log to the log; from where it was cut off.
+
+The source may be away for a while: the copy goes on at the byte that is on disk. If the source has forgotten
+the session, it begins anew. On the loop only.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from functools import partial
+from typing import TypeVar
+
+from nyala.common.errors import (
+    Corrupt,
+    SessionExpired,
+    Throttled,
+    TimedOut,
+    Unavailable,
+)
+from nyala.common.ids import OpId, TabletId
+from nyala.env.tasks import Lane
+from nyala.raft.messages import Entry, HardState
+from nyala.replica.around import Around
+from nyala.replica.copy_files import Staging
+from nyala.replica.copy_fitness import check_offer, check_reach
+from nyala.replica.copying import CopyFile, Offer, Progress, Source, Stage
+from nyala.replica.lifecycle import forget
+from nyala.replica.pace import Pace
+from nyala.replica.superblock import Superblock
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+PAUSE_MS = 200
+RESTARTS = 5
+_AWAY = (Unavailable, TimedOut, Throttled)
+
+
+class Fetch:
+    """Fetches one copy.
+
+    Args:
+        around: the process.
+        source: the replica that is copied.
+        progress: is kept up to date.
+        pace: shared by all copies into this server.
+        buried: the tombstone that is here of the group; None: nothing is.
+
+    Attributes:
+        session: the last one that was begun; empty: none was.
+        entries: what came of the log.
+        logged: the log on this disk has something of the group.
+    """
+
+    def __init__(
+        self,
+        around: Around,
+        source: Source,
+        progress: Progress,
+        pace: Pace,
+        buried: Superblock | None,
+    ) -> None:
+        self.session = ""
+        self.entries: list[Entry] = []
+        self.logged = False
+        self.progress = progress
+        self._around = around
+        self._group = progress.group
+        self._source = source
+        self._pace = pace
+        self._buried = buried
+        self._staging = Staging(around, progress.group)
+        self._heard_us = 0
+
+    async def run(self, *, force: bool) -> Offer:
+        """Fetch everything; returns what the source offered, and all of it is here, durable.
+
+        Raises:
+            NyalaError, OSError: `forget` what came of the log, and remove what came of the files.
+        """
+        for _ in range(RESTARTS):
+            await lane(self._around, Lane.DISK, self._staging.clear)
+            if self.logged:
+                await forget(self._around, self._group)
+                self.logged = False
+            self.entries.clear()
+            self.progress.bytes_done = self.progress.log_bytes = 0
+            begin = partial(self._source.begin, self._group, least=0, force=force)
+            offer = await self._patiently(begin)
+            self.session = offer.session
+            try:
+                await self._fetch_offered(offer, force)
+            except SessionExpired as err:
+                log.warning("the copy of %s begins again: %s", self._group, err)
+                self.progress.retries += 1
+            else:
+                return offer
+        raise Unavailable(
+            f"the source forgot the copy of {self._group} {RESTARTS} times; is it restarting?"
+        )
+
+    async def _fetch_offered(self, offer: Offer, force: bool) -> None:
+        progress = self.progress
+        progress.bytes_total, progress.may_lose = offer.size_bytes, offer.may_lose
+        check_offer(self._around, progress, offer, self._buried, force=force)
+        progress.stage = Stage.FILES
+        for file in offer.files:
+            await self._patiently(partial(self._fetch_file, offer.session, file))
+        progress.stage = Stage.LOG
+        progress.last = offer.cut
+        while await self._patiently(partial(self._fetch_entries, offer)):
+            pass
+        check_reach(offer, self.end(offer)[0], self._buried)
+
+    async def _fetch_file(self, session: str, file: CopyFile) -> None:
+        """Copy a file from the byte on that this disk does not have; synced on return."""
+        done = await lane(self._around, Lane.DISK, self._staging.start, file)
+        try:
+            async with aclosing(self._source.read(session, file.name, done)) as pieces:
+                async for piece in pieces:
+                    done += len(piece)
+                    if done > file.size_bytes:
+                        raise Corrupt(f"{file.name} is longer than the {file.size_bytes} offered")
+                    await lane(self._around, Lane.COMPUTE, self._staging.append, piece)
+                    self.progress.bytes_done += len(piece)
+                    self._heard()
+                    await self._pace.spend(len(piece))
+            if done < file.size_bytes:
+                raise Unavailable(f"{file.name} ended after {done} of {file.size_bytes} bytes")
+            await lane(self._around, Lane.COMPUTE, self._staging.finish)
+        finally:
+            self._staging.close()
+
+    async def _fetch_entries(self, offer: Offer) -> bool:
+        """Copy the next entries into the log; return whether there were any."""
+        found = await self._source.entries(offer.session, self.progress.last)
+        if not found:
+            return False
+        last, stamp = self.end(offer)
+        for entry in found:
+            if (
+                entry.id.index != last.index + 1
+                or entry.id.term < last.term
+                or entry.stamp <= stamp
+            ):
+                raise Corrupt(f"the source sent entry {entry.id} after {last}")
+            last, stamp = entry.id, entry.stamp
+        self._around.clock.merge(stamp)
+        self.logged = True
+        await write(self._around, self._group, found, None)
+        self.entries += found
+        size = sum(len(e.payload) for e in found)
+        self.progress.last = last
+        self.progress.log_bytes += size
+        self._heard()
+        await self._pace.spend(size)
+        return True
+
+    def end(self, offer: Offer) -> tuple[OpId, int]:
+        """Return the last op id that the copy has, and its stamp."""
+        if not self.entries:
+            return offer.cut, offer.stamp
+        return self.entries[-1].id, self.entries[-1].stamp
+
+    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask again while the source is away, for `copy_retry_ms` after it was heard last."""
+        self._heard()
+        while True:
+            try:
+                return await ask()
+            except _AWAY as err:
+                silent_ms = (self._around.env.clock.monotonic_us() - self._heard_us) // 1000
+                if silent_ms >= self._around.options.copy_retry_ms:
+                    raise
+                log.info("the copy of %s waits for its source: %s", self._group, err)
+                self.progress.retries += 1
+                await self._around.env.tasks.sleep_ms(PAUSE_MS)
+
+    def _heard(self) -> None:
+        self._heard_us = self._around.env.clock.monotonic_us()
+
+
+async def lane(around: Around, where: Lane, fn: Callable[..., T], *args: object) -> T:
+    """Run a blocking call to its end, also if the copy is cancelled: it may have a file open."""
+    work = asyncio.ensure_future(around.env.tasks.run(where, fn, *args))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.gather(work, return_exceptions=True)
+        raise
+
+
+async def write(
+    around: Around, group: TabletId, entries: list[Entry], hard_state: HardState | None
+) -> None:
+    """Append to the log; durable on return."""
+    wal, done = around.wal, asyncio.get_running_loop().create_future()
+    while True:
+        try:
+            slot = wal.reserve(group, entries, hard_state)
+        except Throttled:
+            await around.env.tasks.sleep_ms(PAUSE_MS)
+        else:
+            break
+    wal.append_async(slot, lambda err: None if done.done() else done.set_result(err))
+    if (err := await done) is not None:
+        raise err

@@ -1,0 +1,113 @@
+"""A copy's files on this disk, from its first byte until it is a replica, or nothing again.
+
+    no replica here:  COPYING -> copy/<group> filled, log written -> metadata, data/<group> -> READY
+    a tombstone here: the same, but it stays TOMBSTONED until READY: what it promised is never away
+
+A crash before READY leaves nothing that serves: the next start removes what there is, and a copy that is
+made again begins anew (`lifecycle.open_all`). All calls block: lane DISK, but for `Staging.append`.
+"""
+
+from nyala.common.ids import TabletId
+from nyala.env.files import AppendFile
+from nyala.raft.membership import Configuration
+from nyala.raft.messages import HardState
+from nyala.replica.around import Around
+from nyala.replica.copying import CopyFile
+from nyala.replica.superblock import Stage, Superblock
+
+SYNC_BYTES = 16 << 20
+
+
+class Staging:
+    """The folder in which a copy's files come together, beside those of replicas.
+
+    Args:
+        around: the process.
+        group: of the copy.
+    """
+
+    def __init__(self, around: Around, group: TabletId) -> None:
+        self._files = around.env.files
+        self.path = around.staging_directory(group)
+        self._open: AppendFile | None = None
+        self._unsynced = 0
+
+    def clear(self) -> None:
+        """Begin with an empty folder."""
+        self.close()
+        self._files.remove_tree(self.path)
+        self._files.make_dir(self.path)
+
+    def start(self, file: CopyFile) -> int:
+        """Open a file to go on with; return how much of it is there."""
+        assert self._open is None, f"{self.path} has a file open"
+        path = f"{self.path}/{file.name}"
+        done = self._files.size(path) if self._files.exists(path) else 0
+        self._open = self._files.open_append(path, done)
+        return done
+
+    def append(self, data: bytes) -> None:
+        """Write the next piece."""
+        assert self._open is not None, "no file was started"
+        self._open.append([data])
+        self._unsynced += len(data)
+        if (
+            self._unsynced >= SYNC_BYTES
+        ):  # not all at the end, where the log's syncs would wait for it
+            self._open.sync(data_only=True)
+            self._unsynced = 0
+
+    def finish(self) -> None:
+        """Sync the file that is open, and close it."""
+        if self._open is not None:
+            self._open.sync(data_only=False)
+        self.close()
+
+    def close(self) -> None:
+        """Close the file that is open, if any."""
+        opened, self._open = self._open, None
+        if opened is not None:
+            opened.close()
+
+    def remove(self) -> None:
+        """Remove all of it; no error if there is nothing."""
+        self.close()
+        self._files.remove_tree(self.path)
+
+
+def mark(around: Around, group: TabletId) -> None:
+    """Note on disk, where there was no replica before, that a copy is being made."""
+    around.superblocks.save(Superblock(group, Stage.COPYING))
+
+
+def install(around: Around, group: TabletId, hard_state: HardState, config: Configuration) -> None:
+    """Put the staged files in the replica's place; not READY yet."""
+    files, place = around.env.files, around.machine_directory(group)
+    parent, staging = place.rpartition("/")[0], around.staging_directory(group)
+    files.sync_dir(staging)
+    around.cmeta.save(group, hard_state, config)
+    files.make_dir(parent)
+    files.remove_tree(place)
+    files.rename(staging, place)
+    files.sync_dir(parent)
+    files.sync_dir(staging.rpartition("/")[0])
+
+
+def fill(around: Around, group: TabletId, witness_file: str) -> None:
+    """Put the staged files beside a witness', and remove that: from then on it has data."""
+    files, place = around.env.files, around.machine_directory(group)
+    staging = around.staging_directory(group)
+    for name in files.list(staging):
+        files.rename(f"{staging}/{name}", f"{place}/{name}")
+    files.sync_dir(place)
+    files.remove(f"{place}/{witness_file}")
+    files.sync_dir(place)
+
+
+def remove(around: Around, group: TabletId, *, mark: bool) -> None:
+    """Remove what a copy left that is no replica yet; `mark`: and what says that one was made."""
+    around.env.files.remove_tree(around.staging_directory(group))
+    around.env.files.remove_tree(around.machine_directory(group))
+    around.cmeta.delete(group)
+    if mark:
+        around.superblocks.delete(group)

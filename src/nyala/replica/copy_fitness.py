@@ -1,0 +1,64 @@
+"""What makes a copy unfit to take a replica's place here: its source, this disk, or what was here before."""
+
+import errno
+
+from nyala.common.errors import Corrupt, InvalidArgument, Unavailable
+from nyala.common.ids import OpId
+from nyala.common.options import MIB
+from nyala.replica.around import Around
+from nyala.replica.copying import Offer, Progress
+from nyala.replica.superblock import Superblock
+
+
+def check_offer(
+    around: Around, progress: Progress, offer: Offer, buried: Superblock | None, *, force: bool
+) -> None:
+    """Refuse what cannot be, or must not be, or does not fit on the disk.
+
+    Raises:
+        Corrupt: the source offers nonsense. InvalidArgument: this server's promises are lost.
+        OSError: the disk has no room.
+    """
+    names = [f.name for f in offer.files]
+    if len(set(names)) != len(names) or not all(map(_plain, names)):
+        raise Corrupt(f"the source offers files that cannot be: {names[:5]}")
+    me = offer.config.get(around.uuid)
+    if buried is not None and not buried.votes and me is not None and me.voter:
+        if not force:
+            raise InvalidArgument(
+                f"this server is a voter of {progress.group} and has lost what it promised: remove it "
+                "from the group first and add it again, or force the copy and risk what only it "
+                "had acknowledged"
+            )
+        progress.may_lose += "; what only this server had acknowledged may be lost"
+    room = around.env.files.free_bytes(around.directory)
+    need = offer.size_bytes + around.options.wal_reserve_mb * MIB
+    if room < need:
+        raise OSError(
+            errno.ENOSPC, f"the copy needs {need} bytes with the log's reserve, {room} are free"
+        )
+
+
+def check_reach(offer: Offer, last: OpId, buried: Superblock | None) -> None:
+    """Refuse a copy that lacks what was acknowledged here.
+
+    What a deleted replica had acknowledged still counts towards commits: the copy must have it, by the same
+    comparison as a candidate for its vote.
+
+    Raises:
+        Unavailable: the source contradicts itself. InvalidArgument: it is behind.
+    """
+    if last.index < offer.config.id.index:
+        raise Unavailable(f"the source's log ends at {last}, before its own configuration")
+    if buried is None:
+        return
+    promised = buried.last
+    if (last.term, last.index) < (promised.term, promised.index):
+        raise InvalidArgument(
+            f"the replica of {buried.group} that was here had acknowledged {promised}, and the source "
+            f"reaches {last} only: copy a replica that is further"
+        )
+
+
+def _plain(name: str) -> bool:
+    return bool(name) and "/" not in name and "\0" not in name and name not in (".", "..")
