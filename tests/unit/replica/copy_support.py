@@ -2,6 +2,7 @@
 
 import json
 
+from nyala.common.errors import Unavailable
 from nyala.common.ids import OpId
 from nyala.common.options import Options
 from nyala.copying.service import CopySourceService, CopyTargetService
@@ -50,7 +51,7 @@ class PartsMachine(AddingMachine):
         self.files, self.directory, self.path = files, directory, f"{directory}/state"
         self.sums, self.runs, self.groups, self.closed = {}, 0, [], False
         self.held, self.parts, self._bytes, self._cut = [], [], 0, Cut()
-        if files.exists(self.path):
+        if files.exists(self.path) and files.size(self.path):
             state = json.loads(files.read(self.path))
             self.parts = state["parts"]
             whole = b"".join(files.read(f"{directory}/{n}") for n in self.parts)
@@ -117,7 +118,8 @@ class CopyProgram(HostProgram):
 
     def handlers(self):
         def copies():
-            assert self.host is not None
+            if self.host is None:
+                raise Unavailable("this server is starting; ask again")
             return self.host.copies
 
         source = CopySourceService(self.identity, copies)
@@ -158,8 +160,8 @@ class CopyFleet(Fleet):
     # ---- as an operator asks ---------------------------------------------------------------------
 
     async def ask(self, number, method, request):
-        """Call a server's public port as an operator would, from server 0's machine or another's."""
-        caller = next(n for n in self.alive())
+        """Call a server's public port as an operator would, from the machine of another server."""
+        caller = next(n for n in self.alive() if n != number)
         env = self.processes[caller].env
         address = f"s{number}:7"
         return await self.as_(caller, env.rpc.call(address, method, request, timeout_ms=5000))

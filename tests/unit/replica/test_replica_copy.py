@@ -2,12 +2,18 @@
 
 import pytest
 
+from nyala.common.errors import AlreadyPresent, InvalidArgument, Unavailable
+from nyala.common.options import Options
 from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Member
 from nyala.raft.status import Role
 from nyala.replica.copying import Stage
+from nyala.replica.status import State
+from nyala.replica.superblock import Superblocks
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.replica.copy_support import story
-from tests.unit.replica.replica_support import uuid_of
+from tests.unit.replica.replica_support import GROUP, uuid_of
 
 
 def newcomer(number, *, voter=False, promote=True):
@@ -56,3 +62,240 @@ async def test_a_copy_has_files_and_log_and_becomes_a_member(fleet):
     await fleet.restart_after_power_cut(3)
     await fleet.settled()
     assert fleet.machine(3).sums == {"k": 45}
+
+
+@pytest.mark.row("S1.37")
+@story()
+async def test_a_copy_goes_on_at_the_byte_that_is_on_disk(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    asked = []
+    sessions = fleet.host(leader).copies.sessions
+    read = sessions.read
+
+    async def cut_off(session, name, offset):
+        asked.append((name, offset))
+        if len(asked) in (3, 6):
+            raise Unavailable("the line is cut")
+        return await read(session, name, offset)
+
+    sessions.read = cut_off
+    await fleet.order(3, leader)
+    progress = await fleet.copied(3)
+    assert progress.retries == 2
+    served = [a for n, a in enumerate(asked, 1) if n not in (3, 6)]
+    assert len(set(served)) == len(served), "no byte came twice"
+    assert asked[2] == asked[3]
+    assert asked[2][1] > 0
+
+
+@story()
+async def test_a_source_that_forgot_the_session_is_asked_anew(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    await fill(fleet)
+    sessions = fleet.host(leader).copies.sessions
+    entries, calls = sessions.entries, []
+
+    async def forgetful(session, after):
+        calls.append(after)
+        if len(calls) == 2:
+            await sessions.hold(session, end=True)
+        return await entries(session, after)
+
+    sessions.entries = forgetful
+    await fleet.order(3, leader)
+    progress = await fleet.copied(3)
+    assert progress.retries == 1
+    assert progress.bytes_done == progress.bytes_total
+    assert fleet.replica(3).status().last == fleet.replica(leader).status().last
+
+
+@story(options=Options(wal_segment_mb=1, wal_retain_mb=0, copy_session_ttl_ms=4000))
+async def test_a_session_whose_target_is_gone_ends_by_itself(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    await fleet.order(3, leader)
+    await fleet.copied(3)
+    assert fleet.sessions() == 1
+    await fleet.pass_ms(20_000)
+    assert fleet.sessions() == 1, "a target that lives keeps it"
+    fleet.processes[3].kill()
+    await fleet.until(lambda: fleet.sessions() == 0, "expired")
+    assert not fleet.machine(leader).held
+    assert fleet.replica(leader).node.core.held == 0
+
+
+@story(options=Options(wal_segment_mb=1, wal_retain_mb=0, copy_wait_ms=5000))
+async def test_a_copy_that_nobody_makes_a_member_keeps_the_log_for_a_while_only(fleet):
+    leader = await flush(fleet)
+    await fleet.order(3, leader)
+    await fleet.copied(3)
+    await fleet.until(lambda: fleet.stage(3) is Stage.DONE and not fleet.sessions(), "let go")
+    assert fleet.replica(3).role is Role.NON_PARTICIPANT
+
+
+@story()
+async def test_the_same_order_again_tells_how_far_it_is(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    first = await fleet.order(3, leader)
+    again = await fleet.order(3, leader)
+    assert again.elapsed_ms >= first.elapsed_ms
+    with pytest.raises(AlreadyPresent, match="being copied"):
+        await fleet.order(3, (leader + 1) % 3)
+    await add(fleet, 3)
+    await fleet.until(lambda: fleet.stage(3) is Stage.DONE, "done")
+    assert (await fleet.order(3, leader)).stage == "DONE"
+    assert fleet.host(leader).copies.progress() == []
+
+
+@pytest.mark.row("S1.50")
+@story()
+async def test_a_copy_is_cancelled_and_nothing_of_it_is_left(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    slow = fleet.host(3).copies._pace
+    slow._rate = 1000
+    await fleet.order(3, leader)
+    await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "begun")
+    request = pb.CancelCopyRequest(destination_uuid=uuid_of(3), tablet_id=GROUP)
+    await fleet.ask(3, methods.CANCEL_COPY, request)
+    assert fleet.stage(3) is Stage.CANCELLED
+    assert fleet.leftovers(3) == []
+    await fleet.until(lambda: fleet.sessions() == 0, "the source was told")
+    await fleet.ask(3, methods.CANCEL_COPY, request)
+    slow._rate = 0
+    await fleet.order(3, leader)
+    await fleet.copied(3)
+
+
+@story(servers=4)
+async def test_a_copy_is_no_faster_than_allowed(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    began = fleet.loop.now_us()
+    fleet.host(3).copies._pace._rate = 1000
+    await fleet.order(3, leader)
+    progress = await fleet.copied(3)
+    seconds = (fleet.loop.now_us() - began) / 1e6
+    assert seconds >= (progress.bytes_total - 700) / 1000
+
+
+# ---- what was here before ----------------------------------------------------------------------------
+
+
+@pytest.mark.row("S4.36")
+@story(servers=3, members=3)
+async def test_a_copy_takes_the_place_of_a_tombstone_and_keeps_its_promises(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    gone = (leader + 1) % 3
+    await fleet.as_(gone, fleet.host(gone).delete_replica(GROUP))
+    buried = fleet.replica(gone).tombstone.superblock
+    assert buried.votes
+    await fill(fleet)
+    await fleet.order(gone, leader)
+    progress = await fleet.copied(gone)
+    assert progress.last > buried.last
+    assert fleet.replica(gone).node.core.hard.term >= buried.hard_state.term
+    if buried.hard_state.term == fleet.replica(gone).node.core.hard.term and buried.hard_state.vote:
+        assert fleet.replica(gone).node.core.hard.vote == buried.hard_state.vote
+    await fleet.settled()
+    assert fleet.machine(gone).sums == {"k": 40}
+
+
+@story(servers=3, members=3)
+async def test_a_copy_that_lacks_what_a_tombstone_acknowledged_is_refused(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    gone, behind = [n for n in range(3) if n != leader]
+    await fleet.settled()
+    fleet.network.partition([f"s{behind}"], [f"s{n}" for n in range(3) if n != behind])
+    await fill(fleet, 5)
+    await fleet.until(
+        lambda: fleet.replica(gone).status().last == fleet.replica(leader).status().last, "acked"
+    )
+    await fleet.as_(gone, fleet.host(gone).delete_replica(GROUP))
+    buried = fleet.replica(gone).tombstone.superblock
+    fleet.processes[leader].kill()
+    fleet.network.heal()
+    await fleet.order(gone, behind, force=True)
+    err = await fleet.refused(gone)
+    assert isinstance(err, InvalidArgument)
+    assert str(buried.last) in str(err)
+    assert fleet.replica(gone).state is State.TOMBSTONED
+    assert fleet.leftovers(gone) == [f"superblock/{GROUP}"]
+    assert Superblocks(fleet.processes[gone].env.files, "/data").load(GROUP).last == buried.last
+    await fleet.pass_ms(5000)
+    assert fleet.leading() is None, "who lacks what the tombstone promised does not get its vote"
+    await fleet.restart(leader)
+    await fleet.leader()
+    await fleet.order(gone, await fleet.leader())
+    await fleet.copied(gone)
+
+
+@pytest.mark.row("S1.17")
+@pytest.mark.parametrize("lead_on", [True, False])
+def test_the_log_between_copy_and_membership_is_never_collected(lead_on):
+    @story()
+    async def tell(fleet):
+        big = b"k 1" + b" " * 30_000
+
+        async def collect():
+            for number in fleet.alive():
+                host = fleet.host(number)
+                replica = host.find(GROUP)
+                if replica is not None and replica.member is not None:
+                    await fleet.as_(number, replica.flush())
+            await fleet.pass_ms(500)
+            for number in fleet.alive():
+                for replica in fleet.host(number).all():
+                    if replica.member is not None:
+                        replica.member.anchor()
+                await fleet.as_(number, _awaited(fleet.host(number).wal.collect()))
+
+        async def push(count=60):
+            for _ in range(count):
+                await fleet.write(big)
+            await collect()
+
+        await push()
+        leader = await flush(fleet)
+        sessions = fleet.host(leader).copies.sessions
+        entries = sessions.entries
+
+        async def between(session, after):
+            await push()  # files are copied, the log is not
+            return await entries(session, after)
+
+        sessions.entries = between
+        fleet.spawn(3, _nothing())
+        await fleet.order(3, leader)
+        await fleet.until(lambda: fleet.stage(3) is Stage.LOG, "files", 60_000)
+        sessions.entries = entries
+        await fleet.copied(3)
+        await push()  # copied, and no member
+        reached = fleet.replica(3).status().last
+        first = fleet.host(leader).wal._ledger.index.bounds(GROUP)[0]
+        assert first <= reached.index + 1, "what the copy lacks is there"
+        if not lead_on:
+            fleet.replica(leader).transfer(uuid_of((leader + 1) % 3))
+            await fleet.until(lambda: fleet.leading() not in (None, leader), "another leads")
+        await add(fleet, 3)
+        await push()
+        await fleet.until(lambda: fleet.replica(3).role is Role.FOLLOWER, "promoted")
+        await fleet.settled()
+        assert fleet.machine(3).sums == fleet.machine(leader).sums
+        peers = fleet.replica(await fleet.leader()).status().peers
+        assert not any(p.needs_copy for p in peers)
+
+    tell()
+
+
+async def _awaited(task):
+    return await task
+
+
+async def _nothing():
+    return None

@@ -1,0 +1,244 @@
+"""What is refused when a replica is copied: by source or target, or on the way; nothing changes then."""
+
+import pytest
+
+from nyala.common.errors import (
+    AlreadyPresent,
+    BadChecksum,
+    Forbidden,
+    InvalidArgument,
+    NotFound,
+    NotLeader,
+    Throttled,
+    Unavailable,
+)
+from nyala.common.ids import TabletId
+from nyala.common.options import Options
+from nyala.replica.copying import Stage
+from nyala.replica.status import State
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.unit.replica.copy_support import CopyProgram, story
+from tests.unit.replica.replica_support import GROUP, uuid_of
+from tests.unit.replica.test_replica_copy import add, fill, flush
+
+OTHER = TabletId("b" * 32)
+FEW = Options(wal_segment_mb=1, copy_chunk_bytes=700, copy_sessions_max=1, copy_retry_ms=2000)
+
+
+async def nothing_changed(fleet, number=3, group=GROUP):
+    assert fleet.leftovers(number, group) == []
+    assert fleet.host(number).find(group) is None
+    await fleet.until(lambda: fleet.sessions() == 0, "no session is left")
+
+
+@story()
+async def test_a_tablet_that_the_source_does_not_have(fleet):
+    await fleet.order(3, 0, group=OTHER)
+    assert isinstance(await fleet.refused(3, group=OTHER), NotFound)
+    await nothing_changed(fleet, 3, OTHER)
+
+
+@story()
+async def test_a_server_that_is_not_the_source_it_was_taken_for(fleet):
+    await fleet.order(3, 0, uuid="e" * 32)
+    assert isinstance(await fleet.refused(3), InvalidArgument)
+    await nothing_changed(fleet)
+
+
+@story()
+async def test_orders_that_name_nothing_or_another_server(fleet):
+    for request in (
+        pb.StartCopyRequest(destination_uuid=uuid_of(2), tablet_id=GROUP),
+        pb.StartCopyRequest(destination_uuid=uuid_of(3), tablet_id=GROUP, source_uuid=uuid_of(0)),
+    ):
+        with pytest.raises(InvalidArgument):
+            await fleet.ask(3, methods.START_COPY, request)
+    with pytest.raises(InvalidArgument, match="own server"):
+        await fleet.order(3, 3)
+    assert fleet.progress(3) is None
+
+
+@story()
+async def test_a_replica_that_runs_is_not_copied_over(fleet):
+    leader = await flush(fleet)
+    follower = (leader + 1) % 3
+    before = fleet.replica(follower)
+    with pytest.raises(AlreadyPresent, match="RUNNING"):
+        await fleet.order(follower, leader)
+    assert fleet.replica(follower) is before
+    assert before.state is State.RUNNING
+
+
+@pytest.mark.row("S2.13")
+@story()
+async def test_a_follower_is_no_source_while_its_group_has_a_leader_but_by_force(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    follower = (leader + 1) % 3
+    await fleet.order(3, follower)
+    err = await fleet.refused(3)
+    assert isinstance(err, NotLeader)
+    assert err.details["leader"] == uuid_of(leader)
+    await nothing_changed(fleet)
+    await fleet.order(3, follower, force=True)
+    progress = await fleet.copied(3)
+    assert "may be lost" in progress.may_lose
+    assert str(fleet.replica(follower).status().last.index) in progress.may_lose
+
+
+@pytest.mark.row("S1.37")
+@story()
+async def test_a_lone_survivor_is_a_source_and_says_what_may_be_lost(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    survivor = (leader + 1) % 3
+    for number in range(3):
+        if number != survivor:
+            fleet.processes[number].kill()
+    await fleet.until(lambda: fleet.replica(survivor).node.leader is None, "it is alone")
+    await fleet.order(3, survivor)
+    progress = await fleet.copied(3)
+    assert "no leader is known: writes after" in progress.may_lose
+    assert fleet.replica(3).status().last == fleet.replica(survivor).status().last
+
+
+@story()
+async def test_a_leader_that_no_majority_confirms_says_so(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    for number in range(3):
+        if number != leader:
+            fleet.processes[number].kill()
+    await fleet.order(3, leader)
+    assert "may be lost" in (await fleet.copied(3)).may_lose
+
+
+@story()
+async def test_a_target_of_another_cluster(fleet):
+    stranger = fleet.processes[3]
+    stranger.kill()
+    options = Options(wal_segment_mb=1)
+    stranger.program = lambda env, transport: CopyProgram(
+        env, transport, uuid_of(3), options, "another"
+    )
+    await fleet.restart(3)
+    await fleet.order(3, await fleet.leader())
+    assert isinstance(await fleet.refused(3), Forbidden)
+    await nothing_changed(fleet)
+
+
+@pytest.mark.parametrize("what", ["data", "offset", "entries"])
+def test_what_was_altered_on_its_way_is_refused(what, monkeypatch):
+    @story()
+    async def tell(fleet):
+        await fill(fleet)
+        leader = await flush(fleet)
+        await fill(fleet)
+        service = type(fleet.processes[leader].server)
+        handlers = service.handlers
+
+        def harmed(self):
+            found = dict(handlers(self))
+            fetch, entries = found[methods.FETCH_FILE], found[methods.FETCH_ENTRIES]
+
+            async def files(request):
+                async for chunk in fetch(request):
+                    if what == "data":
+                        chunk.data = chunk.data[:-1] + bytes([chunk.data[-1] ^ 1])
+                    if what == "offset":
+                        chunk.offset += 1
+                    yield chunk
+
+            async def log(request):
+                chunk = await entries(request)
+                if what == "entries":
+                    chunk.entries = chunk.entries[:-1]
+                return chunk
+
+            return {**found, methods.FETCH_FILE: files, methods.FETCH_ENTRIES: log}
+
+        monkeypatch.setattr(service, "handlers", harmed)
+        fleet.processes[leader].kill(power_cut=False)
+        await fleet.restart(leader)
+        leader = await fleet.leader()
+        await fleet.order(3, leader, force=True)
+        if (await fleet.leader()) != leader:
+            return
+        progress = fleet.progress(3)
+        await fleet.until(lambda: progress.stage in (Stage.FAILED, Stage.WAITING), "ended")
+        harmed_source = fleet.processes[leader].lives > 1
+        assert harmed_source == isinstance(progress.error, BadChecksum)
+        if harmed_source:
+            await nothing_changed(fleet)
+
+    tell()
+
+
+@story(options=FEW)
+async def test_a_source_that_cannot_be_reached_ends_a_copy_after_a_while(fleet):
+    await fleet.order(3, 0, address="nowhere:1")
+    assert isinstance(await fleet.refused(3), Unavailable)
+    assert fleet.progress(3).retries > 3
+    await nothing_changed(fleet)
+
+
+@story(options=FEW, servers=5)
+async def test_more_sessions_than_a_source_has_room_for(fleet):
+    leader = await flush(fleet)
+    await fleet.order(3, leader)
+    await fleet.copied(3)
+    await fleet.order(4, leader)
+    assert isinstance(await fleet.refused(4), Throttled)
+    await add(fleet, 3)
+    await fleet.until(lambda: fleet.stage(3) is Stage.DONE and not fleet.sessions(), "room again")
+    await fleet.order(4, leader)
+    await fleet.copied(4)
+
+
+@story()
+async def test_a_disk_without_room_for_it(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    disk = fleet.processes[3].disk
+    disk.faults.capacity_bytes = disk.used_bytes() + 3000
+    await fleet.order(3, leader)
+    err = await fleet.refused(3)
+    assert isinstance(err, OSError)
+    await nothing_changed(fleet)
+    status = await fleet.ask(3, methods.COPY_STATUS, pb.CopyStatusRequest())
+    assert status.copies[0].stage == "FAILED"
+    assert "bytes" in status.copies[0].error.message
+    disk.faults.capacity_bytes = None
+    await fleet.order(3, leader)
+    await fleet.copied(3)
+
+
+@pytest.mark.parametrize("room", [1500, 4000, 9000])
+def test_a_disk_that_fills_in_the_middle(room):
+    @story(options=Options(wal_segment_mb=1, wal_reserve_mb=0, copy_chunk_bytes=700))
+    async def tell(fleet):
+        await fill(fleet)
+        leader = await flush(fleet)
+        await fill(fleet)
+        disk = fleet.processes[3].disk
+        files = fleet.processes[3].env.files
+        monstrous = files.free_bytes
+        files.free_bytes = lambda path: 1 << 40  # as if others took the room meanwhile
+        disk.faults.capacity_bytes = disk.used_bytes() + room
+        await fleet.order(3, leader)
+        progress = fleet.progress(3)
+        await fleet.until(lambda: progress.stage in (Stage.FAILED, Stage.WAITING), "ended")
+        files.free_bytes = monstrous
+        disk.faults.capacity_bytes = None
+        if progress.stage is Stage.FAILED:
+            assert isinstance(progress.error, OSError)
+            await nothing_changed(fleet)
+            await fleet.order(3, leader)
+        await fleet.copied(3)
+        await add(fleet, 3)
+        await fleet.until(lambda: fleet.stage(3) is Stage.DONE, "a member")
+        await fleet.settled()
+        assert fleet.machine(3).sums == {"k": 40}
+
+    tell()
