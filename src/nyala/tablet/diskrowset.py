@@ -184,10 +184,7 @@ def _write_index(
     older = np.empty(len(keys), np.uint8)
     kernels.same_as_next(keys.layout, keys.data, older)
     newest = np.flatnonzero(older == 0)
-    size = 16
-    while size < len(newest) + len(newest) // 2:
-        size *= 2
-    slots = np.zeros(size, np.uint64)
+    slots = np.zeros(len(newest) * 10 // 7 + 1, np.uint64)
     kernels.link(slots, hashes, newest, np.full(len(newest), -1, np.int64))
     file = files.open_append(path)
     try:

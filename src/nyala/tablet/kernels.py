@@ -5,7 +5,7 @@ signature, compiled (or read from numba's cache) when its module is imported; it
 releases the GIL.
 
 A hash match is compared with the key bytes, always. Index slots are uint64: the upper 32 bits of the
-key's hash, then row + 1; 0 is empty; the lower hash bits choose the slot. A key's slot names its newest row.
+key's hash, then row + 1; 0 is empty; the lower half chooses the slot. A key's slot names its newest row.
 """
 
 # mypy: allow-untyped-decorators
@@ -78,6 +78,18 @@ def _same(layout: Any, data: Any, i: Any, other_layout: Any, other: Any, j: Any)
     return True
 
 
+@njit(types.uint64(types.uint64, types.uint64), nogil=True, cache=True, inline="always")
+def _home(h: Any, size: Any) -> Any:
+    """Return the slot where the search for a hash begins: its lower half as a part of the whole."""
+    return (h & _U(0xFFFFFFFF)) * size >> _U(32)
+
+
+@njit(types.uint64(types.uint64, types.uint64), nogil=True, cache=True, inline="always")
+def _next(at: Any, size: Any) -> Any:
+    at += _U(1)
+    return at if at < size else _U(0)
+
+
 @_kernel(types.int64(_I64, _U8, _U64, _U8, _OUT_I64, _OUT_I64))
 def group(offsets: Any, data: Any, hashes: Any, skip: Any, numbers: Any, first: Any) -> Any:
     """Number the distinct keys of a batch in order of appearance; return how many there are.
@@ -121,7 +133,7 @@ def find(
     `slots` may be written meanwhile: a slot that names a row >= `rows` is followed along `prev` to the
     newest row that the reader knows.
     """
-    mask = _U(len(slots) - 1)
+    size = _U(len(slots))
     tag = ~_U(0xFFFFFFFF)
     for i in range(len(out)):
         key = wanted[i]
@@ -129,7 +141,7 @@ def find(
         if len(done) > 0 and done[i] >= 0:
             continue
         h = hashes[key]
-        at = h & mask
+        at = _home(h, size)
         while True:
             slot = slots[at]
             if slot == _U(0):
@@ -141,7 +153,7 @@ def find(
                 if row >= 0 and _same(offsets, data, row, key_offsets, key_data, key):
                     out[i] = row
                     break
-            at = (at + _U(1)) & mask
+            at = _next(at, size)
 
 
 @_kernel(
@@ -192,17 +204,17 @@ def version_at(offsets: Any, data: Any, ins: Any, ends: Any, prev: Any, at: Any,
 @_kernel(types.void(_OUT_U64, _U64, _I64, _I64))
 def link(slots: Any, hashes: Any, rows: Any, olds: Any) -> None:
     """Enter rows into an index: in the slot of `olds[i]`, the same key's older row, or a free one."""
-    mask = _U(len(slots) - 1)
+    size = _U(len(slots))
     tag = ~_U(0xFFFFFFFF)
     for i in range(len(rows)):
         h = hashes[rows[i]]
         upper = h & tag
-        at = h & mask
+        at = _home(h, size)
         before = _U(0)
         if olds[i] >= 0:
             before = upper | _U(olds[i] + 1)
         while slots[at] != before:
-            at = (at + _U(1)) & mask
+            at = _next(at, size)
         slots[at] = upper | _U(rows[i] + 1)
 
 
@@ -221,7 +233,7 @@ def enter(
     `hashes` are of the rows that `made` names as sources, `stamps` of its writes, `newest` each key's newest
     row so far, or -1. Returns how many of them have ended already.
     """
-    mask = _U(len(slots) - 1)
+    size = _U(len(slots))
     tag = ~_U(0xFFFFFFFF)
     ended = 0
     for v in range(made.shape[1]):
@@ -235,12 +247,12 @@ def enter(
         old = newest[made[0, v]] if made[4, v] < 0 else first + made[4, v]
         prev[row] = old
         upper = h & tag
-        at = h & mask
+        at = _home(h, size)
         before = _U(0)
         if old >= 0:
             before = upper | _U(old + 1)
         while slots[at] != before:
-            at = (at + _U(1)) & mask
+            at = _next(at, size)
         slots[at] = upper | _U(row + 1)
     return ended
 

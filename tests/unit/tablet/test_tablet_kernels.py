@@ -30,5 +30,5 @@ def test_a_slot_holds_the_largest_row():
     slots, hashes = np.zeros(4, np.uint64), np.zeros(1, np.uint64)
     hashes[0] = 0xABCDEF0123456789
     kernels.link(slots, hashes, np.zeros(1, np.int64), np.full(1, -1, np.int64))
-    assert slots.tolist() == [0, 0xABCDEF01 << 32 | 1, 0, 0]
+    assert slots.tolist() == [0xABCDEF01 << 32 | 1, 0, 0, 0]  # 0x23456789 * 4 >> 32
     assert (kernels.MAX_ROWS + 1) >> 32 == 0
