@@ -154,10 +154,9 @@ def _fitting(view: View, token: pb.ScanToken, columns: list[ColumnId] | None) ->
             f"the scan was planned for all columns of schema version {planned}; the table is at {now}; "
             "open the table again, or name the columns"
         )
-    if token.column_names and len(token.column_names) != len(token.column_ids):
-        raise InvalidArgument(
-            f"{len(token.column_ids)} columns under {len(token.column_names)} names"
-        )
+    named = 0 if token.count_only else len(token.column_names)
+    if named not in (0, len(columns or ())):
+        raise InvalidArgument(f"{len(columns or ())} columns under {named} names")
     try:
         for column in columns or ():
             if column not in view.schema.by_id:

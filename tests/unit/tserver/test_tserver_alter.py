@@ -173,6 +173,24 @@ def keys_named(name, values):
     return pa.record_batch([pa.array(values, pa.int64())], [name])
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"column_names": ["x"]}, {"all_columns": True}, {"column_ids": [7], "column_names": ["x"]}],
+)
+def test_names_that_do_not_fit_the_columns_are_refused(wrong):
+    async def work(t):
+        async def read():
+            reader = t.core.reader
+            [token] = await reader.tokens(t.table, ReadSpec(), TIMEOUT_MS)
+            token.MergeFrom(pb.ScanToken(**wrong))
+            return await reader.collect_all([token])
+
+        with pytest.raises(InvalidArgument, match=r"columns under|column id 7"):
+            await t.ask(read)
+
+    with_table(work)
+
+
 def test_what_is_made_for_a_newer_schema_waits_until_the_tablet_has_learned_it():
     async def work(t):
         first = t.schema
