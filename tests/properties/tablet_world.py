@@ -30,6 +30,8 @@ from tests.sim.files import SimDisk
 from tests.unit.tablet.tablet_support import Driver, payload
 
 CODECS = ["none", "lz4", "zstd"]
+STARTS = [0, 7_250_000_000_000_000_001]
+"""Stamps of nothing, and of a clock: neighbours that no floating point number tells apart."""
 SMALL = (
     (ordered, "WINDOW_ROWS", 4), (ordered, "_FIRST_ROWS", 2), (columns, "BLOCK_ROWS", 3),
     (changes, "GATHER_ROWS", 3), (memrowset, "_FIRST_CAPACITY", 4), (memrowset, "_FAN_IN", 2),
@@ -60,8 +62,10 @@ class World:
         self.keys = random_keys(chance, schema)
         self.disk = SimDisk(random.Random(seed))
         weak = {} if hash_keys is None else {"hash_keys": hash_keys}
-        codec = chance.choice(CODECS)
-        self.driver = Driver("data/t", schema, files=self.disk.mount(), compression=codec, **weak)
+        codec, start = chance.choice(CODECS), chance.choice(STARTS)
+        self.driver = Driver(
+            "data/t", schema, files=self.disk.mount(), compression=codec, start=start, **weak
+        )
         self.model = Model(schema)
         self.horizon = 0
         self.schemas = [schema]  # of all times

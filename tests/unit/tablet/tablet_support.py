@@ -66,6 +66,7 @@ class Driver:
     def __init__(self, directory: str, schema: Schema = INT_KEY, **kwargs: Any) -> None:
         self.files = kwargs.pop("files", None) or SystemFiles()
         self.directory = directory
+        self.start: int = kwargs.pop("start", 0)  # stamps are above it
         self.schema = schema
         self.kwargs = {k: kwargs.pop(k) for k in ("hash_keys",) if k in kwargs}
         self.tablet = kwargs.pop("tablet", None) or Tablet.create(
@@ -76,7 +77,7 @@ class Driver:
 
     @property
     def now(self) -> int:
-        return self.log[-1].stamp if self.log else 0
+        return self.log[-1].stamp if self.log else self.start
 
     def entry(self, data: bytes, step: int = 10) -> Operation:
         operation = Operation(OpId(1, len(self.log) + 1), self.now + step, data)
