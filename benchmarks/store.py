@@ -53,11 +53,6 @@ def _table(report: Report, kind: Kind, rows: int, directory: str) -> dict[int, f
         report.add(name, rate, "rows/s", at_least=2.5e6)
     _background(report, store, "inserts")
     store.compact(force=True)
-    size = store.bytes_on_disk() / rows
-    report.add(
-        f"{kind.name}: disk of fresh rows, compacted", size, "bytes/row",
-        f"{size / KUDU_FRESH:.0%} of Kudu's", at_most=None if kind.strings else 0.6 * KUDU_FRESH,
-    )  # fmt: skip
     _index(report, store, rows)
     _open(report, store)
     part = chance.integers(0, rows, rows // 10)
@@ -69,14 +64,27 @@ def _table(report: Report, kind: Kind, rows: int, directory: str) -> dict[int, f
     _groups(report, store, chance.integers(0, rows, 20_000))
     _background(report, store, "upserts")
     store.compact(force=True)
-    size = store.bytes_on_disk() / rows
-    report.add(
-        f"{kind.name}: disk after {versions(store.tablet) / rows - 1:.1f} upserts a row, all history",
-        size, "bytes/row", f"{size / KUDU_UPSERTED:.0%} of Kudu's",
-        at_most=None if kind.strings else 0.6 * KUDU_UPSERTED,
-    )  # fmt: skip
     _open(report, store)
+    for compression in ("none", "zstd"):
+        _disk(report, kind, rows, directory, compression)
     return rates
+
+
+def _disk(report: Report, kind: Kind, rows: int, directory: str, compression: str) -> None:
+    """Bytes of one copy after a merge of everything, index included, nothing collected."""
+    place = f"{directory}/disk-{compression}-{kind.name.replace(' ', '-')}"
+    store = Store(kind, place, compression=compression)
+    store.write(Op.INSERT, np.arange(rows, dtype=np.int64), 10_000)
+    store.compact(force=True)
+    for what, kudu in (("fresh rows", KUDU_FRESH), ("0.6 upserts a row more", KUDU_UPSERTED)):
+        size = store.bytes_on_disk() / rows
+        wanted = None if kind.strings or compression == "none" else 0.6 * kudu
+        name = f"{kind.name}: disk, {compression}, {what}"
+        report.add(name, size, "bytes/row", f"{size / kudu:.0%} of Kudu's", at_most=wanted)
+        given = np.random.default_rng(8).integers(0, rows, rows * 6 // 10)
+        store.write(Op.UPSERT, given, 10_000, salt=8)
+        store.compact(force=True)
+    shutil.rmtree(place)
 
 
 def _keys_of(kind: Kind) -> int:
@@ -116,9 +124,14 @@ def _groups(report: Report, store: Store, keys: Keys) -> None:
 
 def _background(report: Report, store: Store, what: str) -> None:
     """What the policy's merges cost after some work, and what they leave."""
-    taken = store.compact(force=False)
+    taken = store.merging + store.compact(force=False)
     name = f"{store.kind.name}: merges by the policy after {what}"
-    report.add(name, taken, "s")
+    now = store.tablet.figures()
+    amplified = 1 + now.merged / max(now.flushed, 1)
+    report.add(
+        name, taken, "s",
+        f"{now.rowsets} rowsets, {now.depth} of a key, each version written {amplified:.1f} times",
+    )  # fmt: skip
 
 
 def _index(report: Report, store: Store, rows: int) -> None:
@@ -134,7 +147,7 @@ def _open(report: Report, store: Store) -> None:
     taken = time.perf_counter() - began
     grown = (_anonymous() - before) / opened.rows
     name = store.kind.name
-    report.add(f"{name}: open", taken, "s", f"{versions(opened):,} versions", at_most=0.2)
+    report.add(f"{name}: open", taken, "s", f"{opened.figures().versions:,} versions", at_most=0.2)
     report.add(f"{name}: memory of an open tablet", grown, "bytes/row", at_most=24)
 
 
@@ -144,8 +157,3 @@ def _anonymous() -> int:
         if line.startswith("RssAnon"):
             return int(line.split()[1]) * 1024
     return 0
-
-
-def versions(tablet: Tablet) -> int:
-    """Return the versions in a tablet's files."""
-    return sum(d.rows for d in tablet._store.disks)

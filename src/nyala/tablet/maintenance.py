@@ -5,6 +5,7 @@ ends meanwhile simple: a flush that is due during a long merge waits for it.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from nyala.tablet import compaction, flush, rewrite
@@ -20,6 +21,27 @@ class _Work(Protocol):
     def build(self) -> rewrite.Built: ...
 
     def install(self, built: rewrite.Built) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What flushes and merges have made of a tablet, for metrics and benchmarks.
+
+    Attributes:
+        rowsets: on disk.
+        depth: the most rowsets with live rows that one key may be in.
+        versions: on disk.
+        ended: of them, those that are history.
+        flushed: versions written by flushes since the tablet was opened.
+        merged: versions written by merges since then: beside `flushed`, the write amplification.
+    """
+
+    rowsets: int
+    depth: int
+    versions: int
+    ended: int
+    flushed: int
+    merged: int
 
 
 class Maintenance:
@@ -49,6 +71,20 @@ class Maintenance:
         self._next_file = manifest.next_file
         self._holds = Holds()
         self._busy = False
+        self._flushed = 0
+        self._merged = 0
+
+    def figures(self) -> Figures:
+        """Return what flushes and merges have made of the tablet. Lane APPLY."""
+        disks = self._store.disks
+        return Figures(
+            rowsets=len(disks),
+            depth=compaction.depth(self._rowsets(None)),
+            versions=sum(d.rows for d in disks),
+            ended=sum(d.marks.ended.rows for d in disks),
+            flushed=self._flushed,
+            merged=self._merged,
+        )
 
     def checkpoint(self) -> Checkpoint:
         """Hold the files of the manifest as it is now."""
@@ -100,6 +136,11 @@ class Maintenance:
         finally:
             self._busy = False
         self.manifest = built.manifest
+        written = sum(r.rows for r in built.rowsets)
+        if isinstance(work, flush.Flush):
+            self._flushed += written
+        else:
+            self._merged += written
         self._publish()
         held = self._holds.names
         remove_unreferenced(self._place.files, self._place.directory, built.manifest, held)

@@ -16,7 +16,7 @@ from nyala.tablet.checkpoint import Checkpoint
 from nyala.tablet.columns import compression_of
 from nyala.tablet.diskrowset import DiskRowSet
 from nyala.tablet.intake import runs
-from nyala.tablet.maintenance import Build, Maintenance
+from nyala.tablet.maintenance import Build, Figures, Maintenance
 from nyala.tablet.manifest import AnyCut, Cut, Manifest, TabletInfo
 from nyala.tablet.rowset import HashKeys
 from nyala.tablet.store import Store
@@ -155,6 +155,10 @@ class Tablet:
             As `prepare_flush`; None also when no merge is worth its cost.
         """
         return self._maintenance.prepare_compaction(horizon, force=force)
+
+    def figures(self) -> Figures:
+        """Return what flushes and merges have made of the files. Lane APPLY."""
+        return self._maintenance.figures()
 
     def checkpoint(self) -> Checkpoint:
         """Hold the files that make the tablet at its cut, for a copy of them. Lane APPLY."""

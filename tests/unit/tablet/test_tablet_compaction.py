@@ -9,6 +9,7 @@ import pytest
 from nyala.common.keys import encode_keys
 from nyala.tablet import kernels
 from nyala.tablet.compaction import ENDED, MIN_ROWSETS, SMALL_ROWS, Rowset, choose, depth
+from nyala.tablet.maintenance import Figures
 from nyala.tablet.ops import Op
 from tests.unit.tablet.tablet_support import Driver, numbered
 
@@ -73,6 +74,7 @@ def test_history_lies_apart_and_present_writes_do_not_ask_it(tmp_path, monkeypat
     driver.flush()
     assert driver.compact(force=False)
     assert [(d.rows, d.live) for d in driver.tablet._store.disks] == [(80, 0), (20, 20)]
+    assert driver.tablet.figures() == Figures(2, 1, 100, 80, flushed=100, merged=100)
     assert not driver.compact(force=False)
     assert not driver.compact()
     store = driver.tablet._store
