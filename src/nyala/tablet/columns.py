@@ -22,6 +22,10 @@ from nyala.tablet.rowset import ColumnStats, Int64s, older_than
 BLOCK_ROWS = 131_072
 BLOCK_BYTES = 16 << 20
 """A block ends after so many rows, or so many bytes of one row's cells on average."""
+COMPRESSED_ROWS = 4096
+"""A compressed block ends after so many: one row of it costs decoding all of them."""
+WORTHWHILE = 0.9
+"""A block that compression leaves larger than this part of itself is kept as it is, and read in place."""
 COMPRESSIONS = ("none", "lz4", "zstd")
 _META, _STATS, _BLOCKS = 1, 2, 16
 _MAX_STATS_BYTES = 1024
@@ -67,11 +71,16 @@ class ColumnWriter:
         self._stats = [_RunningStats(c) for c in columns]
 
     def add(self, arrays: Sequence[pa.Array]) -> None:
-        """Write the next block of rows, one array per column."""
-        for column, array, stats in zip(self._columns, arrays, self._stats, strict=True):
+        """Write the next rows, one array per column: one block, or several if they are compressed."""
+        for array, stats in zip(arrays, self._stats, strict=True):
             stats.add(array)
-            self._writer.add(_BLOCKS + column.id, _message(array, self._compression))
-        self._starts.append(self._starts[-1] + len(arrays[0]))
+        rows = len(arrays[0])
+        step = rows if self._compression == "none" else COMPRESSED_ROWS
+        for begin in range(0, rows, step):
+            for column, array in zip(self._columns, arrays, strict=True):
+                part = array.slice(begin, step)
+                self._writer.add(_BLOCKS + column.id, _message(part, self._compression))
+            self._starts.append(self._starts[-1] + min(step, rows - begin))
 
     def finish(self) -> int:
         """Write what is known of the columns; return the length of the file in bytes."""
@@ -245,12 +254,14 @@ def cell_sizes(array: pa.Array) -> Int64s | None:
 
 def _message(array: pa.Array, compression: str) -> pa.Buffer:
     batch = pa.RecordBatch.from_arrays([array], names=["v"])
+    plain = batch.serialize()
     if compression == "none":
-        return batch.serialize()
+        return plain
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression=compression)
     with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
         writer.write_batch(batch)
     stream = sink.getvalue()
     schema_bytes = 8 + int.from_bytes(stream[4:8].to_pybytes(), "little")
-    return stream.slice(schema_bytes, len(stream) - schema_bytes - 8)  # 8: the end of the stream
+    packed = stream.slice(schema_bytes, len(stream) - schema_bytes - 8)  # 8: the end of the stream
+    return packed if packed.size <= WORTHWHILE * plain.size else plain

@@ -13,6 +13,7 @@ from nyala.common.keys import encode_key
 from nyala.common.predicate import And, Compare, Const, IsNull, Not, Prefix
 from nyala.common.predicate import Op as Sign
 from nyala.common.schema import from_arrow
+from nyala.tablet import columns as blocks
 from nyala.tablet import ops
 from nyala.tablet.columns import BLOCK_BYTES, BLOCK_ROWS, ColumnReader, block_ends
 from nyala.tablet.emit import emit
@@ -195,6 +196,31 @@ def test_batches_have_the_size_asked_for(seed):
         for limit in (0, 1, 33, whole.num_rows, whole.num_rows + 1):
             some = list(emit(batches, batch_rows=rows, batch_bytes=size, limit=limit))
             assert sum(b.num_rows for b in some) == min(limit, whole.num_rows)
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+def test_compressed_blocks_are_small_and_what_does_not_shrink_is_read_in_place(
+    tmp_path, monkeypatch, compression
+):
+    monkeypatch.setattr(blocks, "COMPRESSED_ROWS", 64)
+    driver = Driver(str(tmp_path / "t"), compression=compression)
+    rng = np.random.default_rng(1)
+    values = rng.integers(-(1 << 62), 1 << 62, 1000).tolist()
+    rows = [{"k": k, "a": v, "s": "same" * 9} for k, v in enumerate(values)]
+    driver.write(Op.INSERT, rows)
+    driver.flush()
+    [rowset] = driver.tablet.view()._rowsets
+    chunks = rowset.chunks
+    assert chunks.starts.tolist() == [*range(0, 1000, 64), 1000]
+    used = pa.total_allocated_bytes()
+    noise = chunks.column(3, INT_KEY.column("a"))
+    assert pa.total_allocated_bytes() == used  # it lies in the mapped file
+    assert noise.to_pylist() == values[192:256]
+    text = chunks.column(3, INT_KEY.column("s"))
+    assert pa.total_allocated_bytes() > used
+    assert text.to_pylist() == ["same" * 9] * 64
+    assert driver.rows(ordered=True) == rows
+    assert driver.rows(where=is_(K, Sign.EQ, 700)) == [rows[700]]
 
 
 def test_blocks_end_by_rows_and_by_bytes():
