@@ -115,11 +115,7 @@ class Tablet:
         """
         assert not self._broken, f"tablet {self.info.tablet_id} failed before"
         self._broken = True
-        for operation in operations:
-            assert operation.stamp > self._last_stamp, (
-                f"entry {operation.id} stamped {operation.stamp} after {self._last_stamp}"
-            )
-            self._last_stamp = operation.stamp
+        self._last_stamp = _in_order(operations, self._last_stamp)
         results: list[bytes] = []
         for run in runs(operations):
             results += _apply(self._store, run)
@@ -178,6 +174,16 @@ class Tablet:
             seed=self._maintenance.manifest.index_seed,
             hash_keys=self._place.hash_keys,
         )
+
+
+def _in_order(operations: Sequence[Operation], last_stamp: int) -> int:
+    """Return the last of the operations' stamps, which grow."""
+    for operation in operations:
+        assert operation.stamp > last_stamp, (
+            f"entry {operation.id} stamped {operation.stamp} after {last_stamp}"
+        )
+        last_stamp = operation.stamp
+    return last_stamp
 
 
 def _apply(store: Store, run: Sequence[Operation]) -> list[bytes]:
