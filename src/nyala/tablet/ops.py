@@ -8,6 +8,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 
 import google_crc32c
 import msgspec
@@ -122,16 +123,23 @@ def decode(payload: bytes) -> WriteOp:
     """
     if len(payload) < _HEAD.size:
         raise Corrupt(f"a write operation of {len(payload)} bytes is shorter than its header")
-    version, code, flags, schema_version, count = _HEAD.unpack_from(payload)
+    body = header_bytes(payload)
+    op, schema_version, ids, whole = _decode_head(payload[:body])
+    return WriteOp(op, schema_version, ids, whole, payload[body:])
+
+
+@lru_cache(maxsize=256)
+def _decode_head(head: bytes) -> tuple[Op, int, tuple[ColumnId, ...], bool]:
+    """Read what comes before a batch: the same bytes again and again."""
+    version, code, flags, schema_version, count = _HEAD.unpack_from(head)
     if version != VERSION:
         raise BadVersion(f"write operation of version {version}; this build knows {VERSION}")
-    body = _HEAD.size + 4 * count
     if code not in Op.__members__.values() or flags > 1 or count > MAX_OP_COLUMNS:
         raise Corrupt(f"write operation with op {code}, flags {flags} and {count} columns")
-    if len(payload) < body:
-        raise Corrupt(f"write operation of {len(payload)} bytes ends within its {count} column ids")
-    ids = tuple(ColumnId(int(i)) for i in np.frombuffer(payload, "<u4", count, _HEAD.size))
-    return WriteOp(Op(code), schema_version, ids, bool(flags), payload[body:])
+    if len(head) < _HEAD.size + 4 * count:
+        raise Corrupt(f"write operation of {len(head)} bytes ends within its {count} column ids")
+    ids = tuple(ColumnId(int(i)) for i in np.frombuffer(head, "<u4", count, _HEAD.size))
+    return Op(code), schema_version, ids, bool(flags)
 
 
 def header_bytes(payload: bytes) -> int:
