@@ -99,10 +99,8 @@ def build(place: Place, base: Manifest, inputs: Sequence[Input], plan: Plan) -> 
         inputs: what to rewrite.
         plan: how.
     """
-    kept = [_kept(i, plan.drop_below) for i in inputs]
+    kept = [_kept(i, plan) for i in inputs]
     live, ended = [k[0] for k in kept], [k[1] for k in kept]
-    if not plan.apart:
-        live, ended = [np.union1d(*k) for k in kept], []
     entries = []
     moved = tuple(np.full(s.view.rows, -1, np.int64) for s in inputs)
     for number, part in enumerate((live, ended)):
@@ -121,12 +119,13 @@ def build(place: Place, base: Manifest, inputs: Sequence[Input], plan: Plan) -> 
     return Built(switched, opened, tuple(inputs), moved)
 
 
-def _kept(source: Input, drop_below: int) -> tuple[Rows, Rows]:
-    """Return the rows that were live at the cut, and the ended ones that stay."""
-    live = np.ones(source.view.rows, np.bool_)
+def _kept(source: Input, plan: Plan) -> tuple[Rows, Rows]:
+    """Return the rows that stay: those of the first new rowset, and history that goes apart."""
+    first = np.ones(source.view.rows, np.bool_)
     rows, stamps = source.ended
-    live[rows] = False
-    return np.flatnonzero(live), rows[stamps > np.uint64(drop_below)]
+    stays = stamps > np.uint64(plan.drop_below)
+    first[rows if plan.apart else rows[~stays]] = False
+    return np.flatnonzero(first), rows[stays] if plan.apart else rows[:0]
 
 
 def _write(
