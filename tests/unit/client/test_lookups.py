@@ -138,6 +138,7 @@ async def test_a_silent_server_costs_a_moment_and_not_the_answer(s):
     leader.resume()
 
 
+@pytest.mark.row("A7")
 @story
 async def test_an_acknowledged_write_is_seen_whoever_leads(s):
     for value in range(1, 12):

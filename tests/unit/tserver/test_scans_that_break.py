@@ -11,7 +11,8 @@ import pytest
 from nyala.client.locations import Locations, OpenTable
 from nyala.client.planning import ReadSpec, make_token
 from nyala.client.reading import Reader
-from nyala.common.errors import Corrupt, NotLeader, Unavailable
+from nyala.client.scan import ScanToken
+from nyala.common.errors import Corrupt, InvalidArgument, NotLeader, Unavailable
 from nyala.common.ids import TableId
 from nyala.common.options import Options
 from nyala.common.partition import Partition, PartitionSchema
@@ -111,6 +112,7 @@ class Servers:
         )
         token = make_token(opened, place, ReadSpec(latest=not at, **more), at)
         token.batch_rows = 10
+        token.masters.append("m:1")
         return token
 
     async def read(self, token: pb.ScanToken) -> list[int]:
@@ -219,3 +221,22 @@ async def test_a_scan_without_order_says_that_it_broke_and_collect_starts_over(s
     servers.cuts = {"a": [3], "b": [5]}
     found = await servers.reader.collect(servers.token())
     assert [k for b in found for k in b.column("k").to_pylist()] == list(range(ROWS))
+
+
+@pytest.mark.row("A6")
+@on_a_loop
+async def test_a_token_is_bytes_that_anyone_may_run_again_with_the_same_rows(servers):
+    written = bytes(ScanToken(servers.token(columns=("k", "s"), limit=0)))
+    parsed = ScanToken.parse(written)
+    assert bytes(parsed) == written
+    assert parsed.at == 10
+    assert parsed.tablet_id == info().tablet_id
+    servers.replicas["a"].driver.write(Op.DELETE, [{"k": 5}], ["k"])
+    runs = [[b async for b in servers.reader.run(pb.ScanToken.FromString(written))] for _ in "ab"]
+    assert runs[0][0].schema.names == ["k", "s"]
+    assert [[k for b in run for k in b.column("k").to_pylist()] for run in runs] == [
+        list(range(ROWS)), list(range(ROWS)),
+    ]  # fmt: skip
+    for wrong in (b"", b"\xff\xff", b"no token"):
+        with pytest.raises(InvalidArgument, match="no scan token"):
+            ScanToken.parse(wrong)
