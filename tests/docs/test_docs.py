@@ -72,5 +72,5 @@ def test_each_story_of_a_row_names_it():
 
 def test_readme_names_only_verbs_that_exist():
     verbs = set(re.findall(r"\./run (\w+)", "".join(p.read_text() for p in PAGES)))
-    known = set(re.findall(r"^  (\w+)\) ", (ROOT / "run").read_text(), re.M))
+    known = set(re.findall(r"^  (\w+)\)\s", (ROOT / "run").read_text(), re.M))
     assert verbs <= known, verbs - known
