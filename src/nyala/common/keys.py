@@ -14,9 +14,20 @@ import pyarrow as pa
 
 from nyala.common.errors import Corrupt
 from nyala.common.hashing import kernels
+from nyala.common.key_bytes import (
+    Bytes,
+    Int64s,
+    KeyBytes,
+    concat,
+    from_bytes,
+    offsets_of,
+    string_views,
+)
 
-Int64s = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
+__all__ = [
+    "KeyBytes", "concat", "decode_keys", "encode_key", "encode_keys", "encode_prefix", "fixed_width",
+    "from_bytes", "successor",
+]  # fmt: skip
 _WIDTHS = {
     pa.int8(): 1,
     pa.int16(): 2,
@@ -28,100 +39,6 @@ _WIDTHS = {
 }
 _SIGNS = {w: np.array(1 << 8 * w - 1, f"<u{w}") for w in (1, 2, 4, 8)}
 _STRINGS = (pa.string(), pa.binary())
-
-
-class KeyBytes:
-    """Encoded keys: key i is data[offsets[i]:offsets[i + 1]]. Treat all arrays as read-only.
-
-    Args:
-        layout: n + 1 ascending positions, the first of them 0; or one number, the width of every key.
-        data: the bytes of all keys, in row order.
-
-    Attributes:
-        layout: as given; what the kernels of the tablet take.
-        data: as given.
-    """
-
-    __slots__ = ("_offsets", "data", "layout")
-
-    def __init__(self, layout: Int64s, data: Bytes) -> None:
-        self.layout = layout
-        self.data = data
-        self._offsets = None if len(layout) == 1 else layout
-
-    @property
-    def width(self) -> int:
-        """Bytes of every key; 0 if they vary."""
-        return int(self.layout[0]) if len(self.layout) == 1 else 0
-
-    @property
-    def offsets(self) -> Int64s:
-        """Positions as in a layout of n + 1; made on first use where all keys have one width."""
-        if self._offsets is None:
-            self._offsets = np.arange(len(self) + 1, dtype=np.int64) * self.width
-        return self._offsets
-
-    def __len__(self) -> int:
-        if len(self.layout) > 1:
-            return len(self.layout) - 1
-        width = self.width
-        return len(self.data) // width if width else 0
-
-    def key_at(self, row: int) -> bytes:
-        """Return one key."""
-        width = self.width
-        if width:
-            return self.data[row * width : (row + 1) * width].tobytes()
-        return self.data[self.layout[row] : self.layout[row + 1]].tobytes()
-
-    def take(self, rows: npt.ArrayLike) -> "KeyBytes":
-        """Return the keys of these rows, in this order."""
-        index = np.asarray(rows, np.int64)
-        width = self.width
-        if width == 8:
-            return KeyBytes(self.layout, self.data.view(np.uint64)[index].view(np.uint8))
-        if width:
-            return KeyBytes(self.layout, self.data.reshape(-1, width)[index].reshape(-1))
-        starts, ends = self.offsets[:-1][index], self.offsets[1:][index]
-        offsets = _offsets_of(ends - starts)
-        data = np.empty(int(offsets[-1]), np.uint8)
-        kernels().copy_ranges(self.data, starts, ends, offsets[:-1], data)
-        return KeyBytes(offsets, data)
-
-    def words(self) -> npt.NDArray[np.uint64] | None:
-        """Return keys of eight bytes as numbers that sort as the keys do; None: they are not such."""
-        return self.data.view(">u8").astype(np.uint64) if self.width == 8 else None
-
-    def as_arrow(self) -> pa.LargeBinaryArray:
-        """Return the keys as an Arrow array over the same memory; its order is the keys' order."""
-        buffers = [None, pa.py_buffer(self.offsets), pa.py_buffer(self.data)]
-        return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(self), buffers)
-
-    @staticmethod
-    def from_arrow(array: pa.LargeBinaryArray) -> "KeyBytes":
-        """Return keys that were kept as an Arrow array (no nulls); copies only if it is a slice."""
-        assert array.type == pa.large_binary(), f"{array.type}"
-        assert array.null_count == 0, f"{array.null_count} nulls"
-        offsets, data = _string_views(array)
-        first = int(offsets[0])
-        return KeyBytes(offsets - first if first else offsets, data[first : int(offsets[-1])])
-
-
-def from_bytes(keys: Sequence[bytes]) -> KeyBytes:
-    """Return a few keys given one by one."""
-    offsets = _offsets_of(np.array([len(k) for k in keys], np.int64))
-    return KeyBytes(offsets, np.frombuffer(b"".join(keys), np.uint8))
-
-
-def concat(parts: Sequence[KeyBytes]) -> KeyBytes:
-    """Return the keys of all parts, one part after the other."""
-    if not parts:
-        return from_bytes(())
-    width = parts[0].width
-    if width and all(p.width == width for p in parts):
-        return KeyBytes(parts[0].layout, np.concatenate([p.data for p in parts]))
-    lengths = np.concatenate([np.diff(p.offsets) for p in parts])
-    return KeyBytes(_offsets_of(lengths), np.concatenate([p.data for p in parts]))
 
 
 def fixed_width(types: Sequence[pa.DataType]) -> int | None:
@@ -217,13 +134,13 @@ def _encode_varying(
             views.append(_fixed_matrix(array))
             lengths += _width(kind)
             continue
-        offsets, data = _string_views(array)
+        offsets, data = string_views(array)
         views.append((offsets, data))
         if number == components - 1:
             lengths += np.diff(offsets)
         else:
             run.add_escaped_lengths(offsets, data, lengths)
-    offsets = _offsets_of(lengths)
+    offsets = offsets_of(lengths)
     cursor, out = offsets[:-1].copy(), np.empty(int(offsets[-1]), np.uint8)
     for number, view in enumerate(views):
         if isinstance(view, tuple):
@@ -232,12 +149,6 @@ def _encode_varying(
             run.put_fixed(view, cursor, out)
     assert np.array_equal(cursor, offsets[1:]), "key bytes written do not match their lengths"
     return KeyBytes(offsets, out)
-
-
-def _offsets_of(lengths: Int64s) -> Int64s:
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return offsets
 
 
 def _width(kind: pa.DataType) -> int:
@@ -273,16 +184,6 @@ def _fixed_array(matrix: Bytes, kind: pa.DataType) -> pa.Array:
     return _checked(array)
 
 
-def _string_views(array: pa.Array) -> tuple[Int64s, Bytes]:
-    _, offsets, data = array.buffers()
-    wide = array.type in (pa.large_binary(), pa.large_string())
-    bytes_of = np.frombuffer(data or b"", np.uint8)
-    if len(array) == 0 or offsets is None:
-        return np.zeros(len(array) + 1, np.int64), bytes_of
-    view = np.frombuffer(offsets, np.int64 if wide else np.int32)
-    return view[array.offset : array.offset + len(array) + 1].astype(np.int64, copy=False), bytes_of
-
-
 def _string_array(offsets: Int64s, data: Bytes, kind: pa.DataType) -> pa.Array:
     assert offsets[-1] < 1 << 31, f"{offsets[-1]} bytes of key strings in one array"
     narrow = offsets.astype(np.int32)
@@ -302,7 +203,7 @@ def _take_escaped(keys: KeyBytes, cursor: Int64s, kind: pa.DataType) -> pa.Array
 
 def _take_rest(keys: KeyBytes, cursor: Int64s, kind: pa.DataType) -> pa.Array:
     ends = keys.offsets[1:]
-    offsets = _offsets_of(ends - cursor)
+    offsets = offsets_of(ends - cursor)
     out = np.empty(int(offsets[-1]), np.uint8)
     kernels().copy_ranges(keys.data, cursor, ends, offsets[:-1], out)
     cursor[:] = ends

@@ -2,6 +2,20 @@
 
 Rules as in kernels.py. A version that would live for no time is never made; versions of one key that begin at
 several stamps, as several writes in one run make them, are chained.
+
+`decide` takes
+- ops: op code of each row;
+- bad: an error that the row has whatever it meets, or 0;
+- numbers: key number of each row (-1: has no key; then `bad` is set);
+- writes: number of the write that each row belongs to, ascending;
+- codes: per immutable column, equal codes for equal values: of row i at i, of the version of key g that was
+  live before at rows + g;
+- no_create: a new row would lack a column that has to have a value;
+- errors: out: outcome of each row, 0 for none;
+- columns: out: which immutable column a row with outcome IMMUTABLE would change;
+- alive: in and out, per key: it has a live version;
+- ended: out, per key: the write that ended the version which was live before, or -1;
+- made: out, 6 x rows: the new versions, in columns; see `KEY`.
 """
 
 # mypy: allow-untyped-decorators
@@ -54,6 +68,30 @@ def _close_gaps(made: Any, count: Any) -> Any:
     return left
 
 
+_CREATE, _MODIFY, _REMOVE = -1, -2, -3
+
+
+@njit(
+    types.int64(types.int64, types.boolean, types.boolean, types.int64, types.boolean),
+    nogil=True,
+    cache=True,
+    inline="always",
+)
+def _verdict(kind: Any, ignore: Any, alive: Any, clash: Any, no_create: Any) -> Any:
+    """Return what one row does: `_CREATE`, `_MODIFY` or `_REMOVE`; or nothing, with an error or 0."""
+    if alive:
+        if kind == 0:
+            return 0 if ignore else ALREADY_PRESENT
+        if kind == 3:
+            return _REMOVE
+        if clash >= 0:
+            return 0 if ignore else IMMUTABLE
+        return _MODIFY
+    if kind >= 2:
+        return 0 if ignore else NOT_FOUND
+    return NULL_VALUE if no_create else _CREATE
+
+
 @njit(
     types.int64(
         _U8, _U8, _I64, _I64, _CODES, types.boolean, _OUT_U8, _OUT_I32, _OUT_U8, _OUT_I64,
@@ -66,57 +104,35 @@ def decide(
     ops: Any, bad: Any, numbers: Any, writes: Any, codes: Any, no_create: Any,
     errors: Any, columns: Any, alive: Any, ended: Any, made: Any,
 ) -> Any:  # fmt: skip
-    """Run row operations in order; return how many versions they make.
-
-    Args:
-        ops: op code of each row.
-        bad: an error that the row has whatever it meets, or 0.
-        numbers: key number of each row (-1: has no key; then `bad` is set).
-        writes: number of the write that each row belongs to, ascending.
-        codes: per immutable column, equal codes for equal values: of row i at i, of the version that was
-            live before of key g at rows + g.
-        no_create: a new row would lack a column that has to have a value.
-        errors: out: outcome of each row, 0 for none.
-        columns: out: which immutable column a row with outcome IMMUTABLE would change.
-        alive: in and out, per key: it has a live version.
-        ended: out, per key: the write that ended the version which was live before, or -1.
-        made: out, 6 × rows: the new versions, in columns; see `KEY`.
-    """
-    rows = len(ops)
-    keys = len(alive)
-    values = np.empty(keys, np.int64)  # column of `codes` that holds the key's values now
-    last = np.empty(keys, np.int64)  # newest version made of the key, or -1
-    kept = np.empty(keys, np.uint8)
-    for g in range(keys):
-        values[g] = rows + g
-        last[g] = -1
-        kept[g] = alive[g]
-        ended[g] = -1
+    """Run row operations in order; return how many versions they make. The module says what each array is."""
+    rows, keys = len(ops), len(alive)
+    values = np.arange(rows, rows + keys)  # column of `codes` that holds the key's values now
+    last = np.full(keys, -1, np.int64)  # newest version made of the key
+    kept = alive.copy()
+    ended[:] = -1
     count = 0
     for i in range(rows):
         errors[i] = bad[i]
         if bad[i] != 0:
             continue
-        op = ops[i]
-        g = numbers[i]
-        write = writes[i]
+        g, write = numbers[i], writes[i]
+        kind = (ops[i] - 1) // 2  # 0 insert, 1 upsert, 2 update, 3 delete
+        clash = types.int64(-1)
+        if alive[g] != 0 and (kind == 1 or kind == 2):
+            clash = _clash(codes, i, values[g])
+        verdict = _verdict(kind, ops[i] % 2 == 0, alive[g] != 0, clash, no_create)
+        if verdict >= 0:
+            errors[i] = verdict
+            columns[i] = clash
+            continue
         now = last[g]
-        ignore = op % 2 == 0
-        kind = (op - 1) // 2  # 0 insert, 1 upsert, 2 update, 3 delete
-        if alive[g] != 0:
-            if kind == 0:
-                if not ignore:
-                    errors[i] = ALREADY_PRESENT
-                continue
-            if kind != 3:
-                clash = _clash(codes, i, values[g])
-                if clash >= 0:
-                    if not ignore:
-                        errors[i] = IMMUTABLE
-                        columns[i] = clash
-                    continue
+        if verdict == _CREATE:
+            alive[g] = 1
+            kept[g] = 0
+            values[g] = i
+        else:
             fresh = now >= 0 and made[BEGAN, now] == write  # begun by this same write
-            if kind == 3:
+            if verdict == _REMOVE:
                 alive[g] = 0
                 if fresh:
                     made[SOURCE, now] = -1
@@ -129,25 +145,10 @@ def decide(
                 made[ENDED, now] = write
             else:
                 ended[g] = write
-            if kind == 3:
+            if verdict == _REMOVE:
                 continue
-        elif kind == 2 or kind == 3:
-            if not ignore:
-                errors[i] = NOT_FOUND
-            continue
-        elif no_create:
-            errors[i] = NULL_VALUE
-            continue
-        else:
-            alive[g] = 1
-            kept[g] = 0
-            values[g] = i
-        made[KEY, count] = g
-        made[SOURCE, count] = i
-        made[BEGAN, count] = write
-        made[ENDED, count] = -1
-        made[OLDER, count] = now
-        made[KEPT, count] = kept[g]
+        made[KEY, count], made[SOURCE, count], made[BEGAN, count] = g, i, write
+        made[ENDED, count], made[OLDER, count], made[KEPT, count] = -1, now, kept[g]
         last[g] = count
         count += 1
     return _close_gaps(made, count)

@@ -16,7 +16,7 @@ from nyala.common.errors import Corrupt
 from nyala.common.keys import KeyBytes
 from nyala.common.schema import Column, Schema
 from nyala.env.files import Files
-from nyala.tablet import kernels, marks
+from nyala.tablet import kernels, marks, sort_kernels
 from nyala.tablet.columns import ColumnReader, ColumnWriter, block_ends, cell_sizes
 from nyala.tablet.format import Kind, Sections, SectionWriter
 from nyala.tablet.gathering import gather
@@ -174,7 +174,7 @@ def _sorted(keys: KeyBytes, ins: Uint64s) -> Int64s:
         by = [("key", "ascending"), ("ins", "ascending")]
         return np.asarray(pc.sort_indices(table, sort_keys=by).to_numpy(), np.int64)
     order = np.argsort(words)  # much faster than a stable sort, or one by two columns
-    kernels.sort_ties(words, ins, order)
+    sort_kernels.sort_ties(words, ins, order)
     return order
 
 
@@ -182,7 +182,7 @@ def _write_index(
     files: Files, path: str, keys: KeyBytes, ins: Uint64s, hashes: Uint64s, seed: int
 ) -> None:
     older = np.empty(len(keys), np.uint8)
-    kernels.same_as_next(keys.layout, keys.data, older)
+    sort_kernels.same_as_next(keys.layout, keys.data, older)
     newest = np.flatnonzero(older == 0)
     slots = np.zeros(len(newest) * 10 // 7 + 1, np.uint64)
     kernels.link(slots, hashes, newest, np.full(len(newest), -1, np.int64))

@@ -53,7 +53,8 @@ def _word(typing_context: Any, data: Any, at: Any) -> Any:
     cache=True,
     inline="always",
 )
-def _same(layout: Any, data: Any, i: Any, other_layout: Any, other: Any, j: Any) -> Any:
+def same(layout: Any, data: Any, i: Any, other_layout: Any, other: Any, j: Any) -> Any:
+    """Whether two keys are the same bytes."""
     if len(layout) == 1 and len(other_layout) == 1:
         size = layout[0]
         at = i * size
@@ -116,7 +117,7 @@ def group(offsets: Any, data: Any, hashes: Any, skip: Any, numbers: Any, first: 
                 count += 1
                 break
             row = first[found]
-            if hashes[row] == hashes[i] and _same(offsets, data, row, offsets, data, i):
+            if hashes[row] == hashes[i] and same(offsets, data, row, offsets, data, i):
                 numbers[i] = found
                 break
             at = (at + _U(1)) & mask
@@ -150,7 +151,7 @@ def find(
                 row = types.int64(slot & _U(0xFFFFFFFF)) - 1
                 while row >= rows:
                     row = prev[row]
-                if row >= 0 and _same(offsets, data, row, key_offsets, key_data, key):
+                if row >= 0 and same(offsets, data, row, key_offsets, key_data, key):
                     out[i] = row
                     break
             at = _next(at, size)
@@ -194,7 +195,7 @@ def version_at(offsets: Any, data: Any, ins: Any, ends: Any, prev: Any, at: Any,
         while row >= 0 and ins[row] > at:
             if len(prev) > 0:
                 row = prev[row]
-            elif row > 0 and _same(offsets, data, row, offsets, data, row - 1):
+            elif row > 0 and same(offsets, data, row, offsets, data, row - 1):
                 row -= 1
             else:
                 row = -1
@@ -267,37 +268,6 @@ def mark(ends: Any, rows: Any, stamps: Any) -> Any:
     return -1
 
 
-@_kernel(types.void(_U64, _U64, _OUT_I64))
-def sort_ties(words: Any, ins: Any, order: Any) -> None:
-    """Bring the rows of equal words in `order`, which sorts the words, in order of `ins`."""
-    begin = 0
-    while begin < len(order):
-        word = words[order[begin]]
-        end = begin + 1
-        while end < len(order) and words[order[end]] == word:
-            end += 1
-        gap = 1
-        while gap < (end - begin) // 3:
-            gap = 3 * gap + 1
-        while gap > 0 and end - begin > 1:
-            for i in range(begin + gap, end):
-                row = order[i]
-                j = i
-                while j >= begin + gap and ins[order[j - gap]] > ins[row]:
-                    order[j] = order[j - gap]
-                    j -= gap
-                order[j] = row
-            gap //= 3
-        begin = end
-
-
-@_kernel(types.void(_I64, _U8, _OUT_U8))
-def same_as_next(offsets: Any, data: Any, out: Any) -> None:
-    """Mark each row whose key is also the next row's."""
-    for i in range(len(out)):
-        out[i] = i + 1 < len(out) and _same(offsets, data, i, offsets, data, i + 1)
-
-
 @_kernel(types.int64(_U64, _U64, types.uint64, _OUT_U8))
 def visible(ins: Any, ends: Any, at: Any, out: Any) -> Any:
     """Mark the versions that are visible at a time; return how many."""
@@ -315,8 +285,8 @@ def warm() -> int:
     Importing this module did the work: the launcher calls this once before it starts many processes.
     """
     from nyala.common.hashing import kernels
-    from nyala.tablet import decisions, gather_kernels, messages
+    from nyala.tablet import decisions, gather_kernels, messages, sort_kernels
 
     kernels()
-    modules = (globals(), *(vars(m) for m in (decisions, gather_kernels, messages)))
+    modules = (globals(), *(vars(m) for m in (decisions, gather_kernels, messages, sort_kernels)))
     return sum(hasattr(value, "py_func") for names in modules for value in names.values())

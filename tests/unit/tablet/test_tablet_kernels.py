@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from nyala.tablet import decisions, gather_kernels, kernels, messages
+from nyala.tablet import decisions, gather_kernels, kernels, messages, sort_kernels
 from nyala.tablet.ops import Op
 from tests.unit.tablet.tablet_support import INT_KEY, Driver, numbered, payload
 
 
 def dispatchers():
-    every = [kernels, decisions, gather_kernels, messages]
+    every = [kernels, decisions, gather_kernels, messages, sort_kernels]
     found = [(f"{m.__name__}.{n}", v) for m in every for n, v in vars(m).items()]
     return {n: v for n, v in found if hasattr(v, "py_func")}
 
