@@ -9,6 +9,7 @@ import pytest
 from nyala.client import lookups
 from nyala.client.core import ClientOptions
 from nyala.common.errors import InvalidArgument, Unavailable
+from nyala.common.partition import locate
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.proto import reads_pb2
@@ -64,6 +65,19 @@ class Story:
     async def one(self, *keys: int, columns=None):
         batch = pa.record_batch([pa.array(keys, pa.int64())], names=["k"])
         return await self.core.get(self.table, batch, columns)
+
+    async def ask(self, address: str, parts: Any) -> Any:
+        """Send one request to a server, whoever it is."""
+
+        async def outgoing() -> Any:
+            yield reads_pb2.GetRequest(request=5, timeout_ms=3_000, parts=parts)
+
+        stream = self.core.env.rpc.stream(address, methods.GET, outgoing())
+        return [answer async for answer in stream]
+
+    def tablet_of(self, key: int) -> int:
+        batch = pa.record_batch([pa.array([key], pa.int64())], names=["k"])
+        return int(locate(self.table.schema, self.table.partition_schema, batch)[0])
 
     async def get(self, *keys: int, columns=None):
         return await self.on(lambda: self.one(*keys, columns=columns))
@@ -153,6 +167,23 @@ async def test_an_acknowledged_write_is_seen_whoever_leads(s):
                 process.start()
 
 
+@pytest.mark.row("A7")
+@story
+async def test_a_leader_that_is_cut_off_answers_no_look_up(s):
+    tablet = s.table.tablets[0]
+    key = next(k for k in range(20) if s.tablet_of(k) == 0)
+    old = s.cluster.leader_of(tablet.id)
+    others = [p.name for p in s.cluster.servers if p is not old]
+    s.cluster.network.partition([old.name], others)
+    await s.write(**{f"k{key}": 77})  # the others choose a leader; the old one may not know yet
+    keys = pa.record_batch([pa.array([key], pa.int64())], names=["k"]).serialize().to_pybytes()
+    part = reads_pb2.GetPart(tablet_id=tablet.id, column_ids=(0, 1), keys_ipc=keys)
+    [answer] = await s.on(s.ask, old.address, [part])
+    assert answer.answers[0].error.code in ("NOT_LEADER", "TIMED_OUT")
+    assert await s.get(key) == [{"k": key, "v": 77}]
+    s.cluster.network.heal()
+
+
 @story
 async def test_what_a_server_cannot_read_is_an_error_of_that_part_alone(s):
     tablet = s.table.tablets[0]
@@ -169,14 +200,7 @@ async def test_what_a_server_cannot_read_is_an_error_of_that_part_alone(s):
         part(ids=(1, 1)), part(keys=b""),
     ]  # fmt: skip
 
-    async def ask(parts):
-        async def outgoing():
-            yield reads_pb2.GetRequest(request=5, parts=parts)
-
-        stream = s.core.env.rpc.stream(tablet.leader, methods.GET, outgoing())
-        return [answer async for answer in stream]
-
-    [answer] = await s.on(ask, parts)
+    [answer] = await s.on(s.ask, tablet.leader, parts)
     assert answer.request == 5
     codes = [a.error.code for a in answer.answers]
     assert codes[1:] == [
@@ -185,7 +209,7 @@ async def test_what_a_server_cannot_read_is_an_error_of_that_part_alone(s):
     ]  # fmt: skip
     assert codes[0] == ""
     with pytest.raises(InvalidArgument, match="at most"):
-        await s.on(ask, [part()] * 1025)
+        await s.on(s.ask, tablet.leader, [part()] * 1025)
 
 
 @story
