@@ -1,7 +1,8 @@
 """Raw access to one server: messages, streams and bytes as no proper client would send them."""
 
 import random
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 import grpc
 import pyarrow as pa
@@ -16,6 +17,8 @@ from nyala.wire.flight import FlightData
 from nyala.wire.limits import Limits
 from nyala.wire.proto import flight_pb2
 from nyala.wire.proto import nyala_pb2 as pb
+
+T = TypeVar("T")
 
 
 class Direct:
@@ -40,6 +43,10 @@ class Direct:
 
         self._loop.run(close())
         self._loop.close()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop of these calls."""
+        return self._loop.run(work)
 
     def ask(self, address: str, method: Method, request: object) -> Any:
         """Call a unary method."""

@@ -75,8 +75,9 @@ def assemble(
     saved: tuple[HardState, Configuration],
     recovered: RecoveredGroup | None,
     machine: StateMachine,
+    committed: int = 0,
 ) -> Opened:
-    """Fit the recovered pieces together; see `bootstrap`."""
+    """Fit the recovered pieces together; see `bootstrap`. Entries up to `committed` are known to be so."""
     hard_state, config = saved
     entries: Sequence[Entry] = ()
     if recovered is not None:
@@ -90,7 +91,7 @@ def assemble(
         log,
         base=base,
         base_stamp=base_stamp,
-        commit_index=max(machine.cut.op.index, config.id.index),
+        commit_index=max(machine.cut.op.index, config.id.index, committed),
         applied_index=machine.cut.op.index,
         options=around.raft_options(),
         random=around.env.random.randrange,

@@ -88,6 +88,7 @@ def install(around: Around, group: TabletId, hard_state: HardState, config: Conf
     around.cmeta.save(group, hard_state, config)
     files.make_dir(parent)
     files.remove_tree(place)
+    files.sync_dir(parent)  # nothing of what was there may come back into what is there now
     files.rename(staging, place)
     files.sync_dir(parent)
     files.sync_dir(staging.rpartition("/")[0])

@@ -4,6 +4,7 @@ A session ends when its target says so, when nobody has spoken to it for `copy_s
 replica; then nothing is held for it any more. On the loop only.
 """
 
+import asyncio
 from collections.abc import Callable
 
 from nyala.common.errors import (
@@ -61,7 +62,7 @@ class CopySessions(Held):
         self._touch(session)
         try:
             return await self._begin(session, least, force)
-        except BaseException:  # whoever asked is told; nothing may stay held
+        except (Exception, asyncio.CancelledError):  # who asked is told; nothing may stay held
             await self._end(session)
             raise
         finally:

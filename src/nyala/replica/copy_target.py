@@ -3,6 +3,7 @@
 Whatever ends it before the replica is READY leaves what was there before. On the loop only.
 """
 
+import asyncio
 import logging
 from functools import partial
 
@@ -70,7 +71,7 @@ class CopyTarget:
             offer = await self.fetch.run(force=force)
             self._progress.stage = Stage.INSTALLING
             return offer, await self._install(offer)
-        except BaseException:  # it goes on up; what was here before is here again
+        except (Exception, asyncio.CancelledError):  # it goes on up; what was here is here again
             await self._undo()
             raise
 
@@ -93,7 +94,8 @@ class CopyTarget:
                     f"the source offered {offer.cut}; its files stand for {machine.cut.op}"
                 )
             recovered = RecoveredGroup(self.fetch.entries, hard_state)
-            opened = assemble(around, (hard_state, offer.config), recovered, machine)
+            saved = hard_state, offer.config
+            opened = assemble(around, saved, recovered, machine, last.index)
             ready = Superblock(group, SuperblockStage.READY)
             await lane(self._around, Lane.DISK, around.superblocks.save, ready)
         except (

@@ -1,0 +1,99 @@
+"""A replica copied into the data directory of a server that does not run (`local_replica copy_from_remote`).
+
+The directory's lock is held meanwhile, so that the server cannot be started half way. Ended in the middle,
+it leaves a replica that no server serves; the same call again makes it whole.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from nyala.common.errors import InvalidArgument, NyalaError, Unavailable
+from nyala.common.ids import ServerUuid, TabletId
+from nyala.common.options import Options
+from nyala.copying.remote import CALL_MS, RemoteSource
+from nyala.env.env import Env
+from nyala.raft.messages import PeerBatch
+from nyala.replica.copying import ENDED, Progress, Stage
+from nyala.replica.host import ReplicaHost
+from nyala.replica.identity import Identity
+from nyala.replica.state_machine import StateMachine
+from nyala.tablet.tablet import Tablet
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+
+LOOK_MS = 200
+
+
+class _Mute:
+    """A transport that reaches nobody: replicas that are open meanwhile take part in nothing."""
+
+    def send(self, address: str, batch: PeerBatch) -> None:
+        """Drop it."""
+
+    def receive(
+        self, handler: Callable[[PeerBatch], None], lost: Callable[[ServerUuid], None]
+    ) -> None:
+        """Nothing comes."""
+
+
+async def copy_to_directory(
+    env: Env,
+    options: Options,
+    directory: str,
+    role: str,
+    group: TabletId,
+    address: str,
+    *,
+    force: bool = False,
+    tell: Callable[[Progress], None] = lambda progress: None,
+) -> Progress:
+    """Copy a replica into a data directory; durable on return.
+
+    A directory without a server's identity becomes that of a new server. A server that belongs to no cluster
+    yet belongs to the source's from then on; a master's copy of the catalog is its first start's work done.
+
+    Args:
+        env: the outside world.
+        options: of the server.
+        directory: its data directory.
+        role: "master" or "tserver".
+        group: whose replica.
+        address: public one of the server that has it.
+        force: also from a replica that may lack acknowledged writes.
+        tell: is called now and then.
+
+    Raises:
+        Forbidden: a process has the directory, or it is of another cluster than the source.
+        InvalidArgument: the directory, or the source, is a server's of another role.
+        AlreadyPresent: the replica is there. NyalaError, OSError: as for any copy; nothing was changed.
+    """
+    info = await env.rpc.call(
+        address, methods.SERVER_INFO, pb.ServerInfoRequest(), timeout_ms=CALL_MS
+    )
+    if info.role != role:
+        raise InvalidArgument(f"{address} is a {info.role}, and {directory} is to be a {role}'s")
+    identity = Identity(env, directory, role)
+    clock = identity.open()
+
+    def open_machine(_group: TabletId, path: str) -> StateMachine:
+        return Tablet.open(env.files, path)
+
+    alone = msgspec.structs.replace(options, copy_wait_ms=0)
+    host = await ReplicaHost.open(
+        env, alone, directory, identity.uuid, _Mute(), clock, open_machine
+    )
+    try:
+        own = identity.instance.cluster_id
+        source = RemoteSource(env.rpc, identity.uuid, own, ServerUuid(info.uuid), address)
+        progress = await host.copies.start(group, source, force=force)
+        while progress.stage not in ENDED:
+            tell(progress)
+            await env.tasks.sleep_ms(LOOK_MS)
+    finally:
+        await host.close()
+    if progress.stage is not Stage.DONE:
+        err = progress.error or Unavailable(f"the copy of {group} was cancelled")
+        raise err if isinstance(err, NyalaError | OSError) else Unavailable(repr(err))
+    identity.learn(cluster_id=info.cluster_id or None, initialised=role == "master")
+    return progress
