@@ -11,7 +11,7 @@ from nyala.tablet import kernels
 from nyala.tablet.compaction import ENDED, MIN_ROWSETS, SMALL_ROWS, Rowset, choose, depth
 from nyala.tablet.maintenance import Figures
 from nyala.tablet.ops import Op
-from tests.unit.tablet.tablet_support import Driver, numbered
+from tests.unit.tablet.tablet_support import INT_KEY, Driver, numbered, payload
 
 
 def rowset(number, rows, keys=(0, 255), ended=0, garbage=0):
@@ -102,3 +102,15 @@ def test_every_version_is_read_from_wherever_it_lies(tmp_path):
     driver.reopen()
     for at, rows in expected.items():
         assert driver.rows(at, ordered=True) == rows
+
+
+def test_many_versions_of_a_key_in_one_flush_lie_in_order(tmp_path):
+    driver = Driver(str(tmp_path / "t"))
+    writes = [numbered(0, 20, s=f"{n}") for n in range(50)]
+    driver.tablet.apply([driver.entry(payload(INT_KEY, Op.UPSERT, rows)) for rows in writes])
+    driver.flush()
+    [disk] = driver.tablet._store.disks
+    view = disk.view()
+    assert view.keys.words().tolist() == sorted(view.keys.words().tolist())
+    assert view.ins.tolist() == [e.stamp for e in driver.log] * 20
+    assert [len(driver.rows(e.stamp)) for e in driver.log] == [20] * 50
