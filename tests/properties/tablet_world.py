@@ -150,6 +150,9 @@ class World:
             found = [r for b in view.scan(at, ordered=True) for r in b.to_pylist()]
             assert exact(found) == exact(list(expected.values()))
             assert view.count(at) == len(expected)
+            rows = view.get(at, self.key_batch(self.keys, view.schema)).to_pylist()
+            wanted = [{**expected[k], "_row": i} for i, k in enumerate(self.keys) if k in expected]
+            assert exact(rows) == exact(wanted)
 
     def check_now(self) -> None:
         """All rows, by scan and by count."""
@@ -167,12 +170,15 @@ class World:
     def check_get(self, at: int, wanted: list[Key]) -> None:
         """Look-ups of some keys, in any order, some of them twice."""
         expected = self.model.at(at)
-        columns = self.schema.key_columns
-        arrays = [pa.array([k[i] for k in wanted], c.type) for i, c in enumerate(columns)]
-        batch = pa.RecordBatch.from_arrays(arrays, names=[c.name for c in columns])
+        batch = self.key_batch(wanted, self.schema)
         found = self.driver.tablet.view().get(at, batch).to_pylist()
         rows = [{**expected[k], "_row": i} for i, k in enumerate(wanted) if k in expected]
         assert exact(found) == exact(rows)
+
+    def key_batch(self, keys: list[Key], schema: Schema) -> pa.RecordBatch:
+        columns = schema.key_columns
+        arrays = [pa.array([k[i] for k in keys], c.type) for i, c in enumerate(columns)]
+        return pa.RecordBatch.from_arrays(arrays, names=[c.name for c in columns])
 
     def check_query(self, chance: random.Random, at: int) -> None:
         """An ordered scan with everything that a scan can be given, and the count of the same."""
