@@ -51,6 +51,7 @@ def test_windows_of_any_rowsets_give_the_rows_of_any_time_in_order(tmp_path, see
     for at, rows in states.items():
         expected = sorted(rows.items())
         assert [(r["k"], r["a"]) for r in driver.rows(at, ordered=True)] == expected
+        assert driver.tablet.view().count(at) == len(rows)
     last = sorted(states[driver.now].items())
     for k in (-1, 0, 17, 39):
         after = encode_key([pa.scalar(k, pa.int64())], [pa.int64()])
