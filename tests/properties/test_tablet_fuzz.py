@@ -6,9 +6,11 @@ import pyarrow as pa
 import pytest
 
 from nyala.common.schema import from_arrow
+from nyala.tablet.ops import Op
 from tests.properties import tablet_fuzz as fuzz
 from tests.properties import tablet_steps as steps
 from tests.properties.tablet_model import WRITES
+from tests.properties.tablet_rows import weak_hash
 from tests.sim.files import SimDisk
 from tests.unit.tablet.tablet_support import Driver
 
@@ -30,6 +32,18 @@ def test_found_a_batch_without_rows_whose_key_is_a_decimal():
     driver = Driver("data/t", schema, files=SimDisk(random.Random(1)).mount())
     for op in WRITES:
         assert driver.write_full(op, []) == (0, [])
+
+
+def test_a_key_that_begins_another_one_is_not_that_one_where_their_hashes_collide():
+    schema = from_arrow(pa.schema([("k", pa.string()), ("v", pa.int8())]), ["k"])
+    files = SimDisk(random.Random(1)).mount()
+    driver = Driver("data/t", schema, files=files, hash_keys=weak_hash)
+    rows = [{"k": k, "v": n} for n, k in enumerate(["", "ab", "abcd", "abcdefgh", "abcdefghij"])]
+    for half in (rows[::2], rows[1::2]):
+        assert driver.write(Op.INSERT, half) == []
+        driver.flush()
+    assert driver.write(Op.INSERT, rows) == [(n, "already_present") for n in range(5)]
+    assert driver.rows(ordered=True) == rows
 
 
 def test_a_failure_is_shortened_to_what_it_needs(monkeypatch):
