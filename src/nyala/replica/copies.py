@@ -15,12 +15,14 @@ from nyala.replica.around import Around
 from nyala.replica.bootstrap import Opened
 from nyala.replica.copy_sessions import CopySessions
 from nyala.replica.copy_target import CopyTarget
+from nyala.replica.copy_witness import CopyWitness
 from nyala.replica.copying import ENDED, Offer, Progress, Source, Stage
 from nyala.replica.lifecycle import OpenMachine
 from nyala.replica.pace import Pace
 from nyala.replica.replica import Replica
 from nyala.replica.status import State
 from nyala.replica.superblock import Stage as SuperblockStage
+from nyala.replica.witness import Witness
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +89,7 @@ class Copies:
         if replica is not None and replica.state is not State.TOMBSTONED:
             if known is not None and known.stage is Stage.DONE and known.source == source.uuid:
                 return known
-            if not await _half(self._around, replica):
+            if not _witness(replica) and not await _half(self._around, replica):
                 raise AlreadyPresent(
                     f"{group} has a replica on this server, which is {replica.state.value}: delete it "
                     "first if it is to be replaced"
@@ -110,14 +112,12 @@ class Copies:
         self._known[group] = progress
         for old in [g for g, p in self._known.items() if p.stage in ENDED][:-KEPT]:
             del self._known[old]
-        target = CopyTarget(
-            self._around,
-            source,
-            progress,
-            self._pace,
-            self._open_machine,
-            None if replica is None else replica.tombstone,
-        )
+        parts = self._around, source, progress, self._pace, self._open_machine
+        target: CopyTarget | CopyWitness
+        if replica is not None and _witness(replica):
+            target = CopyWitness(*parts, replica)
+        else:
+            target = CopyTarget(*parts, None if replica is None else replica.tombstone)
         work = self._run(target, progress, source, force)
         self._running[group] = self._around.env.tasks.spawn(work, f"copy of {group}")
         return progress
@@ -146,17 +146,20 @@ class Copies:
     # ---- one copy ----------------------------------------------------------------------------------
 
     async def _run(
-        self, target: CopyTarget, progress: Progress, source: Source, force: bool
+        self, target: CopyTarget | CopyWitness, progress: Progress, source: Source, force: bool
     ) -> None:
         group = progress.group
         try:
             try:
-                offer, opened = await target.copy(force=force)
-                replica = self._begin(group, opened)
+                if isinstance(target, CopyWitness):
+                    replica = await target.copy(force=force)
+                else:
+                    replica = self._begin(group, await target.copy(force=force))
             finally:
                 self._free(group)
             progress.stage = Stage.WAITING
-            await _until_member(self._around, replica, source, offer)
+            assert target.fetch.offer is not None, "copied without a session"
+            await _until_member(self._around, replica, source, target.fetch.offer)
         except asyncio.CancelledError:
             if progress.stage is not Stage.WAITING:
                 progress.stage = Stage.CANCELLED
@@ -169,8 +172,13 @@ class Copies:
             progress.ended_us = self._around.env.clock.monotonic_us()
         if progress.stage is Stage.WAITING:
             progress.stage = Stage.DONE
-        if target.fetch.session:
-            await _quietly(source.hold(target.fetch.session, end=True))
+        if target.fetch.offer is not None:
+            await _quietly(source.hold(target.fetch.offer.session, end=True))
+
+
+def _witness(replica: Replica) -> bool:
+    member = replica.member
+    return member is not None and isinstance(member.applier.machine, Witness)
 
 
 async def _half(around: Around, replica: Replica) -> bool:

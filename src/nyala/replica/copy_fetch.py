@@ -48,7 +48,7 @@ class Fetch:
         buried: the tombstone that is here of the group; None: nothing is.
 
     Attributes:
-        session: the last one that was begun; empty: none was.
+        offer: of the last session that was begun; None: none was.
         entries: what came of the log.
         logged: the log on this disk has something of the group.
     """
@@ -61,7 +61,7 @@ class Fetch:
         pace: Pace,
         buried: Superblock | None,
     ) -> None:
-        self.session = ""
+        self.offer: Offer | None = None
         self.entries: list[Entry] = []
         self.logged = False
         self.progress = progress
@@ -74,11 +74,19 @@ class Fetch:
         self._heard_us = 0
 
     async def run(self, *, force: bool) -> Offer:
-        """Fetch everything; returns what the source offered, and all of it is here, durable.
+        """Fetch files and log; returns what the source offered, and all of it is here, durable.
 
         Raises:
             NyalaError, OSError: `forget` what came of the log, and remove what came of the files.
         """
+        return await self._again(partial(self._files_and_log, force))
+
+    async def files(self, *, least: int, force: bool) -> Offer:
+        """Fetch the files alone, of a cut at `least` or later; as `run`."""
+        return await self._again(partial(self._files, least, force))
+
+    async def _again(self, fetch: Callable[[], Awaitable[Offer]]) -> Offer:
+        """Fetch, and begin anew when the source has forgotten the session."""
         for _ in range(RESTARTS):
             await lane(self._around, Lane.DISK, self._staging.clear)
             if self.logged:
@@ -86,32 +94,34 @@ class Fetch:
                 self.logged = False
             self.entries.clear()
             self.progress.bytes_done = self.progress.log_bytes = 0
-            begin = partial(self._source.begin, self._group, least=0, force=force)
-            offer = await self._patiently(begin)
-            self.session = offer.session
             try:
-                await self._fetch_offered(offer, force)
+                return await fetch()
             except SessionExpired as err:
                 log.warning("the copy of %s begins again: %s", self._group, err)
                 self.progress.retries += 1
-            else:
-                return offer
         raise Unavailable(
             f"the source forgot the copy of {self._group} {RESTARTS} times; is it restarting?"
         )
 
-    async def _fetch_offered(self, offer: Offer, force: bool) -> None:
-        progress = self.progress
+    async def _files(self, least: int, force: bool) -> Offer:
+        begin = partial(self._source.begin, self._group, least=least, force=force)
+        offer = await self._patiently(begin)
+        self.offer, progress = offer, self.progress
         progress.bytes_total, progress.may_lose = offer.size_bytes, offer.may_lose
         check_offer(self._around, progress, offer, self._buried, force=force)
         progress.stage = Stage.FILES
         for file in offer.files:
             await self._patiently(partial(self._fetch_file, offer.session, file))
-        progress.stage = Stage.LOG
-        progress.last = offer.cut
+        return offer
+
+    async def _files_and_log(self, force: bool) -> Offer:
+        offer = await self._files(0, force)
+        self.progress.stage = Stage.LOG
+        self.progress.last = offer.cut
         while await self._patiently(partial(self._fetch_entries, offer)):
             pass
         check_reach(offer, self.end(offer)[0], self._buried)
+        return offer
 
     async def _fetch_file(self, session: str, file: CopyFile) -> None:
         """Copy a file from the byte on that this disk does not have; synced on return."""

@@ -58,7 +58,7 @@ class CopyTarget:
         self._open_machine = open_machine
         self._tombstone = tombstone
 
-    async def copy(self, *, force: bool) -> tuple[Offer, Opened]:
+    async def copy(self, *, force: bool) -> Opened:
         """Copy, and make it durable; what is returned may take part.
 
         Raises:
@@ -70,7 +70,7 @@ class CopyTarget:
                 await lane(self._around, Lane.DISK, copy_files.mark, around, self._group)
             offer = await self.fetch.run(force=force)
             self._progress.stage = Stage.INSTALLING
-            return offer, await self._install(offer)
+            return await self._install(offer)
         except (Exception, asyncio.CancelledError):  # it goes on up; what was here is here again
             await self._undo()
             raise
