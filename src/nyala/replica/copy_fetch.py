@@ -23,7 +23,7 @@ from nyala.env.tasks import Lane
 from nyala.raft.messages import Entry, HardState
 from nyala.replica.around import Around
 from nyala.replica.copy_files import Staging
-from nyala.replica.copy_fitness import check_offer, check_reach
+from nyala.replica.copy_fitness import check_entries, check_offer, check_reach
 from nyala.replica.copying import CopyFile, Offer, Progress, Source, Stage
 from nyala.replica.lifecycle import forget
 from nyala.replica.pace import Pace
@@ -147,15 +147,7 @@ class Fetch:
         found = await self._source.entries(offer.session, self.progress.last)
         if not found:
             return False
-        last, stamp = self.end(offer)
-        for entry in found:
-            if (
-                entry.id.index != last.index + 1
-                or entry.id.term < last.term
-                or entry.stamp <= stamp
-            ):
-                raise Corrupt(f"the source sent entry {entry.id} after {last}")
-            last, stamp = entry.id, entry.stamp
+        last, stamp = check_entries(found, *self.end(offer))
         self._around.clock.merge(stamp)
         self.logged = True
         await write(self._around, self._group, found, None)

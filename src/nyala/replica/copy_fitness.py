@@ -1,10 +1,12 @@
 """What makes a copy unfit to take a replica's place here: its source, this disk, or what was here before."""
 
 import errno
+from collections.abc import Sequence
 
 from nyala.common.errors import Corrupt, InvalidArgument, Unavailable
 from nyala.common.ids import OpId
 from nyala.common.options import MIB
+from nyala.raft.messages import Entry
 from nyala.replica.around import Around
 from nyala.replica.copying import Offer, Progress
 from nyala.replica.superblock import Superblock
@@ -37,6 +39,15 @@ def check_offer(
         raise OSError(
             errno.ENOSPC, f"the copy needs {need} bytes with the log's reserve, {room} are free"
         )
+
+
+def check_entries(entries: Sequence[Entry], last: OpId, stamp: int) -> tuple[OpId, int]:
+    """Refuse entries that do not follow the last one; return the new last, and its stamp. Raises Corrupt."""
+    for entry in entries:
+        if entry.id.index != last.index + 1 or entry.id.term < last.term or entry.stamp <= stamp:
+            raise Corrupt(f"the source sent entry {entry.id} after {last}")
+        last, stamp = entry.id, entry.stamp
+    return last, stamp
 
 
 def check_reach(offer: Offer, last: OpId, buried: Superblock | None) -> None:
