@@ -40,6 +40,7 @@ def test_a_leader_whose_clock_is_far_from_a_majoritys_hands_over(skew_s):
     tell()
 
 
+@pytest.mark.row("W4")
 @story()
 async def test_clocks_that_all_disagree_are_no_reason_to_stop(fleet):
     leader = await fleet.leader()

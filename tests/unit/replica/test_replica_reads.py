@@ -122,6 +122,7 @@ async def test_a_time_once_read_is_never_stamped_again_after_a_power_cut_of_all(
     assert (await fleet.write(b"k 1")).stamp > promised
 
 
+@pytest.mark.row("W4")
 @story(options=Options(wal_segment_mb=1, clock_max_ahead_ms=1000))
 async def test_a_time_too_far_ahead_is_refused_and_moves_no_clock(fleet):
     leader = await fleet.leader()
