@@ -1,0 +1,180 @@
+"""A tablet copied to another server, beside a raw Flight read of the same bytes, and what writers feel."""
+
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.flight as fl
+
+import nyala
+from benchmarks.report import Report
+from nyala.env.env import system_env
+from nyala.env.loop_thread import LoopThread
+from nyala.env.rpc import Method
+from nyala.testing import MiniCluster
+from nyala.wire import methods
+from nyala.wire.channels import GrpcRpc
+from nyala.wire.proto import nyala_pb2 as pb
+
+MB = 1_000_000
+SIZE_MB, QUICK_MB, BATCH = 1000, 100, 10_000
+ROW_BYTES = 208
+"""Of a key and a text that no compression makes smaller."""
+THROTTLE_BYTES = 32 * MB
+CALM_S = 10
+WORKING = ("STARTING", "FILES", "LOG", "INSTALLING")
+
+
+class Writer(threading.Thread):
+    """Upserts one row at a time and notes how long each took."""
+
+    def __init__(self, masters: str) -> None:
+        super().__init__(daemon=True)
+        self._table = nyala.connect(masters).table("small")
+        self.stop = threading.Event()
+        self.times: list[float] = []
+
+    def run(self) -> None:
+        """Write until told to stop."""
+        number = 0
+        while not self.stop.is_set():
+            began = time.perf_counter()
+            self._table.upsert([{"k": number % 1000, "v": number}])
+            self.times.append(time.perf_counter() - began)
+            number += 1
+
+    def take_p99_ms(self) -> float:
+        """Return the 99th percentile since it was asked last."""
+        times, self.times = self.times, []
+        return float(np.percentile(times, 99)) * 1000
+
+
+class Copier:
+    """Orders copies, as a tool would.
+
+    Args:
+        cluster: of four tablet servers.
+    """
+
+    def __init__(self, cluster: MiniCluster) -> None:
+        self._cluster = cluster
+        self._loop = LoopThread("copier")
+        self._rpc = self._loop.run(self._make())
+
+    async def _make(self) -> GrpcRpc:
+        rpc = GrpcRpc()
+        system_env(rpc)
+        return rpc
+
+    def _ask(self, name: str, method: Method, request: object):  # type: ignore[no-untyped-def]
+        address = self._cluster.address(name)
+        return self._loop.run(self._rpc.call(address, method, request, timeout_ms=10_000))
+
+    def copy(self, table: str, look: Callable[[], None]) -> pb.CopyProgress:
+        """Copy a table's only tablet to the server that has no replica of it."""
+        (tablet, leader), *_ = self._cluster.leaders(table).items()
+        servers = [n for n in self._cluster.names if n.startswith("tserver")]
+        everything = {
+            n: self._ask(n, methods.LIST_TABLETS, pb.ListTabletsRequest()).tablets for n in servers
+        }
+        target = next(
+            n for n in servers if all(t.report.tablet_id != tablet for t in everything[n])
+        )
+        source = self._ask(leader, methods.SERVER_INFO, pb.ServerInfoRequest())
+        own = self._ask(target, methods.SERVER_INFO, pb.ServerInfoRequest())
+        request = pb.StartCopyRequest(
+            destination_uuid=own.uuid,
+            tablet_id=tablet,
+            source_uuid=source.uuid,
+            source_address=source.address,
+        )
+        began = time.perf_counter()
+        found = self._ask(target, methods.START_COPY, request).copy
+        while found.stage in WORKING:
+            look()
+            status = pb.CopyStatusRequest(tablet_ids=[tablet])
+            found = self._ask(target, methods.COPY_STATUS, status).copies[0]
+        assert found.stage in ("WAITING", "DONE"), found
+        found.elapsed_ms = round((time.perf_counter() - began) * 1000)
+        return found
+
+
+def _raw_flight(batches: list[pa.RecordBatch]) -> float:
+    """Return bytes a second of a C++ Flight read."""
+    table = pa.Table.from_batches(batches)
+
+    class Server(fl.FlightServerBase):
+        def do_get(self, context, ticket):  # type: ignore[no-untyped-def]
+            return fl.RecordBatchStream(table)
+
+    server = Server("grpc://127.0.0.1:0")
+    client = fl.connect(f"grpc://127.0.0.1:{server.port}")
+    began = time.perf_counter()
+    client.do_get(fl.Ticket(b"x")).read_all()
+    rate = table.nbytes / (time.perf_counter() - began)
+    server.shutdown()
+    return rate
+
+
+def _load(client: nyala.Client, name: str, size_mb: int) -> list[pa.RecordBatch]:
+    """Make a table of one tablet; return what was written."""
+    table = client.create_table(name, pa.schema([("k", pa.int64()), ("text", pa.binary())]), ["k"])
+    rng, written = np.random.default_rng(7), []
+    for first in range(0, size_mb * MB // ROW_BYTES, BATCH):
+        data = rng.bytes(200 * BATCH)
+        offsets = np.arange(0, 200 * BATCH + 1, 200, dtype=np.int32)
+        texts = pa.Array.from_buffers(
+            pa.binary(), BATCH, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+        )
+        keys = pa.array(np.arange(first, first + BATCH))
+        written.append(pa.record_batch([keys, texts], ["k", "text"]))
+        table.insert(written[-1]).raise_for_errors()
+    return written
+
+
+def run(quick: bool = False) -> Report:
+    """Run it."""
+    size_mb = QUICK_MB if quick else SIZE_MB
+    report = Report(
+        "copy", f"one tablet of {size_mb} MB, 3 replicas, copied to a fourth server, synced"
+    )
+    for label, rate in (("no throttle", 0), (f"{THROTTLE_BYTES // MB} MB/s", THROTTLE_BYTES)):
+        options = {"copy_rate_bytes": str(rate)}
+        with (
+            MiniCluster(tservers=4, options=options) as cluster,
+            nyala.connect(cluster.masters) as client,
+        ):
+            copier = Copier(cluster)
+            client.create_table("small", pa.schema([("k", pa.int64()), ("v", pa.int64())]), ["k"])
+            if not rate:
+                written = _load(client, "quiet", size_mb)
+                wire = _raw_flight(written)
+                del written
+                report.add(
+                    "raw Flight get of the same bytes (C++)", wire / MB, "MB/s", "the wire = 1"
+                )
+                done = copier.copy("quiet", lambda: time.sleep(0.01))
+                speed = done.bytes_total / done.elapsed_ms / 1000
+                report.add(
+                    "copy, nothing else runs", speed, "MB/s",
+                    f"{speed * MB / wire:.2f}x of the wire", at_least=0.5 * wire / MB,
+                )  # fmt: skip
+            _load(client, "busy", min(size_mb, 300))
+            writer = Writer(cluster.masters)
+            writer.start()
+            time.sleep(CALM_S)
+            calm = writer.take_p99_ms()
+            done = copier.copy("busy", lambda: time.sleep(0.01))
+            meanwhile = writer.take_p99_ms()
+            writer.stop.set()
+            writer.join()
+            speed = done.bytes_total / done.elapsed_ms / 1000
+            report.add(f"copy beside a writer, {label}", speed, "MB/s")
+            report.add(f"p99 of one-row upserts before, {label}", calm, "ms")
+            report.add(
+                f"p99 of one-row upserts meanwhile, {label}", meanwhile, "ms",
+                f"{meanwhile / calm:.1f}x of before",
+            )  # fmt: skip
+    return report
