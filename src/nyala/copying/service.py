@@ -1,5 +1,6 @@
 """Handlers of copies: for those who copy a replica of this server, and for who orders a copy to it."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import google_crc32c
@@ -75,10 +76,16 @@ class CopySourceService:
 
     async def fetch_file(self, request: pb.FetchFileRequest) -> AsyncIterator[pb.FileChunk]:
         """Send a file from an offset to its end."""
-        sessions, offset = self._copies().sessions, request.offset
-        while piece := await sessions.read(request.session_id, request.name, offset):
-            yield pb.FileChunk(offset=offset, data=piece, crc32c=google_crc32c.value(piece))
-            offset += len(piece)
+        read, offset = self._copies().sessions.read, request.offset
+        ahead = asyncio.ensure_future(read(request.session_id, request.name, offset))
+        try:
+            while piece := await ahead:
+                begin, offset = offset, offset + len(piece)
+                ahead = asyncio.ensure_future(read(request.session_id, request.name, offset))
+                yield pb.FileChunk(offset=begin, data=piece, crc32c=google_crc32c.value(piece))
+        finally:
+            ahead.cancel()
+            await asyncio.gather(ahead, return_exceptions=True)
 
     async def fetch_entries(self, request: pb.FetchEntriesRequest) -> pb.EntriesChunk:
         """Send committed entries."""

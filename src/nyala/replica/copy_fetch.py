@@ -99,9 +99,7 @@ class Fetch:
             except SessionExpired as err:
                 log.warning("the copy of %s begins again: %s", self._group, err)
                 self.progress.retries += 1
-        raise Unavailable(
-            f"the source forgot the copy of {self._group} {RESTARTS} times; is it restarting?"
-        )
+        raise Unavailable(f"the source forgot the copy of {self._group} {RESTARTS} times")
 
     async def _files(self, least: int, force: bool) -> Offer:
         begin = partial(self._source.begin, self._group, least=least, force=force)
@@ -126,21 +124,31 @@ class Fetch:
     async def _fetch_file(self, session: str, file: CopyFile) -> None:
         """Copy a file from the byte on that this disk does not have; synced on return."""
         done = await lane(self._around, Lane.DISK, self._staging.start, file)
+        write: asyncio.Future[None] | None = None  # of one piece, while the next one comes
         try:
             async with aclosing(self._source.read(session, file.name, done)) as pieces:
                 async for piece in pieces:
                     done += len(piece)
                     if done > file.size_bytes:
                         raise Corrupt(f"{file.name} is longer than the {file.size_bytes} offered")
-                    await lane(self._around, Lane.COMPUTE, self._staging.append, piece)
-                    self.progress.bytes_done += len(piece)
-                    self._heard()
+                    if write is not None:
+                        await write
+                    write = asyncio.ensure_future(self._put(piece))
                     await self._pace.spend(len(piece))
+            if write is not None:
+                await write
             if done < file.size_bytes:
                 raise Unavailable(f"{file.name} ended after {done} of {file.size_bytes} bytes")
             await lane(self._around, Lane.COMPUTE, self._staging.finish)
         finally:
+            if write is not None:
+                await asyncio.gather(write, return_exceptions=True)
             self._staging.close()
+
+    async def _put(self, piece: bytes) -> None:
+        await lane(self._around, Lane.COMPUTE, self._staging.append, piece)
+        self.progress.bytes_done += len(piece)
+        self._heard_us = self._around.env.clock.monotonic_us()
 
     async def _fetch_entries(self, offer: Offer) -> bool:
         """Copy the next entries into the log; return whether there were any."""
@@ -155,7 +163,7 @@ class Fetch:
         size = sum(len(e.payload) for e in found)
         self.progress.last = last
         self.progress.log_bytes += size
-        self._heard()
+        self._heard_us = self._around.env.clock.monotonic_us()
         await self._pace.spend(size)
         return True
 
@@ -167,7 +175,7 @@ class Fetch:
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Ask again while the source is away, for `copy_retry_ms` after it was heard last."""
-        self._heard()
+        self._heard_us = self._around.env.clock.monotonic_us()
         while True:
             try:
                 return await ask()
@@ -178,9 +186,6 @@ class Fetch:
                 log.info("the copy of %s waits for its source: %s", self._group, err)
                 self.progress.retries += 1
                 await self._around.env.tasks.sleep_ms(PAUSE_MS)
-
-    def _heard(self) -> None:
-        self._heard_us = self._around.env.clock.monotonic_us()
 
 
 async def lane(around: Around, where: Lane, fn: Callable[..., T], *args: object) -> T:

@@ -22,6 +22,8 @@ from nyala.replica.copy_held import Held, Session
 from nyala.replica.copying import CopyFile, Offer
 from nyala.replica.replica import Replica
 
+LOG_BYTES = 4 << 20
+"""Of entries told at a time, one at least; a message has room for the largest beside it."""
 Find = Callable[[TabletId], Replica | None]
 
 
@@ -135,10 +137,9 @@ class CopySessions(Held):
         self._keep_from(session, after.index)
         if after.index >= end:
             return []
-        limit = self._around.options.raft_append_bytes
         session.busy += 1
         try:
-            found = await self._around.wal.read(session.replica.group, after.index + 1, limit)
+            found = await self._around.wal.read(session.replica.group, after.index + 1, LOG_BYTES)
         finally:
             session.busy -= 1
             self._touch(session)

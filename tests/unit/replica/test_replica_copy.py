@@ -186,7 +186,6 @@ async def test_a_copy_is_no_faster_than_allowed(fleet):
 # ---- what was here before ----------------------------------------------------------------------------
 
 
-@pytest.mark.row("S4.36")
 @story(servers=3, members=3)
 async def test_a_copy_takes_the_place_of_a_tombstone_and_keeps_its_promises(fleet):
     await fill(fleet)
