@@ -14,7 +14,17 @@ from importlib import import_module
 from inspect import signature
 from typing import NoReturn
 
-NAMES = ("write", "scan", "store", "failover", "consensus", "groups", "group_commit", "kudu", "copy")
+NAMES = (
+    "write",
+    "scan",
+    "store",
+    "failover",
+    "consensus",
+    "groups",
+    "group_commit",
+    "kudu",
+    "copy",
+)
 
 
 def main(words: list[str]) -> int:

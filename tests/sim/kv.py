@@ -12,14 +12,14 @@ from zlib import crc32
 
 import msgspec
 
-from nyala.common.errors import Corrupt, NotLeader, NyalaError, Unavailable
+from nyala.common.errors import Corrupt, InvalidArgument, NotLeader, NyalaError, Unavailable
 from nyala.common.hybrid_time import LOGICAL_BITS
 from nyala.common.ids import NO_OP, Operation, OpId
 from nyala.env.clock import random_id
 from nyala.env.env import Env
 from nyala.env.files import Files
 from nyala.env.rpc import Method, Shape
-from nyala.replica.state_machine import Cut
+from nyala.replica.state_machine import AnyCheckpoint, Cut
 from tests.sim.linearizability import Kind
 from tests.sim.workload import Failed, Unknown
 
@@ -170,6 +170,9 @@ class KvMachine:
             return install
 
         return build
+
+    def checkpoint(self) -> AnyCheckpoint:
+        raise InvalidArgument("this machine is not copied")
 
     def close(self) -> None:
         """Nothing is held open."""

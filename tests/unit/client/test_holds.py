@@ -1,5 +1,7 @@
 """`Table.hold` through real servers in virtual time: history stays while it is held, whoever leads."""
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
@@ -46,7 +48,7 @@ class Story:
                 self.table, pb.UPSERT, rows, all_or_nothing=False, timeout_ms=20_000
             )
         )
-        return written.timestamp
+        return int(written.timestamp)
 
     async def overwrite(self) -> int:
         """Write three versions, let the first ones grow old, and flush; return the first one's time."""
@@ -64,7 +66,7 @@ class Story:
                 await self.cluster.run(process, process.server.host.find(self.group).flush)
         await self.loop.delay(65 * SECOND)  # tablets that sleep are looked at once a minute
 
-    async def read(self, at: int) -> list[int]:
+    async def read(self, at: int) -> Any:
         async def reading():
             tokens = await self.core.reader.tokens(self.table, ReadSpec(at=at), 20_000)
             found = await self.core.reader.collect_all(tokens)
@@ -72,7 +74,7 @@ class Story:
 
         return await self.on(reading)
 
-    async def statuses(self) -> list[pb.TabletStatus]:
+    async def statuses(self) -> Any:
         async def asking():
             found = []
             for process in self.cluster.tservers:

@@ -18,6 +18,7 @@ from nyala.common.alteration import (
     check_successor,
 )
 from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound
+from nyala.common.ids import ColumnId
 from nyala.common.schema import MAX_DEFAULT_BYTES, Schema, from_arrow
 
 SCHEMA = from_arrow(
@@ -65,7 +66,7 @@ def test_an_id_is_never_used_again():
         made = alter(made, [AddColumn("n", pa.int8())])
         made = alter(made, [DropColumn("n")])
     assert (made.next_column_id, made.version, len(made.columns)) == (8, 10, 3)
-    n = replace(made.columns[1], id=7, name="n", read_default=pa.scalar(1, pa.int32()))
+    n = replace(made.columns[1], id=ColumnId(7), name="n", read_default=pa.scalar(1, pa.int32()))
     with pytest.raises(InvalidArgument, match="id 7 of 'n' was used before"):
         check_successor(made, replace(made, version=11, columns=(*made.columns, n)))
 
@@ -134,7 +135,7 @@ def edited(column: int = 1, **changes) -> Schema:
         (replace(LATER), "version 1 with"),
         (replace(LATER, version=2, next_column_id=3), "next column id 3 is not above 3"),
         (replace(LATER, version=2, columns=LATER.columns[:2], next_column_id=3), "does not come after"),
-        (replace(LATER, version=2, key_ids=(0, 2)), "the key"),
+        (replace(LATER, version=2, key_ids=(ColumnId(0), ColumnId(2))), "the key"),
         (replace(LATER, version=2, key_ids=()), "the first of the columns"),
         (replace(LATER, version=2, columns=()), "the first of the columns"),
         (edited(type=pa.binary()), "would change its type"),

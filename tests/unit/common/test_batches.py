@@ -43,7 +43,7 @@ def column(array, name):
     return pa.concat_arrays([b.column(name) for b in batches])
 
 
-class Own(pa.ExtensionType):
+class Own(pa.ExtensionType):  # type: ignore[misc]
     """A user's own type, stored as one that tables know."""
 
     def __init__(self, storage=None):

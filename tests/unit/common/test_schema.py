@@ -9,7 +9,7 @@ from nyala.common.errors import InvalidArgument, NotFound
 from nyala.common.schema import arrow_type, from_arrow, plain_type, type_name
 
 
-class Own(pa.ExtensionType):
+class Own(pa.ExtensionType):  # type: ignore[misc]
     """A user's own type, stored as one that tables know."""
 
     def __init__(self):

@@ -1,23 +1,25 @@
 """Servers whose replicas can be copied: the real services over the simulated network."""
 
 import json
+from typing import cast
 
 from nyala.common.errors import Unavailable
 from nyala.common.ids import OpId
 from nyala.common.options import Options
 from nyala.copying.service import CopySourceService, CopyTargetService
 from nyala.replica.copying import ENDED, CopyFile, Stage
+from nyala.replica.identity import Identity
 from nyala.replica.instance import Instance
 from nyala.replica.state_machine import Cut
 from nyala.replica.status import State
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
+from tests.sim.loop import run
 from tests.unit.replica.replica_support import (
     GROUP,
     AddingMachine,
     Fleet,
     HostProgram,
-    run,
     uuid_of,
 )
 
@@ -30,7 +32,7 @@ class Checkpoint:
         self.cut = machine.cut
         self.manifest_name = "state"
         self.manifest_bytes = b""
-        self.files = ()
+        self.files: tuple[CopyFile, ...] = ()
         if machine.files.exists(machine.path):
             self.manifest_bytes = machine.files.read(machine.path)
             names = json.loads(self.manifest_bytes)["parts"]
@@ -122,8 +124,9 @@ class CopyProgram(HostProgram):
                 raise Unavailable("this server is starting; ask again")
             return self.host.copies
 
-        source = CopySourceService(self.identity, copies)
-        target = CopyTargetService(self.env, self.identity, copies)
+        identity = cast("Identity", self.identity)  # by shape
+        source = CopySourceService(identity, copies)
+        target = CopyTargetService(self.env, identity, copies)
         return {**source.handlers(), **target.handlers()}
 
 
@@ -163,6 +166,7 @@ class CopyFleet(Fleet):
         """Call a server's public port as an operator would, from the machine of another server."""
         caller = next(n for n in self.alive() if n != number)
         env = self.processes[caller].env
+        assert env is not None
         address = f"s{number}:7"
         return await self.as_(caller, env.rpc.call(address, method, request, timeout_ms=5000))
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 
-from nyala.common.errors import NyalaError
+from nyala.common.errors import InvalidArgument, NyalaError
 from nyala.common.ids import Operation, OpId, ServerUuid, TabletId
 from nyala.common.metrics import Metrics
 from nyala.common.options import Options
@@ -13,7 +13,7 @@ from nyala.env.files import Files
 from nyala.raft.membership import Configuration, Member, initial
 from nyala.replica.host import ReplicaHost
 from nyala.replica.replica import Replica
-from nyala.replica.state_machine import Cut, Transport
+from nyala.replica.state_machine import AnyCheckpoint, Cut, Transport
 from nyala.replica.status import State, WriteOutcome
 from tests.sim.loop import SimLoop, run, seeded
 from tests.sim.network import SimNetwork
@@ -84,6 +84,9 @@ class AddingMachine:
             return install
 
         return build
+
+    def checkpoint(self) -> AnyCheckpoint:
+        raise InvalidArgument("this machine is not copied")
 
     def close(self) -> None:
         self.closed = True

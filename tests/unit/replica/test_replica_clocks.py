@@ -81,7 +81,7 @@ async def test_the_nearest_of_a_seconds_offsets_counts(fleet):
     clock, wire = fleet.processes[0].clock, Wire()
     offsets = Offsets(wire, clock, 1000)
     taken: list[PeerBatch] = []
-    offsets.receive(taken.append, taken.clear)
+    offsets.receive(taken.append, lambda server: taken.clear())
     request = RequestVote(sender=uuid_of(1), to=uuid_of(0), term=1, last=NO_OP)
     batch = fleet_batch(request, 0)
     wire.handler(batch)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,10 +12,11 @@ from nyala.common.alteration import (
     DropColumn,
     RenameColumn,
     SetDefault,
+    Step,
     alter,
 )
 from nyala.common.errors import BadVersion, Corrupt, InvalidArgument
-from nyala.common.predicate import And, Compare, IsNull, Not
+from nyala.common.predicate import And, Compare, IsNull, Not, Predicate
 from nyala.common.predicate import Op as Sign
 from nyala.tablet import ops
 from nyala.tablet.columns import ColumnReader
@@ -99,7 +101,11 @@ def test_an_operation_of_an_older_schema_means_the_one_in_force_at_its_place(dri
     both = [{"k": 0, "a": 5, "s": "ignored"}, {"k": 2, "s": "ignored"}]
     data = payload(old, Op.UPSERT, both[:1]), payload(old, Op.UPSERT, both[1:], ["k", "s"])
     driver.tablet.apply([driver.entry(d) for d in data])
-    expected = {0: {"a": 5, "n": 7}, 1: {"a": 1, "n": 7}, 2: {"a": 9, "n": 8}}
+    expected: dict[int, dict[str, Any]] = {
+        0: {"a": 5, "n": 7},
+        1: {"a": 1, "n": 7},
+        2: {"a": 9, "n": 8},
+    }
     assert by_key(driver) == expected
     driver.reopen()
     assert by_key(driver) == expected
@@ -177,14 +183,19 @@ def test_reads_of_all_kinds_through_a_later_schema(driver, stage):
     driver.write(Op.DELETE, [{"k": 0}], ["k"])
     t3 = driver.now
     bring(driver, stage)
-    past = [{"k": k, "b": k, "n": 7} for k in range(4)]
-    now = [{**past[1], "n": 9}, past[2], past[3], {"k": 5, "b": None, "n": None}]
+    past: list[dict[str, Any]] = [{"k": k, "b": k, "n": 7} for k in range(4)]
+    now: list[dict[str, Any]] = [
+        {**past[1], "n": 9},
+        past[2],
+        past[3],
+        {"k": 5, "b": None, "n": None},
+    ]
     assert driver.rows(t1, ordered=True) == past
     assert driver.rows(ordered=True) == now
     view = driver.tablet.view()
     n, b = driver.ids("n", "b")
     seven, nine = (pa.scalar(v, pa.int32()) for v in (7, 9))
-    wheres = {
+    wheres: dict[Predicate, list[dict[str, Any]]] = {
         Compare(n, Sign.EQ, seven): past[2:],
         Compare(n, Sign.GE, nine): now[:1],
         Compare(n, Sign.LT, seven): [],
@@ -292,14 +303,14 @@ def test_what_an_added_column_asks_of_rows_old_and_new(driver, stage):
 
 def test_many_alterations_between_restarts(driver):
     """Some of them flushed, some only in the log, with rows of every version."""
-    expected: dict[int, dict] = {}
+    expected: dict[int, dict[str, Any]] = {}
     for version in range(12):
         driver.write(Op.INSERT, [{"k": version}], ["k"])
         row = dict.fromkeys((c.name for c in driver.schema.value_columns), None)
         expected[version] = {
             **row, **{c.name: c.default.as_py() for c in driver.schema.columns if c.default is not None}
         }  # fmt: skip
-        steps = [AddColumn(f"c{version}", pa.int64(), default=version)]
+        steps: list[Step] = [AddColumn(f"c{version}", pa.int64(), default=version)]
         if version > 2:
             steps += [DropColumn(f"c{version - 2}"), SetDefault(f"c{version - 1}", -version)]
         driver.alter(*steps)

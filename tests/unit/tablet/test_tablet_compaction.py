@@ -83,7 +83,12 @@ def test_history_lies_apart_and_present_writes_do_not_ask_it(tmp_path, monkeypat
     assert located.hits == (0, 2, 0)  # memory, live rows, history
     asked = []
     real = kernels.find_live
-    monkeypatch.setattr(kernels, "find_live", lambda *a: asked.append(a[3]) or real(*a))
+
+    def find_live(*given):
+        asked.append(given[3])
+        return real(*given)
+
+    monkeypatch.setattr(kernels, "find_live", find_live)
     store.locate(keys, store.hashes(keys), np.arange(2))
     assert asked == [0, 20]
 
@@ -111,6 +116,8 @@ def test_many_versions_of_a_key_in_one_flush_lie_in_order(tmp_path):
     driver.flush()
     [disk] = driver.tablet._store.disks
     view = disk.view()
-    assert view.keys.words().tolist() == sorted(view.keys.words().tolist())
+    words = view.keys.words()
+    assert words is not None
+    assert words.tolist() == sorted(words.tolist())
     assert view.ins.tolist() == [e.stamp for e in driver.log] * 20
     assert [len(driver.rows(e.stamp)) for e in driver.log] == [20] * 50

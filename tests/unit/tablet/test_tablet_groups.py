@@ -75,7 +75,12 @@ def test_every_write_of_a_group_leaves_its_version(tmp_path):
 def counted(monkeypatch):
     calls = []
     real = messages.layouts
-    monkeypatch.setattr(messages, "layouts", lambda *a: calls.append(real(*a)) or calls[-1])
+
+    def layouts(*given):
+        calls.append(real(*given))
+        return calls[-1]
+
+    monkeypatch.setattr(messages, "layouts", layouts)
     return calls
 
 

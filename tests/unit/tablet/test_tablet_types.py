@@ -3,6 +3,7 @@
 import itertools
 import struct
 from decimal import Decimal, localcontext
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -45,7 +46,7 @@ BYTES = [
     b"\xff\0",
     b"\xff" * 99,
 ]
-KEY_TYPES: dict[pa.DataType, list] = {  # values in key order, ends included
+KEY_TYPES: dict[pa.DataType, list[Any]] = {  # values in key order, ends included
     pa.int8(): whole(8),
     pa.int16(): whole(16),
     pa.int32(): whole(32),
@@ -71,7 +72,7 @@ def array(kind: pa.DataType, values) -> pa.Array:
     return pa.array(values, kind)
 
 
-def plain(column: pa.ChunkedArray | pa.Array) -> list:
+def plain(column: pa.ChunkedArray | pa.Array) -> Any:
     """Return values that compare as their bits do."""
     kind = column.type
     if pa.types.is_date(kind):
@@ -83,7 +84,7 @@ def plain(column: pa.ChunkedArray | pa.Array) -> list:
     return column.to_pylist()
 
 
-def write(driver: Driver, op: Op, columns: dict[str, pa.Array]) -> tuple[int, list]:
+def write(driver: Driver, op: Op, columns: dict[str, pa.Array]) -> tuple[int, list[Any]]:
     batch = pa.RecordBatch.from_pydict(columns)
     ids = tuple(driver.schema.column(n).id for n in columns)
     data = ops.encode(WriteOp(op, driver.schema.version, ids, False, message(batch)))
@@ -101,7 +102,7 @@ def bring(driver: Driver, stage: str) -> None:
             driver.reopen()
 
 
-def scanned(driver: Driver, **kw) -> dict[str, list]:
+def scanned(driver: Driver, **kw) -> dict[str, list[Any]]:
     batches = list(driver.tablet.view().scan(driver.now, ordered=True, **kw))
     for batch in batches:
         batch.validate(full=True)

@@ -1,14 +1,17 @@
 """Batches that no honest client sends: refused whole before a row is looked at; limits of keys and cells."""
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from nyala.common.errors import InvalidArgument, SchemaMismatch
-from nyala.common.partition import Partition, PartitionSchema
+from nyala.common.ids import TableId, TabletId
 from nyala.common.schema import from_arrow
 from nyala.tablet import ops
 from nyala.tablet.checks import MAX_CELL_BYTES, MAX_KEY_BYTES
+from nyala.tablet.manifest import TabletInfo
 from nyala.tserver.write_path import batch_schema, check_header, check_types, decode_and_check
 from nyala.wire import flight
 from nyala.wire.proto import nyala_pb2 as pb
@@ -24,10 +27,7 @@ SCHEMA = from_arrow(
 IDS = tuple(c.id for c in SCHEMA.columns)
 
 
-class Info:
-    """What `decode_and_check` looks at of a tablet."""
-
-    schema, partition_schema, partition, tablet_id = SCHEMA, PartitionSchema(), Partition(), "t"
+INFO = TabletInfo(TabletId("t"), TableId("t"), "t", SCHEMA)
 
 
 def sent(**columns) -> flight.FlightData:
@@ -43,7 +43,7 @@ def sent(**columns) -> flight.FlightData:
 
 
 def checked(data: flight.FlightData) -> pa.RecordBatch:
-    return decode_and_check(Info(), ops.Op.UPSERT, batch_schema(SCHEMA, ops.Op.UPSERT, IDS), data)
+    return decode_and_check(INFO, ops.Op.UPSERT, batch_schema(SCHEMA, ops.Op.UPSERT, IDS), data)
 
 
 def varying(kind, data: bytes, *offsets: int) -> pa.Array:
@@ -52,13 +52,15 @@ def varying(kind, data: bytes, *offsets: int) -> pa.Array:
 
 
 def patched(data: flight.FlightData, old: bytes, new: bytes) -> flight.FlightData:
-    body = bytes(data.body)
+    body = bytes(memoryview(data.body or b""))
     assert body.count(old) == 1
     return flight.FlightData(data.header, body.replace(old, new), data.app_metadata)
 
 
 def cut(data: flight.FlightData) -> flight.FlightData:
-    return flight.FlightData(data.header, bytes(data.body)[:-64], data.app_metadata)
+    return flight.FlightData(
+        data.header, bytes(memoryview(data.body or b""))[:-64], data.app_metadata
+    )
 
 
 def decimals(value: int) -> pa.Array:
@@ -130,7 +132,7 @@ def test_keys_and_cells_beyond_their_limits_are_errors_of_their_rows():
         core = await cluster.start()
         client = cluster.clients[-1]
         schema = from_arrow(pa.schema([("k", pa.string()), ("v", pa.binary())]), ["k"])
-        table = await cluster.run(client, core.ddl.create_table, "t", schema, None, 3, {})
+        table: Any = await cluster.run(client, core.ddl.create_table, "t", schema, None, 3, {})
         sizes = [(1, MAX_CELL_BYTES + 1), (MAX_KEY_BYTES + 1, 0), (MAX_KEY_BYTES, MAX_CELL_BYTES)]
         batch = pa.RecordBatch.from_pydict(
             {
@@ -144,7 +146,7 @@ def test_keys_and_cells_beyond_their_limits_are_errors_of_their_rows():
                 table, pb.UPSERT, batch, all_or_nothing=False, timeout_ms=10_000
             )
 
-        written = await cluster.run(client, write)
+        written: Any = await cluster.run(client, write)
         assert [e[:2] for e in written.errors] == [(0, "too_large"), (1, "too_large")]
         assert written.rows == 1
 
