@@ -52,7 +52,9 @@ class Witness:
         path = f"{directory}/{FILE_NAME}"
         if not files.exists(path):
             return None
-        return cls(files, directory, decode(files.read(path), path))
+        cut = decode(files.read(path), path)
+        files.sync_dir(directory)  # a killed process leaves names that a power cut would undo
+        return cls(files, directory, cut)
 
     @property
     def cut(self) -> Cut:
