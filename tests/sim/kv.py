@@ -62,6 +62,7 @@ class KvMachine:
         files.make_dir(directory)
         if files.exists(self._path):
             self._load(files.read(self._path))
+            files.sync_dir(directory)
 
     def _load(self, raw: bytes) -> None:
         if crc32(raw[4:]).to_bytes(4, "little") != raw[:4]:

@@ -123,8 +123,11 @@ class ConsensusMetadata:
             self._files.sync_dir(self._directory)
 
     def groups(self) -> list[TabletId]:
-        """Return the groups that have a file, sorted."""
-        return [TabletId(n) for n in self._files.list(self._directory) if "." not in n]
+        """Return the groups that have a file, sorted; what is read of them is durable then."""
+        names = self._files.list(self._directory)
+        if names:
+            self._files.sync_dir(self._directory)  # a killed process leaves names that a power cut would undo
+        return [TabletId(n) for n in names if "." not in n]
 
     def _path(self, group: TabletId) -> str:
         return f"{self._directory}/{group}"

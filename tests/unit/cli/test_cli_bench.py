@@ -38,7 +38,7 @@ def test_without_a_known_name_the_names_are_listed_and_nothing_runs(words):
         timeout=60,
     )
     assert told.returncode == 2
-    assert "there are: write, scan, failover, consensus, groups, group_commit" in told.stderr
+    assert "there are: write, scan, store, failover, consensus, groups, group_commit, kudu, copy" in told.stderr
     assert told.stdout == ""
 
 

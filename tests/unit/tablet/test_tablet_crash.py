@@ -173,7 +173,33 @@ def test_dying_between_any_two_file_operations_of_opening_changes_nothing(power_
         driver.reopen()
         assert everything(driver) == expected
         assert "MANIFEST.tmp" not in driver.files.list("data/t")
-    assert steps == 5
+    assert steps == 6
+
+
+def test_what_a_killed_process_left_and_the_next_one_stands_on_outlives_a_power_cut():
+    """The name of the new manifest is there, and nobody has synced it; the log goes as it says."""
+    for seed in range(12):
+        disk = SimDisk(random.Random(seed))
+        driver = prepared(disk)
+        expected, old, renamed = everything(driver), driver.tablet.cut, []
+
+        def in_the_last_sync(kind, path, renamed=renamed):
+            renamed += [path] if kind == "rename" else []
+            return kind == "sync_dir" and bool(renamed)
+
+        disk.die_when = in_the_last_sync
+        with pytest.raises(ProcessDied):
+            driver.flush()
+        disk.kill()
+        driver.files = disk.mount()
+        driver.reopen()
+        stood = driver.tablet.cut
+        assert stood not in (old, None)
+        disk.crash()
+        driver.files = disk.mount()
+        driver.reopen()
+        assert driver.tablet.cut == stood
+        assert everything(driver) == expected
 
 
 def test_creation_is_durable_and_refuses_to_overwrite():
