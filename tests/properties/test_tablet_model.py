@@ -84,6 +84,8 @@ def test_found_a_horizon_that_a_power_cut_took_back():
     """A merge died before its manifest's name was synced; the next process stood on it all the same."""
     state = IntKeyMachine()
     state.start(seed=5055, small=False)
+    for _ in range(2):
+        state.fail(kind="power_cut", seed=0)
     state.file(kind="flush", seed=0)
     state.fail(kind="die_in_compaction", seed=72207187)
     state.fail(kind="power_cut", seed=0)

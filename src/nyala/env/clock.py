@@ -84,7 +84,7 @@ class HybridClock:
                     f"{path} should hold the hybrid clock's ceiling and its checksum; without it this server "
                     "could stamp twice, so its replicas have to be replaced"
                 )
-            files.sync_dir(path.rpartition("/")[0])  # a killed process leaves names that a power cut would undo
+            files.sync_dir(path.rpartition("/")[0])  # else a power cut undoes what was read
             self._last = self._ceiling = int(number)
 
     def now(self) -> int:

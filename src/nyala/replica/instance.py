@@ -65,7 +65,7 @@ def open_instance(files: Files, directory: str, role: str, rng: random.Random) -
     path = f"{directory}/{FILE_NAME}"
     if files.exists(path):
         found = decode(files.read(path), path)
-        files.sync_dir(directory)  # a killed process leaves names that a power cut would undo
+        files.sync_dir(directory)  # else a power cut undoes what was read
         if found.role != role:
             raise InvalidArgument(
                 f"the data directory {directory} belongs to a {found.role} ({found.uuid}), and this "

@@ -73,7 +73,7 @@ class Superblocks:
         """Return the groups that have a superblock, sorted; what is read of them is durable then."""
         names = self._files.list(self._directory)
         if names:
-            self._files.sync_dir(self._directory)  # a killed process leaves names that a power cut would undo
+            self._files.sync_dir(self._directory)  # else a power cut undoes what was read
         return [TabletId(n) for n in names if not n.endswith(".tmp")]
 
     def load(self, group: TabletId) -> Superblock | None:

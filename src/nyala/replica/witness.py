@@ -53,7 +53,7 @@ class Witness:
         if not files.exists(path):
             return None
         cut = decode(files.read(path), path)
-        files.sync_dir(directory)  # a killed process leaves names that a power cut would undo
+        files.sync_dir(directory)  # else a power cut undoes what was read
         return cls(files, directory, cut)
 
     @property

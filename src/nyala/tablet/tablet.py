@@ -68,7 +68,7 @@ class Tablet:
             Corrupt: a file is missing or damaged. Column blocks are verified when first touched.
         """
         current = manifest.load(files, directory)
-        files.sync_dir(directory)  # a killed process leaves names that a power cut would undo
+        files.sync_dir(directory)  # else a power cut undoes what was read
         manifest.check_files(files, directory, current)
         opened = cls(files, directory, current, hash_keys)
         manifest.remove_unreferenced(files, directory, current)
