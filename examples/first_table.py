@@ -23,4 +23,6 @@ with nyala.connect(os.environ.get("NYALA_MASTERS", "127.0.0.1:7051")) as client:
     print(table.scan(where="value > 1", order=True).to_pandas())
     print(table.scan(at=before).to_arrow())
     print(table.changes(since=before).to_arrow())
+    with table.hold(before, ttl=3600):
+        print(table.scan(at=before).count())
     print(client.sql("select host, avg(value) from metrics group by host"))
