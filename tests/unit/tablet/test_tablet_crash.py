@@ -181,7 +181,8 @@ def test_what_a_killed_process_left_and_the_next_one_stands_on_outlives_a_power_
     for seed in range(12):
         disk = SimDisk(random.Random(seed))
         driver = prepared(disk)
-        expected, old, renamed = everything(driver), driver.tablet.cut, []
+        expected, old = everything(driver), driver.tablet.cut
+        renamed: list[str] = []
 
         def in_the_last_sync(kind, path, renamed=renamed):
             renamed += [path] if kind == "rename" else []
