@@ -1,0 +1,62 @@
+"""The runner of pages: what it takes for a step, what it lets pass and what it does not."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import Shell, missing, steps
+
+PAGE = """# A page
+```sh
+echo one
+```
+```text
+one
+```
+Words.
+```
+not run
+```
+```sh refused
+false
+```
+```text
+...
+```
+```toml
+a = 1
+```
+"""
+
+
+def test_a_page_is_its_blocks_of_commands_and_what_follows_each():
+    first, second = steps(PAGE)
+    assert (first.commands, first.refused, first.expected, first.line) == (
+        "echo one\n", False, ("one",), 3,
+    )  # fmt: skip
+    assert (second.commands, second.refused, second.expected) == ("false\n", True, ("...",))
+
+
+@pytest.mark.parametrize(
+    ("expected", "absent"),
+    [
+        (("a b", "c..."), None),
+        (("a   b",), None),
+        (("...b", "d"), "d"),
+        (("cde", "a b"), "a b"),
+        (("a",), "a"),
+    ],
+)
+def test_expected_lines_appear_in_their_order(expected, absent):
+    assert missing(expected, "first\na b\ncde\n") == absent
+
+
+def test_a_shell_keeps_variables_and_ends_at_the_first_failure(tmp_path: Path):
+    shell = Shell(tmp_path, "nowhere:1")
+    try:
+        assert shell.run("x=7\necho $NYALA_MASTERS >&2") == (True, "nowhere:1\n")
+        assert shell.run("printf $x") == (True, "7")
+        good, said = shell.run("echo before\nfalse\necho behind")
+        assert (good, said) == (False, "before\n")
+    finally:
+        shell.close()
