@@ -101,7 +101,7 @@ class Shell:
         )  # fmt: skip
 
     def run(self, commands: str) -> tuple[bool, str]:
-        """Run a block; return whether its commands succeeded (else the shell is gone), and what they printed."""
+        """Run a block; return whether its commands succeeded (else the shell is gone), and its output."""
         assert self._bash.stdin is not None
         assert self._bash.stdout is not None
         late = threading.Timer(BLOCK_LIMIT_S, self._kill)
