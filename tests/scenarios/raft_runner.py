@@ -14,6 +14,7 @@ A line `quiet COMMAND` says nothing. NYALA_REWRITE=1 writes what happened into t
     crash N [KEEP]     restart N                 flush N      files hold what is applied
     change N [if=OP] +4'p -3 =2w   N, a leader, adds (' non-voter, w witness, p to be promoted, r to be
                        replaced), removes, or changes members, all at once
+    rescue N [term=T] A B...   N, a survivor, goes on with A, B ... only
     copy N M           N begins anew with the files of M
     collect N INDEX    N's log can no longer be read up to INDEX
     cut A B ...        these cannot reach the others (what is sent there is lost); `heal`
@@ -71,7 +72,8 @@ def _member(member: Member) -> str:
 
 
 def _members(config: membership.Configuration) -> str:
-    return " ".join(map(_member, config.members))
+    lost = f"; lost {' '.join(config.lost)}" if config.lost else ""
+    return " ".join(map(_member, config.members)) + lost
 
 
 def _change(text: str) -> Change:
@@ -248,6 +250,14 @@ class Story:
         except NyalaError as err:
             why = ", ".join(f"{k} {v}" for k, v in err.details.items())
             self.lines.append(f"{uuid} refuses: {err.code}" + (f" ({why})" if why else ""))
+
+    def do_rescue(self, uuid: str, *texts: str) -> None:
+        term = next((int(t[5:]) for t in texts if t.startswith("term=")), 0)
+        keep = [ServerUuid(t) for t in texts if not t.startswith("term=")]
+        try:
+            self.cluster.rescue(uuid, keep, term)
+        except NyalaError as err:
+            self.lines.append(f"{uuid} refuses: {err.code}")
 
     def do_copy(self, uuid: str, source: str) -> None:
         self.cluster.copy(uuid, source)

@@ -61,7 +61,7 @@ def edited(config: Configuration, changes: Sequence[Change]) -> Configuration:
             del members[uuid]
         else:
             members[uuid] = change.member
-    after = replace(membership.initial(members.values()), id=config.id)
+    after = replace(membership.initial(members.values(), config.lost), id=config.id)
     _check_voters(config, after, changes)
     return after
 
@@ -100,7 +100,7 @@ def change(core: Core, changes: Sequence[Change], stamp: int, expected: OpId | N
         )
     after = edited(active, changes)
     if not after.may_lead(core.uuid):
-        successor = _most_up_to_date(core, lead)
+        successor = most_up_to_date(core, lead)
         election.transfer(core, successor)
         raise _stepping_down(core, successor)
     return append(core, lead, after, stamp)
@@ -139,8 +139,12 @@ def append(core: Core, lead: Leadership, after: Configuration, stamp: int) -> Op
     return op
 
 
-def _most_up_to_date(core: Core, lead: Leadership) -> ServerUuid:
-    """Return the best successor: one that is heard from, then by how much of the log it has (3.10)."""
+def most_up_to_date(core: Core, lead: Leadership) -> ServerUuid:
+    """Return the best successor: one that is heard from, then by how much of the log it has (3.10).
+
+    Raises:
+        InvalidArgument: no other member may lead.
+    """
     alive_since = core.ticks - core.options.election_ticks
 
     def fitness(uuid: ServerUuid) -> tuple[bool, int, int]:

@@ -40,6 +40,7 @@ def check(message: AppendEntries | Suffix) -> None:
 def on_append(core: Core, message: AppendEntries) -> None:
     """Take entries or a heartbeat from the leader of the present term, and answer."""
     log = core.log
+    core.told = max(core.told, message.commit)
     previous = message.previous
     if previous.index >= log.committed and not log.holds(previous):
         hint = log.at_or_below(previous.index, previous.term)

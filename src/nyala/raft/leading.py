@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from nyala.common.hybrid_time import MAX_HYBRID_TIME
 from nyala.common.ids import OpId, ServerUuid
 from nyala.raft import election, reads, replication
-from nyala.raft.changes import Change, change
+from nyala.raft.changes import Change, change, most_up_to_date
 from nyala.raft.view import NodeView
 
 
@@ -35,14 +35,24 @@ class Leading(NodeView):
         """
         return reads.join(self.core, hlc)
 
-    def transfer(self, to: ServerUuid) -> None:
-        """Hand leadership to `to` (dissertation 3.10); given up after an election timeout.
+    def transfer(self, to: ServerUuid | None = None) -> ServerUuid:
+        """Hand leadership over (dissertation 3.10); given up after an election timeout.
+
+        Args:
+            to: who is to lead next; None: the most up-to-date voter that is heard from.
+
+        Returns:
+            Who is to lead next.
 
         Raises:
             NotLeader: this node does not lead.
-            InvalidArgument: `to` is this node, not a voter, or not electable.
+            InvalidArgument: `to` is this node, not a voter, or not electable; or nobody else may lead.
         """
-        election.transfer(self.core, to)
+        core = self.core
+        if to is None and core.leadership is not None:
+            to = most_up_to_date(core, core.leadership)
+        election.transfer(core, to or core.uuid)
+        return to or core.uuid
 
     def change_config(
         self, changes: Sequence[Change], stamp: int, expected: OpId | None = None

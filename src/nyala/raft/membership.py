@@ -41,10 +41,14 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The members of one group as of the entry at `id` (NO_OP: given at the group's creation)."""
+    """The members of one group as of the entry at `id` (NO_OP: given at the group's creation).
+
+    `lost` are those given up when a majority was lost (`rescue.py`): what they say is not heard.
+    """
 
     members: tuple[Member, ...]
     id: OpId = NO_OP
+    lost: tuple[ServerUuid, ...] = ()
     voters: tuple[ServerUuid, ...] = field(init=False, repr=False, compare=False)
     """Uuids of the voters, in configuration order."""
     promoting: tuple[ServerUuid, ...] = field(init=False, repr=False, compare=False)
@@ -66,8 +70,8 @@ class Configuration:
         return member is not None and member.voter and member.electable
 
 
-def initial(members: Iterable[Member]) -> Configuration:
-    """Return the configuration that a new group starts with, in one order wherever it is made.
+def initial(members: Iterable[Member], lost: Iterable[ServerUuid] = ()) -> Configuration:
+    """Return a configuration without an id, as a new group starts with; in one order wherever it is made.
 
     Raises:
         InvalidArgument: no voter, or one uuid twice.
@@ -77,11 +81,19 @@ def initial(members: Iterable[Member]) -> Configuration:
         raise InvalidArgument("a configuration needs at least one voter")
     if len({m.uuid for m in ordered}) != len(ordered):
         raise InvalidArgument("a configuration names one server twice")
-    return Configuration(ordered)
+    return Configuration(ordered, lost=tuple(sorted(set(lost) - {m.uuid for m in ordered})))
+
+
+@dataclass(frozen=True, slots=True)
+class _Rescued:
+    members: tuple[Member, ...]
+    lost: tuple[ServerUuid, ...]
 
 
 def encode(config: Configuration) -> bytes:
     """Return the payload of a CONFIG entry: JSON, so that members may gain fields."""
+    if config.lost:
+        return msgspec.json.encode(_Rescued(config.members, config.lost))
     return msgspec.json.encode(config.members)
 
 
@@ -92,9 +104,12 @@ def decode(payload: bytes, at: OpId) -> Configuration:
         Corrupt: the payload is not a configuration.
     """
     try:
-        return Configuration(msgspec.json.decode(payload, type=tuple[Member, ...]), at)
+        found = msgspec.json.decode(payload, type=tuple[Member, ...] | _Rescued)
     except UNREADABLE as err:
         raise Corrupt(f"the configuration entry at {at} cannot be read: {err}") from err
+    if isinstance(found, _Rescued):
+        return Configuration(found.members, at, found.lost)
+    return Configuration(found, at)
 
 
 class History:

@@ -72,6 +72,7 @@ class Memory:
     # a follower's view of this term's leader
     verified: int = 0  # the log agrees with the leader's up to here
     needed: int = 0  # lowest index that some member may still have to be sent; 0: not known
+    told: int = 0  # highest index that a leader told to be committed, here or not
     held: int = 0  # lowest index that a copy made from here needs; 0: none is made
     round_seen: int = 0
     round: int = 0  # highest read round begun here; never falls, so late answers cannot mislead

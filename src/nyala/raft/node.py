@@ -17,6 +17,7 @@ from nyala.raft import (
     quiescence,
     reads,
     replication,
+    rescue,
     witness,
 )
 from nyala.raft.leading import Leading
@@ -92,6 +93,8 @@ class RaftNode(Leading):
         """
         if message.to != self.core.uuid:
             return  # sent to a server that had this address before
+        if message.sender in self.core.configs.active.lost:
+            return  # given up for good
         if isinstance(message, AppendEntries):
             following.check(message)
         elif isinstance(message, Suffix):
@@ -152,6 +155,26 @@ class RaftNode(Leading):
     def hold(self, index: int) -> None:
         """Count entries from `index` on as needed, here and by a leader's word everywhere; 0: no more."""
         self.core.held = index
+
+    def rescue(self, keep: Sequence[ServerUuid], stamp: int, term: int = 0) -> OpId:
+        """Go on without a majority that is lost for good: keep these members only, at once.
+
+        Whatever role this member has, it appends the configuration in a later term and stands, if it is kept
+        alone, at the next tick. Nothing is safe about it unless the others are dead: entries that only they
+        had are lost, and entries here that were not committed will be.
+
+        Args:
+            keep: members of the committed configuration, this one among them.
+            stamp: as for `propose`.
+            term: of the entry, unless this member's next term is higher.
+
+        Returns:
+            The op id of the configuration; of the active one if it says this already.
+
+        Raises:
+            InvalidArgument: see `rescue.rescued`; nothing was changed.
+        """
+        return rescue.rescue(self.core, keep, stamp, term)
 
     def rouse(self) -> None:
         """Wake a sleeper that can no longer rely on one of the servers that it sleeps on."""

@@ -79,6 +79,7 @@ class Status:
         accepting: leads, has committed an entry of its own term, and is not handing over.
         transferee: whom leadership is being handed to.
         closed: hybrid time below which this replica's applied state is complete (0: unknown).
+        told: highest index that a leader told to be committed, here or not.
         quiesced: the group sleeps: nothing is sent in it until something happens.
         peers: a leader's view of the others, in configuration order.
     """
@@ -97,5 +98,6 @@ class Status:
     accepting: bool
     transferee: ServerUuid | None
     closed: int
+    told: int = 0
     quiesced: bool = False
     peers: tuple[PeerStatus, ...] = ()

@@ -99,6 +99,7 @@ def _status(core: Core) -> Status:
         accepting=lead is not None and log.committed >= lead.first and lead.transfer is None,
         transferee=None if lead is None or lead.transfer is None else lead.transfer.to,
         closed=core.closed,
+        told=max(core.told, log.committed),
         quiesced=core.asleep,
         peers=()
         if lead is None

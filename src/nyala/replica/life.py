@@ -167,6 +167,7 @@ def describe(life: Life) -> ReplicaStatus:
         commit=raft.commit,
         applied=applier.applied,
         applied_stamp=applier.applied_stamp,
+        told=raft.told,
         durable=raft.durable,
         last=raft.last,
         cut=applier.machine.cut.op,

@@ -40,6 +40,7 @@ class ReplicaStatus:
         commit: last index known to be committed.
         applied: op id of the last applied entry.
         applied_stamp: its hybrid time.
+        told: highest index that a leader told to be committed, here or not.
         durable: last index known to be on disk here.
         last: op id of the last entry.
         cut: op id up to which the state machine's files stand.
@@ -61,6 +62,7 @@ class ReplicaStatus:
     commit: int = 0
     applied: OpId = NO_OP
     applied_stamp: int = 0
+    told: int = 0
     durable: int = 0
     last: OpId = NO_OP
     cut: OpId = NO_OP
@@ -85,3 +87,24 @@ class WriteOutcome:
     stamp: int
     result: bytes
     duplicate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """What flushes and merges have cost a replica since it was opened.
+
+    Attributes:
+        busy: one is under way.
+        log_bytes: of the log, payload that only memory stands for.
+        flushes: done.
+        flush_us: that they took.
+        merges: done.
+        merge_us: that they took.
+    """
+
+    busy: bool
+    log_bytes: int
+    flushes: int
+    flush_us: int
+    merges: int
+    merge_us: int

@@ -104,7 +104,7 @@ def partition_schema_to_proto(ps: PartitionSchema) -> pb.PartitionSchema:
             for level in ps.hash
         ],
         range_column_ids=ps.range_column_ids,
-        ranges=[_range_to_proto(r) for r in ps.ranges],
+        ranges=[range_to_proto(r) for r in ps.ranges],
     )
 
 
@@ -115,21 +115,22 @@ def partition_schema_from_proto(message: pb.PartitionSchema) -> PartitionSchema:
         for level in message.hash
     )
     columns = tuple(ColumnId(i) for i in message.range_column_ids)
-    ranges = tuple(_range_from_proto(r) for r in message.ranges)
+    ranges = tuple(range_from_proto(r) for r in message.ranges)
     return PartitionSchema(levels, columns, ranges, message.version)
 
 
 def partition_to_proto(partition: Partition) -> pb.Partition:
     """Return the message of one tablet's partition."""
-    return pb.Partition(buckets=partition.buckets, range=_range_to_proto(partition.range))
+    return pb.Partition(buckets=partition.buckets, range=range_to_proto(partition.range))
 
 
 def partition_from_proto(message: pb.Partition) -> Partition:
     """Return one tablet's partition; equal to the one that was sent, so that it can be looked up."""
-    return Partition(tuple(message.buckets), _range_from_proto(message.range))
+    return Partition(tuple(message.buckets), range_from_proto(message.range))
 
 
-def _range_to_proto(range_: KeyRange) -> pb.RangePartition:
+def range_to_proto(range_: KeyRange) -> pb.RangePartition:
+    """Return the message of a range."""
     return pb.RangePartition(lower=_end_to_proto(range_.lower), upper=_end_to_proto(range_.upper))
 
 
@@ -137,7 +138,8 @@ def _end_to_proto(key: bytes | None) -> pb.RangeBound:
     return pb.RangeBound(unbounded=True) if key is None else pb.RangeBound(key=key)
 
 
-def _range_from_proto(message: pb.RangePartition) -> KeyRange:
+def range_from_proto(message: pb.RangePartition) -> KeyRange:
+    """Return a range as it stands in its message."""
     return KeyRange(
         _end_from_proto(message.lower) if message.HasField("lower") else None,
         _end_from_proto(message.upper) if message.HasField("upper") else None,
@@ -280,10 +282,12 @@ def consensus_to_proto(
         config_term=config.id.term,
         config_index=config.id.index,
         members=[member_to_proto(m) for m in config.members],
+        lost=config.lost,
     )
 
 
 def configuration_from_proto(message: pb.ConsensusState) -> Configuration:
     """Return the configuration that a report names."""
     at = OpId(message.config_term, message.config_index)
-    return Configuration(tuple(member_from_proto(m) for m in message.members), at)
+    lost = tuple(ServerUuid(u) for u in message.lost)
+    return Configuration(tuple(member_from_proto(m) for m in message.members), at, lost)

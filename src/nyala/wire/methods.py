@@ -71,23 +71,31 @@ SERVER_INFO = _method(_server, "ServerInfo")
 _master = nyala_pb2.DESCRIPTOR.services_by_name["MasterService"]
 CREATE_TABLE = _method(_master, "CreateTable")
 DROP_TABLE = _method(_master, "DropTable")
+RECALL_TABLE = _method(_master, "RecallTable")
+ALTER_TABLE = _method(_master, "AlterTable")
 LIST_TABLES = _method(_master, "ListTables")
 DESCRIBE_TABLE = _method(_master, "DescribeTable")
 TABLET_LOCATIONS = _method(_master, "TabletLocations")
 LIST_SERVERS = _method(_master, "ListServers")
 MASTER_STATUS = _method(_master, "MasterStatus")
+INSPECT_MASTER = _method(_master, "InspectMaster")
 
 _heartbeat = nyala_pb2.DESCRIPTOR.services_by_name["MasterHeartbeat"]
 HEARTBEAT = _method(_heartbeat, "Heartbeat")
 
 _admin = nyala_pb2.DESCRIPTOR.services_by_name["TabletAdmin"]
 CREATE_TABLET = _method(_admin, "CreateTablet")
+ALTER_TABLET = _method(_admin, "AlterTablet")
 DELETE_TABLET = _method(_admin, "DeleteTablet")
 LIST_TABLETS = _method(_admin, "ListTablets")
 HOLD_HISTORY = _method(_admin, "HoldHistory")
 START_COPY = _method(_admin, "StartCopy")
 COPY_STATUS = _method(_admin, "CopyStatus")
 CANCEL_COPY = _method(_admin, "CancelCopy")
+CHANGE_CONFIG = _method(_admin, "ChangeConfig")
+LEADER_STEP_DOWN = _method(_admin, "LeaderStepDown")
+CREATE_WITNESS = _method(_admin, "CreateWitness")
+UNSAFE_CHANGE_CONFIG = _method(_admin, "UnsafeChangeConfig")
 
 _copy = nyala_pb2.DESCRIPTOR.services_by_name["CopyService"]
 BEGIN_COPY = _method(_copy, "BeginCopy")
@@ -97,6 +105,10 @@ HOLD_COPY = _method(_copy, "HoldCopy")
 
 _reads = reads_pb2.DESCRIPTOR.services_by_name["TabletReads"]
 GET = _method(_reads, "Get")
+CHECKSUM = _method(_reads, "Checksum")
+
+_streams = reads_pb2.DESCRIPTOR.services_by_name["StreamService"]
+FIND_STREAMS = _method(_streams, "Find")
 
 _flight = flight_pb2.DESCRIPTOR.services_by_name["FlightService"]
 LIST_FLIGHTS = _method(_flight, "ListFlights")

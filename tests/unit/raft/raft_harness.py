@@ -6,7 +6,7 @@ synced. After every step it checks the invariants of each core, of the group, an
 term, and what was once committed or acknowledged never changes.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from nyala.common.ids import NO_OP, OpId, ServerUuid
@@ -139,6 +139,18 @@ class Cluster:
         finally:
             self.work(server)
 
+    def rescue(self, uuid: str, keep: Sequence[ServerUuid], term: int = 0) -> OpId:
+        """Go on with `keep`; what this server's log does not have is no longer held against anyone."""
+        server = self.servers[uuid]
+        last = server.node.last
+        op = server.node.rescue(keep, self.now(server, server.node.last_stamp), term)
+        self.committed = {i: e for i, e in self.committed.items() if i <= last.index}
+        self.work(server)
+        return op
+
+    def _given_up(self, uuid: str) -> bool:
+        return any(uuid in s.node.core.configs.active.lost for s in self.servers.values())
+
     def read(self, uuid: str) -> int | None:
         server = self.servers[uuid]
         return server.node.read_index(self.now(server))
@@ -263,12 +275,14 @@ class Cluster:
     def check(self, server: Server) -> None:
         node = server.node
         invariants.check(node)
-        if node.is_leader:
+        if node.is_leader and not self._given_up(server.uuid):
             known = self.leaders.setdefault(node.term, server.uuid)
             assert known == server.uuid, f"{known} and {server.uuid} both led term {node.term}"
             self._check_complete(node)
 
     def _note_committed(self, server: Server, entry: Entry) -> None:
+        if self._given_up(server.uuid):
+            return
         known = self.committed.setdefault(entry.id.index, entry)
         assert known == entry, f"{server.uuid} applied {entry}, but {known} was committed"
 
@@ -281,7 +295,7 @@ class Cluster:
                 )
 
     def check_all(self) -> None:
-        invariants.check_group(s.node for s in self.alive)
+        invariants.check_group(s.node for s in self.alive if not self._given_up(s.uuid))
 
 
 def altered(message: AnyMessage, **changes: object) -> AnyMessage:

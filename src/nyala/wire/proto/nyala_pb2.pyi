@@ -370,12 +370,17 @@ class ConsensusState(_message.Message):
     CONFIG_TERM_FIELD_NUMBER: _builtins.int
     CONFIG_INDEX_FIELD_NUMBER: _builtins.int
     MEMBERS_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
     term: _builtins.int
     leader: _builtins.str
     config_term: _builtins.int
     config_index: _builtins.int
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___Member]: ...
+    @_builtins.property
+    def lost(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """given up for good when a majority was lost; nothing that they say is heard"""
+
     def __init__(
         self,
         *,
@@ -384,10 +389,11 @@ class ConsensusState(_message.Message):
         config_term: _builtins.int = ...,
         config_index: _builtins.int = ...,
         members: _abc.Iterable[Global___Member] | None = ...,
+        lost: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["config_index", b"config_index", "config_term", b"config_term", "leader", b"leader", "members", b"members", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["config_index", b"config_index", "config_term", b"config_term", "leader", b"leader", "lost", b"lost", "members", b"members", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -599,7 +605,13 @@ class DropTableRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     OPERATION_FIELD_NUMBER: _builtins.int
+    RESERVE_SECONDS_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
+    reserve_seconds: _builtins.int
+    """so long it can be recalled; 0: it goes at once"""
+    id: _builtins.str
+    """instead of the name: also of a dropped table that could be recalled still"""
     @_builtins.property
     def operation(self) -> Global___OperationId: ...
     def __init__(
@@ -607,10 +619,12 @@ class DropTableRequest(_message.Message):
         *,
         name: _builtins.str = ...,
         operation: Global___OperationId | None = ...,
+        reserve_seconds: _builtins.int = ...,
+        id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["operation", b"operation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "operation", b"operation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "name", b"name", "operation", b"operation", "reserve_seconds", b"reserve_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -636,19 +650,248 @@ class DropTableResponse(_message.Message):
 Global___DropTableResponse: _TypeAlias = DropTableResponse  # noqa: Y015
 
 @_typing.final
+class RecallTableRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    NEW_NAME_FIELD_NUMBER: _builtins.int
+    OPERATION_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    new_name: _builtins.str
+    @_builtins.property
+    def operation(self) -> Global___OperationId: ...
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        new_name: _builtins.str = ...,
+        operation: Global___OperationId | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["operation", b"operation"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "new_name", b"new_name", "operation", b"operation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecallTableRequest: _TypeAlias = RecallTableRequest  # noqa: Y015
+
+@_typing.final
+class RecallTableResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_ID_FIELD_NUMBER: _builtins.int
+    table_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        table_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["table_id", b"table_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecallTableResponse: _TypeAlias = RecallTableResponse  # noqa: Y015
+
+@_typing.final
+class AlterStep(_message.Message):
+    """One step of an alteration. The steps are taken in order, all or none."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Rename(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        NAME_FIELD_NUMBER: _builtins.int
+        NEW_NAME_FIELD_NUMBER: _builtins.int
+        name: _builtins.str
+        new_name: _builtins.str
+        def __init__(
+            self,
+            *,
+            name: _builtins.str = ...,
+            new_name: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "new_name", b"new_name"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Value(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        NAME_FIELD_NUMBER: _builtins.int
+        IPC_FIELD_NUMBER: _builtins.int
+        name: _builtins.str
+        ipc: _builtins.bytes
+        def __init__(
+            self,
+            *,
+            name: _builtins.str = ...,
+            ipc: _builtins.bytes = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["ipc", b"ipc", "name", b"name"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Text(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        NAME_FIELD_NUMBER: _builtins.int
+        TEXT_FIELD_NUMBER: _builtins.int
+        name: _builtins.str
+        text: _builtins.str
+        def __init__(
+            self,
+            *,
+            name: _builtins.str = ...,
+            text: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "text", b"text"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ADD_COLUMN_FIELD_NUMBER: _builtins.int
+    DROP_COLUMN_FIELD_NUMBER: _builtins.int
+    RENAME_COLUMN_FIELD_NUMBER: _builtins.int
+    SET_DEFAULT_FIELD_NUMBER: _builtins.int
+    ALLOW_NULLS_FIELD_NUMBER: _builtins.int
+    COLUMN_COMMENT_FIELD_NUMBER: _builtins.int
+    RENAME_TABLE_FIELD_NUMBER: _builtins.int
+    TABLE_COMMENT_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    OPTION_FIELD_NUMBER: _builtins.int
+    ADD_RANGE_FIELD_NUMBER: _builtins.int
+    DROP_RANGE_FIELD_NUMBER: _builtins.int
+    drop_column: _builtins.str
+    allow_nulls: _builtins.str
+    rename_table: _builtins.str
+    table_comment: _builtins.str
+    owner: _builtins.str
+    @_builtins.property
+    def add_column(self) -> Global___Column:
+        """id and read default are the master's to give"""
+
+    @_builtins.property
+    def rename_column(self) -> Global___AlterStep.Rename: ...
+    @_builtins.property
+    def set_default(self) -> Global___AlterStep.Value:
+        """no value: none"""
+
+    @_builtins.property
+    def column_comment(self) -> Global___AlterStep.Text: ...
+    @_builtins.property
+    def option(self) -> Global___AlterStep.Text:
+        """an empty text: as if it had never been set"""
+
+    @_builtins.property
+    def add_range(self) -> Global___RangePartition: ...
+    @_builtins.property
+    def drop_range(self) -> Global___RangePartition: ...
+    def __init__(
+        self,
+        *,
+        add_column: Global___Column | None = ...,
+        drop_column: _builtins.str = ...,
+        rename_column: Global___AlterStep.Rename | None = ...,
+        set_default: Global___AlterStep.Value | None = ...,
+        allow_nulls: _builtins.str = ...,
+        column_comment: Global___AlterStep.Text | None = ...,
+        rename_table: _builtins.str = ...,
+        table_comment: _builtins.str = ...,
+        owner: _builtins.str = ...,
+        option: Global___AlterStep.Text | None = ...,
+        add_range: Global___RangePartition | None = ...,
+        drop_range: Global___RangePartition | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["add_column", b"add_column", "add_range", b"add_range", "allow_nulls", b"allow_nulls", "column_comment", b"column_comment", "drop_column", b"drop_column", "drop_range", b"drop_range", "option", b"option", "owner", b"owner", "rename_column", b"rename_column", "rename_table", b"rename_table", "set_default", b"set_default", "step", b"step", "table_comment", b"table_comment"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_column", b"add_column", "add_range", b"add_range", "allow_nulls", b"allow_nulls", "column_comment", b"column_comment", "drop_column", b"drop_column", "drop_range", b"drop_range", "option", b"option", "owner", b"owner", "rename_column", b"rename_column", "rename_table", b"rename_table", "set_default", b"set_default", "step", b"step", "table_comment", b"table_comment"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["add_column", "drop_column", "rename_column", "set_default", "allow_nulls", "column_comment", "rename_table", "table_comment", "owner", "option", "add_range", "drop_range"]  # noqa: Y015
+    _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
+
+Global___AlterStep: _TypeAlias = AlterStep  # noqa: Y015
+
+@_typing.final
+class AlterTableRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    OPERATION_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    id: _builtins.str
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___AlterStep]: ...
+    @_builtins.property
+    def operation(self) -> Global___OperationId: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        id: _builtins.str = ...,
+        steps: _abc.Iterable[Global___AlterStep] | None = ...,
+        operation: Global___OperationId | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["operation", b"operation"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "name", b"name", "operation", b"operation", "steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterTableRequest: _TypeAlias = AlterTableRequest  # noqa: Y015
+
+@_typing.final
+class AlterTableResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_ID_FIELD_NUMBER: _builtins.int
+    SCHEMA_VERSION_FIELD_NUMBER: _builtins.int
+    table_id: _builtins.str
+    schema_version: _builtins.int
+    def __init__(
+        self,
+        *,
+        table_id: _builtins.str = ...,
+        schema_version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["schema_version", b"schema_version", "table_id", b"table_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterTableResponse: _TypeAlias = AlterTableResponse  # noqa: Y015
+
+@_typing.final
 class ListTablesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_CONTAINS_FIELD_NUMBER: _builtins.int
+    DROPPED_FIELD_NUMBER: _builtins.int
     name_contains: _builtins.str
+    dropped: _builtins.bool
     def __init__(
         self,
         *,
         name_contains: _builtins.str = ...,
+        dropped: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name_contains", b"name_contains"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dropped", b"dropped", "name_contains", b"name_contains"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -663,11 +906,14 @@ class TableSummary(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     TABLETS_FIELD_NUMBER: _builtins.int
     REPLICAS_FIELD_NUMBER: _builtins.int
+    PURGE_AFTER_US_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     name: _builtins.str
     state: _builtins.str
     tablets: _builtins.int
     replicas: _builtins.int
+    purge_after_us: _builtins.int
+    """dropped: until when it can be recalled, microseconds since the epoch"""
     def __init__(
         self,
         *,
@@ -676,10 +922,11 @@ class TableSummary(_message.Message):
         state: _builtins.str = ...,
         tablets: _builtins.int = ...,
         replicas: _builtins.int = ...,
+        purge_after_us: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "name", b"name", "replicas", b"replicas", "state", b"state", "tablets", b"tablets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "name", b"name", "purge_after_us", b"purge_after_us", "replicas", b"replicas", "state", b"state", "tablets", b"tablets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -737,12 +984,15 @@ class DescribeTableResponse(_message.Message):
     READY_FIELD_NUMBER: _builtins.int
     TABLETS_FIELD_NUMBER: _builtins.int
     TABLETS_RUNNING_FIELD_NUMBER: _builtins.int
+    TABLETS_ALTERED_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     state: _builtins.str
     ready: _builtins.bool
     """every tablet runs"""
     tablets: _builtins.int
     tablets_running: _builtins.int
+    tablets_altered: _builtins.int
+    """that are known to have the present schema version"""
     @_builtins.property
     def table(self) -> Global___TableSpec: ...
     def __init__(
@@ -754,10 +1004,11 @@ class DescribeTableResponse(_message.Message):
         ready: _builtins.bool = ...,
         tablets: _builtins.int = ...,
         tablets_running: _builtins.int = ...,
+        tablets_altered: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["table", b"table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "ready", b"ready", "state", b"state", "table", b"table", "tablets", b"tablets", "tablets_running", b"tablets_running"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "ready", b"ready", "state", b"state", "table", b"table", "tablets", b"tablets", "tablets_altered", b"tablets_altered", "tablets_running", b"tablets_running"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1023,6 +1274,88 @@ class MasterStatusResponse(_message.Message):
 Global___MasterStatusResponse: _TypeAlias = MasterStatusResponse  # noqa: Y015
 
 @_typing.final
+class InspectMasterRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InspectMasterRequest: _TypeAlias = InspectMasterRequest  # noqa: Y015
+
+@_typing.final
+class OperationInFlight(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    WHAT_FIELD_NUMBER: _builtins.int
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    COMMITTED_FIELD_NUMBER: _builtins.int
+    LOCKS_FIELD_NUMBER: _builtins.int
+    AGE_MS_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    what: _builtins.str
+    subject: _builtins.str
+    step: _builtins.str
+    """LOCK, PLAN, REPLICATE, PUBLISH, ORDER"""
+    committed: _builtins.bool
+    """past its commit point: it takes effect whatever happens"""
+    age_ms: _builtins.int
+    @_builtins.property
+    def locks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        what: _builtins.str = ...,
+        subject: _builtins.str = ...,
+        step: _builtins.str = ...,
+        committed: _builtins.bool = ...,
+        locks: _abc.Iterable[_builtins.str] | None = ...,
+        age_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "committed", b"committed", "locks", b"locks", "number", b"number", "step", b"step", "subject", b"subject", "what", b"what"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OperationInFlight: _TypeAlias = OperationInFlight  # noqa: Y015
+
+@_typing.final
+class InspectMasterResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TERM_FIELD_NUMBER: _builtins.int
+    OPERATIONS_FIELD_NUMBER: _builtins.int
+    MAPS_FIELD_NUMBER: _builtins.int
+    term: _builtins.int
+    maps: _builtins.str
+    """JSON: every map that this leader holds in memory"""
+    @_builtins.property
+    def operations(self) -> _containers.RepeatedCompositeFieldContainer[Global___OperationInFlight]: ...
+    def __init__(
+        self,
+        *,
+        term: _builtins.int = ...,
+        operations: _abc.Iterable[Global___OperationInFlight] | None = ...,
+        maps: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["maps", b"maps", "operations", b"operations", "term", b"term"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InspectMasterResponse: _TypeAlias = InspectMasterResponse  # noqa: Y015
+
+@_typing.final
 class TabletReport(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1262,12 +1595,15 @@ class DeleteTabletRequest(_message.Message):
     COMPARE_CONFIG_FIELD_NUMBER: _builtins.int
     CONFIG_TERM_FIELD_NUMBER: _builtins.int
     CONFIG_INDEX_FIELD_NUMBER: _builtins.int
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
     destination_uuid: _builtins.str
     tablet_id: _builtins.str
     reason: _builtins.str
     compare_config: _builtins.bool
     config_term: _builtins.int
     config_index: _builtins.int
+    cluster_id: _builtins.str
+    """in place of a fence, by a person's tool: the cluster that the order is meant for"""
     @_builtins.property
     def fence(self) -> Global___Fence: ...
     def __init__(
@@ -1280,10 +1616,11 @@ class DeleteTabletRequest(_message.Message):
         compare_config: _builtins.bool = ...,
         config_term: _builtins.int = ...,
         config_index: _builtins.int = ...,
+        cluster_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compare_config", b"compare_config", "config_index", b"config_index", "config_term", b"config_term", "destination_uuid", b"destination_uuid", "fence", b"fence", "reason", b"reason", "tablet_id", b"tablet_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "compare_config", b"compare_config", "config_index", b"config_index", "config_term", b"config_term", "destination_uuid", b"destination_uuid", "fence", b"fence", "reason", b"reason", "tablet_id", b"tablet_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1303,6 +1640,84 @@ class DeleteTabletResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteTabletResponse: _TypeAlias = DeleteTabletResponse  # noqa: Y015
+
+@_typing.final
+class AlterTabletRequest(_message.Message):
+    """To the leader of a tablet: let it become this. The same again, or an older version, changes nothing."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class OptionsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    DESTINATION_UUID_FIELD_NUMBER: _builtins.int
+    FENCE_FIELD_NUMBER: _builtins.int
+    TABLET_ID_FIELD_NUMBER: _builtins.int
+    TABLE_NAME_FIELD_NUMBER: _builtins.int
+    SCHEMA_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    destination_uuid: _builtins.str
+    tablet_id: _builtins.str
+    table_name: _builtins.str
+    @_builtins.property
+    def fence(self) -> Global___Fence: ...
+    @_builtins.property
+    def schema(self) -> Global___Schema: ...
+    @_builtins.property
+    def options(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        destination_uuid: _builtins.str = ...,
+        fence: Global___Fence | None = ...,
+        tablet_id: _builtins.str = ...,
+        table_name: _builtins.str = ...,
+        schema: Global___Schema | None = ...,
+        options: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "schema", b"schema"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["destination_uuid", b"destination_uuid", "fence", b"fence", "options", b"options", "schema", b"schema", "table_name", b"table_name", "tablet_id", b"tablet_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterTabletRequest: _TypeAlias = AlterTabletRequest  # noqa: Y015
+
+@_typing.final
+class AlterTabletResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCHEMA_VERSION_FIELD_NUMBER: _builtins.int
+    schema_version: _builtins.int
+    def __init__(
+        self,
+        *,
+        schema_version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["schema_version", b"schema_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterTabletResponse: _TypeAlias = AlterTabletResponse  # noqa: Y015
 
 @_typing.final
 class ListTabletsRequest(_message.Message):
@@ -1345,6 +1760,8 @@ class TabletStatus(_message.Message):
     VOTE_FIELD_NUMBER: _builtins.int
     HORIZON_FIELD_NUMBER: _builtins.int
     HOLDS_FIELD_NUMBER: _builtins.int
+    TOLD_COMMIT_FIELD_NUMBER: _builtins.int
+    APPLIED_TERM_FIELD_NUMBER: _builtins.int
     table_name: _builtins.str
     last_term: _builtins.int
     last_index: _builtins.int
@@ -1360,6 +1777,10 @@ class TabletStatus(_message.Message):
     """in the present term"""
     horizon: _builtins.int
     """the earliest time that can be read here"""
+    told_commit: _builtins.int
+    """the highest index that a leader has told here to be committed"""
+    applied_term: _builtins.int
+    """of the entry at applied_index, whose stamp is safe_time"""
     @_builtins.property
     def report(self) -> Global___TabletReport: ...
     @_builtins.property
@@ -1394,10 +1815,12 @@ class TabletStatus(_message.Message):
         vote: _builtins.str = ...,
         horizon: _builtins.int = ...,
         holds: _abc.Iterable[Global___HoldStatus] | None = ...,
+        told_commit: _builtins.int = ...,
+        applied_term: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "partition", b"partition", "report", b"report"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "applied_index", b"applied_index", "closed_time", b"closed_time", "commit_index", b"commit_index", "data_bytes", b"data_bytes", "durable_index", b"durable_index", "holds", b"holds", "horizon", b"horizon", "last_index", b"last_index", "last_term", b"last_term", "partition", b"partition", "peers", b"peers", "report", b"report", "rows", b"rows", "safe_time", b"safe_time", "table_name", b"table_name", "vote", b"vote"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "applied_index", b"applied_index", "applied_term", b"applied_term", "closed_time", b"closed_time", "commit_index", b"commit_index", "data_bytes", b"data_bytes", "durable_index", b"durable_index", "holds", b"holds", "horizon", b"horizon", "last_index", b"last_index", "last_term", b"last_term", "partition", b"partition", "peers", b"peers", "report", b"report", "rows", b"rows", "safe_time", b"safe_time", "table_name", b"table_name", "told_commit", b"told_commit", "vote", b"vote"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1749,6 +2172,291 @@ class CancelCopyResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CancelCopyResponse: _TypeAlias = CancelCopyResponse  # noqa: Y015
+
+@_typing.final
+class MemberChange(_message.Message):
+    """Orders about a group's members carry a fence, if a master sends them, or the cluster's id, if a person's tool does."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    MEMBER_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    @_builtins.property
+    def member(self) -> Global___Member: ...
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        member: Global___Member | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["member", b"member"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "member", b"member"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MemberChange: _TypeAlias = MemberChange  # noqa: Y015
+
+@_typing.final
+class ChangeConfigRequest(_message.Message):
+    """to the leader"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DESTINATION_UUID_FIELD_NUMBER: _builtins.int
+    FENCE_FIELD_NUMBER: _builtins.int
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    TABLET_ID_FIELD_NUMBER: _builtins.int
+    CONFIG_TERM_FIELD_NUMBER: _builtins.int
+    CONFIG_INDEX_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    destination_uuid: _builtins.str
+    cluster_id: _builtins.str
+    tablet_id: _builtins.str
+    config_term: _builtins.int
+    config_index: _builtins.int
+    """of the committed configuration that the changes were decided on"""
+    timeout_ms: _builtins.int
+    """until which its commit is waited for; 0: 10 s"""
+    @_builtins.property
+    def fence(self) -> Global___Fence: ...
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemberChange]: ...
+    def __init__(
+        self,
+        *,
+        destination_uuid: _builtins.str = ...,
+        fence: Global___Fence | None = ...,
+        cluster_id: _builtins.str = ...,
+        tablet_id: _builtins.str = ...,
+        config_term: _builtins.int = ...,
+        config_index: _builtins.int = ...,
+        changes: _abc.Iterable[Global___MemberChange] | None = ...,
+        timeout_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "cluster_id", b"cluster_id", "config_index", b"config_index", "config_term", b"config_term", "destination_uuid", b"destination_uuid", "fence", b"fence", "tablet_id", b"tablet_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChangeConfigRequest: _TypeAlias = ChangeConfigRequest  # noqa: Y015
+
+@_typing.final
+class ChangeConfigResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONSENSUS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def consensus(self) -> Global___ConsensusState: ...
+    def __init__(
+        self,
+        *,
+        consensus: Global___ConsensusState | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["consensus", b"consensus"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consensus", b"consensus"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChangeConfigResponse: _TypeAlias = ChangeConfigResponse  # noqa: Y015
+
+@_typing.final
+class LeaderStepDownRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DESTINATION_UUID_FIELD_NUMBER: _builtins.int
+    FENCE_FIELD_NUMBER: _builtins.int
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    TABLET_ID_FIELD_NUMBER: _builtins.int
+    SUCCESSOR_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    destination_uuid: _builtins.str
+    cluster_id: _builtins.str
+    tablet_id: _builtins.str
+    successor: _builtins.str
+    """empty: the most up-to-date voter"""
+    timeout_ms: _builtins.int
+    @_builtins.property
+    def fence(self) -> Global___Fence: ...
+    def __init__(
+        self,
+        *,
+        destination_uuid: _builtins.str = ...,
+        fence: Global___Fence | None = ...,
+        cluster_id: _builtins.str = ...,
+        tablet_id: _builtins.str = ...,
+        successor: _builtins.str = ...,
+        timeout_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "destination_uuid", b"destination_uuid", "fence", b"fence", "successor", b"successor", "tablet_id", b"tablet_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LeaderStepDownRequest: _TypeAlias = LeaderStepDownRequest  # noqa: Y015
+
+@_typing.final
+class LeaderStepDownResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEADER_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
+    leader: _builtins.str
+    term: _builtins.int
+    def __init__(
+        self,
+        *,
+        leader: _builtins.str = ...,
+        term: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leader", b"leader", "term", b"term"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LeaderStepDownResponse: _TypeAlias = LeaderStepDownResponse  # noqa: Y015
+
+@_typing.final
+class CreateWitnessRequest(_message.Message):
+    """a log without data, in a configuration that names the server so; again: nothing to do"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DESTINATION_UUID_FIELD_NUMBER: _builtins.int
+    FENCE_FIELD_NUMBER: _builtins.int
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    TABLET_ID_FIELD_NUMBER: _builtins.int
+    CONSENSUS_FIELD_NUMBER: _builtins.int
+    START_TERM_FIELD_NUMBER: _builtins.int
+    START_INDEX_FIELD_NUMBER: _builtins.int
+    START_STAMP_FIELD_NUMBER: _builtins.int
+    destination_uuid: _builtins.str
+    cluster_id: _builtins.str
+    tablet_id: _builtins.str
+    start_term: _builtins.int
+    start_index: _builtins.int
+    start_stamp: _builtins.int
+    """a committed entry, not before the configuration's"""
+    @_builtins.property
+    def fence(self) -> Global___Fence: ...
+    @_builtins.property
+    def consensus(self) -> Global___ConsensusState:
+        """committed"""
+
+    def __init__(
+        self,
+        *,
+        destination_uuid: _builtins.str = ...,
+        fence: Global___Fence | None = ...,
+        cluster_id: _builtins.str = ...,
+        tablet_id: _builtins.str = ...,
+        consensus: Global___ConsensusState | None = ...,
+        start_term: _builtins.int = ...,
+        start_index: _builtins.int = ...,
+        start_stamp: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["consensus", b"consensus", "fence", b"fence"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "consensus", b"consensus", "destination_uuid", b"destination_uuid", "fence", b"fence", "start_index", b"start_index", "start_stamp", b"start_stamp", "start_term", b"start_term", "tablet_id", b"tablet_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateWitnessRequest: _TypeAlias = CreateWitnessRequest  # noqa: Y015
+
+@_typing.final
+class CreateWitnessResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateWitnessResponse: _TypeAlias = CreateWitnessResponse  # noqa: Y015
+
+@_typing.final
+class UnsafeChangeConfigRequest(_message.Message):
+    """To a survivor of a lost majority: go on with these members of the committed configuration only. A person's order."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DESTINATION_UUID_FIELD_NUMBER: _builtins.int
+    FENCE_FIELD_NUMBER: _builtins.int
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    TABLET_ID_FIELD_NUMBER: _builtins.int
+    KEEP_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
+    destination_uuid: _builtins.str
+    cluster_id: _builtins.str
+    tablet_id: _builtins.str
+    term: _builtins.int
+    """of the entry at least; above those of all that survive"""
+    @_builtins.property
+    def fence(self) -> Global___Fence: ...
+    @_builtins.property
+    def keep(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """uuids, this server's among them"""
+
+    def __init__(
+        self,
+        *,
+        destination_uuid: _builtins.str = ...,
+        fence: Global___Fence | None = ...,
+        cluster_id: _builtins.str = ...,
+        tablet_id: _builtins.str = ...,
+        keep: _abc.Iterable[_builtins.str] | None = ...,
+        term: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "destination_uuid", b"destination_uuid", "fence", b"fence", "keep", b"keep", "tablet_id", b"tablet_id", "term", b"term"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnsafeChangeConfigRequest: _TypeAlias = UnsafeChangeConfigRequest  # noqa: Y015
+
+@_typing.final
+class UnsafeChangeConfigResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGED_FIELD_NUMBER: _builtins.int
+    CONSENSUS_FIELD_NUMBER: _builtins.int
+    LAST_TERM_FIELD_NUMBER: _builtins.int
+    LAST_INDEX_FIELD_NUMBER: _builtins.int
+    changed: _builtins.bool
+    """false: it had these members already"""
+    last_term: _builtins.int
+    last_index: _builtins.int
+    """of the log before"""
+    @_builtins.property
+    def consensus(self) -> Global___ConsensusState:
+        """in force, committed as soon as one of them leads"""
+
+    def __init__(
+        self,
+        *,
+        changed: _builtins.bool = ...,
+        consensus: Global___ConsensusState | None = ...,
+        last_term: _builtins.int = ...,
+        last_index: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["consensus", b"consensus"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "consensus", b"consensus", "last_index", b"last_index", "last_term", b"last_term"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnsafeChangeConfigResponse: _TypeAlias = UnsafeChangeConfigResponse  # noqa: Y015
 
 @_typing.final
 class CopyFile(_message.Message):

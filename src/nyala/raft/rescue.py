@@ -1,0 +1,61 @@
+"""A group whose majority is lost for good goes on with those that are left: the one step that is not Raft's.
+
+A survivor acts as if a leader of a later term had sent it one more entry: a configuration of survivors only.
+So the logs that survive agree about it as about any other entry; it replaces a pending change and needs no
+restart. What the survivor's log has becomes the truth, what only the lost had is gone. The lost are named in
+the configuration, and heard no more: those that come back as a majority would lead, truncate and
+break what was rescued. They come back in by being deleted, added and copied as new ones.
+"""
+
+from collections.abc import Sequence
+
+from nyala.common.errors import InvalidArgument
+from nyala.common.ids import OpId, ServerUuid
+from nyala.raft import membership, quiescence
+from nyala.raft.membership import Configuration
+from nyala.raft.messages import Entry, EntryKind, HardState
+from nyala.raft.state import Core
+
+
+def rescued(core: Core, keep: Sequence[ServerUuid]) -> Configuration:
+    """Return the committed configuration with `keep` only, and the others lost; without an id.
+
+    Raises:
+        InvalidArgument: none kept, or one twice, or who is no member of the committed configuration; or this
+            server is not kept, or could not lead.
+    """
+    committed, active = core.configs.committed, core.configs.active
+    known = [m.uuid for m in committed.members]
+    strangers = [u for u in keep if u not in known]
+    if strangers or not keep or len(set(keep)) != len(keep):
+        raise InvalidArgument(
+            f"keep some members of the committed configuration of {committed.id}, each named once: "
+            f"{', '.join(known)}; not {', '.join(strangers or keep) or 'none'}"
+        )
+    if core.uuid not in keep or not committed.may_lead(core.uuid):
+        raise InvalidArgument(
+            f"{core.uuid} has to be kept and to be a voter with data, since it is to lead: send this to "
+            "another survivor"
+        )
+    gone = {m.uuid for m in (*committed.members, *active.members)} - set(keep)
+    return membership.initial(
+        [m for m in committed.members if m.uuid in keep], {*active.lost, *gone}
+    )
+
+
+def rescue(core: Core, keep: Sequence[ServerUuid], stamp: int, term: int) -> OpId:
+    """Append a configuration of survivors in a new term; see `RaftNode.rescue`."""
+    after = rescued(core, keep)
+    active = core.configs.active
+    if active.members == after.members and active.lost == after.lost:
+        return active.id
+    if core.asleep:
+        quiescence.wake(core)
+    term = max(term, core.term + 1)
+    core.become_follower(term, None)
+    core.promise(HardState(term, core.uuid))  # as if it had won this term: nobody else has it
+    op = OpId(term, core.log.last.index + 1)
+    core.append(Entry(op, stamp, EntryKind.CONFIG, membership.encode(after)))
+    core.silent = core.options.election_ticks
+    core.reset_timer()
+    return op
