@@ -1,7 +1,8 @@
 // The wide row through Kudu's Java client, by orders on standard input, one a line: each is answered with
 // the seconds that it took. What the client is given is made before the clock starts, as on our side.
-//   create TABLE                    3 replicas, 8 hash partitions
+//   create TABLE [REPLICAS]         8 hash partitions; 3 replicas, if it is not said
 //   upsert TABLE ROWS SPACE SEED    SPACE 0: new keys 0..ROWS-1 in random order; else random ones below SPACE
+//   same TABLE ROWS SPACE SALT      the rows of store_tables.py; SPACE 0: keys 0..ROWS-1; else random ones below SPACE
 //   scan TABLE                      every row, all columns, one thread; also tells how many rows there were
 //   get TABLE CALLS SPACE THREADS   one key after the other from each thread
 import java.io.BufferedReader;
@@ -36,9 +37,12 @@ public class KuduWide {
       String[] w = line.trim().split(" ");
       String said;
       switch (w[0]) {
-        case "create": said = create(w[1]); break;
+        case "create": said = create(w[1], w.length > 2 ? Integer.parseInt(w[2]) : 3); break;
         case "upsert":
           said = upsert(w[1], Integer.parseInt(w[2]), Integer.parseInt(w[3]), Long.parseLong(w[4]));
+          break;
+        case "same":
+          said = same(w[1], Integer.parseInt(w[2]), Integer.parseInt(w[3]), Long.parseLong(w[4]));
           break;
         case "scan": said = scan(w[1]); break;
         default:
@@ -49,7 +53,7 @@ public class KuduWide {
     client.close();
   }
 
-  static String create(String name) throws Exception {
+  static String create(String name, int replicas) throws Exception {
     List<ColumnSchema> columns = new ArrayList<>();
     columns.add(new ColumnSchema.ColumnSchemaBuilder("k", Type.INT64).key(true).build());
     for (int n = 0; n < 4; n++)
@@ -59,7 +63,7 @@ public class KuduWide {
     for (int n = 0; n < 2; n++)
       columns.add(new ColumnSchema.ColumnSchemaBuilder("s" + n, Type.STRING).build());
     client.createTable(name, new Schema(columns), new CreateTableOptions()
-        .setNumReplicas(3).addHashPartitions(List.of("k"), 8));
+        .setNumReplicas(replicas).addHashPartitions(List.of("k"), 8));
     return "0";
   }
 
@@ -94,14 +98,7 @@ public class KuduWide {
       for (int c = 0; c < 2; c++) row.addDouble(5 + c, fractions[n + c]);
       row.addString(7, texts[n & 0xffff]);
       row.addString(8, texts[(n * 31) & 0xffff]);
-      while (true) {
-        try {
-          session.apply(one);
-          break;
-        } catch (PleaseThrottleException full) {
-          Thread.sleep(1);
-        }
-      }
+      apply(session, one);
     }
     session.flush();
     double seconds = (System.nanoTime() - began) / 1e9;
@@ -109,6 +106,56 @@ public class KuduWide {
     session.close();
     if (errors > 0) throw new IllegalStateException(errors + " rows failed");
     return "" + seconds;
+  }
+
+  static long mix(long x) {
+    long z = x + 0x9E3779B97F4A7C15L;
+    z = (z ^ (z >>> 30)) * 0xBF58476D1CE4E5B9L;
+    z = (z ^ (z >>> 27)) * 0x94D049BB133111EBL;
+    return z ^ (z >>> 31);
+  }
+
+  static String hexed(long number) {
+    long bits = mix(number);
+    StringBuilder letters = new StringBuilder(20);
+    for (int c = 0; c < 16; c++) letters.append("0123456789abcdef".charAt((int) (bits >>> 4 * c) & 15));
+    return letters.append("wide").toString();
+  }
+
+  static String same(String name, int rows, int space, long salt) throws Exception {
+    Random random = new Random(salt);
+    KuduTable table = client.openTable(name);
+    KuduSession session = client.newSession();
+    session.setFlushMode(SessionConfiguration.FlushMode.AUTO_FLUSH_BACKGROUND);
+    session.setMutationBufferSpace(BUFFERED);
+    for (int n = 0; n < rows; n++) {
+      long key = space > 0 ? random.nextInt(space) : n;
+      Upsert one = table.newUpsert();
+      PartialRow row = one.getRow();
+      row.addLong(0, key);
+      for (int c = 1; c < 5; c++) row.addLong(c, mix(key + c + salt) >>> 8 * c);
+      row.addDouble(5, key * 0.5 + salt);
+      row.addDouble(6, mix(key) >>> 40);
+      row.addString(7, hexed(key + salt));
+      row.addString(8, hexed(~key + salt));
+      apply(session, one);
+    }
+    session.flush();
+    int errors = session.countPendingErrors();
+    session.close();
+    if (errors > 0) throw new IllegalStateException(errors + " rows failed");
+    return "" + rows;
+  }
+
+  static void apply(KuduSession session, Upsert one) throws Exception {
+    while (true) {
+      try {
+        session.apply(one);
+        return;
+      } catch (PleaseThrottleException full) {
+        Thread.sleep(1);
+      }
+    }
   }
 
   static String scan(String name) throws Exception {

@@ -58,7 +58,13 @@ def programs() -> Programs | None:
 class Kudu:
     """Three masters and three tablet servers on free ports in a temporary folder; a context manager."""
 
-    def __init__(self, found: Programs) -> None:
+    def __init__(self, found: Programs, *flags: str) -> None:
+        """Start it.
+
+        Args:
+            found: its programs.
+            flags: more of them, for the tablet servers.
+        """
         self._found = found
         self._dir = tempfile.mkdtemp(prefix="nyala-bench-kudu-")
         ports = free_ports(2 * SERVERS)
@@ -68,17 +74,17 @@ class Kudu:
             self._start("master", n, port, f"--master_addresses={self.masters}")
             for n, port in enumerate(ports[:SERVERS])
         ] + [
-            self._start("tserver", n, port, f"--tserver_master_addrs={self.masters}")
+            self._start("tserver", n, port, f"--tserver_master_addrs={self.masters}", *flags)
             for n, port in enumerate(ports[SERVERS:])
         ]
 
-    def _start(self, role: str, number: int, port: int, masters: str) -> "subprocess.Popen[bytes]":
+    def _start(self, role: str, number: int, port: int, *flags: str) -> "subprocess.Popen[bytes]":
         place = f"{self._dir}/{role}-{number}"
         os.mkdir(place)
         with open(f"{place}/log", "wb") as log:
             return subprocess.Popen(
                 [
-                    str(self._found.bin / f"kudu-{role}"), *_COMMON, masters,
+                    str(self._found.bin / f"kudu-{role}"), *_COMMON, *flags,
                     f"--fs_wal_dir={place}/wal", f"--fs_data_dirs={place}/data",
                     f"--rpc_bind_addresses=127.0.0.1:{port}",
                 ],
@@ -156,6 +162,14 @@ class Kudu:
         if not told.strip():
             raise RuntimeError(f"Kudu's Java client failed at: {words}")
         return [float(word) for word in told.split()]
+
+    def disk_bytes(self, table: str) -> int:
+        """Return the bytes of a table, as its statistics count them."""
+        told = self._tool("table", "statistics", self.masters, table, timeout_s=ORDER_TIMEOUT_S)
+        found = re.search(r"on disk size: (\d+)", told)
+        if found is None:
+            raise RuntimeError(f"Kudu's statistics said: {told[-300:]}")
+        return int(found.group(1))
 
     def load(self, threads: int, rows: int) -> float:
         """Run Kudu's own C++ load generator with its defaults; return rows a second.

@@ -1,8 +1,9 @@
-"""What every benchmark prints: machine facts, a table, and the same as JSON."""
+"""What every benchmark prints: each line when it was measured, then a table, and the same as JSON."""
 
 import json
 import os
 import platform
+import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -44,6 +45,7 @@ class Report:
     name: str
     about: str
     rows: list[Line] = field(default_factory=list)
+    _began: float = field(default_factory=time.perf_counter)
 
     def add(
         self,
@@ -55,13 +57,16 @@ class Report:
         at_least: float | None = None,
         at_most: float | None = None,
     ) -> None:
-        """Add one line; a target, if there is one, is in the figure's unit."""
+        """Add one line and show it; a target, if there is one, is in the figure's unit."""
         target, met = "", None
         if at_least is not None:
             target, met = f">= {_number(at_least)}", figure >= at_least
         elif at_most is not None:
             target, met = f"<= {_number(at_most)}", figure <= at_most
         self.rows.append(Line(work, figure, unit, ratio, target, met))
+        words = f"{work}: {_number(figure)} {unit}" + (f" ({ratio})" if ratio else "")
+        words += f", {target}: {_verdict(met)}" if target else ""
+        print(f"{time.perf_counter() - self._began:4.0f} s  {words}", flush=True)
 
     def show(self) -> None:
         """Print the table and one line of JSON."""
@@ -72,8 +77,7 @@ class Report:
             table.add_column(column, justify="right" if column == "figure" else "left")
         for line in self.rows:
             cells = [line.work, _number(line.figure), line.unit, line.ratio]
-            verdict = "" if line.met is None else "met" if line.met else "MISSED"
-            table.add_row(*cells, *([line.target, verdict] if targets else []))
+            table.add_row(*cells, *([line.target, _verdict(line.met)] if targets else []))
         Console(width=140 if targets else 120).print(table)
         facts = {
             "cpus": os.cpu_count(),
@@ -82,6 +86,10 @@ class Report:
         }
         rows = [asdict(line) for line in self.rows]
         print(json.dumps({"name": self.name, "about": self.about, "machine": facts, "rows": rows}))
+
+
+def _verdict(met: bool | None) -> str:
+    return "" if met is None else "met" if met else "MISSED"
 
 
 def _number(value: float) -> str:

@@ -1,7 +1,8 @@
 """The tablet store alone: one thread, no log, real files; rates, latencies, bytes, beside other stores.
 
 `./run bench store` measures 5 M rows; `--quick` a tenth of that. Making the operations is not measured;
-applying them and every flush is, as one thread does both here.
+applying them and every flush is, as one thread does both here. `--kudu FOLDER` lets a real Kudu say how many
+bytes it takes for the same rows.
 """
 
 import shutil
@@ -11,15 +12,15 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import store_rivals
+from benchmarks import kudu_disk, store_reads, store_rivals
 from benchmarks.report import Report
-from benchmarks.store_tables import INT_KEY, STRING_KEYS, Keys, Kind, Store
+from benchmarks.store_tables import INT_KEY, STRING_KEYS, Keys, Kind, Store, Taken
 from nyala.tablet.ops import Op
 from nyala.tablet.tablet import Tablet
 
 FULL, QUICK = 5_000_000, 500_000
-KUDU_FRESH, KUDU_UPSERTED = 150, 310
-"""Kudu's bytes a row on the same data, as its statistics count; measured once, beside this project."""
+FEWER = 5
+"""What does not depend on the number of rows is measured with a fifth of them."""
 
 
 def run(*, quick: bool = False) -> Report:
@@ -30,14 +31,13 @@ def run(*, quick: bool = False) -> Report:
         rates = _table(report, INT_KEY, rows, directory)
         store_rivals.measure(report, rows, directory, rates)
         _table(report, STRING_KEYS, rows, directory)
-        _reads(report, directory)
+        kudu = kudu_disk.measure(report)
+        for kind in (INT_KEY, STRING_KEYS):
+            store_reads.fresh(report, kind, min(rows, 500_000), directory)
+            store_reads.versions(report, kind, rows, directory)
+            for compression in ("none", "zstd"):
+                _compressed(report, kind, rows // FEWER, directory, compression, kudu)
     return report
-
-
-def _reads(report: Report, directory: str) -> None:
-    from benchmarks import store_reads
-
-    store_reads.measure(report, directory)
 
 
 def _table(report: Report, kind: Kind, rows: int, directory: str) -> dict[int, float]:
@@ -48,47 +48,60 @@ def _table(report: Report, kind: Kind, rows: int, directory: str) -> dict[int, f
     for order, given in (("key", keys), ("random", chance.permutation(keys))):
         shutil.rmtree(place, ignore_errors=True)
         store = Store(kind, place)
-        rate = rows / store.write(Op.INSERT, given, 10_000)
-        name = f"{kind.name}: insert in {order} order, 10k"
-        report.add(name, rate, "rows/s", at_least=2.5e6)
+        taken = store.write(Op.INSERT, given, 10_000)
+        _rate(report, f"{kind.name}: insert in {order} order, 10k", rows, taken, 2.5e6)
     _background(report, store, "inserts")
     store.compact(force=True)
     _index(report, store, rows)
     _open(report, store)
-    part = chance.integers(0, rows, rows // 10)
-    rate = len(part) / store.write(Op.UPDATE, part, 10_000, salt=3, columns=_keys_of(kind) + 2)
-    name = f"{kind.name}: update of 2 columns, compacted, 10k"
-    report.add(name, rate, "rows/s", at_least=0.5e6)
-    store.compact(force=True)
+    past = store.now
+    part = chance.permutation(rows)[: rows // 10]
+    columns = len(kind.schema.key_ids) + 2
+    taken = store.write(Op.UPDATE, part, 10_000, salt=3, columns=columns)
+    _rate(report, f"{kind.name}: update of 2 columns, compacted, 10k", len(part), taken, 0.5e6)
+    store_reads.updated_since(report, store, past, rows, directory)
     rates = _upserts(report, store, chance, rows)
     _groups(report, store, chance.integers(0, rows, 20_000))
     _background(report, store, "upserts")
     store.compact(force=True)
     _open(report, store)
-    for compression in ("none", "zstd"):
-        _disk(report, kind, rows, directory, compression)
+    shutil.rmtree(place)
     return rates
 
 
-def _disk(report: Report, kind: Kind, rows: int, directory: str, compression: str) -> None:
+def _rate(report: Report, name: str, rows: int, taken: Taken, target: float) -> float:
+    rate = rows / taken.seconds
+    said = f"{taken.cpu / rows * 1e6:.2f} us of CPU a row, {taken.flushing / taken.seconds:.0%} flushing"
+    report.add(name, rate, "rows/s", said, at_least=target)
+    return rate
+
+
+def _compressed(
+    report: Report, kind: Kind, rows: int, directory: str, compression: str, kudu: kudu_disk.Bytes
+) -> None:
     """Bytes of one copy after a merge of everything, index included, nothing collected."""
     place = f"{directory}/disk-{compression}-{kind.name.replace(' ', '-')}"
+    label = f"{kind.name}: disk, {compression}, {rows:,}"
     store = Store(kind, place, compression=compression)
     store.write(Op.INSERT, np.arange(rows, dtype=np.int64), 10_000)
     store.compact(force=True)
-    for what, kudu in (("fresh rows", KUDU_FRESH), ("0.6 upserts a row more", KUDU_UPSERTED)):
-        size = store.bytes_on_disk() / rows
-        wanted = None if kind.strings or compression == "none" else 0.6 * kudu
-        name = f"{kind.name}: disk, {compression}, {what}"
-        report.add(name, size, "bytes/row", f"{size / kudu:.0%} of Kudu's", at_most=wanted)
-        given = np.random.default_rng(8).integers(0, rows, rows * 6 // 10)
-        store.write(Op.UPSERT, given, 10_000, salt=8)
-        store.compact(force=True)
+    _disk(report, store, f"{label} fresh rows", rows, kudu.fresh)
+    if compression != "none":
+        past = store.now
+        part = np.random.default_rng(9).permutation(rows)[: rows // 10]
+        store.write(Op.UPSERT, part, 10_000, salt=9)
+        store_reads.updated_since(report, store, past, rows, directory, f", {compression}")
+    given = np.random.default_rng(8).integers(0, rows, rows * 6 // 10)
+    store.write(Op.UPSERT, given, 10_000, salt=8)
+    store.compact(force=True)
+    _disk(report, store, f"{label} and 0.6 upserts a row", rows, kudu.upserted)
     shutil.rmtree(place)
 
 
-def _keys_of(kind: Kind) -> int:
-    return len(kind.schema.key_ids)
+def _disk(report: Report, store: Store, name: str, rows: int, kudu: float) -> None:
+    size = store.bytes_on_disk() / rows
+    wanted = None if store.kind.strings else 0.6 * kudu
+    report.add(name, size, "bytes/row", f"{size / kudu:.0%} of Kudu's", at_most=wanted)
 
 
 def _upserts(
@@ -97,9 +110,9 @@ def _upserts(
     rates = {}
     for batch, part, target in ((10_000, 0.4, 1e6), (1_000, 0.2, 1e6), (100, 0.06, 0.8e6)):
         given = chance.integers(0, rows, int(rows * part))
-        rates[batch] = len(given) / store.write(Op.UPSERT, given, batch, salt=batch)
+        taken = store.write(Op.UPSERT, given, batch, salt=batch)
         name = f"{store.kind.name}: random upsert, {batch:,}"
-        report.add(name, rates[batch], "rows/s", at_least=target)
+        rates[batch] = _rate(report, name, len(given), taken, target)
         store.compact(force=False)
     return rates
 
@@ -137,7 +150,7 @@ def _background(report: Report, store: Store, what: str) -> None:
 def _index(report: Report, store: Store, rows: int) -> None:
     names = [n for n in store.files.list(store.directory) if n.endswith(".idx")]
     size = sum(store.files.size(f"{store.directory}/{n}") for n in names)
-    report.add(f"{store.kind.name}: index files, mapped", size / rows, "bytes/row")
+    report.add(f"{store.kind.name}: index files, mapped", size / rows, "bytes/row", at_most=24)
 
 
 def _open(report: Report, store: Store) -> None:

@@ -1,12 +1,18 @@
 """What other stores do with the same upserts in the same run: DuckDB, Delta Lake, RocksDB.
 
-Each one that is not installed is left out, with a word. They get fewer rows than we do, where they would take
-minutes; each has the same number of rows in its table.
+Each works in a process of its own, `python -m benchmarks.store_rivals NAME ROWS FOLDER`, and is bounded: it
+fills its table for `FILL_S` at most (what it has by then is said in its lines), upserts for `UPSERT_S` a
+batch size, and is ended after `LIMIT_S`. One that is not installed is left out, with a word.
 """
 
+import json
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -17,6 +23,13 @@ from benchmarks.store_tables import INT_KEY, Keys
 
 LOAD = 500_000
 """Rows a time while a table is filled."""
+FILL_S, UPSERT_S, LIMIT_S = 40, 6, 90
+RIVALS: Mapping[str, tuple[str, dict[int, int], float]] = {
+    "duckdb": ("DuckDB, on conflict", {10_000: 5, 1_000: 10, 100: 20}, 20),
+    "deltalake": ("Delta, merge", {10_000: 2}, 50),
+    "rocksdict": ("RocksDB, write batch", {10_000: 20, 1_000: 50, 100: 100}, 5),
+}
+"""Of each library: what it does, at most so many batches of each size, how many times faster we should be."""
 Upsert = Callable[[pa.RecordBatch], None]
 
 
@@ -25,33 +38,59 @@ def measure(report: Report, rows: int, directory: str, ours: Mapping[int, float]
 
     Args:
         report: of the store.
-        rows: that each table has.
+        rows: that each table should have.
         directory: for files.
         ours: our rows/s of random upserts by batch size.
     """
-    chance = np.random.default_rng(11)
-    for name, module, make, batches, times in (
-        ("DuckDB, on conflict", "duckdb", _duckdb, ((10_000, 5), (1_000, 5), (100, 5)), 20),
-        ("Delta, merge", "deltalake", _delta, ((10_000, 2),), 50),
-        ("RocksDB, write batch", "rocksdict", _rocksdb, ((10_000, 20), (1_000, 50), (100, 100)), 5),
-    ):
-        try:
-            library = import_module(module)
-        except ImportError:
-            print(f"{module} is not installed and is left out")
+    for module, (name, batches, times) in RIVALS.items():
+        if find_spec(module) is None:
+            print(f"{module} is not installed and is left out", flush=True)
             continue
-        upsert = make(library, rows, f"{directory}/{module}")
-        for batch, count in batches:
-            given = [INT_KEY.rows(chance.integers(0, rows, batch), 5) for _ in range(count)]
-            given = [g.take(pa.array(_first_of_each(g))) for g in given]
+        words = ["-m", "benchmarks.store_rivals", module, str(rows), f"{directory}/{module}"]
+        with subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdout is not None, "its output is a pipe"
+            limit = threading.Timer(LIMIT_S, child.kill)
+            limit.start()
+            told = len(report.rows)
+            for line in child.stdout:
+                _tell(report, name, times, ours, json.loads(line))
+            limit.cancel()
+        if len(report.rows) - told < 2 * len(batches):
+            print(f"{name}: ended after {LIMIT_S} s or failed; its other sizes are left out")
+
+
+def _tell(
+    report: Report, name: str, times: float, ours: Mapping[int, float], said: dict[str, float]
+) -> None:
+    batch = int(said["batch"])
+    faster = ours[batch] / said["rate"]
+    there = f"{int(said['batches'])} batches into {int(said['rows']):,} rows"
+    report.add(f"{name}: random upsert, {batch:,}", said["rate"], "rows/s", there)
+    report.add(f"  ours beside {name}, {batch:,}", faster, "times, per row", at_least=times)
+
+
+def main(module: str, rows: int, directory: str) -> None:
+    """Measure one rival in this process; print one JSON object for each size of batch."""
+    chance = np.random.default_rng(11)
+    fill, upsert = {"duckdb": _duckdb, "deltalake": _delta, "rocksdict": _rocksdb}[module](
+        import_module(module), directory
+    )
+    began, there = time.perf_counter(), 0
+    while there < rows and time.perf_counter() - began < FILL_S:
+        fill(INT_KEY.rows(np.arange(there, there + LOAD, dtype=np.int64)))
+        there += LOAD
+    for batch, most in RIVALS[module][1].items():
+        taken, count, done = 0.0, 0, 0
+        while done < most and taken < UPSERT_S:
+            given = INT_KEY.rows(chance.integers(0, there, batch), 5)
+            given = given.take(pa.array(_first_of_each(given)))
             began = time.perf_counter()
-            for part in given:
-                upsert(part)
-            rate = sum(g.num_rows for g in given) / (time.perf_counter() - began)
-            faster = ours[batch] / rate
-            line = f"{name}: random upsert, {batch:,}"
-            report.add(line, rate, "rows/s", f"ours is {faster:,.0f}x")
-            report.add(f"  ours beside {name}, {batch:,}", faster, "times", at_least=times)
+            upsert(given)
+            taken += time.perf_counter() - began
+            count += given.num_rows
+            done += 1
+        said = {"batch": batch, "rate": count / taken, "batches": done, "rows": there}
+        print(json.dumps(said), flush=True)
 
 
 def _first_of_each(batch: pa.RecordBatch) -> Keys:
@@ -59,30 +98,26 @@ def _first_of_each(batch: pa.RecordBatch) -> Keys:
     return np.unique(batch.column(0).to_numpy(), return_index=True)[1]
 
 
-def _parts(rows: int) -> list[pa.RecordBatch]:
-    keys = np.arange(rows, dtype=np.int64)
-    return [INT_KEY.rows(keys[at : at + LOAD]) for at in range(0, rows, LOAD)]
-
-
-def _duckdb(library: Any, rows: int, directory: str) -> Upsert:
+def _duckdb(library: Any, directory: str) -> tuple[Upsert, Upsert]:
     base = library.connect(f"{directory}.duckdb", config={"threads": 1})
     columns = ["key bigint primary key", *(f"i{n} bigint" for n in range(1, 5))]
     columns += ["d1 double", "d2 double", "s1 varchar", "s2 varchar"]
     base.execute(f"create table t ({', '.join(columns)})")
-    for part in _parts(rows):
-        base.register("part", pa.Table.from_batches([part]))
-        base.execute("insert into t select * from part")
 
     def upsert(batch: pa.RecordBatch) -> None:
         base.register("part", pa.Table.from_batches([batch]))
         base.execute("insert or replace into t select * from part")
 
-    return upsert
+    def fill(batch: pa.RecordBatch) -> None:
+        base.register("part", pa.Table.from_batches([batch]))
+        base.execute("insert into t select * from part")
+
+    return fill, upsert
 
 
-def _delta(library: Any, rows: int, directory: str) -> Upsert:
-    for part in _parts(rows):
-        library.write_deltalake(directory, pa.Table.from_batches([part]), mode="append")
+def _delta(library: Any, directory: str) -> tuple[Upsert, Upsert]:
+    def fill(batch: pa.RecordBatch) -> None:
+        library.write_deltalake(directory, pa.Table.from_batches([batch]), mode="append")
 
     def upsert(batch: pa.RecordBatch) -> None:
         merge = library.DeltaTable(directory).merge(
@@ -90,28 +125,25 @@ def _delta(library: Any, rows: int, directory: str) -> Upsert:
         )
         merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
-    return upsert
+    return fill, upsert
 
 
-def _rocksdb(library: Any, rows: int, directory: str) -> Upsert:
+def _rocksdb(library: Any, directory: str) -> tuple[Upsert, Upsert]:
     options = library.Options(raw_mode=True)
     options.create_if_missing(True)
     base = library.Rdict(directory, options)
 
     def upsert(batch: pa.RecordBatch) -> None:
-        """Rows as flat bytes, made outside of Python's loop: what is measured is the store."""
-        packed = _packed(batch)
         together = library.WriteBatch(raw_mode=True)
-        for key, value in packed:
+        for key, value in _packed(batch):
             together.put(key, value)
         base.write(together)
 
-    for part in _parts(rows):
-        upsert(part)
-    return upsert
+    return upsert, upsert
 
 
 def _packed(batch: pa.RecordBatch) -> list[tuple[bytes, bytes]]:
+    """Return rows as flat bytes, put together for all rows at once."""
     count = batch.num_rows
     keys = batch.column(0).to_numpy().astype(">i8").view(np.uint8).tobytes()
     fixed = [batch.column(n).to_numpy().view(np.uint8).reshape(count, 8) for n in range(1, 7)]
@@ -122,3 +154,7 @@ def _packed(batch: pa.RecordBatch) -> list[tuple[bytes, bytes]]:
     rows = np.concatenate([*fixed, *texts], axis=1).tobytes()
     width = len(rows) // count
     return [(keys[i * 8 : i * 8 + 8], rows[i * width : (i + 1) * width]) for i in range(count)]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])

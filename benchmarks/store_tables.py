@@ -20,6 +20,8 @@ from nyala.tablet.manifest import Cut, TabletInfo
 from nyala.tablet.tablet import Tablet
 
 Keys = np.ndarray
+MADE = 500_000
+"""Rows whose operations are made at a time."""
 FLUSH_BYTES = 64 << 20
 """As the servers' option `flush_bytes` has it."""
 _VALUES = [
@@ -115,6 +117,29 @@ STRING_KEYS = _kind(
 )
 
 
+@dataclass(frozen=True)
+class Taken:
+    """What some work took, in seconds.
+
+    Attributes:
+        seconds: of the clock.
+        cpu: of this process.
+        flushing: of `seconds`, those of flushes.
+    """
+
+    seconds: float
+    cpu: float
+    flushing: float
+
+    def more(self, began: float, cpu: float, flushing: float) -> "Taken":
+        """Return what it comes to with work that began at these readings of the two clocks."""
+        return Taken(
+            self.seconds + time.perf_counter() - began,
+            self.cpu + time.process_time() - cpu,
+            self.flushing + flushing,
+        )
+
+
 class Store:
     """A tablet under test; its own work is timed, what makes the operations is not.
 
@@ -152,32 +177,42 @@ class Store:
             yield Operation(OpId(1, self.now), self.now, payload)
 
     def write(
-        self, op: ops.Op, keys: Keys, batch: int, *, salt: int = 0, columns: int | None = None
-    ) -> float:
-        """Apply keys in batches, flushing as a server would; return the seconds of both, without merges."""
-        taken = 0.0
-        for begin in range(0, len(keys), 500_000):
-            part = keys[begin : begin + 500_000]
+        self,
+        op: ops.Op,
+        keys: Keys,
+        batch: int,
+        *,
+        salt: int = 0,
+        columns: int | None = None,
+        flush: bool = True,
+    ) -> Taken:
+        """Apply keys in batches, flushing as a server would and (`flush`) at the end; merges are apart."""
+        began, cpu, flushing = 0.0, 0.0, 0.0
+        taken = Taken(0, 0, 0)
+        for begin in range(0, len(keys), MADE):
+            part = keys[begin : begin + MADE]
             for operation in list(
                 self.operations(op, part, batch, salt=salt + begin, columns=columns)
             ):
-                began = time.perf_counter()
+                began, cpu = time.perf_counter(), time.process_time()
                 self.tablet.apply([operation])
                 full = self.tablet.unflushed_bytes() >= FLUSH_BYTES
-                if full:
-                    self.flush(operation.stamp)
-                taken += time.perf_counter() - began
+                flushing = self.flush(operation.stamp) if full else 0.0
+                taken = taken.more(began, cpu, flushing)
                 if full:  # in a server another thread merges; what it takes is told apart
                     self.merging += self.compact(force=False)
-        began = time.perf_counter()
-        self.flush(self.now)
-        return taken + time.perf_counter() - began
+        if flush:
+            began, cpu = time.perf_counter(), time.process_time()
+            taken = taken.more(began, cpu, self.flush(self.now))
+        return taken
 
-    def flush(self, stamp: int) -> None:
-        """Write what is in memory."""
+    def flush(self, stamp: int) -> float:
+        """Write what is in memory; return the seconds."""
+        began = time.perf_counter()
         build = self.tablet.prepare_flush(Cut(OpId(1, stamp), stamp))
         if build is not None:
             build()()
+        return time.perf_counter() - began
 
     def compact(self, *, force: bool, horizon: int | None = None) -> float:
         """Merge while the policy (or force) finds something to merge; return the seconds."""
