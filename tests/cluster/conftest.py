@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from nyala.testing import MiniCluster
+from tests.cluster.storm import wait_equal
 
 
 @pytest.fixture(scope="session")
@@ -12,3 +13,4 @@ def cluster() -> Iterator[MiniCluster]:
     """Three masters and three tablet servers; a test that stops one starts it again."""
     with MiniCluster() as made:
         yield made
+        wait_equal(made)

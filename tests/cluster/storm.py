@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from nyala.cli.ksck import Health, check
+from nyala.cli.ksck_checksum import compare
 from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions
 from nyala.common.errors import NyalaError
@@ -60,6 +61,28 @@ def wait_ksck(cluster: MiniCluster, timeout_s: float = 60) -> Health:
         return wait_until(good, "a healthy cluster", timeout_s, poll_s=0.2)
     except AssertionError as err:
         raise AssertionError(f"{err}: {last[0]}") from None
+
+
+def wait_equal(cluster: MiniCluster, timeout_s: float = 60) -> None:
+    """Wait until `ksck --checksum` finds no problem: at the end of a test, every replica holds the same."""
+    wait_ksck(cluster, timeout_s)
+    connection = Connection(cluster.masters, ClientOptions(timeout_ms=15_000))
+    last = ["never answered"]
+
+    def equal() -> bool:
+        try:
+            _, last[:] = connection.run(compare(connection.core, int(timeout_s * 1000)))
+        except NyalaError as err:
+            last[:] = [err.message]
+        assert not any("its replicas differ" in problem for problem in last), last
+        return not last
+
+    try:
+        wait_until(equal, "equal replicas", timeout_s, poll_s=0.2)
+    except AssertionError as err:
+        raise AssertionError(f"{err}: {last}") from None
+    finally:
+        connection.close()
 
 
 @dataclass
@@ -190,6 +213,7 @@ def run(
         workload.check()
         wait_ksck(cluster)
         found = storm.verify_on_every_pair(workload)
+        wait_equal(cluster)
         seconds = time.monotonic() - began
         return Outcome(seed, done, storm.kills, workload.acknowledged, found, storm.gaps_s, seconds)
 

@@ -12,6 +12,7 @@ from nyala.testing import MiniCluster
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.cluster.direct import Direct, refusal
+from tests.cluster.storm import wait_equal
 from tests.cluster.workload import create, rows
 from tests.waiting import wait_until
 
@@ -30,6 +31,7 @@ def four():
     }
     with MiniCluster(tservers=4, options=options) as made:
         yield made
+        wait_equal(made)
 
 
 class Servers:

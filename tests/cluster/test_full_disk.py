@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nyala.testing import MiniCluster
-from tests.cluster.storm import wait_ksck
+from tests.cluster.storm import wait_equal, wait_ksck
 from tests.cluster.test_restarts import all_equal
 from tests.cluster.workload import create, rows
 from tests.waiting import wait_until
@@ -29,6 +29,7 @@ def cluster(tmp_path: Path) -> Iterator[MiniCluster]:
             dir=str(tmp_path), options={"wal_segment_mb": "1", "wal_reserve_mb": "2"}
         ) as made:
             yield made
+            wait_equal(made)
     finally:
         subprocess.run(["umount", str(disk)], check=True)
 

@@ -12,7 +12,7 @@ from nyala.testing import MiniCluster
 from nyala.wal.scan import scan
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.cluster.storm import OPTIONS, wait_ksck
+from tests.cluster.storm import OPTIONS, wait_equal, wait_ksck
 from tests.cluster.workload import Workload, create, rows
 from tests.waiting import wait_until
 
@@ -21,6 +21,7 @@ from tests.waiting import wait_until
 def cluster() -> Iterator[MiniCluster]:
     with MiniCluster(options=OPTIONS) as made:
         yield made
+        wait_equal(made)
 
 
 def kill_all(cluster: MiniCluster) -> None:

@@ -1,6 +1,8 @@
 """`nyala cluster ksck`: is every server and replica there, and does each group have one leader?"""
 
 import json
+from dataclasses import astuple
+from typing import Annotated
 
 import typer
 
@@ -16,19 +18,33 @@ def _group() -> None:
 
 @app.command("ksck")
 @verb
-def ksck(masters: MastersOption = "", format: FormatOption = Format.TABLE) -> None:
+def ksck(
+    masters: MastersOption = "",
+    checksum: Annotated[
+        bool, typer.Option("--checksum", help="Read all rows of all replicas and compare them.")
+    ] = False,
+    checksum_timeout_s: Annotated[
+        int, typer.Option(min=1, max=86_400, help="For all checksums together.")
+    ] = 3600,
+    format: FormatOption = Format.TABLE,
+) -> None:
     """Check the cluster; exit status 0 and OK, or 1 and every problem in words."""
     from nyala.cli.ksck import check
+    from nyala.cli.ksck_checksum import COLUMNS, as_dicts, compare
     from nyala.client.connection import Connection
     from nyala.client.core import ClientOptions
 
     connection = Connection(masters, ClientOptions(timeout_ms=15_000))
     try:
         health = connection.run(check(connection.core))
+        if checksum:
+            sums, different = connection.run(compare(connection.core, checksum_timeout_s * 1000))
+            health.problems += different
     finally:
         connection.close()
     if format is Format.JSON:
-        print(json.dumps(health.as_dict(), indent=2))
+        told = health.as_dict() | ({"checksums": as_dicts(sums)} if checksum else {})
+        print(json.dumps(told, indent=2))
     else:
         show(("uuid", "address", "state"), health.masters, format, "Master Summary")
         show(
@@ -44,6 +60,8 @@ def ksck(masters: MastersOption = "", format: FormatOption = Format.TABLE) -> No
             "Summary by table",
         )
         show(("state", "role", "replicas"), health.states(), format, "Replica Summary")
+        if checksum:
+            show(COLUMNS, [astuple(s) for s in sums], format, "Checksum Summary")
         for problem in health.problems:
             print(f"Error: {problem}")
         print("FAILED" if health.problems else "OK")

@@ -7,6 +7,7 @@ from typing import Any
 from nyala.common.errors import InvalidArgument, NyalaError, Unavailable
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.common.metrics import Metrics
+from nyala.common.options import Options
 from nyala.common.version import PROTOCOL_VERSION, VERSION
 from nyala.copying.service import copy_handlers
 from nyala.env.env import Env
@@ -16,6 +17,7 @@ from nyala.replica.host import ReplicaHost
 from nyala.replica.identity import Identity
 from nyala.replica.state_machine import StateMachine, Transport
 from nyala.tablet.tablet import Tablet
+from nyala.tserver.checksums import Checksums
 from nyala.tserver.config import TabletServerConfig
 from nyala.tserver.flight_service import FlightService
 from nyala.tserver.gate import Gate
@@ -36,7 +38,7 @@ log = logging.getLogger(__name__)
 
 SERVED = (
     methods.CREATE_TABLET, methods.DELETE_TABLET, methods.LIST_TABLETS, methods.HOLD_HISTORY,
-    methods.DO_GET, methods.DO_PUT, methods.GET,
+    methods.DO_GET, methods.DO_PUT, methods.GET, methods.CHECKSUM,
 )  # fmt: skip
 
 
@@ -46,6 +48,16 @@ class _Running:
 
     host: ReplicaHost
     tablets: Tablets
+
+
+def _data_plane(
+    env: Env, tablets: Tablets, memory: MemoryBudget, uuid: ServerUuid, options: Options
+) -> Handlers:
+    """Return what reads and writes rows."""
+    writes = WritePath(env, tablets, memory, options)
+    flights = FlightService(env, writes, Scanners(env, tablets, uuid, options))
+    gets, sums = Lookups(env, tablets, options), Checksums(env, tablets, options)
+    return {**flights.handlers(), **gets.handlers(), **sums.handlers()}
 
 
 class TabletServer:
@@ -96,13 +108,10 @@ class TabletServer:
         tablets, holds, options = Tablets(host), Holds(self._env.clock), self._config.options
         memory = MemoryBudget(self._env, tablets, options.memory_budget_bytes)
         memory.start()
-        writes = WritePath(self._env, tablets, memory, options)
-        scanners = Scanners(self._env, tablets, self.uuid, options)
         service = TabletService(self._env, self._identity, host, tablets, holds, self._fence)
-        flights = FlightService(self._env, writes, scanners)
-        gets = Lookups(self._env, tablets, options)
         self._running = _Running(host, tablets)
-        self._gate.open({**service.handlers(), **flights.handlers(), **gets.handlers()})
+        data = _data_plane(self._env, tablets, memory, self.uuid, options)
+        self._gate.open({**service.handlers(), **data})
         Compactor(self._env, tablets, holds, options).start()
         self.heartbeater.start()
 

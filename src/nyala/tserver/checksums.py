@@ -1,0 +1,116 @@
+"""Checksums of what replicas hold at a time: each computes its own, whoever asked compares.
+
+A leader fixes the time; the others wait until they have reached it. One replica of a server is summed up at a
+time, batch by batch in lane COMPUTE, so that reads find a turn between; whoever asks goes away and it ends.
+"""
+
+import asyncio
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from nyala.common.errors import Corrupt, InvalidArgument, NotLeader, TimedOut, Unavailable
+from nyala.common.ids import TabletId
+from nyala.common.options import Options
+from nyala.env.env import Env
+from nyala.env.rpc import Handlers
+from nyala.env.tasks import Lane
+from nyala.replica.replica import Replica
+from nyala.replica.status import State
+from nyala.replica.witness import Witness
+from nyala.tablet.checksum import MODULO, checksum
+from nyala.tserver.tablets import HostedTablet, Tablets
+from nyala.wire import methods
+from nyala.wire.proto import reads_pb2 as pb
+
+LOOK_MS = 20
+ANY_AGE_MS = 1 << 62
+MAX_TIMEOUT_MS = 24 * 3_600_000
+
+
+class Checksums:
+    """Handler of `TabletReads.Checksum`. On the loop only.
+
+    Args:
+        env: lanes and pauses.
+        tablets: what is here.
+        options: the deadline of requests that name none; the size of batches.
+    """
+
+    def __init__(self, env: Env, tablets: Tablets, options: Options) -> None:
+        self._env = env
+        self._tablets = tablets
+        self._options = options
+        self._turn = asyncio.Semaphore(1)
+
+    def handlers(self) -> Handlers:
+        """Return what this service answers."""
+        return {methods.CHECKSUM: self.checksum}
+
+    async def checksum(self, request: pb.ChecksumRequest) -> pb.ChecksumResponse:
+        """Sum up one replica at a time; `at` = 0: now, which only the leader knows.
+
+        Raises:
+            NotLeader: `at` is 0, and another replica leads.
+            TimedOut: it had not reached `at` (perhaps a time to come), or was not summed up, in time.
+            HistoryGone: `at` lies below the history that is kept here.
+            InvalidArgument: the deadline makes no sense.
+            Unavailable: no such replica here, or FAILED.
+        """
+        timeout_ms = request.timeout_ms or self._options.read_timeout_ms
+        if timeout_ms > MAX_TIMEOUT_MS:
+            raise InvalidArgument(f"a deadline of {timeout_ms} ms; at most {MAX_TIMEOUT_MS}")
+        replica = self._tablets.host.find(TabletId(request.tablet_id))
+        known = replica is not None and replica.state is not State.TOMBSTONED
+        if replica is not None and known and isinstance(replica.machine, Witness):
+            return pb.ChecksumResponse(witness=True)
+        hosted = self._tablets.get(request.tablet_id)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                at = await self._reach(hosted.replica, request.at, timeout_ms)
+                async with self._turn:
+                    return await self._sum(hosted, at)
+        except TimeoutError as err:
+            raise TimedOut(
+                f"the replica of {request.tablet_id} here was not summed up in {timeout_ms} ms; ask "
+                "with a longer time-out, or when there is less to do"
+            ) from err
+
+    async def _reach(self, replica: Replica, at: int, timeout_ms: int) -> int:
+        """Return a time once everything at or below it is applied here."""
+        if not at:
+            return await replica.read_point(None, timeout_ms)
+        while True:
+            try:
+                reached, _ = await replica.stale_point(ANY_AGE_MS, timeout_ms, least=at)
+            except NotLeader:  # its closed time is older still
+                reached = 0
+            if reached >= at:
+                return at
+            await self._env.tasks.sleep_ms(LOOK_MS)
+
+    async def _sum(self, hosted: HostedTablet, at: int) -> pb.ChecksumResponse:
+        view = hosted.tablet.view()
+        ids = [c.id for c in view.schema.columns]
+        rows, size = self._options.scan_batch_rows, self._options.scan_batch_bytes
+        batches: Iterator[pa.RecordBatch] | None = None
+
+        def step() -> tuple[int, int] | None:
+            nonlocal batches
+            if batches is None:
+                batches = view.scan(at, batch_rows=rows, batch_bytes=size)
+            batch = next(batches, None)
+            return None if batch is None else (batch.num_rows, checksum(batch, ids))
+
+        run = self._env.tasks.run
+        answer = pb.ChecksumResponse(at=at, schema_version=view.schema.version)
+        try:
+            while (found := await run(Lane.COMPUTE, step)) is not None:
+                answer.rows += found[0]
+                answer.checksum = (answer.checksum + found[1]) % MODULO
+        except Corrupt as err:
+            hosted.replica.fail(err)
+            raise Unavailable(
+                f"the replica of tablet {hosted.replica.group} here is FAILED: {err.message}"
+            ) from err
+        return answer

@@ -1,0 +1,109 @@
+"""What ksck makes of the replicas' checksums: equal, different, silent, without data."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nyala.cli.ksck_checksum import SCHEMA_TRIES, Sum, as_dicts, compare
+from nyala.common.errors import NotLeader, NyalaError, Unavailable
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+from nyala.wire.proto import reads_pb2
+
+AT = 77
+
+
+class World:
+    """Three replicas of one tablet, of which b leads."""
+
+    def __init__(self, **answers: object) -> None:
+        self.answers = answers
+        self.asked: list[tuple[str, int]] = []
+        self.now_us = 0
+        env = SimpleNamespace(rpc=self, clock=SimpleNamespace(monotonic_us=lambda: self.now_us))
+        masters = SimpleNamespace(call=self.locate)
+        self.core: Any = SimpleNamespace(env=env, masters=masters, tables=self.tables)
+
+    async def tables(self) -> list[pb.TableSummary]:
+        return [pb.TableSummary(id="t1", name="t")]
+
+    async def locate(self, method: object, _request: object, **_: object) -> object:
+        assert method is methods.TABLET_LOCATIONS
+        replicas = [
+            pb.ReplicaLocation(uuid=u, address=f"{u}:1", leader=u == "b", voter=True) for u in "abc"
+        ]
+        return pb.TabletLocationsResponse(tablets=[pb.TabletLocation(id="x", replicas=replicas)])
+
+    async def call(self, address: str, method: object, request: Any, **_: object) -> object:
+        assert method is methods.CHECKSUM
+        name = address[0]
+        self.asked.append((name, request.at))
+        answer: Any = self.answers.get(name, {})
+        if callable(answer):
+            answer = answer(self)
+        if isinstance(answer, NyalaError):
+            raise answer
+        if not request.at and name != "b" and not answer.get("witness"):
+            raise NotLeader("another one leads")
+        return reads_pb2.ChecksumResponse(**{"at": AT, "rows": 10, "checksum": 5} | answer)
+
+    def compare(self) -> tuple[list[Sum], list[str]]:
+        return asyncio.run(compare(self.core, 60_000))
+
+
+def test_equal_replicas_are_no_problem_and_all_are_asked_at_the_leaders_time():
+    world = World()
+    sums, problems = world.compare()
+    assert problems == []
+    assert world.asked == [("b", 0), ("a", AT), ("c", AT)]
+    assert {(s.at, s.rows, s.checksum) for s in sums} == {(AT, 10, "0000000000000005")}
+    assert as_dicts(sums)[0]["address"] == "b:1"
+
+
+@pytest.mark.parametrize("other", [{"checksum": 6}, {"rows": 9}])
+def test_a_replica_that_differs_is_named(other):
+    sums, [problem] = World(c=other).compare()
+    assert problem.startswith("table t, tablet x: its replicas differ at 77: b:1 has 10 rows, ")
+    assert "c:1 has" in problem
+    assert len(sums) == 3
+
+
+def test_a_witness_is_skipped_and_said_so():
+    sums, problems = World(b={"witness": True, "at": 0}, a={}, c={}).compare()
+    assert len(problems) == 2, "without a leader nobody can fix the time"
+    sums, problems = World(c={"witness": True, "at": 0}).compare()
+    assert problems == []
+    assert [s.note for s in sums] == ["", "", "a witness: skipped, it has no data"]
+
+
+def test_a_replica_that_does_not_answer_is_a_problem_and_the_others_are_compared():
+    sums, problems = World(a=Unavailable("it is gone"), c={"checksum": 6}).compare()
+    assert problems[0].endswith("the replica on a:1 was not compared: it is gone")
+    assert "its replicas differ" in problems[1]
+    assert "a:1" not in problems[1]
+    assert len(sums) == 3
+
+
+def test_a_table_that_is_altered_meanwhile_is_compared_again():
+    def learns(world: World) -> dict[str, int]:
+        return {"schema_version": 0 if len(world.asked) < 4 else 1, "checksum": 5}
+
+    new = {"schema_version": 1}
+    world = World(a=new, b=new, c=learns)
+    assert world.compare()[1] == []
+    assert len(world.asked) == 6
+    world = World(a=new, b=new)
+    [problem] = world.compare()[1]
+    assert "different versions of the schema" in problem
+    assert len(world.asked) == 3 * SCHEMA_TRIES
+
+
+def test_there_is_an_end_to_it():
+    def late(world: World) -> dict[str, int]:
+        world.now_us += 60_000_000
+        return {}
+
+    _, problems = World(b=late).compare()
+    assert [p.rpartition(": ")[2] for p in problems] == ["there was no time left"] * 2
