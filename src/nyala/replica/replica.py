@@ -143,11 +143,17 @@ class Replica(Life):
         """
         return await self.taking_part().requests.change_config(changes, expected, timeout_ms)
 
-    def transfer(self, to: ServerUuid) -> None:
-        """Hand leadership over; given up when it takes longer than an election timeout.
+    def transfer(self, to: ServerUuid | None = None) -> ServerUuid:
+        """Hand leadership over, to the most up-to-date voter unless one is named; return to whom.
+
+        It is given up when it takes longer than an election timeout.
 
         Raises:
             NotLeader: it does not lead. InvalidArgument: `to` cannot lead. Unavailable, NotFound.
         """
-        self.taking_part().node.transfer(to)
+        member = self.taking_part()
+        if not member.node.is_leader:
+            raise member.requests.not_leader()
+        successor = member.node.transfer(to)
         self.around.dirty(self.group)
+        return successor

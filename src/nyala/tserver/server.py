@@ -25,9 +25,11 @@ from nyala.tserver.heartbeater import Heartbeater, Reporter
 from nyala.tserver.holds import Holds
 from nyala.tserver.lookups import Lookups
 from nyala.tserver.maintenance import Compactor
+from nyala.tserver.members_service import MembersService
 from nyala.tserver.memory import MemoryBudget
+from nyala.tserver.orders import Fence, Orders
 from nyala.tserver.scanners import Scanners
-from nyala.tserver.tablet_service import Fence, TabletService
+from nyala.tserver.tablet_service import TabletService
 from nyala.tserver.tablets import Tablets
 from nyala.tserver.write_path import WritePath
 from nyala.wire import methods
@@ -38,6 +40,7 @@ log = logging.getLogger(__name__)
 
 SERVED = (
     methods.CREATE_TABLET, methods.DELETE_TABLET, methods.LIST_TABLETS, methods.HOLD_HISTORY,
+    methods.CHANGE_CONFIG, methods.LEADER_STEP_DOWN, methods.CREATE_WITNESS,
     methods.DO_GET, methods.DO_PUT, methods.GET, methods.CHECKSUM,
 )  # fmt: skip
 
@@ -58,6 +61,12 @@ def _data_plane(
     flights = FlightService(env, writes, Scanners(env, tablets, uuid, options))
     gets, sums = Lookups(env, tablets, options), Checksums(env, tablets, options)
     return {**flights.handlers(), **gets.handlers(), **sums.handlers()}
+
+
+def _control_plane(env: Env, tablets: Tablets, holds: Holds, orders: Orders) -> Handlers:
+    """Return what masters and people's tools order."""
+    service = TabletService(env, tablets.host, tablets, holds, orders)
+    return {**service.handlers(), **MembersService(env, tablets.host, orders).handlers()}
 
 
 class TabletServer:
@@ -108,10 +117,10 @@ class TabletServer:
         tablets, holds, options = Tablets(host), Holds(self._env.clock), self._config.options
         memory = MemoryBudget(self._env, tablets, options.memory_budget_bytes)
         memory.start()
-        service = TabletService(self._env, self._identity, host, tablets, holds, self._fence)
+        orders = Orders(self._env, self._identity, self._fence)
         self._running = _Running(host, tablets)
         data = _data_plane(self._env, tablets, memory, self.uuid, options)
-        self._gate.open({**service.handlers(), **data})
+        self._gate.open({**_control_plane(self._env, tablets, holds, orders), **data})
         Compactor(self._env, tablets, holds, options).start()
         self.heartbeater.start()
 

@@ -12,7 +12,7 @@ from nyala.env.env import Env, system_env
 from nyala.tserver import flight_service
 from nyala.tserver.flight_service import FlightService
 from nyala.tserver.heartbeater import Heartbeater, Reporter
-from nyala.tserver.tablet_service import Fence, TabletService
+from nyala.tserver.orders import Fence, Orders
 from nyala.wire import flight
 from nyala.wire.flight_data import FlightData
 from nyala.wire.proto import flight_pb2
@@ -140,8 +140,8 @@ def test_an_order_is_carried_out_though_its_sender_hangs_up():
         class Self:
             uuid = ServerUuid("a" * 32)
 
-        service = TabletService(env, Self(), Host(), None, None, Fence())  # type: ignore[arg-type]
-        work = service._to_its_end(Host().create_replica())
+        orders = Orders(env, Self(), Fence())  # type: ignore[arg-type]
+        work = orders.to_its_end(Host().create_replica())
         order = asyncio.ensure_future(work)
         await begun.wait()
         order.cancel()

@@ -1,0 +1,165 @@
+"""Who belongs to a tablet's group, as masters and people's tools change it: members, leader, witnesses.
+
+A change names the committed configuration that it was decided on, and is refused before it is logged when it
+could not be committed, or would make a voter of who lacks what is committed: once logged, it stays.
+"""
+
+from collections.abc import Sequence
+
+from nyala.common.errors import InvalidArgument, Unavailable
+from nyala.common.ids import OpId, ServerUuid, TabletId
+from nyala.env.env import Env
+from nyala.env.rpc import Handlers
+from nyala.raft.changes import Change, ChangeKind, edited
+from nyala.raft.quorum import majority
+from nyala.replica.host import ReplicaHost
+from nyala.replica.replica import Replica
+from nyala.replica.state_machine import Cut
+from nyala.replica.status import State
+from nyala.replica.witness import Witness
+from nyala.tserver.orders import Orders
+from nyala.wire import convert, methods
+from nyala.wire.proto import nyala_pb2 as pb
+
+TIMEOUT_MS = 10_000
+MOST_MS = 60_000
+POLL_MS = 20
+CLOSE = 1_000
+"""Who lacks no more entries than these will have them in a moment."""
+
+
+class MembersService:
+    """Handlers of `TabletAdmin` about members. On the loop only.
+
+    Args:
+        env: time.
+        host: owns the replicas.
+        orders: whose are obeyed.
+    """
+
+    def __init__(self, env: Env, host: ReplicaHost, orders: Orders) -> None:
+        self._env = env
+        self._host = host
+        self._orders = orders
+
+    def handlers(self) -> Handlers:
+        """Return what this service answers."""
+        return {
+            methods.CHANGE_CONFIG: self.change_config,
+            methods.LEADER_STEP_DOWN: self.leader_step_down,
+            methods.CREATE_WITNESS: self.create_witness,
+        }
+
+    async def change_config(self, request: pb.ChangeConfigRequest) -> pb.ChangeConfigResponse:
+        """Change the members; the new configuration is committed on return.
+
+        Raises:
+            NotLeader: with the leader's address; STEPPING_DOWN when it was to remove itself.
+            CasFailed: the configuration is another one. InvalidArgument: no such change can be.
+            Unavailable: not now: a change is under way, a voter to be is not caught up, or too few voters
+                answer for it to be committed.
+            OutcomeUnknown: leadership was lost, or the time was up, while it was in flight.
+        """
+        self._orders.check(request)
+        replica = self._host.get(TabletId(request.tablet_id))
+        changes = [_change(c) for c in request.changes]
+        expected = OpId(request.config_term, request.config_index)
+        if replica.is_leader:
+            _check(replica, changes, expected)
+        changed = await replica.change_config(changes, expected, _timeout(request.timeout_ms))
+        status = replica.status()
+        return pb.ChangeConfigResponse(
+            consensus=convert.consensus_to_proto(changed, status.term, status.leader)
+        )
+
+    async def leader_step_down(
+        self, request: pb.LeaderStepDownRequest
+    ) -> pb.LeaderStepDownResponse:
+        """Hand leadership over; somebody else is known to lead on return, or the named one led already.
+
+        Raises:
+            NotLeader: with the leader's address. InvalidArgument: the named one cannot lead.
+            Unavailable: the successor did not take it within an election timeout; this one leads on.
+        """
+        self._orders.check(request)
+        replica = self._host.get(TabletId(request.tablet_id))
+        to = ServerUuid(request.successor)
+        leader = replica.status().leader
+        if not to or to != leader:
+            to = replica.transfer(to or None)
+            await self._until_handed_over(replica, to, _timeout(request.timeout_ms))
+        status = replica.status()
+        return pb.LeaderStepDownResponse(leader=status.leader or "", term=status.term)
+
+    async def _until_handed_over(self, replica: Replica, to: ServerUuid, timeout_ms: int) -> None:
+        end_us = self._env.clock.monotonic_us() + timeout_ms * 1000
+        while (node := replica.taking_part().node).leader in (None, node.core.uuid):
+            given_up = node.is_leader and node.status().transferee is None
+            if given_up or self._env.clock.monotonic_us() >= end_us:
+                raise Unavailable(
+                    f"{to} has not taken over the leadership of {replica.group} in time; is it cut "
+                    "off, or far behind? Try again, or name another voter"
+                )
+            await self._env.tasks.sleep_ms(POLL_MS)
+
+    async def create_witness(self, request: pb.CreateWitnessRequest) -> pb.CreateWitnessResponse:
+        """Make a replica that has a log and no data; durable on return. Is it here, there is nothing to do.
+
+        Raises:
+            InvalidArgument: the configuration does not name this server a witness, or begins after the log.
+            AlreadyPresent: the tablet has another replica here, or had one (tombstone).
+        """
+        self._orders.check(request)
+        group = TabletId(request.tablet_id)
+        replica = self._host.find(group)
+        if replica is not None and replica.state is not State.TOMBSTONED:
+            member = replica.taking_part()
+            if isinstance(member.applier.machine, Witness):
+                return pb.CreateWitnessResponse()
+        config = convert.configuration_from_proto(request.consensus)
+        start = Cut(OpId(request.start_term, request.start_index), request.start_stamp)
+        await self._orders.to_its_end(self._host.create_witness(group, config, start))
+        return pb.CreateWitnessResponse()
+
+
+def _timeout(asked_ms: int) -> int:
+    return min(asked_ms or TIMEOUT_MS, MOST_MS)
+
+
+def _change(message: pb.MemberChange) -> Change:
+    try:
+        kind = ChangeKind(message.kind)
+    except ValueError:
+        kinds = ", ".join(k.value for k in ChangeKind)
+        raise InvalidArgument(
+            f"a change of members is one of {kinds}, not {message.kind[:40]!r}"
+        ) from None
+    member = convert.member_from_proto(message.member)
+    if kind is not ChangeKind.REMOVE and not member.peer_address:
+        raise InvalidArgument(f"the member {member.uuid[:40]!r} needs a peer address")
+    return Change(kind, member)
+
+
+def _check(replica: Replica, changes: Sequence[Change], expected: OpId) -> None:
+    """Refuse what the core would log, and nobody could commit, or what would stop the group's writes."""
+    status = replica.status()
+    if status.config.id != expected or status.committed_config.id != expected:
+        return  # the core refuses it
+    after = edited(status.config, changes)
+    near = {p.uuid for p in status.peers if p.match and p.match + CLOSE >= status.commit}
+    coming = [u for u in after.voters if u not in status.config.voters and u not in near]
+    if coming:
+        raise Unavailable(
+            f"{coming[0]} is not caught up: it lacks entries up to {status.commit}, and writes would wait "
+            "for it. Add it as a non-voter to be promoted: its leader makes it a voter when it has them"
+        )
+    options = replica.around.options
+    silent = options.election_timeout_ms // options.raft_tick_ms
+    heard = {p.uuid for p in status.peers if p.ticks_silent <= silent} | {replica.around.uuid}
+    answering = [u for u in after.voters if u in heard]
+    needed = majority(len(after.voters))
+    if len(answering) < needed:
+        raise Unavailable(
+            f"of the {len(after.voters)} voters that there would be {len(answering)} answer, and {needed} "
+            "are needed: neither the change nor a write could be committed"
+        )

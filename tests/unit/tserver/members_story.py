@@ -1,0 +1,115 @@
+"""A tablet of three replicas among five simulated tablet servers, and orders about its members."""
+
+from typing import Any
+
+from nyala.client.core import Core
+from nyala.common.errors import NyalaError
+from nyala.common.ids import ServerUuid, TabletId
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.sim.cluster import SimCluster
+from tests.sim.process import SimProcess
+
+
+class Group:
+    """One tablet, its servers by number, and a tool that asks them."""
+
+    def __init__(self, cluster: SimCluster, core: Core, tablet: TabletId) -> None:
+        self.cluster = cluster
+        self.core = core
+        self.tablet = tablet
+        self.cluster_id = str(cluster.tservers[0].server.cluster_id)
+        self._uuids = {p.name: ServerUuid(p.server.uuid) for p in cluster.tservers}
+
+    @classmethod
+    async def make(cls, cluster: SimCluster) -> "Group":
+        """Start the cluster and create the table `t`."""
+        core = await cluster.start()
+        table = await cluster.create_table(core, "t")
+        return cls(cluster, core, table.tablets[0].id)
+
+    # ---- who is who ----------------------------------------------------------------------------
+
+    @property
+    def leader(self) -> SimProcess:
+        found = self.cluster.leader_of(self.tablet)
+        assert found is not None, "nobody leads"
+        return found
+
+    def uuid(self, process: SimProcess) -> ServerUuid:
+        """Of a server, dead or not."""
+        return self._uuids[process.name]
+
+    def status(self, process: SimProcess | None = None) -> Any:
+        process = process or self.leader
+        return process.server.host.find(self.tablet).status()
+
+    def having(self) -> list[SimProcess]:
+        """The servers with a replica that is no tombstone, the leader first."""
+        found = [p for p in self.cluster.tservers if self.state(p) not in ("", "TOMBSTONED")]
+        return sorted(found, key=lambda p: p is not self.leader)
+
+    def state(self, process: SimProcess) -> str:
+        replica = process.server.host.find(self.tablet) if process.alive else None
+        return "" if replica is None else str(replica.state.value)
+
+    def without(self) -> list[SimProcess]:
+        """The living servers that have never had a replica."""
+        return [p for p in self.cluster.tservers if p.alive and not self.state(p)]
+
+    def member(self, process: SimProcess, **more: Any) -> pb.Member:
+        return pb.Member(
+            uuid=self.uuid(process),
+            peer_address=process.peer_address,
+            address=process.address,
+            **{"electable": True, **more},
+        )
+
+    # ---- orders ---------------------------------------------------------------------------------
+
+    async def on(self, work: Any, *args: Any) -> Any:
+        """Run a coroutine function in the client's process."""
+        return await self.cluster.run(self.cluster.clients[-1], work, *args)
+
+    async def ask(self, process: SimProcess, method: Any, request: Any) -> Any:
+        async def call() -> Any:
+            rpc = self.core.env.rpc
+            return await rpc.call(process.address, method, request, timeout_ms=20_000)
+
+        return await self.on(call)
+
+    async def change(
+        self, *changes: tuple[str, pb.Member], to: SimProcess | None = None, **more: Any
+    ) -> pb.ConsensusState:
+        to = to or self.leader
+        at = self.status().committed_config.id
+        fields: dict[str, Any] = {
+            "destination_uuid": self.uuid(to),
+            "cluster_id": self.cluster_id,
+            "tablet_id": self.tablet,
+            "config_term": at.term,
+            "config_index": at.index,
+            "changes": [pb.MemberChange(kind=k, member=m) for k, m in changes],
+        }
+        request = pb.ChangeConfigRequest(**{**fields, **more})
+        answer: pb.ChangeConfigResponse = await self.ask(to, methods.CHANGE_CONFIG, request)
+        return answer.consensus
+
+    async def step_down(self, to: SimProcess | None = None, successor: str = "") -> str:
+        to = to or self.leader
+        request = pb.LeaderStepDownRequest(
+            destination_uuid=self.uuid(to),
+            cluster_id=self.cluster_id,
+            tablet_id=self.tablet,
+            successor=successor,
+        )
+        return str((await self.ask(to, methods.LEADER_STEP_DOWN, request)).leader)
+
+
+async def refused(work: Any) -> NyalaError:
+    """Return the error of a call that is refused."""
+    try:
+        found = await work
+    except NyalaError as err:
+        return err
+    raise AssertionError(f"not refused: {found}")
