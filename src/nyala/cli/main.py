@@ -5,7 +5,7 @@ Start-up stays light: each verb imports what it needs when it runs.
 
 import typer
 
-from nyala.cli import cluster, local, pipeline, servers, sql, table, wal
+from nyala.cli import cluster, fs, local, local_replica, pipeline, servers, sql, table, wal
 from nyala.common.version import VERSION
 
 app = typer.Typer(
@@ -23,6 +23,8 @@ app.add_typer(servers.master, name="master")
 app.add_typer(servers.tserver, name="tserver")
 app.add_typer(servers.config, name="config")
 app.add_typer(wal.app, name="wal")
+app.add_typer(fs.app, name="fs")
+app.add_typer(local_replica.app, name="local_replica")
 
 
 @app.command("version")

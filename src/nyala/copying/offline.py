@@ -1,7 +1,7 @@
-"""A replica copied into the data directory of a server that does not run (`local_replica copy_from_remote`).
+"""Replicas in the data directory of a server that does not run: copied into it, deleted from it.
 
 The directory's lock is held meanwhile, so that the server cannot be started half way. Ended in the middle,
-it leaves a replica that no server serves; the same call again makes it whole.
+a copy leaves a replica that no server serves; the same call again makes it whole.
 """
 
 from collections.abc import Callable
@@ -18,6 +18,7 @@ from nyala.replica.copying import ENDED, Progress, Stage
 from nyala.replica.host import ReplicaHost
 from nyala.replica.identity import Identity
 from nyala.replica.state_machine import StateMachine
+from nyala.replica.status import State
 from nyala.tablet.tablet import Tablet
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -35,6 +36,39 @@ class _Mute:
         self, handler: Callable[[PeerBatch], None], lost: Callable[[ServerUuid], None]
     ) -> None:
         """Nothing comes."""
+
+
+async def _open(env: Env, options: Options, directory: str, identity: Identity) -> ReplicaHost:
+    clock = identity.open()
+
+    def open_machine(_group: TabletId, path: str) -> StateMachine:
+        return Tablet.open(env.files, path)
+
+    alone = msgspec.structs.replace(options, copy_wait_ms=0)
+    return await ReplicaHost.open(
+        env, alone, directory, identity.uuid, _Mute(), clock, open_machine
+    )
+
+
+async def delete_in_directory(
+    env: Env, options: Options, directory: str, role: str, group: TabletId
+) -> bool:
+    """Delete a replica, leaving a tombstone, in the data directory of a server that does not run; durable.
+
+    Returns:
+        Whether there was something to delete.
+
+    Raises:
+        Forbidden: the server runs. NotFound: it has no such replica. OSError: see `lifecycle.delete`.
+    """
+    host = await _open(env, options, directory, Identity(env, directory, role))
+    try:
+        if host.get(group).state is State.TOMBSTONED:
+            return False
+        await host.delete_replica(group)
+        return True
+    finally:
+        await host.close()
 
 
 async def copy_to_directory(
@@ -74,15 +108,7 @@ async def copy_to_directory(
     if info.role != role:
         raise InvalidArgument(f"{address} is a {info.role}, and {directory} is to be a {role}'s")
     identity = Identity(env, directory, role)
-    clock = identity.open()
-
-    def open_machine(_group: TabletId, path: str) -> StateMachine:
-        return Tablet.open(env.files, path)
-
-    alone = msgspec.structs.replace(options, copy_wait_ms=0)
-    host = await ReplicaHost.open(
-        env, alone, directory, identity.uuid, _Mute(), clock, open_machine
-    )
+    host = await _open(env, options, directory, identity)
     try:
         own = identity.instance.cluster_id
         source = RemoteSource(env.rpc, identity.uuid, own, ServerUuid(info.uuid), address)

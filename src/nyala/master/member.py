@@ -7,7 +7,7 @@ said of this master, in MasterStatus and to tablet servers, is read here.
 import logging
 from collections.abc import Sequence
 
-from nyala.common.errors import NyalaError, Unavailable
+from nyala.common.errors import InvalidArgument, NyalaError, Unavailable
 from nyala.env.env import Env
 from nyala.master.group import Group
 from nyala.master.heartbeats import Standing
@@ -61,7 +61,14 @@ class GroupMember:
 
         Raises:
             Corrupt: the sys catalog cannot be opened.
+            InvalidArgument: this master takes a dead one's place, and has no copy of the catalog.
         """
+        opened = self._identity.instance
+        if opened.replaces and not opened.initialised:  # it would vote as if nothing had been
+            raise InvalidArgument(
+                f"this master was given the uuid of a dead one, {opened.uuid}, and has no catalog: copy it "
+                "from the leader with nyala local_replica copy_from_remote catalog ADDRESS, then start it"
+            )
         self._group = group
         self._peers.start()
         if self._identity.instance.initialised:

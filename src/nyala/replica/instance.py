@@ -32,12 +32,14 @@ class Instance:
         role: "master" or "tserver"; a directory never changes it.
         cluster_id: empty until the server learned it from a master.
         initialised: the server's first start was completed (masters: the sys catalog exists here).
+        replaces: it was given a dead server's uuid, and must not begin anew: a copy has to come first.
     """
 
     uuid: ServerUuid
     role: str
     cluster_id: str = ""
     initialised: bool = False
+    replaces: bool = False
 
 
 def open_instance(files: Files, directory: str, role: str, rng: random.Random) -> Instance:
@@ -81,6 +83,36 @@ def open_instance(files: Files, directory: str, role: str, rng: random.Random) -
     made = Instance(ServerUuid(random_id(rng)), role)
     files.write_atomic(path, encode(made))
     return made
+
+
+def format_instance(
+    files: Files, directory: str, role: str, uuid: ServerUuid, *, replaces: bool
+) -> tuple[Instance, bool]:
+    """Make an empty directory that of a server with this uuid; durable on return.
+
+    Returns:
+        Its instance, and whether it is new; a directory that is just that already is left alone.
+
+    Raises:
+        InvalidArgument: it is not empty. Forbidden: a running process has it. Corrupt: see `decode`.
+    """
+    path = f"{directory}/{FILE_NAME}"
+    found = decode(files.read(path), path) if files.exists(path) else None
+    known = (FILE_NAME, FILE_NAME + ".tmp", LOCK_NAME)
+    others = [n for n in files.list(directory) if n not in known] if files.exists(directory) else []
+    made = Instance(uuid, role, replaces=replaces)
+    if others or found not in (None, made):
+        what = others[0] if found is None else f"the {found.role} {found.uuid}"
+        raise InvalidArgument(
+            f"the directory {directory} is not empty (it holds {what}); only an empty one is formatted: "
+            "move away or remove what is in it, if nobody needs it"
+        )
+    files.make_dir(directory)
+    if not files.lock(f"{directory}/{LOCK_NAME}"):
+        raise Forbidden(f"the data directory {directory} is in use by a running process")
+    if found is None:
+        files.write_atomic(path, encode(made))
+    return made, found is None
 
 
 def update(

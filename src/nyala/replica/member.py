@@ -4,12 +4,13 @@ Rules: on the loop only. Whatever is raised by the core or in a lane ends this r
 """
 
 import asyncio
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import replace
 
 from nyala.common.errors import NyalaError, Unavailable
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.env.tasks import Lane
+from nyala.raft.membership import Configuration
 from nyala.raft.messages import AnyMessage, AppendEntries, Entry
 from nyala.raft.ready import NOTHING
 from nyala.replica.applier import Answer, Applier
@@ -95,6 +96,15 @@ class Member:
         if seen.elected:
             self._around.counters.elected.inc()
         return changed or seen.changed
+
+    def rescue(self, keep: Sequence[ServerUuid], term: int) -> Configuration:
+        """Go on without a majority that is lost for good; return what is active from now on.
+
+        See `RaftNode.rescue`: it is committed when one of those kept leads.
+        """
+        self.node.rescue(keep, self.requests.stamp(self.node.last_stamp), term)
+        self._around.dirty(self._group)
+        return self.node.core.configs.active
 
     def anchor(self) -> bool:
         """Let the log go of what neither this replica nor a follower of it needs; False: not yet."""

@@ -1,0 +1,89 @@
+"""`nyala fs format | dump uuid | check`: the data directory of a server that does not run."""
+
+import json
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from nyala.cli.output import Format, FormatOption, fail, say, show, verb
+
+app = typer.Typer(no_args_is_help=True, help="Data directories of servers that do not run.")
+dump = typer.Typer(no_args_is_help=True, help="What a data directory says of its server.")
+app.add_typer(dump, name="dump")
+
+ServerDir = Annotated[str, typer.Option("--dir", help="Data directory of the server.")]
+
+
+class ServerRole(StrEnum):
+    """What a server is."""
+
+    MASTER = "master"
+    TSERVER = "tserver"
+
+
+@app.command("format")
+@verb
+def format_directory(
+    dir: ServerDir,
+    role: Annotated[ServerRole, typer.Option("--role", help="Of the server that it is for.")],
+    uuid: Annotated[
+        str, typer.Option("--uuid", help="Of a dead server whose place it takes; else a new one.")
+    ] = "",
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Make an empty directory that of a new server. One that is not empty is refused."""
+    from nyala.common.ids import ServerUuid
+    from nyala.env.clock import random_id, system_random
+    from nyala.env.files import SystemFiles
+    from nyala.replica.instance import format_instance
+    from nyala.wal.format import group_bytes
+
+    if uuid:
+        group_bytes(uuid)  # 32 hex digits
+    chosen = ServerUuid(uuid or random_id(system_random()))
+    made, new = format_instance(SystemFiles(), dir, role.value, chosen, replaces=bool(uuid))
+    say(f"{dir} {'is now' if new else 'was already'} that of the {made.role} {made.uuid}")
+    if format is Format.JSON:
+        print(json.dumps({"dir": dir, "role": made.role, "uuid": made.uuid, "changed": new}))
+    else:
+        print(made.uuid)
+
+
+@dump.callback()
+def _dump() -> None:
+    """What a data directory says of its server."""
+
+
+@dump.command("uuid")
+@verb
+def dump_uuid(dir: ServerDir) -> None:
+    """Print the server's uuid, and nothing else."""
+    from nyala.env.files import SystemFiles
+    from nyala.replica import stopped
+
+    print(stopped.owner(SystemFiles(), dir).uuid)
+
+
+@app.command("check")
+@verb
+def check(dir: ServerDir, format: FormatOption = Format.TABLE) -> None:
+    """Check what stands in a data directory; exit status 0 and OK, or 1 and every problem in words."""
+    from nyala.env.files import SystemFiles
+    from nyala.replica import stopped
+
+    files = SystemFiles()
+    owner = stopped.lock(files, dir)
+    replicas = stopped.replicas(files, dir)
+    problems = stopped.problems(files, dir)
+    if format is Format.JSON:
+        facts = {"uuid": owner.uuid, "role": owner.role, "cluster_id": owner.cluster_id}
+        print(json.dumps({**facts, "replicas": len(replicas), "problems": problems}, indent=2))
+    else:
+        rows = [(owner.uuid, owner.role, owner.cluster_id, len(replicas))]
+        show(("uuid", "role", "cluster", "replicas"), rows, format)
+        for problem in problems:
+            print(f"Error: {problem}")
+        print("FAILED" if problems else "OK")
+    if problems:
+        raise fail(f"{len(problems)} problems", 1)

@@ -1,0 +1,191 @@
+"""`nyala local_replica ...`: replicas in the data directory of a server that does not run."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from nyala.cli.fs import ServerDir, ServerRole
+from nyala.cli.output import Format, FormatOption, say, show, verb
+
+app = typer.Typer(no_args_is_help=True, help="Replicas of a server that does not run.")
+cmeta = typer.Typer(no_args_is_help=True, help="A replica's consensus metadata.")
+app.add_typer(cmeta, name="cmeta")
+
+CATALOG = "catalog"
+Group = Annotated[
+    str, typer.Argument(help=f"Tablet id; '{CATALOG}' for the masters' replica of the catalog.")
+]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", help="An option of the server, name=value.")
+]
+
+
+def _group(text: str) -> Any:
+    from nyala.common.ids import SYS_CATALOG, TabletId
+    from nyala.wal.format import group_bytes
+
+    if text == CATALOG:
+        return SYS_CATALOG
+    group_bytes(text)
+    return TabletId(text)
+
+
+@app.command("list")
+@verb
+def list_replicas(dir: ServerDir, format: FormatOption = Format.TABLE) -> None:
+    """List the replicas in a data directory; also beside a running server."""
+    from nyala.env.files import SystemFiles
+    from nyala.replica import stopped
+
+    files = SystemFiles()
+    stopped.owner(files, dir)
+    rows = [
+        (r.group, r.stage, r.term, r.vote or "", str(r.config), r.members, r.error)
+        for r in stopped.replicas(files, dir)
+    ]
+    show(("tablet", "stage", "term", "vote", "config", "members", "error"), rows, format)
+
+
+@app.command("copy_from_remote")
+@verb
+def copy_from_remote(
+    tablet: Group,
+    source: Annotated[str, typer.Argument(help="Public address of the server that has it.")],
+    dir: ServerDir,
+    role: Annotated[
+        ServerRole | None, typer.Option("--role", help="Needed for a directory without a server.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also from a replica that may lack acknowledged writes.")
+    ] = False,
+    set: Set = None,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Copy a replica from a running server; one that is not up to date is refused."""
+    import os
+
+    from nyala.cli.alone import run_alone
+    from nyala.cli.servers import _flags
+    from nyala.common.options import Options
+    from nyala.copying.offline import copy_to_directory
+    from nyala.env.env import Env
+    from nyala.env.files import SystemFiles
+    from nyala.replica import stopped
+    from nyala.replica.copying import Progress
+
+    group = _group(tablet)
+    options = Options.load(None, os.environ, _flags(set))
+    kind = role.value if role else stopped.owner(SystemFiles(), dir).role
+
+    async def work(env: Env) -> Progress:
+        return await copy_to_directory(env, options, dir, kind, group, source, force=force)
+
+    say(f"copying {group} from {source} into {dir}, which is the {kind}'s")
+    done = run_alone(work)
+    if done.may_lose:
+        say(f"what may be lost: {done.may_lose}")
+    facts = {
+        "tablet": group, "source": source, "bytes": done.bytes_done, "log_bytes": done.log_bytes,
+        "last": str(done.last), "may_lose": done.may_lose,
+    }  # fmt: skip
+    if format is Format.JSON:
+        print(json.dumps(facts, indent=2))
+    else:
+        print(f"copied {done.bytes_done + done.log_bytes:,} bytes, entries up to {done.last}")
+
+
+@app.command("delete")
+@verb
+def delete(tablet: Group, dir: ServerDir, set: Set = None) -> None:
+    """Delete a replica's data and log; its vote and last op id are kept, as a tombstone."""
+    import os
+
+    from nyala.cli.alone import run_alone
+    from nyala.cli.servers import _flags
+    from nyala.common.options import Options
+    from nyala.copying.offline import delete_in_directory
+    from nyala.env.files import SystemFiles
+    from nyala.replica import stopped
+
+    group = _group(tablet)
+    owner = stopped.owner(SystemFiles(), dir)
+    options = Options.load(None, os.environ, _flags(set))
+    say(f"deleting the replica of {group} in {dir}, the {owner.role} {owner.uuid}'s")
+    deleted = run_alone(lambda env: delete_in_directory(env, options, dir, owner.role, group))
+    print("deleted" if deleted else "nothing to do: it was deleted before")
+
+
+@cmeta.command("print_replica_uuids")
+@verb
+def print_replica_uuids(tablet: Group, dir: ServerDir, format: FormatOption = Format.TABLE) -> None:
+    """Print the members of a replica's committed configuration; also beside a running server."""
+    from nyala.env.files import SystemFiles
+    from nyala.replica import stopped
+
+    known = stopped.look(SystemFiles(), dir, _group(tablet))
+    rows = [
+        (m.uuid, m.address, m.peer_address, m.voter, m.electable, m.uuid == known.server.uuid)
+        for m in known.config.members
+    ]
+    show(("uuid", "address", "peer_address", "voter", "electable", "here"), rows, format)
+
+
+@cmeta.command("rewrite_raft_config")
+@verb
+def rewrite_raft_config(
+    tablet: Group,
+    peers: Annotated[
+        list[str],
+        typer.Argument(help="All members: UUID:HOST:PORT/PEER_HOST:PEER_PORT, or UUID as it is."),
+    ],
+    dir: ServerDir,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also over a configuration that may be committed yet.")
+    ] = False,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Replace the committed configuration of a replica; do the same on every server that has one."""
+    from nyala.env.files import SystemFiles
+    from nyala.replica import stopped
+
+    files, group = SystemFiles(), _group(tablet)
+    stopped.lock(files, dir)
+    known = stopped.look(files, dir, group)
+    members = [stopped.member(p, known.config) for p in peers]
+    after = stopped.rewritten(known, group, members, force=force)
+    for what, config in (("from", known.config), ("to", after)):
+        for m in config.members:
+            say(f"{what:5} {m.uuid} {m.address}/{m.peer_address}")
+    if len(after.voters) % 2 == 0:
+        say(f"note: {len(after.voters)} voters bear no more losses than {len(after.voters) - 1}")
+    _told(stopped.rewrite(files, dir, group, known, after), format)
+
+
+@cmeta.command("set_term")
+@verb
+def set_term(
+    tablet: Group,
+    term: Annotated[int, typer.Argument(help="Above the present one.")],
+    dir: ServerDir,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Raise the term of a replica; it has no vote in it."""
+    from nyala.env.files import SystemFiles
+    from nyala.replica import stopped
+
+    files, group = SystemFiles(), _group(tablet)
+    stopped.lock(files, dir)
+    known = stopped.look(files, dir, group)
+    say(f"from  term {known.hard_state.term}, vote {known.hard_state.vote or 'none'}")
+    say(f"to    term {term}, vote none")
+    _told(stopped.set_term(files, dir, group, known, term), format)
+
+
+def _told(backup: str, format: Format) -> None:
+    if format is Format.JSON:
+        print(json.dumps({"changed": bool(backup), "backup": backup}))
+    elif backup:
+        print(f"rewritten; what was there before is kept as {backup}")
+    else:
+        print("nothing to do: it says this already")

@@ -1,0 +1,124 @@
+"""Which replicas of a tablet are left, how far each is, and whether they are a majority (S1.36)."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from nyala.common.errors import NotFound, NyalaError
+from nyala.common.ids import OpId
+from nyala.env.env import Env
+from nyala.raft.membership import Configuration
+from nyala.raft.quorum import majority
+from nyala.wire import convert, methods
+from nyala.wire.proto import nyala_pb2 as pb
+
+ASK_MS = 3_000
+BROKEN = ("FAILED", "TOMBSTONED")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A server, as it is asked."""
+
+    uuid: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Survivor:
+    """One replica that answers.
+
+    Attributes:
+        place: its server.
+        table: name of its table.
+        state: as in reports.
+        role: as in reports.
+        term: of its group, as it knows.
+        last: op id of its last entry.
+        commit: the last index that it knows to be committed and has.
+        told: the highest index that it was told to be committed, and perhaps does not have.
+        committed: the last committed configuration.
+        active: the configuration in force.
+        error: why it is FAILED.
+    """
+
+    place: Place
+    table: str
+    state: str
+    role: str
+    term: int
+    last: OpId
+    commit: int
+    told: int
+    committed: Configuration
+    active: Configuration
+    error: str
+
+    @property
+    def healthy(self) -> bool:
+        """Whether it takes part in its group."""
+        return self.state not in BROKEN
+
+
+def survivor(place: Place, status: pb.TabletStatus) -> Survivor:
+    """Return what a server says of its replica."""
+    return Survivor(
+        place,
+        status.table_name,
+        status.report.state,
+        status.report.role,
+        status.active.term,
+        OpId(status.last_term, status.last_index),
+        status.commit_index,
+        status.told_commit,
+        convert.configuration_from_proto(status.report.consensus),
+        convert.configuration_from_proto(status.active),
+        status.report.error,
+    )
+
+
+async def replicas(env: Env, place: Place, tablets: Sequence[str]) -> dict[str, Survivor] | None:
+    """Return a server's replicas of these tablets, or all; None when it does not answer."""
+    try:
+        info = await env.rpc.call(
+            place.address, methods.SERVER_INFO, pb.ServerInfoRequest(), timeout_ms=ASK_MS
+        )
+        if place.uuid and info.uuid != place.uuid:
+            return None  # another server has taken over its address
+        place = Place(info.uuid, place.address)
+        answer = await env.rpc.call(
+            place.address, methods.LIST_TABLETS, pb.ListTabletsRequest(tablet_ids=tablets),
+            timeout_ms=ASK_MS,
+        )  # fmt: skip
+    except NotFound:
+        return {}
+    except NyalaError:
+        return None
+    return {t.report.tablet_id: survivor(place, t) for t in answer.tablets}
+
+
+async def of_tablets(
+    env: Env, places: Iterable[Place], tablets: Sequence[str]
+) -> dict[str, list[Survivor]]:
+    """Return the replicas of these tablets, or of all, that answer: by tablet, the most up-to-date first."""
+    answers = await asyncio.gather(*(replicas(env, p, tablets) for p in places))
+    found: dict[str, list[Survivor]] = {}
+    for answer in answers:
+        for tablet, one in (answer or {}).items():
+            found.setdefault(tablet, []).append(one)
+    return {t: sorted(found[t], key=_fitness, reverse=True) for t in sorted(found)}
+
+
+def _fitness(one: Survivor) -> tuple[bool, OpId, int, str]:
+    return (one.healthy, one.last, one.commit, one.place.uuid)
+
+
+def has_majority(found: Sequence[Survivor]) -> bool:
+    """Whether those that answer are enough for the newest configuration in force among them."""
+    if not found:
+        return False
+    config = max((s.active for s in found if s.healthy), key=lambda c: c.id, default=None)
+    if config is None:
+        return False
+    there = {s.place.uuid for s in found if s.healthy}
+    return sum(u in there for u in config.voters) >= majority(len(config.voters))

@@ -1,0 +1,155 @@
+"""`nyala tablet survivors`, `unsafe_change_config`: when a tablet has lost its majority for good."""
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nyala.cli.output import Format, FormatOption, MastersOption, fail, say, show, verb
+
+if TYPE_CHECKING:
+    from nyala.cli.rescue import Outcome, Plan
+    from nyala.cli.survivors import Place, Survivor
+    from nyala.env.env import Env
+
+
+@verb
+def survivors(
+    tablets: Annotated[
+        list[str] | None, typer.Argument(help="Tablet ids; none: all without a majority.")
+    ] = None,
+    masters: MastersOption = "",
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Show what is left of tablets, the most up-to-date replica of each first."""
+    from nyala.cli.alone import run_alone
+    from nyala.cli.survivors import has_majority, of_tablets
+
+    wanted = tablets or []
+
+    async def look(env: "Env") -> "dict[str, list[Survivor]]":
+        found = await of_tablets(env, await _places(env, masters), wanted)
+        return {t: there for t, there in found.items() if wanted or not has_majority(there)}
+
+    found = run_alone(look)
+    rows = [_row(t, one, has_majority(there)) for t, there in found.items() for one in there]
+    show(("tablet", "table", "uuid", "address", "state", "role", "last", "committed", "told", "config",
+          "pending", "majority"), rows, format)  # fmt: skip
+    missing = [t for t in wanted if t not in found]
+    if missing:
+        raise fail(f"no server that answers has a replica of {', '.join(missing)}", 5)
+
+
+def _row(tablet: str, one: "Survivor", majority: bool) -> tuple[object, ...]:
+    pending = one.active if one.active.id != one.committed.id else None
+    state = f"{one.state} {one.error}".strip()
+    return (
+        tablet, one.table, one.place.uuid, one.place.address, state, one.role, str(one.last), one.commit,
+        one.told, _config(one.committed), "" if pending is None else _config(pending), majority,
+    )  # fmt: skip
+
+
+def _config(config: Any) -> str:
+    return f"{config.id}: " + " ".join(m.uuid + ("" if m.voter else "'") for m in config.members)
+
+
+async def _places(env: "Env", masters: str) -> "list[Place]":
+    """Return all tablet servers that the masters know."""
+    from nyala.cli.survivors import Place
+    from nyala.client.core import ClientOptions, Core
+    from nyala.client.masters import parse_addresses
+
+    core = Core(env, parse_addresses(masters), ClientOptions(timeout_ms=15_000))
+    try:
+        listed = await core.servers()
+    finally:
+        await core.close()
+    return [Place(s.uuid, s.address) for s in listed.servers if s.role == "tserver"]
+
+
+@verb
+def unsafe_change_config(
+    tablet: Annotated[str, typer.Argument(help="Tablet id.")],
+    server: Annotated[
+        str, typer.Argument(help="The survivor that is to lead: its address, or its uuid.")
+    ],
+    peer_uuids: Annotated[
+        list[str], typer.Argument(help="Uuids that stay, of the committed configuration.")
+    ],
+    masters: MastersOption = "",
+    force: Annotated[
+        bool, typer.Option("--force", help="Do it in spite of the doubts that it prints.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print what it would do.")
+    ] = False,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Let a tablet that lost its majority for good go on with its survivors. Unsafe: read the page first.
+
+    The servers that are given up must be dead, and stay so. What only they had is lost.
+    """
+    from nyala.cli.alone import run_alone
+    from nyala.cli.rescue import carry_out, plan
+
+    async def work(env: "Env") -> "tuple[Plan, Outcome | None]":
+        place = await _place(env, server, masters)
+        todo = await plan(env, tablet, place, peer_uuids)
+        _tell_plan(todo)
+        if todo.doubts and not (force or todo.done):
+            raise fail("nothing was changed; --force does it all the same", 2)
+        return todo, None if dry_run else await carry_out(env, todo)
+
+    todo, outcome = run_alone(work)
+    _tell_outcome(todo, outcome, format)
+
+
+async def _place(env: "Env", server: str, masters: str) -> "Place":
+    from nyala.cli.survivors import Place
+
+    if ":" in server:
+        return Place("", server)
+    for place in await _places(env, masters):
+        if place.uuid == server:
+            return place
+    raise fail(f"the masters know no tablet server {server}; give its address", 5)
+
+
+def _tell_plan(todo: "Plan") -> None:
+    mine = todo.target
+    say(f"tablet {todo.tablet} ({mine.table}): committed configuration {_config(mine.committed)}")
+    if mine.active.id != mine.committed.id:
+        say(f"  a change under way, which will be given up: {_config(mine.active)}")
+    say(f"  keep     {' '.join(todo.keep)}")
+    say(f"  give up  {' '.join(todo.give_up) or 'nobody'}; what they say is not heard any more")
+    say(f"  {mine.place.uuid} at {mine.place.address} has entries up to {mine.last}, and knows that "
+        f"{mine.commit} are committed; those after will be")  # fmt: skip
+    say("  entries that only those given up had, acknowledged or not, are lost")
+    for doubt in todo.doubts:
+        say(f"  BUT {doubt}")
+
+
+def _tell_outcome(todo: "Plan", outcome: "Outcome | None", format: Format) -> None:
+    from nyala.cli.rescue import known_lost
+
+    last = todo.target.last if outcome is None else outcome.last
+    lost = None if outcome is not None and not outcome.changed else known_lost(todo, last)
+    if format is Format.JSON:
+        facts = {
+            "tablet": todo.tablet, "server": todo.target.place.uuid, "keep": list(todo.keep),
+            "given_up": list(todo.give_up), "last": str(last), "known_lost": lost and list(lost),
+            "changed": outcome is not None and outcome.changed,
+            "config": outcome and str(outcome.config), "doubts": list(todo.doubts),
+        }  # fmt: skip
+        print(json.dumps(facts, indent=2))
+        return
+    if outcome is None:
+        print("nothing was changed: --dry-run")
+    elif not outcome.changed:
+        print(f"nothing to do: the configuration of {outcome.config} is this one already")
+    else:
+        print(
+            f"the configuration of {outcome.config} is committed; {len(todo.keep)} members are left"
+        )
+        what = "no entry" if lost is None else f"entries {lost[0]} to {lost[1]}"
+        print(f"known to be lost after {last}: {what}; what only the others knew of is not known")
