@@ -145,13 +145,40 @@ class Client:
         """Return the names of all tables, sorted."""
         return [t.name for t in self._connection.run(self._connection.core.tables())]
 
-    def drop_table(self, name: str) -> None:
+    def drop_table(self, name: str, *, reserve_seconds: int = 0) -> None:
         """Drop a table and its data; the name is free on return.
+
+        Args:
+            name: of the table.
+            reserve_seconds: so long `recall_table` brings it back; 0: the data go at once.
 
         Raises:
             NotFound: no such table.
         """
-        self._connection.run(self._connection.core.ddl.drop_table(name))
+        if isinstance(reserve_seconds, bool) or reserve_seconds < 0:
+            raise InvalidArgument(f"reserve_seconds={reserve_seconds}: 0 or a number of seconds")
+        self._connection.run(self._connection.core.ddl.drop_table(name, reserve_seconds))
+
+    def recall_table(self, table_id: str, new_name: str | None = None) -> Table:
+        """Bring a table back that was dropped with `reserve_seconds`, with all its rows.
+
+        Args:
+            table_id: of the table; `dropped_tables` lists them.
+            new_name: None: the name that it had.
+
+        Raises:
+            NotFound: no dropped table has this id, or its time is over.
+            AlreadyPresent: another table has the name by now; give a new one.
+        """
+        core = self._connection.core
+        return Table(
+            self._connection, self._connection.run(core.ddl.recall_table(table_id, new_name or ""))
+        )
+
+    def dropped_tables(self) -> dict[str, str]:
+        """Return the tables that can be recalled: the name that each had, by id."""
+        found = self._connection.run(self._connection.core.tables(dropped=True))
+        return {t.id: t.name for t in found}
 
     def describe(self, name: str) -> TableFacts:
         """Return what the masters know of a table beside its columns.

@@ -86,10 +86,12 @@ class Core:
         """
         return await describe(self.masters, name, self.options.timeout_ms)
 
-    async def tables(self) -> list[pb.TableSummary]:
-        """Return the tables, by name."""
+    async def tables(self, *, dropped: bool = False) -> list[pb.TableSummary]:
+        """Return the tables, by name; or those that were dropped and can be recalled."""
         answer: pb.ListTablesResponse = await self.masters.call(
-            methods.LIST_TABLES, pb.ListTablesRequest(), timeout_ms=self.options.timeout_ms
+            methods.LIST_TABLES,
+            pb.ListTablesRequest(dropped=dropped),
+            timeout_ms=self.options.timeout_ms,
         )
         return sorted(answer.tables, key=lambda t: t.name)
 

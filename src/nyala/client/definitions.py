@@ -1,6 +1,6 @@
-"""Creating and dropping tables: numbered like writes, so that a retried definition takes effect once."""
+"""What a client defines: tables made, altered, dropped, recalled. Numbered, so that a retry takes effect once."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from nyala.client.locations import Locations, OpenTable
 from nyala.client.masters import Masters
@@ -13,13 +13,15 @@ from nyala.wire import convert, methods
 from nyala.wire.proto import nyala_pb2 as pb
 
 
-async def describe(masters: Masters, name: str, timeout_ms: int) -> pb.DescribeTableResponse:
-    """Return what the masters know of a table.
+async def describe(
+    masters: Masters, name: str, timeout_ms: int, *, table_id: str = ""
+) -> pb.DescribeTableResponse:
+    """Return what the masters know of a table, named or else given by id.
 
     Raises:
         NotFound: no such table.
     """
-    request = pb.DescribeTableRequest(name=name)
+    request = pb.DescribeTableRequest(name=name, id=table_id)
     answer: pb.DescribeTableResponse = await masters.call(
         methods.DESCRIBE_TABLE, request, timeout_ms=timeout_ms
     )
@@ -80,7 +82,53 @@ class Definitions:
                     "tablets run yet; watch it with: nyala table describe " + name
                 )
 
-    async def drop_table(self, name: str) -> None:
-        """Drop a table; its name is free on return. Its tablets are deleted in the background."""
-        request = pb.DropTableRequest(name=name, operation=self._operation())
+    async def alter_table(self, table: OpenTable, steps: Sequence[pb.AlterStep]) -> OpenTable:
+        """Alter a table, all steps or none, and wait until all its tablets follow.
+
+        Returns:
+            The table as it is now; the one that was passed stays as it was.
+
+        Raises:
+            NotFound, AlreadyPresent, InvalidArgument: nothing was altered.
+            TimedOut: altered, but some tablet did not follow in time; the message says how many.
+        """
+        attempts = Attempts(self._env, self._timeout_ms)
+        request = pb.AlterTableRequest(id=table.id, steps=steps, operation=self._operation())
+        await self._masters.call(
+            methods.ALTER_TABLE, request, timeout_ms=max(1, attempts.left_ms())
+        )
+        while True:
+            left_ms = max(1, attempts.left_ms())
+            answer = await describe(self._masters, "", left_ms, table_id=table.id)
+            if answer.ready and answer.state != "ALTERING":
+                return await self._locations.open("", left_ms, table_id=table.id)
+            if not await attempts.pause():
+                raise TimedOut(
+                    f"table {table.name!r} was altered, but only {answer.tablets_altered} of "
+                    f"{answer.tablets} tablets follow yet, and {answer.tablets_running} run; watch it with: "
+                    f"nyala table describe {answer.table.name}"
+                )
+
+    async def drop_table(self, name: str, reserve_seconds: int = 0, *, table_id: str = "") -> None:
+        """Drop a table, named or else given by id; its name is free on return.
+
+        Args:
+            name: of the table.
+            reserve_seconds: so long it can be recalled; 0: its tablets are deleted at once.
+            table_id: instead of the name; also of a dropped table that could be recalled still.
+        """
+        request = pb.DropTableRequest(
+            name=name, id=table_id, reserve_seconds=reserve_seconds, operation=self._operation()
+        )
         await self._masters.call(methods.DROP_TABLE, request, timeout_ms=self._timeout_ms)
+
+    async def recall_table(self, table_id: str, new_name: str = "") -> OpenTable:
+        """Recall a table that was dropped with a reserve, under its name or a new one.
+
+        Raises:
+            NotFound: no dropped table has this id (any more).
+            AlreadyPresent: another table has the name by now.
+        """
+        request = pb.RecallTableRequest(id=table_id, new_name=new_name, operation=self._operation())
+        await self._masters.call(methods.RECALL_TABLE, request, timeout_ms=self._timeout_ms)
+        return await self._locations.open("", self._timeout_ms, table_id=table_id)

@@ -48,6 +48,13 @@ class OpenTable:
     options: dict[str, str]
     tablets: list[TabletPlace] = field(default_factory=list)
 
+    def follow(self, fresh: "OpenTable") -> None:
+        """Become what was opened anew, all of it at once."""
+        assert fresh.id == self.id, f"{fresh.id} is not {self.id}"
+        self.name, self.schema, self.replicas = fresh.name, fresh.schema, fresh.replicas
+        self.partition_schema, self.tablets = fresh.partition_schema, fresh.tablets
+        self.options = fresh.options
+
 
 class Locations:
     """Finds tables and the leaders of their tablets. Runs on the client's loop."""
@@ -56,14 +63,16 @@ class Locations:
         self._masters = masters
         self._tables: dict[TableId, OpenTable] = {}
 
-    async def open(self, name: str, timeout_ms: int) -> OpenTable:
-        """Open a table by name, asking the leader master anew.
+    async def open(self, name: str, timeout_ms: int, *, table_id: str = "") -> OpenTable:
+        """Open a table by name, or else by id, asking the leader master anew.
 
         Raises:
             NotFound: no such table.
         """
         answer: pb.DescribeTableResponse = await self._masters.call(
-            methods.DESCRIBE_TABLE, pb.DescribeTableRequest(name=name), timeout_ms=timeout_ms
+            methods.DESCRIBE_TABLE,
+            pb.DescribeTableRequest(name=name, id=table_id),
+            timeout_ms=timeout_ms,
         )
         table = OpenTable(
             TableId(answer.id),

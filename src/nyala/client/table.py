@@ -4,6 +4,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, overload
 
+import pyarrow as pa
+
+from nyala.client.alter import Alter
 from nyala.client.holding import Hold, ttl_ms
 from nyala.client.planning import ReadSpec
 from nyala.client.scan import Scan
@@ -11,6 +14,7 @@ from nyala.client.writing import TableWrites
 from nyala.common.batches import to_batches
 from nyala.common.errors import InvalidArgument
 from nyala.common.hybrid_time import as_stamp
+from nyala.common.plain_keys import PlainKeys
 from nyala.common.schema import Schema
 from nyala.common.where import parse
 
@@ -42,9 +46,18 @@ class Table(TableWrites):
         Returns:
             The row as a dict, None if absent; for a list of keys, a list in the same order.
         """
-        many = not isinstance(key, Mapping)
         wanted = _names(self._table.schema, columns)
         schema = self._table.schema
+        many = not isinstance(key, Mapping)
+        if isinstance(key, Mapping) and (plain := self._plain().find(key)) is not None:
+            number, encoded = plain
+            if number < 0:
+                return None
+
+            def batch() -> pa.RecordBatch:
+                return to_batches([key], schema)[0].select(self.primary_key)
+
+            return self._connection.get(self._table, number, encoded, wanted, batch)
         batches = [b.select(self.primary_key) for b in to_batches(key if many else [key], schema)]
         core = self._connection.core
         found: list[dict[str, Any] | None] = []
@@ -53,6 +66,12 @@ class Table(TableWrites):
                 raise InvalidArgument("a key column is null; no row has such a key")
             found += self._connection.run(core.get(self._table, batch, wanted))
         return found if many else found[0]
+
+    def _plain(self) -> PlainKeys:
+        schema = self._table.schema
+        if self._keys is None or self._keys[0] is not schema:
+            self._keys = schema, PlainKeys(schema, self._table.partition_schema)
+        return self._keys[1]
 
     def scan(
         self,
@@ -108,6 +127,15 @@ class Table(TableWrites):
             ordered=order,
         )
         return Scan(self._connection, self._table, spec)
+
+    def alter(self) -> Alter:
+        """Describe what the table shall become; nothing happens before its `commit`."""
+        core = self._connection.core
+        fresh = self._connection.run(
+            core.locations.open("", core.options.timeout_ms, table_id=self.id)
+        )
+        self._table.follow(fresh)
+        return Alter(self._connection, self._table)
 
     def changes(
         self,

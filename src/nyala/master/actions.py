@@ -26,4 +26,12 @@ class DeleteTabletAction:
     tablet: TabletId
 
 
-Action: TypeAlias = CreateTabletAction | DeleteTabletAction
+@dataclass(frozen=True, slots=True)
+class AlterTabletAction:
+    """The leader of a tablet shall let it become what its table is now. Safe to repeat."""
+
+    server: ServerUuid
+    tablet: TabletId
+
+
+Action: TypeAlias = CreateTabletAction | DeleteTabletAction | AlterTabletAction

@@ -9,14 +9,15 @@ from collections.abc import Sequence
 from nyala.common.errors import InvalidArgument, NotFound
 from nyala.common.ids import ServerUuid, TableId, TabletId
 from nyala.master.catalog import Catalog
-from nyala.master.records import Table, Tablet, TabletState
+from nyala.master.records import Table, TableState, Tablet, TabletState
 from nyala.master.tservers import TServers
 from nyala.wire.proto import nyala_pb2 as pb
 
 
 def list_tables(catalog: Catalog, request: pb.ListTablesRequest) -> pb.ListTablesResponse:
-    """Return the tables whose name contains a text, by name."""
-    tables = [t for t in catalog.tables() if request.name_contains in t.name]
+    """Return the tables whose name contains a text, or those dropped ones that can be recalled."""
+    every = catalog.recallable() if request.dropped else catalog.tables()
+    tables = [t for t in every if request.name_contains in t.name]
     return pb.ListTablesResponse(
         tables=[
             pb.TableSummary(
@@ -25,10 +26,16 @@ def list_tables(catalog: Catalog, request: pb.ListTablesRequest) -> pb.ListTable
                 state=t.state.name,
                 tablets=len(catalog.tablets_of(t.id)),
                 replicas=t.spec.replicas,
+                purge_after_us=t.record.purge_after_us,
             )
             for t in tables
         ]
     )
+
+
+def search(catalog: Catalog, name: str, table_id: str) -> Table | None:
+    """Return a table by name, or else by id, if there is one, live or not."""
+    return catalog.named(name) if name else catalog.table(TableId(table_id))
 
 
 def find(catalog: Catalog, name: str, table_id: str) -> Table:
@@ -46,15 +53,22 @@ def find(catalog: Catalog, name: str, table_id: str) -> Table:
     if table is None:
         raise NotFound(f"no table has the id {table_id!r}")
     if not table.live:
-        raise NotFound(f"the table {table.name!r} (id {table_id}) was dropped")
+        again = "; it can be recalled: nyala table recall" if table.recallable else ""
+        raise NotFound(f"the table {table.name!r} (id {table_id}) was dropped{again}")
     return table
 
 
-def describe(catalog: Catalog, request: pb.DescribeTableRequest) -> pb.DescribeTableResponse:
-    """Return what a table is and whether all of its tablets run."""
+def describe(
+    catalog: Catalog, servers: TServers, request: pb.DescribeTableRequest
+) -> pb.DescribeTableResponse:
+    """Return what a table is and whether all of its tablets run and follow its last alteration."""
     table = find(catalog, request.name, request.id)
     tablets = catalog.tablets_of(table.id)
     running = sum(t.state is TabletState.RUNNING for t in tablets)
+    altered = len(tablets)
+    if table.state is TableState.ALTERING:
+        version = table.spec.schema.version
+        altered = sum(servers.schema_version(t.id) >= version for t in tablets)
     return pb.DescribeTableResponse(
         id=table.id,
         state=table.state.name,
@@ -62,6 +76,7 @@ def describe(catalog: Catalog, request: pb.DescribeTableRequest) -> pb.DescribeT
         ready=running == len(tablets),
         tablets=len(tablets),
         tablets_running=running,
+        tablets_altered=altered,
     )
 
 

@@ -14,6 +14,7 @@ from nyala.master.plans import Plan
 from nyala.master.records import (
     Row,
     Table,
+    TableState,
     Tablet,
     cluster_row,
     operation_key,
@@ -42,6 +43,9 @@ class Catalog:
         self._of_table: dict[TableId, dict[TabletId, None]] = {}
         self._created: dict[tuple[bytes, int], TableId] = {}
         self._dropped: dict[tuple[bytes, int], TableId] = {}
+        self._altered: dict[tuple[bytes, int], TableId] = {}
+        self._altering: dict[TableId, None] = {}
+        self._recallable: dict[TableId, None] = {}
         self.cluster: cat.ClusterRecord | None = None
 
     # ---- reading
@@ -79,6 +83,18 @@ class Catalog:
     def dropped_by(self, operation: tuple[bytes, int]) -> TableId | None:
         """Return the table that this drop operation removed, if it was executed already."""
         return self._dropped.get(operation)
+
+    def altered_by(self, operation: tuple[bytes, int]) -> TableId | None:
+        """Return the table that this operation altered or recalled, if it was executed already."""
+        return self._altered.get(operation)
+
+    def altering(self) -> list[Table]:
+        """Return the tables that some tablet has yet to follow, in the order in which they began."""
+        return [self._tables[t] for t in self._altering]
+
+    def recallable(self) -> list[Table]:
+        """Return the dropped tables that can be recalled, in the order in which they were dropped."""
+        return [self._tables[t] for t in self._recallable]
 
     def require(self, name: str) -> Table:
         """Return the table that has this name.
@@ -159,10 +175,21 @@ class Catalog:
             holder = self._names.get(table.name)
             assert holder is None, f"tables {holder} and {table.id} are both named {table.name!r}"
             self._names[table.name] = table.id
+        _keep(self._altering, table.id, table.state is TableState.ALTERING)
+        _keep(self._recallable, table.id, table.recallable)
         if table.record.created_by.client:
             self._created[operation_key(table.record.created_by)] = table.id
         if table.record.dropped_by.client:
             self._dropped[operation_key(table.record.dropped_by)] = table.id
+        for operation in table.record.altered_by:
+            self._altered[operation_key(operation)] = table.id
+
+
+def _keep(index: dict[TableId, None], table_id: TableId, wanted: bool) -> None:
+    if not wanted:
+        index.pop(table_id, None)
+    else:
+        index.setdefault(table_id)
 
 
 def _partition_order(tablet: Tablet) -> tuple[str, bytes, tuple[int, ...], str]:

@@ -25,6 +25,8 @@ MAX_REPLICAS = 7
 MAX_TEXT_BYTES = 65_536
 """Comment, owner and each option."""
 MAX_HASH_LEVELS = 8
+HISTORY_OPTION = "history_max_age_s"
+MAX_AGE_DIGITS = 10
 
 
 def checked(
@@ -47,14 +49,14 @@ def checked(
             f"{asked.replicas} replicas; a table has an odd number of them from 1 to {MAX_REPLICAS}, "
             "so that a majority is clear"
         )
-    _check_texts(asked, options)
+    check_texts(asked, options)
     schema = _schema(asked.schema)
     spec = pb.TableSpec()
     spec.CopyFrom(asked)
     spec.replicas = asked.replicas or default_replicas
     if not asked.HasField("partition"):
         spec.partition.CopyFrom(convert.partition_schema_to_proto(PartitionSchema()))
-    return spec, _partitions(schema, spec.partition, max_tablets)
+    return spec, check_partitions(schema, spec.partition, max_tablets)
 
 
 def check_name(name: str) -> None:
@@ -69,14 +71,33 @@ def check_name(name: str) -> None:
         )
 
 
-def _check_texts(asked: pb.TableSpec, options: Collection[str]) -> None:
+def check_option(key: str, options: Collection[str]) -> None:
+    """Refuse an option that no table has.
+
+    Raises:
+        InvalidArgument: names those there are.
+    """
+    if key not in options:
+        known = ", ".join(sorted(options)) or "there are none"
+        raise InvalidArgument(f"no table option {key[:40]!r}; the options are: {known}")
+
+
+def check_texts(asked: pb.TableSpec, options: Collection[str]) -> None:
+    """Refuse comments, owners and options that no table can have.
+
+    Raises:
+        InvalidArgument: an option that is not there or has no such value, a text that is too long.
+    """
     texts = {"comment": asked.comment, "owner": asked.owner}
     for key in sorted(asked.options):
-        if key not in options:
-            known = ", ".join(sorted(options)) or "there are none"
-            raise InvalidArgument(f"no table option {key[:40]!r}; the options are: {known}")
+        check_option(key, options)
         texts[f"option {key}"] = asked.options[key]
     compression_of(asked.options)
+    age = asked.options.get(HISTORY_OPTION, "0")
+    if not (age.isascii() and age.isdecimal() and len(age) <= MAX_AGE_DIGITS):
+        raise InvalidArgument(
+            f"option {HISTORY_OPTION} is {age[:40]!r}; it is a whole number of seconds, from 0 on"
+        )
     for what, text in texts.items():
         if len(text.encode()) > MAX_TEXT_BYTES:
             raise InvalidArgument(f"the {what} is over {MAX_TEXT_BYTES} bytes")
@@ -106,7 +127,14 @@ def _schema(asked: pb.Schema) -> Schema:
     return schema
 
 
-def _partitions(schema: Schema, asked: pb.PartitionSchema, max_tablets: int) -> list[Partition]:
+def check_partitions(
+    schema: Schema, asked: pb.PartitionSchema, max_tablets: int
+) -> list[Partition]:
+    """Return the partitions of a partition schema.
+
+    Raises:
+        InvalidArgument: it does not fit the schema, or makes too many tablets.
+    """
     ps = convert.partition_schema_from_proto(asked)
     if ps.version != PARTITION_VERSION:
         raise InvalidArgument(
@@ -116,7 +144,7 @@ def _partitions(schema: Schema, asked: pb.PartitionSchema, max_tablets: int) -> 
         raise InvalidArgument(f"{len(ps.hash)} hash levels; a table has at most {MAX_HASH_LEVELS}")
     if not 1 <= ps.count <= max_tablets:
         raise InvalidArgument(
-            f"this partitioning makes {ps.count} tablets; a table is created with 1 to {max_tablets} "
+            f"this partitioning makes {ps.count} tablets; a table has 1 to {max_tablets} "
             "(option tablets_per_table_max)"
         )
     used: list[ColumnId] = []
@@ -127,7 +155,7 @@ def _partitions(schema: Schema, asked: pb.PartitionSchema, max_tablets: int) -> 
         raise InvalidArgument("one column is in two hash levels; each may be in one")
     if ps.range_column_ids:
         _check_columns(schema, ps.range_column_ids, "range level")
-    _check_ranges(schema, ps)
+    check_ranges(schema, ps)
     return partitions(schema, ps)
 
 
@@ -138,7 +166,12 @@ def _check_columns(schema: Schema, ids: Sequence[ColumnId], what: str) -> None:
         )
 
 
-def _check_ranges(schema: Schema, ps: PartitionSchema) -> None:
+def check_ranges(schema: Schema, ps: PartitionSchema) -> None:
+    """Refuse ranges that are no ranges of a schema's columns, or overlap.
+
+    Raises:
+        InvalidArgument: says which.
+    """
     if ps.ranges and not ps.range_column_ids:
         raise InvalidArgument("ranges without range columns")
     types = [schema.by_id[i].type for i in ps.range_column_ids]

@@ -45,6 +45,7 @@ class Circumstances:
 def operation(request: pb.CreateTableRequest, around: Circumstances) -> Operation:
     """Return the operation that creates a table: its name is locked until the batch is replicated."""
     return Operation(
+        what="create table",
         scope=lambda _: Scope(names=(request.table.name,)),
         plan=lambda catalog: plan(catalog, request, around),
     )
@@ -73,7 +74,7 @@ def plan(catalog: Catalog, request: pb.CreateTableRequest, around: Circumstances
             f"a table {spec.name!r} exists already (id {existing.id}); drop it first, or choose "
             "another name"
         )
-    placed = _place(catalog, around, len(parts), spec.replicas)
+    placed = place_all(catalog, around, len(parts), spec.replicas)
     table = cat.TableRecord(
         id=random_id(around.rng),
         state=TableState.RUNNING.value,
@@ -82,7 +83,7 @@ def plan(catalog: Catalog, request: pb.CreateTableRequest, around: Circumstances
         created_us=around.now_us,
     )
     tablets = tuple(
-        _tablet(TableId(table.id), part, servers, around)
+        new_tablet(TableId(table.id), part, servers, around)
         for part, servers in zip(parts, placed, strict=True)
     )
     actions = tuple(
@@ -100,9 +101,14 @@ def executed(catalog: Catalog, operation_id: pb.OperationId) -> TableId | None:
     return catalog.created_by(operation_key(operation_id))
 
 
-def _place(
+def place_all(
     catalog: Catalog, around: Circumstances, tablets: int, replicas: int
 ) -> list[tuple[ServerUuid, ...]]:
+    """Choose the servers of new tablets.
+
+    Raises:
+        InvalidArgument: more replicas than live servers.
+    """
     counts = catalog.replica_counts()
     candidates = [
         Candidate(ServerUuid(s.uuid), s.location, counts.get(ServerUuid(s.uuid), 0))
@@ -111,9 +117,14 @@ def _place(
     return place(candidates, tablets, replicas, around.rng)
 
 
-def _tablet(
-    table_id: TableId, part: Partition, servers: Sequence[ServerUuid], around: Circumstances
+def new_tablet(
+    table_id: TableId,
+    part: Partition,
+    servers: Sequence[ServerUuid],
+    around: Circumstances,
+    version: int = 0,
 ) -> cat.TabletRecord:
+    """Return the record of a new tablet, whose log begins with a version of the table's schema."""
     registered = {s.uuid: s for s in around.live}
     first = membership.initial(
         membership.Member(s, registered[s].peer_address, registered[s].address) for s in servers
@@ -125,4 +136,5 @@ def _tablet(
         partition=convert.partition_to_proto(part),
         consensus=convert.consensus_to_proto(first, 0, None),
         created_us=around.now_us,
+        first_schema_version=version,
     )

@@ -1,34 +1,58 @@
-"""Drop a table: request and catalog to plan. Pure."""
+"""Drop a table, at once or with a time in which it can be recalled: request and catalog to plan. Pure.
 
-from nyala.common.ids import ServerUuid, TableId
+A table that can be recalled is REMOVED neither in its record nor in those of its tablets, so no order to
+delete a replica can be derived from them: a tablet that the catalog calls DELETED never comes back (S0.43).
+"""
+
+from nyala.common.errors import InvalidArgument, NotFound
+from nyala.common.ids import TableId
 from nyala.master.actions import Action, DeleteTabletAction
+from nyala.master.alter_table import remember
 from nyala.master.catalog import Catalog
 from nyala.master.operation import Operation
 from nyala.master.plans import Plan, Scope
-from nyala.master.records import TableState, TabletState, operation_key
+from nyala.master.records import Table, TableState, TabletState, operation_key
+from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
+
+MAX_RESERVE_S = 10 * 366 * 86_400
 
 
 def operation(request: pb.DropTableRequest, now_us: int) -> Operation:
-    """Return the operation that drops a table: the table REMOVED and its tablets DELETED in one batch.
+    """Return the operation that drops a table: REMOVED with its tablets DELETED in one batch, or hidden.
 
     Args:
         request: the client's.
-        now_us: microseconds since the epoch, for people.
+        now_us: microseconds since the epoch.
     """
     return Operation(
+        what="drop table",
         scope=lambda catalog: scope(catalog, request),
         plan=lambda catalog: plan(catalog, request, now_us),
     )
 
 
+def purge(table: Table, now_us: int) -> Operation:
+    """Return the operation that ends the time in which a dropped table could be recalled."""
+
+    def decide(catalog: Catalog) -> Plan:
+        now = catalog.table(table.id)
+        if now is None or not now.recallable or now.record.purge_after_us > now_us:
+            return Plan()
+        return _remove(catalog, now, now.edit())
+
+    return Operation("purge table", lambda catalog: _scope_of(catalog, table), decide)
+
+
 def scope(catalog: Catalog, request: pb.DropTableRequest) -> Scope:
     """Return the table's name, the table, and all of its tablets."""
-    table = catalog.named(request.name)
-    if table is None:
-        return Scope(names=(request.name,))
+    table = _wanted(catalog, request)
+    return Scope(names=(request.name,)) if table is None else _scope_of(catalog, table)
+
+
+def _scope_of(catalog: Catalog, table: Table) -> Scope:
     tablets = tuple(t.id for t in catalog.tablets_of(table.id))
-    return Scope((request.name,), (table.id,), tablets)
+    return Scope((table.name,), (table.id,), tablets)
 
 
 def plan(catalog: Catalog, request: pb.DropTableRequest, now_us: int) -> Plan:
@@ -39,23 +63,53 @@ def plan(catalog: Catalog, request: pb.DropTableRequest, now_us: int) -> Plan:
 
     Raises:
         NotFound: no such table.
+        InvalidArgument: both or neither of name and id, a time that is too long, or one for a table that
+            was dropped already.
     """
     done = executed(catalog, request.operation)
     if done is not None:
         return Plan(answer=done)
-    table = catalog.require(request.name)
+    if bool(request.name) == bool(request.id):
+        raise InvalidArgument("give the name or the id of a table, one of the two")
+    if request.reserve_seconds > MAX_RESERVE_S:
+        raise InvalidArgument(
+            f"reserve_seconds={request.reserve_seconds}; at most {MAX_RESERVE_S} can be waited for"
+        )
+    table = _wanted(catalog, request)
+    if table is None:
+        table = catalog.require(request.name) if request.name else None
+    if table is None or not (table.live or table.recallable):
+        raise NotFound(f"no table has the id {request.id[:80]!r}, or it was dropped for good")
     removed = table.edit()
-    removed.state = TableState.REMOVED.value
+    if removed.dropped_by.client:  # of a drop that was recalled
+        remember(removed, table.record.dropped_by)
     removed.dropped_us = now_us
     removed.dropped_by.CopyFrom(request.operation)
+    if not request.reserve_seconds:
+        return _remove(catalog, table, removed)
+    if table.recallable:
+        raise InvalidArgument(
+            f"the table {table.name!r} (id {table.id}) was dropped already; recall it, or drop it with "
+            "reserve_seconds=0 to be rid of it now"
+        )
+    removed.purge_after_us = now_us + request.reserve_seconds * 1_000_000
+    return Plan(tables=(removed,), answer=table.id)
+
+
+def _wanted(catalog: Catalog, request: pb.DropTableRequest) -> Table | None:
+    return catalog.named(request.name) if request.name else catalog.table(TableId(request.id))
+
+
+def _remove(catalog: Catalog, table: Table, removed: cat.TableRecord) -> Plan:
+    removed.state = TableState.REMOVED.value
+    removed.purge_after_us = 0
     tablets = []
     actions: list[Action] = []
     for tablet in catalog.tablets_of(table.id):
         deleted = tablet.edit()
         deleted.state = TabletState.DELETED.value
         tablets.append(deleted)
-        holders = dict.fromkeys((*tablet.members, *map(ServerUuid, tablet.record.reported_by)))
-        actions += [DeleteTabletAction(server, tablet.id) for server in holders]
+        actions += [DeleteTabletAction(server, tablet.id) for server in tablet.holders]
     return Plan(tuple(tablets), (removed,), actions=tuple(actions), answer=table.id)
 
 
@@ -63,4 +117,5 @@ def executed(catalog: Catalog, operation_id: pb.OperationId) -> TableId | None:
     """Return the table that this operation dropped already; None when it was not executed."""
     if not operation_id.client:
         return None
-    return catalog.dropped_by(operation_key(operation_id))
+    key = operation_key(operation_id)
+    return catalog.dropped_by(key) or catalog.altered_by(key)

@@ -6,7 +6,7 @@ catalog at the moment it is sent, so a superseded one is not sent. Nothing is se
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +15,13 @@ from nyala.common.ids import ServerUuid, TabletId
 from nyala.env.env import Env
 from nyala.env.rpc import Method
 from nyala.master import reconcile
-from nyala.master.actions import Action, CreateTabletAction
+from nyala.master.actions import Action, AlterTabletAction, CreateTabletAction
 from nyala.master.catalog import Catalog
 from nyala.master.tservers import TServer, TServers
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
+
+Request = pb.CreateTabletRequest | pb.DeleteTabletRequest | pb.AlterTabletRequest
 
 log = logging.getLogger(__name__)
 
@@ -48,16 +50,24 @@ class Dispatcher:
         servers: who is alive and what they told.
         term: the term in which this master leads.
         pace: limits.
+        on_news: called when an answer says something that the catalog may have to take in.
     """
 
     def __init__(
-        self, env: Env, catalog: Catalog, servers: TServers, term: int, pace: Pace
+        self,
+        env: Env,
+        catalog: Catalog,
+        servers: TServers,
+        term: int,
+        pace: Pace,
+        on_news: Callable[[], None] = lambda: None,
     ) -> None:
         self._env = env
         self._catalog = catalog
         self._servers = servers
         self._term = term
         self._pace = pace
+        self._on_news = on_news
         self._queued: dict[ServerUuid, dict[Action, None]] = {}
         self._sending: dict[ServerUuid, dict[tuple[ServerUuid, TabletId], None]] = {}
         self._complaints: dict[Action, str] = {}
@@ -137,22 +147,26 @@ class Dispatcher:
         if server is None or built is None:
             return  # not heard of since this master started, or superseded
         method, request = built
-        await self._env.rpc.call(
+        answer = await self._env.rpc.call(
             server.registration.address, method, request, timeout_ms=self._pace.timeout_ms
         )
         if isinstance(action, CreateTabletAction):
             server.replicas.setdefault(action.tablet, "BOOTSTRAPPING")
+        elif isinstance(action, AlterTabletAction):
+            server.showed(action.tablet, answer.schema_version)
+            self._on_news()
         else:
             server.replicas.pop(action.tablet, None)
 
-    def _request(
-        self, action: Action
-    ) -> tuple[Method, pb.CreateTabletRequest | pb.DeleteTabletRequest] | None:
+    def _request(self, action: Action) -> tuple[Method, Request] | None:
         cluster = self._catalog.cluster
         assert cluster is not None, "orders before the cluster has its incarnation"
         fence = pb.Fence(catalog_incarnation=cluster.catalog_incarnation, term=self._term)
         if isinstance(action, CreateTabletAction):
             create = reconcile.create_request(self._catalog, action, fence)
             return None if create is None else (methods.CREATE_TABLET, create)
+        if isinstance(action, AlterTabletAction):
+            alter = reconcile.alter_request(self._catalog, action, fence)
+            return None if alter is None else (methods.ALTER_TABLET, alter)
         delete = reconcile.delete_request(self._catalog, action, fence)
         return None if delete is None else (methods.DELETE_TABLET, delete)

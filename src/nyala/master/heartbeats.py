@@ -110,6 +110,7 @@ class HeartbeatService:
             self._servers.take(server, request, term.memory.term)
             if request.full or request.tablets:
                 term.dispatcher.reconcile([server])
+                term.chores.look()
 
     def _check(self, server: pb.ServerInfoResponse) -> None:
         if server.role != "tserver" or not server.uuid:

@@ -15,6 +15,7 @@ from nyala.env.clock import random_id
 from nyala.env.env import Env
 from nyala.master import operation
 from nyala.master.catalog import Catalog
+from nyala.master.chores import Chores
 from nyala.master.dispatcher import Dispatcher, Pace
 from nyala.master.locks import Locks
 from nyala.master.operation import Memory, Operation, Rows
@@ -63,12 +64,14 @@ class Term:
         memory: what operations run on.
         rows: the sys catalog.
         dispatcher: of orders to tablet servers.
+        chores: what it does to the catalog by itself.
         elected_us: monotonic time at which the memory was ready.
     """
 
     memory: Memory
     rows: CatalogRows
     dispatcher: Dispatcher
+    chores: Chores
     elected_us: int
 
     @property
@@ -194,17 +197,27 @@ class Leading:
         if self.status().term == number:
             self._term = term
             term.dispatcher.start()
+            term.chores.start(term.memory)
             log.info("leads in term %d with %d tables", number, len(term.catalog.tables()))
 
     async def _build(self, number: int) -> Term:
         env, rows = self._env, self._sys_catalog()
         catalog = Catalog()
         catalog.load(await rows.rows())
-        dispatcher = Dispatcher(env, catalog, self._servers, number, self._options.pace)
-        memory = Memory(number, catalog, rows, dispatcher, Locks(), dispatcher.stop)
+        chores = Chores(env, self._servers, self._options.pace.interval_ms)
+        dispatcher = Dispatcher(
+            env, catalog, self._servers, number, self._options.pace, chores.look
+        )
+
+        def stop() -> None:
+            dispatcher.stop()
+            chores.stop()
+
+        now_us = env.clock.monotonic_us
+        memory = Memory(number, catalog, rows, dispatcher, Locks(), stop, now_us)
         if catalog.cluster is None:
             await self.mint(memory)
-        return Term(memory, rows, dispatcher, env.clock.monotonic_us())
+        return Term(memory, rows, dispatcher, chores, env.clock.monotonic_us())
 
     async def mint(self, memory: Memory) -> None:
         """Give a new cluster its id and its catalog an incarnation: the first leader's first operation."""
@@ -215,7 +228,7 @@ class Leading:
             format_version=CATALOG_FORMAT,
             created_us=env.clock.wall_us(),
         )
-        wanted = Operation(lambda _: Scope(), lambda _: Plan(cluster=record))
+        wanted = Operation("found the cluster", lambda _: Scope(), lambda _: Plan(cluster=record))
         await operation.run(wanted, memory)
 
     def _drop(self, why: str) -> None:

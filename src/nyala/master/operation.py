@@ -11,7 +11,8 @@ A leader that cannot say whether its batch will commit drops everything that it 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Protocol
 
 from nyala.common.errors import NotLeader, Rejected, Throttled, Unavailable
@@ -48,12 +49,46 @@ class Operation:
     """What an operation supplies; it cannot change the order of the steps.
 
     Attributes:
+        what: it is, in two or three words, for listings.
         scope: what it will lock, judged from the committed catalog.
         plan: what it will write and order, judged again under the locks; pure.
     """
 
+    what: str
     scope: Callable[[Catalog], Scope]
     plan: Callable[[Catalog], Plan]
+
+
+class Step(Enum):
+    """Where an operation stands; from PUBLISH on it takes effect whatever happens."""
+
+    LOCK = "LOCK"
+    PLAN = "PLAN"
+    REPLICATE = "REPLICATE"
+    PUBLISH = "PUBLISH"
+    ORDER = "ORDER"
+
+    @property
+    def committed(self) -> bool:
+        """Whether it is past the commit point."""
+        return self in (Step.PUBLISH, Step.ORDER)
+
+
+@dataclass(slots=True)
+class InFlight:
+    """One operation under way, for people and tests to look at.
+
+    Attributes:
+        what: it is.
+        scope: what it locks, or waits to lock.
+        step: where it stands.
+        since_us: when it began; monotonic.
+    """
+
+    what: str
+    scope: Scope
+    step: Step
+    since_us: int
 
 
 @dataclass(slots=True)
@@ -66,6 +101,9 @@ class Memory:
         rows: where the catalog's rows are replicated.
         orders: who sends the actions.
         locks: of the operations under way.
+        now_us: monotonic time, for listings.
+        in_flight: the operations under way, by number.
+        started: how many operations have begun.
         dropped: why nothing of this may be used any more; None while it may.
     """
 
@@ -75,7 +113,10 @@ class Memory:
     orders: Orders
     locks: Locks
     on_drop: Callable[[], None]
+    now_us: Callable[[], int] = lambda: 0
     dropped: str | None = None
+    in_flight: dict[int, InFlight] = field(default_factory=dict)
+    started: int = 0
 
     def drop(self, why: str) -> None:
         """Give up this memory; the owner rebuilds it from the sys catalog, if it leads again."""
@@ -102,16 +143,30 @@ async def run(operation: Operation, memory: Memory) -> Plan:
         Rejected, NotLeader, Throttled, Unavailable: nothing happened.
         OutcomeUnknown: it may or may not take effect.
     """
+    memory.started += 1
+    number = memory.started
+    shown = InFlight(operation.what, Scope(), Step.LOCK, memory.now_us())
+    memory.in_flight[number] = shown
+    try:
+        return await _run(operation, memory, shown)
+    finally:
+        del memory.in_flight[number]
+
+
+async def _run(operation: Operation, memory: Memory, shown: InFlight) -> Plan:
     while True:
         memory.check()
-        scope = operation.scope(memory.catalog)
+        shown.step = Step.LOCK
+        scope = shown.scope = operation.scope(memory.catalog)
         async with memory.locks.hold(scope):
             memory.check()
             if operation.scope(memory.catalog) != scope:
                 continue  # the catalog changed while this waited: lock what is needed now
+            shown.step = Step.PLAN
             plan = operation.plan(memory.catalog)
             if plan.writes:
                 draft = memory.catalog.draft(plan)
+                shown.step = Step.REPLICATE
                 try:
                     await memory.rows.replicate(draft.rows)  # COMMIT POINT
                 except REFUSED:
@@ -120,6 +175,8 @@ async def run(operation: Operation, memory: Memory) -> Plan:
                     # Unknown outcome, cancelled, or the disk failed: memory may now differ from the log.
                     memory.drop(f"an operation ended in {type(err).__name__}")
                     raise
+                shown.step = Step.PUBLISH
                 memory.catalog.publish(draft)
+        shown.step = Step.ORDER
         memory.orders.enqueue(plan.actions)
         return plan

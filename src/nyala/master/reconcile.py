@@ -4,12 +4,17 @@ Pure, and level-triggered: derived anew each time. A lost order or answer, a dea
 was away: each costs one interval, never the work (style rule 10, S0.37, S0.53).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from nyala.common.ids import NO_OP
-from nyala.master.actions import Action, CreateTabletAction, DeleteTabletAction
+from nyala.common.ids import ServerUuid
+from nyala.master.actions import (
+    Action,
+    AlterTabletAction,
+    CreateTabletAction,
+    DeleteTabletAction,
+)
 from nyala.master.catalog import Catalog
-from nyala.master.records import Tablet
+from nyala.master.records import Table, TabletState
 from nyala.master.tservers import TServer
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -19,7 +24,8 @@ def needed(catalog: Catalog, servers: Sequence[TServer]) -> list[Action]:
 
     A member of a live tablet's first configuration that has never shown its replica is to create it
     (members that join later are given a copy instead); a replica of a tablet that
-    the catalog records as deleted is to be deleted. A tablet without a record is never touched (S0.46).
+    the catalog records as deleted is to be deleted; the leader of a tablet whose table was altered is to
+    alter it, until it has shown that it did. A tablet without a record is never touched (S0.46).
 
     Args:
         catalog: of the leader.
@@ -28,12 +34,13 @@ def needed(catalog: Catalog, servers: Sequence[TServer]) -> list[Action]:
     actions: list[Action] = []
     by_uuid = {s.uuid: s for s in servers}
     for tablet in catalog.tablets():
-        if tablet.live and tablet.config_id == NO_OP and _missing(tablet):
-            actions += [
-                CreateTabletAction(uuid, tablet.id)
-                for uuid in tablet.members
-                if uuid in by_uuid and _lacks(tablet, by_uuid[uuid])
-            ]
+        actions += [
+            CreateTabletAction(uuid, tablet.id)
+            for uuid in tablet.awaited
+            if uuid in by_uuid and tablet.id not in by_uuid[uuid].replicas
+        ]
+    for table in catalog.altering():
+        actions += _alterations(catalog, table, by_uuid)
     for server in servers:
         for tablet_id in server.replicas:
             known = catalog.tablet(tablet_id)
@@ -42,38 +49,64 @@ def needed(catalog: Catalog, servers: Sequence[TServer]) -> list[Action]:
     return actions
 
 
-def _missing(tablet: Tablet) -> bool:
-    return len(tablet.record.reported_by) < len(tablet.members)
-
-
-def _lacks(tablet: Tablet, server: TServer) -> bool:
-    """Whether a member never had its replica.
-
-    One that had it and lost it is no longer the voter it was: making it a new, empty replica could
-    elect a leader without acknowledged entries. Such a replica is replaced, not re-created.
-    """
-    return server.uuid not in tablet.record.reported_by and tablet.id not in server.replicas
+def _alterations(
+    catalog: Catalog, table: Table, by_uuid: Mapping[ServerUuid, TServer]
+) -> list[Action]:
+    """Return the orders to those leaders whose replica is not known to have the table's schema version."""
+    actions: list[Action] = []
+    for tablet in catalog.tablets_of(table.id):
+        leader = by_uuid.get(ServerUuid(tablet.consensus.leader))
+        if leader is None or tablet.state is not TabletState.RUNNING:
+            continue
+        if leader.versions.get(tablet.id, 0) < table.spec.schema.version:
+            actions.append(AlterTabletAction(leader.uuid, tablet.id))
+    return actions
 
 
 def create_request(
     catalog: Catalog, action: CreateTabletAction, fence: pb.Fence
 ) -> pb.CreateTabletRequest | None:
-    """Return the order that carries an action out; None when the catalog no longer wants it."""
+    """Return the order that carries an action out; None when the catalog no longer wants it.
+
+    The replica begins with the definition with which the tablet's log begins, whatever the table is now: it
+    learns of the rest from the log, each in its place between the writes.
+    """
     tablet = catalog.tablet(action.tablet)
-    if tablet is None or not tablet.live or action.server not in tablet.members:
+    if tablet is None or action.server not in tablet.awaited:
         return None
     table = catalog.table(tablet.table_id)
     assert table is not None, f"tablet {tablet.id} has no table {tablet.table_id}"
+    first = table.definition(tablet.record.first_schema_version)
+    assert first is not None, f"tablet {tablet.id} begins with a schema that is not kept"
     return pb.CreateTabletRequest(
         destination_uuid=action.server,
         fence=fence,
         tablet_id=tablet.id,
         table_id=table.id,
-        table_name=table.name,
-        schema=table.spec.schema,
+        table_name=first.name,
+        schema=first.schema,
         partition_schema=table.spec.partition,
         partition=tablet.record.partition,
         members=tablet.consensus.members,
+        options=first.options,
+    )
+
+
+def alter_request(
+    catalog: Catalog, action: AlterTabletAction, fence: pb.Fence
+) -> pb.AlterTabletRequest | None:
+    """Return the order that carries an action out; None when the tablet is gone."""
+    tablet = catalog.tablet(action.tablet)
+    if tablet is None or not tablet.live:
+        return None
+    table = catalog.table(tablet.table_id)
+    assert table is not None, f"tablet {tablet.id} has no table {tablet.table_id}"
+    return pb.AlterTabletRequest(
+        destination_uuid=action.server,
+        fence=fence,
+        tablet_id=tablet.id,
+        table_name=table.name,
+        schema=table.spec.schema,
         options=table.spec.options,
     )
 
@@ -81,15 +114,23 @@ def create_request(
 def delete_request(
     catalog: Catalog, action: DeleteTabletAction, fence: pb.Fence
 ) -> pb.DeleteTabletRequest | None:
-    """Return the order that carries an action out; None when the catalog does not record a deletion."""
+    """Return the order that carries an action out; None when the catalog wants the replica after all.
+
+    A replica of a live tablet goes only if it knows of no newer configuration than the catalog (S0.44).
+    """
     tablet = catalog.tablet(action.tablet)
-    if tablet is None or tablet.live:
+    if tablet is None or (tablet.live and action.server in tablet.members):
         return None
     table = catalog.table(tablet.table_id)
     name = table.name if table is not None else tablet.table_id
-    return pb.DeleteTabletRequest(
+    request = pb.DeleteTabletRequest(
         destination_uuid=action.server,
         fence=fence,
         tablet_id=tablet.id,
-        reason=f"table {name} was dropped",
+        reason=f"it belongs to table {name} no more",
     )
+    if tablet.live:
+        request.reason = f"the configuration of {tablet.config_id} does not name this server"
+        request.compare_config = True
+        request.config_term, request.config_index = tablet.config_id.term, tablet.config_id.index
+    return request

@@ -10,7 +10,7 @@ from enum import Enum
 from google.protobuf.message import DecodeError
 
 from nyala.common.errors import BadVersion, Corrupt
-from nyala.common.ids import OpId, ServerUuid, TableId, TabletId
+from nyala.common.ids import NO_OP, OpId, ServerUuid, TableId, TabletId
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -34,6 +34,9 @@ class TabletState(Enum):
     RUNNING = cat.TABLET_RUNNING
     REPLACED = cat.TABLET_REPLACED
     DELETED = cat.TABLET_DELETED
+
+
+_PRESENT = (TableState.RUNNING, TableState.ALTERING)
 
 
 def operation_key(operation: pb.OperationId) -> tuple[bytes, int]:
@@ -70,7 +73,17 @@ class Table:
     @property
     def live(self) -> bool:
         """Whether clients see it."""
-        return self.state in (TableState.RUNNING, TableState.ALTERING)
+        return self.state in _PRESENT and not self.record.purge_after_us
+
+    @property
+    def recallable(self) -> bool:
+        """Whether it was dropped and can still be recalled: its tablets are there, its name is free."""
+        return self.state in _PRESENT and bool(self.record.purge_after_us)
+
+    def definition(self, version: int) -> pb.TableSpec | None:
+        """Return what the table was at a version that a replica may have to begin with."""
+        kept = (self.spec, *self.record.earlier)
+        return next((d for d in kept if d.schema.version == version), None)
 
     def edit(self) -> cat.TableRecord:
         """Return a copy of the record, to change."""
@@ -104,6 +117,22 @@ class Tablet:
     def live(self) -> bool:
         """Whether replicas of it should exist."""
         return self.state in (TabletState.CREATING, TabletState.RUNNING)
+
+    @property
+    def holders(self) -> tuple[ServerUuid, ...]:
+        """Servers that may have a replica: members, and whoever has ever shown one."""
+        return tuple(dict.fromkeys((*self.members, *map(ServerUuid, self.record.reported_by))))
+
+    @property
+    def awaited(self) -> tuple[ServerUuid, ...]:
+        """Members of the first configuration that have never shown their replica: it is to be made.
+
+        One that had it and lost it is no longer the voter it was: making it a new, empty replica could
+        elect a leader without acknowledged entries. Such a replica is replaced, not re-created.
+        """
+        if not self.live or self.config_id != NO_OP:
+            return ()
+        return tuple(m for m in self.members if m not in self.record.reported_by)
 
     @property
     def consensus(self) -> pb.ConsensusState:

@@ -7,11 +7,13 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from nyala.common.errors import InvalidArgument, Unavailable
+from nyala.common.ids import TableId
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
-from nyala.master import answers, create_table, delete_table
+from nyala.master import alter_table, answers, create_table, delete_table, recall_table
 from nyala.master.create_table import Circumstances
 from nyala.master.leading import Leading, Term
+from nyala.master.operation import Operation
 from nyala.master.peers import MasterPeers
 from nyala.master.tservers import TServers
 from nyala.wire import methods
@@ -101,6 +103,8 @@ class MasterService:
             methods.MASTER_STATUS: self.master_status,
             methods.CREATE_TABLE: self.create_table,
             methods.DROP_TABLE: self.drop_table,
+            methods.ALTER_TABLE: self.alter_table,
+            methods.RECALL_TABLE: self.recall_table,
             methods.LIST_TABLES: self.list_tables,
             methods.DESCRIBE_TABLE: self.describe_table,
             methods.TABLET_LOCATIONS: self.tablet_locations,
@@ -128,9 +132,63 @@ class MasterService:
         if create_table.executed(term.catalog, request.operation) is None:
             replicas = request.table.replicas or self._options.default_replicas
             await self._know_servers(term, replicas)
+        wanted = create_table.operation(request, self._around())
+        return pb.CreateTableResponse(table_id=await self._run(wanted, term))
+
+    async def alter_table(self, request: pb.AlterTableRequest) -> pb.AlterTableResponse:
+        """Alter a table; durable on return, its tablets follow in the background.
+
+        Raises:
+            NotFound, AlreadyPresent, InvalidArgument, TooLarge: nothing was altered.
+            NotLeader, Unavailable, Throttled, TimedOut, OutcomeUnknown: as `create_table`.
+        """
+        _check_operation(request.operation)
+        term = await self._parts.confirmed()
+        if any(s.WhichOneof("step") == "add_range" for s in request.steps):
+            table = answers.search(term.catalog, request.name, request.id)
+            await self._know_servers(term, 0 if table is None else table.spec.replicas)
+        wanted = alter_table.operation(request, self._around())
+        table_id = await self._run(wanted, term)
+        table = term.catalog.table(table_id)
+        assert table is not None, table_id
+        return pb.AlterTableResponse(table_id=table_id, schema_version=table.spec.schema.version)
+
+    async def recall_table(self, request: pb.RecallTableRequest) -> pb.RecallTableResponse:
+        """Make a dropped table one that is there again; durable on return.
+
+        Raises:
+            NotFound, AlreadyPresent, InvalidArgument: nothing was recalled.
+            NotLeader, Unavailable, Throttled, TimedOut, OutcomeUnknown: as `create_table`.
+        """
+        _check_operation(request.operation)
+        term = await self._parts.confirmed()
+        table_id = await self._run(recall_table.operation(request), term)
+        return pb.RecallTableResponse(table_id=table_id)
+
+    async def drop_table(self, request: pb.DropTableRequest) -> pb.DropTableResponse:
+        """Drop a table, at once or so that it can be recalled for a time; durable on return.
+
+        Its replicas are deleted in the background, when it cannot be recalled any more.
+
+        Raises:
+            NotFound, InvalidArgument: nothing was dropped.
+            NotLeader, Unavailable, Throttled, TimedOut, OutcomeUnknown: as `create_table`.
+        """
+        _check_operation(request.operation)
+        term = await self._parts.confirmed()
+        wanted = delete_table.operation(request, self._parts.env.clock.wall_us())
+        return pb.DropTableResponse(table_id=await self._run(wanted, term))
+
+    async def _run(self, wanted: Operation, term: Term) -> TableId:
+        """Carry an operation out; return the table that it is about."""
+        plan = await self._parts.require_leading().run(wanted, term)
+        assert plan.answer is not None, plan
+        return plan.answer
+
+    def _around(self) -> Circumstances:
         env = self._parts.env
         live = self._parts.servers.alive(env.clock.monotonic_us())
-        around = Circumstances(
+        return Circumstances(
             live=[s.registration for s in live],
             rng=env.random,
             now_us=env.clock.wall_us(),
@@ -138,24 +196,6 @@ class MasterService:
             default_replicas=self._options.default_replicas,
             table_options=self._options.table_options,
         )
-        wanted = create_table.operation(request, around)
-        plan = await self._parts.require_leading().run(wanted, term)
-        assert plan.answer is not None, plan
-        return pb.CreateTableResponse(table_id=plan.answer)
-
-    async def drop_table(self, request: pb.DropTableRequest) -> pb.DropTableResponse:
-        """Drop a table; durable on return, its replicas are deleted in the background.
-
-        Raises:
-            NotFound: no such table.
-            NotLeader, Unavailable, Throttled, TimedOut, OutcomeUnknown: as `create_table`.
-        """
-        _check_operation(request.operation)
-        term = await self._parts.confirmed()
-        wanted = delete_table.operation(request, self._parts.env.clock.wall_us())
-        plan = await self._parts.require_leading().run(wanted, term)
-        assert plan.answer is not None, plan
-        return pb.DropTableResponse(table_id=plan.answer)
 
     async def list_tables(self, request: pb.ListTablesRequest) -> pb.ListTablesResponse:
         """Return the tables, by name."""
@@ -163,7 +203,8 @@ class MasterService:
 
     async def describe_table(self, request: pb.DescribeTableRequest) -> pb.DescribeTableResponse:
         """Return what a table is, and whether all of its tablets run."""
-        return answers.describe((await self._parts.confirmed()).catalog, request)
+        catalog = (await self._parts.confirmed()).catalog
+        return answers.describe(catalog, self._parts.servers, request)
 
     async def tablet_locations(
         self, request: pb.TabletLocationsRequest

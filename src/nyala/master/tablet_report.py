@@ -27,6 +27,7 @@ def operations(
 def _operation(server: ServerUuid, reports: Sequence[pb.TabletReport]) -> Operation:
     tablets = tuple(TabletId(r.tablet_id) for r in reports)
     return Operation(
+        what="take in a report",
         scope=lambda _: Scope(tablets=tablets),
         plan=lambda catalog: plan(catalog, server, reports),
     )

@@ -26,6 +26,8 @@ class TServer:
         full_in_term: the term in which this master, leading, took in its last full report; 0: none.
         replicas: states of its replicas, by tablet, as of its reports; valid when `full_in_term` is
             the present term.
+        versions: the highest schema version that each of its replicas has shown. Whatever a replica has
+            applied is committed, so what was once seen of a tablet stays true of it.
         replica_count: how many replicas it says it has.
         busy: a report of it is being taken in.
     """
@@ -36,12 +38,18 @@ class TServer:
     full_in_term: int = 0
     replicas: dict[TabletId, str] = field(default_factory=dict)
     replica_count: int = 0
+    versions: dict[TabletId, int] = field(default_factory=dict)
     busy: bool = False
 
     @property
     def uuid(self) -> ServerUuid:
         """Its permanent id."""
         return ServerUuid(self.registration.uuid)
+
+
+    def showed(self, tablet: TabletId, version: int) -> None:
+        """Note the schema version of a replica."""
+        self.versions[tablet] = max(version, self.versions.get(tablet, 0))
 
 
 class TServers:
@@ -75,8 +83,14 @@ class TServers:
         for report in request.tablets:
             if report.state in GONE:
                 server.replicas.pop(TabletId(report.tablet_id), None)
+                server.versions.pop(TabletId(report.tablet_id), None)
             else:
+                server.showed(TabletId(report.tablet_id), report.schema_version)
                 server.replicas[TabletId(report.tablet_id)] = report.state
+
+    def schema_version(self, tablet: TabletId) -> int:
+        """Return the highest schema version that some replica of a tablet has shown."""
+        return max((s.versions.get(tablet, 0) for s in self._servers.values()), default=0)
 
     def get(self, uuid: ServerUuid) -> TServer | None:
         """Return a server by id, alive or not."""

@@ -1,6 +1,7 @@
 """Puts a tablet server together: identity, replicas, services, heartbeats. It opens no socket itself."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 SERVED = (
-    methods.CREATE_TABLET, methods.DELETE_TABLET, methods.LIST_TABLETS, methods.HOLD_HISTORY,
+    methods.ALTER_TABLET, methods.CREATE_TABLET, methods.DELETE_TABLET, methods.LIST_TABLETS, methods.HOLD_HISTORY,
     methods.CHANGE_CONFIG, methods.LEADER_STEP_DOWN, methods.CREATE_WITNESS,
     methods.DO_GET, methods.DO_PUT, methods.GET, methods.CHECKSUM,
 )  # fmt: skip
@@ -63,9 +64,11 @@ def _data_plane(
     return {**flights.handlers(), **gets.handlers(), **sums.handlers()}
 
 
-def _control_plane(env: Env, tablets: Tablets, holds: Holds, orders: Orders) -> Handlers:
+def _control_plane(
+    env: Env, tablets: Tablets, holds: Holds, orders: Orders, changed: Callable[[TabletId], None]
+) -> Handlers:
     """Return what masters and people's tools order."""
-    service = TabletService(env, tablets.host, tablets, holds, orders)
+    service = TabletService(env, tablets.host, tablets, holds, orders, changed)
     return {**service.handlers(), **MembersService(env, tablets.host, orders).handlers()}
 
 
@@ -120,7 +123,8 @@ class TabletServer:
         orders = Orders(self._env, self._identity, self._fence)
         self._running = _Running(host, tablets)
         data = _data_plane(self._env, tablets, memory, self.uuid, options)
-        self._gate.open({**_control_plane(self._env, tablets, holds, orders), **data})
+        control = _control_plane(self._env, tablets, holds, orders, self.heartbeater.changed)
+        self._gate.open({**control, **data})
         Compactor(self._env, tablets, holds, options).start()
         self.heartbeater.start()
 

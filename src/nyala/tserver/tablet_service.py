@@ -4,6 +4,7 @@ Orders are idempotent, and only those are obeyed that `orders.py` lets through.
 """
 
 import logging
+from collections.abc import Callable
 
 from nyala.common.errors import AlreadyPresent, CasFailed, NyalaError
 from nyala.common.ids import OpId, TableId, TabletId
@@ -14,6 +15,7 @@ from nyala.replica.host import ReplicaHost
 from nyala.replica.state_machine import StateMachine
 from nyala.replica.status import State
 from nyala.tablet.manifest import TabletInfo
+from nyala.tablet.ops import SchemaOp
 from nyala.tablet.tablet import Tablet
 from nyala.tserver.holds import Holds
 from nyala.tserver.orders import Orders
@@ -23,24 +25,30 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 log = logging.getLogger(__name__)
 
+ALTER_TIMEOUT_MS = 5_000
+"""Of the replication; an order without an answer is given again."""
+
 
 class TabletService:
     """Handlers of `TabletAdmin`. On the loop only."""
 
     def __init__(
-        self, env: Env, host: ReplicaHost, tablets: Tablets, holds: Holds, orders: Orders
-    ) -> None:
+        self, env: Env, host: ReplicaHost, tablets: Tablets, holds: Holds, orders: Orders,
+        altered: Callable[[TabletId], None],
+    ) -> None:  # fmt: skip
         self._env = env
         self._host = host
         self._tablets = tablets
         self._holds = holds
         self._orders = orders
+        self._altered = altered
 
     def handlers(self) -> Handlers:
         """Return what this service answers."""
         return {
             methods.CREATE_TABLET: self.create_tablet,
             methods.DELETE_TABLET: self.delete_tablet,
+            methods.ALTER_TABLET: self.alter_tablet,
             methods.LIST_TABLETS: self.list_tablets,
             methods.HOLD_HISTORY: self.hold_history,
         }
@@ -90,6 +98,21 @@ class TabletService:
         log.info("deleting tablet %s: %s", request.tablet_id, request.reason)
         await self._orders.to_its_end(self._host.delete_replica(TabletId(request.tablet_id)))
         return pb.DeleteTabletResponse()
+
+    async def alter_tablet(self, request: pb.AlterTabletRequest) -> pb.AlterTabletResponse:
+        """Let a tablet that is led from here become what its table is now; replicated on return.
+
+        Raises:
+            InvalidArgument: no such schema can follow the tablet's.
+            Retryable, OutcomeUnknown: order again; the same once more changes nothing.
+        """
+        self._orders.check(request)
+        op = SchemaOp(
+            convert.schema_from_proto(request.schema), request.table_name, dict(request.options)
+        )
+        version = await self._tablets.alter(request.tablet_id, op, ALTER_TIMEOUT_MS)
+        self._altered(TabletId(request.tablet_id))
+        return pb.AlterTabletResponse(schema_version=version)
 
     async def list_tablets(self, request: pb.ListTabletsRequest) -> pb.ListTabletsResponse:
         """Describe the replicas named, or all."""

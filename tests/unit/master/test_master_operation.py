@@ -72,7 +72,7 @@ def memory(error=None):
 
 
 def operation(plan=PLAN, scope=None):
-    return Operation(lambda _: scope or Scope(("t",)), lambda _: plan)
+    return Operation("test", lambda _: scope or Scope(("t",)), lambda _: plan)
 
 
 @pytest.mark.row("S0.50")
@@ -129,7 +129,7 @@ def test_a_plan_that_is_refused_writes_nothing():
 
     made, dropped = memory()
     with pytest.raises(InvalidArgument):
-        simulate(lambda loop: run(Operation(lambda _: Scope(("t",)), refuse), made))
+        simulate(lambda loop: run(Operation("test", lambda _: Scope(("t",)), refuse), made))
     assert not made.rows.batches
     assert not dropped
     assert not made.locks.held()
@@ -145,7 +145,7 @@ def test_the_plan_is_judged_again_under_the_locks():
         return PLAN if not seen[-1] else Plan(answer=TableId("t-id"))
 
     async def main(loop):
-        wanted = Operation(lambda _: Scope(("t",)), plan)
+        wanted = Operation("test", lambda _: Scope(("t",)), plan)
         return await asyncio.gather(run(wanted, made), run(wanted, made))
 
     simulate(main)
@@ -166,7 +166,7 @@ def test_a_scope_that_grew_while_waiting_is_locked_anew():
         return Plan()
 
     async def main(loop):
-        await asyncio.gather(run(operation(), made), run(Operation(scope, plan), made))
+        await asyncio.gather(run(operation(), made), run(Operation("test", scope, plan), made))
 
     simulate(main)
     assert held == [2], "the name and the table that appeared meanwhile"

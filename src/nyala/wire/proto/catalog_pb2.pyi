@@ -79,17 +79,35 @@ class TableRecord(_message.Message):
     CREATED_US_FIELD_NUMBER: _builtins.int
     DROPPED_BY_FIELD_NUMBER: _builtins.int
     DROPPED_US_FIELD_NUMBER: _builtins.int
+    ALTERED_BY_FIELD_NUMBER: _builtins.int
+    FULLY_APPLIED_SCHEMA_FIELD_NUMBER: _builtins.int
+    EARLIER_FIELD_NUMBER: _builtins.int
+    PURGE_AFTER_US_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     state: Global___TableState.ValueType
     created_us: _builtins.int
     """microseconds since the epoch, for people only"""
     dropped_us: _builtins.int
+    purge_after_us: _builtins.int
+    """dropped, and until then it can be recalled; 0: it was not dropped so"""
     @_builtins.property
     def spec(self) -> _nyala_pb2.TableSpec: ...
     @_builtins.property
     def created_by(self) -> _nyala_pb2.OperationId: ...
     @_builtins.property
     def dropped_by(self) -> _nyala_pb2.OperationId: ...
+    @_builtins.property
+    def altered_by(self) -> _containers.RepeatedCompositeFieldContainer[_nyala_pb2.OperationId]:
+        """alterations and recalls that took effect, the newest of them"""
+
+    @_builtins.property
+    def fully_applied_schema(self) -> _nyala_pb2.Schema:
+        """ALTERING: the last one that every tablet had"""
+
+    @_builtins.property
+    def earlier(self) -> _containers.RepeatedCompositeFieldContainer[_nyala_pb2.TableSpec]:
+        """definitions with which replicas that are yet to be made begin their logs"""
+
     def __init__(
         self,
         *,
@@ -100,10 +118,14 @@ class TableRecord(_message.Message):
         created_us: _builtins.int = ...,
         dropped_by: _nyala_pb2.OperationId | None = ...,
         dropped_us: _builtins.int = ...,
+        altered_by: _abc.Iterable[_nyala_pb2.OperationId] | None = ...,
+        fully_applied_schema: _nyala_pb2.Schema | None = ...,
+        earlier: _abc.Iterable[_nyala_pb2.TableSpec] | None = ...,
+        purge_after_us: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["created_by", b"created_by", "dropped_by", b"dropped_by", "spec", b"spec"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["created_by", b"created_by", "dropped_by", b"dropped_by", "fully_applied_schema", b"fully_applied_schema", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_by", b"created_by", "created_us", b"created_us", "dropped_by", b"dropped_by", "dropped_us", b"dropped_us", "id", b"id", "spec", b"spec", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["altered_by", b"altered_by", "created_by", b"created_by", "created_us", b"created_us", "dropped_by", b"dropped_by", "dropped_us", b"dropped_us", "earlier", b"earlier", "fully_applied_schema", b"fully_applied_schema", "id", b"id", "purge_after_us", b"purge_after_us", "spec", b"spec", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -122,10 +144,13 @@ class TabletRecord(_message.Message):
     CONSENSUS_FIELD_NUMBER: _builtins.int
     REPORTED_BY_FIELD_NUMBER: _builtins.int
     CREATED_US_FIELD_NUMBER: _builtins.int
+    FIRST_SCHEMA_VERSION_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     table_id: _builtins.str
     state: Global___TabletState.ValueType
     created_us: _builtins.int
+    first_schema_version: _builtins.int
+    """with which its log begins"""
     @_builtins.property
     def partition(self) -> _nyala_pb2.Partition: ...
     @_builtins.property
@@ -146,10 +171,11 @@ class TabletRecord(_message.Message):
         consensus: _nyala_pb2.ConsensusState | None = ...,
         reported_by: _abc.Iterable[_builtins.str] | None = ...,
         created_us: _builtins.int = ...,
+        first_schema_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["consensus", b"consensus", "partition", b"partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consensus", b"consensus", "created_us", b"created_us", "id", b"id", "partition", b"partition", "reported_by", b"reported_by", "state", b"state", "table_id", b"table_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consensus", b"consensus", "created_us", b"created_us", "first_schema_version", b"first_schema_version", "id", b"id", "partition", b"partition", "reported_by", b"reported_by", "state", b"state", "table_id", b"table_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

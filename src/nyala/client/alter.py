@@ -1,0 +1,203 @@
+"""What a table is altered to, step by step; and the builder that users hold (design section 13).
+
+Each step is checked here against what the steps before it leave of the table, and again by the master.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from nyala.client.connection import Connection
+from nyala.client.locations import OpenTable
+from nyala.common import alteration
+from nyala.common.errors import InvalidArgument
+from nyala.common.partition import KeyRange
+from nyala.common.partition_spec import Partition, Range, resolve
+from nyala.common.schema import plain_type, type_name
+from nyala.wire import convert
+from nyala.wire.proto import nyala_pb2 as pb
+from nyala.wire.values import value_to_ipc
+
+
+class AlterSteps:
+    """The steps of one alteration, taken all or none. Each method returns the same object again.
+
+    Args:
+        table: as it is now.
+    """
+
+    def __init__(self, table: OpenTable) -> None:
+        self._table = table
+        self._schema = table.schema
+        self.steps: list[pb.AlterStep] = []
+
+    def _take(self, step: alteration.Step, message: pb.AlterStep) -> None:
+        self._schema = alteration.alter(self._schema, [step])
+        self.steps.append(message)
+
+    def add_column(
+        self, name: str, type: pa.DataType, *, nullable: bool = True, default: Any = None,
+        immutable: bool = False, comment: str = "",
+    ) -> None:  # fmt: skip
+        """See `Alter.add_column`."""
+        step = alteration.AddColumn(name, type, nullable, default, immutable)
+        message = pb.AlterStep(add_column=pb.Column(
+            name=name, type=type_name(plain_type(type)), nullable=nullable, immutable=immutable,
+            comment=comment,
+        ))  # fmt: skip
+        self._take(step, message)
+        made = self._schema.column(name)
+        message.add_column.default_ipc = value_to_ipc(made.default)
+
+    def drop_column(self, name: str) -> None:
+        """See `Alter.drop_column`."""
+        self._take(alteration.DropColumn(name), pb.AlterStep(drop_column=name))
+
+    def rename_column(self, name: str, new_name: str) -> None:
+        """See `Alter.rename_column`."""
+        message = pb.AlterStep.Rename(name=name, new_name=new_name)
+        self._take(alteration.RenameColumn(name, new_name), pb.AlterStep(rename_column=message))
+
+    def set_default(self, name: str, default: Any) -> None:
+        """See `Alter.set_default`."""
+        message = pb.AlterStep(set_default=pb.AlterStep.Value(name=name))
+        self._take(alteration.SetDefault(name, default), message)
+        message.set_default.ipc = value_to_ipc(self._schema.column(name).default)
+
+    def allow_nulls(self, name: str) -> None:
+        """See `Alter.allow_nulls`."""
+        self._take(alteration.AllowNulls(name), pb.AlterStep(allow_nulls=name))
+
+    def set_comment(self, comment: str, column: str | None = None) -> None:
+        """See `Alter.set_comment`."""
+        if column is None:
+            self.steps.append(pb.AlterStep(table_comment=comment))
+        else:
+            message = pb.AlterStep.Text(name=column, text=comment)
+            step = alteration.SetComment(column, comment)
+            self._take(step, pb.AlterStep(column_comment=message))
+
+    def rename(self, new_name: str) -> None:
+        """See `Alter.rename`."""
+        self.steps.append(pb.AlterStep(rename_table=new_name))
+
+    def set_owner(self, owner: str) -> None:
+        """See `Alter.set_owner`."""
+        self.steps.append(pb.AlterStep(owner=owner))
+
+    def set_options(self, options: Mapping[str, Any]) -> None:
+        """See `Alter.set_options`."""
+        for key, value in options.items():
+            text = pb.AlterStep.Text(name=key, text="" if value is None else str(value))
+            self.steps.append(pb.AlterStep(option=text))
+
+    def add_range(self, lower: Any, upper: Any) -> None:
+        """See `Alter.add_range`."""
+        self.steps.append(pb.AlterStep(add_range=self._range(lower, upper)))
+
+    def drop_range(self, lower: Any, upper: Any) -> None:
+        """See `Alter.drop_range`."""
+        self.steps.append(pb.AlterStep(drop_range=self._range(lower, upper)))
+
+    def _range(self, lower: Any, upper: Any) -> pb.RangePartition:
+        ids = self._table.partition_schema.range_column_ids
+        if not ids:
+            raise InvalidArgument(
+                f"table {self._table.name!r} is not partitioned by range, so it has no ranges to alter"
+            )
+        names = [self._schema.by_id[i].name for i in ids]
+        made = resolve(Partition(range=Range(names, [(lower, upper)])), self._schema)
+        piece: KeyRange = made.ranges[0]
+        return convert.range_to_proto(piece)
+
+
+class Alter:
+    """What a table shall become: chain the steps, then `commit`. Nothing happens before."""
+
+    def __init__(self, connection: Connection, table: OpenTable) -> None:
+        self._connection = connection
+        self._table = table
+        self._steps = AlterSteps(table)
+
+    def add_column(
+        self, name: str, type: pa.DataType, *, nullable: bool = True, default: Any = None,
+        immutable: bool = False, comment: str = "",
+    ) -> "Alter":  # fmt: skip
+        """Add a column.
+
+        Args:
+            name: not in use.
+            type: an Arrow type that is stored.
+            nullable: a column that is not needs a default.
+            default: what rows that are there hold from now on, and new rows that do not give the column.
+            immutable: only the first write of a row sets it.
+            comment: for people.
+        """
+        self._steps.add_column(
+            name, type, nullable=nullable, default=default, immutable=immutable, comment=comment
+        )
+        return self
+
+    def drop_column(self, name: str) -> "Alter":
+        """Drop a column with its values of all times; not one of the key."""
+        self._steps.drop_column(name)
+        return self
+
+    def rename_column(self, name: str, new_name: str) -> "Alter":
+        """Rename a column, of the key or not."""
+        self._steps.rename_column(name, new_name)
+        return self
+
+    def set_default(self, name: str, default: Any) -> "Alter":
+        """Change what new rows hold that do not give a column; None: nothing. Rows stay as they are."""
+        self._steps.set_default(name, default)
+        return self
+
+    def allow_nulls(self, name: str) -> "Alter":
+        """Let a column hold nulls; that cannot be taken back."""
+        self._steps.allow_nulls(name)
+        return self
+
+    def set_comment(self, comment: str, column: str | None = None) -> "Alter":
+        """Change the comment of the table, or of one column."""
+        self._steps.set_comment(comment, column)
+        return self
+
+    def rename(self, new_name: str) -> "Alter":
+        """Rename the table."""
+        self._steps.rename(new_name)
+        return self
+
+    def set_owner(self, owner: str) -> "Alter":
+        """Change who is told to own the table."""
+        self._steps.set_owner(owner)
+        return self
+
+    def set_options(self, options: Mapping[str, Any]) -> "Alter":
+        """Change table options; a value of None: as if it had never been set."""
+        self._steps.set_options(options)
+        return self
+
+    def add_range(self, lower: Any, upper: Any) -> "Alter":
+        """Add a range: `lower` inclusive, `upper` exclusive, None open; beside those there are."""
+        self._steps.add_range(lower, upper)
+        return self
+
+    def drop_range(self, lower: Any, upper: Any) -> "Alter":
+        """Drop a range, by its own bounds, with all its rows."""
+        self._steps.drop_range(lower, upper)
+        return self
+
+    def commit(self) -> None:
+        """Carry out all steps at once; returns when every tablet has followed. The table is up to date then.
+
+        Raises:
+            NotFound: no such table, column or range (any more); nothing was altered.
+            AlreadyPresent: the new name is taken; nothing was altered.
+            InvalidArgument: a step that cannot be taken, or none; nothing was altered.
+            TimedOut: altered, but some tablet did not follow in time; the message says how many.
+        """
+        ddl = self._connection.core.ddl
+        fresh = self._connection.run(ddl.alter_table(self._table, self._steps.steps))
+        self._table.follow(fresh)

@@ -1,0 +1,185 @@
+"""Alter a table: request, catalog and live servers to plan; and the end of it, once every tablet follows.
+
+Pure. A table that tablets have to follow is ALTERING until each of them has shown the present schema
+version; which orders that takes is derived in `reconcile.py`, from levels (S0.33, S0.38, S0.52).
+"""
+
+from collections.abc import Callable
+
+from nyala.common.errors import AlreadyPresent
+from nyala.common.ids import ServerUuid, TabletId
+from nyala.common.partition import KeyRange, Partition, PartitionSchema, partitions
+from nyala.master import answers, create_table
+from nyala.master.actions import Action, CreateTabletAction, DeleteTabletAction
+from nyala.master.alter_steps import Altered, Rules, take
+from nyala.master.catalog import Catalog
+from nyala.master.create_table import Circumstances
+from nyala.master.operation import Operation
+from nyala.master.plans import Plan, Scope
+from nyala.master.records import Table, TableState, TabletState, operation_key
+from nyala.wire import convert
+from nyala.wire.proto import catalog_pb2 as cat
+from nyala.wire.proto import nyala_pb2 as pb
+
+REMEMBERED = 100
+"""Operations on one table whose repetition is known: far more than any client has under way at once."""
+
+
+def operation(request: pb.AlterTableRequest, around: Circumstances) -> Operation:
+    """Return the operation that alters a table. Locked: its names, old and new, and itself."""
+    return Operation(
+        what="alter table",
+        scope=lambda catalog: scope(catalog, request),
+        plan=lambda catalog: plan(catalog, request, around),
+    )
+
+
+def scope(catalog: Catalog, request: pb.AlterTableRequest) -> Scope:
+    """Return the names that the table has and may get, the table, and its tablets if it loses some."""
+    names = [s.rename_table for s in request.steps if s.WhichOneof("step") == "rename_table"]
+    table = answers.search(catalog, request.name, request.id)
+    if table is None:
+        return Scope(names=(request.name, *names))
+    tablets: tuple[TabletId, ...] = ()
+    if any(s.WhichOneof("step") == "drop_range" for s in request.steps):
+        tablets = tuple(t.id for t in catalog.tablets_of(table.id))
+    return Scope((table.name, *names), (table.id,), tablets)
+
+
+def plan(catalog: Catalog, request: pb.AlterTableRequest, around: Circumstances) -> Plan:
+    """Decide what altering a table writes and orders.
+
+    Returns:
+        A plan that writes nothing when this operation was executed already, or changes nothing.
+
+    Raises:
+        NotFound: no such table, column or range.
+        AlreadyPresent: another table has the new name, or a column.
+        InvalidArgument: a step that cannot be taken.
+    """
+    if request.operation.client:
+        done = catalog.altered_by(operation_key(request.operation))
+        if done is not None:
+            return Plan(answer=done)
+    table = answers.find(catalog, request.name, request.id)
+    rules = Rules(around.max_tablets, around.table_options)
+    altered = take(table.spec, request.steps, rules)
+    check_free(catalog, table, altered.spec.name)
+    if altered.spec == table.spec and not altered.added and not altered.dropped:
+        return Plan(answer=table.id)
+    record = changed(catalog, table, altered.spec, request.operation)
+    gone, orders = _dropped(catalog, table, altered)
+    new = _added(catalog, table, altered, around)
+    creates = [
+        CreateTabletAction(ServerUuid(m.uuid), TabletId(t.id))
+        for t in new
+        for m in t.consensus.members
+    ]
+    return Plan((*gone, *new), (record,), actions=(*orders, *creates), answer=table.id)
+
+
+def check_free(catalog: Catalog, table: Table, name: str) -> None:
+    """Refuse a name that another table has.
+
+    Raises:
+        AlreadyPresent: names it.
+    """
+    holder = catalog.named(name)
+    if holder is not None and holder.id != table.id:
+        raise AlreadyPresent(f"a table {name!r} exists already (id {holder.id})")
+
+
+def changed(
+    catalog: Catalog, table: Table, spec: pb.TableSpec, operation_id: pb.OperationId
+) -> cat.TableRecord:
+    """Return the record of a table that becomes `spec`: ALTERING if its version grew."""
+    record = table.edit()
+    record.spec.CopyFrom(spec)
+    remember(record, operation_id)
+    if spec.schema.version == table.spec.schema.version:
+        return record
+    if table.state is TableState.RUNNING:
+        record.fully_applied_schema.CopyFrom(table.spec.schema)
+    record.state = TableState.ALTERING.value
+    needed = {t.record.first_schema_version for t in catalog.tablets_of(table.id) if t.awaited}
+    kept = [e for e in (*table.record.earlier, table.spec) if e.schema.version in needed]
+    del record.earlier[:]
+    for definition in kept:
+        old = record.earlier.add()
+        old.CopyFrom(definition)
+        old.ClearField("partition")
+        old.ClearField("comment")
+    return record
+
+
+def remember(record: cat.TableRecord, operation_id: pb.OperationId) -> None:
+    """Note in a table's record that an operation was executed, so that it is not executed again."""
+    if operation_id.client:
+        record.altered_by.append(operation_id)
+        del record.altered_by[:-REMEMBERED]
+
+
+def _dropped(
+    catalog: Catalog, table: Table, altered: Altered
+) -> tuple[list[cat.TabletRecord], list[Action]]:
+    gone: list[cat.TabletRecord] = []
+    orders: list[Action] = []
+    if not altered.dropped:
+        return gone, orders
+    for tablet in catalog.tablets_of(table.id):
+        if convert.partition_from_proto(tablet.record.partition).range in altered.dropped:
+            record = tablet.edit()
+            record.state = TabletState.DELETED.value
+            gone.append(record)
+            orders += [DeleteTabletAction(server, tablet.id) for server in tablet.holders]
+    return gone, orders
+
+
+def _added(
+    catalog: Catalog, table: Table, altered: Altered, around: Circumstances
+) -> list[cat.TabletRecord]:
+    parts = [p for piece in altered.added for p in _parts(altered.spec, piece)]
+    if not parts:
+        return []
+    placed = create_table.place_all(catalog, around, len(parts), altered.spec.replicas)
+    version = altered.spec.schema.version
+    return [
+        create_table.new_tablet(table.id, part, servers, around, version)
+        for part, servers in zip(parts, placed, strict=True)
+    ]
+
+
+def _parts(spec: pb.TableSpec, piece: KeyRange) -> list[Partition]:
+    """Return the partitions of one range: a bucket of each hash level."""
+    ps = convert.partition_schema_from_proto(spec.partition)
+    one = PartitionSchema(ps.hash, ps.range_column_ids, (piece,), ps.version)
+    return partitions(convert.schema_from_proto(spec.schema), one)
+
+
+def is_finished(catalog: Catalog, table: Table, version_of: Callable[[TabletId], int]) -> bool:
+    """Whether every tablet of an ALTERING table is known to follow.
+
+    Args:
+        catalog: the leader's.
+        table: as it stands there.
+        version_of: the highest schema version that a replica of a tablet has shown.
+    """
+    if table.state is not TableState.ALTERING:
+        return False
+    wanted = table.spec.schema.version
+    return all(version_of(t.id) >= wanted for t in catalog.tablets_of(table.id))
+
+
+def finish(table: Table, version_of: Callable[[TabletId], int]) -> Operation:
+    """Return the operation that ends an alteration: RUNNING again, if every tablet follows (S0.83)."""
+
+    def decide(catalog: Catalog) -> Plan:
+        now = catalog.table(table.id)
+        if now is None or not is_finished(catalog, now, version_of):
+            return Plan()
+        record = now.edit()
+        record.state = TableState.RUNNING.value
+        record.ClearField("fully_applied_schema")
+        return Plan(tables=(record,), answer=now.id)
+
+    return Operation("finish alteration", lambda _: Scope(tables=(table.id,)), decide)

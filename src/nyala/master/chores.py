@@ -1,0 +1,87 @@
+"""What a leader does to its catalog by itself: ends alterations that all follow, purges dropped tables.
+
+Rules: level-triggered. What is due is derived anew each time from catalog, reports and clock; each chore is
+an operation like any other.
+"""
+
+import asyncio
+import logging
+
+from nyala.common.errors import NyalaError
+from nyala.env.env import Env
+from nyala.master import alter_table, delete_table
+from nyala.master.catalog import Catalog
+from nyala.master.operation import Memory, Operation, run
+from nyala.master.tservers import TServers
+
+log = logging.getLogger(__name__)
+
+
+def due(catalog: Catalog, servers: TServers, now_us: int) -> list[Operation]:
+    """Return the operations that are due.
+
+    Args:
+        catalog: of the leader.
+        servers: what their replicas have shown.
+        now_us: microseconds since the epoch.
+    """
+    version_of = servers.schema_version
+    ended = [t for t in catalog.altering() if alter_table.is_finished(catalog, t, version_of)]
+    expired = [t for t in catalog.recallable() if t.record.purge_after_us <= now_us]
+    return [
+        *(alter_table.finish(t, version_of) for t in ended),
+        *(delete_table.purge(t, now_us) for t in expired),
+    ]
+
+
+class Chores:
+    """The chores of one leader in one term. On the loop only.
+
+    Args:
+        env: clock and tasks.
+        servers: what their replicas have shown.
+        interval_ms: between two looks.
+    """
+
+    def __init__(self, env: Env, servers: TServers, interval_ms: int) -> None:
+        self._env = env
+        self._servers = servers
+        self._interval_ms = interval_ms
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[object] | None = None
+
+    def start(self, memory: Memory) -> None:
+        """Begin to look."""
+        self._task = self._env.tasks.spawn(self._follow(memory), "chores of the catalog")
+
+    def stop(self) -> None:
+        """Begin no more operations; one under way goes to its end."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def look(self) -> None:
+        """Look soon: something was reported."""
+        self._wake.set()
+
+    async def _follow(self, memory: Memory) -> None:
+        loop = asyncio.get_running_loop()
+        while memory.dropped is None:
+            self._wake.clear()
+            for operation in due(memory.catalog, self._servers, self._env.clock.wall_us()):
+                await self._carry_out(operation, memory)
+            timer = loop.call_later(self._interval_ms / 1000, self._wake.set)
+            try:
+                await self._wake.wait()
+            finally:
+                timer.cancel()
+
+    async def _carry_out(self, operation: Operation, memory: Memory) -> None:
+        """Run to its end, whatever becomes of this task: a batch under way cannot be taken back."""
+
+        async def guarded() -> None:
+            try:
+                await run(operation, memory)
+            except NyalaError as err:
+                log.info("%s: %s; it is derived again", operation.what, err)
+
+        await asyncio.shield(self._env.tasks.spawn(guarded(), operation.what))
