@@ -1,5 +1,6 @@
-"""Damage in a tablet's files under a running server: told with its file; its replica is FAILED."""
+"""A tablet's files under a running server: what they come to; damage is told, its replica FAILED."""
 
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +29,64 @@ def report(cluster: MiniCluster, name: str, tablet: str) -> pb.TabletReport:
     (found,) = (t for t in answer.tablets if t.report.tablet_id == tablet)
     told: pb.TabletReport = found.report
     return told
+
+
+def fetch(cluster: MiniCluster, name: str, path: str) -> str:
+    with urllib.request.urlopen(f"http://{cluster.web_address(name)}{path}", timeout=10) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def figures(cluster: MiniCluster, name: str, tablet: str) -> dict[str, float]:
+    """The figures of a tablet in `/metrics`, without what all their names begin with."""
+    found = {}
+    for line in fetch(cluster, name, "/metrics").splitlines():
+        metric, _, rest = line.partition("{")
+        if f'tablet="{tablet}"' in rest:
+            assert 'table="figures <b>"' in rest
+            found[metric.removeprefix("nyala_tablet_")] = float(rest.rpartition(" ")[2])
+    return found
+
+
+@pytest.mark.row("A16")
+def test_what_flushes_and_merges_made_of_a_tablet_is_shown(cluster):
+    with cluster.connect() as client:
+        table = client.create_table("figures <b>", SCHEMA, ["k"])
+        (place,) = table.tablets()
+        (leader,) = cluster.leaders(table.name).values()
+        wrote = 0
+
+        def merged() -> bool:
+            nonlocal wrote
+            table.upsert(ROWS[:100]).raise_for_errors()
+            wrote += 100
+            return figures(cluster, leader, place.id)["merges_total"] > 0
+
+        wait_until(merged, "enough has been flushed for a merge", 30)
+        seen: dict[str, float] = {}
+
+        def quiet() -> bool:
+            nonlocal seen
+            before, seen = seen, figures(cluster, leader, place.id)
+            return before == seen and seen["memory_bytes"] == 0
+
+        wait_until(quiet, "all is flushed", 30)
+        assert seen["live_versions"] == 100
+        assert seen["ended_versions"] == wrote - 100
+        assert seen["flushed_versions_total"] == wrote
+        times = 1 + seen["merged_versions_total"] / wrote
+        assert seen["amplification_ratio"] == pytest.approx(times)
+        assert times > 1
+        assert 1 <= seen["depth_rowsets"] <= seen["rowset_count"]
+        assert 4 <= seen["flushes_total"] <= wrote / 100
+        for name in ("file_bytes", "history_seconds", "flush_seconds_total", "merge_seconds_total"):
+            assert seen[name] > 0, name
+        assert seen["log_bytes"] >= 0
+        assert {"flush_score_ratio", "merge_score_ratio"} <= set(seen)
+        page = fetch(cluster, leader, "/tablets")
+        assert f"<td>figures &lt;b&gt;</td><td>{place.id}</td><td>" in page
+        assert f"<td>{wrote:,}</td>" in page
+        assert 'href="/tablets"' in fetch(cluster, leader, "/")
 
 
 @pytest.mark.parametrize("read", ["scan", "get", "write"])

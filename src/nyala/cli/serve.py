@@ -213,5 +213,7 @@ def _facts(role: str, server: Server, addresses: Addresses, metrics: Metrics) ->
             "peer address": addresses.peer,
         }
 
-    links = {"health": "/healthz", "metrics": "/metrics"}
-    return Facts(f"nyala {role} {addresses.public}", sick, values, lambda: links, metrics.registry)
+    listings = {"/tablets": server.tablets_page} if isinstance(server, TabletServer) else {}
+    links = {"health": "/healthz", "metrics": "/metrics"} | {p[1:]: p for p in listings}
+    title = f"nyala {role} {addresses.public}"
+    return Facts(title, sick, values, lambda: links, metrics.registry, listings)

@@ -5,14 +5,34 @@ Rules: no global registry. Several servers may live in one (simulated) process, 
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+")
 SECONDS_BUCKETS = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0,
 )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric of many things, as it is when it is asked for.
+
+    Attributes:
+        name: as for `Metrics.counter`; with `_total` at its end it is a count that only grows.
+        sentence: what it shows.
+        labels: names of its labels.
+        samples: values of the labels, and the value.
+    """
+
+    name: str
+    sentence: str
+    labels: Sequence[str]
+    samples: Sequence[tuple[Sequence[str], float]]
 
 
 class Metrics:
@@ -66,6 +86,14 @@ class Metrics:
             made.set_function(read)
         return made
 
+    def families(self, read: Callable[[], Iterable[Family]]) -> None:
+        """Expose metrics of things that come and go.
+
+        Args:
+            read: asked for all of them at each exposition; must be quick.
+        """
+        self.registry.register(_Read(read))
+
     def histogram(
         self,
         name: str,
@@ -81,6 +109,19 @@ class Metrics:
             self._made[name] = made
         assert isinstance(made, Histogram), f"{name} is a {type(made).__name__}"
         return made
+
+
+class _Read(Collector):
+    def __init__(self, read: Callable[[], Iterable[Family]]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self._read():
+            kind = CounterMetricFamily if family.name.endswith("_total") else GaugeMetricFamily
+            made = kind(_full(family.name), family.sentence, labels=family.labels)
+            for labels, value in family.samples:
+                made.add_metric(labels, value)
+            yield made
 
 
 def _full(name: str) -> str:

@@ -8,6 +8,7 @@ replica keeps what they need, since any may lead next.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from nyala.common.ids import TabletId
 from nyala.env.tasks import Lane
@@ -15,6 +16,7 @@ from nyala.raft.messages import Entry
 from nyala.raft.node import RaftNode
 from nyala.replica.applier import Applier
 from nyala.replica.around import Around
+from nyala.replica.status import Upkeep
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +28,12 @@ Fail = Callable[[BaseException], None]
 
 ENTRY_OVERHEAD_BYTES = 64
 RETRY_MS = 1000
+
+
+@dataclass(slots=True)
+class _Tally:
+    done: int = 0
+    us: int = 0
 
 
 class Keeper:
@@ -57,30 +65,46 @@ class Keeper:
         self._flushing = False
         self._flush_frees_log = False
         self._closed = False
+        self._flushes = _Tally()
+        self._merges = _Tally()
 
-    async def run(self, prepare: Maintenance) -> bool:
-        """Run one flush or compaction; return whether there was anything to do.
+    def upkeep(self) -> Upkeep:
+        """Return what flushes and merges have cost."""
+        flushes, merges = self._flushes, self._merges
+        return Upkeep(
+            self._lock.locked(), self._log_bytes, flushes.done, flushes.us, merges.done, merges.us
+        )
 
-        Raises:
-            OSError: it failed on the disk; nothing changed, and it may be tried again.
-        """
-        tasks = self._around.env.tasks
+    async def merge(self, prepare: Maintenance) -> bool:
+        """Run one compaction; return whether there was anything to do. Raises as `flush`."""
+        return await self._run(prepare, self._merges)
+
+    async def _run(self, prepare: Maintenance, tally: "_Tally") -> bool:
+        tasks, clock = self._around.env.tasks, self._around.env.clock
         async with self._lock:
             if self._closed:
                 return False
             build = await tasks.run(Lane.APPLY, prepare)
             if build is None:
                 return False
+            began_us = clock.monotonic_us()
             install = await tasks.run(Lane.COMPUTE, build)
             await tasks.run(Lane.APPLY, install)
+            tally.done += 1
+            tally.us += clock.monotonic_us() - began_us
         self._around.counters.flushed.inc()
         self._around.dirty(self._group)  # the log may need less of it
         return True
 
     async def flush(self) -> bool:
-        """Bring the files up to what is applied; return whether they changed. Durable on return."""
+        """Bring the files up to what is applied; return whether they changed. Durable on return.
+
+        Raises:
+            OSError: it failed on the disk; nothing changed, and it may be tried again.
+        """
         before = self._log_bytes
-        done = not self._node.keeps_log and await self.run(self._applier.prepare_flush)
+        prepare = self._applier.prepare_flush
+        done = not self._node.keeps_log and await self._run(prepare, self._flushes)
         self._log_bytes -= (
             before  # also if there was nothing to write: then there is no use in asking again
         )

@@ -10,7 +10,7 @@ from nyala.raft.membership import Configuration
 from nyala.replica.life import Life, describe
 from nyala.replica.maintenance import Maintenance
 from nyala.replica.state_machine import StateMachine
-from nyala.replica.status import ReplicaStatus, WriteOutcome
+from nyala.replica.status import ReplicaStatus, Upkeep, WriteOutcome
 
 __all__ = ["Maintenance", "Replica"]
 
@@ -110,12 +110,16 @@ class Replica(Life):
         return at, -(-(clock.monotonic_us() - began_us) // 1000)
 
     async def maintain(self, prepare: Maintenance) -> bool:
-        """Run one flush or compaction of the machine, never two at a time; False: nothing to do.
+        """Run one compaction of the machine, never beside a flush; False: nothing to do.
 
         Raises:
             Unavailable, NotFound: it does not take part. OSError: nothing changed.
         """
-        return await self.taking_part().keeper.run(prepare)
+        return await self.taking_part().keeper.merge(prepare)
+
+    def upkeep(self) -> Upkeep:
+        """Return what flushes and merges have cost. Raises as `machine`."""
+        return self.taking_part().keeper.upkeep()
 
     async def flush(self) -> bool:
         """Flush now, whatever its size; durable on return. Raises as `maintain`."""

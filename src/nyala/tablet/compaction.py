@@ -4,7 +4,8 @@ It moves the manifest's files but not its cut, so that what ended since the last
 in the log.
 """
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -37,6 +38,7 @@ class Rowset:
         garbage: of them, those that ended below the horizon.
         least: least key.
         greatest: greatest key.
+        file_bytes: of its files.
     """
 
     number: int
@@ -45,17 +47,25 @@ class Rowset:
     garbage: int
     least: bytes
     greatest: bytes
+    file_bytes: int = 0
 
     @staticmethod
     def of(disk: DiskRowSet, horizon: int | None, cut_stamp: int) -> "Rowset":
-        """Look at a rowset once."""
-        ended = garbage = 0
-        if disk.marks.ended.rows:
-            stamps = disk.marks.ended_by(cut_stamp)[1]
-            ended = len(stamps)
-            garbage = int(np.count_nonzero(stamps <= np.uint64(horizon or 0)))
-        number = disk.entry.number
-        return Rowset(number, disk.rows, ended, garbage, disk.min_key, disk.max_key)
+        """Look at a rowset: exactly in lane APPLY, in others as of some moment of late.
+
+        Its versions are read only where more than `GARBAGE` of them ended, on both sides of the horizon.
+        """
+        all_ended, below, marks = disk.marks.ended, min(horizon or 0, cut_stamp), disk.marks
+        ended = all_ended.rows
+        if all_ended.last > cut_stamp:
+            ended -= sum(len(rows) for rows, _ in marks.pending)
+        garbage = ended if all_ended.rows and all_ended.last <= below else 0
+        if not garbage and all_ended.first <= below and ended > GARBAGE * disk.rows:
+            garbage = int(np.count_nonzero((marks.ends != 0) & (marks.ends <= np.uint64(below))))
+        entry = disk.entry
+        return Rowset(
+            entry.number, disk.rows, ended, garbage, disk.min_key, disk.max_key, disk.file_bytes
+        )
 
     @property
     def is_history(self) -> bool:
@@ -115,7 +125,24 @@ def _similar(rowsets: Sequence[Rowset]) -> list[Rowset]:
 def depth(rowsets: Sequence[Rowset]) -> int:
     """Return the most live rowsets that one key may be in: what a look-up has to ask."""
     live = [r for r in rowsets if not r.is_history]
-    return max((sum(r.least <= x.least <= r.greatest for r in live) for x in live), default=0)
+    starts, ends = sorted(r.least for r in live), sorted(r.greatest for r in live)
+    return max((n + 1 - bisect_left(ends, key) for n, key in enumerate(starts)), default=0)
+
+
+def score(rowsets: Sequence[Rowset], chosen: Collection[int]) -> float:
+    """Return what merging the chosen rowsets is worth, per MiB that has to be written; nothing: 0.
+
+    Worth are the rowsets that a key is looked for in less, and the part of what is read that goes, or is
+    moved out of the present's way; the whole of it counts as `MIN_ROWSETS` (docs/internals/maintenance.md).
+    """
+    merged = [r for r in rowsets if r.number in chosen]
+    if not merged:
+        return 0.0
+    live = [r for r in merged if not r.is_history]
+    fewer = max(len(live), len(merged) - len(live), 1) - 1
+    idle = sum(r.garbage if r.is_history else r.ended for r in merged)
+    worth = fewer + MIN_ROWSETS * idle / sum(r.rows for r in merged)
+    return worth / (1 + sum(r.file_bytes for r in merged) / (1 << 20))
 
 
 class Compaction:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from nyala.common.hybrid_time import to_micros
 from nyala.tablet import compaction, flush, rewrite
 from nyala.tablet.checkpoint import Checkpoint, Holds
 from nyala.tablet.manifest import AnyCut, Manifest, remove_unreferenced
@@ -25,7 +26,7 @@ class _Work(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What flushes and merges have made of a tablet, for metrics and benchmarks.
+    """What flushes and merges have made of a tablet, for metrics, pages and benchmarks.
 
     Attributes:
         rowsets: on disk.
@@ -33,7 +34,10 @@ class Figures:
         versions: on disk.
         ended: of them, those that are history.
         flushed: versions written by flushes since the tablet was opened.
-        merged: versions written by merges since then: beside `flushed`, the write amplification.
+        merged: versions written by merges since then.
+        file_bytes: of all rowsets.
+        memory_bytes: that a flush would free.
+        history_s: seconds since the oldest version that is kept ended, by the stamps of the log.
     """
 
     rowsets: int
@@ -42,6 +46,14 @@ class Figures:
     ended: int
     flushed: int
     merged: int
+    file_bytes: int
+    memory_bytes: int
+    history_s: float
+
+    @property
+    def amplification(self) -> float:
+        """How often each version that was flushed has been written, merges included; 1 before the first."""
+        return 1 + self.merged / self.flushed if self.flushed else 1.0
 
 
 class Maintenance:
@@ -74,17 +86,33 @@ class Maintenance:
         self._flushed = 0
         self._merged = 0
 
-    def figures(self) -> Figures:
-        """Return what flushes and merges have made of the tablet. Lane APPLY."""
+    def figures(self, stamp: int) -> Figures:
+        """Return what flushes and merges have made of the tablet. Any lane: as of some moment of late.
+
+        Args:
+            stamp: of the last entry applied.
+        """
         disks = self._store.disks
+        ended = [d.marks.ended for d in disks]
+        oldest = min((e.first for e in ended if e.rows), default=stamp)
         return Figures(
             rowsets=len(disks),
             depth=compaction.depth(self._rowsets(None)),
             versions=sum(d.rows for d in disks),
-            ended=sum(d.marks.ended.rows for d in disks),
+            ended=sum(e.rows for e in ended),
             flushed=self._flushed,
             merged=self._merged,
+            file_bytes=sum(d.file_bytes for d in disks),
+            memory_bytes=self._store.memory_bytes(),
+            history_s=max(0, to_micros(stamp) - to_micros(oldest)) / 1e6,
         )
+
+    def merge_score(self, horizon: int | None) -> float:
+        """Return what the merge that `prepare_compaction` would choose is worth (`compaction.score`)."""
+        if self._busy:
+            return 0.0
+        rowsets = self._rowsets(horizon)
+        return compaction.score(rowsets, compaction.choose(rowsets, force=False))
 
     def checkpoint(self) -> Checkpoint:
         """Hold the files of the manifest as it is now."""

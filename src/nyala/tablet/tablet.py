@@ -153,9 +153,13 @@ class Tablet:
         """
         return self._maintenance.prepare_compaction(horizon, force=force)
 
+    def merge_score(self, horizon: int | None) -> float:
+        """Return what the best merge is worth; 0: none is worth its cost, or work is under way. Any lane."""
+        return self._maintenance.merge_score(horizon)
+
     def figures(self) -> Figures:
-        """Return what flushes and merges have made of the files. Lane APPLY."""
-        return self._maintenance.figures()
+        """Return what flushes and merges have made of the files. Any lane."""
+        return self._maintenance.figures(self._last_stamp)
 
     def checkpoint(self) -> Checkpoint:
         """Hold the files that make the tablet at its cut, for a copy of them. Lane APPLY."""

@@ -99,15 +99,17 @@ class Holds:
         now_us = self._clock.monotonic_us()
         return [(n, h, (h.expires_us - now_us) // 1000) for n, h in sorted(kept.holds.items())]
 
+    def limit(self, tablet: TabletId, horizon: int | None) -> int | None:
+        """Return the horizon that a compaction could have now."""
+        if horizon is None or self._clock.monotonic_us() < self._quiet_until_us:
+            return None
+        return min([horizon, *(hold.at for _, hold, _ in self.of(tablet))])
+
     @contextmanager
     def collecting(self, tablet: TabletId, horizon: int | None) -> Iterator[int | None]:
         """Give the horizon that a compaction may have; meanwhile no time below it can be held."""
-        if self._clock.monotonic_us() < self._quiet_until_us:
-            horizon = None
+        horizon = self.limit(tablet, horizon)
         kept = self._kept.setdefault(tablet, _Kept())
-        self._expire(kept)
-        if horizon is not None:
-            horizon = min([horizon, *(h.at for h in kept.holds.values())])
         kept.collecting = horizon or 0
         try:
             yield horizon

@@ -1,37 +1,49 @@
-"""Compactions of this server's tablets, one at a time: fewer rowsets to read, and no history past its age.
+"""Merges of this server's tablets, one at a time: the one that is worth most comes first.
 
-Flushes are the replica's own affair (memory and log); a compaction only helps reads and disk, so it
-waits its turn. History is measured in stamps of the tablet's own log, never by a local clock.
+Flushes are not in this line, so that none waits behind a long merge (`memory.py`, `replica/maintenance.py`);
+docs/internals/maintenance.md has the scores.
+History is measured in stamps of the tablet's own log, never by a local clock.
 """
 
 import logging
+from collections.abc import Mapping, Sequence
 
 from nyala.common.errors import InvalidArgument, NyalaError
 from nyala.common.hybrid_time import LOGICAL_BITS
 from nyala.common.ids import TabletId
 from nyala.common.options import Options
 from nyala.env.env import Env
+from nyala.env.tasks import Lane
 from nyala.replica.status import State
+from nyala.tablet.tablet import Tablet
 from nyala.tserver.holds import Holds
 from nyala.tserver.tablets import HostedTablet, Tablets
 
 log = logging.getLogger(__name__)
 
 LOOK_MS = 2_000
-"""Between two looks at the tablets."""
+"""Between two looks at the tablets, when the last one found nothing worth doing."""
 WHOLE_LOOKS = 30
 """Every so many looks all are looked at, otherwise not those that sleep and had nothing to be done."""
 AGE_OPTION = "history_max_age_s"
 
+Asked = tuple[TabletId, Tablet, int | None]
+"""Whose merges are to be scored, and the horizon that they may have."""
+
 
 class Compactor:
-    """Looks for tablets worth compacting. Runs on the loop; the work in lanes.
+    """Looks for the merge that is worth most, over all tablets. Runs on the loop; the work in lanes.
+
+    A tablet that was passed over counts once more at each choice, so that none waits for ever.
 
     Args:
         env: tasks.
         tablets: what is here.
         holds: what of history has to stay.
         options: the default age of history.
+
+    Attributes:
+        scores: of the tablets that have something worth doing, as of the last look.
     """
 
     def __init__(self, env: Env, tablets: Tablets, holds: Holds, options: Options) -> None:
@@ -40,6 +52,9 @@ class Compactor:
         self._holds = holds
         self._options = options
         self._done: dict[TabletId, None] = {}  # asleep, and not worth a compaction
+        self._waited: dict[TabletId, int] = {}  # choices that passed it over
+        self._failed: dict[TabletId, None] = {}  # since the last pause
+        self.scores: Mapping[TabletId, float] = {}
 
     def start(self) -> None:
         """Begin to look, again and again."""
@@ -52,21 +67,46 @@ class Compactor:
             looks += 1
             if looks % WHOLE_LOOKS == 0:
                 self._done.clear()
-            for replica in self._tablets.host.up():
-                self._done.pop(replica.group, None)
-            for replica in self._tablets.host.all():
-                if replica.group not in self._done and replica.state is State.RUNNING:
-                    await self._look_at(replica.group)
+            self._failed.clear()
+            while (chosen := await self._look()) is not None:
+                await self._merge(chosen)
 
-    async def _look_at(self, tablet_id: TabletId) -> None:
+    async def _look(self) -> TabletId | None:
+        """Score every tablet that may have something to do; return the one to merge now."""
+        for replica in self._tablets.host.up():
+            self._done.pop(replica.group, None)
+        asked: list[Asked] = []
+        for replica in self._tablets.host.all():
+            group = replica.group
+            if group in self._done or group in self._failed or replica.state is not State.RUNNING:
+                continue
+            try:
+                hosted = self._tablets.get(group)
+                horizon = self._holds.limit(group, self._horizon(hosted))
+            except NyalaError as err:  # deleted meanwhile, a witness, an option that means nothing
+                log.debug("tablet %s is not looked at for merges: %s", group, err)
+                self._done[group] = None
+                continue
+            asked.append((group, hosted.tablet, horizon))
+        found = await self._env.tasks.run(Lane.COMPUTE, score_all, asked) if asked else {}
+        self._done |= {group: None for group, _, _ in asked if group not in found}
+        self.scores = found
+        self._waited = {group: self._waited.get(group, 0) + 1 for group in found}
+        if not found:
+            return None
+        chosen = max(found, key=lambda group: (found[group] * self._waited[group], group))
+        del self._waited[chosen]
+        return chosen
+
+    async def _merge(self, tablet_id: TabletId) -> None:
         try:
-            hosted = self._tablets.get(tablet_id)
-            if not await self.compact(hosted):
-                self._done[tablet_id] = None
+            if await self.compact(self._tablets.get(tablet_id)):
+                return
         except (NyalaError, OSError) as err:  # deleted meanwhile, or a full disk: nothing changed
             log.info("tablet %s was not compacted: %s", tablet_id, err)
         except Exception as bug:  # the task's top: the other tablets are compacted all the same
             log.error("tablet %s was not compacted", tablet_id, exc_info=bug)
+        self._failed[tablet_id] = None  # whatever it was, it is not tried again without a pause
 
     async def compact(self, hosted: HostedTablet, *, force: bool = False) -> bool:
         """Compact a tablet if that is worth it; return whether anything changed.
@@ -87,6 +127,20 @@ class Compactor:
         age_s = self._options.history_max_age_s if text is None else _seconds(text)
         horizon = hosted.replica.status().applied_stamp - (age_s * 1_000_000 << LOGICAL_BITS)
         return horizon if horizon > 0 else None
+
+
+def score_all(asked: Sequence[Asked]) -> dict[TabletId, float]:
+    """Return the scores of the tablets that have a merge worth doing. Lane COMPUTE."""
+    found = {}
+    for group, tablet, horizon in asked:
+        try:
+            score = tablet.merge_score(horizon)
+        except Exception as bug:  # one tablet's trouble: the others are compacted all the same
+            log.error("what tablet %s needs is not known", group, exc_info=bug)
+            continue
+        if score > 0:
+            found[group] = score
+    return found
 
 
 def _seconds(text: str) -> int:

@@ -1,12 +1,14 @@
-"""The memory of all rowsets of a process: over its budget writes are throttled and the largest is flushed.
+"""The memory of all rowsets of a process: near its budget the best to flush is flushed, over it writes wait.
 
 Back pressure comes before the kernel's: a client waits and sends again, nothing is lost.
 """
 
+import contextlib
 import logging
 
 from nyala.common.errors import NyalaError, Throttled
 from nyala.common.ids import TabletId
+from nyala.common.options import MIB, Options
 from nyala.env.env import Env
 from nyala.replica.replica import Replica
 from nyala.replica.status import State
@@ -19,6 +21,8 @@ LOOK_MS = 100
 WHOLE_LOOKS = 600
 """So many looks from one at all tablets to the next; between, at those that are up: only they take writes."""
 RETRY_AFTER_MS = 100
+FLUSH_FROM = 0.75
+"""Of the budget: from there on something is flushed whatever its size, so that writes need not wait."""
 
 
 class MemoryBudget:
@@ -27,15 +31,17 @@ class MemoryBudget:
     Args:
         env: tasks.
         tablets: what is here.
-        budget_bytes: of all of them together.
+        options: memory of all of them together, and how much of the log may be kept.
     """
 
-    def __init__(self, env: Env, tablets: Tablets, budget_bytes: int) -> None:
+    def __init__(self, env: Env, tablets: Tablets, options: Options) -> None:
         self._env = env
         self._tablets = tablets
-        self._budget_bytes = budget_bytes
+        self._budget_bytes = options.memory_budget_bytes
+        self._log_bytes = max(1, options.wal_retain_mb) * MIB
         self.used_bytes = 0
         self._looks = 0
+        self._vain: dict[TabletId, None] = {}  # flushed in vain since one was flushed
         self._sizes: dict[TabletId, int] = {}
 
     def start(self) -> None:
@@ -59,17 +65,21 @@ class MemoryBudget:
         while True:
             await self._env.tasks.sleep_ms(LOOK_MS)
             self.look()
-            largest = self.largest() if self.used_bytes > self._budget_bytes else None
-            if largest is not None:
-                self._looks = 0  # the next one asks all
+            if self.used_bytes <= FLUSH_FROM * self._budget_bytes:
+                continue
+            self._looks = 0  # the next one asks all
+            best = self.best()
+            if best is not None:
+                self._vain[best.group] = None
                 try:
-                    await largest.flush()
+                    if await best.flush():
+                        self._vain.clear()
                 except (NyalaError, OSError) as err:  # deleted meanwhile, or a full disk: try again
-                    log.warning("%s was not flushed: %s", largest.group, err)
+                    log.warning("%s was not flushed: %s", best.group, err)
                 except (
                     Exception
                 ) as bug:  # the task's top: without it writes would be throttled for ever
-                    log.error("%s was not flushed", largest.group, exc_info=bug)
+                    log.error("%s was not flushed", best.group, exc_info=bug)
 
     def look(self) -> None:
         """Add up what is in use."""
@@ -83,9 +93,22 @@ class MemoryBudget:
                 sizes[replica.group] = replica.machine.unflushed_bytes()
         self.used_bytes = sum(sizes.values())
 
-    def largest(self) -> Replica | None:
-        """Return the replica that used most at the last look. Asks all: only when memory is short."""
-        sizes = self._sizes
-        return (
-            self._tablets.host.find(max(sizes, key=lambda group: sizes[group])) if sizes else None
-        )
+    def best(self) -> Replica | None:
+        """Return the replica whose flush is worth most now, of those that nothing is being done to."""
+        scores: dict[Replica, float] = {}
+        for group, memory_bytes in self._sizes.items():
+            replica = self._tablets.host.find(group)
+            if not memory_bytes or replica is None or group in self._vain:
+                continue
+            with contextlib.suppress(NyalaError):  # FAILED, or deleted meanwhile
+                upkeep = replica.upkeep()
+                if not upkeep.busy:
+                    scores[replica] = self.score(memory_bytes, upkeep.log_bytes)
+        if not scores:
+            self._vain.clear()
+            return None
+        return max(scores, key=lambda replica: scores[replica])
+
+    def score(self, memory_bytes: int, log_bytes: int) -> float:
+        """Return what a flush is worth: the shares of memory and of the log that it lets go."""
+        return memory_bytes / self._budget_bytes + log_bytes / self._log_bytes

@@ -20,6 +20,7 @@ from nyala.replica.state_machine import StateMachine, Transport
 from nyala.tablet.tablet import Tablet
 from nyala.tserver.checksums import Checksums
 from nyala.tserver.config import TabletServerConfig
+from nyala.tserver.figures import Shown
 from nyala.tserver.flight_service import FlightService
 from nyala.tserver.gate import Gate
 from nyala.tserver.heartbeater import Heartbeater, Reporter
@@ -33,6 +34,7 @@ from nyala.tserver.scanners import Scanners
 from nyala.tserver.tablet_service import TabletService
 from nyala.tserver.tablets import Tablets
 from nyala.tserver.write_path import WritePath
+from nyala.web.pages import Listing
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -97,6 +99,7 @@ class TabletServer:
         self._fence = Fence()
         self._gate = Gate(SERVED)
         self._running: _Running | None = None
+        self._shown: Shown | None = None
         self._refused: dict[str, NyalaError] = {}
         reporter = Reporter(self.info, self._reports, self._heard, self._refuse)
         self.heartbeater = Heartbeater(
@@ -118,14 +121,18 @@ class TabletServer:
             clock, self._open_tablet, metrics=self.metrics, on_change=self.heartbeater.changed,
         )  # fmt: skip
         tablets, holds, options = Tablets(host), Holds(self._env.clock), self._config.options
-        memory = MemoryBudget(self._env, tablets, options.memory_budget_bytes)
+        memory = MemoryBudget(self._env, tablets, options)
         memory.start()
         orders = Orders(self._env, self._identity, self._fence)
         self._running = _Running(host, tablets)
         data = _data_plane(self._env, tablets, memory, self.uuid, options)
         control = _control_plane(self._env, tablets, holds, orders, self.heartbeater.changed)
         self._gate.open({**control, **data})
-        Compactor(self._env, tablets, holds, options).start()
+        compactor = Compactor(self._env, tablets, holds, options)
+        compactor.start()
+        shown = Shown(tablets, memory, lambda: compactor.scores)
+        shown.expose(self.metrics)
+        self._shown = shown
         self.heartbeater.start()
 
     def _open_tablet(self, _tablet: TabletId, directory: str) -> StateMachine:
@@ -174,6 +181,12 @@ class TabletServer:
     def tablets(self) -> Tablets:
         """The tablets, for status pages and tests."""
         return self._started().tablets
+
+    def tablets_page(self) -> Listing:
+        """Return the page of this server's tablets. Raises Unavailable before `start`."""
+        self._started()
+        assert self._shown is not None, "a server that has started shows its tablets"
+        return self._shown.page()
 
     def info(self) -> pb.ServerInfoResponse:
         """Return this server's registration."""

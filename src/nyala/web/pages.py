@@ -1,7 +1,37 @@
 """The pages of the web port: values in, HTML out. Every value is escaped; table names are hostile."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A page that is one table.
+
+    Attributes:
+        title: of the page.
+        headings: of its columns.
+        rows: a text for each column.
+    """
+
+    title: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def listing(title: str, shown: Listing) -> str:
+    """Return the page of a listing of a process with a title."""
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in shown.headings)
+    rows = "\n".join(
+        "<tr>" + "".join(f"<td>{escape(text)}</td>" for text in row) + "</tr>" for row in shown.rows
+    )
+    name = escape(f"{shown.title} of {title}")
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{name}</title>'
+        f"</head>\n<body><h1>{name}</h1>\n<table>\n<tr>{head}</tr>\n{rows}\n</table>\n"
+        f"<p>{_link('overview', '/')}</p></body></html>\n"
+    )
 
 
 def overview(

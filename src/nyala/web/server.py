@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Awaitable, Callable, Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import uvicorn
 from prometheus_client import CollectorRegistry
@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from nyala.common import addresses
 from nyala.common.errors import InvalidArgument, NyalaError
-from nyala.web.pages import overview
+from nyala.web.pages import Listing, listing, overview
 
 Page = Callable[[Request], Awaitable[Response]]
 
@@ -41,6 +41,7 @@ class Facts:
         values: facts by name, in the order in which they are listed.
         links: address by text, to other pages and servers.
         registry: what `/metrics` exposes.
+        listings: further pages by path.
     """
 
     title: str
@@ -48,6 +49,7 @@ class Facts:
     values: Callable[[], Mapping[str, str]]
     links: Callable[[], Mapping[str, str]]
     registry: CollectorRegistry
+    listings: Mapping[str, Callable[[], Listing]] = field(default_factory=dict)
 
 
 def application(facts: Facts) -> Starlette:
@@ -63,7 +65,17 @@ def application(facts: Facts) -> Starlette:
     async def index(request: Request) -> Response:
         return HTMLResponse(overview(facts.title, facts.sick(), facts.values(), facts.links()))
 
-    pages = {"/": index, "/healthz": healthz, "/metrics": metrics}
+    def of_listing(read: Callable[[], Listing]) -> Page:
+        async def answer(request: Request) -> Response:
+            try:
+                return HTMLResponse(listing(facts.title, read()))
+            except NyalaError as err:  # not open yet
+                return PlainTextResponse(f"{err.message}\n", 503)
+
+        return answer
+
+    pages = {path: of_listing(read) for path, read in facts.listings.items()}
+    pages |= {"/": index, "/healthz": healthz, "/metrics": metrics}
     return Starlette(routes=[Route(path, _guarded(page)) for path, page in pages.items()])
 
 

@@ -8,7 +8,16 @@ import pytest
 
 from nyala.common.keys import encode_keys
 from nyala.tablet import kernels
-from nyala.tablet.compaction import ENDED, MIN_ROWSETS, SMALL_ROWS, Rowset, choose, depth
+from nyala.tablet.compaction import (
+    ENDED,
+    GARBAGE,
+    MIN_ROWSETS,
+    SMALL_ROWS,
+    Rowset,
+    choose,
+    depth,
+    score,
+)
 from nyala.tablet.maintenance import Figures
 from nyala.tablet.ops import Op
 from tests.unit.tablet.tablet_support import INT_KEY, Driver, numbered, payload
@@ -67,6 +76,49 @@ def test_history_below_the_horizon_comes_first_and_then_what_has_mostly_ended():
     assert choose([rowset(0, 100, ended=1)], force=True) == {0}
 
 
+def test_a_merge_is_worth_the_rowsets_and_the_history_that_go_by_what_is_written():
+    mib = 1 << 20
+    four = [Rowset(n, 100, 0, 0, b"a", b"z", mib) for n in range(4)]
+    assert (
+        score(four, {0, 1, 2, 3}) == 3 / 5
+    )  # three rowsets fewer; 4 MiB written, and one for the rest
+    assert score(four, set()) == 0
+    history = [Rowset(9, 100, 100, 50, b"a", b"z", mib)]
+    assert score([*four, *history], {9}) == MIN_ROWSETS * 0.5 / 2
+    mostly_ended = [Rowset(9, 100, 75, 0, b"a", b"z", 0)]
+    assert score(mostly_ended, {9}) == MIN_ROWSETS * 0.75
+
+
+def test_what_the_choice_knows_of_a_rowset_is_what_its_versions_say(tmp_path):
+    """Read from all versions, and by what is known of them together, at every horizon."""
+    driver = Driver(str(tmp_path / "t"))
+    stamps = []
+    for n in range(6):
+        driver.write(Op.UPSERT, numbered(0, 20, s=f"{n}"))
+        stamps.append(driver.now)
+    driver.flush()
+    driver.write(Op.UPSERT, numbered(0, 10, s="later"))  # ends versions above the cut
+    [disk] = driver.tablet._store.disks
+    cut, ends = driver.tablet.cut.stamp, disk.marks.ends
+    for horizon in [None, 0, 1, *stamps, driver.now, driver.now + 1]:
+        below = min(horizon or 0, cut)
+        ended, garbage = (
+            int(((ends > 0) & (ends <= cut)).sum()),
+            int(((ends > 0) & (ends <= below)).sum()),
+        )
+        seen = Rowset.of(disk, horizon, cut)
+        assert (seen.ended, seen.garbage) == (
+            ended,
+            garbage if garbage > GARBAGE * 120 else seen.garbage,
+        )
+        assert (seen.garbage > GARBAGE * 120) == (garbage > GARBAGE * 120)
+    assert driver.tablet.merge_score(None) == pytest.approx(MIN_ROWSETS * 100 / 120, rel=0.02)
+    driver.flush()
+    assert driver.compact(force=False)
+    assert driver.tablet.merge_score(None) == 0
+    assert driver.tablet.merge_score(driver.now) > 0  # the history may go
+
+
 def test_history_lies_apart_and_present_writes_do_not_ask_it(tmp_path, monkeypatch):
     driver = Driver(str(tmp_path / "t"))
     for n in range(5):
@@ -74,7 +126,10 @@ def test_history_lies_apart_and_present_writes_do_not_ask_it(tmp_path, monkeypat
     driver.flush()
     assert driver.compact(force=False)
     assert [(d.rows, d.live) for d in driver.tablet._store.disks] == [(80, 0), (20, 20)]
-    assert driver.tablet.figures() == Figures(2, 1, 100, 80, flushed=100, merged=100)
+    size = sum(d.file_bytes for d in driver.tablet._store.disks)
+    figures = driver.tablet.figures()
+    assert figures == Figures(2, 1, 100, 80, 100, 100, size, 0, figures.history_s)
+    assert figures.amplification == 2
     assert not driver.compact(force=False)
     assert not driver.compact()
     store = driver.tablet._store

@@ -22,6 +22,8 @@ class Tablet:
         self.group = group
         self.state = State.RUNNING
         self.bytes = 10
+        self.log_bytes = 0
+        self.busy = False
         self.asked = 0
         self.machine = self
         self.worth = 0  # compactions that are worth their cost
@@ -30,10 +32,16 @@ class Tablet:
         self.asked += 1
         return self.bytes
 
-    async def maintain(self, _prepare):
+    def merge_score(self, _horizon):
         self.asked += 1
+        return float(max(0, self.worth))
+
+    async def maintain(self, _prepare):
         self.worth -= 1
-        return self.worth >= 0
+        return True
+
+    def upkeep(self):
+        return SimpleNamespace(busy=self.busy, log_bytes=self.log_bytes)
 
     def status(self):
         return SimpleNamespace(applied_stamp=0)
@@ -59,7 +67,8 @@ class Tablets:
     def get(self, group):
         info = SimpleNamespace(options={})
         return SimpleNamespace(
-            replica=self.replicas[group], tablet=SimpleNamespace(info=info, group=group)
+            replica=self.replicas[group],
+            tablet=SimpleNamespace(info=info, merge_score=self.replicas[group].merge_score),
         )
 
     def asked(self):
@@ -76,6 +85,9 @@ class Looks:
         self.left = count
         self.tasks = self
 
+    async def run(self, _lane, work, *args):
+        return work(*args)
+
     async def sleep_ms(self, _duration):
         self.left -= 1
         if self.left < 0:
@@ -89,12 +101,12 @@ def run(work: Any) -> None:
 
 def test_memory_of_sleeping_tablets_counts_and_is_asked_for_now_and_then():
     tablets: Any = Tablets()
-    budget = MemoryBudget(Looks(0), tablets, 1000)  # type: ignore[arg-type]
+    budget = MemoryBudget(Looks(0), tablets, Options())  # type: ignore[arg-type]
     budget.look()
     assert (budget.used_bytes, tablets.asked()) == (30, {"a": 1, "b": 1, "c": 1})
     tablets.replicas["a"].bytes = tablets.replicas["b"].bytes = 50
     budget.look()
-    largest = budget.largest()
+    largest = budget.best()
     assert (budget.used_bytes, tablets.asked()) == (70, {"a": 1, "b": 0, "c": 0})
     assert largest is tablets.replicas["a"]
     del tablets.replicas["c"]
@@ -109,7 +121,7 @@ def test_compactions_of_sleeping_tablets_go_on_until_there_is_nothing_to_do():
     tablets.replicas["b"].worth = 3
     compactor = Compactor(Looks(10), tablets, Holds(SystemClock()), Options())  # type: ignore[arg-type]
     run(compactor._run())
-    assert tablets.asked() == {"a": 10, "b": 4, "c": 1}
+    assert tablets.asked() == {"a": 10 + 3, "b": 4, "c": 1}
     tablets.awake = ["c"]
     compactor = Compactor(Looks(maintenance.WHOLE_LOOKS), tablets, Holds(SystemClock()), Options())  # type: ignore[arg-type]
     run(compactor._run())

@@ -1,0 +1,142 @@
+"""What is flushed and merged next, among all tablets of a server."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nyala.common.errors import Unavailable
+from nyala.common.options import MIB, Options
+from nyala.env.clock import SystemClock
+from nyala.replica.status import State
+from nyala.tserver.holds import Holds
+from nyala.tserver.maintenance import Compactor
+from nyala.tserver.memory import MemoryBudget
+
+OPTIONS = Options(memory_budget_bytes=1000 * MIB, wal_retain_mb=200)
+
+
+class Tablet:
+    """A replica and its machine: `merges` are the scores of its merges to come."""
+
+    def __init__(self, host, group, memory=0, log=0, merges=()):
+        self.host, self.group, self.memory, self.log_bytes = host, group, memory * MIB, log * MIB
+        self.merges = list(merges)
+        self.state, self.machine, self.tablet, self.replica = State.RUNNING, self, self, self
+        self.info = SimpleNamespace(options={})
+        self.busy, self.broken = False, False
+
+    def unflushed_bytes(self):
+        return self.memory
+
+    def upkeep(self):
+        return SimpleNamespace(busy=self.busy, log_bytes=self.log_bytes)
+
+    def status(self):
+        return SimpleNamespace(applied_stamp=0)
+
+    def merge_score(self, _horizon):
+        return float(self.merges[0]) if self.merges else 0.0
+
+    async def maintain(self, _prepare):
+        self.host.story.append(f"merge {self.group}")
+        if self.broken:
+            raise OSError("no space left")
+        self.merges.pop(0)
+        return True
+
+    async def flush(self):
+        self.host.story.append(f"flush {self.group}")
+        if self.broken:
+            raise OSError("no space left")
+        self.memory = self.log_bytes = 0
+        return True
+
+
+class Server:
+    """Tablets, and a clock that ends after so many sleeps."""
+
+    def __init__(self, **tablets):
+        self.story: list[str] = []
+        self.tablets = {g: Tablet(self, g, **given) for g, given in tablets.items()}
+        self.host = self.tasks = self
+        self.left = 0
+
+    def all(self):
+        return list(self.tablets.values())
+
+    up = all
+
+    def find(self, group):
+        return self.tablets.get(group)
+
+    def get(self, group):
+        if group not in self.tablets:
+            raise Unavailable("not here")
+        return self.tablets[group]
+
+    async def run(self, _lane, work, *args):
+        return work(*args)
+
+    async def sleep_ms(self, _duration):
+        self.story.append("-")
+        self.left -= 1
+        if self.left < 0:
+            raise asyncio.CancelledError
+
+    def merge(self, sleeps):
+        anything: Any = self
+        return self._story(Compactor(anything, anything, Holds(SystemClock()), OPTIONS), sleeps)
+
+    def flush(self, sleeps):
+        anything: Any = self
+        return self._story(MemoryBudget(anything, anything, OPTIONS), sleeps)
+
+    def _story(self, part, sleeps):
+        self.left, self.story = sleeps, []
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(part._run())
+        return " ".join(self.story).replace("merge ", "").replace("flush ", "").split()[1:-1]
+
+
+@pytest.mark.row("A16")
+def test_the_best_merge_of_all_tablets_comes_first_whatever_their_order():
+    server = Server(a={"merges": [1]}, b={"merges": [5, 0.5]}, c={"merges": [3]}, d={})
+    assert server.merge(1) == ["b", "c", "a", "b"]
+    assert server.merge(3) == ["-", "-"]
+
+
+def test_a_merge_that_costs_much_is_not_passed_over_for_ever():
+    server = Server(small={"merges": [10] * 30}, large={"merges": [1]})
+    order = server.merge(1)
+    assert order.index("large") == 10  # it counts once more at every choice
+    assert len(order) == 31
+
+
+def test_a_tablet_whose_merge_fails_waits_for_the_next_look_and_holds_up_nobody():
+    server = Server(a={"merges": [9]}, b={"merges": [1, 1]})
+    server.tablets["a"].broken = True
+    assert server.merge(2) == ["a", "b", "b", "-", "a"]
+
+
+@pytest.mark.row("A16")
+def test_near_the_budget_the_flush_that_frees_most_memory_and_log_comes_first():
+    server = Server(
+        small={"memory": 100, "log": 10},
+        log={"memory": 90, "log": 100},
+        large={"memory": 500, "log": 20},
+        busy={"memory": 600, "log": 200},
+    )
+    server.tablets["busy"].busy = True  # a merge of it is under way: its flush would wait for that
+    assert server.flush(3) == ["large", "-", "log", "-"]  # 690 MiB are left, below three quarters
+    server.tablets["busy"].busy = False
+    server.tablets["large"].memory = 300 * MIB
+    assert server.flush(2) == ["busy", "-"]
+
+
+def test_a_flush_that_fails_gives_way_to_the_next_best():
+    server = Server(a={"memory": 800}, b={"memory": 400}, c={"memory": 300})
+    server.tablets["a"].broken = True
+    assert server.flush(3) == ["a", "-", "b", "-", "a"]
+    assert server.flush(4) == ["a", "-", "c", "-", "a", "-"]
