@@ -23,8 +23,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from nyala.testing import MiniCluster, layout
+from tests.docs.quick import Quick
 
 ROOT = Path(__file__).parent.parent.parent
 FOLDER = "nyala-data"
@@ -89,10 +91,11 @@ class Shell:
     Args:
         folder: where it runs.
         masters: of the cluster.
+        programs: folder of its `nyala`.
     """
 
-    def __init__(self, folder: Path, masters: str) -> None:
-        paths = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    def __init__(self, folder: Path, masters: str, programs: Path) -> None:
+        paths = f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
         environ = {**os.environ, "PATH": paths, "NYALA_MASTERS": masters, "COLUMNS": "200"}
         self._bash = subprocess.Popen(
             ["bash", "--norc", "-eu", "-o", "pipefail"],
@@ -132,11 +135,16 @@ class Shell:
 @contextmanager
 def shell(cluster: MiniCluster) -> Iterator[Shell]:
     """Open a shell in the folder that holds the cluster's."""
-    made = Shell(Path(cluster.dir).parent, cluster.masters)
-    try:
-        yield made
-    finally:
-        made.close()
+    with TemporaryDirectory() as programs:
+        quick = Quick(Path(programs))
+        try:
+            made = Shell(Path(cluster.dir).parent, cluster.masters, Path(programs))
+            try:
+                yield made
+            finally:
+                made.close()
+        finally:
+            quick.close()
 
 
 def run_page(

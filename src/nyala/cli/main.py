@@ -5,7 +5,18 @@ Start-up stays light: each verb imports what it needs when it runs.
 
 import typer
 
-from nyala.cli import cluster, fs, local, local_replica, pipeline, servers, sql, table, wal
+from nyala.cli import (
+    cluster,
+    fs,
+    local,
+    local_replica,
+    pipeline,
+    servers,
+    sql,
+    table,
+    tablet_unsafe,
+    wal,
+)
 from nyala.common.version import VERSION
 
 app = typer.Typer(
@@ -25,6 +36,9 @@ app.add_typer(servers.config, name="config")
 app.add_typer(wal.app, name="wal")
 app.add_typer(fs.app, name="fs")
 app.add_typer(local_replica.app, name="local_replica")
+tablets = typer.Typer(no_args_is_help=True, help="Tablets: who has them, and who leads.")
+tablet_unsafe.register(tablets)
+app.add_typer(tablets, name="tablet")
 
 
 @app.command("version")

@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from nyala.env.env import Env
 
 
+def register(app: typer.Typer) -> None:
+    """Add these verbs to the group of tablets."""
+    app.command("survivors")(survivors)
+    app.command("unsafe_change_config")(unsafe_change_config)
+
+
 @verb
 def survivors(
     tablets: Annotated[
