@@ -1,0 +1,177 @@
+"""Four tests for each operation of the catalog, generated from its plan.
+
+It succeeds; each of its steps may happen twice; a crash at each step leaves all of it or nothing, and the
+same operation again completes it; recovery from that may be interrupted at each of its own steps.
+"""
+
+import pytest
+
+from nyala.common.errors import NotLeader, NyalaError, OutcomeUnknown
+from nyala.common.ids import TabletId
+from nyala.master import reconcile
+from nyala.master.actions import Action, CreateTabletAction, DeleteTabletAction
+from nyala.master.locks import Locks
+from nyala.master.operation import Memory, Step, run
+from nyala.master.tservers import TServer
+from tests.unit.master.ddl_operations import CASES, loaded, rows_of
+from tests.unit.master.master_helpers import server_info
+
+every = pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+STEPS = ("refused", "lost", "unknown", "crashed", "published")
+"""Where the master fails: before it proposes; before or after its batch is durable; before or after it is
+published."""
+
+
+class Died(Exception):
+    """The master is no more."""
+
+
+class Disk:
+    """The rows of the sys catalog, which outlive masters."""
+
+    def __init__(self, rows):
+        self.rows = dict(rows)
+        self.batches = 0
+
+
+class Master:
+    """A leader over a disk, made anew from it, that fails as told."""
+
+    def __init__(self, disk, failure=""):
+        self.disk, self.failure = disk, failure
+        self.sent: list[Action] = []
+        self.dropped: list[int] = []
+        catalog = loaded(disk.rows)
+        self.memory = Memory(1, catalog, self, self, Locks(), lambda: self.dropped.append(1))
+
+    async def replicate(self, rows):
+        assert [o.step for o in self.memory.in_flight.values()] == [Step.REPLICATE]
+        if self.failure == "refused":
+            raise NotLeader("no")
+        if self.failure != "lost":
+            self.disk.rows.update({(r.kind, r.id): r for r in rows})
+            self.disk.batches += 1
+        if self.failure in ("lost", "unknown"):
+            raise OutcomeUnknown("leadership was lost")
+        if self.failure == "crashed":
+            raise Died
+
+    def enqueue(self, actions):
+        if self.failure == "published":
+            raise Died
+        self.sent += actions
+
+    def carry_out(self, operation):
+        """Run an operation, which never waits here."""
+        work = run(operation, self.memory)
+        try:
+            work.send(None)
+        except StopIteration as done:
+            return done.value
+        finally:
+            work.close()
+            assert not self.memory.in_flight
+            assert not self.memory.locks.held()
+        raise AssertionError("it waited")
+
+
+def start(case):
+    before = case.before()
+    return before, Disk(rows_of(before))
+
+
+def after(case):
+    """The rows when all went well, and the answer."""
+    before, disk = start(case)
+    plan = Master(disk).carry_out(case.operation(before))
+    return disk.rows, plan
+
+
+@every
+def test_it_succeeds_in_one_batch_and_memory_equals_the_disk(case):
+    before, disk = start(case)
+    master = Master(disk)
+    plan = master.carry_out(case.operation(before))
+    assert disk.batches == 1
+    assert plan.writes
+    assert list(master.sent) == list(plan.actions)
+    assert rows_of(master.memory.catalog) == disk.rows
+    names = [t.name for t in master.memory.catalog.tables()]
+    assert len(names) == len(set(names))
+    again = loaded(disk.rows)
+    assert [t.name for t in again.tables()] == names
+    assert [t.id for t in again.altering()] == [t.id for t in master.memory.catalog.altering()]
+    assert [t.id for t in again.recallable()] == [t.id for t in master.memory.catalog.recallable()]
+
+
+@every
+def test_each_step_may_happen_twice(case):
+    before, disk = start(case)
+    operation = case.operation(before)
+    master = Master(disk)
+    plan = master.carry_out(operation)
+    kept = dict(disk.rows)
+    again = master.carry_out(operation)
+    assert not again.writes, "the same operation again has no effect"
+    assert again.answer in (plan.answer, None)
+    draft = master.memory.catalog.draft(plan)
+    master.memory.catalog.publish(draft)
+    master.memory.catalog.publish(draft)
+    assert rows_of(master.memory.catalog) == disk.rows == kept
+    elsewhere = Master(disk).carry_out(operation)
+    assert not elsewhere.writes, "nor at the next leader"
+    assert elsewhere.answer in (plan.answer, None)
+
+
+@every
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.row("S0.51", "S0.58")
+def test_a_crash_at_each_step_leaves_all_or_nothing_and_the_same_again_completes_it(case, step):
+    whole, done = after(case)
+    before, disk = start(case)
+    untouched = dict(disk.rows)
+    master = Master(disk, step)
+    with pytest.raises((NyalaError, Died)):
+        master.carry_out(case.operation(before))
+    assert disk.rows == (untouched if step in ("refused", "lost") else whole)
+    if step == "refused":
+        assert not master.dropped
+        assert rows_of(master.memory.catalog) == untouched, "dropped, and nobody saw it"
+    elif step != "published":
+        assert master.dropped, "memory may differ from the disk"
+    assert not master.sent
+    plan = Master(disk).carry_out(case.operation(before))
+    assert disk.rows == whole
+    assert plan.answer in (done.answer, None)
+
+
+@every
+@pytest.mark.row("S0.37", "S0.53", "S0.62")
+def test_recovery_interrupted_at_each_step_gives_every_order(case):
+    """The leader dies before an order is sent, and so does the next one: the third derives them all."""
+    before, disk = start(case)
+    operation = case.operation(before)
+    with pytest.raises(Died):
+        Master(disk, "published").carry_out(operation)
+    _, done = after(case)
+    replicas: dict[str, dict[TabletId, str]] = {}
+    for tablet in before.tablets():
+        for server in tablet.record.reported_by:
+            replicas.setdefault(server, {})[tablet.id] = "RUNNING"
+    for _ in range(2):
+        servers = []
+        for name in "abc":
+            server = TServer(server_info(name), 0)
+            server.replicas = dict(replicas.get(name, {}))
+            servers.append(server)
+        derived = reconcile.needed(loaded(disk.rows), servers)
+        due = [a for a in done.actions if not _without_effect(a, replicas)]
+        assert [a for a in due if a not in derived] == []
+
+
+def _without_effect(action, replicas):
+    here = TabletId(action.tablet) in replicas.get(action.server, {})
+    if isinstance(action, CreateTabletAction):
+        return here
+    assert isinstance(action, DeleteTabletAction)
+    return not here
