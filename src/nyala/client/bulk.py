@@ -6,23 +6,27 @@ servers work on some windows the next one is made ready: nobody waits for a whol
 """
 
 import asyncio
+import contextlib
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from nyala.client.calls import Written
-from nyala.client.locations import OpenTable
+from nyala.client.locations import OpenTable, TabletPlace
 from nyala.client.requests import Requests
 from nyala.client.retrying import Attempts
-from nyala.common.errors import OutcomeUnknown
+from nyala.common.errors import OutcomeUnknown, Retryable
+from nyala.common.ids import TabletId
 from nyala.common.partition import locate
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.env.tasks import Lane
 
+NO_PARTITION = "no_partition"
 AHEAD = 3
 """Windows under way at a time; one more is being made ready."""
 
@@ -40,12 +44,12 @@ class _Part:
     """The rows of one window that fall into one tablet.
 
     Attributes:
-        number: of the tablet.
+        tablet: where they go.
         rows: positions in the write, in order.
         batch: of these rows.
     """
 
-    number: int
+    tablet: TabletPlace
     rows: npt.NDArray[np.int64]
     batch: pa.RecordBatch
 
@@ -66,7 +70,7 @@ class _Write:
     op: int
     whole: bool
     attempts: Attempts
-    lines: dict[int, _Line]
+    lines: dict[TabletId, _Line]
 
 
 RowErrors = list[tuple[int, str, str]]
@@ -80,13 +84,22 @@ class Bulk:
         requests: number and deliver each batch.
         clock: learns the stamps of what was written.
         limits: of one batch.
+        refresh: looks a table's ranges up again when some row has no place; None: never.
     """
 
-    def __init__(self, env: Env, requests: Requests, clock: HybridClock, limits: Limits) -> None:
+    def __init__(
+        self,
+        env: Env,
+        requests: Requests,
+        clock: HybridClock,
+        limits: Limits,
+        refresh: Callable[[OpenTable], Awaitable[None]] | None = None,
+    ) -> None:
         self._env = env
         self._requests = requests
         self._clock = clock
         self._limits = limits
+        self._refresh = refresh
 
     async def write(
         self, table: OpenTable, op: int, batch: pa.RecordBatch, all_or_nothing: bool,
@@ -123,14 +136,29 @@ class Bulk:
     async def _group(
         self, table: OpenTable, window: pa.RecordBatch, first: int
     ) -> tuple[list[_Part], RowErrors]:
+        """Group rows by tablet; before a row is told that it has no place, the ranges are looked up."""
+        parts, errors = await self._cut(table, window, first)
+        if self._refresh is None or all(code != NO_PARTITION for _, code, _ in errors):
+            return parts, errors
+        known = table.partition_schema
+        with contextlib.suppress(Retryable):
+            await self._refresh(table)
+        if table.partition_schema == known:
+            return parts, errors
+        return await self._cut(table, window, first)
+
+    async def _cut(
+        self, table: OpenTable, window: pa.RecordBatch, first: int
+    ) -> tuple[list[_Part], RowErrors]:
+        as_it_is = replace(table)  # its ranges and tablets may be replaced while this is under way
         if window.num_rows <= self._limits.batch_rows:
-            return _by_tablet(table, window, first)
-        return await self._env.tasks.run(Lane.COMPUTE, _by_tablet, table, window, first)
+            return _by_tablet(as_it_is, window, first)
+        return await self._env.tasks.run(Lane.COMPUTE, _by_tablet, as_it_is, window, first)
 
     async def _send(self, call: _Write, part: _Part) -> Written:
         """Send the rows of one part, after those of earlier ones for the same tablet."""
-        tablet = call.table.tablets[part.number]
-        line = call.lines.setdefault(part.number, _Line(asyncio.Lock()))
+        tablet = part.tablet
+        line = call.lines.setdefault(tablet.id, _Line(asyncio.Lock()))
         total = Written()
         async with line.turn:
             for start, piece in _slices(part.batch, self._limits):
@@ -195,7 +223,7 @@ def _by_tablet(
     if not batch.num_rows:
         return [], errors
     if table.partition_schema.count == 1 and table.partition_schema.ranges == ():
-        return [_Part(0, rows, batch)], errors
+        return [_Part(table.tablets[0], rows, batch)], errors
     numbers = locate(table.schema, table.partition_schema, batch)
     order = np.argsort(numbers, kind="stable")
     cuts = np.flatnonzero(np.diff(numbers[order])) + 1
@@ -203,10 +231,10 @@ def _by_tablet(
     for mine in np.split(order, cuts):
         number = int(numbers[mine[0]])
         if number >= 0:
-            parts.append(_Part(number, rows[mine], batch.take(pa.array(mine))))
+            parts.append(_Part(table.tablets[number], rows[mine], batch.take(pa.array(mine))))
         else:
             text = f"no range partition of table {table.name!r} covers this key"
-            errors += [(int(r), "no_partition", text) for r in rows[mine]]
+            errors += [(int(r), NO_PARTITION, text) for r in rows[mine]]
     return parts, errors
 
 

@@ -96,7 +96,7 @@ class Combiner:
             mine = numbers[at : at + call.batch.num_rows]
             at += call.batch.num_rows
             if mine[0] >= 0 and mine.count(mine[0]) == len(mine):
-                self._stand(call, kind, call.table.tablets[mine[0]])
+                self._stand(call, kind, table.tablets[mine[0]])
             else:
                 self._by_itself(call)
 

@@ -1,4 +1,4 @@
-"""What a client defines: tables made, altered, dropped, recalled. Numbered, so that a retry takes effect once."""
+"""What a client defines: tables made, altered, dropped, recalled; numbered, so that a retry counts once."""
 
 from collections.abc import Mapping, Sequence
 

@@ -6,6 +6,7 @@ from nyala.client.locations import Locations, OpenTable, TabletPlace
 from nyala.client.retrying import Attempts
 from nyala.client.streams import PutStreams
 from nyala.common.errors import (
+    NotFound,
     NotLeader,
     NyalaError,
     OutcomeUnknown,
@@ -81,19 +82,33 @@ class Delivery:
                     ) from err
             if not await attempts.pause(wait_ms):
                 raise _gave_up(tablet, unknown, last)
-            await self._look_again(table, tablet)
+            if not await self._look_again(table, tablet):
+                raise _is_gone(table, tablet)
 
-    async def _look_again(self, table: OpenTable, tablet: TabletPlace) -> None:
-        """Ask the masters where the tablet is now; a failure only means another round."""
+    async def _look_again(self, table: OpenTable, tablet: TabletPlace) -> bool:
+        """Ask the masters where the tablet is now; a failure only means another round.
+
+        Returns:
+            Whether it is still a tablet of the table.
+        """
         if tablet.leader:
-            return
+            return True
         try:
             await self._locations.refresh(table)
         except Retryable:
-            return
+            return True
         for fresh in table.tablets:
             if fresh.id == tablet.id:
                 tablet.replicas, tablet.leader = fresh.replicas, fresh.leader
+                return True
+        return False
+
+
+def _is_gone(table: OpenTable, tablet: TabletPlace) -> NyalaError:
+    return NotFound(
+        f"tablet {tablet.id} is not one of table {table.name!r} any more: its range was dropped, with all "
+        "rows that it had; open the table again"
+    )
 
 
 def _gave_up(tablet: TabletPlace, unknown: bool, last: str) -> NyalaError:

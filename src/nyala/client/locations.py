@@ -38,7 +38,11 @@ class TabletPlace:
 
 @dataclass(slots=True)
 class OpenTable:
-    """A table as the client knows it; `tablets` stand in partition order (`partition.locate`)."""
+    """A table as the client knows it; `tablets` stand in partition order (`partition.locate`).
+
+    Its columns are those that it was opened with; its ranges and tablets are looked up again when one does
+    not answer, when a row has no place, and when `until_us` (monotonic time) is over.
+    """
 
     id: TableId
     name: str
@@ -47,13 +51,14 @@ class OpenTable:
     replicas: int
     options: dict[str, str]
     tablets: list[TabletPlace] = field(default_factory=list)
+    until_us: int = 0
 
     def follow(self, fresh: "OpenTable") -> None:
         """Become what was opened anew, all of it at once."""
         assert fresh.id == self.id, f"{fresh.id} is not {self.id}"
         self.name, self.schema, self.replicas = fresh.name, fresh.schema, fresh.replicas
         self.partition_schema, self.tablets = fresh.partition_schema, fresh.tablets
-        self.options = fresh.options
+        self.options, self.until_us = fresh.options, fresh.until_us
 
 
 class Locations:
@@ -87,7 +92,10 @@ class Locations:
         return table
 
     async def refresh(self, table: OpenTable, timeout_ms: int = LOOKUP_TIMEOUT_MS) -> None:
-        """Look all tablets of a table up again."""
+        """Look all tablets of a table up again, and which ranges it has now. Its columns stay as opened.
+
+        Whoever has found rows their tablets keeps the tablets, not their positions: those change.
+        """
         answer: pb.TabletLocationsResponse = await self._masters.call(
             methods.TABLET_LOCATIONS,
             pb.TabletLocationsRequest(table_id=table.id),
@@ -95,14 +103,16 @@ class Locations:
         )
         found = {convert.partition_from_proto(t.partition): t for t in answer.tablets}
         places = []
-        for partition in partitions(table.schema, table.partition_schema):
+        ps = convert.partition_schema_from_proto(answer.partition)
+        for partition in partitions(table.schema, ps):
             tablet = found.get(partition)
             if tablet is None:
                 raise Unavailable(
                     f"table {table.name!r} has no tablet for {partition} yet; its creation is under way"
                 )
             places.append(_place(tablet, partition))
-        table.tablets = places
+        table.partition_schema, table.tablets = ps, places
+        table.until_us = self._masters.now_us() + answer.ttl_ms * 1000
 
     def learn(
         self, tablet: TabletPlace, *, asked: str, leader: str | None, address: str | None

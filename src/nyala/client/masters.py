@@ -64,6 +64,10 @@ class Masters:
         """Addresses of all masters known: those given, and those that any of them named."""
         return list(self._known)
 
+    def now_us(self) -> int:
+        """Return the monotonic time by which answers of the masters grow old."""
+        return self._env.clock.monotonic_us()
+
     def _order(self) -> list[str]:
         first = [self._leader] if self._leader else []
         return first + [a for a in self._known if a != self._leader]

@@ -48,6 +48,8 @@ class Reader:
 
     async def tokens(self, table: OpenTable, spec: ReadSpec, timeout_ms: int) -> list[pb.ScanToken]:
         """Plan a read: one token per tablet that it can touch, all at one snapshot unless `latest`."""
+        if table.until_us and self._env.clock.monotonic_us() >= table.until_us:
+            await self._locations.refresh(table)  # a range may have been added
         at = spec.at
         if not at and not spec.latest:
             at = await self._times.snapshot(table, timeout_ms)

@@ -101,6 +101,7 @@ def locations(
         tablets=[location(t, servers) for t in tablets],
         schema_version=table.spec.schema.version,
         ttl_ms=ttl_ms,
+        partition=table.spec.partition,
     )
 
 

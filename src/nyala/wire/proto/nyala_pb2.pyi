@@ -1105,20 +1105,26 @@ class TabletLocationsResponse(_message.Message):
     TABLETS_FIELD_NUMBER: _builtins.int
     SCHEMA_VERSION_FIELD_NUMBER: _builtins.int
     TTL_MS_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
     schema_version: _builtins.int
     ttl_ms: _builtins.int
     @_builtins.property
     def tablets(self) -> _containers.RepeatedCompositeFieldContainer[Global___TabletLocation]: ...
+    @_builtins.property
+    def partition(self) -> Global___PartitionSchema:
+        """as it is now: ranges come and go"""
+
     def __init__(
         self,
         *,
         tablets: _abc.Iterable[Global___TabletLocation] | None = ...,
         schema_version: _builtins.int = ...,
         ttl_ms: _builtins.int = ...,
+        partition: Global___PartitionSchema | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["schema_version", b"schema_version", "tablets", b"tablets", "ttl_ms", b"ttl_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "schema_version", b"schema_version", "tablets", b"tablets", "ttl_ms", b"ttl_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1366,6 +1372,7 @@ class TabletReport(_message.Message):
     ROLE_FIELD_NUMBER: _builtins.int
     SCHEMA_VERSION_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    HEALTH_FIELD_NUMBER: _builtins.int
     tablet_id: _builtins.str
     table_id: _builtins.str
     state: _builtins.str
@@ -1375,6 +1382,10 @@ class TabletReport(_message.Message):
     error: _builtins.str
     @_builtins.property
     def consensus(self) -> Global___ConsensusState: ...
+    @_builtins.property
+    def health(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemberHealth]:
+        """a leader's word on the other members"""
+
     def __init__(
         self,
         *,
@@ -1385,14 +1396,37 @@ class TabletReport(_message.Message):
         role: _builtins.str = ...,
         schema_version: _builtins.int = ...,
         error: _builtins.str = ...,
+        health: _abc.Iterable[Global___MemberHealth] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["consensus", b"consensus"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consensus", b"consensus", "error", b"error", "role", b"role", "schema_version", b"schema_version", "state", b"state", "table_id", b"table_id", "tablet_id", b"tablet_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consensus", b"consensus", "error", b"error", "health", b"health", "role", b"role", "schema_version", b"schema_version", "state", b"state", "table_id", b"table_id", "tablet_id", b"tablet_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TabletReport: _TypeAlias = TabletReport  # noqa: Y015
+
+@_typing.final
+class MemberHealth(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UUID_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    uuid: _builtins.str
+    state: _builtins.str
+    def __init__(
+        self,
+        *,
+        uuid: _builtins.str = ...,
+        state: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["state", b"state", "uuid", b"uuid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MemberHealth: _TypeAlias = MemberHealth  # noqa: Y015
 
 @_typing.final
 class HeartbeatRequest(_message.Message):
