@@ -11,6 +11,7 @@ from typing import Any
 from zlib import crc32
 
 from nyala.common.errors import NyalaError, TimedOut, Unavailable
+from nyala.env.asking import Asking, Hear, StreamAsking
 from nyala.env.rpc import Method, Shape
 from nyala.wire.proto.nyala_pb2 import Error
 from nyala.wire.status import from_proto, to_proto
@@ -51,6 +52,10 @@ class SimRpc:
         stream = Stream(self._network, self._name, self._life, address, method)
         async for response in stream.run(request, timeout_ms):
             yield response
+
+    def asking(self, address: str, method: Method, hear: Hear) -> Asking:
+        """Open a stream for requests to an ASK method."""
+        return StreamAsking(lambda requests: self.stream(address, method, requests), hear)
 
 
 class _Call:
@@ -111,7 +116,7 @@ class _Call:
         try:
             if handler is None:
                 raise Unavailable(f"{endpoint.name} does not serve {self._method.path}")
-            response = await handler(self._method.decode_request(self._payload))  # type: ignore[misc]
+            response = await handler(self._method.decode_request(self._payload))  # type: ignore[misc, call-arg]
             sent = b"+" + self._method.encode_response(response)
         except NyalaError as err:
             sent = b"-" + to_proto(err).SerializeToString(deterministic=True)

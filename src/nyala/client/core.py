@@ -3,6 +3,7 @@
 Nothing here blocks. One `Core` per client; all of it runs on one loop.
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,7 @@ from nyala.client.retrying import Attempts
 from nyala.client.session import Limits, Session
 from nyala.client.times import Times
 from nyala.common.errors import NotFound, Unavailable
+from nyala.common.keys import encode_keys
 from nyala.common.partition import locate
 from nyala.env.clock import HybridClock, random_id
 from nyala.env.env import Env
@@ -148,17 +150,24 @@ class Core:
         self, table: OpenTable, keys: pa.RecordBatch, columns: tuple[str, ...] | None
     ) -> list[dict[str, Any] | None]:
         """Return the row of each key, None where there is none; linearizable per tablet."""
-        if not keys.num_rows:
-            return []
-        numbers = locate(table.schema, table.partition_schema, keys)
-        positions = [(int(n), np.flatnonzero(numbers == n)) for n in np.unique(numbers) if n >= 0]
-        groups = [(n, keys.take(pa.array(rows))) for n, rows in positions]
-        answers = await self.getter.get(table, groups, columns, self.options.timeout_ms)
         found: list[dict[str, Any] | None] = [None] * keys.num_rows
-        for (_, rows), batches in zip(positions, answers, strict=True):
-            for batch in batches:
-                for row in batch.to_pylist():
-                    found[int(rows[row.pop("_row")])] = row
+        if not keys.num_rows:
+            return found
+        numbers = locate(table.schema, table.partition_schema, keys)
+        key_columns = table.schema.key_columns
+        encoded = encode_keys([keys.column(c.name) for c in key_columns], [c.type for c in key_columns])
+
+        async def one(number: int) -> None:
+            rows = np.flatnonzero(numbers == number)
+            wanted = [encoded.key_at(row) for row in rows.tolist()]
+            answers = await self.getter.get(
+                table, number, wanted, lambda: keys.take(pa.array(rows)), columns,
+                self.options.timeout_ms,
+            )  # fmt: skip
+            for row, answer in zip(rows.tolist(), answers, strict=True):
+                found[row] = answer
+
+        await asyncio.gather(*(one(int(n)) for n in np.unique(numbers) if n >= 0))
         return found
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Look-ups by key as coroutines: the quick way to each tablet's leader first, then the patient one.
+"""Look-ups by key: the quick way to each tablet's leader first, then the patient one.
 
 The quick way is one message on a long stream (lookups.py). Whatever goes wrong there, the look-up is a
 scan token like any other read, which finds its leader by itself until the deadline.
@@ -6,29 +6,68 @@ scan token like any other read, which finds its leader by itself until the deadl
 
 import asyncio
 import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pyarrow as pa
 
-from nyala.client.locations import LOOKUP_TIMEOUT_MS, Locations, OpenTable, TabletPlace
+from nyala.client.locations import LOOKUP_TIMEOUT_MS, Locations, OpenTable
 from nyala.client.lookups import MAX_KEYS, Lookups
 from nyala.client.planning import ReadSpec
 from nyala.client.reading import Reader
 from nyala.common.errors import (
     NotLeader,
+    NyalaError,
     OutcomeUnknown,
     Retryable,
     SchemaMismatch,
     TooLarge,
     Unavailable,
 )
-from nyala.common.schema import arrow_schema
+from nyala.common.plain_rows import RowReader
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.wire import flight
 from nyala.wire.proto import reads_pb2
 
 MAX_SHAPES = 64
-_Shape = tuple[list[int], pa.Schema]
+Rows = list[dict[str, Any] | None]
+_Shape = tuple[list[int], RowReader]
+
+
+class Wanted:
+    """A look-up of a few keys of one tablet on its way. It is told once, on the loop.
+
+    Args:
+        table: where.
+        number: of the tablet.
+        keys: encoded.
+        columns: those wanted; None: all.
+        tell: called when there is an outcome.
+    """
+
+    __slots__ = ("_tell", "columns", "error", "keys", "number", "raw", "table")
+
+    def __init__(
+        self,
+        table: OpenTable,
+        number: int,
+        keys: Sequence[bytes],
+        columns: tuple[str, ...] | None,
+        tell: Callable[[], None],
+    ) -> None:
+        self.table = table
+        self.number = number
+        self.keys = keys
+        self.columns = columns
+        self.raw: bytes = b""
+        self.error: NyalaError | None = None
+        self._tell = tell
+
+    def done(self, raw: bytes, error: NyalaError | None) -> None:
+        """Tell the caller: bytes to be read by a `RowReader`, or why there are none."""
+        self.raw, self.error = raw, error
+        self._tell()
 
 
 class Getter:
@@ -50,65 +89,95 @@ class Getter:
         self._shapes: dict[tuple[str, int, tuple[str, ...] | None], _Shape] = {}
 
     async def get(
-        self, table: OpenTable, groups: list[tuple[int, pa.RecordBatch]], columns: tuple[str, ...] | None,
-        timeout_ms: int,
-    ) -> list[list[pa.RecordBatch]]:  # fmt: skip
-        """Look keys up, linearizably: for each (tablet number, keys) the rows found, with `_row`."""
-        spec = ReadSpec(columns=columns, latest=True)
-        if len(groups) == 1:
-            return [await self._get(table, *groups[0], spec, timeout_ms)]
-        work = (self._get(table, number, keys, spec, timeout_ms) for number, keys in groups)
-        return list(await asyncio.gather(*work))
+        self, table: OpenTable, number: int, keys: Sequence[bytes], batch: Callable[[], pa.RecordBatch],
+        columns: tuple[str, ...] | None, timeout_ms: int,
+    ) -> Rows:  # fmt: skip
+        """Look keys of one tablet up, linearizably: few of them on the stream to its leader, else by a token.
 
-    async def _get(
-        self, table: OpenTable, number: int, keys: pa.RecordBatch, spec: ReadSpec, timeout_ms: int
-    ) -> list[pa.RecordBatch]:
-        """Look keys of one tablet up: few of them on the stream to its leader, once; else by a token."""
+        Args:
+            table: where.
+            number: of the tablet.
+            keys: encoded.
+            batch: makes the same keys as a batch, for the patient way.
+            columns: those wanted; None: all.
+            timeout_ms: for all of it.
+
+        Returns:
+            The row of each key, or None.
+        """
         began_us = self._env.clock.monotonic_us()
-        tablet = table.tablets[number]
-        if keys.num_rows <= MAX_KEYS:
-            try:
-                return [await self._quickly(table, tablet, keys, spec, timeout_ms)]
-            except (Retryable, OutcomeUnknown, SchemaMismatch, TooLarge) as err:
-                asked = tablet.leader or ""
-                told = err.address if isinstance(err, NotLeader) else None
-                self._locations.learn(tablet, asked=asked, leader=None, address=told)
+        if len(keys) <= MAX_KEYS:
+            done = asyncio.Event()
+            wanted = Wanted(table, number, keys, columns, done.set)
+            self.quickly(wanted, timeout_ms)
+            await done.wait()
+            if wanted.error is None:
+                return self.rows(wanted)
+            if not is_passing(wanted.error):
+                raise wanted.error
         left_ms = max(1, timeout_ms - (self._env.clock.monotonic_us() - began_us) // 1000)
-        if tablet.leader is None:
-            with contextlib.suppress(Retryable):
-                await self._locations.refresh(table, min(left_ms, LOOKUP_TIMEOUT_MS))
-                tablet = table.tablets[number]
-        token = self._reader.token(table, tablet, spec, 0, left_ms)
-        token.keys_ipc = flight.batch_message(keys)
-        return await self._reader.collect(token)
+        return await self.patiently(table, number, batch(), columns, left_ms)
 
-    async def _quickly(
-        self, table: OpenTable, tablet: TabletPlace, keys: pa.RecordBatch, spec: ReadSpec, timeout_ms: int
-    ) -> pa.RecordBatch:  # fmt: skip
-        if tablet.leader is None:
-            raise Unavailable(f"no leader of tablet {tablet.id} is known")
-        ids, schema = self._shape(table, spec.columns)
+    def quickly(self, wanted: Wanted, timeout_ms: int) -> None:
+        """Look up once at the leader that is known; what `is_passing` calls for the patient way."""
+        tablet = wanted.table.tablets[wanted.number]
+        leader = tablet.leader
+        if leader is None:
+            wanted.done(b"", Unavailable(f"no leader of tablet {tablet.id} is known"))
+            return
+
+        def told(answer: reads_pb2.GetAnswer | NyalaError) -> None:
+            if isinstance(answer, NyalaError):
+                address = answer.address if isinstance(answer, NotLeader) else None
+                if is_passing(answer):
+                    self._locations.learn(tablet, asked=leader, leader=None, address=address)
+                wanted.done(b"", answer)
+                return
+            self._clock.merge(answer.at)
+            wanted.done(answer.rows, None)
+
+        ids, _ = self._shape(wanted.table, wanted.columns)
         part = reads_pb2.GetPart(
             tablet_id=tablet.id,
-            schema_version=table.schema.version,
+            schema_version=wanted.table.schema.version,
             column_ids=ids,
-            keys_ipc=keys.serialize().to_pybytes(),
+            keys=wanted.keys,
         )
-        rows, at = await self.lookups.get(tablet.leader, part, schema, timeout_ms)
-        self._clock.merge(at)
-        return rows
+        self.lookups.ask(leader, part, told, timeout_ms)
 
-    def _shape(
-        self, table: OpenTable, columns: tuple[str, ...] | None
-    ) -> tuple[list[int], pa.Schema]:
-        """Return the column ids of a look-up, and the schema of its answer."""
+    def rows(self, wanted: Wanted) -> Rows:
+        """Return the rows of a look-up that was answered. Any thread."""
+        _, reader = self._shape(wanted.table, wanted.columns)
+        return reader.read(wanted.raw, len(wanted.keys))
+
+    async def patiently(
+        self, table: OpenTable, number: int, keys: pa.RecordBatch, columns: tuple[str, ...] | None,
+        timeout_ms: int,
+    ) -> Rows:  # fmt: skip
+        """Look up by a scan token, which finds the leader by itself."""
+        tablet = table.tablets[number]
+        if tablet.leader is None:
+            with contextlib.suppress(Retryable):
+                await self._locations.refresh(table, min(timeout_ms, LOOKUP_TIMEOUT_MS))
+                tablet = table.tablets[number]
+        spec = ReadSpec(columns=columns, latest=True)
+        token = self._reader.token(table, tablet, spec, 0, timeout_ms)
+        token.keys_ipc = flight.batch_message(keys)
+        found: Rows = [None] * keys.num_rows
+        for batch in await self._reader.collect(token):
+            for row in batch.to_pylist():
+                found[row.pop("_row")] = row
+        return found
+
+    def _shape(self, table: OpenTable, columns: tuple[str, ...] | None) -> _Shape:
+        """Return the column ids of a look-up, and what reads its answer."""
         key = table.id, table.schema.version, columns
         found = self._shapes.get(key)
         if found is None:
             schema = table.schema
             chosen = schema.columns if columns is None else [schema.column(n) for n in columns]
-            fields = [*arrow_schema(chosen), pa.field("_row", pa.int64(), nullable=False)]
-            found = [int(c.id) for c in chosen], pa.schema(fields)
+            reader = RowReader([c.name for c in chosen], [c.type for c in chosen])
+            found = [int(c.id) for c in chosen], reader
             if len(self._shapes) >= MAX_SHAPES:
                 self._shapes.clear()
             self._shapes[key] = found
@@ -117,3 +186,8 @@ class Getter:
     def close(self) -> None:
         """End the streams of look-ups."""
         self.lookups.close()
+
+
+def is_passing(error: NyalaError) -> bool:
+    """Whether the patient way may do better."""
+    return isinstance(error, Retryable | OutcomeUnknown | SchemaMismatch | TooLarge)

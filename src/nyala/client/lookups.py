@@ -7,10 +7,8 @@ On the client's loop only.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
-
-import pyarrow as pa
+from collections.abc import Callable
+from typing import Any
 
 from nyala.common.errors import NyalaError, Unavailable
 from nyala.env.env import Env
@@ -23,33 +21,32 @@ MAX_KEYS = 64
 """More keys of one tablet have little to gain from sharing a message."""
 SILENT_MS = 5_000
 
-
-@dataclass(slots=True)
-class _Waiting:
-    part: pb.GetPart
-    done: "asyncio.Future[pb.GetAnswer]"
+Tell = Callable[[pb.GetAnswer | NyalaError], None]
+_Waiting = tuple[pb.GetPart, Tell]
 
 
 class _Line:
     """The callers before one server, and the stream to it."""
 
     def __init__(self, env: Env, address: str) -> None:
-        self._env = env
         self._address = address
         self._waiting: deque[_Waiting] = deque()
         self._sent: dict[int, list[_Waiting]] = {}
-        self._queue: asyncio.Queue[pb.GetRequest | None] = asyncio.Queue()
         self._requests = 0
         self._due = False
+        self._patience_ms = SILENT_MS
+        self._alarm: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
         self.broken = False
-        self._task = env.tasks.spawn(self._run(), f"look-ups at {address}")
+        self._asking = env.rpc.asking(address, methods.GET, self._hear)
 
-    def stand(self, waiting: _Waiting) -> None:
+    def stand(self, part: pb.GetPart, tell: Tell, timeout_ms: int) -> None:
         """Take a caller; who comes in the same turn of the loop goes together."""
-        self._waiting.append(waiting)
+        self._waiting.append((part, tell))
+        self._patience_ms = min(self._patience_ms, timeout_ms)
         if not self._due:
             self._due = True
-            asyncio.get_running_loop().call_soon(self._turn)
+            self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
         self._due = False
@@ -58,45 +55,55 @@ class _Line:
     def _move(self) -> None:
         while self._waiting and len(self._sent) < IN_FLIGHT and not self.broken:
             together = [self._waiting.popleft() for _ in range(min(MAX_PARTS, len(self._waiting)))]
-            together = [w for w in together if not w.done.done()]
-            if together:
-                self._requests += 1
-                self._sent[self._requests] = together
-                parts = [w.part for w in together]
-                self._queue.put_nowait(
-                    pb.GetRequest(request=self._requests, timeout_ms=SILENT_MS, parts=parts)
-                )
+            self._requests += 1
+            self._sent[self._requests] = together
+            parts = [part for part, _ in together]
+            self._asking.ask(
+                pb.GetRequest(request=self._requests, timeout_ms=self._patience_ms, parts=parts)
+            )
+            if self._alarm is None:
+                self._alarm = self._loop.call_later(self._patience_ms / 1000, self._late)
 
-    async def _outgoing(self) -> AsyncIterator[pb.GetRequest]:
-        while (request := await self._queue.get()) is not None:
-            yield request
+    def _hear(self, answer: Any) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if isinstance(answer, NyalaError):
+            self._end(Unavailable(f"{self._address}: {answer.message}"))
+            return
+        together = self._sent.pop(answer.request, [])
+        for (_, tell), found in zip(together, answer.answers, strict=False):
+            tell(found)
+        for _, tell in together[len(answer.answers) :]:
+            tell(Unavailable(f"{self._address} answered less than it was asked"))
+        if self._sent:
+            self._alarm = self._loop.call_later(self._patience_ms / 1000, self._late)
+        else:
+            self._patience_ms = SILENT_MS
+        self._move()
 
-    async def _run(self) -> None:
-        error: NyalaError = Unavailable(f"the stream of look-ups to {self._address} ended")
-        try:
-            stream = self._env.rpc.stream(self._address, methods.GET, self._outgoing())
-            async for answer in stream:
-                for waiting, found in zip(
-                    self._sent.pop(answer.request, ()), answer.answers, strict=False
-                ):
-                    if not waiting.done.done():
-                        waiting.done.set_result(found)
-                self._move()
-        except NyalaError as err:
-            error = err
-        finally:
-            self.broken = True
-            for waiting in [w for sent in self._sent.values() for w in sent] + list(self._waiting):
-                if not waiting.done.done():
-                    waiting.done.set_exception(Unavailable(f"{self._address}: {error.message}"))
+    def _late(self) -> None:
+        self._alarm = None
+        self._end(Unavailable(f"{self._address} did not answer a look-up"))
+        self._asking.abandon()
+
+    def _end(self, why: NyalaError) -> None:
+        self.broken = True
+        waiting = [w for sent in self._sent.values() for w in sent] + list(self._waiting)
+        self._sent.clear()
+        self._waiting.clear()
+        for _, tell in waiting:
+            tell(why)
 
     def close(self) -> None:
         """End the stream once its last request is answered."""
-        self._queue.put_nowait(None)
+        self._asking.end()
 
     def abandon(self) -> None:
-        """Give the stream up: its server does not answer."""
-        self._task.cancel()
+        """Give the stream up: whoever waits is told."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._late()
 
 
 class Lookups:
@@ -110,43 +117,29 @@ class Lookups:
         self._env = env
         self._lines: dict[str, _Line] = {}
 
-    async def get(
-        self, address: str, part: pb.GetPart, schema: pa.Schema, timeout_ms: int
-    ) -> tuple[pa.RecordBatch, int]:
+    def ask(self, address: str, part: pb.GetPart, tell: Tell, timeout_ms: int) -> None:
         """Look keys up at one server, once.
 
         Args:
             address: of the leader of the keys' tablet.
             part: what to look up.
-            schema: of the columns asked for, in order, and `_row`.
+            tell: called once, with the rows found, or why there are none: in the server's words, or for
+                lack of them.
             timeout_ms: for the answer.
-
-        Returns:
-            The rows found, and the time read at.
-
-        Raises:
-            NyalaError: why not, in the server's words or for lack of them.
         """
         line = self._lines.get(address)
         if line is None or line.broken:
             line = self._lines[address] = _Line(self._env, address)
-        waiting = _Waiting(part, asyncio.get_running_loop().create_future())
-        line.stand(waiting)
-        try:
-            async with asyncio.timeout(min(timeout_ms, SILENT_MS) / 1000):
-                answer = await waiting.done
-        except TimeoutError:
-            line.abandon()
-            raise Unavailable(f"{address} did not answer a look-up") from None
-        if answer.HasField("error"):
-            raise status.from_proto(answer.error)
-        try:
-            return pa.ipc.read_record_batch(pa.py_buffer(answer.rows_ipc), schema), answer.at
-        except (pa.ArrowException, OSError, ValueError) as err:
-            raise Unavailable(f"{address} answered a look-up with no rows: {err}") from err
+        line.stand(part, lambda found: tell(_judged(found)), timeout_ms)
 
     def close(self) -> None:
         """End all streams."""
         for line in self._lines.values():
             line.close()
         self._lines.clear()
+
+
+def _judged(found: pb.GetAnswer | NyalaError) -> pb.GetAnswer | NyalaError:
+    if isinstance(found, NyalaError) or not found.HasField("error"):
+        return found
+    return status.from_proto(found.error)

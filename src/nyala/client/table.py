@@ -54,10 +54,10 @@ class Table(TableWrites):
             if number < 0:
                 return None
 
-            def batch() -> pa.RecordBatch:
+            def as_batch() -> pa.RecordBatch:
                 return to_batches([key], schema)[0].select(self.primary_key)
 
-            return self._connection.get(self._table, number, encoded, wanted, batch)
+            return self._connection.get(self._table, number, encoded, wanted, as_batch)
         batches = [b.select(self.primary_key) for b in to_batches(key if many else [key], schema)]
         core = self._connection.core
         found: list[dict[str, Any] | None] = []

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 HASH_VERSION = 1
-MAX_SEED = (1 << 64) - 1
+MAX_SEED = _WORD = (1 << 64) - 1
 
 
 @cache
@@ -42,9 +42,23 @@ def hash_bytes(
 
 
 def hash_one(key: bytes, seed: int) -> int:
-    """Hash one key."""
-    data = np.frombuffer(key, np.uint8)
-    return int(hash_bytes(np.array([0, len(key)], np.int64), data, seed)[0])
+    """Hash one key, without arrays and kernels: for a look-up of one row they cost more than the rest."""
+    assert 0 <= seed <= MAX_SEED, f"seed {seed}"
+    h = _mix(seed ^ (len(key) + 1) * 0x9E3779B97F4A7C15 & _WORD)
+    for at in range(0, len(key), 8):
+        word = int.from_bytes(key[at : at + 8], "little") * 0x87C37B91114253D5 & _WORD
+        word = (word << 31 | word >> 33) & _WORD
+        h ^= word * 0x4CF5AD432745937F & _WORD
+        h = ((h << 27 | h >> 37) * 5 + 0x52DCE729) & _WORD
+    return _mix(h)
+
+
+def _mix(h: int) -> int:
+    h ^= h >> 33
+    h = h * 0xFF51AFD7ED558CCD & _WORD
+    h ^= h >> 33
+    h = h * 0xC4CEB9FE1A85EC53 & _WORD
+    return h ^ h >> 33
 
 
 def buckets_of(hashes: npt.NDArray[np.uint64], buckets: int) -> npt.NDArray[np.int32]:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
+from nyala.env.asking import AskHandler, Asking, Hear
+
 
 class Shape(Enum):
     """How many messages go each way."""
@@ -17,6 +19,7 @@ class Shape(Enum):
     UNARY = "unary"  # one request, one response
     SERVER_STREAM = "server_stream"  # one request, many responses
     BIDI = "bidi"  # many requests, many responses
+    ASK = "ask"  # as BIDI, each request with one response of its own (env/asking.py)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +36,9 @@ class Method:
 
 UnaryHandler = Callable[[Any], Awaitable[Any]]
 StreamHandler = Callable[[Any], AsyncIterator[Any]]
-Handlers = Mapping[Method, UnaryHandler | StreamHandler]
+Handlers = Mapping[Method, UnaryHandler | StreamHandler | AskHandler]
 """UNARY: `async f(request) -> response`. SERVER_STREAM: `f(request) -> async iterator`.
-BIDI: `f(async iterator of requests) -> async iterator of responses`."""
+BIDI: `f(async iterator of requests) -> async iterator of responses`. ASK: `f(request, answer)`."""
 
 
 class Rpc(Protocol):
@@ -57,12 +60,16 @@ class Rpc(Protocol):
 
         Args:
             address: host:port of a public port.
-            method: a SERVER_STREAM method (`request` is one message) or a BIDI one (`request` is an
-                async iterator of messages).
+            method: a SERVER_STREAM method (`request` is one message), or a BIDI or an ASK one (`request`
+                is an async iterator of messages).
             request: see `method`.
             timeout_ms: for the whole stream; None leaves it open.
 
         Raises:
             NyalaError: from the iterator, as for `call`.
         """
+        ...
+
+    def asking(self, address: str, method: Method, hear: Hear) -> Asking:
+        """Open a stream for requests to an ASK method; see `env.asking`. It connects by itself."""
         ...

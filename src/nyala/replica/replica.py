@@ -1,5 +1,6 @@
 """One replica as servers see it: what it is, and what may be asked of it."""
 
+import asyncio
 import logging
 from collections.abc import Sequence
 
@@ -77,7 +78,11 @@ class Replica(Life):
             NotLeader: another replica leads. Unavailable: FAILED. NotFound: deleted.
             TimedOut: no majority answered in time.
         """
-        return await self.taking_part().requests.read_point(at, timeout_ms)
+        return await self.read_soon(at, timeout_ms)
+
+    def read_soon(self, at: int | None, timeout_ms: int) -> "asyncio.Future[int]":
+        """As `read_point`, without a task: return what will be T, or raise at once."""
+        return self.taking_part().requests.read_soon(at, timeout_ms)
 
     async def stale_point(
         self, max_age_ms: int, timeout_ms: int, *, least: int = 0
@@ -106,7 +111,7 @@ class Replica(Life):
                 f"what this replica has is older than {max_age_ms} ms; {err.message}", err.details
             )
         began_us = clock.monotonic_us()
-        at = await member.requests.read_point(None, timeout_ms)
+        at = await member.requests.read_soon(None, timeout_ms)
         return at, -(-(clock.monotonic_us() - began_us) // 1000)
 
     async def maintain(self, prepare: Maintenance) -> bool:

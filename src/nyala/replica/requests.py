@@ -4,6 +4,7 @@ Rules: on the loop only. A stamp is taken in the loop step that assigns its inde
 told: the outcome, that it is unknown, or who leads.
 """
 
+import asyncio
 from collections.abc import Sequence
 
 from nyala.common.errors import (
@@ -105,8 +106,8 @@ class Requests(Footing):
             ) from err
         return changed
 
-    async def read_point(self, at: int | None, timeout_ms: int) -> int:
-        """See `Replica.read_point`."""
+    def read_soon(self, at: int | None, timeout_ms: int) -> "asyncio.Future[int]":
+        """See `Replica.read_soon`."""
         around, node = self._around, self._node
         if not node.is_leader:
             raise self.not_leader()
@@ -120,7 +121,7 @@ class Requests(Footing):
         deadline_us = around.env.clock.monotonic_us() + timeout_ms * 1000
         done = self._reads.add(at, number, node.last.index, deadline_us)
         around.dirty(self._group)
-        return await done
+        return done
 
     # ---- what happens ------------------------------------------------------------------------------
 

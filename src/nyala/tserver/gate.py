@@ -3,7 +3,7 @@
 The public port is bound before the data directory is open, so that whoever asks gets an answer.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from nyala.common.errors import Unavailable
@@ -33,9 +33,8 @@ class Gate:
 
     def handlers(self) -> Handlers:
         """Return handlers to be bound, open or not."""
-        return {
-            m: self._unary(m) if m.shape is Shape.UNARY else self._stream(m) for m in self._methods
-        }
+        make = {Shape.UNARY: self._unary, Shape.ASK: self._ask}
+        return {m: make.get(m.shape, self._stream)(m) for m in self._methods}
 
     def _handler(self, method: Method) -> Any:
         if self._behind is None:
@@ -47,6 +46,12 @@ class Gate:
             return await self._handler(method)(request)
 
         return call
+
+    def _ask(self, method: Method) -> Any:
+        def ask(request: Any, answer: Callable[[Any], None]) -> None:
+            self._handler(method)(request, answer)
+
+        return ask
 
     def _stream(self, method: Method) -> Any:
         async def stream(request: Any) -> AsyncIterator[Any]:

@@ -1,15 +1,14 @@
 """Look-ups of few keys: requests on one long stream per client, each answered as soon as it is read.
 
-All parts of a request wait for their leaders' read rounds together, and are read in one go in lane COMPUTE.
-At most `MAX_IN_FLIGHT` requests of a stream are under way, so that a fast client is held back by its own.
+All parts of a request wait for their leaders' read rounds together, and are read in one go: on the loop, as
+long as that has proved brief, else in lane COMPUTE. Nothing on this way makes a task or an array: a look-up
+of one row is mostly the price of what is not in the processor's caches. On the loop only.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
-
-import pyarrow as pa
+from collections.abc import Callable
+from functools import partial
 
 from nyala.common.errors import (
     Corrupt,
@@ -20,40 +19,35 @@ from nyala.common.errors import (
     Unavailable,
 )
 from nyala.common.ids import ColumnId
+from nyala.common.keys import fixed_width
 from nyala.common.options import Options
+from nyala.common.plain_rows import encode_rows
+from nyala.common.schema import Schema
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.env.tasks import Lane
-from nyala.replica.replica import Replica
-from nyala.tablet.view import View
-from nyala.tserver.tablets import Tablets
-from nyala.wire import flight, methods, status
+from nyala.tserver.tablets import HostedTablet, Tablets
+from nyala.wire import methods, status
 from nyala.wire.proto import reads_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-MAX_IN_FLIGHT = 64
 MAX_PARTS = 1024
+MAX_KEYS = 64
+"""Of one part."""
 MAX_ANSWER_BYTES = 4 << 20
 """Of one part: larger rows go by `DoGet`, which streams them."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """One part, ready to be read."""
-
-    replica: Replica
-    view: View
-    at: int
-    keys: pa.RecordBatch
-    columns: list[ColumnId]
+INLINE_KEYS = 256
+BRIEF_US = 1_000
+PROOF = 16
+"""So many requests in a row have to be read briefly before the next one may be read on the loop."""
 
 
 class Lookups:
     """Handlers of `TabletReads`. On the loop only.
 
     Args:
-        env: lanes and tasks.
+        env: lanes, tasks and time.
         tablets: what is here.
         options: the deadline of requests that name none.
     """
@@ -62,112 +56,164 @@ class Lookups:
         self._env = env
         self._tablets = tablets
         self._options = options
+        self._proof = 0
 
     def handlers(self) -> Handlers:
         """Return what this service answers."""
         return {methods.GET: self.get}
 
-    async def get(self, requests: AsyncIterator[pb.GetRequest]) -> AsyncIterator[pb.GetResponse]:
-        """Answer look-ups as they come, in any order; the stream ends once its last one is answered."""
-        answers: asyncio.Queue[pb.GetResponse | NyalaError | None] = asyncio.Queue()
-        pump = self._env.tasks.spawn(self._pump(requests, answers), "look-ups")
-        try:
-            while (answer := await answers.get()) is not None:
-                if isinstance(answer, NyalaError):
-                    raise answer
-                yield answer
-        finally:
-            pump.cancel()
+    def get(self, request: pb.GetRequest, answer: Callable[[pb.GetResponse], None]) -> None:
+        """Answer a request for some keys, once its leaders' read rounds are over.
 
-    async def _pump(
-        self,
-        requests: AsyncIterator[pb.GetRequest],
-        answers: "asyncio.Queue[pb.GetResponse | NyalaError | None]",
-    ) -> None:
-        room = asyncio.Semaphore(MAX_IN_FLIGHT)
-        under_way: dict[asyncio.Task[object], None] = {}
-
-        async def one(request: pb.GetRequest) -> None:
-            try:
-                answers.put_nowait(await self._answer(request))
-            finally:
-                room.release()
-
-        try:
-            async for request in requests:
-                if len(request.parts) > MAX_PARTS:
-                    raise InvalidArgument(f"{len(request.parts)} parts; at most {MAX_PARTS}")
-                await room.acquire()
-                task = self._env.tasks.spawn(one(request), "look-up")
-                under_way[task] = None
-                task.add_done_callback(lambda done: under_way.pop(done, None))
-            await asyncio.gather(*under_way)
-            answers.put_nowait(None)
-        except NyalaError as err:
-            answers.put_nowait(err)
-
-    async def _answer(self, request: pb.GetRequest) -> pb.GetResponse:
+        Raises:
+            InvalidArgument: too many parts.
+        """
+        if len(request.parts) > MAX_PARTS:
+            raise InvalidArgument(f"{len(request.parts)} parts; at most {MAX_PARTS}")
         timeout_ms = request.timeout_ms or self._options.read_timeout_ms
-        parts = list(request.parts)
-        if len(parts) == 1:
-            reads = [await self._prepare(parts[0], timeout_ms)]
+        _Look(request, partial(self._read, answer)).begin(self._tablets, timeout_ms)
+
+    def _read(self, answer: Callable[[pb.GetResponse], None], look: "_Look") -> None:
+        """Read a request that is due."""
+        if self._proof >= PROOF and look.keys <= INLINE_KEYS:
+            answer(self._timed(look))
+            look.end()
+            return
+        self._env.tasks.spawn(self._read_aside(answer, look), "look-up")
+
+    async def _read_aside(self, answer: Callable[[pb.GetResponse], None], look: "_Look") -> None:
+        answer(await self._env.tasks.run(Lane.COMPUTE, self._timed, look))
+        look.end()
+
+    def _timed(self, look: "_Look") -> pb.GetResponse:
+        clock = self._env.clock
+        began_us = clock.monotonic_us()
+        found = look.read()
+        brief = clock.monotonic_us() - began_us < BRIEF_US
+        self._proof = self._proof + 1 if brief else 0
+        return found
+
+
+class _Look:
+    """One request on its way.
+
+    Args:
+        request: what to look up.
+        due: called once all of it may be read.
+    """
+
+    __slots__ = ("_due", "_request", "_waiting", "keys", "parts")
+
+    def __init__(self, request: pb.GetRequest, due: "Callable[[_Look], None]") -> None:
+        self._request = request
+        self._due = due
+        self.parts: list[_Part] = []
+        self.keys = self._waiting = 0
+
+    def begin(self, tablets: Tablets, timeout_ms: int) -> None:
+        """Ask each part's leader for a time at which it can be read."""
+        for wanted in self._request.parts:
+            part = _Part(wanted)
+            self.parts.append(part)
+            self.keys += len(wanted.keys)
+            try:
+                hosted = part.check(tablets)
+                point = hosted.replica.read_soon(None, timeout_ms)
+            except NyalaError as err:
+                part.error = err
+            except Exception as err:  # one part's trouble: the others, and the stream, go on
+                part.error = _internal(err)
+            else:
+                self._waiting += 1
+                point.add_done_callback(partial(self._ready, part))
+        if not self._waiting:
+            self._due(self)
+
+    def _ready(self, part: "_Part", point: "asyncio.Future[int]") -> None:
+        part.ready(point)
+        self._waiting -= 1
+        if not self._waiting:
+            self._due(self)
+
+    def read(self) -> pb.GetResponse:
+        """Return the answer. On the loop or in lane COMPUTE."""
+        return pb.GetResponse(
+            request=self._request.request, answers=[part.read() for part in self.parts]
+        )
+
+    def end(self) -> None:
+        """Let replicas whose files are damaged end. On the loop."""
+        for part in self.parts:
+            if part.damage is not None:
+                part.hosted.replica.fail(part.damage)
+
+
+class _Part:
+    """The keys of one tablet."""
+
+    __slots__ = ("_at", "_view", "_wanted", "damage", "error", "hosted")
+
+    def __init__(self, wanted: pb.GetPart) -> None:
+        self._wanted = wanted
+        self._at = 0
+        self.error: NyalaError | None = None
+        self.damage: Corrupt | None = None
+
+    def check(self, tablets: Tablets) -> HostedTablet:
+        """Return the tablet, if it is here and these can be keys of it."""
+        wanted = self._wanted
+        self.hosted = tablets.get(wanted.tablet_id)
+        schema = self.hosted.tablet.info.schema
+        if wanted.schema_version > schema.version:
+            raise SchemaMismatch(
+                f"a look-up by schema version {wanted.schema_version}; this replica is at {schema.version}"
+            )
+        if len(wanted.keys) > MAX_KEYS:
+            raise InvalidArgument(f"{len(wanted.keys)} keys of one tablet; at most {MAX_KEYS}")
+        _check_widths(schema, wanted)
+        return self.hosted
+
+    def ready(self, point: "asyncio.Future[int]") -> None:
+        """Take the time to read at, or why there is none; the view holds all that was acknowledged before."""
+        error = point.exception()
+        if error is None:
+            try:
+                self._at, self._view = point.result(), self.hosted.tablet.view()
+            except NyalaError as err:
+                self.error = err
         else:
-            reads = await asyncio.gather(*(self._prepare(p, timeout_ms) for p in parts))
-        done = await self._env.tasks.run(Lane.COMPUTE, _read_all, reads)
-        answer = pb.GetResponse(request=request.request)
-        for read, found in zip(reads, done, strict=True):
-            part = answer.answers.add()
-            if isinstance(found, bytes):
-                assert isinstance(read, _Read), "rows without a read"
-                part.at, part.rows_ipc = read.at, found
-                continue
-            if isinstance(found, Corrupt) and isinstance(read, _Read):
-                read.replica.fail(found)
-                found = Unavailable(
-                    f"the replica of tablet {read.replica.group} here is FAILED: {found.message}; try "
+            self.error = error if isinstance(error, NyalaError) else _internal(error)
+
+    def read(self) -> pb.GetAnswer:
+        """Return the rows, or why there are none."""
+        if self.error is None:
+            try:
+                columns = [ColumnId(i) for i in self._wanted.column_ids]
+                rows = encode_rows(self._view.few(self._at, self._wanted.keys, columns))
+                if len(rows) <= MAX_ANSWER_BYTES:
+                    return pb.GetAnswer(at=self._at, rows=rows)
+                self.error = TooLarge(f"{len(rows)} bytes of rows; ask for them by DoGet")
+            except Corrupt as err:
+                self.damage = err
+                self.error = Unavailable(
+                    f"the replica of tablet {self._wanted.tablet_id} here is FAILED: {err.message}; try "
                     "another one"
                 )
-            part.error.CopyFrom(status.to_proto(found))
-        return answer
-
-    async def _prepare(self, part: pb.GetPart, timeout_ms: int) -> "_Read | NyalaError":
-        """Wait until a part may be read; its view holds all that was acknowledged before it came."""
-        try:
-            hosted = self._tablets.get(part.tablet_id)
-            schema = hosted.tablet.info.schema
-            if part.schema_version > schema.version:
-                raise SchemaMismatch(
-                    f"a look-up by schema version {part.schema_version}; this replica is at {schema.version}"
-                )
-            expected = pa.schema([pa.field(c.name, c.type) for c in schema.key_columns])
-            keys = flight.read_message(expected, part.keys_ipc)
-            if any(c.null_count for c in keys.columns):
-                raise InvalidArgument("a key column is null; no row has such a key")
-            at = await hosted.replica.read_point(None, timeout_ms)
-            view, columns = hosted.tablet.view(), [ColumnId(i) for i in part.column_ids]
-            return _Read(hosted.replica, view, at, keys, columns)
-        except NyalaError as err:
-            return err
-        except Exception as err:  # one part's trouble: the others, and the stream, go on
-            log.error("a look-up met an internal error", exc_info=err)
-            return Unavailable(f"this server met an internal error ({type(err).__name__})")
+            except NyalaError as err:
+                self.error = err
+            except Exception as err:  # one part's trouble: the others go on
+                self.error = _internal(err)
+        return pb.GetAnswer(error=status.to_proto(self.error))
 
 
-def _read_all(reads: "list[_Read | NyalaError]") -> list[bytes | NyalaError]:
-    """Return the rows of each part, or why there are none. Lane COMPUTE."""
-    found: list[bytes | NyalaError] = []
-    for read in reads:
-        if isinstance(read, NyalaError):
-            found.append(read)
-            continue
-        try:
-            rows = read.view.get(read.at, read.keys, read.columns).serialize()
-            if rows.size > MAX_ANSWER_BYTES:
-                raise TooLarge(f"{rows.size} bytes of rows; ask for them by DoGet")
-            found.append(rows.to_pybytes())
-        except NyalaError as err:
-            found.append(err)
-        except Exception as err:  # one part's trouble: the others go on
-            log.error("a look-up met an internal error", exc_info=err)
-            found.append(Unavailable(f"this server met an internal error ({type(err).__name__})"))
-    return found
+def _check_widths(schema: Schema, wanted: pb.GetPart) -> None:
+    """Refuse what cannot be keys of a table; other bytes that no key has find nothing."""
+    width = fixed_width([c.type for c in schema.key_columns])
+    for key in wanted.keys:
+        if width is not None and len(key) != width:
+            raise InvalidArgument(f"a key of {len(key)} bytes; those of this table have {width}")
+
+
+def _internal(err: BaseException) -> NyalaError:
+    log.error("a look-up met an internal error", exc_info=err)
+    return Unavailable(f"this server met an internal error ({type(err).__name__})")

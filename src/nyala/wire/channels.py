@@ -1,4 +1,4 @@
-"""The calling side of the public port: `env.rpc.Rpc` over gRPC channels, one per address.
+"""The calling side: `env.rpc.Rpc` over gRPC channels, one per address, and past them for streams.
 
 Rules: bytes are made and read here by the Method's codecs, so that gRPC and the simulator carry the
 same ones; every failure comes out as an error of the tree. Runs on one event loop.
@@ -11,10 +11,13 @@ from typing import Any
 import grpc
 
 from nyala.common import addresses
-from nyala.common.errors import NyalaError, TooLarge, Unavailable
+from nyala.common.errors import NyalaError, TimedOut, TooLarge, Unavailable
+from nyala.env.asking import Asking, Hear
 from nyala.env.rpc import Method, Shape
-from nyala.wire import status
+from nyala.wire import methods, status
 from nyala.wire.limits import Limits
+from nyala.wire.proto.reads_pb2 import FindStreamsRequest, FindStreamsResponse
+from nyala.wire.stream_client import StreamClient
 
 
 class GrpcRpc:
@@ -27,6 +30,7 @@ class GrpcRpc:
     def __init__(self, limits: Limits | None = None) -> None:
         self._limits = limits or Limits()
         self._channels: dict[str, Any] = {}
+        self._streams = StreamClient(self._limits, self._find)
         self._closed = False
 
     async def call(self, address: str, method: Method, request: Any, *, timeout_ms: int) -> Any:
@@ -44,47 +48,35 @@ class GrpcRpc:
             raise _closed(address) from None
         return method.decode_response(answer)
 
-    async def stream(
+    def stream(
         self, address: str, method: Method, request: Any, *, timeout_ms: int | None = None
     ) -> AsyncIterator[Any]:
-        """Open a stream; see `env.rpc.Rpc.stream`. Leaving the iteration early cancels it."""
-        timeout = None if timeout_ms is None else timeout_ms / 1000
-        channel = self._channel(address)
-        pump = None
-        if method.shape is Shape.SERVER_STREAM:
-            raw = self._encode(address, method, request)
-            call = channel.unary_stream(f"/{method.path}")(raw, timeout=timeout)
-        else:
-            assert method.shape is Shape.BIDI, f"{method.path} is no stream"
-            call = channel.stream_stream(f"/{method.path}")(timeout=timeout)
-            pump = _Pump(self, address, method, call, request)
+        """Open a stream; see `env.rpc.Rpc.stream`. Leaving the iteration early ends it."""
+        assert method.shape is not Shape.UNARY, f"{method.path} is no stream"
+        return self._streams.stream(address, method, request, timeout_ms)
+
+    def asking(self, address: str, method: Method, hear: Hear) -> Asking:
+        """Open a stream for requests to an ASK method; see `env.rpc.Rpc.asking`."""
+        assert method.shape is Shape.ASK, f"{method.path} is asked otherwise"
+        return self._streams.asking(address, method, hear)
+
+    async def _find(self, address: str) -> FindStreamsResponse:
+        """Ask a server where its streams go."""
+        request, timeout_ms = FindStreamsRequest(), self._limits.connect_timeout_ms
         try:
-            while (answer := await self._read(call, pump, address, method)) is not grpc.aio.EOF:
-                yield method.decode_response(answer)
-        finally:
-            call.cancel()
-            if pump is not None:
-                await pump.stop()
+            found = await self.call(address, methods.FIND_STREAMS, request, timeout_ms=timeout_ms)
+        except TimedOut as err:  # nothing of the stream itself was sent
+            raise Unavailable(err.message) from err
+        assert isinstance(found, FindStreamsResponse), f"{type(found)} in answer to where"
+        return found
 
     async def close(self) -> None:
         """Close all channels; calls in flight end as Unavailable."""
         self._closed = True
+        await self._streams.close()
         channels, self._channels = list(self._channels.values()), {}
         for channel in channels:
             await channel.close()
-
-    async def _read(self, call: Any, pump: "_Pump | None", address: str, method: Method) -> Any:
-        try:
-            answer = await call.read()
-        except grpc.aio.AioRpcError as err:
-            raise status.from_rpc_error(err, address, method.path) from None
-        except asyncio.CancelledError:
-            if _task_is_cancelled():
-                raise
-            if pump is not None and pump.failure is not None:
-                raise pump.failure from None
-            raise _closed(address) from None
-        return answer
 
     def _channel(self, address: str) -> Any:
         if self._closed:
@@ -106,39 +98,6 @@ class GrpcRpc:
                 {"limit": str(limit), "size": str(len(raw))},
             )
         return raw
-
-
-class _Pump:
-    """Writes the requests of a bidirectional stream, at the pace at which the server reads them."""
-
-    def __init__(
-        self, rpc: GrpcRpc, address: str, method: Method, call: Any, requests: AsyncIterator[Any]
-    ) -> None:
-        self.failure: BaseException | None = None
-        self._call = call
-        self._task = asyncio.ensure_future(self._run(rpc, address, method, requests))
-
-    async def _run(
-        self, rpc: GrpcRpc, address: str, method: Method, requests: AsyncIterator[Any]
-    ) -> None:
-        try:
-            async for request in requests:
-                raw = rpc._encode(address, method, request)
-                try:
-                    await self._call.write(raw)
-                except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                    return  # the server ended the stream; its status tells the reader why
-            await self._call.done_writing()
-        except Exception as err:  # the top of this task: the reader of the stream raises it
-            self.failure = err
-            self._call.cancel()
-        except asyncio.CancelledError:
-            self._call.cancel()  # also when only the requests' own source was cancelled
-            raise
-
-    async def stop(self) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
 
 
 def _task_is_cancelled() -> bool:

@@ -4,7 +4,7 @@ Rules: bytes in, views out; nothing here looks inside a header or a body (`wire/
 The layout is Arrow's (`proto/flight.proto`); docs/internals/formats-wire.md shows it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -86,6 +86,26 @@ def encode(data: FlightData) -> bytes:
     if data.body is not None:
         parts.append(data.body)
     return b"".join(parts)
+
+
+def split(value: object) -> tuple[object, Bytes | None]:
+    """Return a message without its body, and the body; any other message is whole."""
+    if isinstance(value, FlightData) and value.body is not None:
+        return replace(value, body=None), value.body
+    return value, None
+
+
+def join(value: object, body: Bytes | None) -> object:
+    """Return what `split` took apart.
+
+    Raises:
+        InvalidArgument: a body for a message that has none.
+    """
+    if body is None:
+        return value
+    if not isinstance(value, FlightData):
+        raise InvalidArgument(f"{len(body)} bytes of Arrow data came with a {type(value).__name__}")
+    return replace(value, body=body)
 
 
 def _fill(size: int) -> bytes:

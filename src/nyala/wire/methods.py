@@ -53,11 +53,11 @@ def _shape(method: MethodDescriptor) -> Shape:
     return Shape.SERVER_STREAM if method.server_streaming else Shape.UNARY
 
 
-def _method(service: ServiceDescriptor, name: str) -> Method:
+def _method(service: ServiceDescriptor, name: str, shape: Shape | None = None) -> Method:
     described = service.methods_by_name[name]
     return Method(
         f"{service.full_name}/{name}",
-        _shape(described),
+        shape or _shape(described),
         _encoder(described.input_type),
         _decoder(described.input_type),
         _encoder(described.output_type),
@@ -104,7 +104,7 @@ FETCH_ENTRIES = _method(_copy, "FetchEntries")
 HOLD_COPY = _method(_copy, "HoldCopy")
 
 _reads = reads_pb2.DESCRIPTOR.services_by_name["TabletReads"]
-GET = _method(_reads, "Get")
+GET = _method(_reads, "Get", Shape.ASK)
 CHECKSUM = _method(_reads, "Checksum")
 
 _streams = reads_pb2.DESCRIPTOR.services_by_name["StreamService"]

@@ -1,4 +1,4 @@
-"""The public port: one gRPC server that carries every handler, with health and reflection.
+"""The public port: one gRPC server that carries every handler, with health and reflection; streams beside it.
 
 Rules: handlers are plain async methods (`env/rpc.py`) and know nothing of gRPC. Each call passes
 through `_Call`, which decodes, counts, logs, and turns errors into statuses; none ends the process.
@@ -7,6 +7,7 @@ through `_Call`, which decodes, counts, logs, and turns errors into statuses; no
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any, cast
 
 import grpc
@@ -15,10 +16,12 @@ from grpc_reflection.v1alpha import reflection
 
 from nyala.common import addresses
 from nyala.common.errors import InvalidArgument, NyalaError, TooLarge
+from nyala.env.asking import answered
 from nyala.env.rpc import Handlers, Method, Shape
-from nyala.wire import status
+from nyala.wire import methods, status
 from nyala.wire.limits import Limits
 from nyala.wire.rpc_metrics import RpcMetrics
+from nyala.wire.stream_server import StreamServer
 
 log = logging.getLogger(__name__)
 
@@ -40,9 +43,10 @@ class GrpcServer:
         limits: Limits | None = None,
         metrics: RpcMetrics | None = None,
     ) -> None:
-        self._handlers = handlers
         self._limits = limits or Limits()
         self._metrics = metrics
+        self._streams = StreamServer(handlers, self._limits, metrics)
+        self._handlers = {**handlers, methods.FIND_STREAMS: self._streams.find}
         self._wanted = address
         self._server: Any = None
         self._health = health.aio.HealthServicer()
@@ -58,8 +62,8 @@ class GrpcServer:
         """
         host, port = addresses.require_loopback(self._wanted)
         server = grpc.aio.server(options=self._limits.server_options())
-        for service, methods in _by_service(self._handlers).items():
-            table = {path.split("/")[1]: self._grpc_handler(m) for path, m in methods.items()}
+        for service, named in _by_service(self._handlers).items():
+            table = {path.split("/")[1]: self._grpc_handler(m) for path, m in named.items()}
             server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, table),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         services = [*_by_service(self._handlers), health.SERVICE_NAME, reflection.SERVICE_NAME]
@@ -71,6 +75,7 @@ class GrpcServer:
                 f"cannot listen on {self._wanted}: the port is in use or not permitted; stop the "
                 "process that has it, or choose another port"
             ) from err
+        await self._streams.start(host)
         await server.start()
         self._server = server
         self.address = addresses.join(host, bound)
@@ -88,7 +93,7 @@ class GrpcServer:
         """Refuse new calls, let those in flight end within `grace_ms`, then cancel them."""
         if self._server is not None:
             await self._health.enter_graceful_shutdown()
-            await self._server.stop(grace_ms / 1000)
+            await asyncio.gather(self._server.stop(grace_ms / 1000), self._streams.stop(grace_ms))
             self._server = None
 
     def _grpc_handler(self, method: Method) -> Any:
@@ -97,7 +102,7 @@ class GrpcServer:
             return grpc.unary_unary_rpc_method_handler(call.unary)
         if method.shape is Shape.SERVER_STREAM:
             return grpc.unary_stream_rpc_method_handler(call.server_stream)
-        return grpc.stream_stream_rpc_method_handler(call.bidi)
+        return grpc.stream_stream_rpc_method_handler(call.bidi)  # ASK too
 
 
 def _by_service(handlers: Handlers) -> dict[str, dict[str, Method]]:
@@ -113,7 +118,7 @@ class _Call:
     def __init__(
         self,
         method: Method,
-        handler: Callable[[Any], Any],
+        handler: Callable[..., Any],
         limits: Limits,
         metrics: RpcMetrics | None,
     ) -> None:
@@ -140,7 +145,10 @@ class _Call:
             async for raw in raws:
                 yield self._method.decode_request(raw)
 
-        await self._guard(self._send(self._handler(requests()), context), context)
+        handler = self._handler
+        if self._method.shape is Shape.ASK:
+            handler = partial(answered, handler)
+        await self._guard(self._send(handler(requests()), context), context)
 
     async def _send(self, responses: AsyncIterator[Any], context: Any) -> None:
         try:

@@ -116,9 +116,10 @@ def to_status(err: NyalaError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, b
     return STATUS.get(err.code, _Code.INTERNAL), text, trailer
 
 
-def _carried(trailer: bytes, address: str) -> NyalaError:
+def carried(raw: bytes, address: str) -> NyalaError:
+    """Return the error in the bytes of an `Error` that the server at an address sent."""
     try:
-        return from_proto(Error.FromString(trailer))
+        return from_proto(Error.FromString(raw))
     except DecodeError:
         return NyalaError(f"the server at {address} sent an error that cannot be read")
 
@@ -133,7 +134,7 @@ def from_rpc_error(err: grpc.aio.AioRpcError, address: str, method: str) -> Nyal
     """
     for key, value in err.trailing_metadata() or ():
         if key == METADATA_KEY:
-            return _carried(value, address)
+            return carried(value, address)
     text = err.details() or ""
     if found := _OVERSIZED.search(text):
         size, limit = found.groups()

@@ -6,7 +6,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from nyala.client import lookups
 from nyala.client.core import ClientOptions
 from nyala.common.errors import InvalidArgument, Unavailable
 from nyala.common.partition import locate
@@ -26,6 +25,10 @@ def rows(**values: int) -> pa.RecordBatch:
     )
 
 
+def encoded(key: int) -> bytes:
+    return (key + (1 << 63)).to_bytes(8, "big")
+
+
 class Story:
     """A table of four tablets with keys 0 to 19, v = 10 k, and a client that counts its messages."""
 
@@ -39,17 +42,21 @@ class Story:
         self.core = self.cluster.client(ClientOptions(timeout_ms=30_000))
         self.table = await self.cluster.create_table(self.core, tablets=4)
         await self.write(**{f"k{k}": 10 * k for k in range(20)})
-        line: Any = lookups._Line
-        original = line._outgoing
+        rpc: Any = self.core.env.rpc
+        original = rpc.asking
 
-        async def counted(self: Any) -> Any:
-            async for request in original(self):
-                sent.append(request)
-                yield request
+        def counted(address: str, method: Any, hear: Any) -> Any:
+            asking = original(address, method, hear)
+            ask = asking.ask
 
-        sent = self.sent
-        self.restore = lambda: setattr(line, "_outgoing", original)
-        line._outgoing = counted
+            def noted(request: reads_pb2.GetRequest) -> None:
+                self.sent.append(request)
+                ask(request)
+
+            asking.ask = noted
+            return asking
+
+        rpc.asking = counted
         return self
 
     async def on(self, work, *args):
@@ -86,11 +93,7 @@ class Story:
 def story(fn):
     def wrapped():
         async def main(loop: SimLoop) -> None:
-            made = await Story(loop).start()
-            try:
-                await fn(made)
-            finally:
-                made.restore()
+            await fn(await Story(loop).start())
 
         run(main, max_time_s=300)
 
@@ -176,8 +179,7 @@ async def test_a_leader_that_is_cut_off_answers_no_look_up(s):
     others = [p.name for p in s.cluster.servers if p is not old]
     s.cluster.network.partition([old.name], others)
     await s.write(**{f"k{key}": 77})  # the others choose a leader; the old one may not know yet
-    keys = pa.record_batch([pa.array([key], pa.int64())], names=["k"]).serialize().to_pybytes()
-    part = reads_pb2.GetPart(tablet_id=tablet.id, column_ids=(0, 1), keys_ipc=keys)
+    part = reads_pb2.GetPart(tablet_id=tablet.id, column_ids=(0, 1), keys=[encoded(key)])
     [answer] = await s.on(s.ask, old.address, [part])
     assert answer.answers[0].error.code in ("NOT_LEADER", "TIMED_OUT")
     assert await s.get(key) == [{"k": key, "v": 77}]
@@ -187,17 +189,16 @@ async def test_a_leader_that_is_cut_off_answers_no_look_up(s):
 @story
 async def test_what_a_server_cannot_read_is_an_error_of_that_part_alone(s):
     tablet = s.table.tablets[0]
-    good = pa.record_batch([pa.array([1], pa.int64())], names=["k"]).serialize().to_pybytes()
-    null = pa.record_batch([pa.array([None], pa.int64())], names=["k"]).serialize().to_pybytes()
+    good = encoded(1)
 
-    def part(tablet_id=tablet.id, ids=(0, 1), keys=good, version=0):
+    def part(tablet_id=tablet.id, ids=(0, 1), keys=(good,), version=0):
         return reads_pb2.GetPart(
-            tablet_id=tablet_id, schema_version=version, column_ids=ids, keys_ipc=keys
+            tablet_id=tablet_id, schema_version=version, column_ids=ids, keys=keys
         )
 
     parts = [
-        part(), part("cd" * 16), part(ids=(77,)), part(keys=b"x"), part(keys=null), part(version=9),
-        part(ids=(1, 1)), part(keys=b""),
+        part(), part("cd" * 16), part(ids=(77,)), part(keys=[b"x"]), part(keys=[good] * 65),
+        part(version=9), part(ids=(1, 1)), part(keys=[good, b""]),
     ]  # fmt: skip
 
     [answer] = await s.on(s.ask, tablet.leader, parts)
@@ -221,10 +222,17 @@ async def test_callers_are_told_when_the_client_ends(s):
         line = next(iter(s.core.getter.lookups._lines.values()), None)
     line.abandon()
     assert await waiting == [{"k": 1, "v": 10}]  # by the patient way
-    schema = pa.schema([("k", pa.int64())])
+    heard: list[Any] = []
 
-    async def unreachable():
-        with pytest.raises(Unavailable):
-            await s.core.getter.lookups.get("nobody:1", reads_pb2.GetPart(), schema, 1000)
+    async def unreachable() -> None:
+        told = asyncio.Event()
+
+        def tell(found: Any) -> None:
+            heard.append(found)
+            told.set()
+
+        s.core.getter.lookups.ask("nobody:1", reads_pb2.GetPart(), tell, 1000)
+        await told.wait()
 
     await s.on(unreachable)
+    assert [type(found) for found in heard] == [Unavailable]

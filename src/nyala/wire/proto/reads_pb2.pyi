@@ -54,25 +54,27 @@ class GetPart(_message.Message):
     TABLET_ID_FIELD_NUMBER: _builtins.int
     SCHEMA_VERSION_FIELD_NUMBER: _builtins.int
     COLUMN_IDS_FIELD_NUMBER: _builtins.int
-    KEYS_IPC_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
     tablet_id: _builtins.str
     schema_version: _builtins.int
     """that column_ids are of"""
-    keys_ipc: _builtins.bytes
-    """one encapsulated record batch of the key columns"""
     @_builtins.property
     def column_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """encoded (docs/internals/keys-and-hashes.md)"""
+
     def __init__(
         self,
         *,
         tablet_id: _builtins.str = ...,
         schema_version: _builtins.int = ...,
         column_ids: _abc.Iterable[_builtins.int] | None = ...,
-        keys_ipc: _builtins.bytes = ...,
+        keys: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["column_ids", b"column_ids", "keys_ipc", b"keys_ipc", "schema_version", b"schema_version", "tablet_id", b"tablet_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["column_ids", b"column_ids", "keys", b"keys", "schema_version", b"schema_version", "tablet_id", b"tablet_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -107,11 +109,11 @@ class GetAnswer(_message.Message):
 
     ERROR_FIELD_NUMBER: _builtins.int
     AT_FIELD_NUMBER: _builtins.int
-    ROWS_IPC_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
     at: _builtins.int
     """the hybrid time read at"""
-    rows_ipc: _builtins.bytes
-    """one encapsulated record batch: column_ids, then int64 `_row`, the key's position"""
+    rows: _builtins.bytes
+    """for each key its row, or nil; common/plain_rows.py"""
     @_builtins.property
     def error(self) -> _nyala_pb2.Error:
         """set: nothing of this part was read"""
@@ -121,11 +123,11 @@ class GetAnswer(_message.Message):
         *,
         error: _nyala_pb2.Error | None = ...,
         at: _builtins.int = ...,
-        rows_ipc: _builtins.bytes = ...,
+        rows: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "error", b"error", "rows_ipc", b"rows_ipc"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "error", b"error", "rows", b"rows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

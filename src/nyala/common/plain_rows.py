@@ -1,0 +1,84 @@
+"""A few rows as the bytes of a look-up's answer: msgpack, for each key nil or an array of its values.
+
+Arrow's messages cost more than all the rest of a look-up of one row. A date travels as its days, a
+timestamp as its microseconds, a decimal as its digits; any other value as msgpack has it.
+"""
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from nyala.common.errors import Unavailable
+
+Row = Sequence[Any]
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[list[Any] | None]).decode
+
+
+def encode_rows(rows: Sequence[Row | None]) -> bytes:
+    """Return rows of `plain_value`s as bytes."""
+    return _encode(rows)
+
+
+def plain_value(value: pa.Scalar) -> Any:
+    """Return what travels for a value of any type that a table can store."""
+    kind = value.type
+    if pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
+        return value.value
+    found = value.as_py()
+    return str(found) if isinstance(found, Decimal) else found
+
+
+class RowReader:
+    """Reads rows with some columns.
+
+    Args:
+        names: of the columns.
+        kinds: their types.
+    """
+
+    def __init__(self, names: Sequence[str], kinds: Sequence[pa.DataType]) -> None:
+        self._names = list(names)
+        self._special = [
+            (name, made)
+            for name, kind in zip(names, kinds, strict=True)
+            if (made := _maker(kind)) is not None
+        ]
+
+    def read(self, raw: bytes, count: int) -> list[dict[str, Any] | None]:
+        """Return the rows in the answer to so many keys.
+
+        Raises:
+            Unavailable: it is not such an answer.
+        """
+        try:
+            rows = _decode(raw)
+            if len(rows) != count:
+                raise ValueError(f"{len(rows)} rows for {count} keys")
+            return [None if row is None else self._row(row) for row in rows]
+        except (ValueError, TypeError, ArithmeticError, pa.ArrowException) as err:  # msgspec's too
+            raise Unavailable(f"the answer to a look-up cannot be read: {err}") from err
+
+    def _row(self, values: Row) -> dict[str, Any]:
+        row = dict(zip(self._names, values, strict=True))
+        for name, made in self._special:
+            value = row[name]
+            if value is not None:
+                row[name] = made(value)
+        return row
+
+
+def _maker(kind: pa.DataType) -> Callable[[Any], Any] | None:
+    if pa.types.is_decimal(kind):
+        return Decimal
+    if pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
+        return partial(_as_python, kind)
+    return None
+
+
+def _as_python(kind: pa.DataType, value: int) -> Any:
+    return pa.scalar(value, kind).as_py()

@@ -1,0 +1,210 @@
+"""`Shape.ASK` on the stream port, both ends: a request is handled where it is read, an answer sent at once.
+
+No tasks and no queues: a look-up of one row goes this way, and they would be most of its price. On the
+loop only.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from nyala.common.errors import Corrupt, NyalaError, TooLarge, Unavailable
+from nyala.env.asking import AskHandler, Hear
+from nyala.env.rpc import Method
+from nyala.wire import status
+from nyala.wire.stream_end import StreamEnd
+from nyala.wire.stream_frames import Frame, Kind
+
+MAX_IN_FLIGHT = 64
+"""Requests of one stream that are not answered; no more are read meanwhile."""
+
+
+class AskingEnd(StreamEnd):
+    """The connection of an `Asker`.
+
+    Args:
+        max_bytes: largest frame accepted.
+        take: gets each frame, and at the end None.
+    """
+
+    def __init__(self, max_bytes: int, take: Callable[[Frame | None], None]) -> None:
+        super().__init__(max_bytes)
+        self._take = take
+
+    def heard(self, frame: Frame) -> None:
+        """Hand the frame on."""
+        self._take(frame)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell that nothing more comes."""
+        super().connection_lost(exc)
+        self._take(None)
+
+
+class Asker:
+    """The asking end; see `env.asking.Asking`.
+
+    Args:
+        address: whom it asks, for messages.
+        method: what.
+        hear: see `Hear`.
+        connect: makes the connection.
+        lost: called when the server was not the one that was meant.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        method: Method,
+        hear: Hear,
+        connect: Callable[[Callable[[Frame | None], None]], Awaitable[StreamEnd]],
+        lost: Callable[[], None],
+    ) -> None:
+        self._address = address
+        self._method = method
+        self._hear = hear
+        self._lost = lost
+        self._end: StreamEnd | None = None
+        self._early: list[tuple[Kind, bytes]] = []
+        self._over = False
+        self._task = asyncio.get_running_loop().create_task(self._connect(connect))
+
+    async def _connect(
+        self, connect: Callable[[Callable[[Frame | None], None]], Awaitable[StreamEnd]]
+    ) -> None:
+        try:
+            end = await connect(self._take)
+        except NyalaError as err:
+            self._finish(err)
+            return
+        except asyncio.CancelledError:
+            self._finish(Unavailable(f"the connection to {self._address} was closed by this side"))
+            raise
+        if self._over:  # ended while it was being made
+            end.fail(Unavailable("nobody asks any more"))
+            return
+        self._end = end
+        for kind, message in self._early:
+            end.write(kind, message)
+
+    def ask(self, request: Any) -> None:
+        """See `Asking.ask`."""
+        self._write(Kind.MESSAGE, self._method.encode_request(request))
+
+    def end(self) -> None:
+        """See `Asking.end`."""
+        self._write(Kind.END, b"")
+
+    def abandon(self) -> None:
+        """See `Asking.abandon`."""
+        self._task.cancel()
+        self._finish(Unavailable(f"the stream to {self._address} was given up"))
+
+    def _write(self, kind: Kind, message: bytes) -> None:
+        if self._end is not None:
+            self._end.write(kind, message)
+        elif not self._over:
+            self._early.append((kind, message))
+
+    def _take(self, frame: Frame | None) -> None:
+        if self._over:
+            return
+        if frame is None:
+            self._finish(Unavailable("the connection broke"))
+        elif frame.kind is Kind.MESSAGE:
+            try:
+                answer = self._method.decode_response(frame.message)
+            except NyalaError as err:
+                self._finish(err)
+            else:
+                self._hear(answer)
+        elif frame.kind is Kind.END:
+            self._finish(Unavailable("the stream ended"))
+        elif frame.kind is Kind.ERROR:
+            error = status.carried(frame.message, self._address)
+            if isinstance(error, Unavailable):
+                self._lost()
+            self._finish(error)
+        else:
+            self._finish(Corrupt(f"a frame of kind {frame.kind.name} in a stream"))
+
+    def _finish(self, why: NyalaError) -> None:
+        if self._over:
+            return
+        self._over = True
+        end, self._end = self._end, None
+        if end is not None:
+            end.fail(Unavailable("nobody asks any more"))
+        self._hear(why)
+
+
+class Answerer:
+    """The answering end of one stream.
+
+    Args:
+        connection: of the stream.
+        method: what is asked.
+        handler: answers.
+        ended: called once, with what went wrong, or None.
+    """
+
+    def __init__(
+        self,
+        connection: StreamEnd,
+        method: Method,
+        handler: AskHandler,
+        ended: Callable[[NyalaError | None], None],
+    ) -> None:
+        self._connection = connection
+        self._method = method
+        self._handler = handler
+        self._ended = ended
+        self._in_flight = 0
+        self._last = self._over = False
+
+    def take(self, frame: Frame) -> None:
+        """Take a request, or the end of them."""
+        if self._over:
+            return
+        if frame.kind is Kind.END:
+            self._last = True
+            self._look()
+            return
+        if frame.kind is not Kind.MESSAGE:
+            self._end(Corrupt(f"a frame of kind {frame.kind.name} where a request belongs"))
+            return
+        self._in_flight += 1
+        if self._in_flight == MAX_IN_FLIGHT:
+            self._connection.hold_back()
+        try:
+            self._handler(self._method.decode_request(frame.message), self._answer)
+        except Exception as err:  # the top of a stream: every failure is told to its client
+            self._end(status.as_nyala_error(err, self._method.path))
+
+    def _answer(self, response: Any) -> None:
+        if self._in_flight == MAX_IN_FLIGHT:
+            self._connection.go_on()
+        self._in_flight -= 1
+        if self._over:
+            return
+        message, limit = self._method.encode_response(response), self._connection.max_bytes
+        if len(message) > limit:
+            self._end(
+                TooLarge(f"an answer of {len(message)} bytes is over the limit of {limit} bytes")
+            )
+            return
+        self._connection.write(Kind.MESSAGE, message)
+        self._look()
+
+    def _look(self) -> None:
+        if self._last and not self._in_flight:
+            self._end(None)
+
+    def _end(self, why: NyalaError | None) -> None:
+        if not self._over:
+            self._over = True
+            self._ended(why)
+
+    def lost(self) -> None:
+        """The connection is lost: what is answered goes nowhere."""
+        self._over = True

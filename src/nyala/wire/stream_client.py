@@ -1,0 +1,167 @@
+"""The calling end of the stream port: streams of one connection each, found by way of the public port."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from nyala.common import addresses
+from nyala.common.errors import Corrupt, TimedOut, TooLarge, Unavailable
+from nyala.env.asking import Asking, Hear
+from nyala.env.rpc import Method, Shape
+from nyala.wire import status
+from nyala.wire.flight_data import join, split
+from nyala.wire.limits import Limits
+from nyala.wire.proto.reads_pb2 import FindStreamsResponse
+from nyala.wire.stream_asking import Asker, AskingEnd
+from nyala.wire.stream_end import StreamEnd
+from nyala.wire.stream_frames import Frame, Kind, open_message
+
+Find = Callable[[str], Awaitable[FindStreamsResponse]]
+
+
+class StreamClient:
+    """The streams of one process.
+
+    Args:
+        limits: of messages, and how long a connection may take.
+        find: asks a public port where its streams go.
+    """
+
+    def __init__(self, limits: Limits, find: Find) -> None:
+        self._limits = limits
+        self._find = find
+        self._found: dict[str, FindStreamsResponse] = {}
+        self._open: dict[StreamEnd, None] = {}
+        self._closed = False
+
+    async def stream(
+        self, address: str, method: Method, request: Any, timeout_ms: int | None
+    ) -> AsyncIterator[Any]:
+        """Open a stream; see `env.rpc.Rpc.stream`. Leaving the iteration early ends it."""
+        end, pump, alarm = await self._connect(address, method, self._plain_end), None, None
+        self._open[end] = None
+        try:
+            if timeout_ms is not None:
+                late = TimedOut(f"{method.path} at {address} took more than {timeout_ms} ms")
+                loop = asyncio.get_running_loop()
+                alarm = loop.call_later(timeout_ms / 1000, end.fail, late)
+            if method.shape is not Shape.SERVER_STREAM:
+                pump = asyncio.ensure_future(self._pump(end, address, method, request))
+            else:
+                await self._send(end, address, method, request)
+            async for answer in self._answers(end, address, method):
+                yield answer
+        finally:
+            self._open.pop(end, None)
+            if alarm is not None:
+                alarm.cancel()
+            if pump is not None:
+                pump.cancel()
+                await asyncio.gather(pump, return_exceptions=True)
+            end.fail(_closed(address))
+
+    async def close(self) -> None:
+        """End all streams, as Unavailable."""
+        self._closed = True
+        for end in list(self._open):
+            end.fail(Unavailable("the connection was closed by this side"))
+
+    def asking(self, address: str, method: Method, hear: Hear) -> Asking:
+        """Open a stream for requests to an ASK method; see `env.rpc.Rpc.asking`."""
+
+        async def connect(take: Callable[[Frame | None], None]) -> StreamEnd:
+            limit = self._limits.message_bytes
+            end = await self._connect(address, method, lambda: AskingEnd(limit, take))
+            self._open[end] = None
+            return end
+
+        return Asker(address, method, hear, connect, lambda: self._forget(address))
+
+    def _plain_end(self) -> StreamEnd:
+        return StreamEnd(self._limits.message_bytes)
+
+    def _forget(self, address: str) -> None:
+        self._found.pop(address, None)
+
+    async def _connect(
+        self, address: str, method: Method, make: Callable[[], StreamEnd]
+    ) -> StreamEnd:
+        known = self._found.get(address)
+        if known is not None:
+            try:
+                return await self._dial(address, known, method, make)
+            except OSError:  # TimeoutError is one; the server may have been started anew
+                self._forget(address)
+        if self._closed:
+            raise _closed(address)
+        found = self._found[address] = await self._find(address)
+        try:
+            return await self._dial(address, found, method, make)
+        except OSError as err:
+            self._forget(address)
+            raise Unavailable(f"the server at {address} cannot be reached: {err}") from err
+
+    async def _dial(
+        self,
+        address: str,
+        found: FindStreamsResponse,
+        method: Method,
+        make: Callable[[], StreamEnd],
+    ) -> StreamEnd:
+        if self._closed:
+            raise _closed(address)
+        host, _ = addresses.parse(address)
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(self._limits.connect_timeout_ms / 1000):
+            _, end = await loop.create_connection(make, host, found.port)
+        end.write(Kind.OPEN, open_message(found.ticket, method.path))
+        return end
+
+    async def _pump(
+        self, end: StreamEnd, address: str, method: Method, requests: AsyncIterator[Any]
+    ) -> None:
+        """Write the requests of a stream, at the pace at which the server reads them."""
+        try:
+            async for request in requests:
+                await self._send(end, address, method, request)
+            end.write(Kind.END, b"")
+        except asyncio.CancelledError:  # also when only the requests' own source was cancelled
+            end.fail(_closed(address))
+            raise
+        except Exception as err:  # the top of this task: the reader of the stream raises it
+            if end.failure is None:
+                end.fail(status.as_nyala_error(err, method.path))
+
+    async def _send(self, end: StreamEnd, address: str, method: Method, request: Any) -> None:
+        whole, body = split(request)
+        message = method.encode_request(whole)
+        size, limit = len(message) + (0 if body is None else len(body)), self._limits.message_bytes
+        if size > limit:
+            raise TooLarge(
+                f"a request of {size} bytes to {address} is over the limit of {limit} bytes; "
+                "send smaller batches",
+                {"limit": str(limit), "size": str(size)},
+            )
+        await end.send(Kind.MESSAGE, message, None if body is None else (body,))
+
+    async def _answers(self, end: StreamEnd, address: str, method: Method) -> AsyncIterator[Any]:
+        while True:
+            try:
+                frame = await end.receive()
+            except Unavailable as err:
+                raise Unavailable(f"the server at {address}: {err.message}") from err
+            if frame.kind is Kind.END:
+                return
+            if frame.kind is Kind.MESSAGE:
+                yield join(method.decode_response(frame.message), frame.body)
+                continue
+            if frame.kind is not Kind.ERROR:
+                raise Corrupt(f"{address} sent a frame of kind {frame.kind.name} in a stream")
+            error = status.carried(frame.message, address)
+            if isinstance(error, Unavailable):
+                self._forget(address)  # it may be another server
+            raise error
+
+
+def _closed(address: str) -> Unavailable:
+    return Unavailable(f"the connection to {address} was closed by this side")

@@ -1,0 +1,212 @@
+"""The accepting end of the stream port: the streams of nyala's own clients, past HTTP/2.
+
+The same handlers answer here and on the public port. Whatever is wrong with a connection's bytes ends that
+connection and nothing else. Which port it is, and the ticket without which nothing is served, a client asks
+at the public port (`StreamService.Find`).
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import AsyncIterator
+from typing import Any
+
+from nyala.common.errors import Corrupt, InvalidArgument, NyalaError, TooLarge, Unavailable
+from nyala.env.rpc import Handlers, Method, Shape
+from nyala.wire import status
+from nyala.wire.flight_data import join, split
+from nyala.wire.limits import Limits
+from nyala.wire.proto import reads_pb2 as pb
+from nyala.wire.rpc_metrics import RpcMetrics
+from nyala.wire.stream_asking import Answerer
+from nyala.wire.stream_end import StreamEnd
+from nyala.wire.stream_frames import TICKET_BYTES, Frame, Kind, read_open
+
+log = logging.getLogger(__name__)
+
+CONNECTIONS = 1024
+OPEN_S = 5.0
+"""A connection that has not said by then what it wants is closed."""
+
+
+class StreamServer:
+    """Serves the streaming ones of some handlers.
+
+    Args:
+        handlers: what each method does.
+        limits: of messages.
+        metrics: where calls are counted; None: nowhere.
+    """
+
+    def __init__(self, handlers: Handlers, limits: Limits, metrics: RpcMetrics | None) -> None:
+        self.methods = {m.path: m for m in handlers if m.shape is not Shape.UNARY}
+        self.handlers = handlers
+        self.limits = limits
+        self.metrics = metrics
+        self.ticket = os.urandom(TICKET_BYTES)
+        self.open: dict[Connection, None] = {}
+        self._server: asyncio.Server | None = None
+        self._port = 0
+
+    async def start(self, host: str) -> None:
+        """Bind a free port and serve."""
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: Connection(self), host, 0
+        )
+        self._port = int(self._server.sockets[0].getsockname()[1])
+
+    async def find(self, _request: pb.FindStreamsRequest) -> pb.FindStreamsResponse:
+        """Return the port, and the ticket for it."""
+        return pb.FindStreamsResponse(port=self._port, ticket=self.ticket)
+
+    async def stop(self, grace_ms: int) -> None:
+        """Refuse new streams, let those in flight end within `grace_ms`, then cancel them."""
+        if self._server is None:
+            return
+        self._server.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace_ms / 1000):
+                await asyncio.gather(*(c.lost.wait() for c in self.open))
+        ended = list(self.open)
+        for connection in ended:
+            connection.fail(Unavailable("the server stops"))
+        await asyncio.gather(*(c.lost.wait() for c in ended))
+        await self._server.wait_closed()
+        self._server = None
+
+
+class Connection(StreamEnd):
+    """One accepted connection: an OPEN, then the frames of one stream."""
+
+    def __init__(self, server: StreamServer) -> None:
+        super().__init__(server.limits.message_bytes)
+        self.lost = asyncio.Event()
+        self._server = server
+        self._task: asyncio.Task[None] | None = None
+        self._answerer: Answerer | None = None
+        self._path = ""
+        self._start_us: int | None = None
+        self._patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Accept, unless there are too many."""
+        super().connection_made(transport)
+        self._server.open[self] = None
+        if len(self._server.open) > CONNECTIONS:
+            log.warning("stream port: more than %d connections; one was refused", CONNECTIONS)
+            self.fail(Unavailable("too many streams"))
+            return
+        loop = asyncio.get_running_loop()
+        silent = Unavailable("it did not say what it wants")
+        self._patience = loop.call_later(OPEN_S, self.fail, silent)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Whoever asked has gone: its handler is cancelled."""
+        super().connection_lost(exc)
+        if self._patience is not None:
+            self._patience.cancel()
+        if self._task is not None:
+            self._task.cancel()
+        elif self._answerer is not None:
+            self._answerer.lost()
+            self._count("CANCELLED")
+        self._server.open.pop(self, None)
+        self.lost.set()
+
+    def heard(self, frame: Frame) -> None:
+        """Begin with the first frame; hand the others on, or keep them for the handler."""
+        if self._answerer is not None:
+            self._answerer.take(frame)
+        elif self._task is not None:
+            super().heard(frame)
+        elif frame.kind is not Kind.OPEN:
+            raise Corrupt("the first frame of a stream does not open it")
+        else:
+            self._begin(*read_open(frame.message))
+
+    def _begin(self, ticket: bytes, path: str) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+        self._path, method = path, self._server.methods.get(path)
+        if self._server.metrics is not None:
+            self._start_us = self._server.metrics.begin()
+        if ticket == self._server.ticket and method is not None and method.shape is Shape.ASK:
+            handler: Any = self._server.handlers[method]
+            self._answerer = Answerer(self, method, handler, self._ended)
+            return
+        work = self._serve(ticket, method)
+        self._task = asyncio.get_running_loop().create_task(work, name=f"stream {path}")
+
+    def _ended(self, failure: NyalaError | None) -> None:
+        """Tell the client how its stream ended."""
+        self._count("OK" if failure is None else failure.code)
+        if failure is None:
+            self.write(Kind.END, b"")
+        else:
+            self.write(Kind.ERROR, status.to_proto(failure).SerializeToString())
+        self.finish()
+
+    def _count(self, code: str) -> None:
+        if self._server.metrics is not None and self._start_us is not None:
+            self._server.metrics.end(self._path, code, self._start_us)
+        self._start_us = None
+
+    def refused(self, err: NyalaError) -> None:
+        """Tell whoever sent what cannot be read, and close."""
+        log.warning("stream port: a connection was closed: %s", err)
+        if err.details.get("why") == "oversized":
+            err = TooLarge(f"{err.message}; send or ask for smaller batches", err.details)
+        self.failure = self.failure or err
+        if self._answerer is not None:
+            self._ended(err)
+        elif self._task is None:
+            self.fail(err)
+        else:
+            self._wake()  # the handler raises it, and the client is told
+
+    async def _serve(self, ticket: bytes, method: Method | None) -> None:
+        failure: NyalaError | None = None
+        try:
+            if ticket != self._server.ticket:
+                raise Unavailable(
+                    "this is not the server that was meant; find its stream port again"
+                )
+            if method is None:
+                raise InvalidArgument(f"this server does not have the method {self._path}")
+            await self._answer(method, self._path)
+        except asyncio.CancelledError:
+            self._count("CANCELLED")
+            raise
+        except Exception as err:  # the top of a stream: every failure is told to its client
+            failure = status.as_nyala_error(err, self._path)
+        self._ended(failure)
+
+    async def _answer(self, method: Method, path: str) -> None:
+        handler: Any = self._server.handlers[method]
+        requests = self._requests(method)
+        if method.shape is Shape.BIDI:
+            responses = handler(requests)
+        else:
+            try:
+                responses = handler(await anext(requests))
+            except StopAsyncIteration:
+                raise InvalidArgument(f"a stream of {path} without its request") from None
+        limit = self.max_bytes
+        async with contextlib.aclosing(responses):
+            async for response in responses:
+                whole, body = split(response)
+                message = method.encode_response(whole)
+                size = len(message) + (0 if body is None else len(body))
+                if size > limit:
+                    raise TooLarge(
+                        f"an answer of {size} bytes is over the limit of {limit} bytes; ask for less",
+                        {"limit": str(limit), "size": str(size)},
+                    )
+                await self.send(Kind.MESSAGE, message, None if body is None else (body,))
+
+    async def _requests(self, method: Method) -> AsyncIterator[Any]:
+        while (frame := await self.receive()).kind is Kind.MESSAGE:
+            yield join(method.decode_request(frame.message), frame.body)
+        if frame.kind is not Kind.END:
+            raise Corrupt(f"a frame of kind {frame.kind.name} where a message belongs")
