@@ -10,10 +10,12 @@ from nyala.cli import (
     fs,
     local,
     local_replica,
+    ops,
     pipeline,
     servers,
     sql,
     table,
+    table_alter,
     tablet_unsafe,
     wal,
 )
@@ -27,6 +29,8 @@ app.command("up")(local.up)
 app.command("status")(local.status)
 app.command("down")(local.down)
 app.command("sql")(sql.sql)
+app.command("ops")(ops.ops)
+table.app.add_typer(table_alter.app)
 app.add_typer(table.app, name="table")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(pipeline.app, name="pipeline")

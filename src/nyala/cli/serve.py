@@ -23,6 +23,7 @@ from nyala.master.server import Master
 from nyala.replica.host import ReplicaHost
 from nyala.tserver.config import TabletServerConfig
 from nyala.tserver.server import TabletServer
+from nyala.web.pages import Listing
 from nyala.web.server import Facts, WebServer
 from nyala.wire.channels import GrpcRpc
 from nyala.wire.limits import Limits
@@ -213,7 +214,11 @@ def _facts(role: str, server: Server, addresses: Addresses, metrics: Metrics) ->
             "peer address": addresses.peer,
         }
 
-    listings = {"/tablets": server.tablets_page} if isinstance(server, TabletServer) else {}
+    listings: dict[str, Callable[[], Listing]] = {}
+    if isinstance(server, TabletServer):
+        listings["/tablets"] = server.tablets_page
+    elif isinstance(server, Master):
+        listings |= server.pages()
     links = {"health": "/healthz", "metrics": "/metrics"} | {p[1:]: p for p in listings}
     title = f"nyala {role} {addresses.public}"
     return Facts(title, sick, values, lambda: links, metrics.registry, listings)

@@ -1,4 +1,4 @@
-"""`nyala table list|describe|scan|drop`."""
+"""`nyala table list|describe|scan|drop`; `table_alter.py` has the rest."""
 
 import json
 import sys
@@ -14,14 +14,20 @@ Name = Annotated[str, typer.Argument(help="Name of the table.")]
 
 @app.command("list")
 @verb
-def list_tables(masters: MastersOption = "", format: FormatOption = Format.TABLE) -> None:
+def list_tables(
+    masters: MastersOption = "",
+    dropped: Annotated[
+        bool, typer.Option("--dropped", help="Those dropped ones that can be recalled.")
+    ] = False,
+    format: FormatOption = Format.TABLE,
+) -> None:
     """List all tables."""
     from nyala.client.connection import Connection
     from nyala.client.core import ClientOptions
 
     connection = Connection(masters, ClientOptions())
     try:
-        tables = connection.run(connection.core.tables())
+        tables = connection.run(connection.core.tables(dropped=dropped))
     finally:
         connection.close()
     rows = [(t.name, t.state, t.tablets, t.replicas, t.id) for t in tables]
@@ -103,6 +109,9 @@ def drop(
     name: Name,
     masters: MastersOption = "",
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    reserve_seconds: Annotated[
+        int, typer.Option(min=0, help="So long it can be recalled; 0: it goes at once.")
+    ] = 0,
 ) -> None:
     """Drop a table and its data."""
     from nyala.client import connect
@@ -111,5 +120,5 @@ def drop(
         client.table(name)
         if not yes and not typer.confirm(f"Drop table {name} and all its data?"):
             raise fail("nothing was dropped", 1)
-        client.drop_table(name)
+        client.drop_table(name, reserve_seconds=reserve_seconds)
     print(f"dropped {name}")

@@ -67,6 +67,18 @@ class Catalog:
         """Return the tables that are not removed, by name."""
         return [self._tables[self._names[name]] for name in sorted(self._names)]
 
+    def every_table(self) -> list[Table]:
+        """Return all tables, removed ones included, in the order in which they became known."""
+        return list(self._tables.values())
+
+    def executed(self) -> dict[str, dict[str, TableId]]:
+        """Return which operations of clients are known to have been executed, for listings."""
+        known = {"create": self._created, "drop": self._dropped, "alter": self._altered}
+        return {
+            what: {f"{client.hex()}/{n}": table for (client, n), table in done.items()}
+            for what, done in known.items()
+        }
+
     def tablets(self) -> Iterable[Tablet]:
         """All tablets, deleted ones included, in the order in which they became known."""
         return self._tablets.values()

@@ -35,6 +35,10 @@ class Locks:
         """Return how many locks are held or waited for."""
         return len(self._locks)
 
+    def taken(self) -> list[tuple[int, str]]:
+        """Return the locks that are held or waited for."""
+        return list(self._locks)
+
     async def _take(self, key: tuple[int, str]) -> None:
         lock = self._locks.setdefault(key, asyncio.Lock())
         self._users[key] = self._users.get(key, 0) + 1

@@ -4,6 +4,8 @@ The caller serves `handlers()` on the public port, from before or after `start()
 transport of the peer port. Masters that start for the first time find each other in the background.
 """
 
+from collections.abc import Callable
+
 from nyala.common.errors import InvalidArgument, NyalaError, Unavailable
 from nyala.common.ids import ServerUuid
 from nyala.common.metrics import Metrics
@@ -11,12 +13,12 @@ from nyala.common.version import PROTOCOL_VERSION, VERSION
 from nyala.copying.service import CopySourceService
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
-from nyala.master import group
+from nyala.master import group, inspection
 from nyala.master.config import MasterConfig
 from nyala.master.flights import FlightService
 from nyala.master.group import Group
 from nyala.master.heartbeats import HeartbeatService
-from nyala.master.leading import Leading
+from nyala.master.leading import Leading, Term
 from nyala.master.member import GroupMember
 from nyala.master.peers import MasterPeers
 from nyala.master.service import MasterService, Parts
@@ -27,6 +29,7 @@ from nyala.replica.copies import Copies
 from nyala.replica.host import ReplicaHost
 from nyala.replica.identity import Identity
 from nyala.replica.state_machine import Transport
+from nyala.web.pages import Listing
 from nyala.wire.proto import nyala_pb2 as pb
 
 
@@ -143,6 +146,21 @@ class Master:
         if self._member.failure is None and self.leading is not None:
             return self.leading.failure
         return self._member.failure
+
+    def pages(self) -> dict[str, Callable[[], Listing]]:
+        """Return the pages of this master's memory; each raises NotLeader when it does not lead."""
+
+        def term() -> Term:
+            if self.leading is None:
+                raise Unavailable(self._member.why_waiting())
+            return self.leading.require()
+
+        servers, now_us = self._servers, self._env.clock.monotonic_us
+        return {
+            "/catalog": lambda: inspection.catalog_page(term()),
+            "/tservers": lambda: inspection.tservers_page(term(), servers, now_us()),
+            "/operations": lambda: inspection.operations_page(term(), now_us()),
+        }
 
     def info(self) -> pb.ServerInfoResponse:
         """Return this server's registration. Raises Unavailable before `start`."""

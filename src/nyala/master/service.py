@@ -10,7 +10,14 @@ from nyala.common.errors import InvalidArgument, Unavailable
 from nyala.common.ids import TableId
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
-from nyala.master import alter_table, answers, create_table, delete_table, recall_table
+from nyala.master import (
+    alter_table,
+    answers,
+    create_table,
+    delete_table,
+    inspection,
+    recall_table,
+)
 from nyala.master.create_table import Circumstances
 from nyala.master.leading import Leading, Term
 from nyala.master.operation import Operation
@@ -109,6 +116,7 @@ class MasterService:
             methods.DESCRIBE_TABLE: self.describe_table,
             methods.TABLET_LOCATIONS: self.tablet_locations,
             methods.LIST_SERVERS: self.list_servers,
+            methods.INSPECT_MASTER: self.inspect_master,
         }
 
     async def server_info(self, request: pb.ServerInfoRequest) -> pb.ServerInfoResponse:
@@ -226,6 +234,12 @@ class MasterService:
             servers=masters + answers.tablet_servers(term.catalog, self._parts.servers, now_us),
             cluster_id=term.catalog.cluster.cluster_id,
         )
+
+    async def inspect_master(self, request: pb.InspectMasterRequest) -> pb.InspectMasterResponse:
+        """Answer what this leader holds in memory, and what it is doing; it waits for nothing."""
+        term = self._parts.require_leading().require()
+        now_us = self._parts.env.clock.monotonic_us()
+        return inspection.answer(term, self._parts.servers, now_us)
 
     async def _know_servers(self, term: Term, replicas: int) -> None:
         """Right after a start or an election, wait until the tablet servers are known (S0.31, S0.32)."""

@@ -1,0 +1,44 @@
+"""`nyala ops`: what the leader master does to the catalog at this moment, and all that its memory holds."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from nyala.cli.output import Format, FormatOption, MastersOption, show, verb
+
+TIMEOUT_MS = 15_000
+COLUMNS = ("number", "operation", "table", "step", "committed", "locks", "age_ms")
+
+
+@verb
+def ops(
+    masters: MastersOption = "",
+    maps: Annotated[
+        bool, typer.Option("--maps", help="Every map of the leader's memory, as JSON, instead.")
+    ] = False,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """List the operations in flight: step, locks, and whether each is past its commit point."""
+    from nyala.client.connection import Connection
+    from nyala.client.core import ClientOptions
+    from nyala.wire import methods
+    from nyala.wire.proto import nyala_pb2 as pb
+
+    connection = Connection(masters, ClientOptions(timeout_ms=TIMEOUT_MS))
+    try:
+        answer = connection.run(
+            connection.core.masters.call(
+                methods.INSPECT_MASTER, pb.InspectMasterRequest(), timeout_ms=TIMEOUT_MS
+            )
+        )
+    finally:
+        connection.close()
+    if maps:
+        print(json.dumps(json.loads(answer.maps), indent=2))
+        return
+    rows = [
+        (o.number, o.what, o.subject, o.step, o.committed, " ".join(o.locks), o.age_ms)
+        for o in answer.operations
+    ]
+    show(COLUMNS, rows, format)

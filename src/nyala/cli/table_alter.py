@@ -1,0 +1,227 @@
+"""`nyala table` verbs that alter a table, after Kudu's names; each is one step, committed at once."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from nyala.cli.output import MastersOption, verb
+from nyala.cli.table import Name
+
+app = typer.Typer()
+Column = Annotated[str, typer.Argument(help="Name of the column.")]
+Default = Annotated[
+    str | None, typer.Option("--default", help="As text: what rows hold that do not give it.")
+]
+Lower = Annotated[
+    str, typer.Argument(help="Lower bound, inclusive, as JSON: 10, '[\"a\", 1]'; null: open.")
+]
+Upper = Annotated[str, typer.Argument(help="Upper bound, exclusive, as JSON; null: open.")]
+
+
+def _value(text: str | None, kind: Any) -> Any:
+    """Return a text as a value of an Arrow type."""
+    import pyarrow as pa
+
+    from nyala.common.errors import InvalidArgument
+
+    if text is None:
+        return None
+    try:
+        return pa.array([text], pa.string()).cast(kind)[0].as_py()
+    except pa.ArrowException as err:
+        raise InvalidArgument(f"{text[:80]!r} is no {kind}: {err}") from err
+
+
+def _end(text: str, kinds: list[Any]) -> Any:
+    """Return a range end that was given as JSON: one value, or a list of one for each range column."""
+    from nyala.common.errors import InvalidArgument
+
+    try:
+        given = json.loads(text)
+    except ValueError as err:
+        raise InvalidArgument(f"the bound {text[:80]!r} is no JSON: {err}") from err
+    if given is None:
+        return None
+    values = given if isinstance(given, list) else [given]
+    ends = list(zip(values, kinds, strict=False))
+    whole = [_value(v, k) if isinstance(v, str) else v for v, k in ends]
+    return tuple(whole) if len(values) == len(kinds) else given
+
+
+def _range(name: str, lower: str, upper: str, masters: str, method: str) -> None:
+    from nyala.client import connect
+
+    with connect(masters) as client:
+        table = client.table(name)
+        partition = client.describe(name).partition
+        kinds = [table.definition.by_id[i].type for i in partition.range_column_ids]
+        step = table.alter()
+        getattr(step, method)(_end(lower, kinds), _end(upper, kinds))
+        step.commit()
+    print(f"altered {name}")
+
+
+def _alter(name: str, masters: str, method: str, *arguments: Any, **more: Any) -> None:
+    from nyala.client import connect
+
+    with connect(masters) as client:
+        step = client.table(name).alter()
+        getattr(step, method)(*arguments, **more)
+        step.commit()
+    print(f"altered {name}")
+
+
+@app.command("add_column")
+@verb
+def add_column(
+    name: Name,
+    column: Column,
+    type: Annotated[str, typer.Argument(help="int64, string, decimal(18,4), timestamp[us], ...")],
+    masters: MastersOption = "",
+    default: Default = None,
+    not_null: Annotated[bool, typer.Option("--not-null", help="Needs a default.")] = False,
+    comment: Annotated[str, typer.Option(help="For people.")] = "",
+) -> None:
+    """Add a column; rows that are there hold its default, or null."""
+    from nyala.common.schema import arrow_type
+
+    kind = arrow_type(type)
+    _alter(name, masters, "add_column", column, kind, nullable=not not_null,
+           default=_value(default, kind), comment=comment)  # fmt: skip
+
+
+@app.command("delete_column")
+@verb
+def delete_column(name: Name, column: Column, masters: MastersOption = "") -> None:
+    """Drop a column with its values."""
+    _alter(name, masters, "drop_column", column)
+
+
+@app.command("rename_column")
+@verb
+def rename_column(
+    name: Name,
+    column: Column,
+    new_name: Annotated[str, typer.Argument(help="Its new name.")],
+    masters: MastersOption = "",
+) -> None:
+    """Rename a column, of the key or not."""
+    _alter(name, masters, "rename_column", column, new_name)
+
+
+@app.command("column_set_default")
+@verb
+def column_set_default(
+    name: Name,
+    column: Column,
+    default: Annotated[str, typer.Argument(help="As text.")],
+    masters: MastersOption = "",
+) -> None:
+    """Change what new rows hold that do not give a column."""
+    from nyala.client import connect
+
+    with connect(masters) as client:
+        table = client.table(name)
+        value = _value(default, table.definition.column(column).type)
+        table.alter().set_default(column, value).commit()
+    print(f"altered {name}")
+
+
+@app.command("column_remove_default")
+@verb
+def column_remove_default(name: Name, column: Column, masters: MastersOption = "") -> None:
+    """Let new rows that do not give a column hold nothing."""
+    _alter(name, masters, "set_default", column, None)
+
+
+@app.command("column_set_comment")
+@verb
+def column_set_comment(
+    name: Name,
+    column: Column,
+    comment: Annotated[str, typer.Argument(help="For people.")],
+    masters: MastersOption = "",
+) -> None:
+    """Change the comment of a column."""
+    _alter(name, masters, "set_comment", comment, column)
+
+
+@app.command("set_comment")
+@verb
+def set_comment(
+    name: Name,
+    comment: Annotated[str, typer.Argument(help="For people.")],
+    masters: MastersOption = "",
+) -> None:
+    """Change the comment of a table."""
+    _alter(name, masters, "set_comment", comment)
+
+
+@app.command("set_owner")
+@verb
+def set_owner(
+    name: Name,
+    owner: Annotated[str, typer.Argument(help="Who is told to own it.")],
+    masters: MastersOption = "",
+) -> None:
+    """Change the owner of a table."""
+    _alter(name, masters, "set_owner", owner)
+
+
+@app.command("set_extra_config")
+@verb
+def set_extra_config(
+    name: Name,
+    key: Annotated[str, typer.Argument(help="history_max_age_s, compression.")],
+    value: Annotated[str, typer.Argument(help="'' takes it back.")],
+    masters: MastersOption = "",
+) -> None:
+    """Change an option of a table."""
+    _alter(name, masters, "set_options", {key: value or None})
+
+
+@app.command("rename_table")
+@verb
+def rename_table(
+    name: Name,
+    new_name: Annotated[str, typer.Argument(help="Its new name.")],
+    masters: MastersOption = "",
+) -> None:
+    """Rename a table."""
+    _alter(name, masters, "rename", new_name)
+
+
+@app.command("add_range_partition")
+@verb
+def add_range_partition(
+    name: Name, lower: Lower, upper: Upper, masters: MastersOption = ""
+) -> None:
+    """Add a range, beside those there are."""
+    _range(name, lower, upper, masters, "add_range")
+
+
+@app.command("drop_range_partition")
+@verb
+def drop_range_partition(
+    name: Name, lower: Lower, upper: Upper, masters: MastersOption = ""
+) -> None:
+    """Drop a range, by its own bounds, with all its rows."""
+    _range(name, lower, upper, masters, "drop_range")
+
+
+@app.command("recall")
+@verb
+def recall(
+    table_id: Annotated[str, typer.Argument(help="As told by: nyala table list --dropped")],
+    masters: MastersOption = "",
+    new_name: Annotated[
+        str, typer.Option("--name", help="A new name; as it was, if not given.")
+    ] = "",
+) -> None:
+    """Bring a table back that was dropped with --reserve-seconds."""
+    from nyala.client import connect
+
+    with connect(masters) as client:
+        table = client.recall_table(table_id, new_name or None)
+        print(f"recalled {table.name}")

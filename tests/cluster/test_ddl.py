@@ -1,0 +1,116 @@
+"""Tables altered, dropped and recalled in a cluster of real processes: Python, command line, pages, kills."""
+
+import json
+import urllib.request
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+import nyala
+from nyala.cli.main import app
+from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound
+from tests.waiting import wait_until
+
+SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+RANGES = nyala.Partition(range=nyala.Range(["k"], [(0, 10), (10, 20)]))
+
+
+def say(cluster, *words, status=0):
+    done = CliRunner().invoke(app, [*words, "--masters", cluster.masters])
+    assert done.exit_code == status, (words, done.output, done.exception)
+    return done.output
+
+
+def test_a_table_is_altered_by_the_command_line_and_from_python(cluster):
+    with cluster.connect() as client:
+        table = client.create_table("ddl", SCHEMA, ["k"], RANGES)
+        table.upsert([{"k": 1, "v": 1}]).raise_for_errors()
+        say(cluster, "table", "add_column", "ddl", "n", "int32", "--default", "7", "--not-null")
+        say(cluster, "table", "rename_column", "ddl", "v", "w")
+        say(cluster, "table", "column_set_default", "ddl", "n", "8")
+        say(cluster, "table", "column_set_comment", "ddl", "n", "a number")
+        say(cluster, "table", "set_comment", "ddl", "about")
+        say(cluster, "table", "set_owner", "ddl", "me")
+        say(cluster, "table", "set_extra_config", "ddl", "history_max_age_s", "60")
+        say(cluster, "table", "add_range_partition", "ddl", "20", "[30]")
+        say(cluster, "table", "rename_table", "ddl", "ddl2")
+        table = client.table("ddl2")
+        table.upsert([{"k": 25, "w": 5}]).raise_for_errors()
+        rows = sorted(table.scan().to_arrow().to_pylist(), key=lambda r: r["k"])
+        assert rows == [{"k": 1, "w": 1, "n": 7}, {"k": 25, "w": 5, "n": 8}]
+        assert table.definition.column("n").comment == "a number"
+        assert client.describe("ddl2").options == {"history_max_age_s": "60"}
+        assert "unknown column type" in say(
+            cluster, "table", "add_column", "ddl2", "x", "int65", status=2
+        )
+        say(cluster, "table", "drop_range_partition", "ddl2", "0", "5", status=5)
+        say(cluster, "table", "drop_range_partition", "ddl2", "0", "10")
+        table.alter().drop_column("n").allow_nulls("w").commit()
+        assert table.scan().to_arrow().to_pylist() == [{"k": 25, "w": 5}]
+        with pytest.raises(InvalidArgument, match="part of the primary key"):
+            table.alter().drop_column("k")
+        with pytest.raises(InvalidArgument, match="overlaps"):
+            table.alter().add_range(15, 40).commit()
+        say(cluster, "table", "drop", "ddl2", "--yes", "--reserve-seconds", "600")
+        dropped = json.loads(say(cluster, "table", "list", "--dropped", "--format", "json"))
+        assert [d["table"] for d in dropped] == ["ddl2"]
+        assert client.dropped_tables() == {table.id: "ddl2"}
+        with pytest.raises(NotFound):
+            client.table("ddl2")
+        say(cluster, "table", "recall", table.id, "--name", "ddl3")
+        assert client.table("ddl3").count() == 1
+        client.drop_table("ddl3")
+
+
+@pytest.mark.row("S0.10", "S0.13", "S0.15")
+def test_what_a_master_holds_in_memory_can_be_looked_at(cluster):
+    with cluster.connect() as client:
+        table = client.create_table("seen", SCHEMA, ["k"])
+        client.drop_table("seen")
+        other = client.create_table("seen", SCHEMA, ["k"])
+        maps = json.loads(say(cluster, "ops", "--maps"))
+        assert maps["tables"][table.id]["state"] == "REMOVED"
+        assert maps["names"]["seen"] == other.id
+        assert maps["tables"][other.id]["state"] == "RUNNING"
+        (tablet,) = maps["tablets_of"][other.id]
+        assert maps["tablets"][tablet]["state"] == "RUNNING"
+        assert maps["tablets_of"][table.id] == []
+        assert [t["state"] for t in maps["tablets"].values() if t["table"] == table.id] == [
+            "DELETED"
+        ]
+        assert len(maps["tservers"]) == 3
+        assert all(s["alive"] and s["full_in_term"] for s in maps["tservers"].values())
+        assert json.loads(say(cluster, "ops", "--format", "json")) == []
+        leader = next(s for s in client.servers() if s.leader)
+        for page, word in {
+            "/catalog": "REMOVED",
+            "/tservers": tablet,
+            "/operations": "locks",
+        }.items():
+            with urllib.request.urlopen(f"http://{leader.web_address}{page}", timeout=10) as answer:
+                assert word in answer.read().decode(), page
+        client.drop_table("seen")
+
+
+def test_a_leader_killed_in_the_middle_of_definitions_loses_and_doubles_none(cluster):
+    """Each definition returns once it is done, whichever leader carried it out."""
+    with cluster.connect() as client:
+        for round_ in range(3):
+            name, victim = f"storm{round_}", cluster.leader_master()
+            table = client.create_table(name, SCHEMA, ["k"])
+            table.upsert([{"k": 1, "v": round_}]).raise_for_errors()
+            cluster.kill(victim)
+            table.alter().add_column(f"c{round_}", pa.int32()).rename(f"{name}x").commit()
+            with pytest.raises(AlreadyPresent):
+                client.create_table(f"{name}x", SCHEMA, ["k"])
+            cluster.start(victim)
+            assert client.table(f"{name}x").scan().to_arrow().to_pylist() == [
+                {"k": 1, "v": round_, f"c{round_}": None}
+            ]
+        assert [t for t in client.tables() if t.startswith("storm")] == [
+            f"storm{n}x" for n in range(3)
+        ]
+        for round_ in range(3):
+            client.drop_table(f"storm{round_}x")
+        wait_until(lambda: all(s.alive for s in client.servers()), "all are back")
