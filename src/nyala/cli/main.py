@@ -12,10 +12,12 @@ from nyala.cli import (
     local_replica,
     ops,
     pipeline,
+    remote_replica,
     servers,
     sql,
     table,
     table_alter,
+    tablet,
     tablet_unsafe,
     wal,
 )
@@ -40,9 +42,9 @@ app.add_typer(servers.config, name="config")
 app.add_typer(wal.app, name="wal")
 app.add_typer(fs.app, name="fs")
 app.add_typer(local_replica.app, name="local_replica")
-tablets = typer.Typer(no_args_is_help=True, help="Tablets: who has them, and who leads.")
-tablet_unsafe.register(tablets)
-app.add_typer(tablets, name="tablet")
+app.add_typer(remote_replica.app, name="remote_replica")
+tablet_unsafe.register(tablet.app)
+app.add_typer(tablet.app, name="tablet")
 
 
 @app.command("version")

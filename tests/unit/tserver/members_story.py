@@ -21,13 +21,6 @@ class Group:
         self.cluster_id = str(cluster.tservers[0].server.cluster_id)
         self._uuids = {p.name: ServerUuid(p.server.uuid) for p in cluster.tservers}
 
-    @classmethod
-    async def make(cls, cluster: SimCluster) -> "Group":
-        """Start the cluster and create the table `t`."""
-        core = await cluster.start()
-        table = await cluster.create_table(core, "t")
-        return cls(cluster, core, table.tablets[0].id)
-
     # ---- who is who ----------------------------------------------------------------------------
 
     @property
@@ -104,6 +97,13 @@ class Group:
             successor=successor,
         )
         return str((await self.ask(to, methods.LEADER_STEP_DOWN, request)).leader)
+
+
+async def started(cluster: SimCluster) -> tuple[SimCluster, Core, TabletId]:
+    """Start a cluster and create the table `t`; return what a `Group` is made of."""
+    core = await cluster.start()
+    table = await cluster.create_table(core, "t")
+    return cluster, core, table.tablets[0].id
 
 
 async def refused(work: Any) -> NyalaError:

@@ -15,12 +15,12 @@ from nyala.wire import convert, methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.cluster import SimCluster
 from tests.sim.loop import run
-from tests.unit.tserver.members_story import Group, refused
+from tests.unit.tserver.members_story import Group, refused, started
 
 
 def with_group(work, tservers=4):
     async def main(loop):
-        group = await Group.make(SimCluster(loop, 5, tservers=tservers))
+        group = Group(*await started(SimCluster(loop, 5, tservers=tservers)))
         await work(group)
         group.cluster.look()
 

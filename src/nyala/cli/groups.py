@@ -1,0 +1,223 @@
+"""One tablet's group, as all of its servers tell it at once: what the commands about members decide on.
+
+A view is taken anew for each decision, so that a command that was killed goes on where it stood.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nyala.client.core import Core
+from nyala.common.errors import Forbidden, NotFound, NyalaError
+from nyala.common.ids import ServerUuid
+from nyala.raft.membership import Configuration, Member
+from nyala.wire import convert, methods
+from nyala.wire.proto import nyala_pb2 as pb
+
+ASK_MS = 3_000
+ENDED = ("DONE", "FAILED", "CANCELLED")
+"""Stages in which a copy is over; the server's own word for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One tablet server, as the masters know it, or a group's configuration."""
+
+    uuid: ServerUuid
+    address: str
+    peer_address: str
+
+    def __str__(self) -> str:
+        return f"{self.uuid} at {self.address}" if self.address else str(self.uuid)
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """What one server says of its replica.
+
+    Attributes:
+        status: its own word; None: it has none.
+        copy: the copy that it makes or made of this tablet; None: none is known.
+        silent: why the server did not answer; empty: it did.
+    """
+
+    status: pb.TabletStatus | None = None
+    copy: pb.CopyProgress | None = None
+    silent: str = ""
+
+    @property
+    def state(self) -> str:
+        """Its state, by the names of reports; empty: none is here, or nobody knows."""
+        return "" if self.status is None else self.status.report.state
+
+    @property
+    def there(self) -> bool:
+        """Whether it is known to be there, whatever its state; a tombstone is not."""
+        return self.state not in ("", "TOMBSTONED")
+
+    @property
+    def has_data(self) -> bool:
+        """Whether it takes part and is no witness."""
+        return self.status is not None and bool(self.status.report.table_id)
+
+    @property
+    def copying(self) -> bool:
+        """Whether a copy to this server is under way that no replica runs from yet."""
+        return self.copy is not None and self.copy.stage not in (*ENDED, "WAITING")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A tablet's replicas at one moment.
+
+    Attributes:
+        tablet: its id.
+        servers: all tablet servers that are known, by uuid.
+        replicas: by uuid of the server; those that were asked.
+    """
+
+    tablet: str
+    servers: Mapping[str, Server]
+    replicas: Mapping[str, Replica]
+
+    def of(self, server: Server) -> Replica:
+        """Return what a server said."""
+        return self.replicas.get(server.uuid, Replica(silent="was not asked"))
+
+    @property
+    def leader(self) -> Server | None:
+        """The server that leads it in the highest term; None: none that answers."""
+        leading = [
+            (r.status.report.consensus.term, uuid)
+            for uuid, r in self.replicas.items()
+            if r.status is not None and r.status.report.role == "LEADER"
+        ]
+        return self.servers[max(leading)[1]] if leading else None
+
+    @property
+    def status(self) -> pb.TabletStatus | None:
+        """What the leader says."""
+        return None if self.leader is None else self.of(self.leader).status
+
+    @property
+    def config(self) -> Configuration | None:
+        """The committed configuration, by the leader's word; without a leader the newest known."""
+        told = [self.status] if self.status else [r.status for r in self.replicas.values()]
+        known = [
+            convert.configuration_from_proto(s.report.consensus) for s in told if s is not None
+        ]
+        return max((c for c in known if c.members), key=lambda c: c.id, default=None)
+
+    @property
+    def changing(self) -> bool:
+        """Whether a change of the members is not committed yet."""
+        status = self.status
+        return status is not None and (
+            convert.configuration_from_proto(status.active).id
+            != convert.configuration_from_proto(status.report.consensus).id
+        )
+
+    def member(self, server: Server) -> Member | None:
+        """Return a server's place in the committed configuration."""
+        return None if self.config is None else self.config.get(server.uuid)
+
+    def peer(self, server: Server) -> pb.PeerReport | None:
+        """Return what the leader knows of a server."""
+        peers = () if self.status is None else self.status.peers
+        return next((p for p in peers if p.uuid == server.uuid), None)
+
+
+class Cluster:
+    """The tablet servers of a cluster, asked one by one.
+
+    Args:
+        core: a client of it.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self.id = ""
+        self.servers: dict[str, Server] = {}
+
+    async def learn(self) -> None:
+        """Ask the masters which tablet servers there are."""
+        listed = await self.core.servers()
+        self.id = listed.cluster_id
+        for s in listed.servers:
+            if s.role == "tserver":
+                self.servers[s.uuid] = Server(ServerUuid(s.uuid), s.address, s.peer_address)
+
+    def find(self, name: str, group: Group | None = None) -> Server:
+        """Return a server by its uuid or its public address; also one that only `group` knows.
+
+        Raises:
+            NotFound: no such server.
+        """
+        known = {**self.servers, **({} if group is None else group.servers)}
+        found = known.get(name) or next((s for s in known.values() if s.address == name), None)
+        if found is None:
+            listed = ", ".join(str(s) for s in known.values()) or "none"
+            raise NotFound(
+                f"no tablet server {name!r} belongs to this cluster; name one by uuid or address: {listed}"
+            )
+        return found
+
+    async def ask(self, server: Server, method: Any, request: Any, timeout_ms: int = ASK_MS) -> Any:
+        """Ask one server. Raises what it answers."""
+        rpc = self.core.env.rpc
+        return await rpc.call(server.address, method, request, timeout_ms=timeout_ms)
+
+    async def look(self, tablet: str) -> Group:
+        """Ask all servers for their replica of a tablet.
+
+        Raises:
+            NotFound: none that answers has one, or a tombstone of one.
+        """
+        servers = dict(self.servers)
+        order = list(servers.values())
+        answers = await asyncio.gather(*(self._replica(s, tablet) for s in order))
+        replicas: dict[str, Replica] = {s.uuid: r for s, r in zip(order, answers, strict=True)}
+        if all(r.status is None for r in replicas.values()):
+            silent = [str(s) for s in order if replicas[s.uuid].silent]
+            more = f"; {', '.join(silent)} did not answer" if silent else ""
+            raise NotFound(f"no tablet server has a replica of a tablet {tablet!r}{more}")
+        group = Group(tablet, servers, replicas)
+        for member in () if group.config is None else group.config.members:
+            if member.uuid not in servers:  # dead since before the masters started
+                servers[member.uuid] = Server(member.uuid, member.address, member.peer_address)
+                replicas[member.uuid] = Replica(silent="is unknown to the masters")
+        return group
+
+    async def _replica(self, server: Server, tablet: str) -> Replica:
+        try:
+            copies, status = await asyncio.gather(
+                self.ask(server, methods.COPY_STATUS, pb.CopyStatusRequest(tablet_ids=[tablet])),
+                self._status(server, tablet),
+            )
+        except NyalaError as err:
+            return Replica(silent=err.message)
+        return Replica(status, copies.copies[0] if copies.copies else None)
+
+    async def _status(self, server: Server, tablet: str) -> pb.TabletStatus | None:
+        request = pb.ListTabletsRequest(tablet_ids=[tablet])
+        try:
+            answer: pb.ListTabletsResponse = await self.ask(server, methods.LIST_TABLETS, request)
+        except NotFound:
+            return None
+        return answer.tablets[0]
+
+    async def check(self, server: Server) -> None:
+        """Make sure that a server answers, and is who it is held for.
+
+        Raises:
+            Unavailable, TimedOut: it does not. Forbidden: it belongs to another cluster.
+        """
+        info: pb.ServerInfoResponse = await self.ask(
+            server, methods.SERVER_INFO, pb.ServerInfoRequest()
+        )
+        if info.uuid != server.uuid or info.cluster_id != self.id:
+            raise Forbidden(
+                f"at {server.address} there is server {info.uuid} of cluster "
+                f"{info.cluster_id or 'none yet'}, not {server.uuid} of cluster {self.id}"
+            )

@@ -1,0 +1,102 @@
+"""`nyala remote_replica list|check|copy|delete`: the replicas of a server that runs."""
+
+import json
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from nyala.cli.output import Format, FormatOption, MastersOption, say, show, verb
+
+if TYPE_CHECKING:
+    from nyala.client.core import Core
+
+T = TypeVar("T")
+app = typer.Typer(no_args_is_help=True, help="Replicas of a tablet server that runs.")
+Server = Annotated[str, typer.Argument(help="Tablet server: its uuid, or its address host:port.")]
+Tablet = Annotated[str, typer.Argument(help="Id of the tablet.")]
+Force = Annotated[bool, typer.Option("--force", help="Do it though data may be lost.")]
+
+
+def connected(masters: str, work: "Callable[[Core], Coroutine[Any, Any, T]]") -> T:
+    """Return what a coroutine returns that asks a cluster."""
+    from nyala.client.connection import Connection
+    from nyala.client.core import ClientOptions
+
+    connection = Connection(masters, ClientOptions(timeout_ms=15_000))
+    try:
+        return connection.run(work(connection.core))
+    finally:
+        connection.close()
+
+
+@app.command("list")
+@verb
+def list_replicas(
+    server: Server, masters: MastersOption = "", format: FormatOption = Format.TABLE
+) -> None:
+    """List the replicas of a server, tombstones and copies under way too."""
+    from nyala.cli.remote_replicas import COLUMNS, cells, listed
+
+    _, rows = connected(masters, lambda core: listed(core, server))
+    show(COLUMNS, [cells(r) for r in rows], format)
+
+
+@app.command("check")
+@verb
+def check(server: Server, masters: MastersOption = "", format: FormatOption = Format.TABLE) -> None:
+    """Tell whether every replica of a server runs; exit status 1 and each that does not."""
+    from nyala.cli.remote_replicas import listed
+
+    found, rows = connected(masters, lambda core: listed(core, server))
+    problems = [r.problem for r in rows if r.problem]
+    if format is Format.JSON:
+        print(
+            json.dumps(
+                {"server": found.uuid, "replicas": len(rows), "problems": problems}, indent=2
+            )
+        )
+    else:
+        for problem in problems:
+            print(f"Error: {problem}")
+        print("FAILED" if problems else f"OK: {len(rows)} replicas on {found}")
+    if problems:
+        raise typer.Exit(1)
+
+
+@app.command("copy")
+@verb
+def copy(
+    tablet: Tablet,
+    source: Annotated[str, typer.Argument(help="Tablet server that has it: uuid or address.")],
+    target: Annotated[str, typer.Argument(help="Tablet server that is to get it.")],
+    masters: MastersOption = "",
+    force: Force = False,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Copy a replica to another server, without making it a member; wait until it is there."""
+    from nyala.cli.remote_replicas import copied
+
+    made = connected(
+        masters, lambda core: copied(core, tablet, source, target, force=force, tell=say)
+    )
+    names = ("tablet", "stage", "bytes", "last", "may_lose", "ms")
+    row = (tablet, made.stage, made.bytes_done, f"{made.last_term}.{made.last_index}", made.may_lose,
+           made.elapsed_ms)  # fmt: skip
+    show(names, [row], format)
+
+
+@app.command("delete")
+@verb
+def delete(
+    server: Server,
+    tablet: Tablet,
+    masters: MastersOption = "",
+    force: Force = False,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Delete a replica that is no member of its group; its vote stays as a tombstone."""
+    from nyala.cli.remote_replicas import deleted
+
+    did = connected(masters, lambda core: deleted(core, server, tablet, force=force, tell=say))
+    show(("tablet", "server", "deleted"), [(tablet, server, did)], format)

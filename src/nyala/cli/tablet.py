@@ -1,0 +1,162 @@
+"""`nyala tablet change_config ...`, `leader_step_down`: who has a tablet's replicas, and who leads them.
+
+A command says each step before it is done. Killed, or cut off, it is run again: it goes on where the group
+stands.
+"""
+
+import json
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nyala.cli.output import Format, FormatOption, MastersOption, say, show, verb
+from nyala.cli.remote_replica import connected
+
+if TYPE_CHECKING:
+    from nyala.cli.groups import Group
+    from nyala.cli.membership import Membership
+
+app = typer.Typer(no_args_is_help=True, help="Tablets: who has them, and who leads.")
+config = typer.Typer(no_args_is_help=True, help="Members of a tablet's group.")
+app.add_typer(config, name="change_config")
+Tablet = Annotated[str, typer.Argument(help="Id of the tablet.")]
+Server = Annotated[str, typer.Argument(help="Tablet server: its uuid, or its address host:port.")]
+KINDS = "VOTER, NON_VOTER, or WITNESS: a voter with a log and no data, that never leads."
+Patience = Annotated[
+    float, typer.Option("--timeout", help="Seconds without any progress until it gives up.")
+]
+COLUMNS = ("uuid", "address", "member", "state", "role", "last", "behind")
+
+
+def _run(
+    tablet: str,
+    masters: str,
+    patience: float,
+    format: Format,
+    work: "Callable[[Membership], Coroutine[Any, Any, Group]]",
+) -> None:
+    from nyala.cli.membership import Membership
+
+    async def run(core: Any) -> "tuple[Membership, Group]":
+        membership = Membership(core, tablet, say, int(patience * 1000))
+        await work(membership)
+        return membership, await membership.look()
+
+    membership, group = connected(masters, run)
+    if not membership.done:
+        say("nothing to do: it is so already")
+    rows = _rows(group)
+    if format is Format.JSON:
+        replicas = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
+        print(
+            json.dumps({"tablet": tablet, "steps": membership.done, "replicas": replicas}, indent=2)
+        )
+    else:
+        show(COLUMNS, rows, format, f"tablet {tablet}")
+
+
+def _rows(group: "Group") -> list[tuple[object, ...]]:
+    from nyala.cli.member_steps import kind_of
+
+    rows: list[tuple[object, ...]] = []
+    commit = 0 if group.status is None else group.status.commit_index
+    for server in group.servers.values():
+        member, there = group.member(server), group.of(server)
+        if member is None and not there.there:
+            continue
+        status = there.status
+        kind = "no member" if member is None else kind_of(member).value
+        if status is None:
+            rows.append(
+                (server.uuid, server.address, kind, "", "", there.silent or "no replica", None)
+            )
+            continue
+        last = f"{status.last_term}.{status.last_index}"
+        behind = max(0, commit - status.last_index)
+        rows.append(
+            (server.uuid, server.address, kind, there.state, status.report.role, last, behind)
+        )
+    return rows
+
+
+def _kind(text: str) -> Any:
+    from nyala.cli.member_steps import Kind
+    from nyala.common.errors import InvalidArgument
+
+    try:
+        return Kind(text.upper())
+    except ValueError:
+        raise InvalidArgument(f"a member is {KINDS} Not {text!r}") from None
+
+
+@config.command("add_replica")
+@verb
+def add_replica(
+    tablet: Tablet,
+    server: Server,
+    type: Annotated[str, typer.Option("--type", help=KINDS)] = "VOTER",
+    masters: MastersOption = "",
+    timeout: Patience = 60,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Make a server a member: it is added as a non-voter, gets a copy, and its leader makes it a voter."""
+    kind = _kind(type)
+    _run(tablet, masters, timeout, format, lambda m: m.add(server, kind))
+
+
+@config.command("remove_replica")
+@verb
+def remove_replica(
+    tablet: Tablet,
+    server: Server,
+    masters: MastersOption = "",
+    timeout: Patience = 60,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Remove a member and delete its replica; one that leads hands leadership over first."""
+    _run(tablet, masters, timeout, format, lambda m: m.remove(server))
+
+
+@config.command("move_replica")
+@verb
+def move_replica(
+    tablet: Tablet,
+    source: Annotated[str, typer.Argument(help="Tablet server that it leaves.")],
+    target: Annotated[str, typer.Argument(help="Tablet server that it goes to.")],
+    masters: MastersOption = "",
+    timeout: Patience = 60,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Move a voter: add the new one, wait until it is a voter, remove the old one, wait."""
+    _run(tablet, masters, timeout, format, lambda m: m.move(source, target))
+
+
+@config.command("change_replica_type")
+@verb
+def change_replica_type(
+    tablet: Tablet,
+    server: Server,
+    type: Annotated[str, typer.Argument(help=KINDS)],
+    masters: MastersOption = "",
+    timeout: Patience = 60,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Make a member another kind of member: a dead voter a non-voter, a witness one with data."""
+    kind = _kind(type)
+    _run(tablet, masters, timeout, format, lambda m: m.change_type(server, kind))
+
+
+@app.command("leader_step_down")
+@verb
+def leader_step_down(
+    tablet: Tablet,
+    new_leader: Annotated[
+        str, typer.Option("--new-leader", help="Who is to lead; none: the most up-to-date voter.")
+    ] = "",
+    masters: MastersOption = "",
+    timeout: Patience = 60,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Let another replica lead."""
+    _run(tablet, masters, timeout, format, lambda m: m.step_down(new_leader))
