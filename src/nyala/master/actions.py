@@ -7,7 +7,8 @@ catalog no longer wants is seen to be superseded.
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from nyala.common.ids import ServerUuid, TabletId
+from nyala.common.ids import OpId, ServerUuid, TabletId
+from nyala.master.repair import Add, Remove
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,11 @@ class CreateTabletAction:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTabletAction:
-    """A server shall delete its replica of a tablet that the catalog records as deleted (S0.43)."""
+    """A server shall delete a replica that it should not have.
+
+    The catalog records its tablet as deleted (S0.43), or the tablet's committed configuration does not name
+    the server (S0.44).
+    """
 
     server: ServerUuid
     tablet: TabletId
@@ -34,4 +39,38 @@ class AlterTabletAction:
     tablet: TabletId
 
 
-Action: TypeAlias = CreateTabletAction | DeleteTabletAction | AlterTabletAction
+@dataclass(frozen=True, slots=True)
+class ChangeMembersAction:
+    """The leader of a tablet shall change its members, if the configuration is still `config` (S0.42)."""
+
+    server: ServerUuid
+    tablet: TabletId
+    config: OpId
+    step: Add | Remove
+
+
+@dataclass(frozen=True, slots=True)
+class CopyAction:
+    """A member without a replica shall copy the leader's. Said again it tells how far that is."""
+
+    server: ServerUuid
+    tablet: TabletId
+    source: ServerUuid
+
+
+@dataclass(frozen=True, slots=True)
+class CancelCopyAction:
+    """A server that is no member any more shall copy no further."""
+
+    server: ServerUuid
+    tablet: TabletId
+
+
+Action: TypeAlias = (
+    CreateTabletAction
+    | DeleteTabletAction
+    | AlterTabletAction
+    | ChangeMembersAction
+    | CopyAction
+    | CancelCopyAction
+)

@@ -14,14 +14,19 @@ from nyala.common.errors import NyalaError
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.env.env import Env
 from nyala.env.rpc import Method
-from nyala.master import reconcile
-from nyala.master.actions import Action, AlterTabletAction, CreateTabletAction
+from nyala.master import orders, reconcile
+from nyala.master.actions import (
+    Action,
+    AlterTabletAction,
+    CancelCopyAction,
+    CopyAction,
+    CreateTabletAction,
+    DeleteTabletAction,
+)
 from nyala.master.catalog import Catalog
+from nyala.master.repairs import DEFAULT_LIMITS, RepairLimits, Repairs
 from nyala.master.tservers import TServer, TServers
-from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-
-Request = pb.CreateTabletRequest | pb.DeleteTabletRequest | pb.AlterTabletRequest
 
 log = logging.getLogger(__name__)
 
@@ -34,11 +39,13 @@ class Pace:
         interval_ms: between two derivations of what is to be ordered.
         timeout_ms: of one order.
         per_server: orders under way to one server.
+        repair: of what is done about lost replicas.
     """
 
     interval_ms: int
     timeout_ms: int
     per_server: int
+    repair: RepairLimits = DEFAULT_LIMITS
 
 
 class Dispatcher:
@@ -68,6 +75,8 @@ class Dispatcher:
         self._term = term
         self._pace = pace
         self._on_news = on_news
+        now_us = env.clock.monotonic_us
+        self._repairs = Repairs(catalog, servers, term, pace.repair, now_us)
         self._queued: dict[ServerUuid, dict[Action, None]] = {}
         self._sending: dict[ServerUuid, dict[tuple[ServerUuid, TabletId], None]] = {}
         self._complaints: dict[Action, str] = {}
@@ -77,6 +86,7 @@ class Dispatcher:
     def start(self) -> None:
         """Begin to derive orders each interval."""
         self._spawn(self._derive(), "derive orders")
+        self._spawn(self._repair(), "repair tablets")
 
     def stop(self) -> None:
         """Send nothing more; orders under way are abandoned, their effect is harmless (S0.41)."""
@@ -114,6 +124,11 @@ class Dispatcher:
             await self._env.tasks.sleep_ms(self._pace.interval_ms)
             self.reconcile()
 
+    async def _repair(self) -> None:
+        while True:
+            await self._env.tasks.sleep_ms(self._pace.repair.interval_ms)
+            self.enqueue(self._repairs.needed())
+
     def _spawn(self, work: Coroutine[Any, Any, object], name: str) -> None:
         task = self._env.tasks.spawn(work, name)
         self._tasks[task] = None
@@ -143,30 +158,31 @@ class Dispatcher:
 
     async def _order(self, action: Action) -> None:
         server = self._servers.get(action.server)
-        built = self._request(action)
+        built = self._order_for(action)
         if server is None or built is None:
             return  # not heard of since this master started, or superseded
         method, request = built
         answer = await self._env.rpc.call(
             server.registration.address, method, request, timeout_ms=self._pace.timeout_ms
         )
+        self._take(action, server, answer)
+
+    def _take(self, action: Action, server: TServer, answer: Any) -> None:
+        """Take what an answer says, before the server's next report says it too."""
         if isinstance(action, CreateTabletAction):
             server.replicas.setdefault(action.tablet, "BOOTSTRAPPING")
         elif isinstance(action, AlterTabletAction):
             server.showed(action.tablet, answer.schema_version)
             self._on_news()
-        else:
+        elif isinstance(action, DeleteTabletAction):
             server.replicas.pop(action.tablet, None)
+        elif isinstance(action, CopyAction):
+            self._repairs.copied(action, answer.copy)
+        elif isinstance(action, CancelCopyAction):
+            self._repairs.copied(action, None)
 
-    def _request(self, action: Action) -> tuple[Method, Request] | None:
+    def _order_for(self, action: Action) -> tuple[Method, Any] | None:
         cluster = self._catalog.cluster
         assert cluster is not None, "orders before the cluster has its incarnation"
         fence = pb.Fence(catalog_incarnation=cluster.catalog_incarnation, term=self._term)
-        if isinstance(action, CreateTabletAction):
-            create = reconcile.create_request(self._catalog, action, fence)
-            return None if create is None else (methods.CREATE_TABLET, create)
-        if isinstance(action, AlterTabletAction):
-            alter = reconcile.alter_request(self._catalog, action, fence)
-            return None if alter is None else (methods.ALTER_TABLET, alter)
-        delete = reconcile.delete_request(self._catalog, action, fence)
-        return None if delete is None else (methods.DELETE_TABLET, delete)
+        return orders.order(self._catalog, self._servers, action, fence, self._pace.timeout_ms)

@@ -3,7 +3,7 @@
 Pure; the random source is passed in.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -54,6 +54,20 @@ def place(
     ordered = sorted(candidates, key=lambda c: c.uuid)
     load = {c.uuid: c.replicas for c in ordered}
     return [_servers(ordered, load, replicas, rng) for _ in range(tablets)]
+
+
+def place_one(free: Sequence[Candidate], taken: Collection[str], rng: Random) -> Candidate | None:
+    """Choose the server of one more replica, as `place` does; None when there is none.
+
+    Args:
+        free: live servers without a replica of the tablet, in a stable order.
+        taken: locations of the other replicas.
+        rng: the random source.
+    """
+    if not free:
+        return None
+    apart = [c for c in free if c.location not in taken or not c.location]
+    return _lighter(apart or free, {c.uuid: c.replicas for c in free}, rng)
 
 
 def _servers(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from nyala.common.options import Options
 from nyala.master.dispatcher import Pace
 from nyala.master.leading import LeadingOptions
+from nyala.master.repairs import RepairLimits
 from nyala.master.service import ServiceOptions
 
 
@@ -42,6 +43,13 @@ class Settings:
                     interval_ms=options.order_interval_ms,
                     timeout_ms=options.order_timeout_ms,
                     per_server=options.orders_per_server,
+                    repair=RepairLimits(
+                        on=options.repair == "on",
+                        interval_ms=options.repair_interval_ms,
+                        failed_us=options.member_failed_after_ms * 1000,
+                        per_server=options.repairs_per_server,
+                        most=options.repairs_max,
+                    ),
                 ),
             ),
             service=ServiceOptions(

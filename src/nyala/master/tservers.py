@@ -5,14 +5,28 @@ reports (S0.22). What replicas a server has is believed after a full report in t
 On the loop only; times are monotonic microseconds of this process.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from nyala.common.ids import ServerUuid, TabletId
+from nyala.common.ids import OpId, ServerUuid, TabletId
+from nyala.raft.status import Role
 from nyala.wire.proto import nyala_pb2 as pb
 
 GONE = ("TOMBSTONED", "DELETED")
 """States of a reported replica of which nothing is left to delete."""
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """What a leader says of its group.
+
+    Attributes:
+        config: op id of its committed configuration.
+        health: of the other members: FINE, SILENT, FAILED.
+    """
+
+    config: OpId
+    health: Mapping[ServerUuid, str]
 
 
 @dataclass(slots=True)
@@ -28,6 +42,7 @@ class TServer:
             the present term.
         versions: the highest schema version that each of its replicas has shown. Whatever a replica has
             applied is committed, so what was once seen of a tablet stays true of it.
+        words: what those of its replicas say that lead, as of its reports.
         replica_count: how many replicas it says it has.
         busy: a report of it is being taken in.
     """
@@ -39,13 +54,13 @@ class TServer:
     replicas: dict[TabletId, str] = field(default_factory=dict)
     replica_count: int = 0
     versions: dict[TabletId, int] = field(default_factory=dict)
+    words: dict[TabletId, Word] = field(default_factory=dict)
     busy: bool = False
 
     @property
     def uuid(self) -> ServerUuid:
         """Its permanent id."""
         return ServerUuid(self.registration.uuid)
-
 
     def showed(self, tablet: TabletId, version: int) -> None:
         """Note the schema version of a replica."""
@@ -78,9 +93,12 @@ class TServers:
         """Take in which replicas a report tells of, once the catalog has taken in what it says."""
         server.sequence = request.report_sequence
         if request.full:
-            server.replicas = {}
+            server.replicas, server.words = {}, {}
             server.full_in_term = term
         for report in request.tablets:
+            server.words.pop(TabletId(report.tablet_id), None)
+            if report.role == Role.LEADER.value:
+                server.words[TabletId(report.tablet_id)] = _word(report)
             if report.state in GONE:
                 server.replicas.pop(TabletId(report.tablet_id), None)
                 server.versions.pop(TabletId(report.tablet_id), None)
@@ -111,3 +129,8 @@ class TServers:
     def known_in(self, term: int, servers: Iterable[TServer]) -> list[TServer]:
         """Return those whose replicas are known in this term."""
         return [s for s in servers if s.full_in_term == term]
+
+
+def _word(report: pb.TabletReport) -> Word:
+    at = OpId(report.consensus.config_term, report.consensus.config_index)
+    return Word(at, {ServerUuid(h.uuid): h.state for h in report.health})

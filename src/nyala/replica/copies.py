@@ -126,6 +126,10 @@ class Copies:
         """Return how far copies to this server are, those that are over too; no groups: all."""
         return [p for g, p in self._known.items() if not groups or g in groups]
 
+    def waiting(self, group: TabletId) -> bool:
+        """Whether a copy that was made here waits until its group names it a member."""
+        return group in self._running
+
     async def cancel(self, group: TabletId) -> None:
         """End a copy that is being made, and wait until nothing of it is here; none: nothing to do.
 

@@ -23,6 +23,7 @@ from nyala.tserver.config import TabletServerConfig
 from nyala.tserver.figures import Shown
 from nyala.tserver.flight_service import FlightService
 from nyala.tserver.gate import Gate
+from nyala.tserver.health import Health
 from nyala.tserver.heartbeater import Heartbeater, Reporter
 from nyala.tserver.holds import Holds
 from nyala.tserver.lookups import Lookups
@@ -120,7 +121,9 @@ class TabletServer:
             self._env, self._config.options, self._config.dir, self._identity.uuid, self._transport,
             clock, self._open_tablet, metrics=self.metrics, on_change=self.heartbeater.changed,
         )  # fmt: skip
-        tablets, holds, options = Tablets(host), Holds(self._env.clock), self._config.options
+        options, holds = self._config.options, Holds(self._env.clock)
+        health = Health(self._env, host, options, self.heartbeater.changed)
+        tablets = Tablets(host, health)
         memory = MemoryBudget(self._env, tablets, options)
         memory.start()
         orders = Orders(self._env, self._identity, self._fence)
@@ -133,6 +136,7 @@ class TabletServer:
         shown = Shown(tablets, memory, lambda: compactor.scores)
         shown.expose(self.metrics)
         self._shown = shown
+        health.start()
         self.heartbeater.start()
 
     def _open_tablet(self, _tablet: TabletId, directory: str) -> StateMachine:

@@ -6,12 +6,13 @@ Orders are idempotent, and only those are obeyed that `orders.py` lets through.
 import logging
 from collections.abc import Callable
 
-from nyala.common.errors import AlreadyPresent, CasFailed, NyalaError
+from nyala.common.errors import AlreadyPresent, CasFailed, NyalaError, Unavailable
 from nyala.common.ids import OpId, TableId, TabletId
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.raft.membership import initial
 from nyala.replica.host import ReplicaHost
+from nyala.replica.replica import Replica
 from nyala.replica.state_machine import StateMachine
 from nyala.replica.status import State
 from nyala.tablet.manifest import TabletInfo
@@ -82,22 +83,29 @@ class TabletService:
         """Delete a replica's data, keeping its vote; durable on return. Not here: nothing to do.
 
         Raises:
-            CasFailed: `compare_config` was asked for and the committed configuration is another one.
+            CasFailed: `compare_config` was asked for, and a newer configuration is known here.
         """
         self._orders.check(request)
         replica = self._host.find(TabletId(request.tablet_id))
         if replica is None or replica.state is State.TOMBSTONED:
             return pb.DeleteTabletResponse()
-        committed = replica.status().committed_config.id
-        expected = OpId(request.config_term, request.config_index)
-        if request.compare_config and committed != expected:
-            raise CasFailed(
-                f"tablet {request.tablet_id} has the configuration of {committed}, not of {expected}",
-                {"expected": str(expected), "found": str(committed)},
-            )
+        if request.compare_config:
+            self._compare(replica, OpId(request.config_term, request.config_index))
         log.info("deleting tablet %s: %s", request.tablet_id, request.reason)
         await self._orders.to_its_end(self._host.delete_replica(TabletId(request.tablet_id)))
         return pb.DeleteTabletResponse()
+
+    def _compare(self, replica: Replica, expected: OpId) -> None:
+        """Refuse to delete who may be in a configuration that whoever orders it does not know yet."""
+        status = replica.status()
+        known = max(status.committed_config.id, status.config.id)
+        if known > expected:
+            raise CasFailed(
+                f"tablet {replica.group} has the configuration of {known} here, newer than {expected}",
+                {"expected": str(expected), "found": str(known)},
+            )
+        if self._host.copies.waiting(replica.group):
+            raise Unavailable(f"a copy of {replica.group} waits here to become a member; order again")
 
     async def alter_tablet(self, request: pb.AlterTabletRequest) -> pb.AlterTabletResponse:
         """Let a tablet that is led from here become what its table is now; replicated on return.

@@ -16,6 +16,7 @@ from nyala.replica.witness import Witness
 from nyala.tablet.columns import compression_of
 from nyala.tablet.ops import SchemaOp, decode_result, encode_schema
 from nyala.tablet.tablet import Tablet
+from nyala.tserver.health import Health
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -33,10 +34,12 @@ class Tablets:
 
     Args:
         host: owns the replicas.
+        health: what leaders say of their members.
     """
 
-    def __init__(self, host: ReplicaHost) -> None:
+    def __init__(self, host: ReplicaHost, health: Health) -> None:
         self.host = host
+        self._health = health
 
     def get(self, tablet_id: str) -> HostedTablet:
         """Return a tablet that runs here.
@@ -88,10 +91,13 @@ class Tablets:
 
     def reports(self, only: Sequence[TabletId] | None) -> list[pb.TabletReport]:
         """Return what masters are told of the replicas named, or of all."""
-        if only is None:
-            return [_report(r) for r in self.host.all()]
-        found = [self.host.find(t) for t in only]
-        return [_report(r) for r in found if r is not None]
+        found = self.host.all() if only is None else [self.host.find(t) for t in only]
+        return [self._reported(r) for r in found if r is not None]
+
+    def _reported(self, replica: Replica) -> pb.TabletReport:
+        report = _report(replica)
+        report.health.extend(self._health.of(replica))
+        return report
 
     def statuses(self, only: Sequence[str]) -> list[pb.TabletStatus]:
         """Return everything that is worth showing of the replicas named, or of all.

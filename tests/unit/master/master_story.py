@@ -10,7 +10,7 @@ NYALA_REWRITE=1 writes what happened into the files; read the diff.
     lead m1 | lead nobody     an election                  pass MS      time passes
     fail refused|lost|unknown the next write is refused; is lost and leadership with it; commits, unknown
     create T [buckets=N] [replicas=N] [op=N]    drop T [op=N]      tables     describe T    locate T
-    report a [full] [T.N=LEADER/TERM ...]       a heartbeat of this content to every master
+    report a [full] [T.N=LEADER/TERM ...]       a heartbeat of this content to every master (story_reports.py)
     unanswered a ...          orders to these servers get no answer
     ask m2 tables             the same of another master
     rows                      what the sys catalog holds
@@ -51,6 +51,7 @@ from nyala.wire.proto import flight_pb2
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.loop import SimLoop, run, seeded
 from tests.sim.tasks import SimClock, SimTasks
+from tests.unit.master import story_reports
 from tests.unit.master.master_helpers import create_request, master_status, server_info
 
 REWRITE = "NYALA_REWRITE"
@@ -117,7 +118,11 @@ class Orders:
         if server in story.unanswered:
             story.say(f"orders {text}, unanswered")
             raise Unavailable("no answer")
-        story.say(f"orders {text} in term {request.fence.term}")
+        term = f" in term {request.fence.term}" if hasattr(request, "fence") else ""
+        story.say(f"orders {text}{term}{story_reports.order_text(method, request)}")
+        told = story_reports.answer(method, request)
+        if told is not None:
+            return told
         replicas = story.replicas.setdefault(server, {})
         if method is methods.CREATE_TABLET:
             replicas.setdefault(request.tablet_id, "RUNNING")
@@ -198,7 +203,8 @@ class Story:
                 ", seen on " + " ".join(item.record.reported_by) if item.record.reported_by else ""
             )
             name = self.tablet_name(item.id)
-            return f"tablet {name} {item.state.name} on {' '.join(item.members)}{led}{seen}"
+            on = " ".join(map(story_reports.member_text, item.consensus.members))
+            return f"tablet {name} {item.state.name} on {on}{led}{seen}"
         return "cluster"
 
     def table_name(self, table: Table) -> str:
@@ -267,17 +273,15 @@ class Story:
                     f"{', wants a full report' if answer.needs_full_report else ''}"
                 )
 
-    def report_of(self, text: str) -> pb.TabletReport:
+    def report_of(self, server: str, text: str) -> pb.TabletReport:
         name, _, rest = text.partition("=")
-        leader, _, term = rest.partition("/")
         tablet_id = self.tablet_id(name)
-        report = pb.TabletReport(tablet_id=tablet_id, state="RUNNING")
+        report = pb.TabletReport(tablet_id=tablet_id)
         row = self.rows.get(("tablet", tablet_id))
         tablet = None if row is None else parse(row)
         if isinstance(tablet, Tablet):
-            report.consensus.members.extend(tablet.consensus.members)
-        report.consensus.term = int(term or 0)
-        report.consensus.leader = "" if leader == "none" else leader
+            report.consensus.CopyFrom(tablet.consensus)
+        story_reports.fill(report, server, rest)
         return report
 
     # ---- commands ------------------------------------------------------------------------------
@@ -314,7 +318,8 @@ class Story:
             self.lives += 1
             self.known[name].incarnation = self.lives
             reports = [
-                self.report_of(self.tablet_name(t) + "=none/0") for t in self.replicas.get(name, {})
+                self.report_of(name, self.tablet_name(t) + "=none/0")
+                for t in self.replicas.get(name, {})
             ]
             await self.heartbeat(name, reports, full=True)
 
@@ -416,7 +421,7 @@ class Story:
 
     async def do_report(self, rest: list[str]) -> None:
         full = rest[1:2] == ["full"]
-        reports = [self.report_of(word) for word in rest[2 if full else 1 :]]
+        reports = [self.report_of(rest[0], word) for word in rest[2 if full else 1 :]]
         await self.heartbeat(rest[0], reports, full=full)
 
     async def do_rows(self, rest: list[str]) -> None:

@@ -1,0 +1,114 @@
+"""What the leaders on this server say of their groups' other members: FINE, SILENT, FAILED.
+
+A member is SILENT when it has not answered for an election timeout, and FAILED when it has been so for
+`member_failed_after_ms`. The core counts ticks, and a group that sleeps has none; so the time is kept here.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from nyala.common.ids import ServerUuid, TabletId
+from nyala.common.options import Options
+from nyala.env.env import Env
+from nyala.raft.node import RaftNode
+from nyala.replica.replica import Replica
+from nyala.wire.proto import nyala_pb2 as pb
+
+FINE, SILENT, FAILED = "FINE", "SILENT", "FAILED"
+
+
+class Hosted(Protocol):
+    """Where the replicas are."""
+
+    def find(self, group: TabletId) -> Replica | None:
+        """Return a replica, or None."""
+        ...
+
+    def up(self) -> list[Replica]:
+        """Return the replicas whose groups do not sleep."""
+        ...
+
+
+class Health:
+    """The account of one process. On the loop only.
+
+    Args:
+        env: clock and tasks.
+        host: has the replicas.
+        options: timeouts.
+        changed: called when a leader has something new to say.
+    """
+
+    def __init__(
+        self, env: Env, host: Hosted, options: Options, changed: Callable[[TabletId], None]
+    ) -> None:
+        self._env = env
+        self._host = host
+        self._options = options
+        self._changed = changed
+        self._since_us: dict[TabletId, dict[ServerUuid, int]] = {}
+        self._told: dict[TabletId, tuple[tuple[ServerUuid, str], ...]] = {}
+
+    def start(self) -> asyncio.Task[object]:
+        """Begin to look at all leaders, as often as they are reported."""
+        return self._env.tasks.spawn(self._follow(), "health of members")
+
+    def of(self, replica: Replica) -> list[pb.MemberHealth]:
+        """Return what a leader says now of the other members; nothing when it does not lead."""
+        return [pb.MemberHealth(uuid=u, state=s) for u, s in self._judge(replica)]
+
+    def look(self) -> None:
+        """Tell of every leader that has something new to say.
+
+        A group that sleeps with all members fine has nothing new: if one falls silent, it wakes.
+        """
+        up = {r.group: r for r in self._host.up()}
+        doubtful = {g: self._host.find(g) for g in self._since_us if g not in up}
+        for group, replica in [*up.items(), *doubtful.items()]:
+            if replica is None or not replica.is_leader:
+                self._since_us.pop(group, None)
+                self._told.pop(group, None)
+                continue
+            said = self._judge(replica)
+            if self._told.get(group) != said:
+                self._told[group] = said
+                self._changed(group)
+
+    async def _follow(self) -> None:
+        while True:
+            await self._env.tasks.sleep_ms(self._options.server_heartbeat_ms)
+            self.look()
+
+    def _judge(self, replica: Replica) -> tuple[tuple[ServerUuid, str], ...]:
+        node = replica.node
+        if node is None or not node.is_leader:
+            return ()
+        since = self._silent_since(replica.group, node)
+        failed_us = self._env.clock.monotonic_us() - self._options.member_failed_after_ms * 1000
+        return tuple(
+            (m.uuid, _state(since.get(m.uuid), failed_us))
+            for m in node.core.configs.active.members
+            if m.uuid != node.core.uuid
+        )
+
+    def _silent_since(self, group: TabletId, node: RaftNode) -> dict[ServerUuid, int]:
+        """Return since when each silent member has been silent, in monotonic microseconds."""
+        tick_us = self._options.raft_tick_ms * 1000
+        longest = max(1, self._options.election_timeout_ms * 1000 // tick_us)
+        now_us, before = self._env.clock.monotonic_us(), self._since_us.get(group, {})
+        silent: dict[ServerUuid, int] = {}
+        for peer in node.status().peers:
+            if peer.ticks_silent > longest or peer.needs_copy:
+                heard_us = now_us - peer.ticks_silent * tick_us
+                silent[peer.uuid] = min(heard_us, before.get(peer.uuid, heard_us))
+        self._since_us.pop(group, None)
+        if silent:
+            self._since_us[group] = silent
+        return silent
+
+
+def _state(since_us: int | None, failed_us: int) -> str:
+    if since_us is None:
+        return FINE
+    return FAILED if since_us <= failed_us else SILENT

@@ -1,0 +1,74 @@
+"""How stories write what a tablet server reports of a tablet, and how transcripts name orders about members.
+
+    T.N=LEADER/TERM[@TERM.INDEX[:MEMBERS]][?SILENT][!FAILED][~STATE]
+    MEMBERS  a,b,*c,+d    c is to be replaced, d is a non-voter that is to be promoted
+    SILENT, FAILED  c,d   what the leader says of them; the others are fine
+"""
+
+import re
+
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+
+_WORD = re.compile(
+    r"(?P<leader>[^/]*)/(?P<term>\d+)(@(?P<config>\d+\.\d+))?(:(?P<members>[\w,*+]+))?"
+    r"(\?(?P<silent>[\w,]+))?(!(?P<failed>[\w,]+))?(~(?P<state>\w+))?"
+)
+
+
+def fill(report: pb.TabletReport, reporter: str, word: str) -> None:
+    """Let a report say what a story's word says; its members stay as they are if none are named."""
+    said = _WORD.fullmatch(word)
+    assert said is not None, word
+    consensus = report.consensus
+    report.state = said["state"] or "RUNNING"
+    consensus.term = int(said["term"])
+    consensus.leader = "" if said["leader"] == "none" else said["leader"]
+    report.role = "LEADER" if consensus.leader == reporter else "FOLLOWER"
+    if said["config"]:
+        consensus.config_term, consensus.config_index = map(int, said["config"].split("."))
+    if said["members"]:
+        del consensus.members[:]
+        for name in said["members"].split(","):
+            bare = name.lstrip("*+")
+            consensus.members.add(
+                uuid=bare, address=f"{bare}:1", voter="+" not in name, promote="+" in name,
+                replace="*" in name, electable=True,
+            )  # fmt: skip
+    if report.role == "LEADER":
+        silent, failed = (said["silent"] or "").split(","), (said["failed"] or "").split(",")
+        for member in consensus.members:
+            state = "FAILED" if member.uuid in failed else "FINE"
+            state = "SILENT" if member.uuid in silent else state
+            if member.uuid != reporter:
+                report.health.add(uuid=member.uuid, state=state)
+
+
+def member_text(member: pb.Member) -> str:
+    """Return a member with its marks."""
+    mark = "+" if member.promote and not member.voter else ""
+    return mark + "*" * member.replace + member.uuid
+
+
+def order_text(method: object, request: object) -> str:
+    """Return what an order about members says beside tablet and server."""
+    if isinstance(request, pb.ChangeConfigRequest):
+        changes = " ".join(f"{c.kind} {member_text(c.member)}" for c in request.changes)
+        return f": {changes} as of {request.config_term}.{request.config_index}"
+    if isinstance(request, pb.DeleteTabletRequest) and request.compare_config:
+        return f" as of {request.config_term}.{request.config_index}"
+    if isinstance(request, pb.StartCopyRequest):
+        return f" from {request.source_uuid}"
+    return ""
+
+
+def answer(method: object, request: object) -> object:
+    """Return what a tablet server answers to such an order; None for the others."""
+    if method is methods.CHANGE_CONFIG:
+        return pb.ChangeConfigResponse()
+    if method is methods.START_COPY:
+        assert isinstance(request, pb.StartCopyRequest)
+        return pb.StartCopyResponse(
+            copy=pb.CopyProgress(tablet_id=request.tablet_id, stage="FILES")
+        )
+    return pb.CancelCopyResponse() if method is methods.CANCEL_COPY else None
