@@ -155,7 +155,9 @@ class Core:
             return found
         numbers = locate(table.schema, table.partition_schema, keys)
         key_columns = table.schema.key_columns
-        encoded = encode_keys([keys.column(c.name) for c in key_columns], [c.type for c in key_columns])
+        encoded = encode_keys(
+            [keys.column(c.name) for c in key_columns], [c.type for c in key_columns]
+        )
 
         async def one(number: int) -> None:
             rows = np.flatnonzero(numbers == number)

@@ -27,7 +27,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 STALL_MS = 15_000
 """A server that sends nothing for this long in mid-scan is given up for another."""
-PARALLEL_TOKENS = 4
+PARALLEL_TOKENS = 8
 """Tablets read at the same time by one `to_arrow`."""
 _NO_PARTITION, _NO_UUID = Partition(), ServerUuid("")
 

@@ -12,6 +12,7 @@ from nyala.common.errors import Corrupt, NyalaError, TooLarge, Unavailable
 from nyala.env.asking import AskHandler, Hear
 from nyala.env.rpc import Method
 from nyala.wire import status
+from nyala.wire.slabs import Slabs
 from nyala.wire.stream_end import StreamEnd
 from nyala.wire.stream_frames import Frame, Kind
 
@@ -28,7 +29,7 @@ class AskingEnd(StreamEnd):
     """
 
     def __init__(self, max_bytes: int, take: Callable[[Frame | None], None]) -> None:
-        super().__init__(max_bytes)
+        super().__init__(max_bytes, Slabs())  # its answers have no bodies
         self._take = take
 
     def heard(self, frame: Frame) -> None:

@@ -12,6 +12,7 @@ from nyala.wire import status
 from nyala.wire.flight_data import join, split
 from nyala.wire.limits import Limits
 from nyala.wire.proto.reads_pb2 import FindStreamsResponse
+from nyala.wire.slabs import Slabs
 from nyala.wire.stream_asking import Asker, AskingEnd
 from nyala.wire.stream_end import StreamEnd
 from nyala.wire.stream_frames import Frame, Kind, open_message
@@ -31,6 +32,7 @@ class StreamClient:
         self._limits = limits
         self._find = find
         self._found: dict[str, FindStreamsResponse] = {}
+        self._slabs = Slabs()
         self._open: dict[StreamEnd, None] = {}
         self._closed = False
 
@@ -78,7 +80,7 @@ class StreamClient:
         return Asker(address, method, hear, connect, lambda: self._forget(address))
 
     def _plain_end(self) -> StreamEnd:
-        return StreamEnd(self._limits.message_bytes)
+        return StreamEnd(self._limits.message_bytes, self._slabs)
 
     def _forget(self, address: str) -> None:
         self._found.pop(address, None)

@@ -1,6 +1,6 @@
 """One end of a stream on the stream port: frames in and out of one connection, each way at its reader's pace.
 
-Bodies are received where they stay: in large pieces of memory that many of them share. On the loop only.
+Bodies are received where they stay (slabs.py). On the loop only.
 """
 
 import asyncio
@@ -9,18 +9,13 @@ from collections import deque
 from collections.abc import Sequence
 from typing import cast
 
-import numpy as np
-
 from nyala.common.errors import NyalaError, Unavailable
 from nyala.wire.flight_data import Bytes
+from nyala.wire.slabs import Slabs
 from nyala.wire.stream_frames import HEADER, Frame, Kind, frame_head, read_header
 
 BUFFER_BYTES = 32 << 10
 """What headers and messages are read into; larger for as long as a message needs more."""
-SLAB_BYTES = 4 << 20
-"""Bodies share pieces of memory of this size, large enough for the system to give it in large pages."""
-SMALL_BYTES = 64 << 10
-"""A smaller body has memory of its own: it would keep a whole slab."""
 QUEUED_BYTES = 8 << 20
 """While more than this waits for its reader, nothing is read from the connection."""
 UNSENT_BYTES = 4 << 20
@@ -28,7 +23,6 @@ UNSENT_BYTES = 4 << 20
 LINGER_S = 5.0
 SILENCE_MS = 10_000
 """A connection whose bytes are not acknowledged for so long is given up."""
-_ALIGNMENT = 64
 
 
 class StreamEnd(asyncio.BufferedProtocol):
@@ -36,13 +30,14 @@ class StreamEnd(asyncio.BufferedProtocol):
 
     Args:
         max_bytes: largest frame accepted.
+        slabs: where bodies go.
 
     Attributes:
         failure: why nothing more comes, once that is so and no frame said it.
         max_bytes: as given.
     """
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, slabs: Slabs) -> None:
         self.failure: NyalaError | None = None
         self.max_bytes = max_bytes
         self._transport: asyncio.Transport | None = None
@@ -51,7 +46,7 @@ class StreamEnd(asyncio.BufferedProtocol):
         self._half: tuple[Kind, bytes] | None = None  # a frame whose body is on its way
         self._body = memoryview(b"")
         self._received = 0  # bytes of it
-        self._slab, self._used = np.empty(0, np.uint8), 0
+        self._slabs = slabs
         self._frames: deque[Frame] = deque()
         self._queued_bytes = 0
         self._held_back = False
@@ -221,7 +216,7 @@ class StreamEnd(asyncio.BufferedProtocol):
             self.heard(Frame(kind, message))
             return end
         here = min(body, self._filled - end)
-        self._half, self._body, self._received = (kind, message), self._room(body), here
+        self._half, self._body, self._received = (kind, message), self._slabs.take(body), here
         self._body[:here] = self._buffer[end : end + here]
         if here == body:
             self._whole()
@@ -232,18 +227,6 @@ class StreamEnd(asyncio.BufferedProtocol):
         kind, message = self._half
         body, self._body, self._half = self._body, memoryview(b""), None
         self.heard(Frame(kind, message, body))
-
-    def _room(self, size: int) -> memoryview:
-        """Return memory for a body, at an aligned address."""
-        if size < SMALL_BYTES:
-            return memoryview(bytearray(size))
-        if size > SLAB_BYTES // 2:
-            return np.empty(size, np.uint8).data
-        if self._used + size > len(self._slab):
-            self._slab, self._used = np.empty(SLAB_BYTES, np.uint8), 0
-        begin = self._used
-        self._used += -(-size // _ALIGNMENT) * _ALIGNMENT
-        return self._slab[begin : begin + size].data
 
     def _grow(self, at: int, size: int) -> None:
         left = self._buffer[at : self._filled]

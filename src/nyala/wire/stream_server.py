@@ -19,6 +19,7 @@ from nyala.wire.flight_data import join, split
 from nyala.wire.limits import Limits
 from nyala.wire.proto import reads_pb2 as pb
 from nyala.wire.rpc_metrics import RpcMetrics
+from nyala.wire.slabs import Slabs
 from nyala.wire.stream_asking import Answerer
 from nyala.wire.stream_end import StreamEnd
 from nyala.wire.stream_frames import TICKET_BYTES, Frame, Kind, read_open
@@ -45,6 +46,7 @@ class StreamServer:
         self.limits = limits
         self.metrics = metrics
         self.ticket = os.urandom(TICKET_BYTES)
+        self.slabs = Slabs()
         self.open: dict[Connection, None] = {}
         self._server: asyncio.Server | None = None
         self._port = 0
@@ -80,7 +82,7 @@ class Connection(StreamEnd):
     """One accepted connection: an OPEN, then the frames of one stream."""
 
     def __init__(self, server: StreamServer) -> None:
-        super().__init__(server.limits.message_bytes)
+        super().__init__(server.limits.message_bytes, server.slabs)
         self.lost = asyncio.Event()
         self._server = server
         self._task: asyncio.Task[None] | None = None
