@@ -1,5 +1,6 @@
 """A tablet's files under a running server: what they come to; damage is told, its replica FAILED."""
 
+import os
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,6 +88,27 @@ def test_what_flushes_and_merges_made_of_a_tablet_is_shown(cluster):
         assert f"<td>figures &lt;b&gt;</td><td>{place.id}</td><td>" in page
         assert f"<td>{wrote:,}</td>" in page
         assert 'href="/tablets"' in fetch(cluster, leader, "/")
+
+
+def test_a_file_cut_short_under_a_server_fails_one_replica_and_kills_nobody(cluster):
+    with cluster.connect() as client:
+        table = client.create_table("cut", SCHEMA, ["k"])
+        rows = [{"k": n, "v": f"row {n}", "n": n} for n in range(5000)]
+        table.insert(rows).raise_for_errors()
+        (place,) = table.tablets()
+        (leader,) = cluster.leaders("cut").values()
+        folder = Path(cluster.data_dir(leader)) / "data" / place.id
+        wait_until(lambda: any(folder.glob("*.dat")), "the rows are in files")
+        assert table.scan().to_arrow().num_rows == 5000  # every block is verified and in use
+        data = max(folder.glob("*.dat"), key=lambda path: path.stat().st_size)
+        os.truncate(data, 4096)
+        seen = sorted(table.scan().to_arrow().to_pylist(), key=lambda r: r["k"])
+        assert seen == rows
+        told = report(cluster, leader, place.id)
+        assert told.state == "FAILED"
+        assert str(data.name) in told.error
+        assert "cut short" in told.error
+        assert cluster.running(leader)
 
 
 @pytest.mark.parametrize("read", ["scan", "get", "write"])

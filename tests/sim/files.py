@@ -272,6 +272,12 @@ class SimFiles:
         """Return a snapshot of a whole file; it stays valid whatever happens to the file."""
         return memoryview(self.read(path))
 
+    whole = True
+
+    def lost(self, mapped: memoryview) -> int | None:
+        """Return nothing: a snapshot is never cut short."""
+        return None
+
     def write_atomic(self, path: str, data: Buffer) -> None:
         """Replace a file durably: each step may be the last."""
         beside = path + ".tmp"

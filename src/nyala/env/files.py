@@ -12,6 +12,8 @@ import shutil
 from collections.abc import Sequence
 from typing import Protocol
 
+from nyala.env.mapped import guard
+
 Buffer = bytes | bytearray | memoryview
 
 
@@ -56,6 +58,15 @@ class Files(Protocol):
 
     def map(self, path: str) -> memoryview:
         """Return a read-only view of a whole file; it stays valid after the file is removed."""
+        ...
+
+    @property
+    def whole(self) -> bool:
+        """Whether every page of every mapped file could be read when it was touched: the rule."""
+        ...
+
+    def lost(self, mapped: memoryview) -> int | None:
+        """Return the offset of a page of a mapped file that could not be read, and reads as zeros."""
         ...
 
     def write_atomic(self, path: str, data: Buffer) -> None:
@@ -173,7 +184,19 @@ class SystemFiles:
         with open(path, "rb") as file:
             if os.fstat(file.fileno()).st_size == 0:
                 return memoryview(b"")
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        view = memoryview(mapped)
+        guard.add(mapped, view)
+        return view
+
+    @property
+    def whole(self) -> bool:
+        """Whether every page of every mapped file of this process could be read when it was touched."""
+        return guard.whole
+
+    def lost(self, mapped: memoryview) -> int | None:
+        """Return the offset of a page that the file no longer has, or its disk cannot read."""
+        return guard.lost(mapped)
 
     def write_atomic(self, path: str, data: Buffer) -> None:
         """Replace a file durably."""

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from nyala.common.errors import Corrupt
 from nyala.common.ids import TabletId
 from nyala.env.tasks import Lane
 from nyala.raft.messages import Entry
@@ -88,7 +89,11 @@ class Keeper:
             if build is None:
                 return False
             began_us = clock.monotonic_us()
-            install = await tasks.run(Lane.COMPUTE, build)
+            try:
+                install = await tasks.run(Lane.COMPUTE, build)
+            except Corrupt as err:  # its files are damaged, whoever asked for this
+                self._fail(err)
+                raise
             await tasks.run(Lane.APPLY, install)
             tally.done += 1
             tally.us += clock.monotonic_us() - began_us

@@ -172,6 +172,10 @@ class ColumnReader:
             return bool(self._fields[column.id].field(0).type == column.type)
         return column.read_default is not None
 
+    def check(self, files: Files) -> None:
+        """Make sure that what was read so far was in the file. Raises Corrupt."""
+        self._sections.check(files)
+
     def lacks(self, column: ColumnId) -> bool:
         """Whether all rows are older than a column."""
         return column not in self._positions

@@ -4,7 +4,7 @@ A rowset is two files, index and data, and any number of `del` files (marks.py);
 The older version of a row is the row before it. docs/internals/formats-tablet.md shows the bytes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import numpy as np
@@ -57,6 +57,7 @@ class DiskRowSet:
         data = files.map(path)
         index = Sections(data, path, Kind.INDEX)
         index.verify()
+        self._index = index
         try:
             meta = msgspec.msgpack.decode(index.tagged(_META), type=_Meta)
         except msgspec.MsgspecError as err:
@@ -106,6 +107,11 @@ class DiskRowSet:
         """How many of them have not ended."""
         return self._view.rows - self.marks.ended.rows
 
+    def check(self, files: Files) -> None:
+        """Make sure that what was read so far was in the files. Raises Corrupt."""
+        self._index.check(files)
+        self._columns.check(files)
+
     def view(self) -> RowSetView:
         """Return it for readers. Lane APPLY; reading it is for any lane."""
         ended = self.marks.ended
@@ -118,6 +124,25 @@ class DiskRowSet:
                 Lifetimes(spans.rows, spans.first_ins, spans.last_ins, ended), was.key_range,
             )  # fmt: skip
         return self._view
+
+
+def open_all(files: Files, directory: str, current: Manifest) -> list[DiskRowSet]:
+    """Open the rowsets of a manifest. Raises Corrupt as `DiskRowSet`."""
+    schema = current.info.schema
+    return [DiskRowSet(files, directory, entry, schema, current) for entry in current.rowsets]
+
+
+def check(files: Files, disks: Iterable[DiskRowSet]) -> None:
+    """Make sure that all that was read of some rowsets so far was in their files.
+
+    Called before anything is let out that was made of mapped pages; costs nothing while all could be read.
+
+    Raises:
+        Corrupt: a file was cut short under this process, or its disk cannot read a page of it.
+    """
+    if not files.whole:
+        for disk in disks:
+            disk.check(files)
 
 
 def write(

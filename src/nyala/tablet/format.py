@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nyala.common.errors import BadChecksum, BadVersion, Corrupt
-from nyala.env.files import Buffer
+from nyala.env.files import Buffer, Files
 
 VERSION = 1
 _ALIGN = 64
@@ -152,6 +152,17 @@ class Sections:
         """Verify every section now."""
         for number in range(len(self.tags)):
             self.section(number)
+
+    def check(self, files: Files) -> None:
+        """Make sure that what was read so far was in the file, which others may have cut short.
+
+        Raises:
+            Corrupt: a page of it could not be read when it was touched.
+        """
+        at = files.lost(self._data)
+        if at is not None:
+            why = "it was cut short under this process, or its disk cannot read it"
+            raise self._corrupt(Corrupt, at, why)
 
     def array(self, tag: int, dtype: npt.DTypeLike) -> np.ndarray:
         """Return a section as a read-only array over the file's memory."""

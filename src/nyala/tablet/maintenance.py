@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from nyala.common.hybrid_time import to_micros
-from nyala.tablet import compaction, flush, rewrite
+from nyala.tablet import compaction, diskrowset, flush, rewrite
 from nyala.tablet.checkpoint import Checkpoint, Holds
 from nyala.tablet.manifest import AnyCut, Manifest, remove_unreferenced
 from nyala.tablet.store import Store
@@ -146,11 +146,13 @@ class Maintenance:
 
     def _start(self, work: _Work) -> Build:
         self._busy = True
+        disks = self._store.disks
 
         def build() -> Install:
             done = False
             try:
                 built = work.build()
+                diskrowset.check(self._place.files, disks)
                 done = True
             finally:
                 self._busy = done

@@ -5,16 +5,16 @@ are no locks: lane APPLY publishes an immutable view by one assignment, and read
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from nyala.common.hashing import hash_bytes, hash_one
 from nyala.common.ids import Operation
 from nyala.env.files import Files
-from nyala.tablet import manifest, ops, rewrite
+from nyala.tablet import diskrowset, manifest, ops, rewrite
 from nyala.tablet.apply import apply_writes
 from nyala.tablet.apply_schema import apply_schema
 from nyala.tablet.checkpoint import Checkpoint
 from nyala.tablet.columns import compression_of
-from nyala.tablet.diskrowset import DiskRowSet
 from nyala.tablet.intake import runs
 from nyala.tablet.maintenance import Build, Figures, Maintenance
 from nyala.tablet.manifest import AnyCut, Cut, Manifest, TabletInfo
@@ -31,9 +31,8 @@ class Tablet:
     def __init__(
         self, files: Files, directory: str, current: Manifest, hash_keys: HashKeys
     ) -> None:
-        schema = current.info.schema
         self._place = rewrite.Place(files, directory, hash_keys)
-        disks = [DiskRowSet(files, directory, entry, schema, current) for entry in current.rowsets]
+        disks = diskrowset.open_all(files, directory, current)
         self._store = Store(current.info, current.index_seed, hash_keys, disks, current.retired)
         self._maintenance = Maintenance(self._place, self._store, current, self._publish)
         self._last_stamp = current.cut.stamp
@@ -111,15 +110,13 @@ class Tablet:
         """Apply committed operations in order; return an encoded result (`ops.decode_result`) each.
 
         Raises:
-            Corrupt: a payload does not decode, or a file is damaged: the tablet is not to be used
-                any more.
+            Corrupt: a payload does not decode, or a file is damaged; the tablet is of no use any more.
         """
         assert not self._broken, f"tablet {self.info.tablet_id} failed before"
         self._broken = True
         self._last_stamp = _in_order(operations, self._last_stamp)
-        results: list[bytes] = []
-        for run in runs(operations):
-            results += _apply(self._store, run)
+        results = [result for run in runs(operations) for result in _apply(self._store, run)]
+        diskrowset.check(self._place.files, self._store.disks)
         self._publish()
         self._broken = False
         return results
@@ -131,8 +128,8 @@ class Tablet:
             cut: the last entry applied, its stamp, and the replica's own state then.
 
         Returns:
-            None when the files stand for this cut already, or a flush or compaction is under way;
-            else a build for lane COMPUTE, which returns an install for lane APPLY.
+            A build for lane COMPUTE, which returns an install for lane APPLY; None when the files stand for
+            this cut already, or a flush or compaction is under way.
         """
         assert cut.stamp >= self._last_stamp, f"cut {cut.op} below what was applied"
         self._last_stamp = cut.stamp
@@ -141,15 +138,12 @@ class Tablet:
     def prepare_compaction(
         self, horizon: int | None = None, *, force: bool = False
     ) -> Build | None:
-        """Choose disk rowsets to merge.
+        """Choose disk rowsets to merge. Returns as `prepare_flush`; None also if no merge is worth its cost.
 
         Args:
             horizon: history that ended at or below may go; None: all stays. Never above a time that
                 a reader may still ask for.
             force: merge all of them, if that changes anything.
-
-        Returns:
-            As `prepare_flush`; None also when no merge is worth its cost.
         """
         return self._maintenance.prepare_compaction(horizon, force=force)
 
@@ -178,6 +172,7 @@ class Tablet:
             self._store.views(),
             seed=self._maintenance.manifest.index_seed,
             hash_keys=self._place.hash_keys,
+            check=partial(diskrowset.check, self._place.files, self._store.disks),
         )
 
 

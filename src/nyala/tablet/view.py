@@ -4,7 +4,7 @@ Take it anywhere with `tablet.view()`; read it in lane COMPUTE. Contract: every 
 at or below which no further operation can be applied (a safe time).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -29,6 +29,8 @@ class View:
     Attributes:
         schema: of the table.
         horizon: the earliest time that can be read.
+        check: raises Corrupt if a mapped file could not be read where it was touched; to be called before
+            what was made of a batch goes out.
     """
 
     def __init__(
@@ -39,12 +41,14 @@ class View:
         *,
         seed: int,
         hash_keys: HashKeys,
+        check: Callable[[], None],
     ) -> None:
         self.schema = schema
         self.horizon = horizon
         self._rowsets = rowsets
         self._seed = seed
         self._hash_keys = hash_keys
+        self.check = check
 
     def scan(
         self,
@@ -85,14 +89,11 @@ class View:
         return emit(found, batch_rows=batch_rows, batch_bytes=batch_bytes, limit=limit)
 
     def count(self, at: int, where: Predicate | None = None) -> int:
-        """Return the number of rows visible at a time; without `where` no column is read.
-
-        Raises:
-            HistoryGone: `at` lies below the horizon.
-            Corrupt: a file is damaged.
-        """
+        """Return the number of rows visible at a time; no column is read without `where`."""
         _check_time(at, self.horizon)
-        return scan.count(self._rowsets, self.schema, Wanted(at, where))
+        found = scan.count(self._rowsets, self.schema, Wanted(at, where))
+        self.check()
+        return found
 
     def get(
         self, at: int, keys: pa.RecordBatch, columns: Sequence[ColumnId] | None = None
@@ -107,16 +108,15 @@ class View:
         Returns:
             The columns, and int64 `_row`: the position of the key in `keys`. Absent keys are left out.
 
-        Raises:
-            HistoryGone: `at` lies below the horizon.
-            InvalidArgument: no such column, or `keys` are not the key columns.
-            Corrupt: a file is damaged.
+        Raises as `scan`; InvalidArgument also when `keys` are not the key columns.
         """
         _check_time(at, self.horizon)
-        return lookup.get(
+        found = lookup.get(
             self._rowsets, self.schema, at, keys, _columns(self.schema, columns),
             seed=self._seed, hash_keys=self._hash_keys,
         )  # fmt: skip
+        self.check()
+        return found
 
     def changes(
         self,
@@ -136,32 +136,27 @@ class View:
             until: hybrid time, inclusive.
             net: one change per key, from its row at `since` to that at `until`; else every version.
             where: of an insert or update the new row has to match, of a delete the row that ended.
-            columns: ids, in the order wanted; None: all.
-            batch_rows: a batch has at most so many.
-            batch_bytes: and at most so many, unless it is a single row.
+            columns: as for `scan`.
+            batch_rows: as for `scan`.
+            batch_bytes: as for `scan`.
 
         Returns:
             The columns, then `_op` ("insert", "update", "delete") and int64 `_timestamp`. A delete
             carries the key columns; the others are null.
 
-        Raises:
-            HistoryGone: `since` lies below the horizon (at once, not from the iterator).
-            InvalidArgument: no such column.
-            Corrupt: a file is damaged (from the iterator).
+        Raises as `scan`; HistoryGone when `since` lies below the horizon.
         """
         _check_time(since, self.horizon)
         chosen = _columns(self.schema, columns)
-        found = self._changes(since, until, net, where, chosen)
-        return emit(found, batch_rows=batch_rows, batch_bytes=batch_bytes)
 
-    def _changes(
-        self, since: int, until: int, net: bool, where: Predicate | None, columns: list[Column]
-    ) -> Iterator[pa.RecordBatch]:
-        versions = feed.touched(
-            self._rowsets, since, until, seed=self._seed, hash_keys=self._hash_keys
-        )
-        found = feed.net(versions, since) if net else feed.by_version(versions, since)
-        yield from feed.read(self._rowsets, self.schema, found, columns, where)
+        def rows() -> Iterator[pa.RecordBatch]:
+            found = feed.touched(
+                self._rowsets, since, until, seed=self._seed, hash_keys=self._hash_keys
+            )
+            changed = feed.net(found, since) if net else feed.by_version(found, since)
+            yield from feed.read(self._rowsets, self.schema, changed, chosen, where)
+
+        return emit(rows(), batch_rows=batch_rows, batch_bytes=batch_bytes)
 
 
 def _columns(schema: Schema, ids: Sequence[ColumnId] | None) -> list[Column]:

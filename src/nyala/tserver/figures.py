@@ -3,7 +3,7 @@
 On the loop. Nothing is read from a file or waited for: each figure is as of some moment of late.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from nyala.common.errors import NyalaError
@@ -12,6 +12,7 @@ from nyala.common.metrics import Family, Metrics
 from nyala.replica.status import Upkeep
 from nyala.tablet.maintenance import Figures
 from nyala.tablet.tablet import Tablet
+from nyala.tserver.maintenance import Compactor
 from nyala.tserver.memory import MemoryBudget
 from nyala.tserver.tablets import Tablets
 from nyala.web.pages import Listing
@@ -98,18 +99,13 @@ class Shown:
     Args:
         tablets: what is here.
         memory: knows what a flush is worth.
-        scores: what merges are worth, as last looked at; tablets left out have none worth doing.
+        compactor: knows what merges are worth, as of its last look.
     """
 
-    def __init__(
-        self,
-        tablets: Tablets,
-        memory: MemoryBudget,
-        scores: Callable[[], Mapping[TabletId, float]],
-    ) -> None:
+    def __init__(self, tablets: Tablets, memory: MemoryBudget, compactor: Compactor) -> None:
         self._tablets = tablets
         self._memory = memory
-        self._scores = scores
+        self._compactor = compactor
 
     def expose(self, metrics: Metrics) -> None:
         """Put the figures into `/metrics`."""
@@ -129,7 +125,7 @@ class Shown:
             yield Family(column.metric, column.sentence, LABELS, samples)
 
     def _figures(self) -> Iterator[TabletFigures]:
-        scores = self._scores()
+        scores = self._compactor.scores
         for replica in self._tablets.host.all():
             try:
                 tablet, work = replica.machine, replica.upkeep()

@@ -5,6 +5,7 @@ the client's connection. At most `scanners_max` are open at a time.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -27,7 +28,6 @@ MAX_BATCH_ROWS = 1_000_000
 MAX_ROWS = 1 << 62
 MAX_BATCH_BYTES = 16 << 20
 COUNT_SCHEMA = pa.schema([pa.field("_count", pa.int64(), nullable=False)])
-_END = object()
 
 
 class Scanners:
@@ -89,23 +89,13 @@ class Scanners:
             header.key_columns.extend(names.get(c.id, c.name) for c in view.schema.key_columns)
         yield flight.schema_data(_named(schema, token), header.SerializeToString())
         iterator = await self._read(hosted.replica, rows)
-        while True:
-            batch = await self._read(hosted.replica, next, iterator, _END)
-            if batch is _END:
-                return
-            assert isinstance(batch, pa.RecordBatch), f"a scan yields batches, not {type(batch)}"
-            if batch.num_rows:
-                yield flight.batch_data(batch)
+        while (data := await self._read(hosted.replica, _next_data, iterator, view)) is not None:
+            yield data
 
     async def _read(self, replica: Replica, work: Callable[..., Any], *args: Any) -> Any:
         """Read files of a replica; damage in them is its end, and another one has the rows."""
-        try:
+        with _failing(replica):
             return await self._env.tasks.run(Lane.COMPUTE, work, *args)
-        except Corrupt as err:
-            replica.fail(err)
-            raise Unavailable(
-                f"the replica of tablet {replica.group} here is FAILED: {err.message}; try another one"
-            ) from err
 
     def _plan(
         self, view: View, token: pb.ScanToken, at: int
@@ -132,6 +122,18 @@ class Scanners:
     def _sizes(self, token: pb.ScanToken) -> tuple[int, int]:
         rows = min(token.batch_rows or self._options.scan_batch_rows, MAX_BATCH_ROWS)
         return rows, min(token.batch_bytes or self._options.scan_batch_bytes, MAX_BATCH_BYTES)
+
+
+@contextmanager
+def _failing(replica: Replica) -> Iterator[None]:
+    """Damage in the files of a replica is its end."""
+    try:
+        yield
+    except Corrupt as err:
+        replica.fail(err)
+        raise Unavailable(
+            f"the replica of tablet {replica.group} here is FAILED: {err.message}; try another one"
+        ) from err
 
 
 def _fitting(view: View, token: pb.ScanToken, columns: list[ColumnId] | None) -> Predicate | None:
@@ -181,6 +183,16 @@ def _named(schema: pa.Schema, token: pb.ScanToken) -> pa.Schema:
         return schema
     names = [*token.column_names, *schema.names[len(token.column_names) :]]
     return pa.schema([f.with_name(n) for f, n in zip(schema, names, strict=True)])
+
+
+def _next_data(iterator: Iterator[pa.RecordBatch], view: View) -> FlightData | None:
+    """Return the next rows as they are sent: a copy, as a batch may lie in mapped files. Lane COMPUTE."""
+    for batch in iterator:
+        if batch.num_rows:
+            data = flight.batch_data(batch)
+            view.check()
+            return data
+    return None
 
 
 def _counted(rows: int) -> pa.RecordBatch:

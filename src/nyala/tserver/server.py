@@ -55,6 +55,7 @@ class _Running:
 
     host: ReplicaHost
     tablets: Tablets
+    shown: Shown
 
 
 def _data_plane(
@@ -73,6 +74,23 @@ def _control_plane(
     """Return what masters and people's tools order."""
     service = TabletService(env, tablets.host, tablets, holds, orders, changed)
     return {**service.handlers(), **MembersService(env, tablets.host, orders).handlers()}
+
+
+def _registration(identity: Identity, config: TabletServerConfig) -> pb.ServerInfoResponse:
+    return pb.ServerInfoResponse(
+        uuid=identity.uuid,
+        role="tserver",
+        cluster_id=identity.instance.cluster_id,
+        address=config.address,
+        peer_address=config.peer_address,
+        web_address=config.web_address,
+        version=VERSION,
+        protocol_version=PROTOCOL_VERSION,
+        format_version=instance.FORMAT_VERSION,
+        hybrid_time=identity.clock.peek(),
+        location=config.location,
+        incarnation=identity.incarnation,
+    )
 
 
 class TabletServer:
@@ -100,7 +118,6 @@ class TabletServer:
         self._fence = Fence()
         self._gate = Gate(SERVED)
         self._running: _Running | None = None
-        self._shown: Shown | None = None
         self._refused: dict[str, NyalaError] = {}
         reporter = Reporter(self.info, self._reports, self._heard, self._refuse)
         self.heartbeater = Heartbeater(
@@ -127,15 +144,13 @@ class TabletServer:
         memory = MemoryBudget(self._env, tablets, options)
         memory.start()
         orders = Orders(self._env, self._identity, self._fence)
-        self._running = _Running(host, tablets)
+        compactor = Compactor(self._env, tablets, holds, options)
+        self._running = _Running(host, tablets, Shown(tablets, memory, compactor))
+        self._running.shown.expose(self.metrics)
         data = _data_plane(self._env, tablets, memory, self.uuid, options)
         control = _control_plane(self._env, tablets, holds, orders, self.heartbeater.changed)
         self._gate.open({**control, **data})
-        compactor = Compactor(self._env, tablets, holds, options)
         compactor.start()
-        shown = Shown(tablets, memory, lambda: compactor.scores)
-        shown.expose(self.metrics)
-        self._shown = shown
         health.start()
         self.heartbeater.start()
 
@@ -188,27 +203,11 @@ class TabletServer:
 
     def tablets_page(self) -> Listing:
         """Return the page of this server's tablets. Raises Unavailable before `start`."""
-        self._started()
-        assert self._shown is not None, "a server that has started shows its tablets"
-        return self._shown.page()
+        return self._started().shown.page()
 
     def info(self) -> pb.ServerInfoResponse:
         """Return this server's registration."""
-        identity, config = self._identity, self._config
-        return pb.ServerInfoResponse(
-            uuid=identity.uuid,
-            role="tserver",
-            cluster_id=identity.instance.cluster_id,
-            address=config.address,
-            peer_address=config.peer_address,
-            web_address=config.web_address,
-            version=VERSION,
-            protocol_version=PROTOCOL_VERSION,
-            format_version=instance.FORMAT_VERSION,
-            hybrid_time=identity.clock.peek(),
-            location=config.location,
-            incarnation=identity.incarnation,
-        )
+        return _registration(self._identity, self._config)
 
     def _reports(self, only: Any) -> list[pb.TabletReport]:
         return self._started().tablets.reports(only)

@@ -1,0 +1,104 @@
+"""Mapped files whose pages cannot be read: the file was cut short, or its disk has a bad sector.
+
+The kernel says so by SIGBUS, in whatever thread touches the page, and by default that ends the process. Here
+a handler puts a page of zeros in its place and remembers where; whoever used the file asks `lost` before it
+lets out what it made of it. A SIGBUS anywhere else ends the process as ever. Linux; elsewhere maps are bare.
+"""
+
+import ctypes
+import mmap
+import signal
+import sys
+import threading
+import weakref
+from typing import Any
+
+_SI_ADDR = 16
+"""Where the faulting address lies in Linux's `siginfo_t` of 64 bits."""
+_SA_SIGINFO = 4
+_MAP_FIXED = 0x10
+_FAILED = ctypes.c_void_p(-1).value
+_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+
+
+class _Action(ctypes.Structure):
+    """glibc's `struct sigaction`: `sigset_t` has 1024 bits."""
+
+    _fields_ = (
+        ("handler", ctypes.c_void_p),
+        ("mask", ctypes.c_uint64 * 16),
+        ("flags", ctypes.c_int),
+        ("restorer", ctypes.c_void_p),
+    )
+
+
+class Guard:
+    """The mapped files of this process. Any thread.
+
+    Attributes:
+        whole: every page of every file could be read so far: the rule, and all that needs to be asked.
+    """
+
+    def __init__(self) -> None:
+        self.whole = True
+        self._ends: dict[int, int] = {}  # of each mapping, by its first address
+        self._lost: dict[int, int] = {}  # offset of the first page that was lost
+        self._handler = _HANDLER(self._fault)  # kept: the kernel has its address
+        self._before = _Action()
+        self._libc: Any = None
+        self._lock = threading.Lock()
+
+    def add(self, mapped: mmap.mmap, view: memoryview) -> None:
+        """Watch over a mapping for as long as it lives."""
+        if not sys.platform.startswith("linux") or sys.maxsize < 1 << 32:
+            return
+        with self._lock:
+            if self._libc is None:
+                self._install()
+        start = _address(view)
+        self._ends[start] = start + len(view)
+        weakref.finalize(mapped, self._forget, start).atexit = False
+
+    def lost(self, view: memoryview) -> int | None:
+        """Return the offset of a page of a mapping that could not be read; None: none was met so far."""
+        return None if self.whole else self._lost.get(_address(view))
+
+    def _forget(self, start: int) -> None:
+        self._ends.pop(start, None)
+        self._lost.pop(start, None)
+
+    def _install(self) -> None:
+        libc = ctypes.PyDLL(None)  # keeps the interpreter's lock: nothing runs in between
+        libc.mmap.restype = ctypes.c_void_p
+        libc.mmap.argtypes = (
+            ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
+        )  # fmt: skip
+        action = _Action(ctypes.cast(self._handler, ctypes.c_void_p), flags=_SA_SIGINFO)
+        done = libc.sigaction(signal.SIGBUS, ctypes.byref(action), ctypes.byref(self._before))
+        assert done == 0, "sigaction takes SIGBUS"
+        self._libc = libc
+
+    def _fault(self, _signal: int, info: int, _context: int) -> None:
+        """Take SIGBUS, in the thread that met it, between two of its instructions."""
+        address = ctypes.c_uint64.from_address(info + _SI_ADDR).value
+        page = address & -mmap.PAGESIZE
+        for start, end in list(self._ends.items()):
+            if start <= address < end + mmap.PAGESIZE:
+                private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED
+                made = self._libc.mmap(page, mmap.PAGESIZE, mmap.PROT_READ, private, -1, 0)
+                if made != _FAILED:
+                    self._lost.setdefault(start, page - start)
+                    self.whole = False
+                    return
+        self._libc.sigaction(signal.SIGBUS, ctypes.byref(self._before), None)  # met again, as ever
+
+
+def _address(view: memoryview) -> int:
+    # A read-only buffer has no `from_buffer`; numpy is imported wherever files are mapped anyway.
+    import numpy as np
+
+    return int(np.frombuffer(view, np.uint8).ctypes.data)
+
+
+guard = Guard()
+"""Of this process: there is one SIGBUS."""
