@@ -6,14 +6,17 @@ from contextlib import aclosing
 from typing import Any
 
 import google_crc32c
+import numpy as np
 from google.protobuf.message import DecodeError
 
 from nyala.common.errors import BadChecksum, Corrupt, TimedOut
 from nyala.common.ids import OpId, ServerUuid, TabletId
+from nyala.env.files import Buffer
 from nyala.env.rpc import Method, Rpc
 from nyala.raft.messages import Entry, EntryKind
 from nyala.replica.copying import CopyFile, Offer
 from nyala.wire import convert, methods
+from nyala.wire.flight_data import FlightData
 from nyala.wire.proto import nyala_pb2 as pb
 
 BEGIN_MS = 60_000
@@ -75,7 +78,7 @@ class RemoteSource:
             may_lose=answer.may_lose,
         )
 
-    async def read(self, session: str, name: str, offset: int) -> AsyncGenerator[bytes, None]:
+    async def read(self, session: str, name: str, offset: int) -> AsyncGenerator[Buffer, None]:
         """Yield a file from an offset on. See `Source`."""
         request = pb.FetchFileRequest(session_id=session, name=name, offset=offset)
         stream = self._rpc.stream(self._address, methods.FETCH_FILE, request)
@@ -90,13 +93,15 @@ class RemoteSource:
                     raise TimedOut(
                         f"{self._address} sent nothing of {name} for {CALL_MS} ms"
                     ) from err
-                if chunk.offset != offset:
+                what = f"{name} at {offset} from {self._address}"
+                piece, told = _piece(chunk, what)
+                if told.offset != offset:
                     raise BadChecksum(
-                        f"{self._address} sent {name} from {chunk.offset}, where {offset} was due"
+                        f"{self._address} sent {name} from {told.offset}, where {offset} was due"
                     )
-                _check(chunk.data, chunk.crc32c, f"{name} at {offset} from {self._address}")
-                yield chunk.data
-                offset += len(chunk.data)
+                _check(piece, told.crc32c, what)
+                yield piece
+                offset += len(piece)
 
     async def entries(self, session: str, after: OpId) -> list[Entry]:
         """Return committed entries that follow. See `Source`."""
@@ -122,6 +127,13 @@ class RemoteSource:
         return await self._rpc.call(self._address, method, request, timeout_ms=timeout_ms)
 
 
-def _check(data: bytes, crc: int, what: str) -> None:
-    if int(google_crc32c.value(data)) != crc:
+def _piece(chunk: FlightData, what: str) -> tuple[Buffer, pb.FileChunk]:
+    try:
+        return memoryview(chunk.body or b""), pb.FileChunk.FromString(bytes(chunk.app_metadata))
+    except DecodeError as err:
+        raise Corrupt(f"{what} came with what cannot be understood: {err}") from err
+
+
+def _check(data: Buffer, crc: int, what: str) -> None:
+    if int(google_crc32c.value(np.frombuffer(data, np.uint8))) != crc:
         raise BadChecksum(f"{what} was altered on its way: its checksum does not match")

@@ -15,6 +15,7 @@ from nyala.replica.copies import Copies
 from nyala.replica.copying import ENDED, Progress
 from nyala.replica.identity import Identity
 from nyala.wire import convert, methods, status
+from nyala.wire.flight_data import FlightData
 from nyala.wire.proto import nyala_pb2 as pb
 
 
@@ -74,15 +75,16 @@ class CopySourceService:
             may_lose=offer.may_lose,
         )
 
-    async def fetch_file(self, request: pb.FetchFileRequest) -> AsyncIterator[pb.FileChunk]:
-        """Send a file from an offset to its end."""
+    async def fetch_file(self, request: pb.FetchFileRequest) -> AsyncIterator[FlightData]:
+        """Send a file from an offset to its end, in pieces that are copied nowhere on their way."""
         read, offset = self._copies().sessions.read, request.offset
         ahead = asyncio.ensure_future(read(request.session_id, request.name, offset))
         try:
             while piece := await ahead:
                 begin, offset = offset, offset + len(piece)
                 ahead = asyncio.ensure_future(read(request.session_id, request.name, offset))
-                yield pb.FileChunk(offset=begin, data=piece, crc32c=google_crc32c.value(piece))
+                told = pb.FileChunk(offset=begin, crc32c=google_crc32c.value(piece))
+                yield FlightData(body=piece, app_metadata=told.SerializeToString())
         finally:
             ahead.cancel()
             await asyncio.gather(ahead, return_exceptions=True)

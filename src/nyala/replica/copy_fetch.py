@@ -6,10 +6,10 @@ the session, it begins anew. On the loop only.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from nyala.common.errors import (
     Corrupt,
@@ -19,6 +19,7 @@ from nyala.common.errors import (
     Unavailable,
 )
 from nyala.common.ids import OpId, TabletId
+from nyala.env.files import Buffer
 from nyala.env.tasks import Lane
 from nyala.raft.messages import Entry, HardState
 from nyala.replica.around import Around
@@ -33,6 +34,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 PAUSE_MS = 200
+WRITE, SYNC = "write", "sync"
 RESTARTS = 5
 _AWAY = (Unavailable, TimedOut, Throttled)
 
@@ -124,31 +126,32 @@ class Fetch:
     async def _fetch_file(self, session: str, file: CopyFile) -> None:
         """Copy a file from the byte on that this disk does not have; synced on return."""
         done = await lane(self._around, Lane.DISK, self._staging.start, file)
-        write: asyncio.Future[None] | None = None  # of one piece, while the next one comes
+        work = _Behind()
         try:
             async with aclosing(self._source.read(session, file.name, done)) as pieces:
                 async for piece in pieces:
                     done += len(piece)
                     if done > file.size_bytes:
                         raise Corrupt(f"{file.name} is longer than the {file.size_bytes} offered")
-                    if write is not None:
-                        await write
-                    write = asyncio.ensure_future(self._put(piece))
+                    if await work.ended(WRITE):
+                        await work.ended(SYNC)
+                        work.begin(SYNC, lane(self._around, Lane.COMPUTE, self._staging.sync))
+                    work.begin(WRITE, self._put(piece))
                     await self._pace.spend(len(piece))
-            if write is not None:
-                await write
+            await work.ended(WRITE)
+            await work.ended(SYNC)
             if done < file.size_bytes:
                 raise Unavailable(f"{file.name} ended after {done} of {file.size_bytes} bytes")
             await lane(self._around, Lane.COMPUTE, self._staging.finish)
         finally:
-            if write is not None:
-                await asyncio.gather(write, return_exceptions=True)
+            await work.drop()
             self._staging.close()
 
-    async def _put(self, piece: bytes) -> None:
-        await lane(self._around, Lane.COMPUTE, self._staging.append, piece)
+    async def _put(self, piece: Buffer) -> bool:
+        due = await lane(self._around, Lane.COMPUTE, self._staging.append, piece)
         self.progress.bytes_done += len(piece)
         self._heard_us = self._around.env.clock.monotonic_us()
+        return due
 
     async def _fetch_entries(self, offer: Offer) -> bool:
         """Copy the next entries into the log; return whether there were any."""
@@ -186,6 +189,28 @@ class Fetch:
                 log.info("the copy of %s waits for its source: %s", self._group, err)
                 self.progress.retries += 1
                 await self._around.env.tasks.sleep_ms(PAUSE_MS)
+
+
+class _Behind:
+    """What goes on while the next piece comes: one write, and one sync of those before it."""
+
+    def __init__(self) -> None:
+        self._works: dict[str, asyncio.Future[object]] = {}
+
+    def begin(self, name: str, work: Coroutine[Any, Any, object]) -> None:
+        assert name not in self._works, f"two at a time: {name}"
+        self._works[name] = asyncio.ensure_future(work)
+
+    async def ended(self, name: str) -> object:
+        """Wait until it has ended, if it was begun; return its result."""
+        work = self._works.get(name)
+        result = None if work is None else await asyncio.shield(work)
+        self._works.pop(name, None)
+        return result
+
+    async def drop(self) -> None:
+        """Wait for the end of all of it, however it ends."""
+        await asyncio.gather(*self._works.values(), return_exceptions=True)
 
 
 async def lane(around: Around, where: Lane, fn: Callable[..., T], *args: object) -> T:

@@ -8,7 +8,7 @@ made again begins anew (`lifecycle.open_all`). All calls block: lane DISK, but f
 """
 
 from nyala.common.ids import TabletId
-from nyala.env.files import AppendFile
+from nyala.env.files import AppendFile, Buffer
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import HardState
 from nyala.replica.around import Around
@@ -46,16 +46,23 @@ class Staging:
         self._open = self._files.open_append(path, done)
         return done
 
-    def append(self, data: bytes) -> None:
-        """Write the next piece."""
+    def append(self, data: Buffer) -> bool:
+        """Write the next piece; return whether it is time to sync, not all at the end of the file.
+
+        There the log's syncs would wait for it.
+        """
         assert self._open is not None, "no file was started"
         self._open.append([data])
         self._unsynced += len(data)
-        if (
-            self._unsynced >= SYNC_BYTES
-        ):  # not all at the end, where the log's syncs would wait for it
-            self._open.sync(data_only=True)
+        due = self._unsynced >= SYNC_BYTES
+        if due:
             self._unsynced = 0
+        return due
+
+    def sync(self) -> None:
+        """Sync what was written; pieces may be written meanwhile."""
+        assert self._open is not None, "no file was started"
+        self._open.sync(data_only=True)
 
     def finish(self) -> None:
         """Sync the file that is open, and close it."""

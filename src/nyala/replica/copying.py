@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from nyala.common.ids import NO_OP, OpId, ServerUuid, TabletId
+from nyala.env.files import Buffer
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import Entry
 
@@ -86,7 +87,7 @@ class Source(Protocol):
         """
         ...
 
-    def read(self, session: str, name: str, offset: int) -> AsyncGenerator[bytes, None]:
+    def read(self, session: str, name: str, offset: int) -> AsyncGenerator[Buffer, None]:
         """Yield a file from an offset to its end in pieces.
 
         Raises:

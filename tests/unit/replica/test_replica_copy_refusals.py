@@ -20,6 +20,7 @@ from nyala.copying.service import CopySourceService
 from nyala.replica.copying import Stage
 from nyala.replica.status import State
 from nyala.wire import methods
+from nyala.wire.flight_data import FlightData
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.replica.copy_support import CopyProgram, story
 from tests.unit.replica.replica_support import GROUP, uuid_of
@@ -131,22 +132,29 @@ async def test_a_target_of_another_cluster(fleet):
     await nothing_changed(fleet)
 
 
-@pytest.mark.parametrize("what", ["data", "cut", "offset", "entries", "length"])
+def _facts(told, what):
+    return b"\xff" if what == "facts" else told.SerializeToString()
+
+
+@pytest.mark.parametrize("what", ["data", "cut", "facts", "offset", "entries", "length"])
 def test_what_was_altered_on_its_way_is_refused(what, monkeypatch):
     fetch_file, fetch_entries = CopySourceService.fetch_file, CopySourceService.fetch_entries
 
     async def files(self, request):
+        end = 0
         async for chunk in fetch_file(self, request):
+            assert isinstance(chunk.body, bytes)
+            body, told = chunk.body, pb.FileChunk.FromString(bytes(chunk.app_metadata))
             if what == "data":
-                chunk.data = chunk.data[:-1] + bytes([chunk.data[-1] ^ 1])
+                body = body[:-1] + bytes([body[-1] ^ 1])
             elif what == "cut":
-                chunk.data = chunk.data[:-1]
-            elif what == "offset":
-                chunk.offset += 1
-            yield chunk
+                body = body[:-1]
+            told.offset += what == "offset"
+            end = told.offset + len(body)
+            yield FlightData(body=body, app_metadata=_facts(told, what))
         if what == "length":
-            end = chunk.offset + len(chunk.data)
-            yield pb.FileChunk(offset=end, data=b"x", crc32c=google_crc32c.value(b"x"))
+            more = pb.FileChunk(offset=end, crc32c=google_crc32c.value(b"x"))
+            yield FlightData(body=b"x", app_metadata=more.SerializeToString())
 
     async def log(self, request):
         chunk = await fetch_entries(self, request)
@@ -164,7 +172,7 @@ def test_what_was_altered_on_its_way_is_refused(what, monkeypatch):
         await fill(fleet)
         await fleet.order(3, leader)
         err = await fleet.refused(3)
-        assert isinstance(err, Corrupt if what == "length" else BadChecksum), err
+        assert isinstance(err, Corrupt if what in ("length", "facts") else BadChecksum), err
         await nothing_changed(fleet)
 
     tell()
