@@ -1,0 +1,73 @@
+"""What tables may be, by what clients were told: each table is defined by one client, one step at a time.
+
+A definition whose outcome is unknown leaves two states that are possible; the next answer, or a look when
+all is healed, tells which.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+PRESENT, DROPPED, GONE = "present", "dropped", "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One state of a table.
+
+    Attributes:
+        state: PRESENT; DROPPED, and it can be recalled; GONE for good.
+        name: that it has.
+        columns: names, in order.
+        ranges: (lower, upper) of each.
+    """
+
+    state: str
+    name: str
+    columns: tuple[str, ...]
+    ranges: tuple[tuple[int, int], ...]
+
+
+class Modelled:
+    """One table as its client knows it."""
+
+    def __init__(self, table_id: str, shape: Shape) -> None:
+        self.table_id = table_id
+        self.possible = {shape: None}
+
+    @property
+    def shape(self) -> Shape:
+        """The one state that is possible, or the first of several."""
+        return next(iter(self.possible))
+
+    def done(self, change: Callable[[Shape], Shape]) -> None:
+        """A definition took effect."""
+        self.possible = {change(s): None for s in self.possible}
+
+    def unknown(self, change: Callable[[Shape], Shape]) -> None:
+        """A definition may have taken effect, now or later."""
+        self.possible |= {change(s): None for s in self.possible}
+
+    def saw(self, shape: Shape) -> None:
+        """This is what it is. Raises AssertionError when it cannot be."""
+        assert shape in self.possible, (
+            f"table {self.table_id} is {shape}, and may be {list(self.possible)}"
+        )
+        self.possible = {shape: None}
+
+
+class Model:
+    """All tables."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, Modelled] = {}
+        self.acknowledged = 0
+        self.refused = 0
+        self.unknown = 0
+
+    def __iter__(self) -> Iterator[Modelled]:
+        return iter(self.tables.values())
+
+
+def altered(**changes: object) -> Callable[[Shape], Shape]:
+    """Return the change that sets some attributes."""
+    return lambda shape: replace(shape, **changes)  # type: ignore[arg-type]
