@@ -1,0 +1,186 @@
+"""Members of real groups changed under writes, by commands: moved, taken away, added, killed on the way."""
+
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+from nyala.cli.membership import Membership
+from nyala.client.connection import Connection
+from nyala.client.core import ClientOptions
+from nyala.testing import MiniCluster
+from tests.cluster.storm import wait_equal
+from tests.cluster.workload import Inserts, Versions, create, rows
+from tests.waiting import wait_until
+
+MOVES = 20
+FILLED = 60_000
+RATE_BYTES = 1_500_000
+
+
+@pytest.fixture(scope="module")
+def four():
+    """Four tablet servers; a copy of a filled table takes seconds, of a small one none."""
+    options = {
+        "copy_rate_bytes": str(RATE_BYTES),
+        "copy_retry_ms": "2000",
+        "flush_bytes": "1000000",
+        "client_result_ttl_s": "60",
+    }
+    with MiniCluster(tservers=4, options=options) as made:
+        yield made
+
+
+class Operator:
+    """Who changes the members of one table's only tablet."""
+
+    def __init__(self, cluster, connection, table):
+        self.cluster, self.connection, self.table = cluster, connection, table
+        (self.tablet,) = cluster.leaders(table)
+        self.names = {cluster.address(n): n for n in cluster.names if n.startswith("tserver")}
+
+    @property
+    def leader(self):
+        return wait_until(
+            lambda: self.cluster.leaders(self.table).get(self.tablet), "the masters know the leader"
+        )
+
+    def having(self):
+        """The servers that the masters name, the leader first."""
+        with self.cluster.connect() as client:
+            place = client.table(self.table).tablets()[0]
+        leader = self.cluster.address(self.leader)
+        found = sorted((a for _, a in place.replicas), key=lambda a: a != leader)
+        return [self.names[a] for a in found]
+
+    def without(self):
+        here = self.members()
+        return next(n for n in self.names.values() if n not in here)
+
+    def members(self):
+        """The members by the leader's word, the leader first."""
+        group = self.connection.run(Membership(self.connection.core, self.tablet).look())
+        found = [group.servers[m.uuid] for m in group.config.members]
+        return [self.names[s.address] for s in sorted(found, key=lambda s: s != group.leader)]
+
+    def do(self, command, *servers):
+        """Run one command to its end; return its steps."""
+        membership = Membership(self.connection.core, self.tablet)
+        work = getattr(membership, command)
+        self.connection.run(work(*(self.cluster.address(s) for s in servers)))
+        return membership.done
+
+    def until_looked_up(self, *members):
+        """The masters name exactly these: look-ups follow."""
+        wait_until(
+            lambda: sorted(self.having()) == sorted(members), f"the masters name {members}", 20
+        )
+
+    def begin(self, *words):
+        """Start a command as a process of its own."""
+        environ = {**os.environ, "NYALA_MASTERS": self.cluster.masters}
+        program = [sys.executable, "-m", "nyala.cli.main", "tablet", "change_config", *words]
+        return subprocess.Popen(
+            program, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environ, text=True
+        )
+
+
+def until_copying(command):
+    """Read what a command says until it waits for a copy."""
+    said = []
+    for line in command.stdout:
+        said.append(line)
+        if line.startswith("wait for the copy"):
+            return
+    raise AssertionError("".join(said))
+
+
+@contextmanager
+def operating(cluster, name, filled=0):
+    """A table of one tablet, and writers at work on it; at the end all of its rows are compared."""
+    with cluster.connect() as client:
+        table = create(client, name, buckets=1)
+        for first in range(0, filled, 20_000):
+            numbers = list(range(first, first + 20_000))
+            table.insert(rows("filled", numbers, numbers, "x" * 20)).raise_for_errors()
+        writers = [
+            kind(f"{kind.__name__}-{name}", cluster.connect, name, 3)
+            for kind in (Inserts, Versions)
+        ]
+        connection = Connection(cluster.masters, ClientOptions(timeout_ms=30_000))
+        for writer in writers:
+            writer.start()
+        try:
+            yield Operator(cluster, connection, name)
+        finally:
+            for writer in writers:
+                writer.stop()
+            for writer in writers:
+                writer.join(60)
+            connection.close()
+        for writer in writers:
+            assert writer.error is None, f"{writer.name}: {writer.error!r}"
+            assert writer.acknowledged > 10
+        found = table.scan().to_arrow()
+        seen = {(o, n): v for o, n, v in zip(*(found[c].to_pylist() for c in ["owner", "n", "v"]),
+                                             strict=True) if o != "filled"}  # fmt: skip
+        assert seen == {k: v for w in writers for k, v in w.expected().items()}
+        assert len(found) == filled + len(seen)
+        wait_equal(cluster)
+        client.drop_table(name)
+
+
+@pytest.mark.row("S1.28", "S1.2")
+def test_twenty_moves_under_load_fail_no_write(four):
+    with operating(four, "moved") as operator:
+        for turn in range(MOVES):
+            here, new = operator.members(), operator.without()
+            old = here[turn % len(here)]
+            done = operator.do("move", old, new)
+            assert done[0].startswith("add ")
+            assert done[-1].startswith("delete ")
+        operator.until_looked_up(new, *(n for n in here if n != old))
+
+
+@pytest.mark.row("S1.2", "S1.22")
+def test_a_group_shrinks_to_one_and_grows_again_though_servers_are_killed(four):
+    with operating(four, "shrunk") as operator:
+        first, second, last = operator.having()
+        operator.do("remove", first)
+        four.kill(first)
+        four.start(first, wait=False)
+        operator.do("remove", second)
+        operator.until_looked_up(last)
+        four.kill(last)
+        four.start(last)
+        four.kill(second)  # the tombstone is what the next copy finds
+        four.start(second)
+        operator.do("add", second)
+        four.kill(second)
+        four.start(second, wait=False)
+        operator.do("add", first)
+        operator.until_looked_up(first, second, last)
+
+
+@pytest.mark.row("S1.9", "S1.28")
+def test_a_killed_command_and_a_killed_source_are_gone_on_from(four):
+    with operating(four, "cut", FILLED) as operator:
+        old, new = operator.leader, operator.without()
+        words = "move_replica", operator.tablet, four.address(old), four.address(new)
+        with operator.begin(*words) as command:
+            until_copying(command)
+            command.kill()
+        with operator.begin(*words) as command:
+            until_copying(command)
+            four.kill(old)
+            said = command.stdout.read()
+        assert command.returncode == 0, said
+        assert said.count("copy the replica of ") == 1, "the one that began was of no use"
+        assert "remove " in said
+        here = [n for n in operator.names.values() if n != old]
+        operator.until_looked_up(*here)
+        four.start(old)
+        assert [s.split()[0] for s in operator.do("remove", old)] == ["delete"]
+        assert operator.do("remove", old) == []
