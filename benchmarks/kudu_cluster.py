@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -150,7 +151,7 @@ class Kudu:
         """Let the Java client carry out an order (see `KuduWide.java`); return the numbers that it tells.
 
         Raises:
-            RuntimeError: it failed.
+            RuntimeError: it failed, or did not end within `ORDER_TIMEOUT_S`.
         """
         java = self._java
         assert java is not None, "the cluster was not entered"
@@ -158,7 +159,10 @@ class Kudu:
         assert java.stdout is not None, "its output is a pipe"
         java.stdin.write(" ".join(map(str, words)) + "\n")
         java.stdin.flush()
+        limit = threading.Timer(ORDER_TIMEOUT_S, java.kill)
+        limit.start()
         told = java.stdout.readline()
+        limit.cancel()
         if not told.strip():
             raise RuntimeError(f"Kudu's Java client failed at: {words}")
         return [float(word) for word in told.split()]

@@ -1,7 +1,8 @@
 """The tablet store alone: one thread, no log, real files; rates, latencies, bytes, beside other stores.
 
 `./run bench store` measures 5 M rows; `--quick` a tenth of that. Making the operations is not measured;
-applying them and every flush is, as one thread does both here. `--kudu FOLDER` lets a real Kudu say how many
+applying them and every flush is, as one thread does both here. Memory is taken as servers take it
+(`testing/forkserver.py`; the rivals' too). `--kudu FOLDER` lets a real Kudu say how many
 bytes it takes for the same rows.
 """
 

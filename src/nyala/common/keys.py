@@ -37,7 +37,10 @@ _WIDTHS = {
     pa.timestamp("us"): 8,
     pa.timestamp("us", "UTC"): 8,
 }
+_WIDTHS_BY_ID = {**{kind.id: width for kind, width in _WIDTHS.items()}, pa.decimal128(1).id: 16}
+"""The same, and decimals; a type takes long to hash."""
 _SIGNS = {w: np.array(1 << 8 * w - 1, f"<u{w}") for w in (1, 2, 4, 8)}
+_BIG = {w: np.dtype(f">u{w}") for w in _SIGNS}
 _STRINGS = (pa.string(), pa.binary())
 
 
@@ -152,24 +155,27 @@ def _encode_varying(
 
 
 def _width(kind: pa.DataType) -> int:
-    if pa.types.is_decimal128(kind):
-        return 16
-    assert kind in _WIDTHS, f"{kind} cannot be in a key"
-    return _WIDTHS[kind]
+    found = _WIDTHS_BY_ID.get(kind.id)
+    assert found is not None, f"{kind} cannot be in a key"
+    return found
 
 
 def _fixed_matrix(array: pa.Array) -> Bytes:
     """Return big-endian, sign-flipped values as a matrix of rows × width."""
     width = _width(array.type)
-    raw = np.frombuffer(array.buffers()[1] or b"", np.uint8)
-    raw = raw[array.offset * width : (array.offset + len(array)) * width]
+    count = len(array)
+    if not count:
+        return np.empty((0, width), np.uint8)
+    data, begin = array.buffers()[1], array.offset * width
     if width == 16:
-        matrix = raw.reshape(len(array), width)[:, ::-1].copy()
+        raw = np.frombuffer(data, np.uint8, count * width, begin).reshape(count, width)
+        matrix = raw[:, ::-1].copy()
         matrix[:, 0] ^= 0x80
         return matrix
-    flipped: npt.NDArray[Any] = raw.view(f"<u{width}") ^ _SIGNS[width]
-    big: Bytes = flipped.astype(f">u{width}").view(np.uint8)
-    return big.reshape(len(array), width)
+    sign = _SIGNS[width]
+    flipped = np.frombuffer(data, sign.dtype, count, begin) ^ sign
+    big: Bytes = flipped.astype(_BIG[width]).view(np.uint8)
+    return big.reshape(count, width)
 
 
 def _fixed_array(matrix: Bytes, kind: pa.DataType) -> pa.Array:

@@ -17,13 +17,13 @@ import pyarrow as pa
 
 from nyala.common.ids import Operation
 from nyala.common.keys import KeyBytes
-from nyala.common.schema import Column, Schema
+from nyala.common.schema import Schema
 from nyala.tablet import decisions, kernels, ops
 from nyala.tablet.checks import MAX_CELL_BYTES, MAX_KEY_BYTES, check, keys_of
 from nyala.tablet.gathering import gather_batches, pick_all
 from nyala.tablet.intake import Given, Run, read, run_of
 from nyala.tablet.rowset import Batches, Int64s, Uint64s
-from nyala.tablet.store import Located, Store, end_versions
+from nyala.tablet.store import Located, Store, WriteKind, end_versions
 
 _CODES = {
     decisions.ALREADY_PRESENT: ("already_present", "a row with this key is there already"),
@@ -38,7 +38,6 @@ _CODES = {
     ),
     decisions.OUT_OF_RANGE: ("out_of_range", "the row's _op is none of 1 to 8"),
 }
-_MODIFIES = (ops.Op.UPSERT, ops.Op.UPSERT_IGNORE, ops.Op.UPDATE, ops.Op.UPDATE_IGNORE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,14 +76,14 @@ def apply_writes(store: Store, operations: Sequence[Operation]) -> list[bytes]:
         Corrupt: a payload does not decode; nothing was changed.
     """
     run = run_of(operations)
-    fields = store.fields_of(run.head)
-    rows = _rows(store, run, fields)
+    kind = store.kind_of(run.head)
+    rows = _rows(store, run, kind)
     located = store.locate(rows.keys, rows.hashes, rows.first)
-    outcome = _decide(store.schema, rows, located)
-    failed = bool(outcome.errors.any())
+    outcome = _decide(kind, rows, located)
+    failed = np.count_nonzero(outcome.errors) > 0
     if failed and run.head.all_or_nothing:
         return [_result(0, outcome, slice(None), store.schema)]
-    _take_effect(store, rows, located, outcome)
+    _take_effect(store, kind, rows, located, outcome)
     bounds = rows.given.bounds.tolist()
     if not failed:
         return [_all_well(end - begin) for begin, end in pairwise(bounds)]
@@ -103,39 +102,36 @@ def _fine(errors: npt.NDArray[np.uint8]) -> int:
     return len(errors) - int(np.count_nonzero(errors))
 
 
-def _rows(store: Store, run: Run, fields: pa.Schema) -> _Rows:
-    given = read(run, fields, store.schema)
-    keys = keys_of(given.columns, store.schema)
+def _rows(store: Store, run: Run, kind: WriteKind) -> _Rows:
+    given = read(run, kind.fields)
+    key_columns = {i: given.batch.column(kind.places[i]) for i in store.schema.key_ids}
+    keys = keys_of(key_columns, store.schema)
     hashes = store.hashes(keys)
-    bad, where = check(given.columns, given.ops, keys, store.schema)
+    largest = given.batch.get_total_buffer_size()
+    bad, where = check(
+        given.batch, kind.places, kind.values, given.ops, keys, store.schema,
+        mixed=kind.mixed, largest=largest,
+    )  # fmt: skip
     count = len(given.ops)
     numbers, first = np.empty(count, np.int64), np.empty(count, np.int64)
     count = kernels.group(keys.layout, keys.data, hashes, bad, numbers, first)
     return _Rows(given, run.stamps, keys, hashes, bad, where, numbers, first[:count])
 
 
-def _decide(schema: Schema, rows: _Rows, located: Located) -> _Outcome:
-    columns, codes = rows.given.columns, rows.given.ops
-    frozen = [(n, c) for n, c in enumerate(schema.columns) if c.immutable and c.id in columns]
-    if frozen and not np.isin(codes, _MODIFIES).any():
-        frozen = []
-    lacking = [
-        n
-        for n, c in enumerate(schema.columns)
-        if c.id not in columns and not c.nullable and c.default is None
-    ]
+def _decide(kind: WriteKind, rows: _Rows, located: Located) -> _Outcome:
+    codes, frozen = rows.given.ops, kind.frozen
     alive = (located.which >= 0).view(np.uint8)
     count = len(codes)
     errors, clash = np.empty(count, np.uint8), np.zeros(count, np.int32)
     ended, made = np.empty(len(alive), np.int64), np.empty((6, count), np.int64)
     versions = decisions.decide(
         codes, rows.bad, rows.numbers, rows.given.writes,
-        _equal_values(rows, located, [c for _, c in frozen]),
-        bool(lacking), errors, clash, alive, ended, made,
+        _equal_values(kind, rows, located),
+        bool(kind.lacking), errors, clash, alive, ended, made,
     )  # fmt: skip
     where = rows.where
-    if lacking:
-        where[(errors == decisions.NULL_VALUE) & (rows.bad == 0)] = lacking[0]
+    if kind.lacking:
+        where[(errors == decisions.NULL_VALUE) & (rows.bad == 0)] = kind.lacking[0]
     if frozen:
         positions = np.array([n for n, _ in frozen], np.int32)
         clashes = errors == decisions.IMMUTABLE
@@ -143,18 +139,19 @@ def _decide(schema: Schema, rows: _Rows, located: Located) -> _Outcome:
     return _Outcome(errors, where, alive, ended, made[:, :versions])
 
 
-def _equal_values(rows: _Rows, located: Located, columns: list[Column]) -> npt.NDArray[np.int32]:
-    """Return, per column, one number per value: of the batch's rows, then of the live version of each key."""
+def _equal_values(kind: WriteKind, rows: _Rows, located: Located) -> npt.NDArray[np.int32]:
+    """Return, per immutable column, one number per value: of the rows, then of each key's live version."""
     count = len(rows.given.ops)
-    out = np.zeros((len(columns), count + len(located.which)), np.int32)
-    if not columns:
+    out = np.zeros((len(kind.frozen), count + len(located.which)), np.int32)
+    if not kind.frozen or not count:
         return out
     live = np.flatnonzero(located.which >= 0)
     sources = [v.chunks for v in located.views]
-    for number, column in enumerate(columns):
+    for number, (_, column) in enumerate(kind.frozen):
         schema = pa.schema([pa.field("v", column.type)])
         old = gather_batches(sources, located.which[live], located.rows[live], [column], schema)
-        parts = [rows.given.columns[column.id], *(b.column(0) for b in old)]
+        given = rows.given.batch.column(kind.places[column.id])
+        parts = [given, *(b.column(0) for b in old)]
         if pa.types.is_floating(column.type):  # the same bits are the same value, NaN too
             bits = pa.int64() if column.type == pa.float64() else pa.int32()
             parts = [p.view(bits) for p in parts]
@@ -165,13 +162,19 @@ def _equal_values(rows: _Rows, located: Located, columns: list[Column]) -> npt.N
     return out
 
 
-def _take_effect(store: Store, rows: _Rows, located: Located, outcome: _Outcome) -> None:
+def _take_effect(
+    store: Store, kind: WriteKind, rows: _Rows, located: Located, outcome: _Outcome
+) -> None:
     end_versions(located, outcome.ended, rows.stamps)
-    if outcome.made.shape[1]:
+    count = outcome.made.shape[1]
+    if count:
+        every = count == len(outcome.errors)  # then version i comes from row i
         source = outcome.made[decisions.SOURCE]
         store.mem.append(
-            _new_rows(store, rows, located, outcome.made),
-            rows.keys.take(source),
+            [rows.given.batch]
+            if every and kind.whole
+            else _new_rows(store, kind, rows, located, outcome.made),
+            rows.keys if every else rows.keys.take(source),
             rows.hashes,
             outcome.made,
             rows.stamps,
@@ -180,12 +183,13 @@ def _take_effect(store: Store, rows: _Rows, located: Located, outcome: _Outcome)
     store.live += int(np.count_nonzero(outcome.alive)) - located.live
 
 
-def _new_rows(store: Store, rows: _Rows, located: Located, made: Int64s) -> list[pa.RecordBatch]:
+def _new_rows(
+    store: Store, kind: WriteKind, rows: _Rows, located: Located, made: Int64s
+) -> list[pa.RecordBatch]:
     """Return all columns of the new versions."""
     source = made[decisions.SOURCE]
-    columns = rows.given.columns
-    absent = [c for c in store.schema.columns if c.id not in columns]
-    given = dict(zip(columns, pick_all(list(columns.values()), source), strict=True))
+    columns, absent = [rows.given.batch.column(n) for n in kind.places.values()], kind.absent
+    given = dict(zip(kind.places, pick_all(columns, source), strict=True))
     if not absent:
         arrays = [given[c.id] for c in store.schema.columns]
         return [pa.RecordBatch.from_arrays(arrays, schema=store.row_schema)]

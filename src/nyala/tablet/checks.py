@@ -3,7 +3,7 @@
 Pure functions from a batch to an error code per row; the codes are those of `decisions.py`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from nyala.common.ids import ColumnId
 from nyala.common.keys import KeyBytes, encode_keys
-from nyala.common.schema import Schema
+from nyala.common.schema import Column, Schema
 from nyala.tablet import decisions
 from nyala.tablet.columns import cell_sizes
 from nyala.tablet.ops import Op
@@ -45,9 +45,28 @@ def null_flags(array: pa.Array) -> Flags:
 
 
 def check(
-    columns: Mapping[ColumnId, pa.Array], ops: npt.NDArray[np.uint8], keys: KeyBytes, schema: Schema
+    batch: pa.RecordBatch,
+    places: Mapping[ColumnId, int],
+    values: Sequence[tuple[int, Column]],
+    ops: npt.NDArray[np.uint8],
+    keys: KeyBytes,
+    schema: Schema,
+    *,
+    mixed: bool,
+    largest: int,
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
-    """Return an error code per row, 0 for none, and the position in the schema of the column meant."""
+    """Return an error code per row, 0 for none, and the position in the schema of the column meant.
+
+    Args:
+        batch: the rows.
+        places: of columns in it.
+        values: columns to look at that are not in the key, and their positions in the schema.
+        ops: op code of each row.
+        keys: of the rows.
+        schema: of the table.
+        mixed: the op codes are the rows' own.
+        largest: bytes that no cell can be larger than.
+    """
     bad = np.zeros(len(ops), np.uint8)
     where = np.full(len(ops), -1, np.int32)
 
@@ -56,23 +75,24 @@ def check(
         bad[rows] = code
         where[rows] = column
 
-    if len(ops) and not Op.INSERT <= ops.min() <= ops.max() <= Op.DELETE_IGNORE:
+    if mixed:
         flag((ops < Op.INSERT) | (ops > Op.DELETE_IGNORE), decisions.OUT_OF_RANGE, -1)
-    for number, column in enumerate(schema.key_columns):
-        if columns[column.id].null_count:
-            flag(null_flags(columns[column.id]), decisions.NULL_KEY, number)
+    for number, i in enumerate(schema.key_ids):
+        array = batch.column(places[i])
+        if array.null_count:
+            flag(null_flags(array), decisions.NULL_KEY, number)
     if len(keys.data) > MAX_KEY_BYTES and not keys.width:
         flag(np.diff(keys.offsets) > MAX_KEY_BYTES, decisions.TOO_LARGE, -1)
-    writes = ops < Op.DELETE  # a delete needs its key only
-    for number, column in enumerate(schema.columns):
-        array = columns.get(column.id)
-        if array is None or number < len(schema.key_ids):
+    for number, column in values:  # a delete needs its key only
+        if column.nullable and largest <= MAX_CELL_BYTES:
             continue
+        array = batch.column(places[column.id])
         if array.null_count and not column.nullable:
-            flag(null_flags(array) & writes, decisions.NULL_VALUE, number)
-        cells = cell_sizes(array) if _may_be_large(array) else None
-        if cells is not None and cells.max(initial=0) > MAX_CELL_BYTES:
-            flag((cells > MAX_CELL_BYTES) & writes, decisions.TOO_LARGE, number)
+            flag(null_flags(array) & (ops < Op.DELETE), decisions.NULL_VALUE, number)
+        if largest > MAX_CELL_BYTES and _may_be_large(array):
+            cells = cell_sizes(array)
+            assert cells is not None, f"column {column.id} has cells of one size"
+            flag((cells > MAX_CELL_BYTES) & (ops < Op.DELETE), decisions.TOO_LARGE, number)
     return bad, where
 
 

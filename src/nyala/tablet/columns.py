@@ -252,8 +252,9 @@ def cell_sizes(array: pa.Array) -> Int64s | None:
     """Return the bytes of each cell of a string or binary column (0 for null); None for others."""
     if not _is_var(array.type):
         return None
-    sizes = pc.binary_length(array).fill_null(0).to_numpy(zero_copy_only=False)
-    return np.asarray(sizes, np.int64)
+    sizes = pc.binary_length(array)
+    whole = sizes.fill_null(0) if sizes.null_count else sizes
+    return np.asarray(whole.to_numpy(), np.int64)
 
 
 def _message(array: pa.Array, compression: str) -> pa.Buffer:

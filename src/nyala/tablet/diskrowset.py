@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from nyala.common import keys as key_bytes
 from nyala.common.errors import Corrupt
@@ -175,9 +174,11 @@ def write(
     """
     which = np.concatenate([np.full(len(r), i, np.int64) for i, r in enumerate(rows)])
     taken = np.concatenate(rows)
-    keys = key_bytes.concat([s.keys.take(r) for s, r in zip(sources, rows, strict=True)])
+    keys = key_bytes.concat(
+        [s.keys if len(r) == s.rows else s.keys.take(r) for s, r in zip(sources, rows, strict=True)]
+    )
     ins = np.concatenate([s.ins[r] for s, r in zip(sources, rows, strict=True)])
-    order = _sorted(keys, ins)
+    order = order_of(keys, ins)
     which, taken, keys, ins = which[order], taken[order], keys.take(order), ins[order]
     hashes = hash_keys(keys.offsets, keys.data, seed)
     _write_index(files, f"{directory}/{index_name(number)}", keys, ins, hashes, seed)
@@ -191,15 +192,20 @@ def write(
     return moved
 
 
-def _sorted(keys: KeyBytes, ins: Uint64s) -> Int64s:
+def order_of(keys: KeyBytes, ins: Uint64s) -> Int64s:
     """Return the order of (key, ins)."""
     words = keys.words()
-    if words is None:
-        table = pa.table({"key": keys.as_arrow(), "ins": pa.array(ins)})
-        by = [("key", "ascending"), ("ins", "ascending")]
-        return np.asarray(pc.sort_indices(table, sort_keys=by).to_numpy(), np.int64)
-    order = np.argsort(words)  # much faster than a stable sort, or one by two columns
-    sort_kernels.sort_ties(words, ins, order)
+    if words is not None:
+        order = np.argsort(words)  # much faster than a stable sort, or one by two columns
+        sort_kernels.sort_ties(words, ins, order)
+        return order
+    shared = sort_kernels.common_prefix(keys.offsets, keys.data, ins)
+    if shared < 0:
+        return np.arange(len(keys))
+    words = np.empty(len(keys), np.uint64)
+    sort_kernels.words_at(keys.offsets, keys.data, shared, words)
+    order = np.argsort(words)
+    sort_kernels.sort_runs(keys.offsets, keys.data, ins, shared, words[order], order)
     return order
 
 
@@ -257,7 +263,7 @@ def _sizes(sources: Sequence[RowSetView], which: Int64s, rows: Int64s, column: C
     """Return the bytes of one column in each of the rows to be written."""
     out = np.empty(len(rows), np.int64)
     for number, source in enumerate(sources):
-        mine = which == number
+        mine = which == number if len(sources) > 1 else slice(None)
         lengths = np.empty(source.rows, np.int64)
         starts = source.chunks.starts
         for chunk in range(len(starts) - 1):

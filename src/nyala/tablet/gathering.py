@@ -178,10 +178,10 @@ def _bits(bitmaps: Int64s, starts: Int64s, numbers: Int64s, rows: Int64s) -> tup
 def _strings(
     buffers: Sequence[Sequence[pa.Buffer | None]], starts: Int64s, numbers: Int64s, rows: Int64s
 ) -> tuple[pa.Buffer, pa.Buffer]:
-    first = _addresses(buffers, 1) + 4 * starts
-    offsets = np.empty(len(rows) + 1, np.int32)
-    if not gather_kernels.lengths(first, numbers, rows, offsets):
+    first, bytes_at = _addresses(buffers, 1) + 4 * starts, _addresses(buffers, 2)
+    offsets, places = np.empty(len(rows) + 1, np.int32), np.empty(len(rows), np.int64)
+    if not gather_kernels.lengths(first, bytes_at, numbers, rows, offsets, places):
         raise pa.ArrowCapacityError(f"{len(rows)} strings of more than 2 GiB in one array")
     data = np.empty(int(offsets[-1]), np.uint8)
-    gather_kernels.strings(first, _addresses(buffers, 2), numbers, rows, offsets, data)
+    gather_kernels.strings(places, offsets, data)
     return pa.py_buffer(offsets), pa.py_buffer(data)

@@ -13,8 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nyala.common.errors import Corrupt
-from nyala.common.ids import ColumnId, Operation
-from nyala.common.schema import Schema
+from nyala.common.ids import Operation
 from nyala.tablet import messages, ops
 from nyala.tablet.ops import WriteOp
 from nyala.tablet.rowset import Int64s, Uint64s
@@ -44,13 +43,13 @@ class Given:
     """The rows of a run.
 
     Attributes:
-        columns: that the table has, by id.
+        batch: all of them.
         ops: op code of each row, 0 where it has none.
         writes: number of the write of each row.
         bounds: first row of each write, then the number of rows.
     """
 
-    columns: dict[ColumnId, pa.Array]
+    batch: pa.RecordBatch
     ops: npt.NDArray[np.uint8]
     writes: Int64s
     bounds: Int64s
@@ -87,43 +86,39 @@ def run_of(operations: Sequence[Operation]) -> Run:
     return Run(ops.decode(operations[0].payload), [o.payload for o in operations], stamps)
 
 
-def read(run: Run, fields: pa.Schema, schema: Schema) -> Given:
+def read(run: Run, fields: pa.Schema) -> Given:
     """Return the rows of a run.
 
     Args:
         run: of writes.
         fields: of their batches, as `ops.fields_of` gives them.
-        schema: of the table; other columns are left out.
 
     Raises:
         Corrupt: a batch does not decode; it was checked whole before anything touched it.
     """
     if len(run.payloads) == 1:
         batch = ops.read_batch(run.head.ipc, fields)
-        counts = np.array([batch.num_rows], np.int64)
+        bounds = np.array([0, batch.num_rows], np.int64)
         writes = np.zeros(batch.num_rows, np.int64)
-        arrays = batch.columns
     else:
-        arrays, counts = _joined(run, fields)
+        batch, counts = _joined(run, fields)
         writes = np.repeat(np.arange(len(counts)), counts)
-    bounds = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=bounds[1:])
-    columns = {i: a for i, a in zip(run.head.column_ids, arrays, strict=False) if i in schema.by_id}
-    return Given(columns, ops.op_codes(run.head, arrays, len(writes)), writes, bounds)
+        bounds = np.zeros(len(counts) + 1, np.int64)
+        np.cumsum(counts, out=bounds[1:])
+    return Given(batch, ops.op_codes(run.head, batch), writes, bounds)
 
 
-def _joined(run: Run, fields: pa.Schema) -> tuple[list[pa.Array], Int64s]:
+def _joined(run: Run, fields: pa.Schema) -> tuple[pa.RecordBatch, Int64s]:
     begin = ops.header_bytes(run.payloads[0])
     data = np.frombuffer(b"".join(run.payloads), np.uint8)
     ends = np.cumsum([len(p) for p in run.payloads])
     begins = np.concatenate(([0], ends[:-1])) + begin
-    found = _Joiner(data, begins, ends, fields).arrays()
+    found = _Joiner(data, begins, ends, fields).batch()
     if found is not None:
         return found
     batches = [ops.read_batch(p[begin:], fields) for p in run.payloads]
     counts = np.array([b.num_rows for b in batches], np.int64)
-    parts = zip(*(b.columns for b in batches), strict=True)
-    return [pa.concat_arrays(list(p)) for p in parts], counts
+    return pa.concat_batches(batches), counts
 
 
 class _Joiner:
@@ -144,8 +139,8 @@ class _Joiner:
         self._starts = np.empty((count, buffers), np.int64)
         self._sizes = np.empty((count, buffers), np.int64)
 
-    def arrays(self) -> tuple[list[pa.Array], Int64s] | None:
-        """Return the columns and the rows of each message; None: Arrow's own reader is to decide."""
+    def batch(self) -> tuple[pa.RecordBatch, Int64s] | None:
+        """Return all rows, and how many each message has; None: Arrow's own reader is to decide."""
         plain = messages.layouts(
             self._data, self._begins, self._ends, len(self._types), self._starts.shape[1],
             self._rows, self._nulls, self._starts, self._sizes,
@@ -166,7 +161,7 @@ class _Joiner:
             batch.validate(full=True)
         except pa.ArrowInvalid as err:
             raise Corrupt(f"a batch among {len(self._rows)} does not decode: {err}") from err
-        return arrays, self._rows
+        return batch, self._rows
 
     def _column(
         self, column: int, kind: pa.DataType, buffer: int, total: int, nulls: int

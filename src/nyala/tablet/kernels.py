@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 from numba import njit, types
-from numba.extending import intrinsic
+
+from nyala.tablet.key_kernels import prefetch, same
 
 _U = np.uint64
 _I64 = types.Array(types.int64, 1, "C", readonly=True)
@@ -24,59 +25,14 @@ _OUT_I64 = types.Array(types.int64, 1, "C")
 _OUT_U64 = types.Array(types.uint64, 1, "C")
 _OUT_U8 = types.Array(types.uint8, 1, "C")
 
+_FAR, _NEAR = 16, 8
+"""So many keys ahead of the one looked for its slot is asked for, and then the key that the slot names."""
 MAX_ROWS = (1 << 32) - 2
 """Rows of one rowset: a slot has 32 bits for the row."""
 
 
 def _kernel(signature: Any) -> Any:
     return njit(signature, nogil=True, cache=True)
-
-
-@intrinsic
-def _word(typing_context: Any, data: Any, at: Any) -> Any:
-    """Load eight bytes of a byte array from any place."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        kind = context.get_value_type(types.uint64)
-        pointer = builder.bitcast(builder.gep(array.data, [arguments[1]]), kind.as_pointer())
-        loaded = builder.load(pointer)
-        loaded.align = 1
-        return loaded
-
-    return types.uint64(data, types.int64), generate
-
-
-@njit(
-    types.boolean(_I64, _U8, types.int64, _I64, _U8, types.int64),
-    nogil=True,
-    cache=True,
-    inline="always",
-)
-def same(layout: Any, data: Any, i: Any, other_layout: Any, other: Any, j: Any) -> Any:
-    """Whether two keys are the same bytes."""
-    if len(layout) == 1 and len(other_layout) == 1:
-        size = layout[0]
-        at = i * size
-        to = j * size
-        if size == 8:
-            return _word(data, at) == _word(other, to)
-    else:
-        at = layout[i]
-        size = layout[i + 1] - at
-        to = other_layout[j]
-        if other_layout[j + 1] - to != size:
-            return False
-    k = 0
-    while k + 8 <= size:
-        if _word(data, at + k) != _word(other, to + k):
-            return False
-        k += 8
-    while k < size:
-        if data[at + k] != other[to + k]:
-            return False
-        k += 1
-    return True
 
 
 @njit(types.uint64(types.uint64, types.uint64), nogil=True, cache=True, inline="always")
@@ -97,6 +53,8 @@ def group(offsets: Any, data: Any, hashes: Any, skip: Any, numbers: Any, first: 
 
     `numbers[i]` is the number of row i's key (-1 where `skip[i]`), `first[g]` the first row with key g.
     """
+    width = offsets[0] if len(offsets) == 1 else types.int64(0)
+    layout, bytes_at = offsets.ctypes.data, data.ctypes.data
     size = 16
     while size < 2 * len(numbers):
         size *= 2
@@ -117,11 +75,25 @@ def group(offsets: Any, data: Any, hashes: Any, skip: Any, numbers: Any, first: 
                 count += 1
                 break
             row = first[found]
-            if hashes[row] == hashes[i] and same(offsets, data, row, offsets, data, i):
+            alike = hashes[row] == hashes[i]
+            if alike and same(width, layout, bytes_at, row, layout, bytes_at, i):
                 numbers[i] = found
                 break
             at = (at + _U(1)) & mask
     return count
+
+
+@njit(
+    types.void(types.uint64, types.int64, types.int64, types.int64, types.int64, types.uint64),
+    nogil=True,
+    cache=True,
+    inline="always",
+)
+def _ask_for_key(slot: Any, width: Any, layout: Any, data: Any, rows: Any, h: Any) -> None:
+    """Ask for the key that a slot names, if it is of this hash."""
+    row = types.int64(slot & _U(0xFFFFFFFF)) - 1
+    if (slot ^ h) >> _U(32) == _U(0) and 0 <= row < rows:
+        prefetch(data + row * width if width > 0 else layout + 8 * row)
 
 
 @_kernel(types.void(_U64, _I64, _U8, types.int64, _I64, _I64, _U8, _U64, _I64, _I64, _OUT_I64))
@@ -134,9 +106,18 @@ def find(
     `slots` may be written meanwhile: a slot that names a row >= `rows` is followed along `prev` to the
     newest row that the reader knows.
     """
+    width = offsets[0] if len(offsets) == 1 else types.int64(0)
+    layout, bytes_at, slots_at = offsets.ctypes.data, data.ctypes.data, slots.ctypes.data
+    key_layout, keys_at = key_offsets.ctypes.data, key_data.ctypes.data
     size = _U(len(slots))
     tag = ~_U(0xFFFFFFFF)
-    for i in range(len(out)):
+    count = len(out)
+    for i in range(count):
+        if i + _FAR < count:
+            prefetch(slots_at + 8 * types.int64(_home(hashes[wanted[i + _FAR]], size)))
+        if i + _NEAR < count:
+            near = hashes[wanted[i + _NEAR]]
+            _ask_for_key(slots[_home(near, size)], width, layout, bytes_at, rows, near)
         key = wanted[i]
         out[i] = -1
         if len(done) > 0 and done[i] >= 0:
@@ -151,7 +132,7 @@ def find(
                 row = types.int64(slot & _U(0xFFFFFFFF)) - 1
                 while row >= rows:
                     row = prev[row]
-                if row >= 0 and same(offsets, data, row, key_offsets, key_data, key):
+                if row >= 0 and same(width, layout, bytes_at, row, key_layout, keys_at, key):
                     out[i] = row
                     break
             at = _next(at, size)
@@ -190,12 +171,14 @@ def version_at(offsets: Any, data: Any, ins: Any, ends: Any, prev: Any, at: Any,
 
     Older versions are along `prev`, or, where that is empty (a sorted rowset), the rows just before.
     """
+    width = offsets[0] if len(offsets) == 1 else types.int64(0)
+    layout, bytes_at = offsets.ctypes.data, data.ctypes.data
     for i in range(len(rows)):
         row = rows[i]
         while row >= 0 and ins[row] > at:
             if len(prev) > 0:
                 row = prev[row]
-            elif row > 0 and same(offsets, data, row, offsets, data, row - 1):
+            elif row > 0 and same(width, layout, bytes_at, row, layout, bytes_at, row - 1):
                 row -= 1
             else:
                 row = -1
@@ -206,8 +189,11 @@ def version_at(offsets: Any, data: Any, ins: Any, ends: Any, prev: Any, at: Any,
 def link(slots: Any, hashes: Any, rows: Any, olds: Any) -> None:
     """Enter rows into an index: in the slot of `olds[i]`, the same key's older row, or a free one."""
     size = _U(len(slots))
+    slots_at = slots.ctypes.data
     tag = ~_U(0xFFFFFFFF)
     for i in range(len(rows)):
+        if i + _FAR < len(rows):
+            prefetch(slots_at + 8 * types.int64(_home(hashes[rows[i + _FAR]], size)))
         h = hashes[rows[i]]
         upper = h & tag
         at = _home(h, size)
@@ -217,6 +203,20 @@ def link(slots: Any, hashes: Any, rows: Any, olds: Any) -> None:
         while slots[at] != before:
             at = _next(at, size)
         slots[at] = upper | _U(rows[i] + 1)
+
+
+@_kernel(types.void(_U64, _U64, _OUT_U64))
+def relink(slots: Any, hashes: Any, out: Any) -> None:
+    """Enter all that an index names into an empty one of another size."""
+    size = _U(len(out))
+    for i in range(len(slots)):
+        slot = slots[i]
+        if slot == _U(0):
+            continue
+        at = _home(hashes[types.int64(slot & _U(0xFFFFFFFF)) - 1], size)
+        while out[at] != _U(0):
+            at = _next(at, size)
+        out[at] = slot
 
 
 @_kernel(
@@ -235,9 +235,12 @@ def enter(
     row so far, or -1. Returns how many of them have ended already.
     """
     size = _U(len(slots))
+    slots_at = slots.ctypes.data
     tag = ~_U(0xFFFFFFFF)
     ended = 0
     for v in range(made.shape[1]):
+        if v + _FAR < made.shape[1]:
+            prefetch(slots_at + 8 * types.int64(_home(hashes[made[1, v + _FAR]], size)))
         row = first + v
         h = hashes[made[1, v]]
         all_hashes[row] = h
@@ -285,8 +288,9 @@ def warm() -> int:
     Importing this module did the work: the launcher calls this once before it starts many processes.
     """
     from nyala.common.hashing import kernels
-    from nyala.tablet import decisions, gather_kernels, messages, sort_kernels
+    from nyala.tablet import decisions, gather_kernels, key_kernels, messages, sort_kernels
 
     kernels()
-    modules = (globals(), *(vars(m) for m in (decisions, gather_kernels, messages, sort_kernels)))
+    others = (decisions, gather_kernels, key_kernels, messages, sort_kernels)
+    modules = (globals(), *(vars(m) for m in others))
     return sum(hasattr(value, "py_func") for names in modules for value in names.values())

@@ -34,7 +34,11 @@ class Ended:
         first, last = int(stamps[0]), int(stamps[-1])
         if len(stamps) > 1:
             first, last = int(stamps.min()), int(stamps.max())
-        return Ended(self.rows + len(stamps), min(self.first, first), max(self.last, last))
+        return self.with_more(len(stamps), first, last)
+
+    def with_more(self, rows: int, first: int, last: int) -> "Ended":
+        """Return this with so many versions more, which end from `first` to `last`."""
+        return Ended(self.rows + rows, min(self.first, first), max(self.last, last))
 
     @staticmethod
     def of(ends: Stamps) -> "Ended":

@@ -39,11 +39,20 @@ class Marks:
         self.pending_bytes = 0
         self.ended = Ended.of(ends)
 
-    def end(self, rows: Rows, stamps: Stamps) -> None:
-        """Mark rows as ended. Lane APPLY."""
+    def end(self, rows: Rows, stamps: Stamps, span: tuple[int, int] | None = None) -> None:
+        """Mark rows as ended. Lane APPLY.
+
+        Args:
+            rows: that end.
+            stamps: of each.
+            span: least and greatest of the stamps, if they are known.
+        """
         twice = kernels.mark(self.ends, rows, stamps)
         assert twice < 0, f"row {twice} ends twice"
-        self.note(stamps)
+        if span is None:
+            self.note(stamps)
+        else:
+            self.ended = self.ended.with_more(len(rows), *span)
         if self.recording:
             self.pending.append((rows, stamps))
             self.pending_bytes += rows.nbytes + stamps.nbytes

@@ -111,21 +111,23 @@ class MemRowSet:
         return self._view
 
     def _reserve(self, rows: int, key_bytes: int) -> None:
-        if rows <= len(self._ins) and key_bytes <= len(self._key_data):
+        if key_bytes > len(self._key_data):
+            size = _at_least(key_bytes, len(self._key_data))
+            self._key_data = _grown(self._key_data, len(self._key_data), size)
+        if rows <= len(self._ins):
             return
-        capacity = _at_least(rows, len(self._ins))
-        used = self.rows
-        self.marks.ends = _grown(self.marks.ends, used, capacity)
+        capacity, used = _at_least(rows, len(self._ins)), self.rows
+        ends = np.zeros(capacity, np.uint64)  # of the others, nobody reads what is not used yet
+        ends[:used] = self.marks.ends[:used]
+        self.marks.ends = ends
         self._ins = _grown(self._ins, used, capacity)
         self._prev = _grown(self._prev, used, capacity)
         self._hashes = _grown(self._hashes, used, capacity)
-        size = _at_least(key_bytes, len(self._key_data))
-        self._key_data = _grown(self._key_data, len(self._key_data), size)
         if self._layout is None:
             self._offsets = _grown(self._offsets, used + 1, capacity + 1)
-        newest = (self._slots[self._slots != 0] & np.uint64(0xFFFFFFFF)).astype(np.int64) - 1
-        self._slots = np.zeros(2 * capacity, np.uint64)
-        kernels.link(self._slots, self._hashes, newest, np.full(len(newest), -1, np.int64))
+        slots = np.zeros(2 * capacity, np.uint64)
+        kernels.relink(self._slots, self._hashes, slots)
+        self._slots = slots
 
 
 class _Chunks:
@@ -177,6 +179,6 @@ def _at_least(wanted: int, current: int) -> int:
 
 
 def _grown(array: _Array, used: int, size: int) -> _Array:
-    grown = np.zeros(size, array.dtype)
+    grown = np.empty(size, array.dtype)
     grown[:used] = array[:used]
     return cast("_Array", grown)

@@ -12,6 +12,8 @@ from typing import Any
 
 from numba import njit, types
 
+from nyala.tablet.key_kernels import u8_at
+
 _U8 = types.Array(types.uint8, 1, "C", readonly=True)
 _I64 = types.Array(types.int64, 1, "C", readonly=True)
 _I64S = types.Array(types.int64, 2, "C", readonly=True)
@@ -24,16 +26,20 @@ MAX_ROWS = 1 << 20
 """Of one message that is read here."""
 
 
-@njit(types.int64(_U8, types.int64, types.int64), nogil=True, cache=True, inline="always")
+@njit(types.int64(types.int64, types.int64, types.int64), nogil=True, cache=True, inline="always")
 def _number(data: Any, at: Any, width: Any) -> Any:
-    """Read an unsigned little-endian number of up to 8 bytes."""
+    """Read an unsigned little-endian number of up to 8 bytes; `data` is the address of byte 0."""
     value = types.int64(0)
     for k in range(width):
-        value |= types.int64(data[at + k]) << types.int64(8 * k)
+        value |= types.int64(u8_at(data)[at + k]) << types.int64(8 * k)
     return value
 
 
-@njit(types.int64(_U8, types.int64, types.int64, types.int64, types.int64), nogil=True, cache=True)
+@njit(
+    types.int64(types.int64, types.int64, types.int64, types.int64, types.int64),
+    nogil=True,
+    cache=True,
+)
 def _field(data: Any, table: Any, field: Any, low: Any, high: Any) -> Any:
     """Return where a field of a flatbuffer table lies; 0: it is absent; -1: out of bounds."""
     if table < low or table + 4 > high:
@@ -55,7 +61,7 @@ def _field(data: Any, table: Any, field: Any, low: Any, high: Any) -> Any:
 
 
 @njit(
-    types.int64(_U8, types.int64, types.int64, types.int64, types.int64, types.int64),
+    types.int64(types.int64, types.int64, types.int64, types.int64, types.int64, types.int64),
     nogil=True,
     cache=True,
 )
@@ -73,7 +79,7 @@ def _vector(data: Any, at: Any, count: Any, width: Any, low: Any, high: Any) -> 
 
 @njit(
     types.int64(
-        _U8, types.int64, types.int64, types.int64, types.int64, _OUT_I64, _OUT_I64, _OUT_I64
+        types.int64, types.int64, types.int64, types.int64, types.int64, _OUT_I64, _OUT_I64, _OUT_I64
     ),
     nogil=True,
     cache=True,
@@ -96,7 +102,7 @@ def _read_one(
     length = _field(data, root, 3, low, high)
     if version <= 0 or kind <= 0 or header <= 0 or length < 0:
         return -1
-    if _number(data, version, 2) != _V5 or data[kind] != _RECORD_BATCH:
+    if _number(data, version, 2) != _V5 or u8_at(data)[kind] != _RECORD_BATCH:
         return -1
     body_size = types.int64(0) if length == 0 else _number(data, length, 8)
     if body_size < 0 or body_size > end - body:
@@ -150,9 +156,10 @@ def layouts(
         starts: out, messages × buffers: where each begins in `data`.
         sizes: out, messages × buffers: its bytes.
     """
+    base = data.ctypes.data
     for m in range(len(begins)):
         rows[m] = _read_one(
-            data, begins[m], ends[m], columns, buffers, nulls[m], starts[m], sizes[m]
+            base, begins[m], ends[m], columns, buffers, nulls[m], starts[m], sizes[m]
         )
         if rows[m] < 0:
             return False
@@ -222,6 +229,7 @@ def join_offsets(data: Any, rows: Any, starts: Any, sizes: Any, buffer: Any, out
 
     The strings' own buffer is the next one.
     """
+    base = data.ctypes.data
     total = types.int64(0)
     to = 0
     out[0] = 0
@@ -231,10 +239,10 @@ def join_offsets(data: Any, rows: Any, starts: Any, sizes: Any, buffer: Any, out
         if sizes[m, buffer] < 4 * (rows[m] + 1):
             return -1
         at = starts[m, buffer]
-        first = types.int64(types.int32(_number(data, at, 4)))
+        first = types.int64(types.int32(_number(base, at, 4)))
         before = first
         for i in range(rows[m]):
-            following = types.int64(types.int32(_number(data, at + 4 * (i + 1), 4)))
+            following = types.int64(types.int32(_number(base, at + 4 * (i + 1), 4)))
             if first < 0 or following < before or following > sizes[m, buffer + 1]:
                 return -1
             total += following - before
@@ -249,14 +257,15 @@ def join_offsets(data: Any, rows: Any, starts: Any, sizes: Any, buffer: Any, out
 @njit(types.void(_U8, _I64, _I64S, types.int64, _OUT_U8), nogil=True, cache=True)
 def join_strings(data: Any, rows: Any, starts: Any, buffer: Any, out: Any) -> None:
     """Join the strings whose offsets (buffer `buffer`) `join_offsets` found to be right."""
+    base = data.ctypes.data
     to = 0
     for m in range(len(rows)):
         if rows[m] == 0:
             continue
         at = starts[m, buffer]
-        first = _number(data, at, 4)
+        first = _number(base, at, 4)
         begin = starts[m, buffer + 1] + first
-        size = _number(data, at + 4 * rows[m], 4) - first
+        size = _number(base, at + 4 * rows[m], 4) - first
         for k in range(size):
             out[to + k] = data[begin + k]
         to += size

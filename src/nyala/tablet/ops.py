@@ -47,6 +47,9 @@ class Op(IntEnum):
     MIXED = 15
 
 
+_MIXED = Op.MIXED  # a look at a member takes longer than a small array
+
+
 @dataclass(frozen=True, slots=True)
 class WriteOp:
     """One batch of row operations, as received from a client.
@@ -178,11 +181,11 @@ def fields_of(op: WriteOp, schema: Schema, retired: Mapping[ColumnId, pa.DataTyp
     return pa.schema(fields)
 
 
-def op_codes(op: WriteOp, arrays: Sequence[pa.Array], rows: int) -> np.ndarray:
-    """Return the op code of each row of a batch with these columns (uint8; 0 where `_op` is null)."""
-    if op.op is not Op.MIXED:
-        return np.full(rows, int(op.op), np.uint8)
-    codes = arrays[-1].fill_null(0).to_numpy(zero_copy_only=False)
+def op_codes(op: WriteOp, batch: pa.RecordBatch) -> np.ndarray:
+    """Return the op code of each row of a batch (uint8; 0 where `_op` is null)."""
+    if op.op is not _MIXED:
+        return np.full(batch.num_rows, int(op.op), np.uint8)
+    codes = batch.column(batch.num_columns - 1).fill_null(0).to_numpy(zero_copy_only=False)
     return np.ascontiguousarray(codes, np.uint8)
 
 

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from nyala.common.ids import ColumnId
 from nyala.common.keys import KeyBytes
-from nyala.common.schema import Schema
-from nyala.tablet import kernels, ops
+from nyala.common.schema import Column, Schema
+from nyala.tablet import decisions, kernels, key_kernels, ops
 from nyala.tablet.diskrowset import DiskRowSet
 from nyala.tablet.manifest import TabletInfo
 from nyala.tablet.memrowset import MemRowSet
@@ -21,8 +21,55 @@ from nyala.tablet.ops import WriteOp
 from nyala.tablet.rowset import HashKeys, Int64s, RowSetView, Uint64s
 
 RowSet = MemRowSet | DiskRowSet
+_MODIFIES = (
+    ops.Op.UPSERT, ops.Op.UPSERT_IGNORE, ops.Op.UPDATE, ops.Op.UPDATE_IGNORE, ops.Op.MIXED,
+)  # fmt: skip
 _MAX_KINDS = 64
 """Kinds of write whose columns are remembered."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WriteKind:
+    """What is the same of all writes with one op and the same columns.
+
+    Attributes:
+        fields: of their batches.
+        whole: their batches have the table's columns in order, and nothing else.
+        places: where in the batch each column is that the table has.
+        values: of them, those that are not in the key, and their positions in the schema.
+        lacking: positions in the schema of columns that a new row would lack, and has to have.
+        frozen: of `values`, those that are immutable, if the writes may change a row.
+        absent: columns of the table that they do not give.
+        mixed: each row has its own op.
+    """
+
+    fields: pa.Schema
+    whole: bool
+    places: Mapping[ColumnId, int]
+    values: tuple[tuple[int, Column], ...]
+    lacking: tuple[int, ...]
+    frozen: tuple[tuple[int, Column], ...]
+    absent: tuple[Column, ...]
+    mixed: bool
+
+    @staticmethod
+    def of(write: WriteOp, fields: pa.Schema, schema: Schema) -> "WriteKind":
+        """Look at one of them."""
+        places = {i: n for n, i in enumerate(write.column_ids) if i in schema.by_id}
+        every = list(enumerate(schema.columns))
+        values = tuple((n, c) for n, c in every[len(schema.key_ids) :] if c.id in places)
+        absent = [(n, c) for n, c in every if c.id not in places]
+        frozen = tuple((n, c) for n, c in values if c.immutable)
+        return WriteKind(
+            fields=fields,
+            whole=[f.name for f in fields] == [str(c.id) for _, c in every],
+            places=places,
+            values=values,
+            lacking=tuple(n for n, c in absent if not c.nullable and c.default is None),
+            frozen=frozen if write.op in _MODIFIES else (),
+            absent=tuple(c for _, c in absent),
+            mixed=write.op is ops.Op.MIXED,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,7 +139,7 @@ class Store:
     def _take(self, info: TabletInfo) -> None:
         columns = info.schema.columns
         self.info = info
-        self._fields: dict[tuple[ops.Op, tuple[ColumnId, ...]], pa.Schema] = {}
+        self._kinds: dict[tuple[int, tuple[ColumnId, ...]], WriteKind] = {}
         self.row_schema = pa.schema([pa.field(str(c.id), c.type) for c in columns])
         defaults = [
             pa.nulls(1, c.type) if c.default is None else pa.repeat(c.default, 1) for c in columns
@@ -114,19 +161,20 @@ class Store:
             self.freeze()
             self.mem = MemRowSet(new.columns)  # also where there was nothing to freeze
 
-    def fields_of(self, write: WriteOp) -> pa.Schema:
-        """Return the columns of a write's batch.
+    def kind_of(self, write: WriteOp) -> WriteKind:
+        """Return what is the same of all writes like this one.
 
         Raises:
             Corrupt: it names columns that the table does not have.
         """
-        kind = (write.op, write.column_ids)
-        found = self._fields.get(kind)
+        key = (int(write.op), write.column_ids)
+        found = self._kinds.get(key)
         if found is None:
-            found = ops.fields_of(write, self.schema, self.retired)
-            if len(self._fields) >= _MAX_KINDS:
-                self._fields.clear()
-            self._fields[kind] = found
+            fields = ops.fields_of(write, self.schema, self.retired)
+            found = WriteKind.of(write, fields, self.schema)
+            if len(self._kinds) >= _MAX_KINDS:
+                self._kinds.clear()
+            self._kinds[key] = found
         return found
 
     def hashes(self, keys: KeyBytes) -> Uint64s:
@@ -180,9 +228,9 @@ class Store:
 
 
 def _ends(keys: KeyBytes) -> tuple[bytes, bytes]:
-    words = keys.words()
-    if words is not None:
-        return int(words.min()).to_bytes(8, "big"), int(words.max()).to_bytes(8, "big")
+    if keys.width == 8:
+        low, high = key_kernels.word_range(keys.data)
+        return low.to_bytes(8, "big"), high.to_bytes(8, "big")
     found = pc.min_max(keys.as_arrow())
     return found["min"].as_py(), found["max"].as_py()
 
@@ -192,6 +240,10 @@ def end_versions(located: Located, ended: Int64s, stamps: Uint64s) -> None:
     for number, (rowset, hits) in enumerate(zip(located.rowsets, located.hits, strict=True)):
         if not hits:
             continue
-        keys = np.flatnonzero((located.which == number) & (ended >= 0))
-        if len(keys):
-            rowset.marks.end(located.rows[keys], stamps[ended[keys]])
+        rows, at = np.empty(hits, np.int64), np.empty(hits, np.uint64)
+        span = np.zeros(2, np.uint64)
+        count = decisions.ended_in(
+            number, located.which, located.rows, ended, stamps, rows, at, span
+        )
+        if count:
+            rowset.marks.end(rows[:count], at[:count], (int(span[0]), int(span[1])))

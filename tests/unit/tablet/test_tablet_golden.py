@@ -53,7 +53,7 @@ def test_golden_operation_and_result_decode_the_same():
     assert ops.encode(write) == data
     batch = ops.read_batch(write.ipc, ops.fields_of(write, SCHEMA, {}))
     columns = dict(zip(write.column_ids, batch.columns, strict=False))
-    codes = ops.op_codes(write, batch.columns, batch.num_rows)
+    codes = ops.op_codes(write, batch)
     assert list(columns) == [c.id for c in SCHEMA.columns]
     batch = pa.RecordBatch.from_arrays(list(columns.values()), SCHEMA.arrow.names)
     assert batch.to_pylist() == ROWS

@@ -1,14 +1,27 @@
 """Kernels are compiled once, when they are imported, and never again for other array kinds."""
 
-import numpy as np
+import random
 
-from nyala.tablet import decisions, gather_kernels, kernels, messages, sort_kernels
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nyala.common.keys import from_bytes
+from nyala.tablet import (
+    decisions,
+    gather_kernels,
+    kernels,
+    key_kernels,
+    messages,
+    sort_kernels,
+)
+from nyala.tablet.diskrowset import order_of
 from nyala.tablet.ops import Op
 from tests.unit.tablet.tablet_support import INT_KEY, Driver, numbered, payload
 
 
 def dispatchers():
-    every = [kernels, decisions, gather_kernels, messages, sort_kernels]
+    every = [kernels, decisions, gather_kernels, key_kernels, messages, sort_kernels]
     found = [(f"{m.__name__}.{n}", v) for m in every for n, v in vars(m).items()]
     return {n: v for n, v in found if hasattr(v, "py_func")}
 
@@ -32,3 +45,21 @@ def test_a_slot_holds_the_largest_row():
     kernels.link(slots, hashes, np.zeros(1, np.int64), np.full(1, -1, np.int64))
     assert slots.tolist() == [0xABCDEF01 << 32 | 1, 0, 0, 0]  # 0x23456789 * 4 >> 32
     assert (kernels.MAX_ROWS + 1) >> 32 == 0
+
+
+def test_keys_of_any_bytes_are_sorted_as_arrow_sorts_them():
+    chance = random.Random(3)
+    letters = (b"\0a", b"\0\1", b"\xff\xfe", bytes(range(256)))
+    for number in range(150):
+        alphabet, count = letters[number % 4], chance.choice((2, 3, 20, 200))
+        prefix = bytes(chance.choices(alphabet, k=chance.choice((0, 3, 8, 17))))
+        sizes = [chance.choice((0, 1, 7, 8, 9, 16, 17, 30)) for _ in range(count)]
+        pool = [prefix + bytes(chance.choices(alphabet, k=n)) for n in sizes]
+        keys = chance.choices(pool[: chance.choice((2, count))], k=count)
+        if number % 5 == 0:
+            keys.sort()
+        ins = np.array(chance.sample(range(1000), count), np.uint64)
+        table = pa.table({"key": pa.array(keys, pa.binary()), "ins": ins})
+        by = [("key", "ascending"), ("ins", "ascending")]
+        expected = pc.sort_indices(table, sort_keys=by).to_pylist()
+        assert order_of(from_bytes(keys), ins).tolist() == expected
