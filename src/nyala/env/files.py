@@ -124,6 +124,7 @@ class SystemAppendFile:
     def __init__(self, path: str, offset: int) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         self._end = offset
+        self._durable = offset
         self._released = offset
 
     def append(self, buffers: Sequence[Buffer]) -> int:
@@ -140,14 +141,16 @@ class SystemAppendFile:
 
     def sync(self, *, data_only: bool) -> None:
         """Sync data alone, or data and file facts."""
+        end = self._end
         (os.fdatasync if data_only else os.fsync)(self._fd)
+        self._durable = end
 
     def release(self) -> None:
         """Let the kernel have the pages for what is written next; it keeps those that are not durable."""
         if hasattr(os, "posix_fadvise"):
-            size = self._end - self._released
+            size = self._durable - self._released
             os.posix_fadvise(self._fd, self._released, size, os.POSIX_FADV_DONTNEED)
-        self._released = self._end
+        self._released = self._durable
 
     def preallocate(self, length_bytes: int) -> None:
         """posix_fallocate, so that a full disk is known now and not in mid-append."""

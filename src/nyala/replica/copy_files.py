@@ -60,14 +60,16 @@ class Staging:
         return due
 
     def sync(self) -> None:
-        """Sync what was written; pieces may be written meanwhile."""
+        """Sync what was written, and let go of its memory for what comes; pieces may be written meanwhile."""
         assert self._open is not None, "no file was started"
         self._open.sync(data_only=True)
+        self._open.release()
 
     def finish(self) -> None:
         """Sync the file that is open, and close it."""
         if self._open is not None:
             self._open.sync(data_only=False)
+            self._open.release()
         self.close()
 
     def close(self) -> None:
