@@ -8,7 +8,8 @@ The convention, which a page keeps to:
 - A block fenced with `text` right behind one of these is what that one prints, on both outputs: each of its
   lines has to appear, in this order. `...` stands for anything.
 - `./nyala-data` is the local cluster, at the addresses that `nyala up` chooses (masters 7051, 7151, ...): the
-  test's cluster, in the same folder, has others, which are put in their place in everything on the page.
+  test's cluster, in the same folder, has others, which are put in their place in everything on the page; any
+  other address of 127.0.0.1 becomes a free one.
 - A server is killed by `kill -9 $(cut -d' ' -f1 nyala-data/tserver-1.pid)`, and started by `nyala up`, which
   starts those that do not run. `NYALA_MASTERS` is set.
 """
@@ -192,4 +193,7 @@ def _at_addresses_of(cluster: MiniCluster, text: str) -> str:
         places[there.address] = here.address
         places[there.peer_address] = here.peer_address
         places[there.web_address] = here.web_address
-    return re.sub(r"127\.0\.0\.1:\d+", lambda found: places.get(found[0], found[0]), text)
+    more = sorted(set(re.findall(r"127\.0\.0\.1:\d+", text)) - set(places))
+    for there, port in zip(more, layout.free_ports(len(more)), strict=True):
+        places[there] = f"127.0.0.1:{port}"
+    return re.sub(r"127\.0\.0\.1:\d+", lambda found: places[found[0]], text)

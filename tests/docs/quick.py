@@ -3,13 +3,14 @@
 A command spends most of a second on imports, and a page has dozens. What runs is the command line as it is,
 in a process of its own with the caller's folder, environment and files; only the interpreter is warm.
 
-    python -m tests.docs.quick SOCKET        the parent; prints a line when it is ready, ends when killed
+    python -m tests.docs.quick SOCKET        the parent; prints a line when it is ready, ends with its input
 """
 
 import array
 import importlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -19,6 +20,8 @@ from typing import Any
 
 CLIENT = """#!{python} -IS
 import array, json, os, socket, sys
+if sys.argv[2:3] == ["run"]:  # a server: the process that the shell knows
+    os.execv({python!r}, [{python!r}, "-m", "nyala.cli.main", *sys.argv[1:]])
 link = socket.socket(socket.AF_UNIX)
 link.connect({path!r})
 fds = array.array("i", [0, 1, 2])
@@ -43,7 +46,7 @@ class Quick:
         path = str(folder / "socket")
         self._parent = subprocess.Popen(
             [sys.executable, "-m", "tests.docs.quick", path],
-            stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, start_new_session=True,
+            stdout=subprocess.PIPE, stdin=subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
         assert self._parent.stdout is not None
         assert self._parent.stdout.readline() == b"ready\n", "the parent of commands does not start"
@@ -68,7 +71,7 @@ def main(path: str) -> None:
     listener.listen()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries those that end
     os.write(1, b"ready\n")
-    while True:
+    while select.select([listener, 0], [], [])[0] == [listener]:  # else whoever asked is gone
         link = listener.accept()[0]
         if os.fork() == 0:
             listener.close()

@@ -44,12 +44,26 @@ class Known:
         hard_state: the later one of metadata and log.
         config: committed, as the metadata say.
         later: configurations that only the log has, committed or not, the newest last.
+        last: op id of the last entry in the log.
     """
 
     server: Instance
     hard_state: HardState
     config: Configuration
     later: tuple[Configuration, ...]
+    last: OpId
+
+    @property
+    def decided(self) -> OpId:
+        """Op id up to which what is here counts as committed under a configuration that takes its place.
+
+        Who was the only voter has everything committed that its log holds. Had it forgotten so, copies of
+        it would be empty, and two of them its majority.
+        """
+        if self.later:
+            return self.later[-1].id
+        alone = self.config.voters == (self.server.uuid,)
+        return max(self.config.id, self.last) if alone else self.config.id
 
 
 def owner(files: Files, directory: str) -> Instance:
@@ -94,7 +108,8 @@ def look(files: Files, directory: str, group: TabletId) -> Known:
         for e in logged.entries
         if e.kind is EntryKind.CONFIG and e.id.index > config.id.index
     ]
-    return Known(server, newest(hard_state, logged.hard_state), config, tuple(later))
+    last = logged.entries[-1].id if logged.entries else NO_OP
+    return Known(server, newest(hard_state, logged.hard_state), config, tuple(later), last)
 
 
 def _logged(files: Files, directory: str, group: TabletId) -> RecoveredGroup:
@@ -184,8 +199,8 @@ def rewritten(
 ) -> Configuration:
     """Return the configuration that a person wants, as metadata can hold it.
 
-    It has the id of the committed one, since it comes in its place; or that of the last one in the log, which
-    would be taken up again otherwise: what stands there and before then counts as committed.
+    It comes in the place of the committed one, with its id; or with that of a later one in the log, which
+    would be taken up again otherwise; or with that of the log's end, see `Known.decided`.
 
     Raises:
         InvalidArgument: it cannot be, or needs `force`.
@@ -211,14 +226,14 @@ def rewritten(
     before = {m.uuid for c in (known.config, *known.later) for m in c.members}
     gone = {*(known.later or (known.config,))[-1].lost, *before}
     after = membership.initial(peers, gone)
-    return replace(after, id=(known.later or (known.config,))[-1].id)
+    return replace(after, id=known.decided)
 
 
 def rewrite(
     files: Files, directory: str, group: TabletId, known: Known, after: Configuration
 ) -> str:
     """Put a configuration into the metadata; return the path of the backup, empty: it says this already."""
-    if after == known.config:
+    if replace(after, id=known.config.id) == known.config and not known.later:
         return ""
     return _replace(files, directory, group, known.hard_state, after)
 

@@ -172,6 +172,17 @@ def test_a_change_that_only_the_log_has_is_given_up_by_force_only(folder):
     assert (config.id, [m.uuid for m in config.members], config.lost) == (OpId(3, 5), [U1], (U2,))
 
 
+@pytest.mark.row("S2.17")
+def test_who_was_alone_has_everything_committed_and_others_have_not(folder):
+    """Else its copies would be empty, and a majority of the new configuration."""
+    logged(folder, [entry(n) for n in range(1, 10)])
+    assert cmeta(folder, "rewrite_raft_config", "catalog", *THREE)[0] == 0
+    assert saved(folder)[1].id == OpId(1, 9)
+    logged(folder, [entry(n) for n in range(10, 12)])
+    assert cmeta(folder, "rewrite_raft_config", "catalog", peer(U1, 7999), U2, U3)[0] == 0
+    assert saved(folder)[1].id == OpId(1, 9)
+
+
 def test_a_change_that_was_replaced_in_the_log_is_none(folder):
     logged(folder, [*map(entry, range(1, 5)), changed(5, member(U2, 7151), term=1)])
     logged(folder, [entry(5, term=2)])
