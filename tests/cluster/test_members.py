@@ -65,9 +65,9 @@ class Operator:
         found = [group.servers[m.uuid] for m in group.config.members]
         return [self.names[s.address] for s in sorted(found, key=lambda s: s != group.leader)]
 
-    def do(self, command, *servers):
+    def do(self, command, *servers, tell=lambda _: None):
         """Run one command to its end; return its steps."""
-        membership = Membership(self.connection.core, self.tablet)
+        membership = Membership(self.connection.core, self.tablet, tell)
         work = getattr(membership, command)
         self.connection.run(work(*(self.cluster.address(s) for s in servers)))
         return membership.done
@@ -168,17 +168,21 @@ def test_a_group_shrinks_to_one_and_grows_again_though_servers_are_killed(four):
 def test_a_killed_command_and_a_killed_source_are_gone_on_from(four):
     with operating(four, "cut", FILLED) as operator:
         old, new = operator.leader, operator.without()
-        words = "move_replica", operator.tablet, four.address(old), four.address(new)
-        with operator.begin(*words) as command:
+        with operator.begin(
+            "move_replica", operator.tablet, four.address(old), four.address(new)
+        ) as command:
             until_copying(command)
             command.kill()
-        with operator.begin(*words) as command:
-            until_copying(command)
-            four.kill(old)
-            said = command.stdout.read()
-        assert command.returncode == 0, said
-        assert said.count("copy the replica of ") == 1, "the one that began was of no use"
-        assert "remove " in said
+        said = []
+
+        def tell(words):
+            said.append(words.split()[0])
+            if words.startswith("wait for the copy") and four.running(old):
+                four.kill(old)
+
+        operator.do("move", old, new, tell=tell)
+        assert said.count("copy") == 1, "what the killed source had begun was of no use"
+        assert "remove" in said
         here = [n for n in operator.names.values() if n != old]
         operator.until_looked_up(*here)
         four.start(old)
