@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from nyala.common.alteration import alter
 from nyala.common.keys import encode_keys
+from nyala.common.plain_rows import RowReader, encode_rows
 from nyala.common.schema import Column, Schema
 from nyala.tablet import changes, columns, flush, memrowset, ordered
 from nyala.tablet.ops import Op, decode_result
@@ -153,6 +154,7 @@ class World:
             rows = view.get(at, self.key_batch(self.keys, view.schema)).to_pylist()
             wanted = [{**expected[k], "_row": i} for i, k in enumerate(self.keys) if k in expected]
             assert exact(rows) == exact(wanted)
+            assert exact(self._one_by_one(view, at, self.keys)) == exact(wanted)
 
     def check_now(self) -> None:
         """All rows, by scan and by count."""
@@ -171,9 +173,21 @@ class World:
         """Look-ups of some keys, in any order, some of them twice."""
         expected = self.model.at(at)
         batch = self.key_batch(wanted, self.schema)
-        found = self.driver.tablet.view().get(at, batch).to_pylist()
+        view = self.driver.tablet.view()
+        found = view.get(at, batch).to_pylist()
         rows = [{**expected[k], "_row": i} for i, k in enumerate(wanted) if k in expected]
         assert exact(found) == exact(rows)
+        assert exact(self._one_by_one(view, at, wanted)) == exact(rows)
+
+    def _one_by_one(self, view: View, at: int, wanted: list[Key]) -> list[dict[str, Any]]:
+        """As `View.get`, but by `View.few` and the bytes in which its rows travel."""
+        columns, batch = view.schema.columns, self.key_batch(wanted, view.schema)
+        encoded = encode_keys(batch.columns, [a.type for a in batch.columns])
+        keys = [encoded.key_at(n) for n in range(len(wanted))]
+        raw = encode_rows(view.few(at, keys, [c.id for c in columns]))
+        reader = RowReader([c.name for c in columns], [c.type for c in columns])
+        rows = enumerate(reader.read(raw, len(keys)))
+        return [{**row, "_row": n} for n, row in rows if row is not None]
 
     def key_batch(self, keys: list[Key], schema: Schema) -> pa.RecordBatch:
         columns = schema.key_columns

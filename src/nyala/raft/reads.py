@@ -4,6 +4,7 @@ All reads that wait when a message leaves share its round. A round is answered w
 with hybrid times at or above the reads', and an entry of the leader's own term is committed.
 """
 
+from nyala.common.ids import ServerUuid
 from nyala.raft import quorum
 from nyala.raft.progress import Leadership, Round
 from nyala.raft.ready import ReadConfirmed
@@ -25,6 +26,30 @@ def join(core: Core, hlc: int) -> int | None:
     leadership.rounds.append(Round(core.round, core.log.committed, hlc))
     leadership.asked = core.dirty = True
     return core.round
+
+
+def nearest(core: Core, leadership: Leadership) -> tuple[ServerUuid, ...]:
+    """Return the voters that are asked first: as few as make a majority, if so many are surely there.
+
+    An answer costs two processes an awakening. Who answered the last round, and was heard within the last
+    heartbeat, is asked; if it is silent now, so are the others at the next tick (`others`).
+    """
+    peers, since = leadership.peers, core.ticks - core.options.heartbeat_ticks - 1
+    voters = [v for v in core.voters if v in peers]
+    needed = quorum.majority(len(core.voters)) - (core.uuid in core.voters)
+    near = [v for v in voters if peers[v].round and peers[v].heard_at >= since]
+    if len(near) < needed:
+        return tuple(voters)
+    near.sort(key=lambda v: peers[v].round, reverse=True)
+    return tuple(near[:needed])
+
+
+def others(core: Core, leadership: Leadership) -> list[ServerUuid]:
+    """Return the voters that have not answered the newest round, if it still waits."""
+    if not leadership.rounds or leadership.asked:
+        return []
+    newest = leadership.rounds[-1].number
+    return [v for v in core.voters if v in leadership.peers and leadership.peers[v].round < newest]
 
 
 def confirm(core: Core, leadership: Leadership) -> None:

@@ -69,8 +69,8 @@ def propose(core: Core, payload: bytes, stamp: int) -> OpId | None:
 
 
 def replicate(core: Core, leadership: Leadership) -> None:
-    """Send each peer what it lacks, as far as its window allows; a new read round goes with it."""
-    asked = leadership.asked
+    """Send each peer what it lacks, as far as its window allows; a new read round goes to a majority."""
+    asked = reads.nearest(core, leadership) if leadership.asked else ()
     leadership.asked = core.dirty = False
     for uuid, peer in leadership.peers.items():
         sent = False
@@ -82,7 +82,7 @@ def replicate(core: Core, leadership: Leadership) -> None:
                 break
             send_entries(core, uuid, peer, entries)
             sent = True
-        if asked and not sent:
+        if uuid in asked and not sent:
             heartbeat(core, uuid, peer)
 
 
@@ -236,6 +236,9 @@ def tick(core: Core, leadership: Leadership, absent: Container[ServerUuid]) -> N
             leadership.transfer = None
     leadership.heartbeat_elapsed += 1
     if leadership.heartbeat_elapsed < core.options.heartbeat_ticks:
+        for uuid in reads.others(core, leadership):
+            heartbeat(core, uuid, leadership.peers[uuid])
+            core.dirty = True
         return
     leadership.heartbeat_elapsed = 0
     if hand_over is not None:

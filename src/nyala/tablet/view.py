@@ -5,6 +5,7 @@ at or below which no further operation can be applied (a safe time).
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -16,6 +17,7 @@ from nyala.tablet import changes as feed
 from nyala.tablet import lookup, scan
 from nyala.tablet import ordered as by_key
 from nyala.tablet.emit import emit
+from nyala.tablet.few import few as found_few
 from nyala.tablet.rowset import HashKeys, RowSetView
 from nyala.tablet.selection import Wanted
 
@@ -115,6 +117,22 @@ class View:
             self._rowsets, self.schema, at, keys, _columns(self.schema, columns),
             seed=self._seed, hash_keys=self._hash_keys,
         )  # fmt: skip
+        self.check()
+        return found
+
+    def few(
+        self, at: int, keys: Sequence[bytes], columns: Sequence[ColumnId]
+    ) -> list[list[Any] | None]:
+        """As `get`, for a few encoded keys: the row of each as `plain_rows.plain_value`s, or None.
+
+        Raises:
+            As `get`.
+        """
+        _check_time(at, self.horizon)
+        chosen = _columns(self.schema, columns)
+        found = found_few(
+            self._rowsets, at, keys, chosen, seed=self._seed, hash_keys=self._hash_keys
+        )
         self.check()
         return found
 
