@@ -97,8 +97,11 @@ def check(
 
 
 def _may_be_large(array: pa.Array) -> bool:
-    """Whether some string or binary value could be above the limit, seen from their bytes in all."""
-    if array.type.id not in _VARYING:
+    """Whether some string or binary value could be above the limit; one that is null may seem so."""
+    if array.type.id not in _VARYING or not len(array):
         return False
-    data = array.buffers()[2]
-    return data is not None and data.size > MAX_CELL_BYTES
+    _, offsets, data = array.buffers()
+    if data is None or data.size <= MAX_CELL_BYTES:
+        return False
+    ends = np.frombuffer(offsets, np.int32, len(array) + 1, 4 * array.offset)
+    return bool(np.diff(ends).max() > MAX_CELL_BYTES)
