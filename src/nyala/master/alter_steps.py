@@ -7,6 +7,8 @@ version; a comment or an owner does not.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from google.protobuf.message import Message
+
 from nyala.common import alteration
 from nyala.common.errors import InvalidArgument, NotFound
 from nyala.common.partition import EVERYTHING, KeyRange, Partition, PartitionSchema, describe
@@ -67,8 +69,8 @@ def take(before: pb.TableSpec, steps: Sequence[pb.AlterStep], rules: Rules) -> A
     check_spec.check_name(spec.name)
     check_spec.check_texts(spec, rules.table_options)
     if columns:
-        spec.schema.CopyFrom(_schema_after(schema, columns))
-    made = _take_ranges(spec, schema, steps, rules)
+        _alter_columns(spec.schema, schema, columns)
+    made = _take_ranges(before, spec, schema, steps, rules)
     if _matters(before, spec) or made.added or made.dropped:
         spec.schema.version = before.schema.version + 1
     return made
@@ -81,9 +83,23 @@ def _matters(before: pb.TableSpec, after: pb.TableSpec) -> bool:
     return told or one.columns != other.columns or one.next_column_id != other.next_column_id
 
 
-def _schema_after(schema: Schema, steps: Sequence[alteration.Step]) -> pb.Schema:
-    """Return the schema with the steps taken, still under the old version."""
-    return convert.schema_to_proto(replace(alteration.alter(schema, steps), version=schema.version))
+def _alter_columns(message: pb.Schema, schema: Schema, steps: Sequence[alteration.Step]) -> None:
+    """Take steps in a schema's message, still under the old version; fields of a newer release stay."""
+    made = convert.schema_to_proto(alteration.alter(schema, steps))
+    kept = {c.id: pb.Column.FromString(c.SerializeToString()) for c in message.columns}
+    message.next_column_id = made.next_column_id
+    del message.columns[:]
+    for told in made.columns:
+        column = message.columns.add()
+        if told.id in kept:
+            column.CopyFrom(kept[told.id])
+            _clear_known(column)
+        column.MergeFrom(told)
+
+
+def _clear_known(message: Message) -> None:
+    for field in message.DESCRIPTOR.fields:
+        message.ClearField(field.name)
 
 
 def _columns(step: pb.AlterStep) -> list[alteration.Step]:
@@ -142,7 +158,11 @@ def _texts(spec: pb.TableSpec, step: pb.AlterStep, rules: Rules) -> None:
 
 
 def _take_ranges(
-    spec: pb.TableSpec, schema: Schema, steps: Sequence[pb.AlterStep], rules: Rules
+    before: pb.TableSpec,
+    spec: pb.TableSpec,
+    schema: Schema,
+    steps: Sequence[pb.AlterStep],
+    rules: Rules,
 ) -> Altered:
     """Add and drop ranges; `schema` is of before: the type of a key column never changes."""
     ps = convert.partition_schema_from_proto(spec.partition)
@@ -162,7 +182,9 @@ def _take_ranges(
         return Altered(spec)
     if not ps.ranges:
         raise InvalidArgument("a table keeps one range at least; drop the table instead")
-    spec.partition.CopyFrom(convert.partition_schema_to_proto(ps))
+    kept = {convert.range_from_proto(r): r for r in before.partition.ranges}
+    del spec.partition.ranges[:]
+    spec.partition.ranges.extend(kept.get(r) or convert.range_to_proto(r) for r in ps.ranges)
     check_spec.check_partitions(schema, spec.partition, rules.max_tablets)
     return Altered(spec, tuple(added), tuple(dropped))
 

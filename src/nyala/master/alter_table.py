@@ -4,13 +4,18 @@ Pure. A table that tablets have to follow is ALTERING until each of them has sho
 version; which orders that takes is derived in `reconcile.py`, from levels (S0.33, S0.38, S0.52).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from nyala.common.errors import AlreadyPresent
-from nyala.common.ids import ServerUuid, TabletId
+from nyala.common.ids import ServerUuid, TableId, TabletId
 from nyala.common.partition import KeyRange, Partition, PartitionSchema, partitions
 from nyala.master import answers, create_table
-from nyala.master.actions import Action, CreateTabletAction, DeleteTabletAction
+from nyala.master.actions import (
+    Action,
+    AlterTabletAction,
+    CreateTabletAction,
+    DeleteTabletAction,
+)
 from nyala.master.alter_steps import Altered, Rules, take
 from nyala.master.catalog import Catalog
 from nyala.master.create_table import Circumstances
@@ -75,7 +80,28 @@ def plan(catalog: Catalog, request: pb.AlterTableRequest, around: Circumstances)
         for t in new
         for m in t.consensus.members
     ]
-    return Plan((*gone, *new), (record,), actions=(*orders, *creates), answer=table.id)
+    alters = follow(catalog, record, but=[t.id for t in gone])
+    actions = (*orders, *creates, *alters)
+    return Plan((*gone, *new), (record,), actions=actions, answer=table.id)
+
+
+def follow(
+    catalog: Catalog, record: cat.TableRecord, *, but: Sequence[str] = ()
+) -> list[AlterTabletAction]:
+    """Return the orders to the leaders of an ALTERING table's tablets; they are derived again from levels.
+
+    Args:
+        catalog: as it is before the table becomes `record`.
+        record: of the table.
+        but: tablets that go.
+    """
+    if record.state != TableState.ALTERING.value:
+        return []
+    return [
+        AlterTabletAction(ServerUuid(t.consensus.leader), t.id)
+        for t in catalog.tablets_of(TableId(record.id))
+        if t.state is TabletState.RUNNING and t.consensus.leader and t.id not in but
+    ]
 
 
 def check_free(catalog: Catalog, table: Table, name: str) -> None:

@@ -3,7 +3,7 @@
 from nyala.common.errors import NotFound
 from nyala.common.ids import TableId
 from nyala.master import check_spec
-from nyala.master.alter_table import changed, check_free
+from nyala.master.alter_table import changed, check_free, follow
 from nyala.master.catalog import Catalog
 from nyala.master.operation import Operation
 from nyala.master.plans import Plan, Scope
@@ -55,7 +55,7 @@ def plan(catalog: Catalog, request: pb.RecallTableRequest) -> Plan:
         spec.schema.version += 1
     record = changed(catalog, table, spec, request.operation)
     record.purge_after_us = record.dropped_us = 0
-    return Plan(tables=(record,), answer=table.id)
+    return Plan(tables=(record,), actions=tuple(follow(catalog, record)), answer=table.id)
 
 
 def _why_not(table_id: str, table: Table | None) -> str:

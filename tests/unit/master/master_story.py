@@ -9,7 +9,8 @@ NYALA_REWRITE=1 writes what happened into the files; read the diff.
     silent a ... ; speaks a   they stop; they go on        restart a    with the replicas it has
     lead m1 | lead nobody     an election                  pass MS      time passes
     fail refused|lost|unknown the next write is refused; is lost and leadership with it; commits, unknown
-    create T [buckets=N] [replicas=N] [op=N]    drop T [op=N]      tables     describe T    locate T
+    create T [buckets=N] [replicas=N] [op=N]    tables [dropped]     describe T    locate T
+    add, rename, drop, recall: see story_ddl.py
     report a [full] [T.N=LEADER/TERM ...]       a heartbeat of this content to every master (story_reports.py)
     unanswered a ...          orders to these servers get no answer
     ask m2 tables             the same of another master
@@ -53,6 +54,7 @@ from tests.sim.loop import SimLoop, run, seeded
 from tests.sim.tasks import SimClock, SimTasks
 from tests.unit.master import story_reports
 from tests.unit.master.master_helpers import create_request, master_status, server_info
+from tests.unit.master.story_ddl import DdlCommands, state_text
 
 REWRITE = "NYALA_REWRITE"
 MASTERS = ("m1", "m2", "m3")
@@ -124,6 +126,8 @@ class Orders:
         if told is not None:
             return told
         replicas = story.replicas.setdefault(server, {})
+        if method is methods.ALTER_TABLET:
+            return pb.AlterTabletResponse(schema_version=request.schema.version)
         if method is methods.CREATE_TABLET:
             replicas.setdefault(request.tablet_id, "RUNNING")
             return pb.CreateTabletResponse()
@@ -165,7 +169,7 @@ class MasterUnderTest:
         return Standing(self.name, "", "", self.story.term, tuple(f"{m}:1" for m in MASTERS))
 
 
-class Story:
+class Story(DdlCommands):
     """One scenario while it runs."""
 
     def __init__(self, loop: SimLoop) -> None:
@@ -195,7 +199,7 @@ class Story:
     def row_text(self, row: Row) -> str:
         item = parse(row)
         if isinstance(item, Table):
-            return f"table {self.table_name(item)} {item.state.name}"
+            return f"table {self.table_name(item)} {state_text(item)}"
         if isinstance(item, Tablet):
             leader = item.consensus.leader
             led = f", led by {leader} in term {item.consensus.term}" if leader else ""
@@ -275,8 +279,9 @@ class Story:
 
     def report_of(self, server: str, text: str) -> pb.TabletReport:
         name, _, rest = text.partition("=")
+        rest, _, version = rest.partition("^")
         tablet_id = self.tablet_id(name)
-        report = pb.TabletReport(tablet_id=tablet_id)
+        report = pb.TabletReport(tablet_id=tablet_id, schema_version=int(version or 0))
         row = self.rows.get(("tablet", tablet_id))
         tablet = None if row is None else parse(row)
         if isinstance(tablet, Tablet):
@@ -354,23 +359,14 @@ class Story:
         answer = await self.service().create_table(request)
         self.say(f"-> {self.names[answer.table_id]}")
 
-    async def do_drop(self, rest: list[str]) -> None:
-        options = dict(word.split("=") for word in rest[1:])
-        request = pb.DropTableRequest(name=rest[0])
-        if "op" in options:
-            request.operation.client = b"d" * 16
-            request.operation.sequence = int(options["op"])
-        answer = await self.service().drop_table(request)
-        self.say(f"-> {self.names[answer.table_id]}")
-
     async def do_ask(self, rest: list[str]) -> None:
         await self.tables(self.masters[rest[0]].service)
 
     async def do_tables(self, rest: list[str]) -> None:
-        await self.tables(self.service())
+        await self.tables(self.service(), dropped=bool(rest))
 
-    async def tables(self, service: MasterService) -> None:
-        answer = await service.list_tables(pb.ListTablesRequest())
+    async def tables(self, service: MasterService, *, dropped: bool = False) -> None:
+        answer = await service.list_tables(pb.ListTablesRequest(dropped=dropped))
         for table in answer.tables:
             self.say(f"-> {table.name} {table.state} of {table.tablets} tablets")
         if not answer.tables:

@@ -9,7 +9,7 @@ import pytest
 from nyala.common.errors import NotLeader, NyalaError, OutcomeUnknown
 from nyala.common.ids import TabletId
 from nyala.master import reconcile
-from nyala.master.actions import Action, CreateTabletAction, DeleteTabletAction
+from nyala.master.actions import Action, AlterTabletAction, CreateTabletAction, DeleteTabletAction
 from nyala.master.locks import Locks
 from nyala.master.operation import Memory, Step, run
 from nyala.master.tservers import TServer
@@ -173,5 +173,7 @@ def _without_effect(action, replicas):
     here = TabletId(action.tablet) in replicas.get(action.server, {})
     if isinstance(action, CreateTabletAction):
         return here
+    if isinstance(action, AlterTabletAction):
+        return not here
     assert isinstance(action, DeleteTabletAction)
     return not here

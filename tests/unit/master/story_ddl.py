@@ -1,0 +1,66 @@
+"""How stories alter, drop and recall tables, and what tablet servers answer to it.
+
+add T COLUMN [op=N]          add a column
+rename T NEW [op=N]          rename the table
+drop T [op=N] [reserve=S]    drop it, so that it can be recalled for S seconds
+recall T [NEW] [op=N]        T as the transcript names it
+T.N=LEADER/TERM^VERSION      in a report: the replica shows this schema version
+"""
+
+from nyala.master.records import Table
+from nyala.master.service import MasterService
+from nyala.wire.proto import nyala_pb2 as pb
+
+
+class DdlCommands:
+    """Part of `master_story.Story`."""
+
+    names: dict[str, str]
+
+    def say(self, line: str) -> None:
+        raise AssertionError("of the story")
+
+    def service(self) -> MasterService:
+        raise AssertionError("of the story")
+
+    async def do_add(self, rest: list[str]) -> None:
+        column = pb.Column(name=rest[1], type="int32", nullable=True)
+        await self._alter(rest[0], pb.AlterStep(add_column=column), rest[2:])
+
+    async def do_rename(self, rest: list[str]) -> None:
+        await self._alter(rest[0], pb.AlterStep(rename_table=rest[1]), rest[2:])
+
+    async def _alter(self, name: str, step: pb.AlterStep, rest: list[str]) -> None:
+        request = pb.AlterTableRequest(name=name, steps=[step])
+        number(request.operation, b"a", rest)
+        answer = await self.service().alter_table(request)
+        self.say(f"-> {self.names[answer.table_id]} at version {answer.schema_version}")
+
+    async def do_recall(self, rest: list[str]) -> None:
+        ids = {name: found for found, name in self.names.items()}
+        words = [word for word in rest[1:] if "=" not in word]
+        request = pb.RecallTableRequest(id=ids[rest[0]], new_name="".join(words))
+        number(request.operation, b"r", rest)
+        answer = await self.service().recall_table(request)
+        self.say(f"-> {self.names[answer.table_id]}")
+
+    async def do_drop(self, rest: list[str]) -> None:
+        options = dict(word.split("=") for word in rest[1:])
+        request = pb.DropTableRequest(name=rest[0], reserve_seconds=int(options.get("reserve", 0)))
+        number(request.operation, b"d", rest)
+        answer = await self.service().drop_table(request)
+        self.say(f"-> {self.names[answer.table_id]}")
+
+
+def number(operation: pb.OperationId, client: bytes, words: list[str]) -> None:
+    """Number an operation as the words of its command say."""
+    options = dict(word.split("=") for word in words if "=" in word)
+    if "op" in options:
+        operation.client, operation.sequence = client * 16, int(options["op"])
+
+
+def state_text(table: Table) -> str:
+    """Return the state of a table in a transcript."""
+    version = table.spec.schema.version
+    at = f" at version {version}" if version else ""
+    return f"{table.state.name}{at}{', dropped for a time' if table.recallable else ''}"
