@@ -46,6 +46,7 @@ class Replica(Life):
         sequence: int,
         first_outstanding: int,
         timeout_ms: int,
+        seen: int = 0,
     ) -> WriteOutcome:
         """Replicate an operation once; returns when it is durable on a majority and applied here.
 
@@ -55,6 +56,8 @@ class Replica(Life):
             sequence: number of the operation among this client's on this group; a retry has the same.
             first_outstanding: the client has the results of everything below it.
             timeout_ms: how long the caller waits; the operation may take effect later still.
+            seen: the highest stamp that the client has seen anywhere; the operation gets one above it, unless
+                that lies further in the future than `clock_max_ahead_ms`.
 
         Raises:
             InvalidArgument: the ids are malformed, or the sequence was used with other bytes.
@@ -64,7 +67,7 @@ class Replica(Life):
         """
         member = self.taking_part()
         return await member.requests.write(
-            payload, client_id, sequence, first_outstanding, timeout_ms
+            payload, client_id, sequence, first_outstanding, timeout_ms, seen
         )
 
     async def read_point(self, at: int | None, timeout_ms: int) -> int:

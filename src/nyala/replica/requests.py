@@ -63,6 +63,7 @@ class Requests(Footing):
         sequence: int,
         first_outstanding: int,
         timeout_ms: int,
+        seen: int = 0,
     ) -> WriteOutcome:
         """See `Replica.write`."""
         session_header.check(client_id, sequence, first_outstanding)
@@ -73,7 +74,10 @@ class Requests(Footing):
         wrapped = session_header.wrap(
             payload, client_id, sequence, first_outstanding, around.options.client_result_ttl_s
         )
-        op = node.propose(wrapped, self.stamp(node.last_stamp))
+        above = node.last_stamp
+        if seen > above and _ahead_us(around, seen) == 0:
+            above = seen
+        op = node.propose(wrapped, self.stamp(above))
         if op is None:
             raise self.not_leader()
         done = self._writes.add(op, len(payload), deadline_us)
@@ -161,11 +165,17 @@ class Requests(Footing):
 
 def _check_ahead(around: Around, at: int) -> None:
     """Refuse a time that is too far in the future, before it moves any clock."""
-    ahead_us = to_micros(at) - around.env.clock.wall_us()
-    limit_ms = around.options.clock_max_ahead_ms
-    if ahead_us > limit_ms * 1000 and at > around.clock.peek():
+    ahead_us, limit_ms = _ahead_us(around, at), around.options.clock_max_ahead_ms
+    if ahead_us > 0:
         raise InvalidArgument(
             f"the time {at} lies {ahead_us / 1e6:.1f} s in the future of this server; at most "
             f"clock_max_ahead_ms ({limit_ms}) are allowed. Give an earlier time; if you gave none, clocks "
             "of these servers are that far apart: let a time daemon (NTP) keep them together"
         )
+
+
+def _ahead_us(around: Around, at: int) -> int:
+    """Return how far a time lies in the future, if that is too far; else 0."""
+    ahead_us = to_micros(at) - around.env.clock.wall_us()
+    limit_us = around.options.clock_max_ahead_ms * 1000
+    return ahead_us if ahead_us > limit_us and at > around.clock.peek() else 0

@@ -135,6 +135,20 @@ async def test_a_time_too_far_ahead_is_refused_and_moves_no_clock(fleet):
     assert await read(fleet, leader, at=near) == near
 
 
+@pytest.mark.row("A7")
+@story(options=Options(wal_segment_mb=1, clock_max_ahead_ms=1000))
+async def test_a_write_is_stamped_above_all_that_its_client_has_seen_unless_that_is_absurd(fleet):
+    """So that no snapshot has what a client wrote later, and lacks what it wrote before elsewhere."""
+    leader = await fleet.leader()
+    clock = fleet.processes[leader].server.clock
+    near = clock.peek() + from_micros(900_000)
+    outcome = await fleet.as_(leader, fleet.call(leader, b"k 1", seen=near))
+    assert near < outcome.stamp < near + from_micros(100_000)
+    far = clock.peek() + from_micros(60_000_000)
+    outcome = await fleet.as_(leader, fleet.call(leader, b"k 1", seen=far))  # taken: W4
+    assert outcome.stamp < near + from_micros(1_000_000)
+
+
 def waiting(*reads):
     """Futures of reads given as (at, round, upto), and the reads."""
     waiting = Reads()
