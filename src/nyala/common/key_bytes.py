@@ -43,7 +43,7 @@ class KeyBytes:
     def offsets(self) -> Int64s:
         """Positions as in a layout of n + 1; made on first use where all keys have one width."""
         if self._offsets is None:
-            self._offsets = np.arange(len(self) + 1, dtype=np.int64) * self.width
+            self._offsets = np.arange(0, len(self.data) + 1, max(self.width, 1), dtype=np.int64)
         return self._offsets
 
     def __len__(self) -> int:

@@ -42,13 +42,17 @@ _WIDTHS_BY_ID = {**{kind.id: width for kind, width in _WIDTHS.items()}, pa.decim
 _SIGNS = {w: np.array(1 << 8 * w - 1, f"<u{w}") for w in (1, 2, 4, 8)}
 _BIG = {w: np.dtype(f">u{w}") for w in _SIGNS}
 _STRINGS = (pa.string(), pa.binary())
+_STRING_IDS = tuple(t.id for t in _STRINGS)
 
 
 def fixed_width(types: Sequence[pa.DataType]) -> int | None:
     """Return the width in bytes of keys of these types, or None if they vary."""
-    if any(t in _STRINGS for t in types):
-        return None
-    return sum(_width(t) for t in types)
+    widths = []
+    for kind in types:
+        if kind.id in _STRING_IDS:
+            return None
+        widths.append(_width(kind))
+    return sum(widths)
 
 
 def encode_keys(
