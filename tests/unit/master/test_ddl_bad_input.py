@@ -190,7 +190,8 @@ def test_a_rename_onto_a_name_that_is_being_created_waits_and_sees_what_became_o
         async def replicate(self, rows):
             if not going.is_set():
                 going.set()
-                await asyncio.sleep(0)
+                for _ in range(10):
+                    await asyncio.sleep(0)
                 if fails:
                     raise Throttled("full")
 

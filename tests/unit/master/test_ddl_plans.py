@@ -88,6 +88,7 @@ def after(case):
 
 
 @every
+@pytest.mark.row("S0.61")
 def test_it_succeeds_in_one_batch_and_memory_equals_the_disk(case):
     before, disk = start(case)
     master = Master(disk)
@@ -125,7 +126,7 @@ def test_each_step_may_happen_twice(case):
 
 @every
 @pytest.mark.parametrize("step", STEPS)
-@pytest.mark.row("S0.51", "S0.58")
+@pytest.mark.row("S0.51", "S0.58", "S0.40")
 def test_a_crash_at_each_step_leaves_all_or_nothing_and_the_same_again_completes_it(case, step):
     whole, done = after(case)
     before, disk = start(case)

@@ -37,6 +37,7 @@ def drop(catalog, name, sequence=0):
     return plan
 
 
+@pytest.mark.row("S0.4")
 def test_a_table_and_its_tablets_with_their_first_configuration():
     plan = made(Catalog(), create_request("t", 4))
     (table,) = plan.tables
@@ -69,7 +70,7 @@ def test_no_partitioning_is_one_tablet_and_no_number_is_the_default():
     assert len(plan.tablets[0].consensus.members) == 3
 
 
-@pytest.mark.row("S0.50")
+@pytest.mark.row("S0.50", "S0.74", "S0.47")
 def test_a_dropped_name_is_free_again_and_gets_a_new_id():
     catalog = Catalog()
     first = made(catalog, create_request("t", 2))

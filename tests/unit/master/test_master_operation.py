@@ -75,7 +75,7 @@ def operation(plan=PLAN, scope=None):
     return Operation("test", lambda _: scope or Scope(("t",)), lambda _: plan)
 
 
-@pytest.mark.row("S0.50")
+@pytest.mark.row("S0.50", "S0.9", "S0.64")
 def test_one_batch_then_visible_then_ordered():
     made, dropped = memory()
     assert simulate(lambda loop: run(operation(), made)) is PLAN

@@ -37,6 +37,7 @@ def server(name, *tablets):
     return made
 
 
+@pytest.mark.row("S0.80")
 def test_creating_becomes_running_when_a_leader_is_reported():
     made = catalog()
     taken(made, report(T))
@@ -53,6 +54,7 @@ def test_a_report_that_tells_nothing_new_writes_nothing():
     assert not tablet_report.operations(made, ServerUuid("a"), [report(T, leader="b", term=1)], 9)
 
 
+@pytest.mark.row("S0.81")
 @pytest.mark.parametrize(
     ("known", "reported", "kept"),
     [
@@ -95,6 +97,7 @@ def test_reports_are_taken_in_in_batches_of_bounded_size():
     assert [len(o.scope(made).tablets) for o in found] == [10, 10, 5]
 
 
+@pytest.mark.row("S0.77")
 def test_a_replica_without_a_record_is_never_touched():
     made = catalog()
     assert not taken(made, report("stranger", leader="a", term=1)).writes
