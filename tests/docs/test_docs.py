@@ -34,6 +34,17 @@ def test_the_readme_runs(cluster, capsys):
         client.drop_table("metrics")
 
 
+def test_the_page_of_history_runs_and_prints_what_it_says(cluster, capsys):
+    page = (ROOT / "docs" / "use" / "history.md").read_text()
+    shown = re.findall(r"```python\n(.*?)```(?:\n```text\n(.*?)```)?", page, re.S)
+    assert sum(bool(text) for _, text in shown) == 4
+    names: dict[str, object] = {}
+    for block, text in shown:
+        exec(compile(block.replace("127.0.0.1:7051", cluster.masters), "history.md", "exec"), names)
+        said = capsys.readouterr().out
+        assert not text or said == text
+
+
 def test_the_first_example_runs_and_is_the_readmes(cluster, capsys, monkeypatch):
     monkeypatch.setenv("NYALA_MASTERS", cluster.masters)
     runpy.run_path(str(ROOT / "examples" / "first_table.py"))

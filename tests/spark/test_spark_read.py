@@ -23,6 +23,9 @@ from pyspark.sql.datasource import (
 
 import nyala
 from nyala.spark.reader import PushingReader, ReadOptions
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.cluster.direct import Direct
 
 NAN, INF = float("nan"), float("inf")
 SCHEMA = pa.schema([
@@ -157,6 +160,35 @@ def test_a_snapshot_is_fixed_for_the_whole_job(spark, cluster, client):
     assert spark.read.format("nyala").options(**options, at=str(before)).load().count() == 400
 
 
+@pytest.mark.row("A16")
+def test_a_job_holds_its_snapshot_for_as_long_as_it_says(spark, cluster, client):
+    parts = nyala.Partition(hash=[nyala.Hash(["k"], 2)])
+    table = client.create_table("long", pa.schema([("k", pa.int64())]), ["k"], parts, replicas=1)
+    table.insert([{"k": k} for k in range(10)]).raise_for_errors()
+    tablets = [t.id for t in table.tablets()]
+
+    def held():
+        request = pb.ListTabletsRequest(tablet_ids=tablets)
+        with Direct() as direct:
+            answer = direct.ask(cluster.address("tserver-0"), methods.LIST_TABLETS, request)
+        return [[(h.name, h.at, h.left_ms) for h in t.holds] for t in answer.tablets]
+
+    def read(**options):
+        where = {"table": "long", "masters": cluster.masters}
+        return spark.read.format("nyala").options(**where, **options).load().count()
+
+    assert read(hold_s="0") == 10
+    assert held() == [[], []]
+    before = client.now()
+    assert read(hold_s="700") == 10
+    [[one], [other]] = held()
+    assert one[:2] == other[:2]
+    assert before < one[1] < client.now()
+    assert 600_000 < one[2] <= 700_000
+    assert read(at=str(before)) == 10
+    assert sorted(at for _, at, _ in held()[0]) == [before, one[1]]
+
+
 def test_what_cannot_be_read_is_said_clearly(spark, cluster, load):
     def message(**options):
         with pytest.raises(Exception) as raised:
@@ -168,6 +200,7 @@ def test_what_cannot_be_read_is_said_clearly(spark, cluster, load):
     assert "name the masters" in message(table="everything")
     assert "no table 'nowhere'" in message(table="nowhere", masters=masters)
     assert "nothing" in message(table="everything", masters=masters, columns="k,nothing")
+    assert "hold_s='a day'" in message(table="everything", masters=masters, hold_s="a day")
     assert "hybrid time" in message(table="everything", masters=masters, at="yesterday")
     assert "at character" in message(table="everything", masters=masters, where="k = 1) or (k = 2")
     assert load().count() == len(ROWS)

@@ -10,6 +10,8 @@ from nyala.client.client import connect
 from nyala.client.scan import ScanToken
 from nyala.spark.filters import as_where
 
+HOLD_S = 3600
+
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
@@ -23,6 +25,7 @@ class ReadOptions:
         at: snapshot; 0: taken when the job is planned.
         arrow: schema that Spark expects of every batch, field by field.
         floats: names of the columns of type float or double.
+        hold_s: for how long the snapshot stays readable from when the job is planned; 0: as the table has it.
     """
 
     table: str
@@ -32,6 +35,7 @@ class ReadOptions:
     at: int
     arrow: pa.Schema
     floats: tuple[str, ...]
+    hold_s: int = HOLD_S
 
 
 @dataclass
@@ -54,7 +58,10 @@ class PlainReader(DataSourceReader):
         return " and ".join(self._asked) or None
 
     def partitions(self) -> list[InputPartition]:
-        """Plan the read in the driver: tokens at one snapshot."""
+        """Plan the read in the driver: tokens at one snapshot, which is held for as long as the job may take.
+
+        The hold ends by itself: Spark does not say in this process when the last task has read.
+        """
         options = self._options
         with connect(options.masters) as client:
             table = client.table(options.table)
@@ -65,8 +72,10 @@ class PlainReader(DataSourceReader):
                 where=self.where,
                 at=options.at or None,
             )
-            tokens = [bytes(t) for t in scan.tokens()]
-        return [TokenPartition(t) for t in tokens] or [TokenPartition(b"")]
+            tokens = scan.tokens()
+            if tokens and options.hold_s:
+                table.hold(tokens[0].at, options.hold_s)
+            return [TokenPartition(bytes(t)) for t in tokens] or [TokenPartition(b"")]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Run one token in a task. A task that fails is run again by Spark, from the start."""

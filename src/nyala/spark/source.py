@@ -2,8 +2,8 @@
 
 Options of both sides: `table` (required), `masters` (or NYALA_MASTERS in the driver's environment).
 Of reads: `columns` (names, by commas), `where` (rows wanted, in the language of `Table.scan`), `at` (a
-hybrid time; default: one snapshot, taken by the frame's first action), `pushdown`. Of writes: see
-`spark/writer.py`.
+hybrid time; default: one snapshot, taken by the frame's first action), `hold_s` (seconds for which that
+snapshot stays readable; default 3600), `pushdown`. Of writes: see `spark/writer.py`.
 
 `pushdown` sends Spark's own filters to the servers. It is off unless asked for, as PySpark 4.3 keeps
 what was planned once per `load()`, not once per scan: another query over the same frame that has no
@@ -19,8 +19,9 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import DoubleType, FloatType, StructType
 
 from nyala.client.client import ENVIRONMENT, connect
+from nyala.client.holding import MAX_S
 from nyala.common.errors import InvalidArgument
-from nyala.spark.reader import PlainReader, PushingReader, ReadOptions
+from nyala.spark.reader import HOLD_S, PlainReader, PushingReader, ReadOptions
 from nyala.spark.writer import TableWriter, WriteOptions
 
 PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -50,6 +51,9 @@ class NyalaSource(DataSource):
             raise InvalidArgument(
                 f"option at={at!r}: it is a hybrid time, the number that client.now() gives"
             )
+        hold_s = self.options.get("hold_s", str(HOLD_S))
+        if not hold_s.isdigit() or int(hold_s) > MAX_S:
+            raise InvalidArgument(f"option hold_s={hold_s!r}: seconds, at most {MAX_S}; 0: no hold")
         pushdown = self.options.get("pushdown", "false").lower()
         if pushdown not in ("true", "false"):
             raise InvalidArgument(f"option pushdown={pushdown!r}: write true or false")
@@ -61,6 +65,7 @@ class NyalaSource(DataSource):
             at=int(at),
             arrow=to_arrow_schema(schema, timezone="UTC"),
             floats=tuple(f.name for f in schema if isinstance(f.dataType, FloatType | DoubleType)),
+            hold_s=int(hold_s),
         )
         pushing = pushdown == "true" and offers_filters()
         return PushingReader(options) if pushing else PlainReader(options)
