@@ -1,5 +1,9 @@
 """A tablet server that is gone for good: its replicas are rebuilt elsewhere while rows are written."""
 
+import json
+import subprocess
+import sys
+
 import pytest
 
 from nyala.testing import MiniCluster
@@ -7,7 +11,7 @@ from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.cluster.direct import Direct
 from tests.cluster.storm import ksck, wait_equal
-from tests.cluster.workload import Workload, create
+from tests.cluster.workload import Workload, create, rows
 from tests.waiting import wait_until
 
 OPTIONS = {
@@ -24,12 +28,38 @@ def four():
         yield made
 
 
-def states(cluster, name):
-    """Return the states of a server's replicas, by tablet."""
+def reports(cluster, name):
+    """Return what a server's replicas report, by tablet."""
     with Direct() as direct:
         request = pb.ListTabletsRequest()
         found = direct.ask(cluster.address(name), methods.LIST_TABLETS, request).tablets
-    return {t.report.tablet_id: t.report.state for t in found}
+    return {t.report.tablet_id: t.report for t in found}
+
+
+def states(cluster, name):
+    """Return the states of a server's replicas, by tablet."""
+    return {tablet: report.state for tablet, report in reports(cluster, name).items()}
+
+
+def members(cluster, address):
+    """Return the addresses of all members of the tablets that have one at an address, by tablet."""
+    with cluster.connect(10_000) as client:
+        places = [p for name in client.tables() for p in client.table(name).tablets()]
+    found = {p.id: sorted(where for _, where in p.replicas) for p in places}
+    return {tablet: where for tablet, where in found.items() if not address or address in where}
+
+
+def failed(cluster, address):
+    """Whether the leaders of all tablets with a member at an address have given it up."""
+    said = [
+        {m.uuid: m.address for m in r.consensus.members}.get(h.uuid, "")
+        for name in cluster.names
+        if name.startswith("tserver") and cluster.running(name)
+        for r in reports(cluster, name).values()
+        for h in r.health
+        if h.state == "FAILED"
+    ]
+    return said.count(address) == len(members(cluster, address))
 
 
 def rebuilt(cluster, dead):
@@ -60,3 +90,38 @@ def test_a_server_that_is_gone_for_good_is_replaced_under_writes_and_its_leftove
             lambda: set(states(four, victim).values()) <= {"TOMBSTONED"}, "leftovers deleted", 30
         )
         wait_equal(four)
+
+
+def nyala(cluster, *words):
+    """Run a command; return what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "nyala.cli.main", *words, "--masters", cluster.masters],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.row("A20", "S3.5")
+def test_a_server_in_maintenance_keeps_its_replicas_and_leaves_them_to_those_in_its_will(four):
+    with four.connect() as client:
+        create(client, "maintained", buckets=2).insert(rows("all", [1, 2, 3], [1, 2, 3]))
+    victim = sorted(four.leaders("maintained").values())[0]
+    away = four.address(victim)
+    nyala(four, "tserver", "state", "enter_maintenance", away)
+    assert "IN MAINTENANCE" in nyala(four, "tserver", "list")
+    will = {
+        line["tablet"]: line["address"]
+        for line in json.loads(nyala(four, "tserver", "will", away, "--format", "json"))
+    }
+    held = members(four, away)
+    assert will.keys() == held.keys()
+    four.kill(victim)
+    wait_until(lambda: failed(four, away), "its leaders give it up", 30, 0.2)
+    assert members(four, away) == held, "and it keeps its place"
+    nyala(four, "tserver", "state", "exit_maintenance", away)
+    wait_until(lambda: rebuilt(four, away), "all replicas rebuilt", 60, 0.2)
+    after = members(four, "")
+    assert all(will[tablet] in after[tablet] for tablet in held), (will, after)
+    four.start(victim)
+    wait_equal(four)

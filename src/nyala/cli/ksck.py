@@ -14,6 +14,8 @@ from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 
 ASK_MS = 5_000
+ENDED = ("DONE", "FAILED", "CANCELLED")
+"""Stages of copies that are over."""
 BEHIND = 10_000
 """A replica that lags so many entries behind its leader is a problem."""
 _REPLICA = ("table", "tablet", "address", "state", "role", "term", "applied", "behind")
@@ -109,21 +111,40 @@ async def _check_tservers(
     answers = await asyncio.gather(
         *(_ask(core, t.address, methods.LIST_TABLETS, pb.ListTabletsRequest()) for t in tservers)
     )
+    copies = await asyncio.gather(
+        *(_ask(core, t.address, methods.COPY_STATUS, pb.CopyStatusRequest()) for t in tservers)
+    )
     found: dict[str, dict[str, pb.TabletStatus]] = {}
-    for server, answer in zip(tservers, answers, strict=True):
+    for server, answer, copying in zip(tservers, answers, copies, strict=True):
         if isinstance(answer, NyalaError):
             health.problems.append(
                 f"tablet server {server.address} is unreachable: {answer.message}"
             )
             health.tservers.append((server.uuid, server.address, 0, "UNREACHABLE"))
             continue
-        found[server.uuid] = {t.report.tablet_id: t for t in answer.tablets}
+        under_way = {} if isinstance(copying, NyalaError) else _copies(copying)
+        found[server.uuid] = under_way | {t.report.tablet_id: t for t in answer.tablets}
         whole = [t.report for t in answer.tablets if t.report.state not in ("FAILED", "TOMBSTONED")]
         errors = dict.fromkeys(r.error for r in whole if r.error)  # the server's, told by each
         health.problems += [f"tablet server {server.address}: {error}" for error in errors]
         state = "UNHEALTHY" if errors else "HEALTHY"
         health.tservers.append((server.uuid, server.address, len(answer.tablets), state))
     return found
+
+
+def _copies(answer: pb.CopyStatusResponse) -> dict[str, pb.TabletStatus]:
+    """Return the copies under way as replicas that are COPYING."""
+    return {
+        c.tablet_id: pb.TabletStatus(
+            report=pb.TabletReport(
+                tablet_id=c.tablet_id,
+                state="COPYING",
+                error=f"from {c.source_address}: {c.stage}, {c.bytes_done} of {c.bytes_total} bytes",
+            )
+        )
+        for c in answer.copies
+        if c.stage not in ENDED
+    }
 
 
 async def _check_table(

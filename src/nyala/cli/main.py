@@ -19,6 +19,7 @@ from nyala.cli import (
     table_alter,
     tablet,
     tablet_unsafe,
+    tservers,
     wal,
 )
 from nyala.common.version import VERSION
@@ -37,6 +38,7 @@ app.add_typer(table.app, name="table")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(servers.master, name="master")
+tservers.register(servers.tserver)
 app.add_typer(servers.tserver, name="tserver")
 app.add_typer(servers.config, name="config")
 app.add_typer(wal.app, name="wal")

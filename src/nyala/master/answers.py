@@ -127,10 +127,12 @@ def location(tablet: Tablet, servers: TServers) -> pb.TabletLocation:
 def tablet_servers(catalog: Catalog, servers: TServers, now_us: int) -> list[pb.ServerEntry]:
     """Return the tablet servers that this master has heard of since it started, by id."""
     counts = catalog.replica_counts()
+    maintained = () if catalog.cluster is None else catalog.cluster.maintenance
     return [
         pb.ServerEntry(
             uuid=s.uuid,
             role="tserver",
+            maintenance=s.uuid in maintained,
             address=s.registration.address,
             peer_address=s.registration.peer_address,
             web_address=s.registration.web_address,

@@ -58,6 +58,9 @@ class Dispatcher:
         term: the term in which this master leads.
         pace: limits.
         on_news: called when an answer says something that the catalog may have to take in.
+
+    Attributes:
+        repairs: what it does about lost replicas.
     """
 
     def __init__(
@@ -76,7 +79,7 @@ class Dispatcher:
         self._pace = pace
         self._on_news = on_news
         now_us = env.clock.monotonic_us
-        self._repairs = Repairs(catalog, servers, term, pace.repair, now_us)
+        self.repairs = Repairs(catalog, servers, term, pace.repair, now_us)
         self._queued: dict[ServerUuid, dict[Action, None]] = {}
         self._sending: dict[ServerUuid, dict[tuple[ServerUuid, TabletId], None]] = {}
         self._complaints: dict[Action, str] = {}
@@ -127,7 +130,7 @@ class Dispatcher:
     async def _repair(self) -> None:
         while True:
             await self._env.tasks.sleep_ms(self._pace.repair.interval_ms)
-            self.enqueue(self._repairs.needed())
+            self.enqueue(self.repairs.needed())
 
     def _spawn(self, work: Coroutine[Any, Any, object], name: str) -> None:
         task = self._env.tasks.spawn(work, name)
@@ -177,9 +180,9 @@ class Dispatcher:
         elif isinstance(action, DeleteTabletAction):
             server.replicas.pop(action.tablet, None)
         elif isinstance(action, CopyAction):
-            self._repairs.copied(action, answer.copy)
+            self.repairs.copied(action, answer.copy)
         elif isinstance(action, CancelCopyAction):
-            self._repairs.copied(action, None)
+            self.repairs.cancelled(action)
 
     def _order_for(self, action: Action) -> tuple[Method, Any] | None:
         cluster = self._catalog.cluster

@@ -1,14 +1,13 @@
 """Repair, one look at a time: catalog and latest reports to orders about members, copies and leftovers.
 
-What it remembers of looks before is only how far copies are. Which server gets a replica is a function of
-tablet, configuration and loads; of two masters that both believe to lead one wins, by compare-and-set.
+What it remembers of looks before is how far copies are, and the wills. Which change is made is a function of
+committed configuration and reports; of two masters that both believe to lead one wins, by compare-and-set.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from random import Random
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from nyala.common.ids import ServerUuid, TabletId
+from nyala.common.ids import ServerUuid
 from nyala.master.actions import (
     Action,
     CancelCopyAction,
@@ -17,10 +16,12 @@ from nyala.master.actions import (
     DeleteTabletAction,
 )
 from nyala.master.catalog import Catalog
-from nyala.master.placement import Candidate, place_one
 from nyala.master.records import Tablet, TabletState
-from nyala.master.repair import Add, Copy, Health, Seat, Situation, next_steps
-from nyala.master.tservers import TServer, TServers
+from nyala.master.repair import Add, Copy, Health, Situation, next_steps
+from nyala.master.repair_copies import OrderedCopies
+from nyala.master.repair_look import Look, situation
+from nyala.master.tservers import TServers
+from nyala.master.wills import Wills
 from nyala.wire.proto import nyala_pb2 as pb
 
 
@@ -46,27 +47,6 @@ class RepairLimits:
 DEFAULT_LIMITS = RepairLimits()
 
 
-@dataclass(slots=True)
-class _Copying:
-    """How far a copy is, and since when."""
-
-    told: tuple[object, ...]
-    moved_us: int
-
-
-@dataclass(slots=True)
-class _Look:
-    """One look at everything."""
-
-    known: Mapping[ServerUuid, TServer]
-    now_us: int
-    loads: dict[ServerUuid, int]
-    maintained: tuple[str, ...]
-    coming: dict[tuple[TabletId, ServerUuid], None] = field(default_factory=dict)
-    given: dict[ServerUuid, int] = field(default_factory=dict)
-    actions: list[Action] = field(default_factory=list)
-
-
 class Repairs:
     """The repairs of one leader in one term. On the loop only.
 
@@ -76,6 +56,9 @@ class Repairs:
         term: in which this master leads.
         limits: pace and limits.
         now_us: monotonic time.
+
+    Attributes:
+        wills: who would inherit from whom.
     """
 
     def __init__(
@@ -86,167 +69,107 @@ class Repairs:
         limits: RepairLimits,
         now_us: Callable[[], int],
     ) -> None:
-        self.limits = limits
+        self._limits = limits
         self._catalog = catalog
         self._servers = servers
         self._term = term
         self._now_us = now_us
-        self._copies: dict[tuple[TabletId, ServerUuid], _Copying] = {}
+        self._copies = OrderedCopies(limits.failed_us)
+        self.wills = Wills()
 
     def needed(self) -> list[Action]:
         """Return what some servers should be told now."""
-        if not self.limits.on:
-            return []
         look = self._look()
         tablets = [t for t in self._catalog.tablets() if t.state is TabletState.RUNNING]
+        self.wills.keep(tablets, look)
+        if not self._limits.on:
+            return []
         for tablet in tablets:
-            self._count(tablet, look)
+            for member in tablet.consensus.members:
+                if member.promote and not member.voter:
+                    look.comes(tablet.id, ServerUuid(member.uuid))
+        actions: list[Action] = []
         for tablet in tablets:
-            self._repair(tablet, look)
-        self._leftovers(look)
-        self._forget(look)
-        return look.actions
+            actions += self._repair(tablet, look)
+        return [*actions, *self._leftovers(look), *self._unneeded(look)]
 
-    def copied(self, action: CopyAction | CancelCopyAction, told: pb.CopyProgress | None) -> None:
-        """Take what a server says of a copy; None: it was cancelled."""
-        key, now_us = (action.tablet, action.server), self._now_us()
-        if told is None:
-            self._copies.pop(key, None)
-            return
-        moved = (told.stage, told.bytes_done, told.log_bytes)
-        before = self._copies.get(key)
-        if before is None or (before.told != moved and not told.HasField("error")):
-            self._copies[key] = _Copying(moved, now_us)
+    def copied(self, action: CopyAction, told: pb.CopyProgress) -> None:
+        """Take what a server says of a copy."""
+        self._copies.told(action.tablet, action.server, told, self._now_us())
 
-    # ---- one look ----------------------------------------------------------------------------------
+    def cancelled(self, action: CancelCopyAction) -> None:
+        """Take it that a copy has ended."""
+        self._copies.forget(action.tablet, action.server)
 
-    def _look(self) -> _Look:
+    def _look(self) -> Look:
         now_us = self._now_us()
         known = self._servers.known_in(self._term, self._servers.alive(now_us))
+        cluster = self._catalog.cluster
+        maintained = () if cluster is None else tuple(cluster.maintenance)
         by_uuid = {s.uuid: s for s in known}
-        return _Look(by_uuid, now_us, self._catalog.replica_counts(), ())
+        return Look(by_uuid, now_us, self._catalog.replica_counts(), maintained)
 
-    def _count(self, tablet: Tablet, look: _Look) -> None:
-        for member in tablet.consensus.members:
-            if member.promote and not member.voter:
-                uuid = ServerUuid(member.uuid)
-                look.coming[tablet.id, uuid] = None
-                look.given[uuid] = look.given.get(uuid, 0) + 1
-
-    def _repair(self, tablet: Tablet, look: _Look) -> None:
-        situation = self._situation(tablet, look)
-        if situation is None or situation.whole:
-            return
+    def _repair(self, tablet: Tablet, look: Look) -> list[Action]:
+        table = self._catalog.table(tablet.table_id)
+        assert table is not None, f"tablet {tablet.id} has no table {tablet.table_id}"
+        now = situation(tablet, table.spec.replicas, look, self._copies)
+        if now is None or now.whole:
+            return []
 
         def choose(instead: ServerUuid | None) -> ServerUuid | None:
-            return self._choose(tablet, situation, look)
+            return self._choose(tablet, instead, now, look)
 
-        leader = situation.leader
-        for step in next_steps(situation, choose):
+        actions: list[Action] = []
+        for step in next_steps(now, choose):
             if not isinstance(step, Copy):
-                look.actions.append(ChangeMembersAction(leader, tablet.id, tablet.config_id, step))
+                change = ChangeMembersAction(now.leader, tablet.id, tablet.config_id, step)
+                actions.append(change)
             elif step.server in look.known:
-                self._copies.setdefault((tablet.id, step.server), _Copying((), look.now_us))
-                look.actions.append(CopyAction(step.server, tablet.id, leader))
+                self._copies.ordered(tablet.id, step.server, look.now_us)
+                actions.append(CopyAction(step.server, tablet.id, now.leader))
             if isinstance(step, Add):
-                look.coming[tablet.id, step.server] = None
-                look.given[step.server] = look.given.get(step.server, 0) + 1
+                look.comes(tablet.id, step.server)
                 look.loads[step.server] = look.loads.get(step.server, 0) + 1
+        return actions
 
-    def _situation(self, tablet: Tablet, look: _Look) -> Situation | None:
-        """Return what is known of a tablet; None while its leader has not told of this configuration."""
-        leader = look.known.get(ServerUuid(tablet.consensus.leader))
-        word = None if leader is None else leader.words.get(tablet.id)
-        table = self._catalog.table(tablet.table_id)
-        if leader is None or word is None or word.config != tablet.config_id or table is None:
+    def _choose(
+        self, tablet: Tablet, instead: ServerUuid | None, now: Situation, look: Look
+    ) -> ServerUuid | None:
+        """Return whom the will names, or the best server now; None while too much is under way."""
+        if len(look.coming) >= self._limits.most:
             return None
-        seats = tuple(
-            self._seat(tablet, m, m.uuid == leader.uuid, word.health, look)
-            for m in tablet.consensus.members
-        )
-        return Situation(leader.uuid, table.spec.replicas, seats)
-
-    def _seat(
-        self,
-        tablet: Tablet,
-        member: pb.Member,
-        leads: bool,
-        health: Mapping[ServerUuid, str],
-        look: _Look,
-    ) -> Seat:
-        uuid = ServerUuid(member.uuid)
-        server = look.known.get(uuid)
-        state = None if server is None else server.replicas.get(tablet.id)
-        said = Health.FINE if leads else Health(health.get(uuid, Health.SILENT.value))
-        if not leads:
-            said = self._judged(tablet.id, member, said, state, look)
-        return Seat(
-            uuid,
-            member.voter,
-            member.promote,
-            member.replace,
-            said,
-            holds=server is None or state not in (None, "FAILED"),
-            load=look.loads.get(uuid, 0),
-            location="" if server is None else server.registration.location,
-        )
-
-    def _judged(
-        self, tablet: TabletId, member: pb.Member, said: Health, state: str | None, look: _Look
-    ) -> Health:
-        """Return what a member's own server, and its copy, make of its leader's word."""
-        uuid = ServerUuid(member.uuid)
-        if uuid in look.maintained or state == "BOOTSTRAPPING":
-            return Health.FINE if said is Health.FINE else Health.SILENT
-        if uuid not in look.known:
-            return said
-        lost = state in (None, "FAILED")
-        if member.voter:
-            return Health.FAILED if lost and said is not Health.FINE else said
-        if not lost:
-            return said
-        copying = self._copies.get((tablet, uuid))
-        stuck = copying is not None and look.now_us - copying.moved_us > self.limits.failed_us
-        return Health.FAILED if stuck else Health.FINE
-
-    def _choose(self, tablet: Tablet, situation: Situation, look: _Look) -> ServerUuid | None:
-        if len(look.coming) >= self.limits.most:
-            return None
+        most = self._limits.per_server
         free = [
-            Candidate(s.uuid, s.registration.location, look.loads.get(s.uuid, 0))
-            for s in look.known.values()
-            if s.uuid not in tablet.members
-            and tablet.id not in s.replicas
-            and s.uuid not in look.maintained
-            and look.given.get(s.uuid, 0) < self.limits.per_server
+            u for u in look.known if look.may_inherit(tablet, u) and look.given.get(u, 0) < most
         ]
-        stays = [s for s in situation.seats if s.health is not Health.FAILED and not s.replace]
-        taken = [s.location for s in stays if s.location]
-        found = place_one(free, taken, Random(f"{tablet.id} {tablet.config_id}"))
-        return None if found is None else found.uuid
+        heir = None if instead is None else self.wills.heir(instead, tablet.id)
+        if heir in free:
+            return heir
+        stays = [s for s in now.seats if s.health is not Health.FAILED and not s.replace]
+        return look.place(tablet, free, [s.uuid for s in stays], {})
 
-    def _leftovers(self, look: _Look) -> None:
-        """Order what no configuration names any more to be deleted (S0.44, S0.45, S1.10, S1.22)."""
+    def _leftovers(self, look: Look) -> list[Action]:
+        """Return orders to delete what no configuration names any more (S0.44, S0.45, S1.10, S1.22)."""
+        actions: list[Action] = []
         for server in look.known.values():
             for tablet_id in server.replicas:
                 tablet = self._catalog.tablet(tablet_id)
                 if tablet is None or tablet.state is not TabletState.RUNNING:
                     continue
                 if server.uuid not in tablet.members:
-                    look.actions.append(DeleteTabletAction(server.uuid, tablet_id))
+                    actions.append(DeleteTabletAction(server.uuid, tablet_id))
+        return actions
 
-    def _forget(self, look: _Look) -> None:
-        """Let go of copies that are over, and end those that nobody needs any more."""
-        for tablet_id, uuid in list(self._copies):
+    def _unneeded(self, look: Look) -> list[Action]:
+        """Let go of copies that are over, and return orders to end those that nobody needs any more."""
+        actions: list[Action] = []
+        for tablet_id, uuid in self._copies:
             tablet = self._catalog.tablet(tablet_id)
             if (tablet_id, uuid) in look.coming:
                 continue
-            if (
-                tablet is None
-                or not tablet.live
-                or uuid in tablet.members
-                or uuid not in look.known
-            ):
-                del self._copies[tablet_id, uuid]
+            live = tablet is not None and tablet.live
+            if not live or uuid not in look.known or (tablet and uuid in tablet.members):
+                self._copies.forget(tablet_id, uuid)
             else:
-                look.actions.append(CancelCopyAction(uuid, tablet_id))
+                actions.append(CancelCopyAction(uuid, tablet_id))
+        return actions

@@ -21,6 +21,7 @@ from nyala.master.heartbeats import HeartbeatService
 from nyala.master.leading import Leading, Term
 from nyala.master.member import GroupMember
 from nyala.master.peers import MasterPeers
+from nyala.master.servers_service import ServersService
 from nyala.master.service import MasterService, Parts
 from nyala.master.settings import Settings
 from nyala.master.tservers import TServers
@@ -87,6 +88,7 @@ class Master:
                 env, self._servers, parts.leading, member.standing, settings.report_batch
             ),
             FlightService(parts, settings.timeout_ms),
+            ServersService(parts),
             CopySourceService(self._identity, self._copies),
         )
 

@@ -196,8 +196,11 @@ class MasterService:
     def _around(self) -> Circumstances:
         env = self._parts.env
         live = self._parts.servers.alive(env.clock.monotonic_us())
+        term = self._parts.require_leading().current()
+        cluster = None if term is None else term.catalog.cluster
+        away = () if cluster is None else tuple(cluster.maintenance)
         return Circumstances(
-            live=[s.registration for s in live],
+            live=[s.registration for s in live if s.uuid not in away],
             rng=env.random,
             now_us=env.clock.wall_us(),
             max_tablets=self._options.max_tablets,

@@ -105,7 +105,9 @@ class TabletService:
                 {"expected": str(expected), "found": str(known)},
             )
         if self._host.copies.waiting(replica.group):
-            raise Unavailable(f"a copy of {replica.group} waits here to become a member; order again")
+            raise Unavailable(
+                f"a copy of {replica.group} waits here to become a member; order again"
+            )
 
     async def alter_tablet(self, request: pb.AlterTabletRequest) -> pb.AlterTabletResponse:
         """Let a tablet that is led from here become what its table is now; replicated on return.

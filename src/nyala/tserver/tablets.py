@@ -106,8 +106,13 @@ class Tablets:
             NotFound: one of those named is not here.
         """
         if not only:
-            return [_status(r) for r in self.host.all()]
-        return [_status(self.host.get(TabletId(t))) for t in only]
+            return [self._described(r) for r in self.host.all()]
+        return [self._described(self.host.get(TabletId(t))) for t in only]
+
+    def _described(self, replica: Replica) -> pb.TabletStatus:
+        status = _status(replica)
+        status.report.health.extend(self._health.of(replica))
+        return status
 
 
 def _tablet(replica: Replica) -> Tablet | None:

@@ -79,6 +79,8 @@ TABLET_LOCATIONS = _method(_master, "TabletLocations")
 LIST_SERVERS = _method(_master, "ListServers")
 MASTER_STATUS = _method(_master, "MasterStatus")
 INSPECT_MASTER = _method(_master, "InspectMaster")
+SET_MAINTENANCE = _method(_master, "SetMaintenance")
+WILLS = _method(_master, "Wills")
 
 _heartbeat = nyala_pb2.DESCRIPTOR.services_by_name["MasterHeartbeat"]
 HEARTBEAT = _method(_heartbeat, "Heartbeat")

@@ -16,6 +16,7 @@ NYALA_REWRITE=1 writes what happened into the files; read the diff.
     ask m2 tables             the same of another master
     rows                      what the sys catalog holds
     flight T | flights        GetFlightInfo and GetSchema; ListFlights      list      ListServers
+    maintenance a on|off      the server is away on purpose         wills [a ...]    who inherits
     later MS COMMAND          the command runs then, while the story goes on
 """
 
@@ -42,6 +43,7 @@ from nyala.master.heartbeats import HeartbeatService, Standing
 from nyala.master.leading import Leading, LeadingOptions
 from nyala.master.peers import MasterPeers
 from nyala.master.records import Row, Table, Tablet, parse
+from nyala.master.servers_service import ServersService
 from nyala.master.service import MasterService, Parts, ServiceOptions
 from nyala.master.tservers import TServers
 from nyala.raft.membership import Configuration, Member
@@ -161,6 +163,7 @@ class MasterUnderTest:
         )
         self.flights = FlightService(parts, 1000)
         self.service = MasterService(parts, ServiceOptions(100, 3, 1000, 5000, 50, 30_000))
+        self.people = ServersService(parts)
         self.heartbeats = HeartbeatService(env, servers, lambda: self.leading, self.standing, 2)
         self.story = story
         self.leading.start()
@@ -413,7 +416,22 @@ class Story(DdlCommands):
             alive = "alive" if entry.alive else "silent"
             leads = ", leads" if entry.leader else ""
             count = f", {entry.replicas} replicas" if entry.role == "tserver" else ""
+            count += ", in maintenance" * entry.maintenance
             self.say(f"-> {entry.role} {entry.uuid} {entry.address} {alive}{leads}{count}")
+
+    def people(self) -> ServersService:
+        return self.masters[self.leader if self.leader != "nobody" else "m1"].people
+
+    async def do_maintenance(self, rest: list[str]) -> None:
+        request = pb.SetMaintenanceRequest(uuid=rest[0], on=rest[1] == "on")
+        await self.people().set_maintenance(request)
+
+    async def do_wills(self, rest: list[str]) -> None:
+        for will in (await self.people().wills(pb.WillsRequest(uuids=rest))).wills:
+            left = (
+                f"{self.tablet_name(b.tablet_id)} to {b.heir or 'nobody'}" for b in will.bequests
+            )
+            self.say(f"-> {will.uuid} leaves {', '.join(left) or 'nothing'}")
 
     async def do_report(self, rest: list[str]) -> None:
         full = rest[1:2] == ["full"]

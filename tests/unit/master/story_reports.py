@@ -1,8 +1,8 @@
 """How stories write what a tablet server reports of a tablet, and how transcripts name orders about members.
 
-    T.N=LEADER/TERM[@TERM.INDEX[:MEMBERS]][?SILENT][!FAILED][~STATE]
-    MEMBERS  a,b,*c,+d    c is to be replaced, d is a non-voter that is to be promoted
-    SILENT, FAILED  c,d   what the leader says of them; the others are fine
+T.N=LEADER/TERM[@TERM.INDEX[:MEMBERS]][?SILENT][!FAILED][~STATE]
+MEMBERS  a,b,*c,+d    c is to be replaced, d is a non-voter that is to be promoted
+SILENT, FAILED  c,d   what the leader says of them; the others are fine
 """
 
 import re

@@ -1160,6 +1160,7 @@ class ServerEntry(_message.Message):
     LAST_HEARTBEAT_MS_FIELD_NUMBER: _builtins.int
     REPLICAS_FIELD_NUMBER: _builtins.int
     LEADER_FIELD_NUMBER: _builtins.int
+    MAINTENANCE_FIELD_NUMBER: _builtins.int
     uuid: _builtins.str
     role: _builtins.str
     address: _builtins.str
@@ -1172,6 +1173,8 @@ class ServerEntry(_message.Message):
     replicas: _builtins.int
     leader: _builtins.bool
     """masters: leads the sys catalog"""
+    maintenance: _builtins.bool
+    """away on purpose"""
     def __init__(
         self,
         *,
@@ -1186,10 +1189,11 @@ class ServerEntry(_message.Message):
         last_heartbeat_ms: _builtins.int = ...,
         replicas: _builtins.int = ...,
         leader: _builtins.bool = ...,
+        maintenance: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "alive", b"alive", "last_heartbeat_ms", b"last_heartbeat_ms", "leader", b"leader", "location", b"location", "peer_address", b"peer_address", "replicas", b"replicas", "role", b"role", "uuid", b"uuid", "version", b"version", "web_address", b"web_address"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "alive", b"alive", "last_heartbeat_ms", b"last_heartbeat_ms", "leader", b"leader", "location", b"location", "maintenance", b"maintenance", "peer_address", b"peer_address", "replicas", b"replicas", "role", b"role", "uuid", b"uuid", "version", b"version", "web_address", b"web_address"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1360,6 +1364,135 @@ class InspectMasterResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___InspectMasterResponse: _TypeAlias = InspectMasterResponse  # noqa: Y015
+
+@_typing.final
+class SetMaintenanceRequest(_message.Message):
+    """Maintenance: a server is away on purpose; its replicas are not replaced meanwhile, and it gets no new ones."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UUID_FIELD_NUMBER: _builtins.int
+    ON_FIELD_NUMBER: _builtins.int
+    uuid: _builtins.str
+    on: _builtins.bool
+    def __init__(
+        self,
+        *,
+        uuid: _builtins.str = ...,
+        on: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["on", b"on", "uuid", b"uuid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetMaintenanceRequest: _TypeAlias = SetMaintenanceRequest  # noqa: Y015
+
+@_typing.final
+class SetMaintenanceResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetMaintenanceResponse: _TypeAlias = SetMaintenanceResponse  # noqa: Y015
+
+@_typing.final
+class WillsRequest(_message.Message):
+    """Who would take whose replicas if a server were lost now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UUIDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def uuids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        uuids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["uuids", b"uuids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WillsRequest: _TypeAlias = WillsRequest  # noqa: Y015
+
+@_typing.final
+class Bequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLET_ID_FIELD_NUMBER: _builtins.int
+    TABLE_NAME_FIELD_NUMBER: _builtins.int
+    HEIR_FIELD_NUMBER: _builtins.int
+    tablet_id: _builtins.str
+    table_name: _builtins.str
+    heir: _builtins.str
+    def __init__(
+        self,
+        *,
+        tablet_id: _builtins.str = ...,
+        table_name: _builtins.str = ...,
+        heir: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["heir", b"heir", "table_name", b"table_name", "tablet_id", b"tablet_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Bequest: _TypeAlias = Bequest  # noqa: Y015
+
+@_typing.final
+class Will(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UUID_FIELD_NUMBER: _builtins.int
+    BEQUESTS_FIELD_NUMBER: _builtins.int
+    uuid: _builtins.str
+    @_builtins.property
+    def bequests(self) -> _containers.RepeatedCompositeFieldContainer[Global___Bequest]: ...
+    def __init__(
+        self,
+        *,
+        uuid: _builtins.str = ...,
+        bequests: _abc.Iterable[Global___Bequest] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bequests", b"bequests", "uuid", b"uuid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Will: _TypeAlias = Will  # noqa: Y015
+
+@_typing.final
+class WillsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WILLS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def wills(self) -> _containers.RepeatedCompositeFieldContainer[Global___Will]: ...
+    def __init__(
+        self,
+        *,
+        wills: _abc.Iterable[Global___Will] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["wills", b"wills"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WillsResponse: _TypeAlias = WillsResponse  # noqa: Y015
 
 @_typing.final
 class TabletReport(_message.Message):
@@ -1636,6 +1769,7 @@ class DeleteTabletRequest(_message.Message):
     compare_config: _builtins.bool
     config_term: _builtins.int
     config_index: _builtins.int
+    """refused where a newer one is known"""
     cluster_id: _builtins.str
     """in place of a fence, by a person's tool: the cluster that the order is meant for"""
     @_builtins.property

@@ -1,0 +1,133 @@
+"""`nyala tserver list`, `will` and `state`: tablet servers as the leader master knows them."""
+
+from typing import Annotated, Any
+
+import typer
+
+from nyala.cli.output import Format, FormatOption, MastersOption, say, show, verb
+from nyala.common.errors import NotFound
+
+TIMEOUT_MS = 15_000
+LISTED = ("uuid", "address", "location", "version", "replicas", "state")
+LEFT = ("uuid", "tablet", "table", "heir", "address")
+
+state = typer.Typer(no_args_is_help=True, help="Servers that are away on purpose.")
+Server = Annotated[str, typer.Argument(help="Its id, the beginning of it, or its public address.")]
+
+
+def register(group: typer.Typer) -> None:
+    """Add the verbs to `nyala tserver`."""
+    group.command("list")(tserver_list)
+    group.command("will")(will)
+    group.add_typer(state, name="state")
+
+
+def _ask(masters: str, *calls: Any) -> list[Any]:
+    """Call the leader master: pairs of a method, and a request or a function of the answers before it."""
+    from nyala.client.connection import Connection
+    from nyala.client.core import ClientOptions
+
+    connection = Connection(masters, ClientOptions(timeout_ms=TIMEOUT_MS))
+    answers: list[Any] = []
+    try:
+        for method, request in calls:
+            made = request(answers) if callable(request) else request
+            call = connection.core.masters.call(method, made, timeout_ms=TIMEOUT_MS)
+            answers.append(connection.run(call))
+    finally:
+        connection.close()
+    return answers
+
+
+def _servers() -> tuple[Any, Any]:
+    from nyala.wire import methods
+    from nyala.wire.proto import nyala_pb2 as pb
+
+    return methods.LIST_SERVERS, pb.ListServersRequest()
+
+
+def _tservers(answer: Any) -> list[Any]:
+    return [s for s in answer.servers if s.role == "tserver"]
+
+
+def _found(answer: Any, named: str) -> str:
+    """Return the id of the one tablet server that is meant.
+
+    Raises:
+        NotFound: none, or more than one.
+    """
+    servers = _tservers(answer)
+    meant = [s.uuid for s in servers if s.address == named or (named and s.uuid.startswith(named))]
+    if len(meant) == 1:
+        return str(meant[0])
+    if len(named) == 32 and not meant:
+        return named  # not heard of since the master started: the master decides
+    listed = ", ".join(f"{s.uuid} at {s.address}" for s in servers) or "none"
+    raise NotFound(
+        f"{len(meant) or 'no'} tablet servers are meant by {named!r}; there are: {listed}"
+    )
+
+
+@verb
+def tserver_list(masters: MastersOption = "", format: FormatOption = Format.TABLE) -> None:
+    """List the tablet servers that have reported, and whether they live."""
+    (answer,) = _ask(masters, _servers())
+    rows = [
+        (s.uuid, s.address, s.location, s.version, s.replicas,
+         ("ALIVE" if s.alive else "DEAD") + (", IN MAINTENANCE" if s.maintenance else ""))
+        for s in _tservers(answer)
+    ]  # fmt: skip
+    show(LISTED, rows, format)
+
+
+@verb
+def will(
+    server: Annotated[str, typer.Argument(help="Whose; without it everybody's.")] = "",
+    masters: MastersOption = "",
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Show which servers would take a server's replicas if it were lost now."""
+    from nyala.wire import methods
+    from nyala.wire.proto import nyala_pb2 as pb
+
+    def wanted(answers: list[Any]) -> pb.WillsRequest:
+        return pb.WillsRequest(uuids=[_found(answers[0], server)] if server else [])
+
+    servers, answer = _ask(masters, _servers(), (methods.WILLS, wanted))
+    addresses = {s.uuid: s.address for s in servers.servers}
+    rows = [
+        (w.uuid, b.tablet_id, b.table_name, b.heir or None, addresses.get(b.heir))
+        for w in answer.wills
+        for b in w.bequests
+    ]
+    show(LEFT, rows, format)
+
+
+def _set(masters: str, server: str, *, on: bool) -> None:
+    from nyala.wire import methods
+    from nyala.wire.proto import nyala_pb2 as pb
+
+    def wanted(answers: list[Any]) -> pb.SetMaintenanceRequest:
+        return pb.SetMaintenanceRequest(uuid=_found(answers[0], server), on=on)
+
+    _ask(masters, _servers(), (methods.SET_MAINTENANCE, wanted))
+    say(f"tablet server {server} is {'in' if on else 'no more in'} maintenance")
+
+
+@state.callback()
+def _group() -> None:
+    """Servers that are away on purpose."""
+
+
+@state.command("enter_maintenance")
+@verb
+def enter_maintenance(server: Server, masters: MastersOption = "") -> None:
+    """Keep a server's replicas where they are while it is away; it gets no new ones."""
+    _set(masters, server, on=True)
+
+
+@state.command("exit_maintenance")
+@verb
+def exit_maintenance(server: Server, masters: MastersOption = "") -> None:
+    """Treat a server as any other again: if it stays away, its replicas are replaced."""
+    _set(masters, server, on=False)

@@ -1,0 +1,52 @@
+"""How far the copies are that repair has ordered: whether they move, and which nobody needs any more."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from nyala.common.ids import ServerUuid, TabletId
+from nyala.wire.proto import nyala_pb2 as pb
+
+
+@dataclass(slots=True)
+class _Copying:
+    """What was told last, and since when."""
+
+    told: tuple[object, ...]
+    moved_us: int
+
+
+class OrderedCopies:
+    """The copies that one leader ordered in one term. On the loop only.
+
+    Args:
+        failed_us: one that has not moved for so long is stuck.
+    """
+
+    def __init__(self, failed_us: int) -> None:
+        self._failed_us = failed_us
+        self._copies: dict[tuple[TabletId, ServerUuid], _Copying] = {}
+
+    def __iter__(self) -> Iterator[tuple[TabletId, ServerUuid]]:
+        return iter(list(self._copies))
+
+    def ordered(self, tablet: TabletId, server: ServerUuid, now_us: int) -> None:
+        """Note that a copy is ordered (again)."""
+        self._copies.setdefault((tablet, server), _Copying((), now_us))
+
+    def told(
+        self, tablet: TabletId, server: ServerUuid, progress: pb.CopyProgress, now_us: int
+    ) -> None:
+        """Take what a server says of a copy. One that fails and is begun anew has not moved."""
+        said = (progress.stage, progress.bytes_done, progress.log_bytes)
+        known = self._copies.get((tablet, server))
+        if known is not None and known.told != said and not progress.HasField("error"):
+            self._copies[tablet, server] = _Copying(said, now_us)
+
+    def forget(self, tablet: TabletId, server: ServerUuid) -> None:
+        """Let go of a copy that is over."""
+        self._copies.pop((tablet, server), None)
+
+    def stuck(self, tablet: TabletId, server: ServerUuid, now_us: int) -> bool:
+        """Whether a copy has been ordered, and has not moved for too long."""
+        known = self._copies.get((tablet, server))
+        return known is not None and now_us - known.moved_us > self._failed_us

@@ -1,0 +1,84 @@
+"""Wills: for each tablet server, who would take its replicas if it were lost; made ahead, used when it is.
+
+An heir is kept while it can inherit, so that what was shown is what happens. Pure bookkeeping: who may
+inherit, and how loaded they are, is passed in.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from nyala.common.ids import ServerUuid, TabletId
+from nyala.master.records import Tablet
+
+AT_A_TIME = 2000
+"""Tablets looked at in one go: a large cluster's wills are gone over in turns."""
+
+
+class Heirs(Protocol):
+    """Who may inherit now."""
+
+    def may_inherit(self, tablet: Tablet, heir: ServerUuid) -> bool:
+        """Whether a server could be given a replica of a tablet now."""
+        ...
+
+    def choose(
+        self, tablet: Tablet, lost: ServerUuid, left: Mapping[ServerUuid, int]
+    ) -> ServerUuid | None:
+        """Return the best server for a replica; `left` is how many each inherits already."""
+        ...
+
+
+class Wills:
+    """The wills of one leader in one term. On the loop only."""
+
+    def __init__(self) -> None:
+        self._heirs: dict[TabletId, dict[ServerUuid, ServerUuid]] = {}
+        self._left: dict[ServerUuid, dict[ServerUuid, int]] = {}
+        self._next = 0
+
+    def keep(self, tablets: Sequence[Tablet], heirs: Heirs) -> None:
+        """Bring the wills up to date, those of `AT_A_TIME` tablets at a time.
+
+        Args:
+            tablets: all that live, in a stable order.
+            heirs: who may inherit.
+        """
+        if self._next >= len(tablets):
+            self._next = 0
+        turn = tablets[self._next : self._next + AT_A_TIME]
+        self._next += AT_A_TIME
+        for tablet in turn:
+            self._will(tablet, heirs)
+        if len(self._heirs) > len(tablets):
+            live = {t.id for t in tablets}
+            for gone in [t for t in self._heirs if t not in live]:
+                self._forget(gone)
+
+    def heir(self, lost: ServerUuid, tablet: TabletId) -> ServerUuid | None:
+        """Return who is to take the place of a lost member; None: nobody is named."""
+        return self._heirs.get(tablet, {}).get(lost)
+
+    def of(self, server: ServerUuid) -> dict[TabletId, ServerUuid]:
+        """Return the heirs of one server, by tablet."""
+        return {t: heirs[server] for t, heirs in self._heirs.items() if server in heirs}
+
+    def _will(self, tablet: Tablet, heirs: Heirs) -> None:
+        before = self._heirs.get(tablet.id, {})
+        stay: dict[ServerUuid, ServerUuid] = {}
+        for lost in tablet.members:
+            heir = before.get(lost)
+            if heir is not None and heirs.may_inherit(tablet, heir):
+                stay[lost] = heir
+        if len(stay) == len(before) == len(tablet.members):
+            return
+        self._forget(tablet.id)
+        for lost in tablet.members:
+            left = self._left.setdefault(lost, {})
+            heir = stay.get(lost) or heirs.choose(tablet, lost, left)
+            if heir is not None:
+                self._heirs.setdefault(tablet.id, {})[lost] = heir
+                left[heir] = left.get(heir, 0) + 1
+
+    def _forget(self, tablet: TabletId) -> None:
+        for lost, heir in self._heirs.pop(tablet, {}).items():
+            self._left[lost][heir] -= 1
