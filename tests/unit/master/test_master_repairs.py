@@ -1,0 +1,256 @@
+"""From catalog and reports to orders: throttles, copies that do not move, servers that start, wills."""
+
+import pytest
+
+from nyala.common.ids import NO_OP, OpId
+from nyala.master.actions import (
+    CancelCopyAction,
+    ChangeMembersAction,
+    CopyAction,
+    DeleteTabletAction,
+)
+from nyala.master.catalog import Catalog
+from nyala.master.orders import order
+from nyala.master.plans import Plan
+from nyala.master.records import TableState, TabletState
+from nyala.master.repair import Add, Remove
+from nyala.master.repairs import RepairLimits, Repairs
+from nyala.master.servers_service import maintain
+from nyala.master.tservers import TServers
+from nyala.wire import methods
+from nyala.wire.proto import catalog_pb2 as cat
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.unit.master.master_helpers import create_request, server_info
+from tests.unit.master.story_reports import fill
+
+TERM = 5
+FAILED_US = 1_000_000
+
+
+class Around:
+    """A catalog of some tablets, servers that report, and their repairs."""
+
+    def __init__(self, tablets=1, replicas=3, **limits):
+        self.now_us = 1
+        self.catalog = Catalog()
+        self.servers = TServers(10**12)
+        self.sequence = 0
+        spec = create_request("t", replicas=replicas).table
+        table = cat.TableRecord(id="t", state=TableState.RUNNING.value, spec=spec)
+        self.names = [f"t{n}" for n in range(tablets)]
+        records = [
+            cat.TabletRecord(id=n, table_id="t", state=TabletState.RUNNING.value)
+            for n in self.names
+        ]
+        cluster = cat.ClusterRecord(cluster_id="c")
+        self.publish(Plan(tuple(records), (table,), cluster))
+        limits = RepairLimits(failed_us=FAILED_US, **limits)
+        self.repairs = Repairs(self.catalog, self.servers, TERM, limits, lambda: self.now_us)
+
+    def publish(self, plan):
+        self.catalog.publish(self.catalog.draft(plan))
+
+    def server(self, name, *words, location="", catalog=False):
+        """A full report: `t0=a/1@1.1:a,b,c`, see story_reports.py; `catalog`: the records say so too."""
+        reports = []
+        for word in words:
+            tablet, _, rest = word.partition("=")
+            report = pb.TabletReport(tablet_id=tablet)
+            fill(report, name, rest)
+            reports.append(report)
+            if catalog:
+                record = self.catalog.tablet(tablet).edit()
+                record.consensus.CopyFrom(report.consensus)
+                self.publish(Plan((record,)))
+        self.sequence += 1
+        request = pb.HeartbeatRequest(
+            server=server_info(name, location),
+            full=True,
+            report_sequence=self.sequence,
+            tablets=reports,
+        )
+        self.servers.take(self.servers.heard(request, self.now_us), request, TERM)
+
+    def group(self, config="1.1:a,b,c", failed="", others="bc"):
+        """Every tablet is led by a, in one configuration; those in `others` report theirs too."""
+        words = [f"{n}=a/1@{config}" for n in self.names]
+        self.server("a", *(w + (f"!{failed}" if failed else "") for w in words), catalog=True)
+        for name in others:
+            self.server(name, *words)
+
+    def needed(self):
+        return self.repairs.needed()
+
+    def added(self):
+        return [a.step.server for a in self.needed() if isinstance(a, ChangeMembersAction)]
+
+
+def test_repairs_are_given_so_many_at_a_time_to_one_server_and_in_all():
+    around = Around(tablets=9, per_server=2, most=5)
+    around.group(failed="c", others="b")
+    for name in "de":
+        around.server(name)
+    given = around.added()
+    assert sorted(given) == ["d", "d", "e", "e"]
+    around.server("f")
+    assert len(around.added()) == 5
+    around.repairs = Repairs(
+        around.catalog, around.servers, TERM, RepairLimits(per_server=9, most=9), lambda: 1
+    )
+    assert len(around.added()) == 9
+
+
+def test_what_is_under_way_counts():
+    around = Around(tablets=3, per_server=1, most=9)
+    around.group(failed="c", others="b")
+    around.server("d")
+    first = around.catalog.tablet("t0").edit()
+    first.consensus.members.add(uuid="d", promote=True)
+    around.publish(Plan((first,)))
+    assert around.added() == []
+
+
+def test_a_copy_may_take_long_and_one_that_does_not_move_has_failed():
+    around = Around()
+    around.group("1.2:a,b,c,+d", failed="c,d", others="b")
+    around.server("d")
+    copy = CopyAction("d", "t0", "a")
+    for done in range(5):
+        assert around.needed() == [copy]
+        around.repairs.copied(copy, pb.CopyProgress(stage="FILES", bytes_done=done))
+        around.now_us += FAILED_US
+    around.now_us += 1
+    assert [a.step for a in around.needed()] == [
+        Remove("d", "it was to become a replica, and has failed")
+    ]
+
+
+def test_a_copy_that_fails_again_and_again_does_not_move():
+    around = Around()
+    around.group("1.2:a,b,c,+d", failed="c,d", others="b")
+    around.server("d")
+    around.needed()
+    for n in range(4):
+        progress = pb.CopyProgress(stage="FAILED" if n % 2 else "FILES", error=pb.Error(code="X"))
+        around.repairs.copied(CopyAction("d", "t0", "a"), progress)
+        around.now_us += FAILED_US // 3
+    assert isinstance(around.needed()[0], ChangeMembersAction)
+
+
+def test_a_copy_that_nobody_needs_any_more_is_ended_once():
+    around = Around()
+    around.group("1.2:a,b,c,+d", failed="c,d", others="b")
+    around.server("d")
+    around.needed()
+    around.group("1.3:a,b,c")
+    cancel = CancelCopyAction("d", "t0")
+    assert around.needed() == [cancel]
+    assert order(around.catalog, around.servers, cancel, pb.Fence(), 1)[0] is methods.CANCEL_COPY
+    around.repairs.cancelled(cancel)
+    assert around.needed() == []
+
+
+def test_who_is_silent_and_has_failed_by_its_own_word_is_lost_at_once():
+    around = Around()
+    around.group(others="b")
+    around.server("a", "t0=a/1@1.1:a,b,c?c")
+    around.server("d")
+    assert around.added() == []
+    around.server("c", "t0=none/1@1.1:a,b,c~FAILED")
+    assert around.added() == ["d"]
+    around.server("c", "t0=none/1@1.1:a,b,c~BOOTSTRAPPING")
+    assert around.added() == [], "it is being opened: that may take long"
+    around.server("c")
+    assert around.added() == ["d"], "its server has no replica of it"
+
+
+def test_what_a_leader_says_of_another_configuration_or_in_words_unknown_is_not_acted_on():
+    around = Around()
+    around.group(failed="c", others="b")
+    around.server("d")
+    assert around.added() == ["d"]
+    around.server("a", "t0=a/1@1.0:a,b,c!c")
+    assert around.added() == []
+    around.group(others="b")
+    word = around.servers.get("a").words["t0"]
+    around.servers.get("a").words["t0"] = type(word)(OpId(1, 1), {"b": "FINE", "c": "BEWITCHED"})
+    assert around.added() == []
+
+
+def test_leftovers_are_deleted_by_compare_and_set_and_orphans_and_members_stay():
+    around = Around()
+    around.group("2.7:a,b,c")
+    around.server("d", "t0=a/1@1.1:a,b,d", "ffff=d/1@1.1:d")
+    assert around.needed() == [DeleteTabletAction("d", "t0")]
+    _, request = order(around.catalog, around.servers, DeleteTabletAction("d", "t0"), pb.Fence(), 1)
+    assert (request.compare_config, request.config_term, request.config_index) == (True, 2, 7)
+    assert (
+        order(around.catalog, around.servers, DeleteTabletAction("c", "t0"), pb.Fence(), 1) is None
+    )
+
+
+def test_a_change_decided_on_an_older_configuration_is_not_sent():
+    around = Around()
+    around.group(failed="c", others="b")
+    around.server("d")
+    (change,) = around.needed()
+    method, request = order(around.catalog, around.servers, change, pb.Fence(term=TERM), 9)
+    assert method is methods.CHANGE_CONFIG
+    assert (request.destination_uuid, request.config_term, request.config_index) == ("a", 1, 1)
+    (edit,) = request.changes
+    assert edit.kind == "add"
+    assert (edit.member.uuid, edit.member.voter, edit.member.promote) == ("d", False, True)
+    assert (edit.member.peer_address, edit.member.electable) == ("d:2", True)
+    around.group("1.4:a,b,c", failed="c", others="b")
+    assert order(around.catalog, around.servers, change, pb.Fence(), 9) is None
+
+
+def test_a_replacement_stands_apart_from_the_replicas_that_stay():
+    around = Around()
+    around.server("a", "t0=a/1@1.1:a,b,c!c", location="r1", catalog=True)
+    around.server("b", "t0=a/1@1.1:a,b,c", location="r2")
+    for name, location in (("d", "r1"), ("e", "r2"), ("f", "r3")):
+        around.server(name, location=location)
+    assert around.added() == ["f"]
+
+
+def test_a_will_is_kept_while_its_heirs_may_inherit_and_followed():
+    around = Around(tablets=6, per_server=9)
+    around.group()
+    for name in "def":
+        around.server(name)
+    assert around.needed() == []
+    will = around.repairs.wills.of("c")
+    assert len(will) == 6
+    assert len(set(will.values())) > 1, "spread"
+    around.server("g")
+    around.needed()
+    assert around.repairs.wills.of("c") == will
+    around.server("a", *(f"{n}=a/1@1.1:a,b,c!c" for n in around.names))
+    around.servers.get("c").full_in_term = 0
+    added = {a.tablet: a.step for a in around.needed()}
+    assert added == {tablet: Add(heir) for tablet, heir in will.items()}
+    around.publish(maintain(around.catalog, "d", on=True))
+    around.needed()
+    assert "d" not in around.repairs.wills.of("c").values()
+
+
+def test_maintenance_is_one_list_of_the_cluster_and_the_same_again_writes_nothing():
+    around = Around()
+    plan = maintain(around.catalog, "b", on=True)
+    assert list(plan.cluster.maintenance) == ["b"]
+    assert plan.cluster.cluster_id == "c"
+    around.publish(plan)
+    assert not maintain(around.catalog, "b", on=True).writes
+    assert list(maintain(around.catalog, "a", on=True).cluster.maintenance) == ["a", "b"]
+    assert list(maintain(around.catalog, "b", on=False).cluster.maintenance) == []
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_repair_can_be_switched_off(on):
+    around = Around(on=on)
+    around.group(failed="c", others="b")
+    around.server("d", "t0=a/1@1.0:a,b,d")
+    around.server("e")
+    assert bool(around.needed()) is on
+    assert around.catalog.tablet("t0").config_id != NO_OP
