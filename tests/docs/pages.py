@@ -31,7 +31,7 @@ from tests.docs.quick import Quick
 
 ROOT = Path(__file__).parent.parent.parent
 FOLDER = "nyala-data"
-BLOCK_LIMIT_S = 90
+BLOCK_LIMIT_S = 120
 _FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.S | re.M)
 _END = "<<end of block>>"
 
@@ -149,7 +149,10 @@ def shell(cluster: MiniCluster) -> Iterator[Shell]:
 
 
 def run_page(
-    page: Path, cluster: MiniCluster, before: Callable[[Step], None] = lambda step: None
+    page: Path,
+    cluster: MiniCluster,
+    before: Callable[[Step], None] = lambda step: None,
+    after: Callable[[], None] = lambda: None,
 ) -> None:
     """Run every step of a page.
 
@@ -157,6 +160,7 @@ def run_page(
         page: the file.
         cluster: whose folder is called `nyala-data`.
         before: called before each step.
+        after: called at the end; what the page has started still runs then.
 
     Raises:
         AssertionError: a command failed, or did not when it should have, or printed something else.
@@ -176,6 +180,7 @@ def run_page(
             assert good, f"{where}failed:\n{said}"
             absent = missing(step.expected, said)
             assert absent is None, f"{where}did not print: {absent}\nbut:\n{said}"
+        after()
 
 
 def _at_addresses_of(cluster: MiniCluster, text: str) -> str:

@@ -1,23 +1,29 @@
 """The pages about rescue, command by command, on real processes."""
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 import nyala
 from nyala.testing import MiniCluster
-from tests.docs.pages import FOLDER, run_page
+from tests.docs.pages import FOLDER, Step, run_page
 
 OPERATE = Path(__file__).parents[2] / "docs" / "operate"
 ROWS = 200
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("value", pa.float64())])
 
 
 def some_table(cluster: MiniCluster, replicas: int = 3) -> None:
     """Make the table that the pages speak of, and fill it."""
-    schema = pa.schema([pa.field("id", "int64", nullable=False), ("value", "float64")])
     with cluster.connect() as client:
         partition = nyala.Partition(hash=[nyala.Hash(["id"], 2)])
-        table = client.create_table("metrics", schema, primary_key=["id"], partition=partition, replicas=replicas)
+        table = client.create_table(
+            "metrics", SCHEMA, primary_key=["id"], partition=partition, replicas=replicas
+        )
         table.upsert(pa.table({"id": range(ROWS), "value": [0.5] * ROWS}))
 
 
@@ -27,8 +33,62 @@ def rows(cluster: MiniCluster) -> int:
         return client.table("metrics").count()
 
 
+@contextmanager
+def writing(cluster: MiniCluster) -> Iterator[list[int]]:
+    """Write row after row meanwhile, and yield those acknowledged; a failure is raised at the end."""
+    done: list[int] = []
+    failed: list[BaseException] = []
+    over = threading.Event()
+
+    def write() -> None:
+        try:
+            with cluster.connect() as client:
+                table = client.table("metrics")
+                while not over.wait(0.05):
+                    table.upsert([{"id": ROWS + len(done), "value": 1.0}])
+                    done.append(ROWS + len(done))
+        except BaseException as err:  # it is the test's to raise
+            failed.append(err)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield done
+    finally:
+        over.set()
+        thread.join()
+    assert not failed, failed
+
+
+@pytest.mark.row("S1.36", "S1.40", "S1.42")
 def test_tablets_that_lost_their_majority_go_on_with_what_is_left(tmp_path):
     with MiniCluster(1, 3, dir=str(tmp_path / FOLDER)) as cluster:
         some_table(cluster)
         run_page(OPERATE / "lost-majority.md", cluster)
         assert rows(cluster) == ROWS
+
+
+@pytest.mark.row("S2.9", "S2.12", "S2.14")
+def test_dead_masters_are_replaced_while_tables_are_written(tmp_path):
+    with MiniCluster(3, 1, dir=str(tmp_path / FOLDER)) as cluster:
+        some_table(cluster, replicas=1)
+        seen: list[int] = []
+
+        def look(step: Step) -> None:
+            seen.append(len(done))
+
+        def still_whole() -> None:
+            with cluster.connect() as client:
+                client.create_table("more", SCHEMA, primary_key=["id"], replicas=1)
+                assert client.tables() == ["metrics", "more"]
+
+        with writing(cluster) as done:
+            run_page(OPERATE / "dead-master.md", cluster, look, still_whole)
+        assert seen[-1] > seen[0]
+
+
+@pytest.mark.row("S2.17", "S2.23", "S2.24")
+def test_one_master_becomes_three(tmp_path):
+    with MiniCluster(1, 1, dir=str(tmp_path / FOLDER)) as cluster:
+        some_table(cluster, replicas=1)
+        run_page(OPERATE / "more-masters.md", cluster)
