@@ -35,8 +35,12 @@ def test_a_table_is_altered_by_the_command_line_and_from_python(cluster):
         say(cluster, "table", "set_extra_config", "ddl", "history_max_age_s", "60")
         say(cluster, "table", "add_range_partition", "ddl", "20", "[30]")
         say(cluster, "table", "rename_table", "ddl", "ddl2")
+        assert table.get({"k": 25}) is None
+        assert len(table.tablets()) == 3
         table = client.table("ddl2")
         table.upsert([{"k": 25, "w": 5}]).raise_for_errors()
+        early = client.table("ddl2")
+        assert early.get({"k": 25}) == {"k": 25, "w": 5, "n": 8}
         rows = sorted(table.scan().to_arrow().to_pylist(), key=lambda r: r["k"])
         assert rows == [{"k": 1, "w": 1, "n": 7}, {"k": 25, "w": 5, "n": 8}]
         assert table.definition.column("n").comment == "a number"
@@ -46,6 +50,9 @@ def test_a_table_is_altered_by_the_command_line_and_from_python(cluster):
         )
         say(cluster, "table", "drop_range_partition", "ddl2", "0", "5", status=5)
         say(cluster, "table", "drop_range_partition", "ddl2", "0", "10")
+        assert len(early.tablets()) == 2, "positions of tablets have changed"
+        assert early.get({"k": 25}) == {"k": 25, "w": 5, "n": 8}
+        assert early.get({"k": 5}) is None
         table.alter().drop_column("n").allow_nulls("w").commit()
         assert table.scan().to_arrow().to_pylist() == [{"k": 25, "w": 5}]
         with pytest.raises(InvalidArgument, match="part of the primary key"):

@@ -13,7 +13,7 @@ import pyarrow as pa
 from nyala.client.calls import Bell, Written
 from nyala.client.core import ClientOptions, Core
 from nyala.client.getting import Wanted, is_passing
-from nyala.client.locations import OpenTable
+from nyala.client.locations import OpenTable, TabletPlace
 from nyala.client.masters import parse_addresses
 from nyala.env.env import system_env
 from nyala.env.loop_thread import LoopThread
@@ -72,20 +72,20 @@ class Connection:
         return call.outcome()
 
     def get(
-        self, table: OpenTable, number: int, key: bytes, columns: tuple[str, ...] | None,
+        self, table: OpenTable, tablet: TabletPlace, key: bytes, columns: tuple[str, ...] | None,
         batch: Callable[[], pa.RecordBatch],
     ) -> dict[str, Any] | None:  # fmt: skip
         """Look one key up; see `Getter.get`. It shares the way with other threads'."""
         getter, timeout_ms = self.core.getter, self.core.options.timeout_ms
         bell = Bell()
-        wanted = Wanted(table, number, [key], columns, bell.ring)
+        wanted = Wanted(table, tablet, [key], columns, bell.ring)
         self._loop.hand_over(partial(getter.quickly, timeout_ms=timeout_ms), wanted)
         self._loop.wait(bell.wait)
         if wanted.error is None:
             return getter.rows(wanted)[0]
         if not is_passing(wanted.error):
             raise wanted.error
-        return self.run(getter.patiently(table, number, batch(), columns, timeout_ms))[0]
+        return self.run(getter.patiently(table, tablet, batch(), columns, timeout_ms))[0]
 
     def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
         """Yield the items of an async iterator of the core, fetching one ahead."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from nyala.client.definitions import Definitions, describe
@@ -153,7 +154,10 @@ class Core:
         found: list[dict[str, Any] | None] = [None] * keys.num_rows
         if not keys.num_rows:
             return found
-        numbers = locate(table.schema, table.partition_schema, keys)
+        numbers, tablets = self._locate(table, keys), table.tablets
+        if (numbers < 0).any():  # before a key is told to be nowhere: a range may have been added
+            await self.locations.refresh(table)
+            numbers, tablets = self._locate(table, keys), table.tablets
         key_columns = table.schema.key_columns
         encoded = encode_keys(
             [keys.column(c.name) for c in key_columns], [c.type for c in key_columns]
@@ -163,7 +167,7 @@ class Core:
             rows = np.flatnonzero(numbers == number)
             wanted = [encoded.key_at(row) for row in rows.tolist()]
             answers = await self.getter.get(
-                table, number, wanted, lambda: keys.take(pa.array(rows)), columns,
+                table, tablets[number], wanted, lambda: keys.take(pa.array(rows)), columns,
                 self.options.timeout_ms,
             )  # fmt: skip
             for row, answer in zip(rows.tolist(), answers, strict=True):
@@ -171,6 +175,9 @@ class Core:
 
         await asyncio.gather(*(one(int(n)) for n in np.unique(numbers) if n >= 0))
         return found
+
+    def _locate(self, table: OpenTable, keys: pa.RecordBatch) -> npt.NDArray[np.int32]:
+        return locate(table.schema, table.partition_schema, keys)
 
     async def close(self) -> None:
         """End streams and tasks; nothing acknowledged is affected."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from nyala.client.locations import LOOKUP_TIMEOUT_MS, Locations, OpenTable
+from nyala.client.locations import LOOKUP_TIMEOUT_MS, Locations, OpenTable, TabletPlace, pick
 from nyala.client.lookups import MAX_KEYS, Lookups
 from nyala.client.planning import ReadSpec
 from nyala.client.reading import Reader
@@ -40,24 +40,24 @@ class Wanted:
 
     Args:
         table: where.
-        number: of the tablet.
+        tablet: of the keys.
         keys: encoded.
         columns: those wanted; None: all.
         tell: called when there is an outcome.
     """
 
-    __slots__ = ("_tell", "columns", "error", "keys", "number", "raw", "table")
+    __slots__ = ("_tell", "columns", "error", "keys", "raw", "table", "tablet")
 
     def __init__(
         self,
         table: OpenTable,
-        number: int,
+        tablet: TabletPlace,
         keys: Sequence[bytes],
         columns: tuple[str, ...] | None,
         tell: Callable[[], None],
     ) -> None:
         self.table = table
-        self.number = number
+        self.tablet = tablet
         self.keys = keys
         self.columns = columns
         self.raw: bytes = b""
@@ -89,14 +89,14 @@ class Getter:
         self._shapes: dict[tuple[str, int, tuple[str, ...] | None], _Shape] = {}
 
     async def get(
-        self, table: OpenTable, number: int, keys: Sequence[bytes], batch: Callable[[], pa.RecordBatch],
-        columns: tuple[str, ...] | None, timeout_ms: int,
+        self, table: OpenTable, tablet: TabletPlace, keys: Sequence[bytes],
+        batch: Callable[[], pa.RecordBatch], columns: tuple[str, ...] | None, timeout_ms: int,
     ) -> Rows:  # fmt: skip
         """Look keys of one tablet up, linearizably: few of them on the stream to its leader, else by a token.
 
         Args:
             table: where.
-            number: of the tablet.
+            tablet: of the keys.
             keys: encoded.
             batch: makes the same keys as a batch, for the patient way.
             columns: those wanted; None: all.
@@ -108,7 +108,7 @@ class Getter:
         began_us = self._env.clock.monotonic_us()
         if len(keys) <= MAX_KEYS:
             done = asyncio.Event()
-            wanted = Wanted(table, number, keys, columns, done.set)
+            wanted = Wanted(table, tablet, keys, columns, done.set)
             self.quickly(wanted, timeout_ms)
             await done.wait()
             if wanted.error is None:
@@ -116,11 +116,11 @@ class Getter:
             if not is_passing(wanted.error):
                 raise wanted.error
         left_ms = max(1, timeout_ms - (self._env.clock.monotonic_us() - began_us) // 1000)
-        return await self.patiently(table, number, batch(), columns, left_ms)
+        return await self.patiently(table, tablet, batch(), columns, left_ms)
 
     def quickly(self, wanted: Wanted, timeout_ms: int) -> None:
         """Look up once at the leader that is known; what `is_passing` calls for the patient way."""
-        tablet = wanted.table.tablets[wanted.number]
+        tablet = wanted.tablet
         leader = tablet.leader
         if leader is None:
             wanted.done(b"", Unavailable(f"no leader of tablet {tablet.id} is known"))
@@ -151,15 +151,14 @@ class Getter:
         return reader.read(wanted.raw, len(wanted.keys))
 
     async def patiently(
-        self, table: OpenTable, number: int, keys: pa.RecordBatch, columns: tuple[str, ...] | None,
+        self, table: OpenTable, tablet: TabletPlace, keys: pa.RecordBatch, columns: tuple[str, ...] | None,
         timeout_ms: int,
     ) -> Rows:  # fmt: skip
         """Look up by a scan token, which finds the leader by itself."""
-        tablet = table.tablets[number]
         if tablet.leader is None:
             with contextlib.suppress(Retryable):
                 await self._locations.refresh(table, min(timeout_ms, LOOKUP_TIMEOUT_MS))
-                tablet = table.tablets[number]
+                tablet = pick(table.tablets, tablet.id)
         spec = ReadSpec(columns=columns, latest=True)
         token = self._reader.token(table, tablet, spec, 0, timeout_ms)
         token.keys_ipc = flight.batch_message(keys)

@@ -53,6 +53,18 @@ class OpenTable:
     tablets: list[TabletPlace] = field(default_factory=list)
     until_us: int = 0
 
+    def place(self, ps: PartitionSchema, number: int) -> TabletPlace | None:
+        """Return the tablet that a partition schema gives a number; None if there is none. Any thread.
+
+        Ranges may come and go in another thread between two looks at a table: then there is none either.
+        """
+        tablets = self.tablets
+        if not 0 <= number < len(tablets):
+            return None
+        tablet = tablets[number]
+        fits = tablet.partition.range == ps.all_ranges[number // ps.buckets]
+        return tablet if fits else None
+
     def follow(self, fresh: "OpenTable") -> None:
         """Become what was opened anew, all of it at once."""
         assert fresh.id == self.id, f"{fresh.id} is not {self.id}"

@@ -4,6 +4,7 @@ import pyarrow as pa
 
 from nyala.client.connection import Connection
 from nyala.client.locations import OpenTable, TabletPlace
+from nyala.common.partition import PartitionSchema
 from nyala.common.plain_keys import PlainKeys
 from nyala.common.schema import Schema
 
@@ -14,7 +15,7 @@ class OpenedTable:
     def __init__(self, connection: Connection, table: OpenTable) -> None:
         self._connection = connection
         self._table = table
-        self._keys: tuple[Schema, PlainKeys] | None = None
+        self._keys: tuple[Schema, PartitionSchema, PlainKeys] | None = None
 
     @property
     def primary_key(self) -> list[str]:

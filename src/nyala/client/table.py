@@ -1,77 +1,23 @@
 """Table: what users hold. Every method may be called from any thread; each returns when acknowledged."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, overload
-
-import pyarrow as pa
 
 from nyala.client.alter import Alter
 from nyala.client.holding import Hold, ttl_ms
 from nyala.client.planning import ReadSpec
 from nyala.client.scan import Scan
+from nyala.client.table_gets import TableGets, names_of
 from nyala.client.writing import TableWrites
-from nyala.common.batches import to_batches
 from nyala.common.errors import InvalidArgument
 from nyala.common.hybrid_time import as_stamp
-from nyala.common.plain_keys import PlainKeys
-from nyala.common.schema import Schema
 from nyala.common.where import parse
 
 MODES = ("latest", "snapshot", "read_your_writes", "stale")
 
 
-class Table(TableWrites):
+class Table(TableWrites, TableGets):
     """An open table. Made by `Client.table` and `Client.create_table`."""
-
-    @overload
-    def get(
-        self, key: Mapping[str, Any], columns: Sequence[str] | None = None
-    ) -> dict[str, Any] | None: ...
-    @overload
-    def get(
-        self, key: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None
-    ) -> list[dict[str, Any] | None]: ...
-    def get(
-        self,
-        key: Mapping[str, Any] | Sequence[Mapping[str, Any]],
-        columns: Sequence[str] | None = None,
-    ) -> dict[str, Any] | list[dict[str, Any] | None] | None:
-        """Look rows up by primary key; linearizable.
-
-        Args:
-            key: a dict of the key columns, or a list of them.
-            columns: those wanted; None: all.
-
-        Returns:
-            The row as a dict, None if absent; for a list of keys, a list in the same order.
-        """
-        wanted = _names(self._table.schema, columns)
-        schema = self._table.schema
-        many = not isinstance(key, Mapping)
-        if isinstance(key, Mapping) and (plain := self._plain().find(key)) is not None:
-            number, encoded = plain
-            if number < 0:
-                return None
-
-            def as_batch() -> pa.RecordBatch:
-                return to_batches([key], schema)[0].select(self.primary_key)
-
-            return self._connection.get(self._table, number, encoded, wanted, as_batch)
-        batches = [b.select(self.primary_key) for b in to_batches(key if many else [key], schema)]
-        core = self._connection.core
-        found: list[dict[str, Any] | None] = []
-        for batch in batches:
-            if any(column.null_count for column in batch.columns):
-                raise InvalidArgument("a key column is null; no row has such a key")
-            found += self._connection.run(core.get(self._table, batch, wanted))
-        return found if many else found[0]
-
-    def _plain(self) -> PlainKeys:
-        schema = self._table.schema
-        if self._keys is None or self._keys[0] is not schema:
-            self._keys = schema, PlainKeys(schema, self._table.partition_schema)
-        return self._keys[1]
 
     def scan(
         self,
@@ -108,7 +54,7 @@ class Table(TableWrites):
             isinstance(limit, bool) or not isinstance(limit, int) or limit < 1
         ):
             raise InvalidArgument(f"limit={limit!r}: a limit is a positive number of rows")
-        names = _names(self._table.schema, columns)
+        names = names_of(self._table.schema, columns)
         if (
             order
             and names is not None
@@ -155,7 +101,7 @@ class Table(TableWrites):
             columns: names wanted; key columns are always there.
             where: as for `scan`, over the new rows.
         """
-        names = _names(self._table.schema, columns)
+        names = names_of(self._table.schema, columns)
         if names is not None:
             names = (*self.primary_key, *(n for n in names if n not in self.primary_key))
         spec = ReadSpec(
@@ -195,18 +141,6 @@ class Table(TableWrites):
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.scan().__arrow_c_stream__(requested_schema)
-
-
-def _names(schema: Schema, columns: Sequence[str] | None) -> tuple[str, ...] | None:
-    if columns is None:
-        return None
-    if isinstance(columns, str) or not columns:
-        raise InvalidArgument(f"columns={columns!r}: pass a list of at least one column name")
-    for name in columns:
-        schema.column(name)
-        if list(columns).count(name) > 1:
-            raise InvalidArgument(f"column {name!r} is asked for twice")
-    return tuple(columns)
 
 
 def _check_mode(mode: str, at: object, max_age_ms: int | None) -> None:

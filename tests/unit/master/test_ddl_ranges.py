@@ -20,6 +20,9 @@ def test_ranges_are_added_and_dropped_online_and_clients_follow():
         assert await ddl.put(other, 26, 6) == [], "who does not know the range finds it"
         assert len(other.tablets) == 3
         assert await ddl.keys(other) == [5, 6, 15, 25, 26]
+        assert [r["v"] for r in await ddl.get(old, 5, 25, 15)] == [50, 250, 150], (
+            "nor does a look-up miss it"
+        )
         with pytest.raises(InvalidArgument, match="10 <= k < 20, which the table has"):
             await ddl.alter(new, ("add_range", 19, 40))
         with pytest.raises(NotFound, match="a range is dropped whole"):
