@@ -8,11 +8,13 @@ import pytest
 
 from nyala.common.errors import NotLeader, NyalaError, OutcomeUnknown
 from nyala.common.ids import TabletId
+from nyala.common.partition import partitions
 from nyala.master import reconcile
 from nyala.master.actions import Action, AlterTabletAction, CreateTabletAction, DeleteTabletAction
 from nyala.master.locks import Locks
 from nyala.master.operation import Memory, Step, run
 from nyala.master.tservers import TServer
+from nyala.wire import convert
 from tests.unit.master.ddl_operations import CASES, loaded, rows_of
 from tests.unit.master.master_helpers import server_info
 
@@ -99,6 +101,12 @@ def test_it_succeeds_in_one_batch_and_memory_equals_the_disk(case):
     assert rows_of(master.memory.catalog) == disk.rows
     names = [t.name for t in master.memory.catalog.tables()]
     assert len(names) == len(set(names))
+    for table in master.memory.catalog.tables():
+        schema = convert.schema_from_proto(table.spec.schema)
+        wanted = partitions(schema, convert.partition_schema_from_proto(table.spec.partition))
+        tablets = master.memory.catalog.tablets_of(table.id)
+        found = [convert.partition_from_proto(t.record.partition) for t in tablets]
+        assert sorted(found, key=repr) == sorted(wanted, key=repr), "a tablet for each, once"
     again = loaded(disk.rows)
     assert [t.name for t in again.tables()] == names
     assert [t.id for t in again.altering()] == [t.id for t in master.memory.catalog.altering()]
