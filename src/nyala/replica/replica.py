@@ -78,13 +78,12 @@ class Replica(Life):
 
         Raises:
             InvalidArgument: `at` is further in the future than `clock_max_ahead_ms`.
-            NotLeader: another replica leads. Unavailable: FAILED. NotFound: deleted.
-            TimedOut: no majority answered in time.
+            NotLeader: another replica leads. Unavailable: FAILED. NotFound: deleted. TimedOut: no majority.
         """
         return await self.read_soon(at, timeout_ms)
 
     def read_soon(self, at: int | None, timeout_ms: int) -> "asyncio.Future[int]":
-        """As `read_point`, without a task: return what will be T, or raise at once."""
+        """As `read_point`, without a task; what can be raised at once is."""
         return self.taking_part().requests.read_soon(at, timeout_ms)
 
     async def stale_point(

@@ -8,11 +8,11 @@ at the public port (`StreamService.Find`).
 import asyncio
 import contextlib
 import logging
-import os
 from collections.abc import AsyncIterator
 from typing import Any
 
 from nyala.common.errors import Corrupt, InvalidArgument, NyalaError, TooLarge, Unavailable
+from nyala.env.clock import system_random
 from nyala.env.rpc import Handlers, Method, Shape
 from nyala.wire import status
 from nyala.wire.flight_data import join, split
@@ -45,7 +45,7 @@ class StreamServer:
         self.handlers = handlers
         self.limits = limits
         self.metrics = metrics
-        self.ticket = os.urandom(TICKET_BYTES)
+        self.ticket = system_random().randbytes(TICKET_BYTES)
         self.slabs = Slabs()
         self.open: dict[Connection, None] = {}
         self._server: asyncio.Server | None = None
