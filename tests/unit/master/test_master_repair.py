@@ -1,13 +1,21 @@
 """The planner of repairs: from any state that a majority survives, step by step, to the full number."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nyala.master.repair import Add, Copy, Health, Remove, Seat, Situation, next_steps
+from nyala.master import repair
+from nyala.master.repair import Health
 
+next_steps: Any = repair.next_steps
+Seat: Any = repair.Seat
+Situation: Any = repair.Situation
+Add: Any = repair.Add
+Copy: Any = repair.Copy
+Remove: Any = repair.Remove
 FINE, SILENT, FAILED = Health.FINE, Health.SILENT, Health.FAILED
 STEPS = 40
 

@@ -1,21 +1,16 @@
 """From catalog and reports to orders: throttles, copies that do not move, servers that start, wills."""
 
+from typing import Any
+
 import pytest
 
 from nyala.common.ids import NO_OP, OpId
-from nyala.master.actions import (
-    CancelCopyAction,
-    ChangeMembersAction,
-    CopyAction,
-    DeleteTabletAction,
-)
+from nyala.master import actions, orders, repair, servers_service
+from nyala.master.actions import ChangeMembersAction
 from nyala.master.catalog import Catalog
-from nyala.master.orders import order
 from nyala.master.plans import Plan
 from nyala.master.records import TableState, TabletState
-from nyala.master.repair import Add, Remove
 from nyala.master.repairs import RepairLimits, Repairs
-from nyala.master.servers_service import maintain
 from nyala.master.tservers import TServers
 from nyala.wire import methods
 from nyala.wire.proto import catalog_pb2 as cat
@@ -23,6 +18,13 @@ from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.master.master_helpers import create_request, server_info
 from tests.unit.master.story_reports import fill
 
+Add: Any = repair.Add
+Remove: Any = repair.Remove
+CancelCopyAction: Any = actions.CancelCopyAction
+CopyAction: Any = actions.CopyAction
+DeleteTabletAction: Any = actions.DeleteTabletAction
+maintain: Any = servers_service.maintain
+order: Any = orders.order
 TERM = 5
 FAILED_US = 1_000_000
 
@@ -32,8 +34,8 @@ class Around:
 
     def __init__(self, tablets=1, replicas=3, **limits):
         self.now_us = 1
-        self.catalog = Catalog()
-        self.servers = TServers(10**12)
+        self.catalog: Any = Catalog()
+        self.servers: Any = TServers(10**12)
         self.sequence = 0
         spec = create_request("t", replicas=replicas).table
         table = cat.TableRecord(id="t", state=TableState.RUNNING.value, spec=spec)
@@ -44,8 +46,8 @@ class Around:
         ]
         cluster = cat.ClusterRecord(cluster_id="c")
         self.publish(Plan(tuple(records), (table,), cluster))
-        limits = RepairLimits(failed_us=FAILED_US, **limits)
-        self.repairs = Repairs(self.catalog, self.servers, TERM, limits, lambda: self.now_us)
+        made = RepairLimits(failed_us=FAILED_US, **limits)
+        self.repairs: Any = Repairs(self.catalog, self.servers, TERM, made, lambda: self.now_us)
 
     def publish(self, plan):
         self.catalog.publish(self.catalog.draft(plan))

@@ -1,0 +1,94 @@
+"""Tablet servers die for good, one after the other, under work and a swarm's faults; masters repair.
+
+Each death waits until all tablets are whole again, so that no group loses a majority: what is asked then is
+that nothing acknowledged is lost, and every tablet ends with its number of voters, all on servers that live.
+"""
+
+import msgspec
+
+from nyala.common.ids import SYS_CATALOG, TabletId
+from tests.sim.cluster import OPTIONS, SimCluster
+from tests.sim.core_run import PAUSE_US, WRITES_PER_S, most_events
+from tests.sim.faults import Swarm
+from tests.sim.loop import SimLoop, run, seeded
+from tests.sim.nemesis import Nemesis
+from tests.sim.process import SimProcess
+from tests.sim.replicas import hosts_of
+
+REPLICAS = 3
+TABLETS = 3
+LIMIT_S = 120
+REPAIRING = msgspec.structs.replace(
+    OPTIONS, member_failed_after_ms=3000, repair_interval_ms=200, tserver_unresponsive_ms=2000,
+    copy_retry_ms=2000,
+)  # fmt: skip
+
+
+class Graves:
+    """Which tablets are whole, and who is dead for good."""
+
+    def __init__(self, cluster: SimCluster, tablets: list[TabletId]) -> None:
+        self._cluster = cluster
+        self._tablets = tablets
+        self._dead: list[SimProcess] = []
+        self._first: dict[TabletId, set[str]] = {}
+
+    def _voters(self, tablet: TabletId) -> list[str]:
+        leader = self._cluster.leader_of(tablet)
+        if leader is None:
+            return []
+        config = hosts_of(leader)[0].get(tablet).status().committed_config
+        return [*config.voters] if len(config.voters) == len(config.members) else []
+
+    def whole(self) -> bool:
+        """Whether every tablet has its number of voters, on living servers that have data and a leader."""
+        living = {p.server.uuid for p in self._cluster.tservers if p.alive and p.server is not None}
+        return all(
+            len(voters := self._voters(t)) == REPLICAS and living.issuperset(voters)
+            for t in self._tablets
+        )
+
+    async def bury(self, victim: SimProcess) -> None:
+        """Let a server die for good, once all tablets are whole."""
+        await self._cluster.until(self.whole, "all tablets are whole before a death", LIMIT_S)
+        if not self._first:
+            self._first = {t: set(self._voters(t)) for t in self._tablets}
+        self._dead.append(victim)
+        victim.kill(power_cut=True)
+
+    @property
+    def rebuilt(self) -> int:
+        """Replicas that stand where none stood at the first death."""
+        return sum(len(set(self._voters(t)) - self._first[t]) for t in self._tablets)
+
+
+async def _story(loop: SimLoop, seed: int, swarm: Swarm, deaths: int, seconds: float) -> int:
+    cluster = SimCluster(loop, seed, tservers=REPLICAS + 1 + deaths, options=REPAIRING)
+    core = await cluster.start()
+    await cluster.create_table(core, "t", tablets=TABLETS, replicas=REPLICAS)
+    await cluster.add_workers(3, pause_us=PAUSE_US, writes_per_s=WRITES_PER_S)
+    rng = seeded(seed, "deaths")
+    tablets = sorted({g for _, g, _ in cluster.replicas() if g != SYS_CATALOG})
+    assert len(tablets) == TABLETS
+    graves = Graves(cluster, tablets)
+    doomed = rng.sample(cluster.tservers, deaths)
+    others = [s for s in cluster.servers if s not in doomed]
+    names = [p.name for p in (*cluster.servers, *cluster.clients)]
+    nemesis = Nemesis(cluster.network, others, names, swarm, seeded(seed, "nemesis"))
+    nemesis.start()
+    for victim in doomed:
+        await loop.delay(rng.uniform(0, 1) * seconds * 1e6 / deaths)
+        await graves.bury(victim)
+    await loop.delay(seconds * 1e6 / 2)
+    await nemesis.heal()
+    await cluster.until(graves.whole, "all tablets are whole again", LIMIT_S)
+    await cluster.finish()
+    return graves.rebuilt
+
+
+def run_repair(seed: int, swarm: Swarm, *, deaths: int = 2, seconds: float = 10) -> int:
+    """Run one seed; return how many replicas were rebuilt."""
+    return run(
+        lambda loop: _story(loop, seed, swarm, deaths, seconds),
+        max_events=most_events(seconds + (deaths + 1) * LIMIT_S),
+    )

@@ -1,0 +1,18 @@
+"""Servers that die for good under a swarm's faults: every tablet regains its replicas, nothing is lost."""
+
+import pytest
+
+from tests.sim.faults import Swarm
+from tests.sim.repair_run import run_repair
+
+CALM = Swarm()
+ROUGH = Swarm(
+    loss_rate=0.02, duplicate_rate=0.05, crash_s=6, down_s=1, power_cut_rate=0.7, in_operation_rate=0.3,
+    partition_s=8, partition_length_s=1, pause_s=10, pause_length_s=0.5, leader_rate=0.5,
+)  # fmt: skip
+
+
+@pytest.mark.row("S1.1", "A9")
+@pytest.mark.parametrize(("seed", "swarm"), [(1, CALM), (3, ROUGH)])
+def test_servers_that_die_for_good_are_replaced_and_nothing_is_lost(seed, swarm):
+    assert run_repair(seed, swarm) >= 2
