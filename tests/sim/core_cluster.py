@@ -20,6 +20,7 @@ from tests.sim.durable import Kept
 from tests.sim.host_server import HostServer
 from tests.sim.kv import KvClient
 from tests.sim.loop import SimLoop, seeded
+from tests.sim.moving_server import MovingServer
 from tests.sim.network import SimNetwork
 from tests.sim.process import SimProcess
 from tests.sim.promises import Promises
@@ -67,6 +68,9 @@ def hosts(kind: type[HostServer] = HostServer) -> Make:
 
 host = hosts()
 """The replica engine as it is."""
+moving = hosts(MovingServer)
+"""The same, with replicas that come and go."""
+ENGINES = (host, moving)
 
 
 class CoreCluster:
@@ -91,7 +95,7 @@ class CoreCluster:
         self.loop = loop
         self.seed = seed
         self.network = SimNetwork(loop, seeded(seed, "network"))
-        self.sessions = make is host
+        self.sessions = make in ENGINES
         self.network.doubles_calls = self.sessions
         names = [f"core-{n}" for n in range(servers + spares)]
         self.members = {
@@ -155,6 +159,10 @@ class CoreCluster:
     def server(self, name: str) -> SimProcess:
         """Return a server by name."""
         return self._by_name[name]
+
+    def by_uuid(self, uuid: ServerUuid) -> SimProcess:
+        """Return a server by its uuid."""
+        return self._by_uuid[uuid]
 
     # ---- clients -----------------------------------------------------------------------------------
 

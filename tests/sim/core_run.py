@@ -2,12 +2,14 @@
 
 import asyncio
 import functools
+from dataclasses import replace
 
-from tests.sim.core_cluster import CoreCluster, Make, host
+from tests.sim.core_cluster import ENGINES, CoreCluster, Make, host, moving
 from tests.sim.faults import Swarm
 from tests.sim.kv import KvClient
 from tests.sim.loop import SimLoop, run, seeded
 from tests.sim.members import Members
+from tests.sim.moves import Mover
 from tests.sim.nemesis import Nemesis
 from tests.sim.outcome import Outcome
 from tests.sim.trace import Recorder
@@ -19,6 +21,20 @@ WRITES_PER_S = 12
 """Clients hurry while they are below this; with these pauses alone they write about 10 times a second."""
 EVENTS_PER_S = 40_000
 """Ten times what the busiest run makes in a second: more is a livelock."""
+
+
+MOVE_S = 0.7
+HANDS = 2
+"""Two at a time move replicas of one group, each with a step every so often."""
+MOVING_SPARES = 3
+
+
+def _fitting(swarm: Swarm, make: Make | None) -> Swarm:
+    """Return what of a mixture a kind of server can bear."""
+    if make is host:
+        return swarm
+    full = swarm.full_s if make is moving else 0.0
+    return replace(swarm.without_damage(), full_s=full)
 
 
 def most_events(seconds: float) -> int:
@@ -36,8 +52,9 @@ async def story(
     make: Make | None,
 ) -> Outcome:
     """Start, work under faults, heal, make progress, check."""
-    spares = 1 if swarm.change_s else 0
+    spares = MOVING_SPARES if make is moving else 1 if swarm.change_s else 0
     cluster = CoreCluster(loop, seed, servers, make, spares)
+    swarm = _fitting(swarm, make)
     rng = seeded(seed, "nemesis")
     prone = []
     if swarm.prone and make is host:
@@ -45,24 +62,30 @@ async def story(
     for server in cluster.servers:
         server.start()
     cluster.add_workers(CLIENTS, PAUSE_US, WRITES_PER_S)
-    if make is host:
+    if make in ENGINES:
         cluster.add_snapshots()
+    mover = Mover(cluster, seeded(seed, "moves")) if make is moving else None
     names = [s.name for s in (*cluster.servers, *cluster.clients)]
     uuids = {str(cluster.members[s.name].uuid) for s in prone}
     members = Members(cluster, cluster.members, uuids, seeded(seed, "members"))
+    changes = [(swarm.change_s, members.change)]
+    if mover is not None:
+        changes = [(MOVE_S, mover.step)] * HANDS
     nemesis = Nemesis(
         cluster.network,
         cluster.servers,
         names,
-        swarm if make is host else swarm.without_damage(),
+        swarm,
         rng,
         cluster.leader,
         prone,
-        [(swarm.change_s, members.change), (swarm.transfer_s, members.transfer)],
+        [*changes, (swarm.transfer_s, members.transfer)],
     )
     nemesis.start()
     await loop.delay(seconds * 1e6)
     await nemesis.heal()
+    if mover is not None:
+        await mover.finish()
     await cluster.progress()
     checks = cluster.watch.checks + cluster.promises.checks + cluster.applied.checks
     checks["snapshots read again"] = sum(s.repeated for s in cluster.snapshots)

@@ -1,4 +1,5 @@
-"""What a disk surely holds of each group: log records, and votes in superblocks, whose sync has returned.
+"""What a disk surely holds of each group, its sync having returned: log records, votes in superblocks, and
+what the files of machines that are copied stand for.
 
 `DurableLog` listens to one `SimDisk` and reads the records that go by, so that a check can ask at any
 moment, of a living server or a dead one: were the power cut now, is this entry, this vote, still there?
@@ -24,10 +25,12 @@ from nyala.wal.format import (
     unpack_segment_header,
 )
 from tests.sim.inode import Inode
+from tests.sim.moved_machine import read_manifest
 from tests.sim.names import Names
 
 PLAIN_LOG = "/core/log"
 PLAIN_GROUP = "1" * 32
+MACHINES = "/data/data/"
 
 
 @dataclass(slots=True)
@@ -39,16 +42,18 @@ class Kept:
         votes: by term, as far as durable once.
         terms: of the entries, by index.
         last: highest index.
+        files: the machine's files stand for all committed entries up to this index.
     """
 
     term: int = 0
     votes: dict[int, str] = field(default_factory=dict)
     terms: dict[int, int] = field(default_factory=dict)
     last: int = 0
+    files: int = 0
 
     def holds(self, op: OpId) -> bool:
-        """Whether the entry is durable."""
-        return self.terms.get(op.index) == op.term
+        """Whether the entry, or what it led to, is durable."""
+        return self.terms.get(op.index) == op.term or op.index <= self.files
 
     def entry(self, term: int, index: int) -> None:
         """Take an entry; it replaces what stands at and above its index, unless it stands there already."""
@@ -92,6 +97,7 @@ class DurableLog:
         self._groups: dict[str, Kept] = {}
         self._pending: dict[Inode, list[Fact]] = {}
         self._sequences: dict[Inode, int] = {}
+        self._manifests: dict[Inode, None] = {}  # written, and not seen to be durable yet
 
     def group(self, group: str) -> Kept:
         """What is durable of a group."""
@@ -118,6 +124,8 @@ class DurableLog:
         elif "/superblock/" in path:
             facts = _promised(data, path)
         else:
+            if "/state" in path:
+                self._manifests[inode] = None
             return
         before = self._pending.get(inode, ())  # what is written again replaces what was there
         self._pending[inode] = [*(f for f in before if f.start < offset), *facts]
@@ -141,11 +149,15 @@ class DurableLog:
             for fact in pending:
                 fact.synced = not fact.doomed
             self._settle(inode)
+        elif inode in self._manifests:
+            self._settle_files(inode)
 
     def named(self) -> None:
         """A directory was synced."""
         for inode in list(self._pending):
             self._settle(inode)
+        for inode in list(self._manifests):
+            self._settle_files(inode)
 
     def sync_failed(self, inode: Inode) -> None:
         """A sync has failed: what was not durable never will be, but for luck in a power cut."""
@@ -165,6 +177,24 @@ class DurableLog:
             self._pending[inode] = whole
             self._settle(inode)
         self._pending.clear()
+        for inode in list(self._manifests):
+            self._settle_files(inode)
+        self._manifests.clear()
+
+    def _settle_files(self, inode: Inode) -> None:
+        """Take what a manifest says once it is whole and in a replica's place."""
+        place = self._names.place(inode)
+        if inode.changes or not place.startswith(MACHINES):
+            return
+        del self._manifests[inode]
+        if not inode.content.startswith(b'{"parts"', 4):
+            return  # of a machine that is never copied: its log had it all
+        try:
+            cut = read_manifest(bytes(inode.content))["cut"]
+        except Corrupt:
+            return
+        kept = self.group(place[len(MACHINES) :].partition("/")[0])
+        kept.files = max(kept.files, cut[1])
 
     def _settle(self, inode: Inode) -> None:
         if not self._names.durable(inode):

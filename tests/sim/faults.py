@@ -42,7 +42,13 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "full disk": ("enospc",),
     "membership change": ("change_config",),
     "leader transfer": ("transfer",),
+    "replica copied": ("copied",),
+    "copy that ends early": ("copy_ended",),
+    "member removed": ("removed",),
+    "replica deleted": ("delete",),
 }
+MOVES = ("replica copied", "copy that ends early", "member removed", "replica deleted")
+"""Kinds that ask for replicas that come and go."""
 DAMAGE = (
     "bit flipped in a write", "bit flipped in a read", "bit rot", "write error", "sync error",
     "read error", "full disk",

@@ -57,6 +57,7 @@ class HostServer:
         self._env = env
         self._transport = transport
         self._uuid = uuid
+        self._first = config.get(uuid) is not None
         waiting = () if config.get(uuid) else (replace(me, voter=False),)
         self._config = Configuration((*config.members, *waiting))
         self.host: ReplicaHost | None = None
@@ -69,8 +70,12 @@ class HostServer:
         self.host = await ReplicaHost.open(
             env, self.options, "/data", self._uuid, self._transport, clock, self._open
         )
-        if self.host.find(GROUP) is None:
-            await self.host.create_replica(GROUP, self._config, self._create)
+        await self._begin(self.host)
+
+    async def _begin(self, host: ReplicaHost) -> None:
+        """Make the replica that every server begins with."""
+        if host.find(GROUP) is None:
+            await host.create_replica(GROUP, self._config, self._create)
 
     def _create(self, directory: str) -> KvMachine:
         return KvMachine(self._env.files, directory)

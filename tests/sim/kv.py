@@ -167,10 +167,13 @@ class KvMachine:
             self._cut = cut
 
         def build() -> Callable[[], None]:
-            self._files.write_new(self._path + ".new", [state])
+            self._store(cut, state)
             return install
 
         return build
+
+    def _store(self, cut: Cut, state: bytes) -> None:
+        self._files.write_new(self._path + ".new", [state])
 
     def checkpoint(self) -> AnyCheckpoint:
         raise InvalidArgument("this machine is not copied")

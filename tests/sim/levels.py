@@ -1,15 +1,16 @@
 """The levels at which one seed can be run: how much of the product is real.
 
 core     Raft's core over a plain log          wal      Raft's core over nyala's log
-host     the replica engine over the log       cluster  masters, tablet servers and clients
+host     the replica engine over the log       moving   the same, its replicas moved about by copies
+cluster  masters, tablet servers and clients
 """
 
 from collections.abc import Callable
 
 from tests.sim.cluster_run import run_cluster
-from tests.sim.core_cluster import core, host
+from tests.sim.core_cluster import core, host, moving
 from tests.sim.core_run import run_core
-from tests.sim.faults import DAMAGE, Swarm
+from tests.sim.faults import DAMAGE, MOVES, Swarm
 from tests.sim.outcome import Outcome
 from tests.sim.stores import WalLog
 from tests.sim.trace import Recorder
@@ -35,19 +36,26 @@ def _host(seed: int, swarm: Swarm, seconds: float, recorder: Recorder | None) ->
     return run_core(seed, swarm, seconds=seconds, servers=servers, make=host, recorder=recorder)
 
 
+def _moving(seed: int, swarm: Swarm, seconds: float, recorder: Recorder | None) -> Outcome:
+    return run_core(seed, swarm, seconds=seconds, servers=3, make=moving, recorder=recorder)
+
+
 def _cluster(seed: int, swarm: Swarm, seconds: float, recorder: Recorder | None) -> Outcome:
     return run_cluster(seed, swarm, seconds=seconds, recorder=recorder)
 
 
-LEVELS: dict[str, Level] = {"core": _core, "wal": _wal, "host": _host, "cluster": _cluster}
+LEVELS: dict[str, Level] = {
+    "core": _core, "wal": _wal, "host": _host, "moving": _moving, "cluster": _cluster
+}  # fmt: skip
 NOT_AT: dict[str, tuple[str, ...]] = {
-    "core": ("call doubled", *DAMAGE),
-    "wal": ("call doubled", *DAMAGE),
-    "host": (),
-    "cluster": ("membership change",),
+    "core": ("call doubled", *DAMAGE, *MOVES),
+    "wal": ("call doubled", *DAMAGE, *MOVES),
+    "host": MOVES,
+    "moving": tuple(k for k in DAMAGE if k != "full disk"),
+    "cluster": ("membership change", *MOVES),
 }
 """Kinds of fault that a level does not know."""
-ROTATION = ("host", "wal", "host", "core", "host", "cluster")
+ROTATION = ("host", "wal", "moving", "core", "host", "cluster")
 
 
 def level_of(seed: int) -> str:

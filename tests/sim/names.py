@@ -43,6 +43,10 @@ class Names:
                     return True
         return False
 
+    def place(self, inode: Inode) -> str:
+        """Return the path of a file that survives a power cut; empty: see `durable`."""
+        return "/".join(self._found[inode]) if self.durable(inode) else ""
+
     def get(self, path: str) -> Inode | None:
         """Return the file of a path, or None."""
         directory, name = split(path)
