@@ -1,0 +1,106 @@
+"""What leaders say of the other members: by their answers, and by this server's time while a group sleeps."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nyala.common.options import Options
+from nyala.tserver.health import FAILED, FINE, SILENT, Health
+
+OPTIONS = Options(member_failed_after_ms=2000, raft_tick_ms=50, election_timeout_ms=500)
+
+
+class Leader:
+    """A replica that leads, as far as it is looked at."""
+
+    group = "t"
+
+    def __init__(self):
+        self.is_leader, self.asleep = True, False
+        self.silent = {"b": 0, "c": 0}
+        self.needs_copy = ""
+        self.node = self
+
+    @property
+    def core(self):
+        members = [SimpleNamespace(uuid=u) for u in ("a", *self.silent)]
+        active = SimpleNamespace(members=members)
+        return SimpleNamespace(uuid="a", configs=SimpleNamespace(active=active))
+
+    def status(self):
+        peers = [
+            SimpleNamespace(uuid=u, ticks_silent=n, needs_copy=u == self.needs_copy)
+            for u, n in self.silent.items()
+        ]
+        return SimpleNamespace(peers=peers)
+
+
+class World:
+    """One leader, a clock, and what was noted as changed."""
+
+    def __init__(self):
+        self.leader: Any = Leader()
+        self.now_ms = 100_000
+        self.changed: list[str] = []
+        clock = SimpleNamespace(monotonic_us=lambda: self.now_ms * 1000)
+        env: Any = SimpleNamespace(clock=clock)
+        host: Any = self
+        self.health = Health(env, host, OPTIONS, self.changed.append)
+
+    def find(self, group):
+        return self.leader
+
+    def up(self):
+        return [] if self.leader.asleep else [self.leader]
+
+    def told(self, passed_ms=0, **ticks):
+        """Let time pass; return what is said of b and c, and how often that was news so far."""
+        self.now_ms += passed_ms
+        self.leader.silent.update(ticks)
+        self.health.look()
+        replica: Any = self.leader
+        return [h.state for h in self.health.of(replica)], len(self.changed)
+
+
+def test_a_member_is_silent_after_an_election_timeout_and_failed_after_the_option():
+    world = World()
+    assert world.told() == ([FINE, FINE], 1)
+    assert world.told(500, c=10) == ([FINE, FINE], 1)
+    assert world.told(50, c=11) == ([FINE, SILENT], 2)
+    assert world.told(1400, c=39) == ([FINE, SILENT], 2)
+    assert world.told(50, c=40) == ([FINE, FAILED], 3)
+    assert world.told(50, c=0) == ([FINE, FINE], 4)
+
+
+@pytest.mark.row("A9")
+def test_time_goes_on_while_the_group_sleeps():
+    world = World()
+    assert world.told(c=20) == ([FINE, SILENT], 1)
+    world.leader.asleep = True
+    assert world.told(900) == ([FINE, SILENT], 1)
+    assert world.told(100) == ([FINE, FAILED], 2)
+
+
+def test_a_group_that_sleeps_with_all_members_fine_is_not_looked_at():
+    world = World()
+    world.told()
+    world.leader.asleep = True
+    world.leader.status = None
+    world.health.look()
+
+
+def test_who_answers_and_lacks_entries_for_good_fails_too():
+    world = World()
+    world.leader.needs_copy = "b"
+    assert world.told(b=0) == ([SILENT, FINE], 1)
+    assert world.told(2000, b=0) == ([FAILED, FINE], 2)
+
+
+def test_who_does_not_lead_says_nothing():
+    world = World()
+    world.told(c=50)
+    world.leader.is_leader = False
+    assert world.told() == ([], 1)
+    world.leader.is_leader = True
+    assert world.told(c=0) == ([FINE, FINE], 2)
