@@ -27,6 +27,7 @@ def four():
         "copy_rate_bytes": str(RATE_BYTES),
         "copy_retry_ms": "2000",
         "flush_bytes": "1000000",
+        "repair": "off",  # masters would add what a command takes away
         "client_result_ttl_s": "60",
     }
     with MiniCluster(tservers=4, options=options) as made:

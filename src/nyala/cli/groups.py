@@ -63,8 +63,8 @@ class Replica:
 
     @property
     def copying(self) -> bool:
-        """Whether a copy to this server is under way that no replica runs from yet."""
-        return self.copy is not None and self.copy.stage not in (*ENDED, "WAITING")
+        """Whether a copy to this server is under way, or waits here to become a member."""
+        return self.copy is not None and self.copy.stage not in ENDED
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 
-from nyala.cli.groups import ENDED, Group, Server
+from nyala.cli.groups import Group, Server
 from nyala.cli.member_orders import Orders
 from nyala.common.errors import InvalidArgument
 from nyala.raft.membership import Member
@@ -157,7 +157,7 @@ class Steps:
             return Step(f"wait for {server}: {there.silent}")
         if there.state == "BOOTSTRAPPING":
             return Step(f"wait until {server} has opened its replica")
-        if there.copy is not None and there.copy.stage not in ENDED:
+        if there.copying and there.copy is not None:
             return Step(f"wait for the copy from {there.copy.source_address} to {server}")
         if not member.electable and member.voter and not member.promote:
             keeps = ("modify", replace(member, promote=True))

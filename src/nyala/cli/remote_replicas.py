@@ -103,8 +103,12 @@ async def copied(
     source, target = cluster.find(source_name, group), cluster.find(target_name, group)
     for server in (source, target):
         await cluster.check(server)
-    if not group.of(source).has_data:
-        raise InvalidArgument(f"{source} has no replica of {tablet} with data to copy from")
+    there = group.of(source)
+    if not there.has_data:
+        raise InvalidArgument(
+            f"{source} has no replica of {tablet} with data to copy from: it is {there.state or 'none'}"
+            f"{there.silent and f', {there.silent}'}"
+        )
     warning = "; forced: it may lack writes that were acknowledged" if force else ""
     tell(f"copy the replica of {tablet} on {source} to {target}{warning}")
     copy = await Orders(cluster, tablet).copy(target, source, force=force)
@@ -154,6 +158,10 @@ async def deleted(core: Core, name: str, tablet: str, *, force: bool, tell: Tell
     group = await cluster.look(tablet)
     server = cluster.find(name, group)
     await cluster.check(server)
+    if group.of(server).copying and group.member(server) is None:
+        tell(f"cancel the copy to {server}")
+        await Orders(cluster, tablet).cancel(server)
+        group = await cluster.look(tablet)
     if not group.of(server).there:
         tell(f"{server} has no replica of {tablet}; nothing to do")
         return False

@@ -26,6 +26,8 @@ KINDS = "VOTER, NON_VOTER, or WITNESS: a voter with a log and no data, that neve
 Patience = Annotated[
     float, typer.Option("--timeout", help="Seconds without any progress until it gives up.")
 ]
+NONE = "none"
+"""What a server is that is no member."""
 COLUMNS = ("uuid", "address", "member", "state", "role", "last", "behind")
 
 
@@ -46,7 +48,7 @@ def _run(
     membership, group = connected(masters, run)
     if not membership.done:
         say("nothing to do: it is so already")
-    rows = _rows(group)
+    rows = [row for row in _rows(group) if row[2] != NONE or row[3]]
     if format is Format.JSON:
         replicas = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
         print(
@@ -88,6 +90,18 @@ def _kind(text: str) -> Any:
         return Kind(text.upper())
     except ValueError:
         raise InvalidArgument(f"a member is {KINDS} Not {text!r}") from None
+
+
+@app.command("members")
+@verb
+def members(
+    tablet: Tablet, masters: MastersOption = "", format: FormatOption = Format.TABLE
+) -> None:
+    """Show what each tablet server is to a tablet, and how far behind its leader; also who is nothing."""
+    from nyala.cli.membership import Membership
+
+    group = connected(masters, lambda core: Membership(core, tablet).look())
+    show(COLUMNS, _rows(group), format)
 
 
 @config.command("add_replica")

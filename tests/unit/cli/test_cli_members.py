@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from nyala.cli import ksck_checksum
@@ -14,7 +15,7 @@ from nyala.common.errors import InvalidArgument, NotFound, TimedOut, Unavailable
 from nyala.raft.status import Role
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.cluster import CLIENT_OPTIONS, SimCluster
+from tests.sim.cluster import CLIENT_OPTIONS, OPTIONS, SimCluster
 from tests.sim.loop import run
 from tests.unit.tserver.members_story import Group, refused, started
 
@@ -109,16 +110,17 @@ class Story(Group):
         return sums
 
 
-def with_story(work, tservers=4, seed=5, options=None, workers=0):
+def with_story(work, workers=0, repair="off"):
+    """Run a story on four tablet servers; with `repair`, masters have a mind of their own meanwhile."""
+
     async def main(loop):
-        more = {} if options is None else {"options": options}
-        cluster = SimCluster(loop, seed, tservers=tservers, **more)
+        options = msgspec.structs.replace(OPTIONS, repair=repair)
+        cluster = SimCluster(loop, 5, tservers=4, options=options)
         story = Story(*await started(cluster))
         await cluster.add_workers(workers)
         await work(story)
         await cluster.finish()
         await story.verify()
-        return None
 
     run(main, max_time_s=900)
 
@@ -313,6 +315,21 @@ def test_a_copy_that_fails_again_and_again_ends_the_command_with_its_reason():
         await story.do("remove", story.uuid(new))
 
     with_story(work)
+
+
+@pytest.mark.parametrize("seed_moves", [1, 2, 3])
+def test_a_move_and_masters_that_repair_do_not_undo_each_other(seed_moves):
+    async def work(story):
+        for _ in range(seed_moves):
+            old = story.having()[seed_moves - 1]
+            new = next(p for p in story.cluster.tservers if p.name not in story.kinds())
+            await story.do("move", story.uuid(old), story.uuid(new))
+            assert sorted(story.kinds()) == sorted(
+                p.name for p in story.cluster.tservers if p is not old
+            )
+            assert set(story.kinds().values()) == {"voter"}
+
+    with_story(work, workers=1, repair="on")
 
 
 @pytest.mark.row("S1.27")

@@ -1,5 +1,6 @@
 """Orders about the members of a tablet's group, through real servers in virtual time."""
 
+import msgspec
 import pytest
 
 from nyala.common.errors import (
@@ -13,14 +14,16 @@ from nyala.common.errors import (
 )
 from nyala.wire import convert, methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.cluster import SimCluster
+from tests.sim.cluster import OPTIONS, SimCluster
 from tests.sim.loop import run
 from tests.unit.tserver.members_story import Group, refused, started
+
+BY_HAND = msgspec.structs.replace(OPTIONS, repair="off")
 
 
 def with_group(work, tservers=4):
     async def main(loop):
-        group = Group(*await started(SimCluster(loop, 5, tservers=tservers)))
+        group = Group(*await started(SimCluster(loop, 5, tservers=tservers, options=BY_HAND)))
         await work(group)
         group.cluster.look()
 
