@@ -17,6 +17,7 @@ from nyala.cli.ksck import (
 from nyala.cli.serve import Addresses, _facts
 from nyala.common.errors import Unavailable
 from nyala.common.metrics import Metrics
+from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 
 TABLE = pb.TableSummary(name="t", replicas=3)
@@ -101,7 +102,9 @@ def test_a_server_whose_clock_cannot_be_saved_is_named_once():
     clock = "clock ceiling cannot be saved: [Errno 28] No space left on device"
 
     class Servers:
-        async def call(self, address: str, *_: object, **__: object) -> pb.ListTabletsResponse:
+        async def call(self, address: str, method: object, *_: object, **__: object) -> Any:
+            if method is methods.COPY_STATUS:
+                return pb.CopyStatusResponse()
             answer = pb.ListTabletsResponse()
             for tablet in "xyz":
                 status = answer.tablets.add()
@@ -116,6 +119,27 @@ def test_a_server_whose_clock_cannot_be_saved_is_named_once():
     asyncio.run(_check_tservers(known, entries, health))
     assert [state for *_, state in health.tservers] == ["HEALTHY", "UNHEALTHY"]
     assert health.problems == [f"tablet server b:1: {clock}"]
+
+
+def test_a_copy_under_way_is_told_with_its_progress():
+    class Servers:
+        async def call(self, address: str, method: object, *_: object, **__: object) -> Any:
+            if method is methods.LIST_TABLETS:
+                return pb.ListTabletsResponse()
+            known: dict[str, Any] = {"tablet_id": "x", "source_address": "a:1", "bytes_total": 20}
+            return pb.CopyStatusResponse(
+                copies=[
+                    pb.CopyProgress(stage="FILES", bytes_done=10, **known),
+                    pb.CopyProgress(stage="DONE", tablet_id="y"),
+                ]
+            )
+
+    core: Any = SimpleNamespace(env=SimpleNamespace(rpc=Servers()))
+    entry = pb.ServerEntry(uuid="c", address="c:1", role="tserver")
+    found = asyncio.run(_check_tservers(core, [entry], Health()))
+    assert list(found["c"]) == ["x"]
+    problems = _tablet_problems(TABLET, told() | found, TABLE)
+    assert "the replica on c:1 is COPYING from a:1: FILES, 10 of 20 bytes" in problems
 
 
 def test_healthz_names_a_clock_that_cannot_be_saved():
