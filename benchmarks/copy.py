@@ -1,6 +1,5 @@
-"""A tablet copied to another server, beside a raw Flight read of the same bytes, and what writers feel."""
+"""Replicas copied and moved: beside a raw Flight read of the same bytes, what writers feel, after a death."""
 
-import threading
 import time
 from collections.abc import Callable
 
@@ -9,6 +8,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 import nyala
+from benchmarks.moves import SMALL, Writer, heal_after_a_death, move_again_and_again
 from benchmarks.report import Report
 from nyala.env.env import system_env
 from nyala.env.loop_thread import LoopThread
@@ -19,36 +19,14 @@ from nyala.wire.channels import GrpcRpc
 from nyala.wire.proto import nyala_pb2 as pb
 
 MB = 1_000_000
-SIZE_MB, QUICK_MB, BATCH = 1000, 100, 10_000
+SIZE_MB, QUICK_MB, BATCH = 1000, 60, 10_000
 ROW_BYTES = 208
 """Of a key and a text that no compression makes smaller."""
 THROTTLE_BYTES = 32 * MB
-CALM_S = 10
+CALM_S = 5
+BUSY_MB = 300
+HEALED_MB, QUICK_HEALED_MB = (100, 1000, 5000), (20,)
 WORKING = ("STARTING", "FILES", "LOG", "INSTALLING")
-
-
-class Writer(threading.Thread):
-    """Upserts one row at a time and notes how long each took."""
-
-    def __init__(self, masters: str) -> None:
-        super().__init__(daemon=True)
-        self._table = nyala.connect(masters).table("small")
-        self.stop = threading.Event()
-        self.times: list[float] = []
-
-    def run(self) -> None:
-        """Write until told to stop."""
-        number = 0
-        while not self.stop.is_set():
-            began = time.perf_counter()
-            self._table.upsert([{"k": number % 1000, "v": number}])
-            self.times.append(time.perf_counter() - began)
-            number += 1
-
-    def take_p99_ms(self) -> float:
-        """Return the 99th percentile since it was asked last."""
-        times, self.times = self.times, []
-        return float(np.percentile(times, 99)) * 1000
 
 
 class Copier:
@@ -134,12 +112,8 @@ def _load(client: nyala.Client, name: str, size_mb: int) -> list[pa.RecordBatch]
     return written
 
 
-def run(quick: bool = False) -> Report:
-    """Run it."""
-    size_mb = QUICK_MB if quick else SIZE_MB
-    report = Report(
-        "copy", f"one tablet of {size_mb} MB, 3 replicas, copied to a fourth server, synced"
-    )
+def _copied(report: Report, size_mb: int) -> None:
+    """Copy with and without a throttle, alone and beside a writer."""
     for label, rate in (("no throttle", 0), (f"{THROTTLE_BYTES // MB} MB/s", THROTTLE_BYTES)):
         options = {"copy_rate_bytes": str(rate)}
         with (
@@ -147,29 +121,17 @@ def run(quick: bool = False) -> Report:
             nyala.connect(cluster.masters) as client,
         ):
             copier = Copier(cluster)
-            client.create_table("small", pa.schema([("k", pa.int64()), ("v", pa.int64())]), ["k"])
+            client.create_table("small", SMALL, ["k"])
             if not rate:
-                written = _load(client, "quiet", size_mb)
-                wire = _raw_flight(written)
-                del written
-                report.add(
-                    "raw Flight get of the same bytes (C++)", wire / MB, "MB/s", "the wire = 1"
-                )
-                done = copier.copy("quiet", lambda: time.sleep(0.01))
-                speed = (done.bytes_total + done.log_bytes) / done.elapsed_ms / 1000
-                report.add(
-                    "copy, nothing else runs", speed, "MB/s",
-                    f"{speed * MB / wire:.2f}x of the wire", at_least=0.5 * wire / MB,
-                )  # fmt: skip
-            _load(client, "busy", min(size_mb, 300))
+                _alone(report, client, copier, size_mb)
+            _load(client, "busy", min(size_mb, BUSY_MB))
             writer = Writer(cluster.masters)
             writer.start()
             time.sleep(CALM_S)
             calm = writer.take_p99_ms()
             done = copier.copy("busy", lambda: time.sleep(0.01))
             meanwhile = writer.take_p99_ms()
-            writer.stop.set()
-            writer.join()
+            writer.end()
             speed = (done.bytes_total + done.log_bytes) / done.elapsed_ms / 1000
             report.add(f"copy beside a writer, {label}", speed, "MB/s")
             report.add(f"p99 of one-row upserts before, {label}", calm, "ms")
@@ -177,4 +139,32 @@ def run(quick: bool = False) -> Report:
                 f"p99 of one-row upserts meanwhile, {label}", meanwhile, "ms",
                 f"{meanwhile / calm:.1f}x of before",
             )  # fmt: skip
+
+
+def _alone(report: Report, client: nyala.Client, copier: Copier, size_mb: int) -> None:
+    written = _load(client, "quiet", size_mb)
+    wire = _raw_flight(written)
+    del written
+    report.add("raw Flight get of the same bytes (C++)", wire / MB, "MB/s", "the wire = 1")
+    done = copier.copy("quiet", lambda: time.sleep(0.01))
+    speed = (done.bytes_total + done.log_bytes) / done.elapsed_ms / 1000
+    report.add(
+        "copy, nothing else runs", speed, "MB/s",
+        f"{speed * MB / wire:.2f}x of the wire", at_least=0.5 * wire / MB,
+    )  # fmt: skip
+
+
+def run(quick: bool = False) -> Report:
+    """Run it."""
+    size_mb = QUICK_MB if quick else SIZE_MB
+    report = Report(
+        "copy", f"one tablet of {size_mb} MB, 3 replicas, copied to a fourth server, synced"
+    )
+    with MiniCluster(tservers=4) as cluster:
+        move_again_and_again(report, cluster, 3 if quick else 20)
+    for each in QUICK_HEALED_MB if quick else HEALED_MB:
+        with MiniCluster(tservers=4) as cluster, nyala.connect(cluster.masters) as client:
+            _load(client, "big", each)
+            heal_after_a_death(report, cluster, each)
+    _copied(report, size_mb)
     return report

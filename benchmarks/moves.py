@@ -1,0 +1,151 @@
+"""What moves of replicas cost who writes, and how long a group is one server short after a death."""
+
+import threading
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import nyala
+from benchmarks.report import Report
+from nyala.cli.member_steps import Kind
+from nyala.cli.membership import Membership
+from nyala.client.connection import Connection
+from nyala.client.core import ClientOptions
+from nyala.testing import MiniCluster
+
+SMALL = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+
+
+class Writer(threading.Thread):
+    """Upserts one row at a time and notes how long each took."""
+
+    def __init__(self, masters: str) -> None:
+        super().__init__(daemon=True)
+        self._table = nyala.connect(masters).table("small")
+        self.stop = threading.Event()
+        self.times: list[float] = []
+
+    def run(self) -> None:
+        """Write until told to stop."""
+        number = 0
+        while not self.stop.is_set():
+            began = time.perf_counter()
+            self._table.upsert([{"k": number % 1000, "v": number}])
+            self.times.append(time.perf_counter() - began)
+            number += 1
+
+    def take_p99_ms(self) -> float:
+        """Return the 99th percentile since it was asked last."""
+        times, self.times = self.times, []
+        return float(np.percentile(times, 99)) * 1000
+
+    def take_longest_s(self) -> float:
+        """Return the longest that one write took since it was asked last; the one under way counts."""
+        ended = len(self.times)
+        while len(self.times) == ended and self.is_alive():
+            time.sleep(0.01)
+        times, self.times = self.times, []
+        return max(times)
+
+    def end(self) -> None:
+        """Stop after the write under way."""
+        self.stop.set()
+        self.join()
+
+
+class Moved:
+    """One table's only tablet on four tablet servers, and who changes its members.
+
+    Args:
+        cluster: of four tablet servers.
+        table: its name.
+    """
+
+    def __init__(self, cluster: MiniCluster, table: str) -> None:
+        self._cluster = cluster
+        self._table = table
+        self._connection = Connection(cluster.masters, ClientOptions(timeout_ms=60_000))
+        ((self.tablet, _),) = cluster.leaders(table).items()
+        self._members = Membership(self._connection.core, self.tablet, patience_ms=600_000)
+
+    def close(self) -> None:
+        """End it."""
+        self._connection.close()
+
+    def names(self) -> tuple[list[str], str]:
+        """Return the servers that have a replica, its leader first, and the one that has none."""
+        servers = {self._cluster.address(n): n for n in self._cluster.names if "tserver" in n}
+        with self._cluster.connect() as client:
+            place = client.table(self._table).tablets()[0]
+        having = sorted((a for _, a in place.replicas), key=lambda a: a != place.leader)
+        found = [servers[a] for a in having]
+        return found, next(n for n in servers.values() if n not in found)
+
+    def address(self, name: str) -> str:
+        """Return a server's address."""
+        return self._cluster.address(name)
+
+    def move(self, old: str, new: str) -> float:
+        """Move a replica; return the seconds that it took."""
+        return self._timed(self._members.move(self.address(old), self.address(new)))
+
+    def add(self, name: str, kind: Kind) -> float:
+        """Add a member; as `move`."""
+        return self._timed(self._members.add(self.address(name), kind))
+
+    def fill(self, name: str) -> float:
+        """Give a witness the data; as `move`."""
+        return self._timed(self._members.change_type(self.address(name), Kind.VOTER))
+
+    def remove(self, name: str) -> float:
+        """Remove a member; as `move`."""
+        return self._timed(self._members.remove(self.address(name)))
+
+    def _timed(self, work: Coroutine[Any, Any, object]) -> float:
+        began = time.perf_counter()
+        self._connection.run(work)
+        return time.perf_counter() - began
+
+
+def move_again_and_again(report: Report, cluster: MiniCluster, moves: int) -> None:
+    """Move a replica while one row at a time is written to it: the leader's first, and each third time."""
+    with nyala.connect(cluster.masters) as client:
+        client.create_table("small", SMALL, ["k"])
+        group, writer = Moved(cluster, "small"), Writer(cluster.masters)
+        writer.start()
+        time.sleep(1)
+        calm, gaps, took = writer.take_longest_s(), [], []
+        for number in range(moves):
+            having, target = group.names()
+            took.append(group.move(having[number % 3], target))
+            gaps.append(writer.take_longest_s())
+        writer.end()
+        group.close()
+        report.add("one move of a small tablet, median", float(np.median(took)), "s")
+        report.add(
+            f"longest write gap of {moves} moves", max(gaps), "s", f"before: {calm:.3f} s", at_most=0.5
+        )  # fmt: skip
+
+
+def heal_after_a_death(report: Report, cluster: MiniCluster, size_mb: int) -> None:
+    """Kill a server of "big": how long until one more may die, with a witness first, or a whole copy."""
+    group = Moved(cluster, "big")
+    having, spare = group.names()
+    dead = having[1]
+    cluster.kill(dead)
+    witness = group.add(spare, Kind.WITNESS) + group.remove(dead)
+    report.add(f"{size_mb} MB: a witness in the dead one's place", witness, "s")
+    report.add(f"{size_mb} MB: the witness filled, later", group.fill(spare), "s")
+    cluster.start(dead)
+    group.remove(dead)
+    having, spare = group.names()
+    cluster.kill(having[1])
+    whole = group.move(having[1], spare)
+    report.add(
+        f"{size_mb} MB: a whole copy in the dead one's place", whole, "s",
+        f"{whole / witness:.1f}x of a witness",
+    )  # fmt: skip
+    group.close()
