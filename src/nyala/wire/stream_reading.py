@@ -5,6 +5,7 @@ Pure, but for the memory that it hands out. A body is received where it stays (s
 
 from collections.abc import Callable
 
+from nyala.common.errors import NyalaError
 from nyala.wire.slabs import Slabs
 from nyala.wire.stream_frames import HEADER, Frame, Kind, read_header
 
@@ -61,7 +62,7 @@ class FrameReader:
         try:
             while not self._stopped and (end := self._frame(at)):
                 at = end
-        except BaseException:
+        except NyalaError:
             self.stop()
             raise
         if not self._stopped:
