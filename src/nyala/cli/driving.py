@@ -80,12 +80,8 @@ class Driver:
             if step.act is not None:
                 try:
                     await step.act()
-                except (
-                    Retryable,
-                    OutcomeUnknown,
-                    CasFailed,
-                ) as err:  # the next look tells what came of it
-                    answer = err.message
+                except (Retryable, OutcomeUnknown, CasFailed) as err:
+                    answer = err.message  # what came of it the next look tells
                 else:
                     self.done.append(step.words)
                     continue
