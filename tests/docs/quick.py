@@ -71,7 +71,8 @@ def main(path: str) -> None:
     listener.listen()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries those that end
     os.write(1, b"ready\n")
-    while select.select([listener, 0], [], [])[0] == [listener]:  # else whoever asked is gone
+    watched: list[Any] = [listener, 0]
+    while select.select(watched, [], [])[0] == [listener]:  # else whoever asked is gone
         link = listener.accept()[0]
         if os.fork() == 0:
             listener.close()
