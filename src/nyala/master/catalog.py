@@ -33,6 +33,32 @@ class Draft:
     rows: tuple[Row, ...]
 
 
+class Executed:
+    """Which operations of clients are known to have been executed, and on which table."""
+
+    def __init__(self) -> None:
+        self.created: dict[tuple[bytes, int], TableId] = {}
+        self.dropped: dict[tuple[bytes, int], TableId] = {}
+        self.altered: dict[tuple[bytes, int], TableId] = {}
+
+    def note(self, table: Table) -> None:
+        """Take what a table's record says."""
+        if table.record.created_by.client:
+            self.created[operation_key(table.record.created_by)] = table.id
+        if table.record.dropped_by.client:
+            self.dropped[operation_key(table.record.dropped_by)] = table.id
+        for operation in table.record.altered_by:
+            self.altered[operation_key(operation)] = table.id
+
+    def listed(self) -> dict[str, dict[str, TableId]]:
+        """Return all of them, for people."""
+        known = {"create": self.created, "drop": self.dropped, "alter": self.altered}
+        return {
+            what: {f"{client.hex()}/{n}": table for (client, n), table in done.items()}
+            for what, done in known.items()
+        }
+
+
 class Catalog:
     """What the leader master knows of tables and tablets. On the loop only."""
 
@@ -41,9 +67,7 @@ class Catalog:
         self._names: dict[str, TableId] = {}
         self._tablets: dict[TabletId, Tablet] = {}
         self._of_table: dict[TableId, dict[TabletId, None]] = {}
-        self._created: dict[tuple[bytes, int], TableId] = {}
-        self._dropped: dict[tuple[bytes, int], TableId] = {}
-        self._altered: dict[tuple[bytes, int], TableId] = {}
+        self.executed = Executed()
         self._altering: dict[TableId, None] = {}
         self._recallable: dict[TableId, None] = {}
         self.cluster: cat.ClusterRecord | None = None
@@ -71,14 +95,6 @@ class Catalog:
         """Return all tables, removed ones included, in the order in which they became known."""
         return list(self._tables.values())
 
-    def executed(self) -> dict[str, dict[str, TableId]]:
-        """Return which operations of clients are known to have been executed, for listings."""
-        known = {"create": self._created, "drop": self._dropped, "alter": self._altered}
-        return {
-            what: {f"{client.hex()}/{n}": table for (client, n), table in done.items()}
-            for what, done in known.items()
-        }
-
     def tablets(self) -> Iterable[Tablet]:
         """All tablets, deleted ones included, in the order in which they became known."""
         return self._tablets.values()
@@ -90,15 +106,15 @@ class Catalog:
 
     def created_by(self, operation: tuple[bytes, int]) -> TableId | None:
         """Return the table that this create operation made, if it was executed already."""
-        return self._created.get(operation)
+        return self.executed.created.get(operation)
 
     def dropped_by(self, operation: tuple[bytes, int]) -> TableId | None:
         """Return the table that this drop operation removed, if it was executed already."""
-        return self._dropped.get(operation)
+        return self.executed.dropped.get(operation)
 
     def altered_by(self, operation: tuple[bytes, int]) -> TableId | None:
         """Return the table that this operation altered or recalled, if it was executed already."""
-        return self._altered.get(operation)
+        return self.executed.altered.get(operation)
 
     def altering(self) -> list[Table]:
         """Return the tables that some tablet has yet to follow, in the order in which they began."""
@@ -189,12 +205,7 @@ class Catalog:
             self._names[table.name] = table.id
         _keep(self._altering, table.id, table.state is TableState.ALTERING)
         _keep(self._recallable, table.id, table.recallable)
-        if table.record.created_by.client:
-            self._created[operation_key(table.record.created_by)] = table.id
-        if table.record.dropped_by.client:
-            self._dropped[operation_key(table.record.dropped_by)] = table.id
-        for operation in table.record.altered_by:
-            self._altered[operation_key(operation)] = table.id
+        self.executed.note(table)
 
 
 def _keep(index: dict[TableId, None], table_id: TableId, wanted: bool) -> None:

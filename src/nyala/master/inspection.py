@@ -83,7 +83,7 @@ def _catalog_maps(catalog: Catalog) -> dict[str, Any]:
         "tablets_of": {
             t.id: [tablet.id for tablet in catalog.tablets_of(t.id)] for t in catalog.every_table()
         },
-        "executed": catalog.executed(),
+        "executed": catalog.executed.listed(),
     }
 
 

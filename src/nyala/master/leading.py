@@ -216,26 +216,26 @@ class Leading:
         now_us = env.clock.monotonic_us
         memory = Memory(number, catalog, rows, dispatcher, Locks(), stop, now_us)
         if catalog.cluster is None:
-            await self.mint(memory)
+            await mint(env, memory)
         return Term(memory, rows, dispatcher, chores, env.clock.monotonic_us())
-
-    async def mint(self, memory: Memory) -> None:
-        """Give a new cluster its id and its catalog an incarnation: the first leader's first operation."""
-        env = self._env
-        record = cat.ClusterRecord(
-            cluster_id=random_id(env.random),
-            catalog_incarnation=random_id(env.random),
-            format_version=CATALOG_FORMAT,
-            created_us=env.clock.wall_us(),
-        )
-        wanted = Operation("found the cluster", lambda _: Scope(), lambda _: Plan(cluster=record))
-        await operation.run(wanted, memory)
 
     def _drop(self, why: str) -> None:
         if self._term is not None:
             log.info("stops leading term %d: %s", self._term.memory.term, why)
             self._term.memory.drop(why)
             self._term = None
+
+
+async def mint(env: Env, memory: Memory) -> None:
+    """Give a new cluster its id and its catalog an incarnation: the first leader's first operation."""
+    record = cat.ClusterRecord(
+        cluster_id=random_id(env.random),
+        catalog_incarnation=random_id(env.random),
+        format_version=CATALOG_FORMAT,
+        created_us=env.clock.wall_us(),
+    )
+    wanted = Operation("found the cluster", lambda _: Scope(), lambda _: Plan(cluster=record))
+    await operation.run(wanted, memory)
 
 
 async def detached(env: Env, work: Coroutine[Any, Any, Plan]) -> Plan | NyalaError:

@@ -139,8 +139,8 @@ class MasterService:
         term = await self._parts.confirmed()
         if create_table.executed(term.catalog, request.operation) is None:
             replicas = request.table.replicas or self._options.default_replicas
-            await self._know_servers(term, replicas)
-        wanted = create_table.operation(request, self._around())
+            await _know_servers(self._parts, self._options, self._started_us, term, replicas)
+        wanted = create_table.operation(request, _around(self._parts, self._options))
         return pb.CreateTableResponse(table_id=await self._run(wanted, term))
 
     async def alter_table(self, request: pb.AlterTableRequest) -> pb.AlterTableResponse:
@@ -154,8 +154,14 @@ class MasterService:
         term = await self._parts.confirmed()
         if any(s.WhichOneof("step") == "add_range" for s in request.steps):
             table = answers.search(term.catalog, request.name, request.id)
-            await self._know_servers(term, 0 if table is None else table.spec.replicas)
-        wanted = alter_table.operation(request, self._around())
+            await _know_servers(
+                self._parts,
+                self._options,
+                self._started_us,
+                term,
+                0 if table is None else table.spec.replicas,
+            )
+        wanted = alter_table.operation(request, _around(self._parts, self._options))
         table_id = await self._run(wanted, term)
         table = term.catalog.table(table_id)
         assert table is not None, table_id
@@ -193,21 +199,6 @@ class MasterService:
         assert plan.answer is not None, plan
         return plan.answer
 
-    def _around(self) -> Circumstances:
-        env = self._parts.env
-        live = self._parts.servers.alive(env.clock.monotonic_us())
-        term = self._parts.require_leading().current()
-        cluster = None if term is None else term.catalog.cluster
-        away = () if cluster is None else tuple(cluster.maintenance)
-        return Circumstances(
-            live=[s.registration for s in live if s.uuid not in away],
-            rng=env.random,
-            now_us=env.clock.wall_us(),
-            max_tablets=self._options.max_tablets,
-            default_replicas=self._options.default_replicas,
-            table_options=self._options.table_options,
-        )
-
     async def list_tables(self, request: pb.ListTablesRequest) -> pb.ListTablesResponse:
         """Return the tables, by name."""
         return answers.list_tables((await self._parts.confirmed()).catalog, request)
@@ -244,19 +235,38 @@ class MasterService:
         now_us = self._parts.env.clock.monotonic_us()
         return inspection.answer(term, self._parts.servers, now_us)
 
-    async def _know_servers(self, term: Term, replicas: int) -> None:
-        """Right after a start or an election, wait until the tablet servers are known (S0.31, S0.32)."""
-        env, options = self._parts.env, self._options
-        since_us = max(self._started_us, term.elected_us)
-        while True:
-            now_us = env.clock.monotonic_us()
-            warm = now_us - self._started_us >= options.warm_up_ms * 1000
-            patient = now_us - since_us < options.patience_ms * 1000
-            enough = len(self._parts.servers.alive(now_us)) >= replicas
-            if warm and (enough or not patient):
-                return
-            term.memory.check()
-            await env.tasks.sleep_ms(options.look_ms)
+
+async def _know_servers(
+    parts: Parts, options: ServiceOptions, started_us: int, term: Term, replicas: int
+) -> None:
+    """Right after a start or an election, wait until the tablet servers are known (S0.31, S0.32)."""
+    env = parts.env
+    since_us = max(started_us, term.elected_us)
+    while True:
+        now_us = env.clock.monotonic_us()
+        warm = now_us - started_us >= options.warm_up_ms * 1000
+        patient = now_us - since_us < options.patience_ms * 1000
+        enough = len(parts.servers.alive(now_us)) >= replicas
+        if warm and (enough or not patient):
+            return
+        term.memory.check()
+        await env.tasks.sleep_ms(options.look_ms)
+
+
+def _around(parts: Parts, options: ServiceOptions) -> Circumstances:
+    env = parts.env
+    live = parts.servers.alive(env.clock.monotonic_us())
+    term = parts.require_leading().current()
+    cluster = None if term is None else term.catalog.cluster
+    away = () if cluster is None else tuple(cluster.maintenance)
+    return Circumstances(
+        live=[s.registration for s in live if s.uuid not in away],
+        rng=env.random,
+        now_us=env.clock.wall_us(),
+        max_tablets=options.max_tablets,
+        default_replicas=options.default_replicas,
+        table_options=options.table_options,
+    )
 
 
 def _check_operation(operation: pb.OperationId) -> None:

@@ -190,8 +190,7 @@ def test_a_rename_onto_a_name_that_is_being_created_waits_and_sees_what_became_o
         async def replicate(self, rows):
             if not going.is_set():
                 going.set()
-                for _ in range(10):
-                    await asyncio.sleep(0)
+                await asyncio.get_running_loop().delay(1000)  # type: ignore[attr-defined]
                 if fails:
                     raise Throttled("full")
 
