@@ -72,14 +72,13 @@ class ColumnWriter:
 
     def add(self, arrays: Sequence[pa.Array]) -> None:
         """Write the next rows, one array per column: one block, or several if they are compressed."""
-        for array, stats in zip(arrays, self._stats, strict=True):
-            stats.add(array)
         rows = len(arrays[0])
         step = rows if self._compression == "none" else COMPRESSED_ROWS
         for begin in range(0, rows, step):
-            for column, array in zip(self._columns, arrays, strict=True):
+            for stats, array in zip(self._stats, arrays, strict=True):
                 part = array.slice(begin, step)
-                self._writer.add(_BLOCKS + column.id, _message(part, self._compression))
+                stats.add(part)
+                self._writer.add(_BLOCKS + stats.column.id, _message(part, self._compression))
             self._starts.append(self._starts[-1] + min(step, rows - begin))
 
     def finish(self) -> int:
@@ -95,7 +94,7 @@ class ColumnWriter:
         )
         self._writer.add(_META, msgspec.msgpack.encode(meta))
         if known:
-            rows = [pa.array([s.minimum, s.maximum], s.column.type) for s in known]
+            rows = [s.rows() for s in known]
             batch = pa.RecordBatch.from_arrays(rows, names=[str(s.column.id) for s in known])
             self._writer.add(_STATS, batch.serialize())
         return self._writer.finish()
@@ -106,8 +105,7 @@ class _RunningStats:
         self.column = column
         self.known = not pa.types.is_boolean(column.type)
         self.has_nulls = False
-        self.minimum: pa.Scalar | None = None
-        self.maximum: pa.Scalar | None = None
+        self._ends: list[pa.Scalar] = []  # least and greatest of each block
 
     def add(self, array: pa.Array) -> None:
         if not self.known:
@@ -116,12 +114,16 @@ class _RunningStats:
         if pa.types.is_floating(array.type) and pc.any(pc.is_nan(array)).as_py():
             self.known = False  # NaN orders with nothing
             return
-        ends = [self.minimum, self.maximum, *pc.min_max(array).values()]
-        found = pc.min_max(pa.array([e for e in ends if e is not None], array.type))
-        if found["min"].is_valid:
-            self.minimum, self.maximum = found["min"], found["max"]
-            sizes = [len(e.as_buffer()) for e in (self.minimum, self.maximum) if _is_var(e.type)]
-            self.known = max(sizes, default=0) <= _MAX_STATS_BYTES
+        ends = pc.min_max(array).values()
+        self._ends += ends
+        sizes = [len(e.as_buffer()) for e in ends if e.is_valid and _is_var(e.type)]
+        self.known = max(sizes, default=0) <= _MAX_STATS_BYTES
+
+    def rows(self) -> pa.Array:
+        """Return the column's part of section 2: two rows for all blocks, then two for each."""
+        ends = pa.array(self._ends, self.column.type)
+        whole = pc.min_max(ends)
+        return pa.concat_arrays([pa.array([whole["min"], whole["max"]], ends.type), ends])
 
 
 class ColumnReader:
@@ -158,6 +160,7 @@ class ColumnReader:
         }
         self._positions = {i: n for n, i in enumerate(ids)}
         self._open: dict[tuple[int, ColumnId], pa.Array] = {}
+        self._ends: dict[ColumnId, pa.Array] = {}  # of the whole file, then of each block
         blocks = len(self.starts) - 1
         tags = [_BLOCKS + i for i in ids] * blocks
         wrong = [c.id for c in columns if not self._may_hold(c)]
@@ -212,11 +215,18 @@ class ColumnReader:
             return {}
         fields = pa.schema([self._fields[i].field(0) for i in ids])
         batch = read_batch(pa.py_buffer(self._sections.tagged(_STATS)), fields)
+        if batch.num_rows != 2 * len(self.starts):
+            raise Corrupt(
+                f"{self._path} has {batch.num_rows} ends of {len(self.starts) - 1} blocks"
+            )
         nulls = set(self._meta.null_ids)
-        return {
-            i: ColumnStats(_valid(ends[0]), _valid(ends[1]), i in nulls)
-            for i, ends in zip(ids, batch.columns, strict=True)
-        }
+        self._ends = dict(zip(ids, batch.columns, strict=True))
+        return {i: _stats(ends, 0, i in nulls) for i, ends in self._ends.items()}
+
+    def stats_of(self, chunk: int, column: ColumnId) -> ColumnStats | None:
+        """Return what is known of a column in one block; whether it has nulls, of the whole file."""
+        whole = self.stats.get(column)
+        return None if whole is None else _stats(self._ends[column], chunk + 1, whole.has_nulls)
 
 
 def block_ends(sizes: Sequence[Int64s], rows: int) -> list[int]:
@@ -240,8 +250,11 @@ def block_ends(sizes: Sequence[Int64s], rows: int) -> list[int]:
     return ends
 
 
-def _valid(value: pa.Scalar) -> pa.Scalar | None:
-    return value if value.is_valid else None
+def _stats(ends: pa.Array, number: int, has_nulls: bool) -> ColumnStats:
+    least, greatest = ends[2 * number], ends[2 * number + 1]
+    if not least.is_valid:
+        return ColumnStats(None, None, has_nulls)
+    return ColumnStats(least, greatest, has_nulls)
 
 
 def _is_var(kind: pa.DataType) -> bool:

@@ -17,7 +17,7 @@ from nyala.common.ids import ColumnId
 from nyala.common.keys import KeyBytes
 from nyala.common.schema import Column, Schema, arrow_schema
 from nyala.tablet.gathering import gather_batches
-from nyala.tablet.rowset import Chunked, Int64s, RowSetView
+from nyala.tablet.rowset import Chunked, ColumnStats, Int64s, RowSetView
 from nyala.tablet.selection import Wanted, first_at_least, row_range, select
 
 WINDOW_ROWS = 131_072
@@ -87,6 +87,9 @@ class _Remembering:
 
     def lacks(self, column: ColumnId) -> bool:
         return self._chunks.lacks(column)
+
+    def stats_of(self, chunk: int, column: ColumnId) -> ColumnStats | None:
+        return self._chunks.stats_of(chunk, column)
 
 
 def scan_ordered(

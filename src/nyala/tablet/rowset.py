@@ -41,6 +41,10 @@ class Chunked(Protocol):
         """Whether all rows are older than a column."""
         ...
 
+    def stats_of(self, chunk: int, column: ColumnId) -> "ColumnStats | None":
+        """Return what is known of a column in one chunk; None: nothing."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColumnStats:
@@ -143,6 +147,10 @@ class Batches:
     def lacks(self, column: ColumnId) -> bool:
         """Whether all rows are older than a column."""
         return column not in self.positions
+
+    def stats_of(self, chunk: int, column: ColumnId) -> ColumnStats | None:
+        """Return nothing: batches come and go."""
+        return None
 
 
 def older_than(column: Column, rows: int) -> pa.Array:

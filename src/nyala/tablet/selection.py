@@ -1,7 +1,7 @@
 """Which rows of a rowset a scan wants: pruning first, then visibility, then the predicate.
 
-Pruning is by the lifetimes of all versions, by column statistics and by key range. A predicate reads only
-its own columns. Nothing here looks at a row from Python. Lane COMPUTE.
+Pruning is by the lifetimes of all versions, by key range, and by column statistics of the rowset and of each
+chunk. A predicate reads only its own columns. Nothing here looks at a row from Python. Lane COMPUTE.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nyala.common.bounds import KeyBounds, bounds, key_bounds
+from nyala.common.bounds import Bounds, KeyBounds, bounds, key_bounds
 from nyala.common.ids import ColumnId
 from nyala.common.keys import KeyBytes
 from nyala.common.predicate import Const, Predicate, columns_of, evaluate
@@ -88,11 +88,14 @@ def select(
     every = rowset.lifetimes.all_at(wanted.at)
     starts = rowset.chunks.starts
     first = int(starts.searchsorted(low, side="right")) - 1
+    limits = _limits(rowset, wanted.where)
     for chunk in range(first, len(starts) - 1):
         base = int(starts[chunk])
         begin, end = max(low, base), min(high, int(starts[chunk + 1]))
         if begin >= end:
             return
+        if not all(_may_match(rowset, chunk, *limit) for limit in limits):
+            continue
         flags = None if every else np.empty(end - begin, np.uint8)
         size = end - begin
         if flags is not None:
@@ -107,6 +110,20 @@ def select(
         if size:
             chosen = None if size == end - begin else flags
             yield Selected(number, chunk, begin - base, end - base, chosen, size)
+
+
+def _limits(rowset: RowSetView, where: Predicate | None) -> list[tuple[ColumnId, Bounds]]:
+    """Return what a predicate asks of columns of which something is known in each of several chunks."""
+    if where is None or not rowset.stats or len(rowset.chunks.starts) <= 2:
+        return []
+    return [(c, bounds(where, c)) for c in columns_of(where) if c in rowset.stats]
+
+
+def _may_match(rowset: RowSetView, chunk: int, column: ColumnId, within: Bounds) -> bool:
+    stats = rowset.chunks.stats_of(chunk, column)
+    if stats is None:
+        return True
+    return within.may_match(stats.minimum, stats.maximum, has_nulls=stats.has_nulls)
 
 
 def _both(flags: Flags | None, others: Flags) -> tuple[Flags, int]:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from nyala.common.where import parse
+from nyala.tablet import columns
 from nyala.tablet.ops import Op
 from tests.unit.tablet.tablet_support import INT_KEY, Driver
 
@@ -38,7 +39,11 @@ def some_rows(rng: random.Random, keys: list[int]) -> list[Row]:
 @pytest.mark.row("A5")
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 @pytest.mark.parametrize("state", ["memory", "flushed", "merged"])
-def test_a_scan_and_a_count_give_the_rows_that_match_now_and_then(tmp_path, state, compression):
+def test_a_scan_and_a_count_give_the_rows_that_match_now_and_then(
+    tmp_path, state, compression, monkeypatch
+):
+    monkeypatch.setattr(columns, "BLOCK_ROWS", 8)  # many blocks, of which some are passed over
+    monkeypatch.setattr(columns, "COMPRESSED_ROWS", 4)
     rng = random.Random(state + compression)
     driver = Driver(str(tmp_path / "t"), compression=compression)
     model: dict[int, Row] = {}
@@ -66,3 +71,36 @@ def test_a_scan_and_a_count_give_the_rows_that_match_now_and_then(tmp_path, stat
             found = driver.rows(at, where=where, columns=driver.ids("s", "k"))
             assert sorted(r["k"] for r in found) == [r["k"] for r in expected], text
             assert view.count(at, where) == len(expected), text
+
+
+@pytest.mark.row("A5")
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_blocks_in_which_no_row_can_match_are_not_read(tmp_path, compression, monkeypatch):
+    monkeypatch.setattr(columns, "BLOCK_ROWS", 10)
+    monkeypatch.setattr(columns, "COMPRESSED_ROWS", 10)
+    driver = Driver(str(tmp_path / "t"), compression=compression)
+    rows = [{"k": k, "a": None if 40 <= k < 50 else 2 * k, "s": f"{k:03}"} for k in range(100)]
+    driver.write(Op.INSERT, rows)
+    driver.flush()
+    driver.reopen()
+    read: list[int] = []
+    real = columns.ColumnReader.column
+
+    def noted(self, chunk, column):
+        read.append(chunk)
+        return real(self, chunk, column)
+
+    monkeypatch.setattr(columns.ColumnReader, "column", noted)
+    view = driver.tablet.view()
+    for where, blocks, found in [
+        ("a >= 50 and a <= 60", {2, 3}, 6),
+        ("a = 118", {5}, 1),
+        ("a in (0, 1, 198)", {0, 9}, 2),
+        ("s like '07%'", {7}, 10),
+        ("a < 20 or s >= '095'", {0, *range(1, 10)}, 15),  # of neither column alone can it be said
+        ("a is null", set(range(10)), 10),  # nulls are known of a file, not of its blocks
+        ("a > 500", set(), 0),
+    ]:
+        read.clear()
+        assert view.count(driver.now, parse(where, driver.schema)) == found, where
+        assert set(read) == blocks, where
