@@ -1,17 +1,35 @@
-"""Replicas copied between real servers: while they are written to, with the source killed, and by hand."""
+"""Replicas copied between real servers: while they are written to, with the source killed, and by hand.
 
+Chains of rows (linked_list.py) grow all the time, and are verified after each story; at the end all replicas
+are compared by their checksums.
+"""
+
+import contextlib
+import functools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
 import pytest
 
-from nyala.common.ids import SYS_CATALOG, TabletId
+from nyala.common.ids import SYS_CATALOG, Operation, TabletId
 from nyala.common.options import Options
 from nyala.copying.offline import copy_to_directory
 from nyala.env.files import SystemFiles
 from nyala.replica import instance
+from nyala.tablet.ops import Op, WriteOp, encode
 from nyala.tablet.tablet import Tablet
 from nyala.testing import MiniCluster
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
+from tests.cluster import linked_list
 from tests.cluster.direct import Direct, refusal
+from tests.cluster.linked_list import LinkedList
 from tests.cluster.storm import wait_equal
 from tests.cluster.workload import create, rows
 from tests.waiting import wait_until
@@ -28,10 +46,21 @@ def four():
         "copy_rate_bytes": str(RATE_BYTES),
         "copy_retry_ms": "3000",
         "flush_bytes": "1000000",
+        "repair": "off",  # copies that nobody ordered would be deleted
     }
     with MiniCluster(tservers=4, options=options) as made:
         yield made
         wait_equal(made)
+
+
+@pytest.fixture(scope="module")
+def chains(four):
+    """Chains that grow from the first test to the last."""
+    with four.connect() as client:
+        linked_list.create(client, "chains")
+    with LinkedList(four.connect, "chains", 1) as grown:
+        yield grown
+    assert grown.verify() > 100
 
 
 class Servers:
@@ -49,6 +78,9 @@ class Servers:
     def replica(self, name, tablet):
         found = self.ask(name, methods.LIST_TABLETS, pb.ListTabletsRequest()).tablets
         return next((t for t in found if t.report.tablet_id == tablet), None)
+
+    def has_rows(self, name, tablet, count):
+        return self.replica(name, tablet).rows == count
 
     def start(self, target, source, tablet, **more):
         request = pb.StartCopyRequest(
@@ -75,10 +107,10 @@ def servers(four):
         yield Servers(four, direct)
 
 
-def filled(cluster, name):
-    """A table of one tablet; return client and table, and the tablet with its leader."""
+def filled(cluster, name, buckets=1):
+    """A table; return client and table, and its first tablet with its leader."""
     client = cluster.connect()
-    table = create(client, name, buckets=1)
+    table = create(client, name, buckets)
     for first in range(0, ROWS, 20_000):
         numbers = list(range(first, first + 20_000))
         table.insert(rows("copied", numbers, numbers, "x" * 20)).raise_for_errors()
@@ -92,7 +124,7 @@ def without(cluster, servers, tablet):
 
 
 @pytest.mark.row("S1.37")
-def test_a_copy_made_while_the_tablet_is_written_to_has_it_all(four, servers):
+def test_a_copy_made_while_the_tablet_is_written_to_has_it_all(four, servers, chains):
     client, table, tablet, leader = filled(four, "written")
     with client:
         target = without(four, servers, tablet)
@@ -119,10 +151,13 @@ def test_a_copy_made_while_the_tablet_is_written_to_has_it_all(four, servers):
             "a copy outlives its server's death", 30,
         )  # fmt: skip
         assert refusal(servers.start, target, leader, tablet) == "ALREADY_PRESENT"
+    chains.verify()
 
 
 @pytest.mark.row("S1.37")
-def test_a_source_that_is_killed_in_the_middle_leaves_nothing_and_another_is_copied(four, servers):
+def test_a_source_that_is_killed_in_the_middle_leaves_nothing_and_another_is_copied(
+    four, servers, chains
+):
     client, _table, tablet, leader = filled(four, "killed")
     with client:
         target = without(four, servers, tablet)
@@ -144,6 +179,99 @@ def test_a_source_that_is_killed_in_the_middle_leaves_nothing_and_another_is_cop
         assert servers.until_over(target, tablet).stage == "WAITING"
         wait_until(lambda: servers.replica(target, tablet).rows == ROWS, "it has it all", 20)
         four.start(leader)
+    chains.verify()
+
+
+def test_a_disk_that_fills_in_the_middle_and_then_two_copies_at_once_to_one_server(
+    four, servers, chains
+):
+    client, _table, _, _ = filled(four, "pair", buckets=5)
+    with client:
+        leaders = four.leaders("pair")
+        lacking = {tablet: without(four, servers, tablet) for tablet in leaders}
+        target, _ = Counter(lacking.values()).most_common(1)[0]
+        first, second, *_ = (t for t, name in lacking.items() if name == target)
+        with small_disk(f"{four.data_dir(target)}/copy"):
+            servers.start(target, leaders[first], first)
+            progress = servers.until_over(target, first)
+            assert progress.stage == "FAILED", progress
+            assert "No space left" in progress.error.message
+            assert progress.bytes_total > progress.bytes_done
+            assert servers.replica(target, first) is None
+            assert SystemFiles().list(f"{four.data_dir(target)}/copy") == []
+        for tablet in (first, second):
+            servers.start(target, leaders[tablet], tablet)
+        stages = [servers.progress(target, t).stage for t in (first, second)]
+        assert not {*stages} & {*OVER}, f"both are under way: {stages}"
+        for tablet in (first, second):
+            assert servers.until_over(target, tablet).stage == "WAITING"
+        for tablet in (first, second):
+            there = servers.replica(leaders[tablet], tablet).rows
+            wait_until(functools.partial(servers.has_rows, target, tablet, there), "all of it", 20)
+    chains.verify()
+
+
+@contextlib.contextmanager
+def small_disk(folder):
+    """Let a folder have room for half a megabyte."""
+    os.makedirs(folder, exist_ok=True)
+    command = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", folder]
+    if os.geteuid() != 0 or subprocess.run(command, check=False).returncode:
+        pytest.skip("a disk of limited size needs the right to mount one")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def test_a_replica_that_holds_other_rows_is_named_by_its_checksum(four, servers, tmp_path):
+    """Its files are whole and its log agrees: nothing but the rows themselves says that they differ."""
+    client, _table, tablet, leader = filled(four, "differs")
+    victim = next(
+        n for n in four.names if n not in (leader, without(four, servers, tablet)) and "tser" in n
+    )
+    folder = f"{four.data_dir(victim)}/data/{tablet}"
+    wait_until(lambda: list(Path(folder).glob("*.dat")), "rows are flushed")
+    four.kill(victim)
+    replace_rows(folder, str(tmp_path / "other"))
+    four.start(victim)
+    wait_until(lambda: servers.replica(victim, tablet).report.state == "RUNNING", "it runs", 30)
+    command = [sys.executable, "-m", "nyala.cli.main", "cluster", "ksck", "--checksum"]
+    done = subprocess.run(
+        [*command, "--format", "json", "--masters", four.masters],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    told = json.loads(done.stdout)
+    [problem] = told["problems"]
+    assert f"tablet {tablet}: its replicas differ" in problem
+    sums = {s["address"]: s for s in told["checksums"] if s["tablet"] == tablet}
+    other = sums.pop(four.address(victim))
+    assert len({s["checksum"] for s in sums.values()}) == 1
+    assert {s["rows"] for s in sums.values()} == {ROWS}
+    assert other["rows"] == ROWS - 1
+    assert other["checksum"] in problem
+    with client:
+        client.drop_table("differs")
+
+
+def replace_rows(folder, scratch):
+    """Put files in a replica's place that lack its first row, of the same cut."""
+    files = SystemFiles()
+    was = Tablet.open(files, folder)
+    cut, schema = was.cut, was.info.schema
+    held = pa.Table.from_batches(was.view().scan(cut.stamp)).combine_chunks().to_batches()[0]
+    made = Tablet.create(files, scratch, was.info)
+    ids = tuple(c.id for c in schema.columns)
+    op = WriteOp(Op.INSERT, schema.version, ids, False, held.slice(1).serialize().to_pybytes())
+    made.apply([Operation(cut.op, cut.stamp, encode(op))])
+    flush = made.prepare_flush(cut)
+    assert flush is not None
+    flush()()
+    for tablet in (was, made):
+        tablet.close()
+    shutil.rmtree(folder)
+    shutil.move(scratch, folder)
 
 
 @pytest.mark.row("S2.7", "S2.10")

@@ -25,6 +25,7 @@ def caught(swarm: Swarm, match: str) -> str:
     raise AssertionError(f"seeds {SEEDS} hold: the mistake was not caught")
 
 
+@pytest.mark.row("S1.7")
 def test_a_copy_whose_log_is_in_memory_only_is_caught(monkeypatch: pytest.MonkeyPatch):
     """It takes part, and acknowledges, with entries that a power cut would take away: caught by safety."""
 
@@ -35,6 +36,7 @@ def test_a_copy_whose_log_is_in_memory_only_is_caught(monkeypatch: pytest.Monkey
     print(caught(BUSY, "for durable; its disk holds"))
 
 
+@pytest.mark.row("S1.7")
 def test_sessions_that_never_end_are_caught(monkeypatch: pytest.MonkeyPatch):
     """What a target that died had held is held for ever: caught by progress."""
 
