@@ -31,6 +31,7 @@ from nyala.tserver.maintenance import Compactor
 from nyala.tserver.members_service import MembersService
 from nyala.tserver.memory import MemoryBudget
 from nyala.tserver.orders import Fence, Orders
+from nyala.tserver.rescue_service import RescueService
 from nyala.tserver.scanners import Scanners
 from nyala.tserver.tablet_service import TabletService
 from nyala.tserver.tablets import Tablets
@@ -43,8 +44,10 @@ log = logging.getLogger(__name__)
 
 
 SERVED = (
-    methods.ALTER_TABLET, methods.CREATE_TABLET, methods.DELETE_TABLET, methods.LIST_TABLETS, methods.HOLD_HISTORY,
+    methods.CREATE_TABLET, methods.DELETE_TABLET, methods.LIST_TABLETS, methods.HOLD_HISTORY,
+    methods.ALTER_TABLET,
     methods.CHANGE_CONFIG, methods.LEADER_STEP_DOWN, methods.CREATE_WITNESS,
+    methods.UNSAFE_CHANGE_CONFIG,
     methods.DO_GET, methods.DO_PUT, methods.GET, methods.CHECKSUM,
 )  # fmt: skip
 
@@ -69,11 +72,19 @@ def _data_plane(
 
 
 def _control_plane(
-    env: Env, tablets: Tablets, holds: Holds, orders: Orders, changed: Callable[[TabletId], None]
+    env: Env,
+    tablets: Tablets,
+    holds: Holds,
+    orders: Orders,
+    changed: Callable[[TabletId], None],
 ) -> Handlers:
     """Return what masters and people's tools order."""
     service = TabletService(env, tablets.host, tablets, holds, orders, changed)
-    return {**service.handlers(), **MembersService(env, tablets.host, orders).handlers()}
+    members, rescue = (
+        MembersService(env, tablets.host, orders),
+        RescueService(env, tablets.host, orders),
+    )
+    return {**service.handlers(), **members.handlers(), **rescue.handlers()}
 
 
 def _registration(identity: Identity, config: TabletServerConfig) -> pb.ServerInfoResponse:
