@@ -58,6 +58,9 @@ class Masters:
     def stream(self, *args: Any, **more: Any) -> Any:
         raise AssertionError("no streams here")
 
+    def asking(self, *args: Any, **more: Any) -> Any:
+        raise AssertionError("nothing is asked here")
+
 
 def test_two_processes_of_one_client_id_define_for_themselves():
     async def drop(masters: Masters) -> None:

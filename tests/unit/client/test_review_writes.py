@@ -49,6 +49,9 @@ class BreakingRpc:
         return
         yield
 
+    def asking(self, *args: Any, **more: Any) -> Any:
+        raise AssertionError("nothing is asked here")
+
 
 def put_two(error: NyalaError) -> list[BaseException]:
     """Put a small and a large batch on a stream that then breaks; return what each came to."""

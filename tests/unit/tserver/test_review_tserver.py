@@ -33,6 +33,9 @@ class Rpc:
     def stream(self, *args: Any, **more: Any) -> Any:
         raise AssertionError("no streams here")
 
+    def asking(self, *args: Any, **more: Any) -> Any:
+        raise AssertionError("nothing is asked here")
+
 
 def told(story: Any) -> Any:
     async def run() -> Any:
