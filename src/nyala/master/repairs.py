@@ -80,7 +80,7 @@ class Repairs:
     def needed(self) -> list[Action]:
         """Return what some servers should be told now."""
         look = self._look()
-        tablets = [t for t in self._catalog.tablets() if t.state is TabletState.RUNNING]
+        tablets = [t for t in self._catalog.tablets() if self._repairable(t)]
         self.wills.keep(tablets, look)
         if not self._limits.on:
             return []
@@ -108,6 +108,11 @@ class Repairs:
         maintained = () if cluster is None else tuple(cluster.maintenance)
         by_uuid = {s.uuid: s for s in known}
         return Look(by_uuid, now_us, self._catalog.replica_counts(), maintained)
+
+    def _repairable(self, tablet: Tablet) -> bool:
+        """Whether a tablet runs; one without a table's record is left alone (S0.77)."""
+        running = tablet.state is TabletState.RUNNING
+        return running and self._catalog.table(tablet.table_id) is not None
 
     def _repair(self, tablet: Tablet, look: Look) -> list[Action]:
         table = self._catalog.table(tablet.table_id)
@@ -154,7 +159,7 @@ class Repairs:
         for server in look.known.values():
             for tablet_id in server.replicas:
                 tablet = self._catalog.tablet(tablet_id)
-                if tablet is None or tablet.state is not TabletState.RUNNING:
+                if tablet is None or not self._repairable(tablet):
                     continue
                 if server.uuid not in tablet.members:
                     actions.append(DeleteTabletAction(server.uuid, tablet_id))

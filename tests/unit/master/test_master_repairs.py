@@ -191,6 +191,18 @@ def test_leftovers_are_deleted_by_compare_and_set_and_orphans_and_members_stay()
     )
 
 
+def test_a_tablet_without_a_table_is_left_alone():
+    around = Around()
+    around.group(failed="c", others="b")
+    around.server("d", "t0=a/1@1.0:a,b,d")
+    around.server("e")
+    assert len(around.needed()) == 2
+    lost = around.catalog.tablet("t0").edit()
+    lost.table_id = "unknown"
+    around.publish(Plan((lost,)))
+    assert around.needed() == []
+
+
 def test_a_change_decided_on_an_older_configuration_is_not_sent():
     around = Around()
     around.group(failed="c", others="b")
