@@ -100,7 +100,9 @@ class Checksums:
             if batches is None:
                 batches = view.scan(at, batch_rows=rows, batch_bytes=size)
             batch = next(batches, None)
-            return None if batch is None else (batch.num_rows, checksum(batch, ids))
+            found = None if batch is None else (batch.num_rows, checksum(batch, ids))
+            view.check()
+            return found
 
         run = self._env.tasks.run
         answer = pb.ChecksumResponse(at=at, schema_version=view.schema.version)

@@ -192,6 +192,7 @@ def _next_data(iterator: Iterator[pa.RecordBatch], view: View) -> FlightData | N
             data = flight.batch_data(batch)
             view.check()
             return data
+    view.check()
     return None
 
 

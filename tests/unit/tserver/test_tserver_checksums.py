@@ -8,10 +8,12 @@ import pytest
 
 from nyala.common.errors import Corrupt, NotLeader, TimedOut, Unavailable
 from nyala.common.options import Options
+from nyala.env.files import SystemFiles
 from nyala.replica.status import State
 from nyala.replica.witness import Witness
 from nyala.tablet.ops import Op
 from nyala.tserver.checksums import Checksums
+from nyala.tserver.scanners import _next_data
 from nyala.wire.proto import reads_pb2 as pb
 from tests.unit.tablet.tablet_support import Driver, numbered
 
@@ -147,3 +149,16 @@ def test_damage_ends_the_replica(tmp_path, monkeypatch):
     with pytest.raises(Unavailable, match="FAILED"):
         asyncio.run(server.ask())
     assert len(server.replica.failures) == 1
+
+
+def test_no_sum_is_told_of_pages_that_the_disk_cannot_read(tmp_path, monkeypatch):
+    """They read as zeros: a row less, or another one, and no error from the file."""
+    server = Server(str(tmp_path), leads=True)
+    server.driver.flush()
+    monkeypatch.setattr(SystemFiles, "whole", False)
+    monkeypatch.setattr(SystemFiles, "lost", lambda _self, _mapped: 4096)
+    with pytest.raises(Unavailable, match="FAILED"):
+        asyncio.run(server.ask())
+    assert len(server.replica.failures) == 1
+    with pytest.raises(Corrupt):
+        _next_data(iter([]), server.driver.tablet.view())
