@@ -68,7 +68,7 @@ def test_tablets_that_lost_their_majority_go_on_with_what_is_left(tmp_path):
         assert rows(cluster) == ROWS
 
 
-@pytest.mark.row("S2.9", "S2.12", "S2.14")
+@pytest.mark.row("S2.9", "S2.11", "S2.14")
 def test_dead_masters_are_replaced_while_tables_are_written(tmp_path):
     with MiniCluster(3, 1, dir=str(tmp_path / FOLDER)) as cluster:
         some_table(cluster, replicas=1)

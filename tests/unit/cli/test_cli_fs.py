@@ -41,6 +41,7 @@ def test_an_empty_directory_becomes_a_servers_and_tells_its_uuid_and_nothing_els
     assert len(printed.strip()) == 32
 
 
+@pytest.mark.row("S2.12")
 def test_a_dead_servers_uuid_is_given_once_and_again(tmp_path):
     words = (
         "format",

@@ -38,7 +38,7 @@ async def flush(fleet):
     return leader
 
 
-@pytest.mark.row("S1.37")
+@pytest.mark.row("S1.7", "S1.37")
 @story()
 async def test_a_copy_has_files_and_log_and_becomes_a_member(fleet):
     await fill(fleet)
@@ -237,7 +237,7 @@ async def test_a_copy_that_lacks_what_a_tombstone_acknowledged_is_refused(fleet)
     await fleet.copied(gone)
 
 
-@pytest.mark.row("S1.17")
+@pytest.mark.row("S1.17", "S1.7")
 @pytest.mark.parametrize("lead_on", [True, False])
 def test_the_log_between_copy_and_membership_is_never_collected(lead_on):
     @story()

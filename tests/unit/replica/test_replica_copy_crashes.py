@@ -175,6 +175,7 @@ def test_a_source_that_dies_at_any_call_of_a_copy(kill_at):
     tell()
 
 
+@pytest.mark.row("S2.24")
 @story(servers=5, options=QUICK)
 async def test_two_copies_at_once_from_one_source_and_one_to_a_server_that_is_stopped(fleet):
     leader = await prepared(fleet)

@@ -147,6 +147,7 @@ async def test_a_vote_that_cannot_be_saved_is_not_given(fleet):
     assert saved == HardState(99, uuid_of(2))
 
 
+@pytest.mark.row("A10")
 @story()
 async def test_a_group_elects_with_the_vote_of_a_deleted_replica(fleet):
     await fleet.write(b"k 1")

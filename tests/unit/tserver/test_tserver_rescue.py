@@ -82,6 +82,33 @@ def test_a_survivor_goes_on_alone_and_the_dead_that_return_are_not_heard():
     with_group(work)
 
 
+@pytest.mark.row("S1.38")
+def test_one_tablet_is_rescued_and_the_others_of_its_servers_wait_for_the_dead():
+    async def work(group):
+        other = (await group.cluster.create_table(group.core, "u")).tablets[0].id
+        _, second, last = group.having()
+        dead = [p for p in group.cluster.tservers if p is not last]
+        for process in dead:
+            process.kill()
+        await group.cluster.loop.delay(5_000_000)
+        replica = last.server.host.find(other)
+        before = replica.status()
+        todo = await planned(group, last, last)
+        assert (await group.on(carry_out, group.core.env, todo)).changed
+        await group.cluster.until(lambda: group.cluster.leader_of(group.tablet) is last, "it leads")
+        status = replica.status()
+        assert last.server.host.find(other) is replica, "it was not opened again"
+        assert (status.config, status.last) == (before.config, before.last)
+        assert not replica.is_leader
+        await second.restart()
+        await group.cluster.until(
+            lambda: group.cluster.leader_of(other) is not None, "one of the dead is enough for it"
+        )
+        assert replica.status().config.lost == ()
+
+    with_group(work)
+
+
 @pytest.mark.row("S1.41")
 def test_what_needs_no_rescue_or_is_not_meant_is_refused():
     async def work(group):
