@@ -1,5 +1,6 @@
 """The whole cluster under swarm faults on fixed seeds; planted mistakes in the real servers are caught."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -83,12 +84,14 @@ def _python(code: str, hash_seed: str) -> str:
 def test_a_deposed_leader_that_skips_the_read_round_is_caught(monkeypatch: pytest.MonkeyPatch):
     """The planted stale read: a leader that answers at once, without asking whether it still leads."""
 
-    async def read_point(self: Replica, at: int | None, timeout_ms: int) -> int:
+    def read_soon(self: Replica, at: int | None, timeout_ms: int) -> asyncio.Future[int]:
         if not self.is_leader:
             raise NotLeader("this replica does not lead")
-        return self.status().applied_stamp if at is None else at
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        done.set_result(self.status().applied_stamp if at is None else at)
+        return done
 
-    monkeypatch.setattr(Replica, "read_point", read_point)
+    monkeypatch.setattr(Replica, "read_soon", read_soon)
     with pytest.raises(AssertionError, match="not linearizable"):
         play(reads_from_paused_leaders, workers=6)
 

@@ -8,7 +8,7 @@ with data. On the loop only.
 import asyncio
 import logging
 
-from nyala.common.errors import Corrupt, NyalaError, Unavailable
+from nyala.common.errors import Corrupt, LogGap, NyalaError, Unavailable
 from nyala.common.ids import OpId
 from nyala.env.tasks import Lane
 from nyala.raft.membership import Configuration
@@ -69,8 +69,8 @@ class CopyWitness:
         """
         around, group = self._around, self._progress.group
         try:
-            base = self._replica.taking_part().node.core.log.base.index
-            offer = await self.fetch.files(least=base, force=force)
+            kept = self._replica.taking_part().applier.machine.cut.op.index  # its log goes on from there
+            offer = await self.fetch.files(least=kept, force=force)
             await self._until_log_reaches(offer)
             self._progress.stage = Stage.INSTALLING
             staging = around.staging_directory(group)
@@ -141,12 +141,18 @@ class CopyWitness:
         )
 
     async def _own_log(self, base: OpId) -> list[Entry]:
-        """Return all entries that the log has after `base`."""
+        """Return all entries that the log has after `base`, less what was collected since."""
         found: list[Entry] = []
         last = self._replica.last.index
         index = base.index + 1
         while index <= last:
-            read = await self._around.wal.read(self._progress.group, index, READ_BYTES)
+            try:
+                read = await self._around.wal.read(self._progress.group, index, READ_BYTES)
+            except LogGap as gap:
+                if found:
+                    raise
+                index = int(gap.details["first"])
+                continue
             if not read:
                 break
             found += read
