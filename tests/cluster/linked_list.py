@@ -43,7 +43,7 @@ class Moment:
     Attributes:
         at: hybrid time.
         least: rows by chain that were acknowledged before it was taken.
-        most: rows by chain that were sent before it had been taken.
+        most: rows by chain that were sent before it had been read at for the first time.
     """
 
     at: int
@@ -145,7 +145,8 @@ class LinkedList:
             table = client.table(self._table)
             marked = {key for w in self.workers for key in w.marked.copy()}
             least = {c: w.acked for w in self.workers for c in w.keys}
-            at = client.now()
+            at = client.now()  # may lie ahead of a leader's clock, until it is read at
+            table.scan(at=at).count()
             most = {c: len(k) for w in self.workers for c, k in w.keys.items()}
             self._moments.append(Moment(at, least, most))
             for moment in self._moments:

@@ -73,12 +73,12 @@ def test_a_table_is_altered_by_the_command_line_and_from_python(cluster):
 @pytest.mark.row("S0.10", "S0.13", "S0.15")
 def test_what_a_master_holds_in_memory_can_be_looked_at(cluster):
     with cluster.connect() as client:
-        table = client.create_table("seen", SCHEMA, ["k"])
-        client.drop_table("seen")
-        other = client.create_table("seen", SCHEMA, ["k"])
+        table = client.create_table("looked_at", SCHEMA, ["k"])
+        client.drop_table("looked_at")
+        other = client.create_table("looked_at", SCHEMA, ["k"])
         maps = json.loads(say(cluster, "ops", "--maps"))
         assert maps["tables"][table.id]["state"] == "REMOVED"
-        assert maps["names"]["seen"] == other.id
+        assert maps["names"]["looked_at"] == other.id
         assert maps["tables"][other.id]["state"] == "RUNNING"
         (tablet,) = maps["tablets_of"][other.id]
         assert maps["tablets"][tablet]["state"] == "RUNNING"
@@ -97,7 +97,7 @@ def test_what_a_master_holds_in_memory_can_be_looked_at(cluster):
         }.items():
             with urllib.request.urlopen(f"http://{leader.web_address}{page}", timeout=10) as answer:
                 assert word in answer.read().decode(), page
-        client.drop_table("seen")
+        client.drop_table("looked_at")
 
 
 def test_a_leader_killed_in_the_middle_of_definitions_loses_and_doubles_none(cluster):
