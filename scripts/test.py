@@ -27,6 +27,9 @@ def pytest(*args: str, limit_s: int) -> tuple[str, ...]:
     return (PY, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--timeout={limit_s}", *args)
 
 
+FILES_APART = ("-n", "2", "--dist", "loadfile")
+"""Two files at a time, each with clusters of its own: servers wait more than they work."""
+
 TIERS = (
     Tier(
         "static",
@@ -55,10 +58,10 @@ TIERS = (
         ),
     ),
     Tier("sim", 270, (pytest("-n", "2", "tests/sim", "tests/judge", limit_s=300),)),
-    Tier("cluster", 300, (pytest("tests/cluster", limit_s=300),)),
+    Tier("cluster", 300, (pytest(*FILES_APART, "tests/cluster", limit_s=300),)),
     Tier("faults", 150, (pytest("tests/faults", limit_s=300),)),
     Tier("spark", 240, (pytest("tests/spark", limit_s=300),)),
-    Tier("docs", 60, (pytest("tests/docs", limit_s=120),)),
+    Tier("docs", 150, (pytest("-n", "2", "tests/docs", limit_s=300),)),
 )
 
 
