@@ -14,6 +14,7 @@ from nyala.cli.member_steps import Kind
 from nyala.cli.membership import Membership
 from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions
+from nyala.common.errors import Unavailable
 from nyala.testing import MiniCluster
 
 SMALL = pa.schema([("k", pa.int64()), ("v", pa.int64())])
@@ -130,6 +131,16 @@ def move_again_and_again(report: Report, cluster: MiniCluster, moves: int) -> No
         )  # fmt: skip
 
 
+def _move_once_there(group: Moved, old: str, new: str) -> float:
+    """As `group.move`, to a server that was started just now: connections to it pause for a while."""
+    for _ in range(60):
+        try:
+            return group.move(old, new)
+        except Unavailable:  # said before anything was changed
+            time.sleep(0.5)
+    raise Unavailable(f"{new} did not come back")
+
+
 def heal_after_a_death(report: Report, cluster: MiniCluster, size_mb: int) -> None:
     """Kill a server of "big": how long until one more may die, with a witness first, or a whole copy."""
     group = Moved(cluster, "big")
@@ -143,7 +154,7 @@ def heal_after_a_death(report: Report, cluster: MiniCluster, size_mb: int) -> No
     group.remove(dead)
     having, spare = group.names()
     cluster.kill(having[1])
-    whole = group.move(having[1], spare)
+    whole = _move_once_there(group, having[1], spare)
     report.add(
         f"{size_mb} MB: a whole copy in the dead one's place", whole, "s",
         f"{whole / witness:.1f}x of a witness",
