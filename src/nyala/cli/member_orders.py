@@ -76,7 +76,9 @@ class Orders:
         Raises:
             CopyFailed: as those before this one did.
         """
-        if last is not None and self._begun >= COPY_TRIES:
+        if last is None or last.stage == "DONE":  # what was tried before is over
+            self._begun = 0
+        elif self._begun >= COPY_TRIES:
             raise failure(last)
         request = pb.StartCopyRequest(
             destination_uuid=server.uuid,

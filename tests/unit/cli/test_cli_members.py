@@ -344,6 +344,18 @@ def test_a_copy_that_fails_again_and_again_ends_the_command_with_its_reason():
     with_story(work)
 
 
+def test_one_program_moves_a_replica_to_and_fro_as_often_as_it_likes():
+    async def work(story):
+        membership, _ = story.command()
+        for _ in range(8):
+            old = story.having()[1]
+            new = next(p for p in story.cluster.tservers if p.name not in story.kinds())
+            await story.on(membership.move, story.uuid(old), story.uuid(new))
+            assert new.name in story.kinds()
+
+    with_story(work)
+
+
 @pytest.mark.parametrize("seed_moves", [1, 2, 3])
 def test_a_move_and_masters_that_repair_do_not_undo_each_other(seed_moves):
     async def work(story):
