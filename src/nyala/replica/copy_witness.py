@@ -69,7 +69,8 @@ class CopyWitness:
         """
         around, group = self._around, self._progress.group
         try:
-            kept = self._replica.taking_part().applier.machine.cut.op.index  # its log goes on from there
+            # Its log goes on from its own cut.
+            kept = self._replica.taking_part().applier.machine.cut.op.index
             offer = await self.fetch.files(least=kept, force=force)
             await self._until_log_reaches(offer)
             self._progress.stage = Stage.INSTALLING
