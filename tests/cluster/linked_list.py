@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from nyala.client import Client, Table
 from nyala.common.partition_spec import Hash, Partition
-from tests.cluster.workload import Worker
+from tests.cluster.workload import Crew, Worker
 
 SCHEMA = pa.schema(
     [
@@ -89,7 +89,7 @@ def _rows(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.Table:
     return pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema)
 
 
-class LinkedList:
+class LinkedList(Crew[Links]):
     """All chains of one run, grown while something happens to the cluster.
 
     Args:
@@ -106,33 +106,10 @@ class LinkedList:
         self.workers = [Links(f"links-{n}", connect, table, seed) for n in range(workers)]
         self._moments: list[Moment] = []
 
-    def __enter__(self) -> "LinkedList":
-        for worker in self.workers:
-            worker.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.finish()
-
     @property
     def acknowledged(self) -> int:
         """Rows that were acknowledged."""
         return sum(w.acked for w in self.workers) * CHAINS
-
-    def check(self) -> None:
-        """Raise what stopped a worker, if anything did: a write that failed is an error here."""
-        for worker in self.workers:
-            if worker.error is not None:
-                raise AssertionError(f"{worker.name}: {worker.error!r}") from worker.error
-
-    def finish(self) -> None:
-        """Stop growing, after the writes that are under way."""
-        for worker in self.workers:
-            worker.stop()
-        for worker in self.workers:
-            if worker.ident is not None:
-                worker.join(120)
-                assert not worker.is_alive(), f"{worker.name} did not end"
 
     def verify(self) -> int:
         """Read the chains as of now, and as of each moment so far; return the rows of now.

@@ -7,7 +7,8 @@ took effect twice or not at all. Table: (owner, n) -> v, by.
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Generic, Self, TypeVar
 
 import pyarrow as pa
 
@@ -193,7 +194,43 @@ class Reader(Worker):
         assert least <= counts[0] <= most, f"{writer.name}: {counts[0]}, not in {least}..{most}"
 
 
-class Workload:
+W = TypeVar("W", bound=Worker)
+
+
+class Crew(Generic[W]):
+    """Workers that begin and end together.
+
+    Attributes:
+        workers: all of them.
+    """
+
+    workers: Sequence[W]
+
+    def __enter__(self) -> Self:
+        for worker in self.workers:
+            worker.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.finish()
+
+    def check(self) -> None:
+        """Raise what stopped a worker, if anything did: with some, a write that failed."""
+        for worker in self.workers:
+            if worker.error is not None:
+                raise AssertionError(f"{worker.name}: {worker.error!r}") from worker.error
+
+    def finish(self) -> None:
+        """Stop all workers after the operation that each has under way."""
+        for worker in self.workers:
+            worker.stop()
+        for worker in self.workers:
+            if worker.ident is not None:
+                worker.join(120)
+                assert not worker.is_alive(), f"{worker.name} did not end"
+
+
+class Workload(Crew[Worker]):
     """All workers of one run.
 
     Args:
@@ -210,33 +247,10 @@ class Workload:
         readers = [Reader("reader-0", connect, table, seed, self.inserts, self.versions)]
         self.workers = [*self.inserts, *self.versions, *self.races, *lives, *readers]
 
-    def __enter__(self) -> "Workload":
-        for worker in self.workers:
-            worker.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.finish()
-
     @property
     def acknowledged(self) -> int:
         """Operations acknowledged so far, over all workers."""
         return sum(w.acknowledged for w in self.workers)
-
-    def check(self) -> None:
-        """Raise what stopped a worker, if anything did."""
-        for worker in self.workers:
-            if worker.error is not None:
-                raise AssertionError(f"{worker.name}: {worker.error!r}") from worker.error
-
-    def finish(self) -> None:
-        """Stop all workers after the operation that each has under way."""
-        for worker in self.workers:
-            worker.stop()
-        for worker in self.workers:
-            if worker.ident is not None:
-                worker.join(120)
-                assert not worker.is_alive(), f"{worker.name} did not end"
 
     def verify(self, found: pa.Table) -> int:
         """Compare a scan of the whole table with what was acknowledged; return its rows.
