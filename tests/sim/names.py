@@ -11,15 +11,19 @@ Tree = dict[str, dict[str, Inode]]
 
 @dataclass(slots=True)
 class _Change:
-    """Set names (None: remove) in directories; `drop` removes a directory itself."""
+    """Set names (None: remove) in directories; `drop` removes a directory itself, `move` gives it another path."""
 
     names: tuple[tuple[str, str, Inode | None], ...]
     drop: str | None = None
+    move: tuple[str, str] | None = None
 
     @property
     def directories(self) -> set[str]:
         touched = {directory for directory, _, _ in self.names}
-        return touched if self.drop is None else touched | {self.drop, dirname(self.drop)}
+        for directory in (self.drop, *(self.move or ())):
+            if directory is not None:
+                touched |= {directory, dirname(directory)}
+        return touched
 
 
 class Names:
@@ -53,8 +57,9 @@ class Names:
         return self.seen.get(directory, {}).get(name)
 
     def make_dir(self, path: str) -> None:
-        """Make a directory and its parents, durable at once as `Files` says."""
+        """Make a directory and its parents, durable at once as `Files` says, with all else in its parent."""
         while path not in self.seen:
+            self.sync(dirname(path))
             self.seen[path] = {}
             self._durable.setdefault(path, {})
             path = dirname(path)
@@ -76,12 +81,8 @@ class Names:
         self._change(_Change(((new_dir, new, inode), (old_dir, old, None))))
 
     def rename_dir(self, source: str, target: str) -> None:
-        """Move a directory with all in it; durable at once (nyala never relies on less)."""
-        self.sync(source)
-        for tree in (self.seen, self._durable):
-            for directory in sorted(tree):
-                if directory == source or directory.startswith(source + "/"):
-                    tree[target + directory[len(source) :]] = tree.pop(directory)
+        """Move a directory with all in it."""
+        self._change(_Change((), move=(source, target)))
 
     def drop(self, path: str) -> None:
         """Remove a directory and all in it."""
@@ -137,3 +138,8 @@ def _apply(tree: Tree, change: _Change) -> None:
             tree[directory][name] = inode
     if change.drop is not None:
         tree.pop(change.drop, None)
+    if change.move is not None:
+        source, target = change.move
+        for directory in sorted(tree):
+            if directory == source or directory.startswith(source + "/"):
+                tree[target + directory[len(source) :]] = tree.pop(directory)

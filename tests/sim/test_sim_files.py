@@ -79,6 +79,41 @@ def test_a_created_name_is_durable_only_after_its_directory_is_synced():
     assert made.mount().read("/d/new") == b"1"
 
 
+def test_a_directory_in_the_place_of_a_removed_one_keeps_what_is_synced_in_it():
+    for seed in range(40):
+        made = disk(seed)
+        files = made.mount()
+        files.make_dir("/d/x")
+        files.write_new("/d/x/old", [b"1"])
+        files.remove_tree("/d/x")  # unsynced, until a directory is made beside it
+        files.make_dir("/d/x")
+        files.write_new("/d/x/new", [b"2"])
+        files.sync_dir("/d/x")
+        made.crash()
+        assert made.mount().list("/d/x") == ["new"]
+
+
+def test_a_directory_that_was_moved_is_there_once_its_new_parent_is_synced():
+    def places(seed: int, *, sync: bool) -> list[str]:
+        made = disk(seed)
+        files = made.mount()
+        files.make_dir("/d/from/x")
+        files.make_dir("/d/to")
+        files.write_new("/d/from/x/f", [b"1"])
+        files.sync_dir("/d/from/x")
+        files.rename("/d/from/x", "/d/to/x")
+        if sync:
+            files.sync_dir("/d/to")
+        made.crash()
+        return [p for p in ("/d/from/x/f", "/d/to/x/f") if made.mount().exists(p)]
+
+    assert {tuple(places(seed, sync=False)) for seed in range(40)} == {
+        ("/d/from/x/f",),
+        ("/d/to/x/f",),
+    }
+    assert {tuple(places(seed, sync=True)) for seed in range(40)} == {("/d/to/x/f",)}
+
+
 def test_an_unsynced_removal_may_be_undone_with_the_whole_content():
     seen = set()
     for seed in range(40):
