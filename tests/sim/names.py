@@ -11,7 +11,7 @@ Tree = dict[str, dict[str, Inode]]
 
 @dataclass(slots=True)
 class _Change:
-    """Set names (None: remove) in directories; `drop` removes a directory itself, `move` gives it another path."""
+    """Set names (None: remove) in directories; `drop` removes a directory, `move` moves one."""
 
     names: tuple[tuple[str, str, Inode | None], ...]
     drop: str | None = None
