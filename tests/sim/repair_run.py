@@ -1,11 +1,17 @@
 """Tablet servers die for good, one after the other, under work and a swarm's faults; masters repair.
 
+Or nobody dies for good, and the number of replicas is altered, up and down.
+
 Each death waits until all tablets are whole again, so that no group loses a majority: what is asked then is
 that nothing acknowledged is lost, and every tablet ends with its number of voters, all on servers that live.
 """
 
 import msgspec
 
+from nyala.client.alter import AlterSteps
+from nyala.client.core import Core
+from nyala.client.locations import OpenTable
+from nyala.common.errors import NyalaError
 from nyala.common.ids import SYS_CATALOG, TabletId
 from tests.sim.cluster import OPTIONS, SimCluster
 from tests.sim.core_run import PAUSE_US, WRITES_PER_S, most_events
@@ -16,6 +22,8 @@ from tests.sim.process import SimProcess
 from tests.sim.replicas import hosts_of
 
 REPLICAS = 3
+SIZES = (5, 1, 3)
+"""To which the number of replicas is altered, one after the other."""
 TABLETS = 3
 LIMIT_S = 120
 REPAIRING = msgspec.structs.replace(
@@ -30,6 +38,7 @@ class Graves:
     def __init__(self, cluster: SimCluster, tablets: list[TabletId]) -> None:
         self._cluster = cluster
         self._tablets = tablets
+        self.replicas = REPLICAS
         self._dead: list[SimProcess] = []
         self._first: dict[TabletId, set[str]] = {}
 
@@ -40,11 +49,15 @@ class Graves:
         config = hosts_of(leader)[0].get(tablet).status().committed_config
         return [*config.voters] if len(config.voters) == len(config.members) else []
 
+    def voters(self) -> dict[TabletId, list[str]]:
+        """Return the voters of each tablet."""
+        return {t: self._voters(t) for t in self._tablets}
+
     def whole(self) -> bool:
         """Whether every tablet has its number of voters, on living servers that have data and a leader."""
         living = {p.server.uuid for p in self._cluster.tservers if p.alive and p.server is not None}
         return all(
-            len(voters := self._voters(t)) == REPLICAS and living.issuperset(voters)
+            len(voters := self._voters(t)) == self.replicas and living.issuperset(voters)
             for t in self._tablets
         )
 
@@ -64,13 +77,8 @@ class Graves:
 
 async def _story(loop: SimLoop, seed: int, swarm: Swarm, deaths: int, seconds: float) -> int:
     cluster = SimCluster(loop, seed, tservers=REPLICAS + 1 + deaths, options=REPAIRING)
-    core = await cluster.start()
-    await cluster.create_table(core, "t", tablets=TABLETS, replicas=REPLICAS)
-    await cluster.add_workers(3, pause_us=PAUSE_US, writes_per_s=WRITES_PER_S)
+    _, graves = await _begin(cluster)
     rng = seeded(seed, "deaths")
-    tablets = sorted({g for _, g, _ in cluster.replicas() if g != SYS_CATALOG})
-    assert len(tablets) == TABLETS
-    graves = Graves(cluster, tablets)
     doomed = rng.sample(cluster.tservers, deaths)
     others = [s for s in cluster.servers if s not in doomed]
     names = [p.name for p in (*cluster.servers, *cluster.clients)]
@@ -84,6 +92,55 @@ async def _story(loop: SimLoop, seed: int, swarm: Swarm, deaths: int, seconds: f
     await cluster.until(graves.whole, "all tablets are whole again", LIMIT_S)
     await cluster.finish()
     return graves.rebuilt
+
+
+async def _begin(cluster: SimCluster) -> tuple[Core, Graves]:
+    """Start the cluster, a table and work on it."""
+    core = await cluster.start()
+    await cluster.create_table(core, "t", tablets=TABLETS, replicas=REPLICAS)
+    await cluster.add_workers(3, pause_us=PAUSE_US, writes_per_s=WRITES_PER_S)
+    tablets = sorted({g for _, g, _ in cluster.replicas() if g != SYS_CATALOG})
+    assert len(tablets) == TABLETS
+    return core, Graves(cluster, tablets)
+
+
+async def _resizing(loop: SimLoop, seed: int, swarm: Swarm) -> list[int]:
+    cluster = SimCluster(loop, seed, tservers=max(SIZES), options=REPAIRING)
+    core, graves = await _begin(cluster)
+    names = [p.name for p in (*cluster.servers, *cluster.clients)]
+    nemesis = Nemesis(cluster.network, cluster.servers, names, swarm, seeded(seed, "nemesis"))
+    nemesis.start()
+    table = await cluster.run(cluster.clients[0], lambda: core.open_table("t"))
+    assert isinstance(table, OpenTable), table
+    for size in SIZES:
+        steps = AlterSteps(table)
+        steps.set_replicas(size)
+        await _altered(cluster, core, table, steps)
+        graves.replicas = size
+        await cluster.until(graves.whole, f"every tablet has {size} voters", LIMIT_S)
+    await nemesis.heal()
+    await cluster.until(graves.whole, "all tablets are whole", LIMIT_S)
+    await cluster.finish()
+    return [len(voters) for voters in graves.voters().values()]
+
+
+async def _altered(cluster: SimCluster, core: Core, table: OpenTable, steps: AlterSteps) -> None:
+    """Alter the table, again while servers that it needs are away, or no master leads."""
+    for _ in range(20):
+        try:
+            await cluster.run(cluster.clients[0], lambda: core.ddl.alter_table(table, steps.steps))
+        except NyalaError:
+            await cluster.loop.delay(2e6)
+        else:
+            return
+    raise AssertionError("the table cannot be altered")
+
+
+def run_resizing(seed: int, swarm: Swarm) -> list[int]:
+    """Run one seed; return how many voters each tablet has at the end."""
+    return run(
+        lambda loop: _resizing(loop, seed, swarm), max_events=most_events(len(SIZES) * LIMIT_S)
+    )
 
 
 def run_repair(seed: int, swarm: Swarm, *, deaths: int = 2, seconds: float = 10) -> int:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.sim.faults import Swarm
-from tests.sim.repair_run import run_repair
+from tests.sim.repair_run import SIZES, TABLETS, run_repair, run_resizing
 
 CALM = Swarm()
 ROUGH = Swarm(
@@ -16,3 +16,8 @@ ROUGH = Swarm(
 @pytest.mark.parametrize(("seed", "swarm"), [(1, CALM), (3, ROUGH)])
 def test_servers_that_die_for_good_are_replaced_and_nothing_is_lost(seed, swarm):
     assert run_repair(seed, swarm) >= 2
+
+
+@pytest.mark.row("S1.3")
+def test_tables_get_more_and_fewer_replicas_while_they_are_written():
+    assert run_resizing(2, ROUGH) == [SIZES[-1]] * TABLETS

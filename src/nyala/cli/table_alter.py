@@ -181,6 +181,17 @@ def set_extra_config(
     _alter(name, masters, "set_options", {key: value or None})
 
 
+@app.command("set_replication_factor")
+@verb
+def set_replication_factor(
+    name: Name,
+    replicas: Annotated[int, typer.Argument(help="Odd, and no more than servers live.")],
+    masters: MastersOption = "",
+) -> None:
+    """Change how many replicas each tablet has; the masters add or remove them one at a time."""
+    _alter(name, masters, "set_replicas", replicas)
+
+
 @app.command("rename_table")
 @verb
 def rename_table(

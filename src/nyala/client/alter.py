@@ -92,6 +92,14 @@ class AlterSteps:
             text = pb.AlterStep.Text(name=key, text="" if value is None else str(value))
             self.steps.append(pb.AlterStep(option=text))
 
+    def set_replicas(self, replicas: int) -> None:
+        """See `Alter.set_replicas`."""
+        if not 0 < replicas < 1 << 31:
+            raise InvalidArgument(
+                f"replicas={replicas}: a table has an odd number of them, from 1 on"
+            )
+        self.steps.append(pb.AlterStep(replicas=replicas))
+
     def add_range(self, lower: Any, upper: Any) -> None:
         """See `Alter.add_range`."""
         self.steps.append(pb.AlterStep(add_range=self._range(lower, upper)))
@@ -177,6 +185,15 @@ class Alter:
     def set_options(self, options: Mapping[str, Any]) -> "Alter":
         """Change table options; a value of None: as if it had never been set."""
         self._steps.set_options(options)
+        return self
+
+    def set_replicas(self, replicas: int) -> "Alter":
+        """Change how many replicas each tablet has: odd, and no more than servers live.
+
+        They come and go one at a time, while the table is read and written; `commit` does not wait for
+        that (`nyala table describe`, `nyala cluster ksck` show how far it is).
+        """
+        self._steps.set_replicas(replicas)
         return self
 
     def add_range(self, lower: Any, upper: Any) -> "Alter":

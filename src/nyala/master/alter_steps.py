@@ -28,10 +28,12 @@ class Rules:
     Attributes:
         max_tablets: the most tablets of one table.
         table_options: names of the options that a table may have.
+        servers: how many tablet servers live.
     """
 
     max_tablets: int
     table_options: Collection[str]
+    servers: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,7 @@ def take(before: pb.TableSpec, steps: Sequence[pb.AlterStep], rules: Rules) -> A
     for step in steps:
         columns += _columns(step)
         _texts(spec, step, rules)
+        _replicas(spec, step, rules)
     check_spec.check_name(spec.name)
     check_spec.check_texts(spec, rules.table_options)
     if columns:
@@ -155,6 +158,19 @@ def _texts(spec: pb.TableSpec, step: pb.AlterStep, rules: Rules) -> None:
         case "option":
             check_spec.check_option(step.option.name, rules.table_options)
             spec.options.pop(step.option.name, None)
+
+
+def _replicas(spec: pb.TableSpec, step: pb.AlterStep, rules: Rules) -> None:
+    """Set how many replicas there shall be; a number that grows needs a live server for each."""
+    if step.WhichOneof("step") != "replicas":
+        return
+    check_spec.check_replicas(step.replicas)
+    if step.replicas > max(spec.replicas, rules.servers):
+        raise InvalidArgument(
+            f"{step.replicas} replicas need {step.replicas} live tablet servers, and there are "
+            f"{rules.servers}; start more, or ask for fewer replicas"
+        )
+    spec.replicas = step.replicas
 
 
 def _take_ranges(

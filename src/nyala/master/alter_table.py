@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from nyala.common.errors import AlreadyPresent
 from nyala.common.ids import ServerUuid, TableId, TabletId
 from nyala.common.partition import KeyRange, Partition, PartitionSchema, partitions
-from nyala.master import answers, create_table
+from nyala.master import answers, check_spec, create_table
 from nyala.master.actions import (
     Action,
     AlterTabletAction,
@@ -37,6 +37,13 @@ def operation(request: pb.AlterTableRequest, around: Circumstances) -> Operation
         scope=lambda catalog: scope(catalog, request),
         plan=lambda catalog: plan(catalog, request, around),
     )
+
+
+def servers_for(table: Table, steps: Sequence[pb.AlterStep]) -> int:
+    """Return for how many live servers an alteration is worth waiting; 0: it places no replicas."""
+    asked = [s.replicas for s in steps if s.WhichOneof("step") == "replicas"]
+    ranges = [table.spec.replicas for s in steps if s.WhichOneof("step") == "add_range"]
+    return min(max([*asked, *ranges], default=0), check_spec.MAX_REPLICAS)
 
 
 def scope(catalog: Catalog, request: pb.AlterTableRequest) -> Scope:
@@ -67,7 +74,7 @@ def plan(catalog: Catalog, request: pb.AlterTableRequest, around: Circumstances)
         if done is not None:
             return Plan(answer=done)
     table = answers.find(catalog, request.name, request.id)
-    rules = Rules(around.max_tablets, around.table_options)
+    rules = Rules(around.max_tablets, around.table_options, len(around.live))
     altered = take(table.spec, request.steps, rules)
     check_free(catalog, table, altered.spec.name)
     if altered.spec == table.spec and not altered.added and not altered.dropped:

@@ -44,11 +44,8 @@ def checked(
         InvalidArgument: it is no definition of a table; says what is wrong.
     """
     check_name(asked.name)
-    if asked.replicas > MAX_REPLICAS or (asked.replicas and asked.replicas % 2 == 0):
-        raise InvalidArgument(
-            f"{asked.replicas} replicas; a table has an odd number of them from 1 to {MAX_REPLICAS}, "
-            "so that a majority is clear"
-        )
+    if asked.replicas:
+        check_replicas(asked.replicas)
     check_texts(asked, options)
     schema = _schema(asked.schema)
     spec = pb.TableSpec()
@@ -57,6 +54,19 @@ def checked(
     if not asked.HasField("partition"):
         spec.partition.CopyFrom(convert.partition_schema_to_proto(PartitionSchema()))
     return spec, check_partitions(schema, spec.partition, max_tablets)
+
+
+def check_replicas(replicas: int) -> None:
+    """Refuse what cannot be a number of replicas.
+
+    Raises:
+        InvalidArgument: even, none or too many.
+    """
+    if replicas > MAX_REPLICAS or replicas % 2 == 0:
+        raise InvalidArgument(
+            f"{replicas} replicas; a table has an odd number of them from 1 to {MAX_REPLICAS}, "
+            "so that a majority is clear"
+        )
 
 
 def check_name(name: str) -> None:

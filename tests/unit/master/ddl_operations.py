@@ -33,8 +33,8 @@ def bound(value: int) -> bytes:
     return encode_key([pa.scalar(value, pa.int64())], [pa.int64()])
 
 
-def around(seed: int = 1, max_tablets: int = 100) -> Circumstances:
-    live = [server_info(name) for name in "abc"]
+def around(seed: int = 1, max_tablets: int = 100, servers: str = "abc") -> Circumstances:
+    live = [server_info(name) for name in servers]
     return Circumstances(live, random.Random(seed), 5, max_tablets, 3, OPTIONS)
 
 
@@ -79,6 +79,11 @@ def alteration(
 
 def altered(catalog: Catalog, name: str, *steps: tuple[Any, ...], sequence: int = 9) -> Operation:
     return alter_table.operation(alteration(catalog, name, *steps, sequence=sequence), around(3))
+
+
+def _resized(catalog: Catalog, replicas: int) -> Operation:
+    request = alteration(catalog, "t", ("set_replicas", replicas))
+    return alter_table.operation(request, around(3, servers="abcde"))
 
 
 def with_table(led: bool = True) -> Catalog:
@@ -151,6 +156,8 @@ CASES = [
     Case("add_range", with_table, lambda c: altered(c, "t", ("add_range", 20, 30))),
     Case("drop_range", with_table, lambda c: altered(c, "t", ("drop_range", 0, 10))),
     Case("swap_range", with_table, lambda c: altered(c, "t", ("drop_range", 0, 10), ("add_range", 0, 10))),
+    Case("more_replicas", with_table, lambda c: _resized(c, 5)),
+    Case("fewer_replicas", with_table, lambda c: _resized(c, 1)),
     Case("drop", with_table, _drop(0)),
     Case("drop_for_a_time", with_table, _drop(60)),
     Case("recall", _dropped, _recall),

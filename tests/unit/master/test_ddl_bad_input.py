@@ -92,6 +92,11 @@ BAD = {
         "keeps one range"),
     "too many tablets": (
         [Step(add_range=piece(bound(20 + n), bound(21 + n))) for n in range(99)], "101 tablets"),
+    "no replicas": ([Step(replicas=0)], "0 replicas; a table has an odd number"),
+    "an even number of replicas": ([Step(replicas=2)], "2 replicas; a table has an odd number"),
+    "more replicas than there may be": ([Step(replicas=9)], "from 1 to 7"),
+    "replicas without end": ([Step(replicas=(1 << 32) - 1)], "from 1 to 7"),
+    "more replicas than servers live": ([Step(replicas=5)], "need 5 live tablet servers, and there are 3"),
     "good steps before a bad one": ([column("fine"), Step(owner="me"), Step(drop_column="x")], "'x'"),
 }  # fmt: skip
 

@@ -149,12 +149,12 @@ def test_nothing_of_a_table_that_can_be_recalled_is_deleted_and_all_of_one_that_
 
 def test_what_tablets_or_clients_have_to_know_makes_a_version():
     spec = create_request("t").table
-    rules = Rules(100, OPTIONS)
+    rules = Rules(100, OPTIONS, 5)
     for version, *step in (
         (1, *NEW), (1, "rename", "u"), (1, "set_options", {"compression": "none"}),
         (1, "add_range", 20, 30), (1, "drop_range", 0, 10), (1, "set_comment", "x", "v"),
         (1, "rename_column", "k", "key"), (0, "set_comment", "x"), (0, "set_owner", "x"),
-        (0, "rename", "t"), (0, "set_default", "v", None),
+        (0, "rename", "t"), (0, "set_default", "v", None), (0, "set_replicas", 5),
     ):  # fmt: skip
         made = take(spec, steps_of(spec, tuple(step)), rules)
         assert made.spec.schema.version == version, step

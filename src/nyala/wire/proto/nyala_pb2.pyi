@@ -557,6 +557,64 @@ class TableSpec(_message.Message):
 Global___TableSpec: _TypeAlias = TableSpec  # noqa: Y015
 
 @_typing.final
+class Staleness(_message.Message):
+    """How old an answer may be, to a question that any master answers. Without it only the leader does, up to date."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MAX_AGE_MS_FIELD_NUMBER: _builtins.int
+    NOT_BEFORE_FIELD_NUMBER: _builtins.int
+    max_age_ms: _builtins.int
+    not_before: _builtins.int
+    """hybrid time: what had been defined by then is in the answer, however old that may be"""
+    def __init__(
+        self,
+        *,
+        max_age_ms: _builtins.int = ...,
+        not_before: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_age_ms", b"max_age_ms", "not_before", b"not_before"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Staleness: _TypeAlias = Staleness  # noqa: Y015
+
+@_typing.final
+class AsOf(_message.Message):
+    """Of which moment an answer is. Whatever was defined at or before `at` is in it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_FIELD_NUMBER: _builtins.int
+    AGE_MS_FIELD_NUMBER: _builtins.int
+    FOLLOWER_FIELD_NUMBER: _builtins.int
+    LEADER_ADDRESS_FIELD_NUMBER: _builtins.int
+    at: _builtins.int
+    age_ms: _builtins.int
+    """hybrid time, and how long ago that was; 0: the leader, at the time of the call"""
+    follower: _builtins.bool
+    """not the leader's answer"""
+    leader_address: _builtins.str
+    """a follower's word on who leads; empty: it does not know"""
+    def __init__(
+        self,
+        *,
+        at: _builtins.int = ...,
+        age_ms: _builtins.int = ...,
+        follower: _builtins.bool = ...,
+        leader_address: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "at", b"at", "follower", b"follower", "leader_address", b"leader_address"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AsOf: _TypeAlias = AsOf  # noqa: Y015
+
+@_typing.final
 class CreateTableRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -585,15 +643,18 @@ class CreateTableResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
     table_id: _builtins.str
+    at: _builtins.int
     def __init__(
         self,
         *,
         table_id: _builtins.str = ...,
+        at: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["table_id", b"table_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "table_id", b"table_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -635,15 +696,18 @@ class DropTableResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
     table_id: _builtins.str
+    at: _builtins.int
     def __init__(
         self,
         *,
         table_id: _builtins.str = ...,
+        at: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["table_id", b"table_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "table_id", b"table_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -680,15 +744,18 @@ class RecallTableResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
     table_id: _builtins.str
+    at: _builtins.int
     def __init__(
         self,
         *,
         table_id: _builtins.str = ...,
+        at: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["table_id", b"table_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "table_id", b"table_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -772,11 +839,14 @@ class AlterStep(_message.Message):
     OPTION_FIELD_NUMBER: _builtins.int
     ADD_RANGE_FIELD_NUMBER: _builtins.int
     DROP_RANGE_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
     drop_column: _builtins.str
     allow_nulls: _builtins.str
     rename_table: _builtins.str
     table_comment: _builtins.str
     owner: _builtins.str
+    replicas: _builtins.int
+    """of each tablet: they follow, one at a time"""
     @_builtins.property
     def add_column(self) -> Global___Column:
         """id and read default are the master's to give"""
@@ -812,12 +882,13 @@ class AlterStep(_message.Message):
         option: Global___AlterStep.Text | None = ...,
         add_range: Global___RangePartition | None = ...,
         drop_range: Global___RangePartition | None = ...,
+        replicas: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["add_column", b"add_column", "add_range", b"add_range", "allow_nulls", b"allow_nulls", "column_comment", b"column_comment", "drop_column", b"drop_column", "drop_range", b"drop_range", "option", b"option", "owner", b"owner", "rename_column", b"rename_column", "rename_table", b"rename_table", "set_default", b"set_default", "step", b"step", "table_comment", b"table_comment"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["add_column", b"add_column", "add_range", b"add_range", "allow_nulls", b"allow_nulls", "column_comment", b"column_comment", "drop_column", b"drop_column", "drop_range", b"drop_range", "option", b"option", "owner", b"owner", "rename_column", b"rename_column", "rename_table", b"rename_table", "replicas", b"replicas", "set_default", b"set_default", "step", b"step", "table_comment", b"table_comment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_column", b"add_column", "add_range", b"add_range", "allow_nulls", b"allow_nulls", "column_comment", b"column_comment", "drop_column", b"drop_column", "drop_range", b"drop_range", "option", b"option", "owner", b"owner", "rename_column", b"rename_column", "rename_table", b"rename_table", "set_default", b"set_default", "step", b"step", "table_comment", b"table_comment"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_column", b"add_column", "add_range", b"add_range", "allow_nulls", b"allow_nulls", "column_comment", b"column_comment", "drop_column", b"drop_column", "drop_range", b"drop_range", "option", b"option", "owner", b"owner", "rename_column", b"rename_column", "rename_table", b"rename_table", "replicas", b"replicas", "set_default", b"set_default", "step", b"step", "table_comment", b"table_comment"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["add_column", "drop_column", "rename_column", "set_default", "allow_nulls", "column_comment", "rename_table", "table_comment", "owner", "option", "add_range", "drop_range"]  # noqa: Y015
+    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["add_column", "drop_column", "rename_column", "set_default", "allow_nulls", "column_comment", "rename_table", "table_comment", "owner", "option", "add_range", "drop_range", "replicas"]  # noqa: Y015
     _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
 
@@ -859,17 +930,20 @@ class AlterTableResponse(_message.Message):
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
     SCHEMA_VERSION_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
     table_id: _builtins.str
     schema_version: _builtins.int
+    at: _builtins.int
     def __init__(
         self,
         *,
         table_id: _builtins.str = ...,
         schema_version: _builtins.int = ...,
+        at: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["schema_version", b"schema_version", "table_id", b"table_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "schema_version", b"schema_version", "table_id", b"table_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -881,17 +955,22 @@ class ListTablesRequest(_message.Message):
 
     NAME_CONTAINS_FIELD_NUMBER: _builtins.int
     DROPPED_FIELD_NUMBER: _builtins.int
+    STALENESS_FIELD_NUMBER: _builtins.int
     name_contains: _builtins.str
     dropped: _builtins.bool
+    """dropped: those that can be recalled"""
+    @_builtins.property
+    def staleness(self) -> Global___Staleness: ...
     def __init__(
         self,
         *,
         name_contains: _builtins.str = ...,
         dropped: _builtins.bool = ...,
+        staleness: Global___Staleness | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["staleness", b"staleness"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dropped", b"dropped", "name_contains", b"name_contains"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dropped", b"dropped", "name_contains", b"name_contains", "staleness", b"staleness"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -937,16 +1016,20 @@ class ListTablesResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLES_FIELD_NUMBER: _builtins.int
+    AS_OF_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableSummary]: ...
+    @_builtins.property
+    def as_of(self) -> Global___AsOf: ...
     def __init__(
         self,
         *,
         tables: _abc.Iterable[Global___TableSummary] | None = ...,
+        as_of: Global___AsOf | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["tables", b"tables"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "tables", b"tables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -958,17 +1041,21 @@ class DescribeTableRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     ID_FIELD_NUMBER: _builtins.int
+    STALENESS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     id: _builtins.str
+    @_builtins.property
+    def staleness(self) -> Global___Staleness: ...
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         id: _builtins.str = ...,
+        staleness: Global___Staleness | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["staleness", b"staleness"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "name", b"name", "staleness", b"staleness"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -985,6 +1072,7 @@ class DescribeTableResponse(_message.Message):
     TABLETS_FIELD_NUMBER: _builtins.int
     TABLETS_RUNNING_FIELD_NUMBER: _builtins.int
     TABLETS_ALTERED_FIELD_NUMBER: _builtins.int
+    AS_OF_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     state: _builtins.str
     ready: _builtins.bool
@@ -995,6 +1083,8 @@ class DescribeTableResponse(_message.Message):
     """that are known to have the present schema version"""
     @_builtins.property
     def table(self) -> Global___TableSpec: ...
+    @_builtins.property
+    def as_of(self) -> Global___AsOf: ...
     def __init__(
         self,
         *,
@@ -1005,10 +1095,11 @@ class DescribeTableResponse(_message.Message):
         tablets: _builtins.int = ...,
         tablets_running: _builtins.int = ...,
         tablets_altered: _builtins.int = ...,
+        as_of: Global___AsOf | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["table", b"table"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "table", b"table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "ready", b"ready", "state", b"state", "table", b"table", "tablets", b"tablets", "tablets_altered", b"tablets_altered", "tablets_running", b"tablets_running"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "id", b"id", "ready", b"ready", "state", b"state", "table", b"table", "tablets", b"tablets", "tablets_altered", b"tablets_altered", "tablets_running", b"tablets_running"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1081,18 +1172,24 @@ class TabletLocationsRequest(_message.Message):
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
     TABLET_IDS_FIELD_NUMBER: _builtins.int
+    STALENESS_FIELD_NUMBER: _builtins.int
     table_id: _builtins.str
     @_builtins.property
-    def tablet_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def tablet_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """no ids: all live tablets"""
+
+    @_builtins.property
+    def staleness(self) -> Global___Staleness: ...
     def __init__(
         self,
         *,
         table_id: _builtins.str = ...,
         tablet_ids: _abc.Iterable[_builtins.str] | None = ...,
+        staleness: Global___Staleness | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["staleness", b"staleness"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["table_id", b"table_id", "tablet_ids", b"tablet_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["staleness", b"staleness", "table_id", b"table_id", "tablet_ids", b"tablet_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1106,6 +1203,7 @@ class TabletLocationsResponse(_message.Message):
     SCHEMA_VERSION_FIELD_NUMBER: _builtins.int
     TTL_MS_FIELD_NUMBER: _builtins.int
     PARTITION_FIELD_NUMBER: _builtins.int
+    AS_OF_FIELD_NUMBER: _builtins.int
     schema_version: _builtins.int
     ttl_ms: _builtins.int
     @_builtins.property
@@ -1114,6 +1212,8 @@ class TabletLocationsResponse(_message.Message):
     def partition(self) -> Global___PartitionSchema:
         """as it is now: ranges come and go"""
 
+    @_builtins.property
+    def as_of(self) -> Global___AsOf: ...
     def __init__(
         self,
         *,
@@ -1121,10 +1221,11 @@ class TabletLocationsResponse(_message.Message):
         schema_version: _builtins.int = ...,
         ttl_ms: _builtins.int = ...,
         partition: Global___PartitionSchema | None = ...,
+        as_of: Global___AsOf | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "partition", b"partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "schema_version", b"schema_version", "tablets", b"tablets", "ttl_ms", b"ttl_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "partition", b"partition", "schema_version", b"schema_version", "tablets", b"tablets", "ttl_ms", b"ttl_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1134,12 +1235,17 @@ Global___TabletLocationsResponse: _TypeAlias = TabletLocationsResponse  # noqa: 
 class ListServersRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    STALENESS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def staleness(self) -> Global___Staleness: ...
     def __init__(
         self,
+        *,
+        staleness: Global___Staleness | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["staleness", b"staleness"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["staleness", b"staleness"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1205,18 +1311,22 @@ class ListServersResponse(_message.Message):
 
     SERVERS_FIELD_NUMBER: _builtins.int
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    AS_OF_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     @_builtins.property
     def servers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServerEntry]: ...
+    @_builtins.property
+    def as_of(self) -> Global___AsOf: ...
     def __init__(
         self,
         *,
         servers: _abc.Iterable[Global___ServerEntry] | None = ...,
         cluster_id: _builtins.str = ...,
+        as_of: Global___AsOf | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "servers", b"servers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "cluster_id", b"cluster_id", "servers", b"servers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
