@@ -94,6 +94,8 @@ class Names:
 
     def sync(self, directory: str) -> None:
         """Make the changes in a directory durable, and those elsewhere that they rest on."""
+        moved = [c.move[1] for c in self._changes if c.move is not None]
+        assert directory not in moved, f"{directory} was moved, and its parent is not synced yet"
         wanted, synced = {directory}, []
         for change in reversed(self._changes):
             if change.directories & wanted:
