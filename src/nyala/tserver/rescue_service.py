@@ -2,6 +2,7 @@
 
 import logging
 
+from nyala.admin.orders import Orders
 from nyala.common.errors import InvalidArgument
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.env.env import Env
@@ -9,7 +10,6 @@ from nyala.env.rpc import Handlers
 from nyala.replica.host import ReplicaHost
 from nyala.replica.member import Member
 from nyala.replica.replica import Replica
-from nyala.tserver.orders import Orders
 from nyala.wire import convert, methods
 from nyala.wire.proto import nyala_pb2 as pb
 

@@ -5,6 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from nyala.admin.deletion import DeletionService
+from nyala.admin.members_service import MembersService
+from nyala.admin.orders import Fence, Orders
 from nyala.common.errors import InvalidArgument, NyalaError, Unavailable
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.common.metrics import Metrics
@@ -28,9 +31,7 @@ from nyala.tserver.heartbeater import Heartbeater, Reporter
 from nyala.tserver.holds import Holds
 from nyala.tserver.lookups import Lookups
 from nyala.tserver.maintenance import Compactor
-from nyala.tserver.members_service import MembersService
 from nyala.tserver.memory import MemoryBudget
-from nyala.tserver.orders import Fence, Orders
 from nyala.tserver.rescue_service import RescueService
 from nyala.tserver.scanners import Scanners
 from nyala.tserver.tablet_service import TabletService
@@ -84,7 +85,13 @@ def _control_plane(
         MembersService(env, tablets.host, orders),
         RescueService(env, tablets.host, orders),
     )
-    return {**service.handlers(), **members.handlers(), **rescue.handlers()}
+    deletion = DeletionService(tablets.host, orders)
+    return {
+        **service.handlers(),
+        **members.handlers(),
+        **rescue.handlers(),
+        **deletion.handlers(),
+    }
 
 
 def _registration(identity: Identity, config: TabletServerConfig) -> pb.ServerInfoResponse:

@@ -3,28 +3,24 @@
 Orders are idempotent, and only those are obeyed that `orders.py` lets through.
 """
 
-import logging
 from collections.abc import Callable
 
-from nyala.common.errors import AlreadyPresent, CasFailed, NyalaError, Unavailable
-from nyala.common.ids import OpId, TableId, TabletId
+from nyala.admin.orders import Orders
+from nyala.common.errors import AlreadyPresent, NyalaError
+from nyala.common.ids import TableId, TabletId
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.raft.membership import initial
 from nyala.replica.host import ReplicaHost
-from nyala.replica.replica import Replica
 from nyala.replica.state_machine import StateMachine
 from nyala.replica.status import State
 from nyala.tablet.manifest import TabletInfo
 from nyala.tablet.ops import SchemaOp
 from nyala.tablet.tablet import Tablet
 from nyala.tserver.holds import Holds
-from nyala.tserver.orders import Orders
 from nyala.tserver.tablets import Tablets
 from nyala.wire import convert, methods, status
 from nyala.wire.proto import nyala_pb2 as pb
-
-log = logging.getLogger(__name__)
 
 ALTER_TIMEOUT_MS = 5_000
 """Of the replication; an order without an answer is given again."""
@@ -48,7 +44,6 @@ class TabletService:
         """Return what this service answers."""
         return {
             methods.CREATE_TABLET: self.create_tablet,
-            methods.DELETE_TABLET: self.delete_tablet,
             methods.ALTER_TABLET: self.alter_tablet,
             methods.LIST_TABLETS: self.list_tablets,
             methods.HOLD_HISTORY: self.hold_history,
@@ -78,36 +73,6 @@ class TabletService:
             if replica is None or replica.state is State.TOMBSTONED:
                 raise
         return pb.CreateTabletResponse()
-
-    async def delete_tablet(self, request: pb.DeleteTabletRequest) -> pb.DeleteTabletResponse:
-        """Delete a replica's data, keeping its vote; durable on return. Not here: nothing to do.
-
-        Raises:
-            CasFailed: `compare_config` was asked for, and a newer configuration is known here.
-        """
-        self._orders.check(request)
-        replica = self._host.find(TabletId(request.tablet_id))
-        if replica is None or replica.state is State.TOMBSTONED:
-            return pb.DeleteTabletResponse()
-        if request.compare_config:
-            self._compare(replica, OpId(request.config_term, request.config_index))
-        log.info("deleting tablet %s: %s", request.tablet_id, request.reason)
-        await self._orders.to_its_end(self._host.delete_replica(TabletId(request.tablet_id)))
-        return pb.DeleteTabletResponse()
-
-    def _compare(self, replica: Replica, expected: OpId) -> None:
-        """Refuse to delete who may be in a configuration that whoever orders it does not know yet."""
-        status = replica.status()
-        known = max(status.committed_config.id, status.config.id)
-        if known > expected:
-            raise CasFailed(
-                f"tablet {replica.group} has the configuration of {known} here, newer than {expected}",
-                {"expected": str(expected), "found": str(known)},
-            )
-        if self._host.copies.waiting(replica.group):
-            raise Unavailable(
-                f"a copy of {replica.group} waits here to become a member; order again"
-            )
 
     async def alter_tablet(self, request: pb.AlterTabletRequest) -> pb.AlterTabletResponse:
         """Let a tablet that is led from here become what its table is now; replicated on return.

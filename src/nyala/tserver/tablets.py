@@ -4,20 +4,19 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nyala.admin import told
 from nyala.common.alteration import check_successor
-from nyala.common.errors import InvalidArgument, NotFound, Unavailable
+from nyala.common.errors import InvalidArgument, Unavailable
 from nyala.common.ids import TabletId
-from nyala.raft.status import PeerStatus, Role
 from nyala.replica.host import ReplicaHost
 from nyala.replica.replica import Replica
 from nyala.replica.session_header import CLIENT_ID_BYTES
-from nyala.replica.status import ReplicaStatus, State
+from nyala.replica.status import State
 from nyala.replica.witness import Witness
 from nyala.tablet.columns import compression_of
 from nyala.tablet.ops import SchemaOp, decode_result, encode_schema
 from nyala.tablet.tablet import Tablet
 from nyala.tserver.health import Health
-from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
 
 
@@ -95,7 +94,7 @@ class Tablets:
         return [self._reported(r) for r in found if r is not None]
 
     def _reported(self, replica: Replica) -> pb.TabletReport:
-        report = _report(replica)
+        report = told.report(replica)
         report.health.extend(self._health.of(replica))
         return report
 
@@ -110,69 +109,6 @@ class Tablets:
         return [self._described(self.host.get(TabletId(t))) for t in only]
 
     def _described(self, replica: Replica) -> pb.TabletStatus:
-        status = _status(replica)
+        status = told.status(replica)
         status.report.health.extend(self._health.of(replica))
         return status
-
-
-def _tablet(replica: Replica) -> Tablet | None:
-    try:
-        machine = replica.machine
-    except (Unavailable, NotFound):  # FAILED or opening, or a tombstone
-        return None
-    return machine if isinstance(machine, Tablet) else None
-
-
-def _report(replica: Replica) -> pb.TabletReport:
-    status, tablet = replica.status(), _tablet(replica)
-    return pb.TabletReport(
-        tablet_id=status.group,
-        table_id=tablet.info.table_id if tablet else "",
-        state=status.state.value,
-        consensus=_consensus(status),
-        role=status.role.value,
-        schema_version=tablet.info.schema.version if tablet else 0,
-        error=status.error,
-    )
-
-
-def _consensus(status: ReplicaStatus) -> pb.ConsensusState:
-    leader = status.leader if status.role is not Role.CANDIDATE else None
-    return convert.consensus_to_proto(status.committed_config, status.term, leader)
-
-
-def _peer(peer: PeerStatus, tick_ms: int) -> pb.PeerReport:
-    return pb.PeerReport(
-        uuid=peer.uuid,
-        match=peer.match,
-        next=peer.next,
-        inflight_bytes=peer.inflight_bytes,
-        silent_ms=peer.ticks_silent * tick_ms,
-        needs_copy=peer.needs_copy,
-    )
-
-
-def _status(replica: Replica) -> pb.TabletStatus:
-    status, tablet = replica.status(), _tablet(replica)
-    tick_ms = replica.around.options.raft_tick_ms
-    message = pb.TabletStatus(
-        report=_report(replica),
-        last_term=status.last.term,
-        last_index=status.last.index,
-        commit_index=status.commit,
-        told_commit=status.told,
-        applied_index=status.applied.index,
-        applied_term=status.applied.term,
-        safe_time=status.applied_stamp,
-        closed_time=status.closed,
-        durable_index=status.durable,
-        active=convert.consensus_to_proto(status.config, status.term, status.leader),
-        peers=[_peer(p, tick_ms) for p in status.peers],
-        vote=status.vote or "",
-    )
-    if tablet is not None:
-        message.table_name = tablet.info.table_name
-        message.partition.CopyFrom(convert.partition_to_proto(tablet.info.partition))
-        message.data_bytes, message.rows = tablet.data_bytes, tablet.rows
-        message.horizon = tablet.horizon
-    return message

@@ -6,13 +6,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from nyala.admin.orders import Fence, Orders
 from nyala.common.errors import NotFound
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.env.env import Env, system_env
 from nyala.tserver import flight_service
 from nyala.tserver.flight_service import FlightService
 from nyala.tserver.heartbeater import Heartbeater, Reporter
-from nyala.tserver.orders import Fence, Orders
 from nyala.wire import flight
 from nyala.wire.flight_data import FlightData
 from nyala.wire.proto import flight_pb2

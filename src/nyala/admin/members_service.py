@@ -6,6 +6,7 @@ could not be committed, or would make a voter of who lacks what is committed: on
 
 from collections.abc import Sequence
 
+from nyala.admin.orders import Orders
 from nyala.common.errors import InvalidArgument, Unavailable
 from nyala.common.ids import OpId, ServerUuid, TabletId
 from nyala.env.env import Env
@@ -17,7 +18,6 @@ from nyala.replica.replica import Replica
 from nyala.replica.state_machine import Cut
 from nyala.replica.status import State
 from nyala.replica.witness import Witness
-from nyala.tserver.orders import Orders
 from nyala.wire import convert, methods
 from nyala.wire.proto import nyala_pb2 as pb
 
