@@ -1,0 +1,62 @@
+"""Replicas deleted by an order: their votes stay, and who may be a member by now is left alone."""
+
+import logging
+
+from nyala.admin.orders import Orders
+from nyala.common.errors import CasFailed, Unavailable
+from nyala.common.ids import OpId, TabletId
+from nyala.env.rpc import Handlers
+from nyala.replica.host import ReplicaHost
+from nyala.replica.replica import Replica
+from nyala.replica.status import State
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+
+class DeletionService:
+    """Handler of `TabletAdmin` that deletes. On the loop only.
+
+    Args:
+        host: owns the replicas.
+        orders: whose are obeyed.
+    """
+
+    def __init__(self, host: ReplicaHost, orders: Orders) -> None:
+        self._host = host
+        self._orders = orders
+
+    def handlers(self) -> Handlers:
+        """Return what this service answers."""
+        return {methods.DELETE_TABLET: self.delete_tablet}
+
+    async def delete_tablet(self, request: pb.DeleteTabletRequest) -> pb.DeleteTabletResponse:
+        """Delete a replica's data, keeping its vote; durable on return. Not here: nothing to do.
+
+        Raises:
+            CasFailed: `compare_config` was asked for, and a newer configuration is known here.
+        """
+        self._orders.check(request)
+        replica = self._host.find(TabletId(request.tablet_id))
+        if replica is None or replica.state is State.TOMBSTONED:
+            return pb.DeleteTabletResponse()
+        if request.compare_config:
+            self._compare(replica, OpId(request.config_term, request.config_index))
+        log.info("deleting tablet %s: %s", request.tablet_id, request.reason)
+        await self._orders.to_its_end(self._host.delete_replica(TabletId(request.tablet_id)))
+        return pb.DeleteTabletResponse()
+
+    def _compare(self, replica: Replica, expected: OpId) -> None:
+        """Refuse to delete who may be in a configuration that whoever orders it does not know yet."""
+        status = replica.status()
+        known = max(status.committed_config.id, status.config.id)
+        if known > expected:
+            raise CasFailed(
+                f"tablet {replica.group} has the configuration of {known} here, newer than {expected}",
+                {"expected": str(expected), "found": str(known)},
+            )
+        if self._host.copies.waiting(replica.group):
+            raise Unavailable(
+                f"a copy of {replica.group} waits here to become a member; order again"
+            )

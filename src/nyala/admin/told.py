@@ -1,0 +1,74 @@
+"""What a server says of one replica: to masters in its reports, and to people's tools."""
+
+from nyala.common.errors import NotFound, Unavailable
+from nyala.raft.status import PeerStatus, Role
+from nyala.replica.replica import Replica
+from nyala.replica.status import ReplicaStatus
+from nyala.tablet.tablet import Tablet
+from nyala.wire import convert
+from nyala.wire.proto import nyala_pb2 as pb
+
+
+def _tablet(replica: Replica) -> Tablet | None:
+    try:
+        machine = replica.machine
+    except (Unavailable, NotFound):  # FAILED or opening, or a tombstone
+        return None
+    return machine if isinstance(machine, Tablet) else None
+
+
+def report(replica: Replica) -> pb.TabletReport:
+    """Return what masters are told."""
+    status, tablet = replica.status(), _tablet(replica)
+    return pb.TabletReport(
+        tablet_id=status.group,
+        table_id=tablet.info.table_id if tablet else "",
+        state=status.state.value,
+        consensus=_consensus(status),
+        role=status.role.value,
+        schema_version=tablet.info.schema.version if tablet else 0,
+        error=status.error,
+    )
+
+
+def _consensus(status: ReplicaStatus) -> pb.ConsensusState:
+    leader = status.leader if status.role is not Role.CANDIDATE else None
+    return convert.consensus_to_proto(status.committed_config, status.term, leader)
+
+
+def _peer(peer: PeerStatus, tick_ms: int) -> pb.PeerReport:
+    return pb.PeerReport(
+        uuid=peer.uuid,
+        match=peer.match,
+        next=peer.next,
+        inflight_bytes=peer.inflight_bytes,
+        silent_ms=peer.ticks_silent * tick_ms,
+        needs_copy=peer.needs_copy,
+    )
+
+
+def status(replica: Replica) -> pb.TabletStatus:
+    """Return everything that is worth showing."""
+    said, tablet = replica.status(), _tablet(replica)
+    tick_ms = replica.around.options.raft_tick_ms
+    message = pb.TabletStatus(
+        report=report(replica),
+        last_term=said.last.term,
+        last_index=said.last.index,
+        commit_index=said.commit,
+        told_commit=said.told,
+        applied_index=said.applied.index,
+        applied_term=said.applied.term,
+        safe_time=said.applied_stamp,
+        closed_time=said.closed,
+        durable_index=said.durable,
+        active=convert.consensus_to_proto(said.config, said.term, said.leader),
+        peers=[_peer(p, tick_ms) for p in said.peers],
+        vote=said.vote or "",
+    )
+    if tablet is not None:
+        message.table_name = tablet.info.table_name
+        message.partition.CopyFrom(convert.partition_to_proto(tablet.info.partition))
+        message.data_bytes, message.rows = tablet.data_bytes, tablet.rows
+        message.horizon = tablet.horizon
+    return message
