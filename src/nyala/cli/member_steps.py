@@ -87,6 +87,8 @@ class Steps:
             return wait
         member, there = group.member(server), group.of(server)
         if member is None:
+            if there.there and group.config is not None and server.uuid in group.config.lost:
+                return self.deleting(server, group)  # it may have what the group went on without
             return self._change(
                 group, f"add {server} as {_FRESH[kind]}", ("add", _fresh(server, kind))
             )

@@ -8,6 +8,7 @@ from nyala.common.errors import InvalidArgument, NotFound, TimedOut, Unavailable
 from nyala.common.ids import OpId
 from nyala.env.env import Env
 from nyala.raft.quorum import majority
+from nyala.raft.rescue import TERMS_APART
 from nyala.wire import convert, methods
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -80,7 +81,7 @@ async def plan(env: Env, tablet: str, target: Place, keep: Sequence[str]) -> Pla
         keep=tuple(keep),
         give_up=tuple(sorted({*members} - {*keep})),
         cluster=info.cluster_id,
-        term=max(s.term for s in there) + 1,
+        term=max(s.term for s in there) + TERMS_APART,
         known=max(max(s.told, s.last.index) for s in there),
         doubts=tuple(_doubts(mine, there, keep)),
     )

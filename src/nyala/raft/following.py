@@ -4,9 +4,10 @@ Dissertation 3.5. `Core.verified` is how far our log is known to agree with that
 an answer claims the part of it that is durable, and the commit index never passes it.
 """
 
-from nyala.common.errors import Corrupt
+from nyala.common.errors import Corrupt, Forbidden
 from nyala.common.ids import OpId
 from nyala.raft import membership, quiescence
+from nyala.raft.log_view import LogView
 from nyala.raft.memory import Stand
 from nyala.raft.messages import AppendEntries, AppendReply, Entry, EntryKind, Suffix
 from nyala.raft.state import Core
@@ -38,7 +39,11 @@ def check(message: AppendEntries | Suffix) -> None:
 
 
 def on_append(core: Core, message: AppendEntries) -> None:
-    """Take entries or a heartbeat from the leader of the present term, and answer."""
+    """Take entries or a heartbeat from the leader of the present term, and answer.
+
+    Raises:
+        Forbidden: the leader's log parts from what is committed here; see `_check_committed`.
+    """
     log = core.log
     core.told = max(core.told, message.commit)
     previous = message.previous
@@ -46,7 +51,7 @@ def on_append(core: Core, message: AppendEntries) -> None:
         hint = log.at_or_below(previous.index, previous.term)
         _answer(core, message, success=False, match=0, hint=hint, last=None)
         return
-    assert previous.index < log.base.index or log.holds(previous), f"{previous} committed: {log!r}"
+    _check_committed(log, previous)
     added = merge(core, message.entries)
     core.verified = max(core.verified, log.committed, previous.index + len(message.entries))
     _note_commit(core, message)
@@ -64,12 +69,12 @@ def merge(core: Core, entries: tuple[Entry, ...]) -> bool:
     log = core.log
     for position, entry in enumerate(entries):
         index = entry.id.index
-        if index <= log.base.index:
-            continue  # committed long ago
+        if index <= log.committed:
+            _check_committed(log, entry.id)
+            continue
         if index <= log.last.index:
             if log.term(index) == entry.id.term:
                 continue
-            assert index > log.committed, f"{entry.id} would replace a committed entry: {log!r}"
             _check_stamp(log.stamp(index - 1), entry)
             core.truncate(index)
         else:
@@ -78,6 +83,24 @@ def merge(core: Core, entries: tuple[Entry, ...]) -> bool:
             core.append(new)
         return True
     return False
+
+
+def _check_committed(log: LogView, op: OpId) -> None:
+    """End a replica that is behind what others gave up: its group went on without what it had committed.
+
+    That cannot be but after an unsafe change (`rescue.py`), and for who was then added with its old replica.
+    Of an entry that was collected here only the term of a later one is known, which is not below its own.
+
+    Raises:
+        Forbidden: `op`, at or below the commit index, is not what is there.
+    """
+    known = op.term <= log.base.term if op.index < log.base.index else log.holds(op)
+    if not known:
+        raise Forbidden(
+            f"the group of this replica has {op} where this one had committed another entry: it was given up "
+            "when a majority was lost, and has what the group went on without. Delete it, and have it "
+            "copied: it takes part no more"
+        )
 
 
 def _check_stamp(before: int, entry: Entry) -> None:

@@ -4,7 +4,8 @@ A survivor acts as if a leader of a later term had sent it one more entry: a con
 So the logs that survive agree about it as about any other entry; it replaces a pending change and needs no
 restart. What the survivor's log has becomes the truth, what only the lost had is gone. The lost are named in
 the configuration, and heard no more: those that come back as a majority would lead, truncate and
-break what was rescued. They come back in by being deleted, added and copied as new ones.
+break what was rescued. They come back in by being deleted, added and copied as new ones; one that is added as
+it was ends as soon as the leader's log parts from what it has committed (`following.py`).
 """
 
 from collections.abc import Sequence
@@ -15,6 +16,11 @@ from nyala.raft import membership, quiescence
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import Entry, EntryKind, HardState
 from nyala.raft.state import Core
+
+TERMS_APART = 500_000
+"""So many terms a person's tool puts between those that it sees and the rescue's: days of nothing but
+elections for the lost. In a term that both had, entries of both would have one op id, and who comes back with
+its old log would pass for one that agrees."""
 
 
 def rescued(core: Core, keep: Sequence[ServerUuid]) -> Configuration:

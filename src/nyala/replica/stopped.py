@@ -21,6 +21,7 @@ from nyala.env.files import Files
 from nyala.raft import membership
 from nyala.raft.membership import Configuration, Member
 from nyala.raft.messages import EntryKind, HardState
+from nyala.raft.rescue import TERMS_APART
 from nyala.replica import instance
 from nyala.replica.bootstrap import newest
 from nyala.replica.instance import Instance
@@ -232,10 +233,16 @@ def rewritten(
 def rewrite(
     files: Files, directory: str, group: TabletId, known: Known, after: Configuration
 ) -> str:
-    """Put a configuration into the metadata; return the path of the backup, empty: it says this already."""
+    """Put a configuration into the metadata; return the path of the backup, empty: it says this already.
+
+    Where it gives somebody up, the term goes far beyond those of the lost (see `TERMS_APART`).
+    """
     if replace(after, id=known.config.id) == known.config and not known.later:
         return ""
-    return _replace(files, directory, group, known.hard_state, after)
+    promised = known.hard_state
+    if {*after.lost} - {*known.config.lost}:
+        promised = HardState(promised.term + TERMS_APART)
+    return _replace(files, directory, group, promised, after)
 
 
 def set_term(files: Files, directory: str, group: TabletId, known: Known, term: int) -> str:

@@ -14,6 +14,7 @@ from nyala.env.tasks import LoopTasks
 from nyala.raft import membership
 from nyala.raft.membership import Configuration, Member
 from nyala.raft.messages import Entry, EntryKind, HardState
+from nyala.raft.rescue import TERMS_APART
 from nyala.replica.instance import format_instance
 from nyala.replica.superblock import Stage, Superblock, Superblocks
 from nyala.wal.cmeta import ConsensusMetadata
@@ -170,6 +171,7 @@ def test_a_change_that_only_the_log_has_is_given_up_by_force_only(folder):
     assert cmeta(folder, "rewrite_raft_config", "catalog", U1, "--force")[0] == 0
     config = saved(folder)[1]
     assert (config.id, [m.uuid for m in config.members], config.lost) == (OpId(3, 5), [U1], (U2,))
+    assert saved(folder)[0] == HardState(3 + TERMS_APART), "no term in common with the lost"
 
 
 @pytest.mark.row("S2.17")

@@ -10,6 +10,8 @@ from nyala.cli import ksck_checksum
 from nyala.cli.member_orders import CopyFailed
 from nyala.cli.member_steps import Kind
 from nyala.cli.membership import Membership
+from nyala.cli.rescue import carry_out, plan
+from nyala.cli.survivors import Place
 from nyala.client.core import Core
 from nyala.common.errors import InvalidArgument, NotFound, TimedOut, Unavailable
 from nyala.raft.status import Role
@@ -369,6 +371,28 @@ def test_a_move_and_masters_that_repair_do_not_undo_each_other(seed_moves):
             assert set(story.kinds().values()) == {"voter"}
 
     with_story(work, workers=1, repair="on")
+
+
+@pytest.mark.row("S1.42")
+def test_who_was_given_up_is_deleted_before_it_is_added_again():
+    async def work(story):
+        leader, second, last = story.having()
+        leader.kill()
+        second.kill()
+        place = Place("", last.address)
+        todo = await story.on(plan, story.core.env, story.tablet, place, [story.uuid(last)])
+        await story.on(carry_out, story.core.env, todo)
+        for returned in (second, leader):
+            await returned.restart()
+            await story.cluster.until(
+                lambda p=returned: story.state(p) == "CONFIGURING", "it is back"
+            )
+            done = await story.do("add", story.uuid(returned))
+            assert [step.split()[0] for step in done[:3]] == ["delete", "add", "copy"]
+            assert story.kinds()[returned.name] == "voter"
+        assert story.status().committed_config.lost == ()
+
+    with_story(work)
 
 
 @pytest.mark.row("S1.27")
