@@ -239,10 +239,9 @@ def rewrite(
     """
     if replace(after, id=known.config.id) == known.config and not known.later:
         return ""
-    promised = known.hard_state
-    if {*after.lost} - {*known.config.lost}:
-        promised = HardState(promised.term + TERMS_APART)
-    return _replace(files, directory, group, promised, after)
+    given_up, promised = {*after.lost} - {*known.config.lost}, known.hard_state
+    beyond = HardState(promised.term + TERMS_APART) if given_up else promised
+    return _replace(files, directory, group, beyond, after)
 
 
 def set_term(files: Files, directory: str, group: TabletId, known: Known, term: int) -> str:
