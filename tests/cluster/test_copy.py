@@ -85,6 +85,7 @@ class Servers:
     def start(self, target, source, tablet, **more):
         request = pb.StartCopyRequest(
             destination_uuid=self.uuid(target),
+            cluster_id=self.ask(target, methods.SERVER_INFO, pb.ServerInfoRequest()).cluster_id,
             tablet_id=tablet,
             source_uuid=self.uuid(source),
             source_address=self.cluster.address(source),

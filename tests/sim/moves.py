@@ -189,7 +189,7 @@ class Mover:
         try:
             if cancel:
                 wish = pb.CancelCopyRequest(
-                    destination_uuid=members[target.name].uuid, tablet_id=GROUP
+                    destination_uuid=members[target.name].uuid, cluster_id="sim", tablet_id=GROUP
                 )
                 await self._env.rpc.call(
                     target.address, methods.CANCEL_COPY, wish, timeout_ms=ORDER_MS
@@ -197,6 +197,7 @@ class Mover:
                 return
             order = pb.StartCopyRequest(
                 destination_uuid=members[target.name].uuid,
+                cluster_id="sim",
                 tablet_id=GROUP,
                 source_uuid=members[source.name].uuid,
                 source_address=source.address,

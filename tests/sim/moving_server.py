@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from nyala.admin.orders import Fence, Orders
 from nyala.common.errors import Unavailable
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.copying.service import copy_handlers
@@ -46,7 +47,8 @@ class MovingServer(HostServer):
     ) -> None:
         super().__init__(env, transport, uuid, config, me)
         identity: Any = SimpleNamespace(uuid=uuid, instance=Instance(uuid, "tserver", "sim"))
-        self._copying = copy_handlers(env, identity, self._copies)
+        check = Orders(env, identity, Fence()).check
+        self._copying = copy_handlers(env, identity, self._copies, check)
 
     def _copies(self) -> Copies:
         if self.host is None:

@@ -82,6 +82,7 @@ class Orders:
             raise failure(last)
         request = pb.StartCopyRequest(
             destination_uuid=server.uuid,
+            cluster_id=self._cluster.id,
             tablet_id=self._tablet,
             source_uuid=source.uuid,
             source_address=source.address,
@@ -93,7 +94,9 @@ class Orders:
 
     async def cancel(self, server: Server) -> None:
         """End the copy to a server."""
-        request = pb.CancelCopyRequest(destination_uuid=server.uuid, tablet_id=self._tablet)
+        request = pb.CancelCopyRequest(
+            destination_uuid=server.uuid, cluster_id=self._cluster.id, tablet_id=self._tablet
+        )
         await self._order(server, methods.CANCEL_COPY, request)
 
     async def delete(self, server: Server, group: Group) -> None:

@@ -27,6 +27,10 @@ def _addressed(identity: Identity, destination: str) -> None:
         )
 
 
+Check = Callable[[pb.StartCopyRequest | pb.CancelCopyRequest], None]
+"""Raises what it refuses an order with."""
+
+
 class CopySourceService:
     """Handlers of `CopyService`: replicas of this server are copied. On the loop only.
 
@@ -109,12 +113,16 @@ class CopyTargetService:
         env: calls and clock.
         identity: of this server.
         copies: to it; raises Unavailable until its replicas are open.
+        check: refuses an order of who may not give any, or for another server.
     """
 
-    def __init__(self, env: Env, identity: Identity, copies: Callable[[], Copies]) -> None:
+    def __init__(
+        self, env: Env, identity: Identity, copies: Callable[[], Copies], check: Check
+    ) -> None:
         self._env = env
         self._identity = identity
         self._copies = copies
+        self._check = check
 
     def handlers(self) -> Handlers:
         """Return what this service answers."""
@@ -127,7 +135,7 @@ class CopyTargetService:
     async def start(self, request: pb.StartCopyRequest) -> pb.StartCopyResponse:
         """Begin a copy, or tell how far it is; it goes on whatever becomes of who ordered it."""
         copies = self._copies()
-        _addressed(self._identity, request.destination_uuid)
+        self._check(request)
         for name in ("tablet_id", "source_uuid", "source_address"):
             if not getattr(request, name):
                 raise InvalidArgument(f"an order to copy needs {name}")
@@ -150,7 +158,7 @@ class CopyTargetService:
     async def cancel(self, request: pb.CancelCopyRequest) -> pb.CancelCopyResponse:
         """End a copy; nothing of it is here on return, but a replica that runs already stays."""
         copies = self._copies()
-        _addressed(self._identity, request.destination_uuid)
+        self._check(request)
         await copies.cancel(TabletId(request.tablet_id))
         return pb.CancelCopyResponse()
 
@@ -176,9 +184,12 @@ class CopyTargetService:
         return message
 
 
-def copy_handlers(env: Env, identity: Identity, copies: Callable[[], Copies]) -> Handlers:
-    """Return what a server that copies both ways answers."""
-    source, target = CopySourceService(identity, copies), CopyTargetService(env, identity, copies)
+def copy_handlers(
+    env: Env, identity: Identity, copies: Callable[[], Copies], check: Check
+) -> Handlers:
+    """Return what a server that copies both ways answers; see `CopyTargetService`."""
+    source = CopySourceService(identity, copies)
+    target = CopyTargetService(env, identity, copies, check)
     return {**source.handlers(), **target.handlers()}
 
 

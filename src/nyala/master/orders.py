@@ -44,9 +44,9 @@ def order(
         method = methods.CHANGE_CONFIG
         request = change_request(catalog, servers, action, fence, timeout_ms)
     elif isinstance(action, CopyAction):
-        method, request = methods.START_COPY, copy_request(catalog, servers, action)
+        method, request = methods.START_COPY, copy_request(catalog, servers, action, fence)
     elif isinstance(action, CancelCopyAction):
-        method, request = methods.CANCEL_COPY, cancel_request(catalog, action)
+        method, request = methods.CANCEL_COPY, cancel_request(catalog, action, fence)
     else:
         method, request = methods.DELETE_TABLET, reconcile.delete_request(catalog, action, fence)
     return None if request is None else (method, request)
@@ -90,7 +90,7 @@ def change_request(
 
 
 def copy_request(
-    catalog: Catalog, servers: TServers, action: CopyAction
+    catalog: Catalog, servers: TServers, action: CopyAction, fence: pb.Fence
 ) -> pb.StartCopyRequest | None:
     """Return the order to copy from a tablet's leader; None when the server is no member any more."""
     tablet, source = catalog.tablet(action.tablet), servers.get(action.source)
@@ -98,15 +98,20 @@ def copy_request(
         return None
     return pb.StartCopyRequest(
         destination_uuid=action.server,
+        fence=fence,
         tablet_id=tablet.id,
         source_uuid=source.uuid,
         source_address=source.registration.address,
     )
 
 
-def cancel_request(catalog: Catalog, action: CancelCopyAction) -> pb.CancelCopyRequest | None:
+def cancel_request(
+    catalog: Catalog, action: CancelCopyAction, fence: pb.Fence
+) -> pb.CancelCopyRequest | None:
     """Return the order to copy no further; None when the server is a member again."""
     tablet = catalog.tablet(action.tablet)
     if tablet is not None and tablet.live and ServerUuid(action.server) in tablet.members:
         return None
-    return pb.CancelCopyRequest(destination_uuid=action.server, tablet_id=action.tablet)
+    return pb.CancelCopyRequest(
+        destination_uuid=action.server, fence=fence, tablet_id=action.tablet
+    )

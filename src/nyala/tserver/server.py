@@ -186,7 +186,10 @@ class TabletServer:
 
     def handlers(self) -> Handlers:
         """Return everything that this server answers; until it has started, with Unavailable."""
-        copies = copy_handlers(self._env, self._identity, lambda: self._started().host.copies)
+        check = Orders(self._env, self._identity, self._fence).check
+        copies = copy_handlers(
+            self._env, self._identity, lambda: self._started().host.copies, check
+        )
         return {methods.SERVER_INFO: self._server_info, **copies, **self._gate.handlers()}
 
     def _started(self) -> _Running:

@@ -3,6 +3,7 @@
 import json
 from typing import cast
 
+from nyala.admin.orders import Fence, Orders
 from nyala.common.errors import Unavailable
 from nyala.common.ids import OpId
 from nyala.common.options import Options
@@ -126,7 +127,8 @@ class CopyProgram(HostProgram):
 
         identity = cast("Identity", self.identity)  # by shape
         source = CopySourceService(identity, copies)
-        target = CopyTargetService(self.env, identity, copies)
+        orders = Orders(self.env, identity, Fence())
+        target = CopyTargetService(self.env, identity, copies, orders.check)
         return {**source.handlers(), **target.handlers()}
 
 
@@ -170,9 +172,12 @@ class CopyFleet(Fleet):
         address = f"s{number}:7"
         return await self.as_(caller, env.rpc.call(address, method, request, timeout_ms=5000))
 
-    async def order(self, target, source, *, group=GROUP, force=False, uuid=None, address=None):
+    async def order(
+        self, target, source, *, group=GROUP, force=False, uuid=None, address=None, cluster="one"
+    ):
         request = pb.StartCopyRequest(
             destination_uuid=uuid_of(target),
+            cluster_id=cluster,
             tablet_id=group,
             source_uuid=uuid or uuid_of(source),
             source_address=address or f"s{source}:7",

@@ -160,7 +160,7 @@ async def test_a_copy_is_cancelled_and_nothing_of_it_is_left(fleet):
     slow._rate = 1000
     await fleet.order(3, leader)
     await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "begun")
-    request = pb.CancelCopyRequest(destination_uuid=uuid_of(3), tablet_id=GROUP)
+    request = pb.CancelCopyRequest(destination_uuid=uuid_of(3), cluster_id="one", tablet_id=GROUP)
     await fleet.ask(3, methods.CANCEL_COPY, request)
     assert fleet.stage(3) is Stage.CANCELLED
     assert fleet.leftovers(3) == []
@@ -354,7 +354,7 @@ async def test_a_witness_whose_copy_is_cancelled_goes_on_as_one(fleet):
     fleet.host(3).copies._pace._rate = 1000
     await fleet.order(3, leader)
     await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "begun")
-    request = pb.CancelCopyRequest(destination_uuid=uuid_of(3), tablet_id=GROUP)
+    request = pb.CancelCopyRequest(destination_uuid=uuid_of(3), cluster_id="one", tablet_id=GROUP)
     await fleet.ask(3, methods.CANCEL_COPY, request)
     assert fleet.stage(3) is Stage.CANCELLED
     assert isinstance(fleet.replica(3).machine, Witness)

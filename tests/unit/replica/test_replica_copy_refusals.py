@@ -56,6 +56,7 @@ async def test_orders_that_name_nothing_or_another_server(fleet):
         pb.StartCopyRequest(destination_uuid=uuid_of(2), tablet_id=GROUP),
         pb.StartCopyRequest(destination_uuid=uuid_of(3), tablet_id=GROUP, source_uuid=uuid_of(0)),
     ):
+        request.cluster_id = "one"
         with pytest.raises(InvalidArgument):
             await fleet.ask(3, methods.START_COPY, request)
     with pytest.raises(InvalidArgument, match="own server"):
@@ -127,7 +128,7 @@ async def test_a_target_of_another_cluster(fleet):
         env, transport, uuid_of(3), options, "another"
     )
     await fleet.restart(3)
-    await fleet.order(3, await fleet.leader())
+    await fleet.order(3, await fleet.leader(), cluster="another")
     assert isinstance(await fleet.refused(3), Forbidden)
     await nothing_changed(fleet)
 

@@ -58,6 +58,11 @@ class Group:
             **{"electable": True, **more},
         )
 
+    def fence(self, process: SimProcess) -> pb.Fence:
+        """Of the leader master, as a server knows it."""
+        known = process.server._fence
+        return pb.Fence(catalog_incarnation=known.incarnation, term=known.term)
+
     # ---- orders ---------------------------------------------------------------------------------
 
     async def on(self, work: Any, *args: Any) -> Any:

@@ -174,6 +174,38 @@ def test_orders_of_nobody_or_for_another_server_or_cluster_are_refused():
     with_group(work)
 
 
+@pytest.mark.row("S0.48")
+def test_copies_are_begun_and_cancelled_by_the_leader_master_or_the_clusters_people_only():
+    async def work(group):
+        new, leader = group.without()[0], group.leader
+        begin = pb.StartCopyRequest(
+            source_uuid=group.uuid(leader), source_address=leader.address, tablet_id=group.tablet
+        )
+        end = pb.CancelCopyRequest(tablet_id=group.tablet)
+        known = group.fence(new)
+        older = pb.Fence(catalog_incarnation=known.catalog_incarnation, term=known.term - 1)
+        other = pb.Fence(catalog_incarnation="0" * 32, term=99)
+        for method, order in ((methods.START_COPY, begin), (methods.CANCEL_COPY, end)):
+            order.destination_uuid = group.uuid(new)
+            for fence in (pb.Fence(), older, other):
+                order.fence.CopyFrom(fence)
+                assert isinstance(await refused(group.ask(new, method, order)), CasFailed)
+            order.cluster_id = "0" * 32
+            assert isinstance(await refused(group.ask(new, method, order)), Forbidden)
+        assert not new.server.host.copies.progress()
+        begin.cluster_id = ""
+        begin.fence.CopyFrom(known)
+        assert (await group.ask(new, methods.START_COPY, begin)).copy.tablet_id == group.tablet
+
+    with_group(work)
+
+
+def test_every_order_that_changes_a_replica_carries_a_fence():
+    asked = {m.name: m.input_type for m in pb.DESCRIPTOR.services_by_name["TabletAdmin"].methods}
+    free = {name for name, request in asked.items() if "fence" not in request.fields_by_name}
+    assert free == {"ListTablets", "CopyStatus", "HoldHistory"}, "a hold is a client's, and ends"
+
+
 def test_a_deletion_by_a_person_names_the_cluster():
     async def work(group):
         stray = group.having()[1]

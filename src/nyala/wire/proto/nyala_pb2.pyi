@@ -1605,6 +1605,49 @@ class WillsResponse(_message.Message):
 Global___WillsResponse: _TypeAlias = WillsResponse  # noqa: Y015
 
 @_typing.final
+class ReplaceTabletRequest(_message.Message):
+    """An empty tablet takes the key range of one whose replicas are all lost. The same again changes nothing."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLET_ID_FIELD_NUMBER: _builtins.int
+    FORCE_FIELD_NUMBER: _builtins.int
+    tablet_id: _builtins.str
+    force: _builtins.bool
+    def __init__(
+        self,
+        *,
+        tablet_id: _builtins.str = ...,
+        force: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["force", b"force", "tablet_id", b"tablet_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplaceTabletRequest: _TypeAlias = ReplaceTabletRequest  # noqa: Y015
+
+@_typing.final
+class ReplaceTabletResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLET_ID_FIELD_NUMBER: _builtins.int
+    tablet_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        tablet_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tablet_id", b"tablet_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplaceTabletResponse: _TypeAlias = ReplaceTabletResponse  # noqa: Y015
+
+@_typing.final
 class TabletReport(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2269,12 +2312,18 @@ class StartCopyRequest(_message.Message):
     SOURCE_UUID_FIELD_NUMBER: _builtins.int
     SOURCE_ADDRESS_FIELD_NUMBER: _builtins.int
     FORCE_FIELD_NUMBER: _builtins.int
+    FENCE_FIELD_NUMBER: _builtins.int
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
     destination_uuid: _builtins.str
     tablet_id: _builtins.str
     source_uuid: _builtins.str
     source_address: _builtins.str
     force: _builtins.bool
     """also from a replica that may lack acknowledged writes"""
+    cluster_id: _builtins.str
+    """one of the two"""
+    @_builtins.property
+    def fence(self) -> Global___Fence: ...
     def __init__(
         self,
         *,
@@ -2283,10 +2332,12 @@ class StartCopyRequest(_message.Message):
         source_uuid: _builtins.str = ...,
         source_address: _builtins.str = ...,
         force: _builtins.bool = ...,
+        fence: Global___Fence | None = ...,
+        cluster_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["destination_uuid", b"destination_uuid", "force", b"force", "source_address", b"source_address", "source_uuid", b"source_uuid", "tablet_id", b"tablet_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "destination_uuid", b"destination_uuid", "fence", b"fence", "force", b"force", "source_address", b"source_address", "source_uuid", b"source_uuid", "tablet_id", b"tablet_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2416,21 +2467,30 @@ Global___CopyStatusResponse: _TypeAlias = CopyStatusResponse  # noqa: Y015
 
 @_typing.final
 class CancelCopyRequest(_message.Message):
+    """not under way: nothing to do"""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     DESTINATION_UUID_FIELD_NUMBER: _builtins.int
     TABLET_ID_FIELD_NUMBER: _builtins.int
+    FENCE_FIELD_NUMBER: _builtins.int
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
     destination_uuid: _builtins.str
     tablet_id: _builtins.str
+    cluster_id: _builtins.str
+    @_builtins.property
+    def fence(self) -> Global___Fence: ...
     def __init__(
         self,
         *,
         destination_uuid: _builtins.str = ...,
         tablet_id: _builtins.str = ...,
+        fence: Global___Fence | None = ...,
+        cluster_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["destination_uuid", b"destination_uuid", "tablet_id", b"tablet_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "destination_uuid", b"destination_uuid", "fence", b"fence", "tablet_id", b"tablet_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
