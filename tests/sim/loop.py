@@ -330,6 +330,7 @@ def run(
     loop.trace.recorder = recorder
     collecting = gc.isenabled()
     gc.collect()
+    gc.freeze()  # the next run's collection need not walk what is alive now: modules, mostly
     gc.disable()  # a collection at another moment would close generators at another moment
     try:
         result = loop.run_until_complete(main(loop))
