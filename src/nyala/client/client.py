@@ -29,6 +29,7 @@ def connect(
     scan_batch_bytes: int = 1 << 20,
     scan_batch_rows: int = 0,
     client_id: bytes | None = None,
+    lookup_max_age_ms: int = 10_000,
 ) -> "Client":
     """Connect to a cluster.
 
@@ -42,6 +43,8 @@ def connect(
         scan_batch_rows: most rows of such a batch; 0: no limit.
         client_id: 16 bytes. A second process that gives the same id and repeats the same writes in
             the same order has each take effect once (a retried Spark task).
+        lookup_max_age_ms: while the leader master does not answer, another one may tell where tables and
+            their tablets are, if its word is no older than this; 0: only the leader is believed.
 
     Raises:
         InvalidArgument: no address, or one that is not host:port.
@@ -57,6 +60,7 @@ def connect(
     ):
         if value < 1:
             raise InvalidArgument(f"{name}={value}: it has to be positive")
+    _check_age("lookup_max_age_ms", lookup_max_age_ms)
     options = ClientOptions(
         timeout_ms=timeout_ms,
         limits=Limits(batch_rows, batch_bytes),
@@ -64,6 +68,7 @@ def connect(
         keep_results=client_id is not None,
         scan_batch_bytes=scan_batch_bytes,
         scan_batch_rows=scan_batch_rows,
+        lookup_max_age_ms=lookup_max_age_ms,
     )
     return Client(Connection(given if isinstance(given, str) else ",".join(given), options))
 
@@ -141,9 +146,16 @@ class Client:
         """
         return Table(self._connection, self._connection.run(self._connection.core.open_table(name)))
 
-    def tables(self) -> list[str]:
-        """Return the names of all tables, sorted."""
-        return [t.name for t in self._connection.run(self._connection.core.tables())]
+    def tables(self, *, max_age_ms: int = 0) -> list[str]:
+        """Return the names of all tables, sorted.
+
+        Args:
+            max_age_ms: how old the answer may be; any master may give it then, also without a leader. It has
+                everything that this client has defined. 0: the leader master answers, up to date.
+        """
+        _check_age("max_age_ms", max_age_ms)
+        core = self._connection.core
+        return [t.name for t in self._connection.run(core.tables(max_age_ms=max_age_ms))]
 
     def drop_table(self, name: str, *, reserve_seconds: int = 0) -> None:
         """Drop a table and its data; the name is free on return.
@@ -180,17 +192,30 @@ class Client:
         found = self._connection.run(self._connection.core.tables(dropped=True))
         return {t.id: t.name for t in found}
 
-    def describe(self, name: str) -> TableFacts:
+    def describe(self, name: str, *, max_age_ms: int = 0) -> TableFacts:
         """Return what the masters know of a table beside its columns.
+
+        Args:
+            name: of the table.
+            max_age_ms: as for `tables`.
 
         Raises:
             NotFound: no such table.
         """
-        return TableFacts.from_proto(self._connection.run(self._connection.core.describe(name)))
+        _check_age("max_age_ms", max_age_ms)
+        core = self._connection.core
+        return TableFacts.from_proto(
+            self._connection.run(core.describe(name, max_age_ms=max_age_ms))
+        )
 
-    def servers(self) -> list[Server]:
-        """Return all masters and tablet servers, as the leader master knows them."""
-        answer = self._connection.run(self._connection.core.servers())
+    def servers(self, *, max_age_ms: int = 0) -> list[Server]:
+        """Return all masters and tablet servers, as the leader master knows them.
+
+        Args:
+            max_age_ms: as for `tables`; another master tells whom it has heard itself.
+        """
+        _check_age("max_age_ms", max_age_ms)
+        answer = self._connection.run(self._connection.core.servers(max_age_ms=max_age_ms))
         return [Server.from_proto(s) for s in answer.servers]
 
     def now(self) -> int:
@@ -207,3 +232,8 @@ class Client:
             InvalidArgument: DuckDB's own message on a wrong query, or a statement that is no query.
         """
         return run_sql(query, self.table, self.now)
+
+
+def _check_age(name: str, age_ms: object) -> None:
+    if isinstance(age_ms, bool) or not isinstance(age_ms, int) or not 0 <= age_ms < 1 << 63:
+        raise InvalidArgument(f"{name}={age_ms!r}: an age is a number of milliseconds, from 0 on")

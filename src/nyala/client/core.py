@@ -42,6 +42,8 @@ class ClientOptions:
         keep_results: with a given `client_id`: tablets keep all results until they expire.
         scan_batch_bytes: size of the batches that a scan asks for.
         scan_batch_rows: most rows of such a batch; 0: no limit.
+        lookup_max_age_ms: how old another master's word on tables and their tablets may be while the leader
+            master does not answer; 0: only the leader is believed.
     """
 
     timeout_ms: int = 60_000
@@ -50,6 +52,7 @@ class ClientOptions:
     keep_results: bool = False
     scan_batch_bytes: int = 1 << 20
     scan_batch_rows: int = 0
+    lookup_max_age_ms: int = 10_000
 
 
 class Core:
@@ -66,7 +69,7 @@ class Core:
         self.options = options
         self.clock = HybridClock(env.clock)
         self.masters = Masters(env, addresses)
-        self.locations = Locations(self.masters)
+        self.locations = Locations(self.masters, options.lookup_max_age_ms)
         self.client_id = options.client_id or bytes.fromhex(random_id(env.random))
         self.session = Session(
             env, self.client_id, self.locations, self.clock, options.limits,
@@ -81,19 +84,20 @@ class Core:
         definer = bytes.fromhex(random_id(env.random)) if options.client_id else self.client_id
         self.ddl = Definitions(env, self.masters, self.locations, definer, options.timeout_ms)
 
-    async def describe(self, name: str) -> pb.DescribeTableResponse:
-        """Return what the masters know of a table.
+    async def describe(self, name: str, *, max_age_ms: int = 0) -> pb.DescribeTableResponse:
+        """Return what the masters know of a table; not the leader's word only, if it may be somewhat old.
 
         Raises:
             NotFound: no such table.
         """
-        return await describe(self.masters, name, self.options.timeout_ms)
+        return await describe(self.masters, name, self.options.timeout_ms, max_age_ms=max_age_ms)
 
-    async def tables(self, *, dropped: bool = False) -> list[pb.TableSummary]:
+    async def tables(self, *, dropped: bool = False, max_age_ms: int = 0) -> list[pb.TableSummary]:
         """Return the tables, by name; or those that were dropped and can be recalled."""
-        answer: pb.ListTablesResponse = await self.masters.call(
+        answer: pb.ListTablesResponse = await self.masters.look_up(
             methods.LIST_TABLES,
             pb.ListTablesRequest(dropped=dropped),
+            max_age_ms=max_age_ms,
             timeout_ms=self.options.timeout_ms,
         )
         return sorted(answer.tables, key=lambda t: t.name)
@@ -111,10 +115,13 @@ class Core:
             shown = ", ".join(names[:10]) or "none yet"
             raise NotFound(f"no table {name!r}; the tables are: {shown}") from None
 
-    async def servers(self) -> pb.ListServersResponse:
-        """Return all masters and tablet servers, as the leader master knows them."""
-        answer: pb.ListServersResponse = await self.masters.call(
-            methods.LIST_SERVERS, pb.ListServersRequest(), timeout_ms=self.options.timeout_ms
+    async def servers(self, *, max_age_ms: int = 0) -> pb.ListServersResponse:
+        """Return all masters and tablet servers, as the leader master knows them, or another one."""
+        answer: pb.ListServersResponse = await self.masters.look_up(
+            methods.LIST_SERVERS,
+            pb.ListServersRequest(),
+            max_age_ms=max_age_ms,
+            timeout_ms=self.options.timeout_ms,
         )
         return answer
 

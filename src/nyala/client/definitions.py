@@ -14,16 +14,23 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 
 async def describe(
-    masters: Masters, name: str, timeout_ms: int, *, table_id: str = ""
+    masters: Masters, name: str, timeout_ms: int, *, table_id: str = "", max_age_ms: int = 0
 ) -> pb.DescribeTableResponse:
     """Return what the masters know of a table, named or else given by id.
+
+    Args:
+        masters: whom to ask.
+        name: of the table.
+        timeout_ms: for the answer.
+        table_id: instead of the name.
+        max_age_ms: how old the answer may be when the leader master does not give it; 0: it has to.
 
     Raises:
         NotFound: no such table.
     """
     request = pb.DescribeTableRequest(name=name, id=table_id)
-    answer: pb.DescribeTableResponse = await masters.call(
-        methods.DESCRIBE_TABLE, request, timeout_ms=timeout_ms
+    answer: pb.DescribeTableResponse = await masters.look_up(
+        methods.DESCRIBE_TABLE, request, max_age_ms=max_age_ms, timeout_ms=timeout_ms
     )
     return answer
 
@@ -66,7 +73,7 @@ class Definitions:
             comment=comment,
         )
         request = pb.CreateTableRequest(table=spec, operation=self._operation())
-        await self._masters.call(
+        await self._masters.define(
             methods.CREATE_TABLE, request, timeout_ms=max(1, attempts.left_ms())
         )
         while True:
@@ -94,7 +101,7 @@ class Definitions:
         """
         attempts = Attempts(self._env, self._timeout_ms)
         request = pb.AlterTableRequest(id=table.id, steps=steps, operation=self._operation())
-        await self._masters.call(
+        await self._masters.define(
             methods.ALTER_TABLE, request, timeout_ms=max(1, attempts.left_ms())
         )
         while True:
@@ -120,7 +127,7 @@ class Definitions:
         request = pb.DropTableRequest(
             name=name, id=table_id, reserve_seconds=reserve_seconds, operation=self._operation()
         )
-        await self._masters.call(methods.DROP_TABLE, request, timeout_ms=self._timeout_ms)
+        await self._masters.define(methods.DROP_TABLE, request, timeout_ms=self._timeout_ms)
 
     async def recall_table(self, table_id: str, new_name: str = "") -> OpenTable:
         """Recall a table that was dropped with a reserve, under its name or a new one.
@@ -130,5 +137,5 @@ class Definitions:
             AlreadyPresent: another table has the name by now.
         """
         request = pb.RecallTableRequest(id=table_id, new_name=new_name, operation=self._operation())
-        await self._masters.call(methods.RECALL_TABLE, request, timeout_ms=self._timeout_ms)
+        await self._masters.define(methods.RECALL_TABLE, request, timeout_ms=self._timeout_ms)
         return await self._locations.open("", self._timeout_ms, table_id=table_id)

@@ -1,6 +1,5 @@
 """Open tables and where their tablets are: a cache that the leader master fills and failures refresh."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from nyala.client.masters import Masters
@@ -12,6 +11,7 @@ from nyala.wire import convert, methods
 from nyala.wire.proto import nyala_pb2 as pb
 
 LOOKUP_TIMEOUT_MS = 5_000
+RUNNING = "RUNNING"
 
 
 @dataclass(slots=True)
@@ -74,21 +74,28 @@ class OpenTable:
 
 
 class Locations:
-    """Finds tables and the leaders of their tablets. Runs on the client's loop."""
+    """Finds tables and the leaders of their tablets. Runs on the client's loop.
 
-    def __init__(self, masters: Masters) -> None:
+    Args:
+        masters: who know.
+        max_age_ms: how old their word may be when the leader master does not answer; 0: it has to.
+    """
+
+    def __init__(self, masters: Masters, max_age_ms: int = 0) -> None:
         self._masters = masters
+        self._max_age_ms = max_age_ms
         self._tables: dict[TableId, OpenTable] = {}
 
     async def open(self, name: str, timeout_ms: int, *, table_id: str = "") -> OpenTable:
-        """Open a table by name, or else by id, asking the leader master anew.
+        """Open a table by name, or else by id, asking the masters anew.
 
         Raises:
             NotFound: no such table.
         """
-        answer: pb.DescribeTableResponse = await self._masters.call(
+        answer: pb.DescribeTableResponse = await self._masters.look_up(
             methods.DESCRIBE_TABLE,
             pb.DescribeTableRequest(name=name, id=table_id),
+            max_age_ms=self._max_age_ms,
             timeout_ms=timeout_ms,
         )
         table = OpenTable(
@@ -108,11 +115,7 @@ class Locations:
 
         Whoever has found rows their tablets keeps the tablets, not their positions: those change.
         """
-        answer: pb.TabletLocationsResponse = await self._masters.call(
-            methods.TABLET_LOCATIONS,
-            pb.TabletLocationsRequest(table_id=table.id),
-            timeout_ms=timeout_ms,
-        )
+        answer = await self.ask(pb.TabletLocationsRequest(table_id=table.id), timeout_ms)
         found = {convert.partition_from_proto(t.partition): t for t in answer.tablets}
         places = []
         ps = convert.partition_schema_from_proto(answer.partition)
@@ -125,6 +128,15 @@ class Locations:
             places.append(_place(tablet, partition))
         table.partition_schema, table.tablets = ps, places
         table.until_us = self._masters.now_us() + answer.ttl_ms * 1000
+
+    async def ask(
+        self, request: pb.TabletLocationsRequest, timeout_ms: int
+    ) -> pb.TabletLocationsResponse:
+        """Ask the masters where tablets are."""
+        answer: pb.TabletLocationsResponse = await self._masters.look_up(
+            methods.TABLET_LOCATIONS, request, max_age_ms=self._max_age_ms, timeout_ms=timeout_ms
+        )
+        return answer
 
     def learn(
         self, tablet: TabletPlace, *, asked: str, leader: str | None, address: str | None
@@ -145,18 +157,31 @@ class Locations:
 
 
 def _place(tablet: pb.TabletLocation, partition: Partition) -> TabletPlace:
+    if tablet.state != RUNNING:
+        # It may be replaced by another one, and what was written to it would be lost: nobody is asked yet.
+        return TabletPlace(TabletId(tablet.id), partition)
     replicas = tuple((ServerUuid(r.uuid), r.address) for r in tablet.replicas)
     leader = next((r.address for r in tablet.replicas if r.leader and r.address), None)
     return TabletPlace(TabletId(tablet.id), partition, replicas, leader)
 
 
-def pick(tablets: Iterable[TabletPlace], tablet_id: str) -> TabletPlace:
-    """Return the tablet with an id.
+def follow(tablet: TabletPlace, table: OpenTable) -> bool:
+    """Let a tablet's place be what a table that was looked up again says, also of the one that replaced it.
 
-    Raises:
-        NotFound: the table has no such tablet (any more).
+    Returns:
+        Whether its part of the table is still there.
     """
-    for tablet in tablets:
-        if tablet.id == tablet_id:
-            return tablet
-    raise NotFound(f"tablet {tablet_id} does not belong to this table; was the table re-created?")
+    same = next((t for t in table.tablets if t.id == tablet.id), None)
+    fresh = same or next((t for t in table.tablets if t.partition == tablet.partition), None)
+    if fresh is None:
+        return False
+    tablet.id, tablet.replicas, tablet.leader = fresh.id, fresh.replicas, fresh.leader
+    return True
+
+
+def gone(tablet: TabletPlace, table: OpenTable) -> NotFound:
+    """Return what to raise when a tablet's part of the table is not there any more."""
+    return NotFound(
+        f"tablet {tablet.id} is not one of table {table.name!r} any more: its range was dropped, with all "
+        "rows that it had; open the table again"
+    )

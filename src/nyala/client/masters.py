@@ -2,6 +2,7 @@
 
 A call goes to the master believed to lead. `NotLeader` names another or none; an unreachable one is
 passed over; every full round without a leader waits a little longer, until the deadline.
+A look-up that may be somewhat old is answered by any master while the leader is not (S0.86).
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,6 +26,8 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 CALL_TIMEOUT_MS = 5_000
 """One try; the caller's deadline covers all of them."""
+SOON_MS = 250
+"""First try of a question that any master answers: who hangs is passed over; doubled with each round."""
 MAX_HOPS = 3
 """Leader hints followed without a pause: two masters that point at each other must not spin."""
 
@@ -58,6 +61,8 @@ class Masters:
         self._env = env
         self._known: list[str] = list(given)
         self._leader: str | None = None
+        self._unheard = ""  # who did not answer last
+        self._defined = 0
 
     @property
     def known(self) -> list[str]:
@@ -72,6 +77,30 @@ class Masters:
         first = [self._leader] if self._leader else []
         return first + [a for a in self._known if a != self._leader]
 
+    async def look_up(
+        self, method: Method, request: Any, *, max_age_ms: int, timeout_ms: int
+    ) -> Any:
+        """Ask the leader master, or whichever can tell what was so at most `max_age_ms` ago.
+
+        The leader is asked first. Another's answer has all that this client has defined. That something
+        is not there only the leader says.
+
+        Raises:
+            TimedOut: no master led, or knew enough, within the time.
+            NyalaError: as `call`.
+        """
+        if max_age_ms:
+            request.staleness.max_age_ms = max_age_ms
+            request.staleness.not_before = self._defined
+        patience_ms = SOON_MS if max_age_ms else CALL_TIMEOUT_MS
+        return await self._call(method, request, timeout_ms, patience_ms)
+
+    async def define(self, method: Method, request: Any, *, timeout_ms: int) -> Any:
+        """Call the leader master to define something; later look-ups will know of it. Raises as `call`."""
+        answer = await self.call(method, request, timeout_ms=timeout_ms)
+        self._defined = max(self._defined, answer.at)
+        return answer
+
     async def call(self, method: Method, request: Any, *, timeout_ms: int) -> Any:
         """Call the leader master, wherever it is, until the deadline.
 
@@ -79,6 +108,9 @@ class Masters:
             TimedOut: no master led within the time; the message says what each one last answered.
             NyalaError: the leader's own answer, when it is not one to retry.
         """
+        return await self._call(method, request, timeout_ms, CALL_TIMEOUT_MS)
+
+    async def _call(self, method: Method, request: Any, timeout_ms: int, patience_ms: int) -> Any:
         attempts = Attempts(self._env, timeout_ms)
         said: dict[str, str] = {}
         hops = 0
@@ -90,21 +122,23 @@ class Masters:
                     raise self._gave_up(method, timeout_ms, said)
                 try:
                     answer = await self._env.rpc.call(
-                        address, method, request, timeout_ms=min(left_ms, CALL_TIMEOUT_MS)
+                        address, method, request, timeout_ms=min(left_ms, patience_ms)
                     )
                 except NotLeader as err:
                     said[address] = "does not lead"
+                    if err.details.get("reason"):  # why it could not answer all the same
+                        said[address] = err.message
                     hinted = self._follow(address, err.address)
                     if hinted:
                         break  # the hint is a new first choice
                 except (Retryable, OutcomeUnknown) as err:
                     # A definition carries its number: sent again, it takes effect once.
                     said[address] = err.message
-                    if self._leader == address:
-                        self._leader = None
+                    self._silent(address)
                 else:
-                    self._leader = address
+                    self._heard(address, answer)
                     return answer
+            patience_ms = min(2 * patience_ms, CALL_TIMEOUT_MS)
             hops += hinted
             if hinted and hops <= MAX_HOPS:
                 continue
@@ -122,6 +156,25 @@ class Masters:
             self._known.append(hint)
         self._leader = hint
         return True
+
+    def _silent(self, address: str) -> None:
+        """Who does not answer is asked last from now on."""
+        self._unheard = address
+        if self._leader == address:
+            self._leader = None
+        if address in self._known:
+            self._known.remove(address)
+            self._known.append(address)
+
+    def _heard(self, address: str, answer: Any) -> None:
+        """Whoever answers leads, unless the answer says that it follows; then it may name who does."""
+        if self._unheard == address:
+            self._unheard = ""
+        as_of = getattr(answer, "as_of", None)
+        if as_of is None or not as_of.follower:
+            self._leader = address
+        elif as_of.leader_address != self._unheard:
+            self._leader = as_of.leader_address or None
 
     async def reach(self, timeout_ms: int) -> None:
         """Make sure that some master answers, and learn of the others from it.

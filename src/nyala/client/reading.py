@@ -145,6 +145,7 @@ class Reader:
                 )
             if not place.leader:
                 await self._find_again(token, place, attempts)
+                read.goes_to(place.id)
 
     async def _find_again(
         self, token: pb.ScanToken, place: TabletPlace, attempts: Attempts
@@ -152,12 +153,11 @@ class Reader:
         """Ask the masters where a token's tablet is now; a failure only means another round."""
         request = pb.TabletLocationsRequest(table_id=token.table_id, tablet_ids=[token.tablet_id])
         try:
-            answer: pb.TabletLocationsResponse = await self._masters.call(
-                methods.TABLET_LOCATIONS, request, timeout_ms=max(1, min(5_000, attempts.left_ms()))
-            )
+            answer = await self._locations.ask(request, max(1, min(5_000, attempts.left_ms())))
         except Retryable:
             return
         for tablet in answer.tablets:
+            place.id = TabletId(tablet.id)
             place.replicas = tuple((_NO_UUID, r.address) for r in tablet.replicas)
             place.leader = next((r.address for r in tablet.replicas if r.leader), None)
 

@@ -100,7 +100,7 @@ class Replica(Life):
             least: earlier times cannot be read any more.
 
         Raises:
-            NotLeader: what this replica has is too old; the leader can always serve.
+            NotLeader: what this replica has is too old (details: `reason` TOO_OLD); the leader can always serve.
             Unavailable: FAILED. NotFound: deleted. TimedOut: no majority answered in time.
         """
         member, clock = self.taking_part(), self.around.env.clock
@@ -110,7 +110,8 @@ class Replica(Life):
         if not self.is_leader:
             err = member.requests.not_leader()
             raise NotLeader(
-                f"what this replica has is older than {max_age_ms} ms; {err.message}", err.details
+                f"what this replica has is older than {max_age_ms} ms, or than was asked for; {err.message}",
+                err.details | {"reason": "TOO_OLD"},
             )
         began_us = clock.monotonic_us()
         at = await member.requests.read_soon(None, timeout_ms)
