@@ -27,6 +27,8 @@ SCHEMA = pa.schema(
 CHAINS = 4
 NONE = -1
 """Link of a chain's first row."""
+FILLER = ""
+"""The chain that rows are in which only make a tablet large."""
 MARK_RATE = 0.3
 
 
@@ -34,6 +36,14 @@ def create(client: Client, name: str, buckets: int = 1) -> Table:
     """Create the table that the chains are in."""
     partition = Partition(hash=[Hash(["key"], buckets)]) if buckets > 1 else None
     return client.create_table(name, SCHEMA, ["key"], partition)
+
+
+def fill(table: Table, count: int) -> None:
+    """Add rows of no chain. The keys of chains are positive; these are not."""
+    for first in range(0, count, 20_000):
+        numbers = range(first, min(first + 20_000, count))
+        rows = [(-n - 1, NONE, FILLER, n, False) for n in numbers]
+        table.insert(_rows(rows, SCHEMA)).raise_for_errors()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +150,8 @@ class LinkedList(Crew[Links]):
         assert len(set(keys)) == len(keys), "a key is there twice"
         columns = (found.column(n).to_pylist() for n in ("link", "chain", "place"))
         for key, link, chain, place in zip(keys, *columns, strict=True):
+            if chain == FILLER:
+                continue
             assert place not in chains[chain], f"{chain} has two rows at {place}"
             chains[chain][place] = key, link
         written = {c: k for w in self.workers for c, k in w.keys.items()}

@@ -1,11 +1,10 @@
 """Replicas copied between real servers: while they are written to, with the source killed, and by hand.
 
-Chains of rows (linked_list.py) grow all the time, and are verified after each story; at the end all replicas
-are compared by their checksums.
+Chains of rows (linked_list.py) grow all the time, and are verified after each story, also in tablets that
+were copied; at the end all replicas are compared by their checksums.
 """
 
 import contextlib
-import functools
 import json
 import os
 import shutil
@@ -17,6 +16,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from nyala.cli.membership import Membership
+from nyala.client.connection import Connection
+from nyala.client.core import ClientOptions
 from nyala.common.ids import SYS_CATALOG, Operation, TabletId
 from nyala.common.options import Options
 from nyala.copying.offline import copy_to_directory
@@ -35,6 +37,8 @@ from tests.cluster.workload import create, rows
 from tests.waiting import wait_until
 
 ROWS = 200_000
+TABLETS = 5
+"""Of four servers, one lacks two of five."""
 RATE_BYTES = 3_000_000
 OVER = ("WAITING", "DONE", "FAILED", "CANCELLED")
 
@@ -57,7 +61,7 @@ def four():
 def chains(four):
     """Chains that grow from the first test to the last."""
     with four.connect() as client:
-        linked_list.create(client, "chains")
+        linked_list.fill(linked_list.create(client, "chains", TABLETS), ROWS)
     with LinkedList(four.connect, "chains", 1) as grown:
         yield grown
     assert grown.verify() > 100
@@ -79,9 +83,6 @@ class Servers:
         found = self.ask(name, methods.LIST_TABLETS, pb.ListTabletsRequest()).tablets
         return next((t for t in found if t.report.tablet_id == tablet), None)
 
-    def has_rows(self, name, tablet, count):
-        return self.replica(name, tablet).rows == count
-
     def start(self, target, source, tablet, **more):
         request = pb.StartCopyRequest(
             destination_uuid=self.uuid(target),
@@ -96,6 +97,16 @@ class Servers:
     def progress(self, target, tablet):
         request = pb.CopyStatusRequest(tablet_ids=[tablet])
         return self.ask(target, methods.COPY_STATUS, request).copies[0]
+
+    def replace(self, old, new, tablet):
+        """Let a server that has a copy already take another one's place; the copy is used."""
+        connection = Connection(self.cluster.masters, ClientOptions(timeout_ms=30_000))
+        try:
+            move = Membership(connection.core, tablet)
+            connection.run(move.move(self.cluster.address(old), self.cluster.address(new)))
+            assert not any(step.startswith("copy ") for step in move.done), move.done
+        finally:
+            connection.close()
 
     def until_over(self, target, tablet):
         wait_until(lambda: self.progress(target, tablet).stage in OVER, "the copy is over", 60)
@@ -186,30 +197,29 @@ def test_a_source_that_is_killed_in_the_middle_leaves_nothing_and_another_is_cop
 def test_a_disk_that_fills_in_the_middle_and_then_two_copies_at_once_to_one_server(
     four, servers, chains
 ):
-    client, _table, _, _ = filled(four, "pair", buckets=5)
-    with client:
-        leaders = four.leaders("pair")
-        lacking = {tablet: without(four, servers, tablet) for tablet in leaders}
-        target, _ = Counter(lacking.values()).most_common(1)[0]
-        first, second, *_ = (t for t, name in lacking.items() if name == target)
-        with small_disk(f"{four.data_dir(target)}/copy"):
-            servers.start(target, leaders[first], first)
-            progress = servers.until_over(target, first)
-            assert progress.stage == "FAILED", progress
-            assert "No space left" in progress.error.message
-            assert progress.bytes_total > progress.bytes_done
-            assert servers.replica(target, first) is None
-            assert SystemFiles().list(f"{four.data_dir(target)}/copy") == []
-        for tablet in (first, second):
-            servers.start(target, leaders[tablet], tablet)
-        stages = [servers.progress(target, t).stage for t in (first, second)]
-        assert not {*stages} & {*OVER}, f"both are under way: {stages}"
-        for tablet in (first, second):
-            assert servers.until_over(target, tablet).stage == "WAITING"
-        for tablet in (first, second):
-            there = servers.replica(leaders[tablet], tablet).rows
-            wait_until(functools.partial(servers.has_rows, target, tablet, there), "all of it", 20)
+    leaders = four.leaders("chains")
+    lacking = {tablet: without(four, servers, tablet) for tablet in leaders}
+    target, _ = Counter(lacking.values()).most_common(1)[0]
+    first, second, *_ = (t for t, name in lacking.items() if name == target)
+    with small_disk(f"{four.data_dir(target)}/copy"):
+        servers.start(target, leaders[first], first)
+        progress = servers.until_over(target, first)
+        assert progress.stage == "FAILED", progress
+        assert "No space left" in progress.error.message
+        assert progress.bytes_total > progress.bytes_done
+        assert servers.replica(target, first) is None
+        assert SystemFiles().list(f"{four.data_dir(target)}/copy") == []
     chains.verify()
+    for tablet in (first, second):
+        servers.start(target, leaders[tablet], tablet)
+    stages = [servers.progress(target, t).stage for t in (first, second)]
+    assert not {*stages} & {*OVER}, f"both are under way: {stages}"
+    for tablet in (first, second):
+        assert servers.until_over(target, tablet).stage == "WAITING"
+    for tablet in (first, second):
+        servers.replace(four.leaders("chains")[tablet], target, tablet)
+    chains.verify()
+    wait_equal(four)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,8 @@
-"""Members of real groups changed under writes, by commands: moved, taken away, added, killed on the way."""
+"""Members of real groups changed under writes, by commands: moved, taken away, added, killed on the way.
+
+What is written are chains of rows (linked_list.py), in the very tablet whose members change; they are
+verified in the middle and at the end, and a write that fails ends the test.
+"""
 
 import os
 import subprocess
@@ -11,8 +15,9 @@ from nyala.cli.membership import Membership
 from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions
 from nyala.testing import MiniCluster
+from tests.cluster import linked_list
+from tests.cluster.linked_list import LinkedList
 from tests.cluster.storm import wait_equal
-from tests.cluster.workload import Inserts, Versions, create, rows
 from tests.waiting import wait_until
 
 MOVES = 20
@@ -37,8 +42,9 @@ def four():
 class Operator:
     """Who changes the members of one table's only tablet."""
 
-    def __init__(self, cluster, connection, table):
+    def __init__(self, cluster, connection, table, chains):
         self.cluster, self.connection, self.table = cluster, connection, table
+        self.chains = chains
         (self.tablet,) = cluster.leaders(table)
         self.names = {cluster.address(n): n for n in cluster.names if n.startswith("tserver")}
 
@@ -100,35 +106,17 @@ def until_copying(command):
 
 @contextmanager
 def operating(cluster, name, filled=0):
-    """A table of one tablet, and writers at work on it; at the end all of its rows are compared."""
+    """A table of one tablet, in which chains grow; at the end they are verified and all replicas compared."""
     with cluster.connect() as client:
-        table = create(client, name, buckets=1)
-        for first in range(0, filled, 20_000):
-            numbers = list(range(first, first + 20_000))
-            table.insert(rows("filled", numbers, numbers, "x" * 20)).raise_for_errors()
-        writers = [
-            kind(f"{kind.__name__}-{name}", cluster.connect, name, 3)
-            for kind in (Inserts, Versions)
-        ]
+        linked_list.fill(linked_list.create(client, name), filled)
         connection = Connection(cluster.masters, ClientOptions(timeout_ms=30_000))
-        for writer in writers:
-            writer.start()
-        try:
-            yield Operator(cluster, connection, name)
-        finally:
-            for writer in writers:
-                writer.stop()
-            for writer in writers:
-                writer.join(60)
-            connection.close()
-        for writer in writers:
-            assert writer.error is None, f"{writer.name}: {writer.error!r}"
-            assert writer.acknowledged > 10
-        found = table.scan().to_arrow()
-        seen = {(o, n): v for o, n, v in zip(*(found[c].to_pylist() for c in ["owner", "n", "v"]),
-                                             strict=True) if o != "filled"}  # fmt: skip
-        assert seen == {k: v for w in writers for k, v in w.expected().items()}
-        assert len(found) == filled + len(seen)
+        with LinkedList(cluster.connect, name, 3) as chains:
+            try:
+                yield Operator(cluster, connection, name, chains)
+            finally:
+                connection.close()
+        assert chains.verify() > filled + 40
+        assert chains.acknowledged == client.table(name).count() - filled
         wait_equal(cluster)
         client.drop_table(name)
 
@@ -142,6 +130,8 @@ def test_twenty_moves_under_load_fail_no_write(four):
             done = operator.do("move", old, new)
             assert done[0].startswith("add ")
             assert done[-1].startswith("delete ")
+            if turn % 5 == 4:
+                operator.chains.verify()
         operator.until_looked_up(new, *(n for n in here if n != old))
 
 
@@ -154,6 +144,7 @@ def test_a_group_shrinks_to_one_and_grows_again_though_servers_are_killed(four):
         four.start(first, wait=False)
         operator.do("remove", second)
         operator.until_looked_up(last)
+        operator.chains.verify()
         four.kill(last)
         four.start(last)
         four.kill(second)  # the tombstone is what the next copy finds
@@ -184,6 +175,7 @@ def test_a_killed_command_and_a_killed_source_are_gone_on_from(four):
         operator.do("move", old, new, tell=tell)
         assert said.count("copy") == 1, "what the killed source had begun was of no use"
         assert "remove" in said
+        operator.chains.verify()
         here = [n for n in operator.names.values() if n != old]
         operator.until_looked_up(*here)
         four.start(old)
