@@ -100,7 +100,7 @@ class Replica(Life):
             least: earlier times cannot be read any more.
 
         Raises:
-            NotLeader: what this replica has is too old (details: `reason` TOO_OLD); the leader can always serve.
+            NotLeader: what this replica has is too old (details: `reason` TOO_OLD); the leader can serve.
             Unavailable: FAILED. NotFound: deleted. TimedOut: no majority answered in time.
         """
         member, clock = self.taking_part(), self.around.env.clock
