@@ -38,19 +38,20 @@ def few(
     """
     found: list[list[Any] | None] = []
     for key in keys:
-        place = _find(rowsets, at, key, _hash(key, seed, hash_keys))
+        place = find_one(rowsets, at, key, hash_of(key, seed, hash_keys))
         found.append(None if place is None else _values(*place, columns))
     return found
 
 
-def _hash(key: bytes, seed: int, hash_keys: HashKeys) -> int:
+def hash_of(key: bytes, seed: int, hash_keys: HashKeys) -> int:
+    """Return the index hash of one key."""
     if hash_keys is hash_bytes:
         return hash_one(key, seed)
     offsets = np.array([0, len(key)], np.int64)
     return int(hash_keys(offsets, np.frombuffer(key, np.uint8), seed)[0])
 
 
-def _find(
+def find_one(
     rowsets: Sequence[RowSetView], at: int, key: bytes, h: int
 ) -> tuple[RowSetView, int] | None:
     """Return the version of a key that is visible at a time; in the newest rowset that has one."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from nyala.common.schema import Column
 from nyala.tablet import gather_kernels
-from nyala.tablet.rowset import Chunked, Int64s, empty_columns, older_than
+from nyala.tablet.rowset import Batches, Chunked, Int64s, empty_columns, older_than
 
 _VARYING = (pa.string(), pa.binary())
 
@@ -32,7 +32,7 @@ def gather(
     if not len(rows):
         return [pa.array([], c.type) for c in columns]
     if len(rows) == 1:
-        return _one(sources[int(which[0])], int(rows[0]), columns)
+        return one_row(sources[int(which[0])], int(rows[0]), columns)
     chunks, numbers, local = _chunks(sources, which, rows)
     if len(chunks) == 1 and _is_run(local):
         [(source, chunk)] = chunks
@@ -40,9 +40,13 @@ def gather(
     return [_from_chunks(chunks, numbers, local, c) for c in columns]
 
 
-def _one(source: Chunked, row: int, columns: Sequence[Column]) -> list[pa.Array]:
+def one_row(source: Chunked, row: int, columns: Sequence[Column]) -> list[pa.Array]:
+    """As `gather`, of one row of one source."""
     chunk = int(source.starts.searchsorted(row, side="right")) - 1
     local = row - int(source.starts[chunk])
+    if isinstance(source, Batches) and not any(source.lacks(c.id) for c in columns):
+        found = source.batches[chunk].slice(local, 1).columns  # one call for all columns
+        return [found[source.positions[c.id]] for c in columns]
     return [_run(source, chunk, column, local, 1) for column in columns]
 
 

@@ -11,10 +11,12 @@ from nyala.common.keys import KeyBytes
 from nyala.common.schema import Column, Schema, arrow_schema
 from nyala.tablet import kernels
 from nyala.tablet.checks import keys_of, null_flags
-from nyala.tablet.gathering import gather
+from nyala.tablet.few import find_one, hash_of
+from nyala.tablet.gathering import gather, one_row
 from nyala.tablet.rowset import NO_PREV, HashKeys, Int64s, RowSetView, Uint64s
 
 ROW_FIELD = pa.field("_row", pa.int64(), nullable=False)
+_NONE, _FIRST = np.empty(0, np.int64), np.zeros(1, np.int64)
 
 
 def get(
@@ -44,18 +46,36 @@ def get(
     """
     todo = _positions(keys, schema)
     encoded = keys_of({c.id: keys.column(c.name) for c in schema.key_columns}, schema)
-    hashes = hash_keys(encoded.offsets, encoded.data, seed)
-    which, rows = _find(rowsets, at, encoded, hashes, todo)
-    present = np.flatnonzero(which >= 0)
-    try:
-        arrays = gather([r.chunks for r in rowsets], which[present], rows[present], columns)
-    except (pa.ArrowInvalid, pa.ArrowCapacityError) as err:
-        raise TooLarge(
-            f"the rows of {len(present)} keys do not fit into one answer; ask for fewer at a time"
-        ) from err
+    if len(todo) == keys.num_rows == 1:
+        arrays, present = _one(rowsets, at, encoded.key_at(0), columns, seed, hash_keys)
+    else:
+        hashes = hash_keys(encoded.offsets, encoded.data, seed)
+        which, rows = _find(rowsets, at, encoded, hashes, todo)
+        present = np.flatnonzero(which >= 0)
+        try:
+            arrays = gather([r.chunks for r in rowsets], which[present], rows[present], columns)
+        except (pa.ArrowInvalid, pa.ArrowCapacityError) as err:
+            raise TooLarge(
+                f"the rows of {len(present)} keys do not fit into one answer; ask for fewer at a time"
+            ) from err
     whole = len(columns) == len(schema.columns) and list(columns) == list(schema.columns)
     fields = schema.arrow if whole else arrow_schema(columns)
     return pa.RecordBatch.from_arrays([*arrays, pa.array(present)], schema=fields.append(ROW_FIELD))
+
+
+def _one(
+    rowsets: Sequence[RowSetView],
+    at: int,
+    key: bytes,
+    columns: Sequence[Column],
+    seed: int,
+    hash_keys: HashKeys,
+) -> tuple[list[pa.Array], Int64s]:
+    """Return the columns of one key's row, and which of the keys (the only one) has a row."""
+    place = find_one(rowsets, at, key, hash_of(key, seed, hash_keys))
+    if place is None:
+        return [pa.array([], c.type) for c in columns], _NONE
+    return one_row(place[0].chunks, place[1], columns), _FIRST
 
 
 def _find(
@@ -93,9 +113,6 @@ def _find(
 
 def _ends(keys: KeyBytes) -> tuple[bytes, bytes]:
     """Return the least and the greatest key."""
-    if len(keys) == 1:
-        key = keys.data.tobytes()
-        return key, key
     found = pc.min_max(keys.as_arrow()) if len(keys) else {}
     return (found["min"].as_py(), found["max"].as_py()) if found else (b"", b"")
 

@@ -49,6 +49,7 @@ def told(story: Any) -> Any:
     return asyncio.run(run())
 
 
+@pytest.mark.row("A5")
 def test_a_scan_that_computes_for_long_says_that_it_lives(monkeypatch):
     monkeypatch.setattr(flight_service, "SIGN_OF_LIFE_MS", 1)
 
@@ -120,7 +121,7 @@ def test_heartbeats_go_on_when_what_one_brought_could_not_be_written():
             raise OSError(28, "no space left on device")
 
         reporter = Reporter(pb.ServerInfoResponse, lambda only: [], heard)
-        Heartbeater(env, ["m:1"], reporter, interval_ms=1).start()
+        Heartbeater(env, lambda: ["m:1"], reporter, interval_ms=1).start()
         for _ in range(3):
             await env.rpc.heartbeats.get()  # type: ignore[attr-defined]
 

@@ -1,0 +1,40 @@
+"""Kernels are compiled once per machine: what finds them in the cache of numba compiles nothing."""
+
+import json
+import subprocess
+import sys
+
+from nyala.tablet import kernels
+
+SERVER = """
+import json
+from numba import njit
+from numba.core import event
+
+compiled = []
+
+class Heard(event.Listener):
+    def on_start(self, happened):
+        compiled.append(str(happened.data))
+
+    def on_end(self, happened):
+        pass
+
+event.register("numba:compile", Heard())
+import nyala.cli.serve  # all that a server needs
+from tests.properties import tablet_fuzz
+
+for seed in range(1, 4):  # every form of write, read and work on files, over keys of three kinds
+    assert tablet_fuzz.problem(seed, tablet_fuzz.draw(seed, 100)) is None
+done = list(compiled)
+njit(lambda: 1)()
+print(json.dumps([done, len(compiled) - len(done)]))
+"""
+
+
+def test_a_warm_process_compiles_nothing():
+    assert kernels.warm() > 20
+    ran = subprocess.run([sys.executable, "-c", SERVER], check=True, capture_output=True, text=True)
+    compiled, heard = json.loads(ran.stdout)
+    assert heard > 0, "a compilation would have been heard"
+    assert compiled == []
