@@ -11,6 +11,7 @@ from nyala.common.errors import (
     InvalidArgument,
     NotFound,
     Throttled,
+    Unavailable,
 )
 from nyala.common.ids import OpId, ServerUuid, TabletId
 from nyala.env.clock import random_id
@@ -75,7 +76,12 @@ class CopySessions(Held):
         may_lose = await authority(self._around, replica, force)
         machine, node = member.applier.machine, member.node
         if machine.cut.op.index < least:
-            await replica.flush()
+            try:
+                await replica.flush()
+            except OSError as err:  # nothing changed: a full disk may have room again
+                raise Unavailable(
+                    f"the copy has to reach {least}, and the source could not be flushed: {err}"
+                ) from err
         if not session.lives:
             raise NotFound(f"the replica of {replica.group} was deleted or failed meanwhile")
         self._keep_from(session, machine.cut.op.index)  # before the cut is fixed: it only moves on

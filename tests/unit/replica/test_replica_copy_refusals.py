@@ -246,3 +246,19 @@ def test_a_disk_that_fills_in_the_middle(room):
         assert fleet.machine(3).sums == {"k": 40}
 
     tell()
+
+
+@story()
+async def test_a_source_that_has_to_flush_and_whose_disk_is_full_says_so(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    await fill(fleet)
+    replica, disk = fleet.replica(leader), fleet.processes[leader].disk
+    last, begin = replica.status().last, fleet.host(leader).copies.sessions.begin
+    disk.faults.capacity_bytes = disk.used_bytes()
+    with pytest.raises(Unavailable, match="No space left"):
+        await fleet.as_(leader, begin(GROUP, uuid_of(3), least=last.index, force=False))
+    assert fleet.sessions() == 0
+    disk.faults.capacity_bytes = None
+    offer = await fleet.as_(leader, begin(GROUP, uuid_of(3), least=last.index, force=False))
+    assert offer.cut == last
