@@ -11,7 +11,8 @@ from nyala.common.hybrid_time import LOGICAL_BITS
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.client.test_holds import SECOND, story
 
-ROWS = 60
+ROWS = 400
+"""More than a stream carries that nobody reads: ten a message."""
 
 
 async def upsert(s, value):
