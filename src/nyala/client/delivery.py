@@ -2,11 +2,10 @@
 
 import pyarrow as pa
 
-from nyala.client.locations import Locations, OpenTable, TabletPlace
+from nyala.client.locations import Locations, OpenTable, TabletPlace, follow, gone
 from nyala.client.retrying import Attempts
 from nyala.client.streams import PutStreams
 from nyala.common.errors import (
-    NotFound,
     NotLeader,
     NyalaError,
     OutcomeUnknown,
@@ -22,6 +21,10 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 TRY_TIMEOUT_MS = 4_000
 """One try of one batch; the caller's deadline covers all of them."""
+
+
+class TabletReplaced(Exception):
+    """Another tablet has the key range now, and its place is known: what was sent to the old one is gone."""
 
 
 class Delivery:
@@ -42,7 +45,11 @@ class Delivery:
         self, table: OpenTable, tablet: TabletPlace, header: pb.WriteHeader, piece: pa.RecordBatch,
         attempts: Attempts,
     ) -> pb.WriteResult:  # fmt: skip
-        """Send one batch to whoever leads its tablet, the same bytes each time, until it answers."""
+        """Send one batch to whoever leads its tablet, the same bytes each time, until it answers.
+
+        Raises:
+            TabletReplaced: `tablet` is another one by now; send the rows as a new operation.
+        """
         parts = flight.batch_parts(piece)
         unknown, last = False, "no replica of the tablet is known"
         while True:
@@ -83,13 +90,15 @@ class Delivery:
             if not await attempts.pause(wait_ms):
                 raise _gave_up(tablet, unknown, last)
             if not await self._look_again(table, tablet):
-                raise _is_gone(table, tablet)
+                raise gone(tablet, table)
+            if tablet.id != header.tablet_id:
+                raise TabletReplaced
 
     async def _look_again(self, table: OpenTable, tablet: TabletPlace) -> bool:
         """Ask the masters where the tablet is now; a failure only means another round.
 
         Returns:
-            Whether it is still a tablet of the table.
+            Whether its part of the table is still there.
         """
         if tablet.leader:
             return True
@@ -97,18 +106,7 @@ class Delivery:
             await self._locations.refresh(table)
         except Retryable:
             return True
-        for fresh in table.tablets:
-            if fresh.id == tablet.id:
-                tablet.replicas, tablet.leader = fresh.replicas, fresh.leader
-                return True
-        return False
-
-
-def _is_gone(table: OpenTable, tablet: TabletPlace) -> NyalaError:
-    return NotFound(
-        f"tablet {tablet.id} is not one of table {table.name!r} any more: its range was dropped, with all "
-        "rows that it had; open the table again"
-    )
+        return follow(tablet, table)
 
 
 def _gave_up(tablet: TabletPlace, unknown: bool, last: str) -> NyalaError:

@@ -11,7 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from nyala.client.locations import LOOKUP_TIMEOUT_MS, Locations, OpenTable, TabletPlace, pick
+from nyala.client.locations import (
+    LOOKUP_TIMEOUT_MS,
+    Locations,
+    OpenTable,
+    TabletPlace,
+    follow,
+    gone,
+)
 from nyala.client.lookups import MAX_KEYS, Lookups
 from nyala.client.planning import ReadSpec
 from nyala.client.reading import Reader
@@ -158,7 +165,8 @@ class Getter:
         if tablet.leader is None:
             with contextlib.suppress(Retryable):
                 await self._locations.refresh(table, min(timeout_ms, LOOKUP_TIMEOUT_MS))
-                tablet = pick(table.tablets, tablet.id)
+                if not follow(tablet, table):
+                    raise gone(tablet, table)
         spec = ReadSpec(columns=columns, latest=True)
         token = self._reader.token(table, tablet, spec, 0, timeout_ms)
         token.keys_ipc = flight.batch_message(keys)

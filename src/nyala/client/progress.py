@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from nyala.client.merging import last_key_of
 from nyala.common.errors import Unavailable
+from nyala.common.ids import TabletId
 from nyala.wire.proto import nyala_pb2 as pb
 
 Heard = Callable[[pb.ScanHeader], None]
@@ -35,6 +36,23 @@ class Progress:
         self._heard = heard
         self._header = pb.ScanHeader()
         self._last: pa.RecordBatch | None = None
+
+    def goes_to(self, tablet: TabletId) -> None:
+        """Read another tablet, which took the key range of the token's.
+
+        Raises:
+            Unavailable: rows of the old one were delivered, and what was still to come is gone.
+        """
+        old = self.token.tablet_id
+        if tablet == old:
+            return
+        if self.delivered:
+            raise Unavailable(
+                f"tablet {old} was replaced by {tablet} after {self.delivered} rows were read of it; run the "
+                "scan again"
+            )
+        self.token = _copy(self.token)
+        self.token.tablet_id = tablet
 
     def began(self, header: pb.ScanHeader) -> None:
         """Take what a server says of the rows that follow."""
@@ -64,10 +82,15 @@ class Progress:
             )
         if self._limit and self.delivered >= self._limit:
             return True
-        rest = pb.ScanToken()
-        rest.CopyFrom(self.token)
+        rest = _copy(self.token)
         rest.mode, rest.at = pb.SNAPSHOT, self._header.at
         rest.limit = self._limit - self.delivered if self._limit else 0
         rest.resume_after = last_key_of(names, last)
         self.token = rest
         return False
+
+
+def _copy(token: pb.ScanToken) -> pb.ScanToken:
+    copy = pb.ScanToken()
+    copy.CopyFrom(token)
+    return copy

@@ -4,7 +4,7 @@ from typing import cast
 
 import pyarrow as pa
 
-from nyala.client.delivery import Delivery
+from nyala.client.delivery import Delivery, TabletReplaced
 from nyala.client.locations import OpenTable, TabletPlace
 from nyala.client.retrying import Attempts
 from nyala.common.ids import TabletId
@@ -56,10 +56,24 @@ class Requests:
         self, table: OpenTable, tablet: TabletPlace, op: int, piece: pa.RecordBatch, whole: bool,
         attempts: Attempts,
     ) -> pb.WriteResult:  # fmt: skip
-        """Send one request, under a number of its own, until it is answered."""
-        sequence, first = self._sequences.begin(tablet.id)
+        """Send one request, under a number of its own, until it is answered.
+
+        If another tablet takes the key range meanwhile, it goes there under a new number.
+        """
+        while True:
+            try:
+                return await self._deliver(table, tablet, op, piece, whole, attempts)
+            except TabletReplaced:
+                continue
+
+    async def _deliver(
+        self, table: OpenTable, tablet: TabletPlace, op: int, piece: pa.RecordBatch, whole: bool,
+        attempts: Attempts,
+    ) -> pb.WriteResult:  # fmt: skip
+        to = tablet.id
+        sequence, first = self._sequences.begin(to)
         header = pb.WriteHeader(
-            tablet_id=tablet.id,
+            tablet_id=to,
             schema_version=table.schema.version,
             op=cast("pb.WriteOp.ValueType", op),
             client_id=self._client_id,
@@ -71,4 +85,4 @@ class Requests:
         try:
             return await self._delivery.send(table, tablet, header, piece, attempts)
         finally:
-            self._sequences.end(tablet.id, sequence)
+            self._sequences.end(to, sequence)

@@ -168,6 +168,12 @@ class Options(ReplicaOptions, frozen=True, kw_only=True):
     orders_per_server: Annotated[
         int, _number(1, 1000, "Orders under way from a master to one tablet server.")
     ] = 8
+    tablet_creation_timeout_ms: Annotated[
+        int,
+        _number(
+            100, 3_600_000, "A new tablet without a leader for so long is replaced by another one."
+        ),
+    ] = 30_000
     catalog_timeout_ms: Annotated[
         int, _number(10, 3_600_000, "Deadline of one replication of catalog rows.")
     ] = 10_000

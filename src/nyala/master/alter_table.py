@@ -13,7 +13,6 @@ from nyala.master import answers, check_spec, create_table
 from nyala.master.actions import (
     Action,
     AlterTabletAction,
-    CreateTabletAction,
     DeleteTabletAction,
 )
 from nyala.master.alter_steps import Altered, Rules, take
@@ -82,11 +81,7 @@ def plan(catalog: Catalog, request: pb.AlterTableRequest, around: Circumstances)
     record = changed(catalog, table, altered.spec, request.operation)
     gone, orders = _dropped(catalog, table, altered)
     new = _added(catalog, table, altered, around)
-    creates = [
-        CreateTabletAction(ServerUuid(m.uuid), TabletId(t.id))
-        for t in new
-        for m in t.consensus.members
-    ]
+    creates = create_table.create_orders(new)
     alters = follow(catalog, record, but=[t.id for t in gone])
     actions = (*orders, *creates, *alters)
     return Plan((*gone, *new), (record,), actions=actions, answer=table.id)
@@ -174,7 +169,7 @@ def _added(
     parts = [p for piece in altered.added for p in _parts(altered.spec, piece)]
     if not parts:
         return []
-    placed = create_table.place_all(catalog, around, len(parts), altered.spec.replicas)
+    placed = create_table.place_all(catalog, around, len(parts), altered.spec.replicas, table.id)
     version = altered.spec.schema.version
     return [
         create_table.new_tablet(table.id, part, servers, around, version)

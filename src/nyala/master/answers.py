@@ -83,7 +83,7 @@ def describe(
 def locations(
     catalog: Catalog, servers: TServers, request: pb.TabletLocationsRequest, ttl_ms: int
 ) -> pb.TabletLocationsResponse:
-    """Return where the replicas of some or all tablets of a table are.
+    """Return where the replicas of some or all tablets of a table are; of one replaced, its successor's.
 
     Raises:
         NotFound: no such table, or a tablet that is not one of its live ones.
@@ -92,11 +92,11 @@ def locations(
     table = find(catalog, "", request.table_id)
     tablets = catalog.tablets_of(table.id)
     if request.tablet_ids:
-        by_id = {t.id: t for t in tablets}
-        for wanted in request.tablet_ids:
-            if TabletId(wanted) not in by_id:
+        found = [catalog.successor(TabletId(wanted)) for wanted in request.tablet_ids]
+        for wanted, tablet in zip(request.tablet_ids, found, strict=True):
+            if tablet is None or not tablet.live or tablet.table_id != table.id:
                 raise NotFound(f"the table {table.name!r} has no tablet {wanted!r} (any more)")
-        tablets = [by_id[TabletId(wanted)] for wanted in request.tablet_ids]
+        tablets = [t for t in found if t is not None]
     return pb.TabletLocationsResponse(
         tablets=[location(t, servers) for t in tablets],
         schema_version=table.spec.schema.version,

@@ -7,6 +7,7 @@ for ever (S0.13, S0.15), so that a replica that turns up late is known to be del
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from nyala.common.errors import NotFound
 from nyala.common.ids import ServerUuid, TableId, TabletId
@@ -16,6 +17,7 @@ from nyala.master.records import (
     Table,
     TableState,
     Tablet,
+    TabletState,
     cluster_row,
     operation_key,
     parse,
@@ -23,6 +25,8 @@ from nyala.master.records import (
     tablet_row,
 )
 from nyala.wire.proto import catalog_pb2 as cat
+
+Id = TypeVar("Id", TableId, TabletId)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,7 @@ class Catalog:
         self._of_table: dict[TableId, dict[TabletId, None]] = {}
         self.executed = Executed()
         self._altering: dict[TableId, None] = {}
+        self._creating: dict[TabletId, None] = {}
         self._recallable: dict[TableId, None] = {}
         self.cluster: cat.ClusterRecord | None = None
 
@@ -87,6 +92,13 @@ class Catalog:
         """Return a tablet by id, deleted ones included."""
         return self._tablets.get(tablet_id)
 
+    def successor(self, tablet_id: TabletId) -> Tablet | None:
+        """Return a tablet, or the one that has its key range by now; None when there is no such tablet."""
+        tablet = self._tablets.get(tablet_id)
+        while tablet is not None and tablet.record.replaced_by:
+            tablet = self._tablets.get(TabletId(tablet.record.replaced_by))
+        return tablet
+
     def tables(self) -> list[Table]:
         """Return the tables that are not removed, by name."""
         return [self._tables[self._names[name]] for name in sorted(self._names)]
@@ -104,6 +116,10 @@ class Catalog:
         found = (self._tablets[t] for t in self._of_table.get(table_id, {}))
         return [t for t in found if t.live]
 
+    def ever_of(self, table_id: TableId) -> list[Tablet]:
+        """Return the tablets that a table has, and those deleted since this catalog was loaded."""
+        return [self._tablets[t] for t in self._of_table.get(table_id, {})]
+
     def created_by(self, operation: tuple[bytes, int]) -> TableId | None:
         """Return the table that this create operation made, if it was executed already."""
         return self.executed.created.get(operation)
@@ -119,6 +135,10 @@ class Catalog:
     def altering(self) -> list[Table]:
         """Return the tables that some tablet has yet to follow, in the order in which they began."""
         return [self._tables[t] for t in self._altering]
+
+    def creating(self) -> list[Tablet]:
+        """Return the tablets that have no leader yet, in the order in which they became known."""
+        return [self._tablets[t] for t in self._creating]
 
     def recallable(self) -> list[Table]:
         """Return the dropped tables that can be recalled, in the order in which they were dropped."""
@@ -191,6 +211,7 @@ class Catalog:
         before = self._tablets.get(tablet.id)
         assert before is None or before.live or not tablet.live, f"{tablet.id} rises from the dead"
         self._tablets[tablet.id] = tablet
+        _keep(self._creating, tablet.id, tablet.state is TabletState.CREATING)
         if tablet.live:
             self._of_table.setdefault(tablet.table_id, {})[tablet.id] = None
 
@@ -208,11 +229,11 @@ class Catalog:
         self.executed.note(table)
 
 
-def _keep(index: dict[TableId, None], table_id: TableId, wanted: bool) -> None:
+def _keep(index: dict[Id, None], key: Id, wanted: bool) -> None:
     if not wanted:
-        index.pop(table_id, None)
+        index.pop(key, None)
     else:
-        index.setdefault(table_id)
+        index.setdefault(key)
 
 
 def _partition_order(tablet: Tablet) -> tuple[str, bytes, tuple[int, ...], str]:

@@ -1,4 +1,6 @@
-"""What a leader does to its catalog by itself: ends alterations that all follow, purges dropped tables.
+"""What a leader does to its catalog by itself.
+
+It ends alterations that all follow, purges dropped tables, and replaces tablets that do not come to run.
 
 Rules: level-triggered. What is due is derived anew each time from catalog, reports and clock; each chore is
 an operation like any other.
@@ -9,8 +11,9 @@ import logging
 
 from nyala.common.errors import NyalaError
 from nyala.env.env import Env
-from nyala.master import alter_table, delete_table
+from nyala.master import alter_table, create_table, creation, delete_table
 from nyala.master.catalog import Catalog
+from nyala.master.creation import Creations
 from nyala.master.operation import Memory, Operation, run
 from nyala.master.tservers import TServers
 
@@ -50,9 +53,15 @@ class Chores:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[object] | None = None
 
-    def start(self, memory: Memory) -> None:
-        """Begin to look."""
-        self._task = self._env.tasks.spawn(self._follow(memory), "chores of the catalog")
+    def start(self, memory: Memory, creations: Creations) -> None:
+        """Begin to look.
+
+        Args:
+            memory: of the term.
+            creations: how far the tablets are that are being created.
+        """
+        work = self._follow(memory, creations)
+        self._task = self._env.tasks.spawn(work, "chores of the catalog")
 
     def stop(self) -> None:
         """Begin no more operations; one under way goes to its end."""
@@ -63,17 +72,27 @@ class Chores:
         """Look soon: something was reported."""
         self._wake.set()
 
-    async def _follow(self, memory: Memory) -> None:
+    async def _follow(self, memory: Memory, creations: Creations) -> None:
         loop = asyncio.get_running_loop()
         while memory.dropped is None:
             self._wake.clear()
-            for operation in due(memory.catalog, self._servers, self._env.clock.wall_us()):
+            known = due(memory.catalog, self._servers, self._env.clock.wall_us())
+            for operation in (*known, *self._replacements(memory, creations)):
                 await self._carry_out(operation, memory)
             timer = loop.call_later(self._interval_ms / 1000, self._wake.set)
             try:
                 await self._wake.wait()
             finally:
                 timer.cancel()
+
+    def _replacements(self, memory: Memory, creations: Creations) -> list[Operation]:
+        now_us = self._env.clock.monotonic_us()
+        told = self._servers.known_in(memory.term, self._servers.alive(now_us))
+        late = creations.late(memory.catalog, [s.uuid for s in told], now_us)
+        if not late:
+            return []
+        around = create_table.circumstances(self._env, memory.catalog, self._servers)
+        return creation.replacements(memory.catalog, late, around)
 
     async def _carry_out(self, operation: Operation, memory: Memory) -> None:
         """Run to its end, whatever becomes of this task: a batch under way cannot be taken back."""

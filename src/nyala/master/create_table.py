@@ -1,5 +1,6 @@
 """Create a table: request, catalog and live servers to plan. Pure; the random source is passed in."""
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -8,6 +9,7 @@ from nyala.common.errors import AlreadyPresent
 from nyala.common.ids import ServerUuid, TableId, TabletId
 from nyala.common.partition import Partition
 from nyala.env.clock import random_id
+from nyala.env.env import Env
 from nyala.master import check_spec
 from nyala.master.actions import CreateTabletAction
 from nyala.master.catalog import Catalog
@@ -15,6 +17,7 @@ from nyala.master.operation import Operation
 from nyala.master.placement import Candidate, place
 from nyala.master.plans import Plan, Scope
 from nyala.master.records import TableState, TabletState, operation_key
+from nyala.master.tservers import TServers
 from nyala.raft import membership
 from nyala.wire import convert
 from nyala.wire.proto import catalog_pb2 as cat
@@ -37,9 +40,17 @@ class Circumstances:
     live: Sequence[pb.ServerInfoResponse]
     rng: Random
     now_us: int
-    max_tablets: int
-    default_replicas: int
+    max_tablets: int = 0
+    default_replicas: int = 0
     table_options: Collection[str] = ()
+
+
+def circumstances(env: Env, catalog: Catalog, servers: TServers) -> Circumstances:
+    """Return who may be given replicas now: all that live and are not away on purpose."""
+    away = () if catalog.cluster is None else tuple(catalog.cluster.maintenance)
+    live = servers.alive(env.clock.monotonic_us())
+    registrations = [s.registration for s in live if s.uuid not in away]
+    return Circumstances(registrations, env.random, env.clock.wall_us())
 
 
 def operation(request: pb.CreateTableRequest, around: Circumstances) -> Operation:
@@ -86,12 +97,8 @@ def plan(catalog: Catalog, request: pb.CreateTableRequest, around: Circumstances
         new_tablet(TableId(table.id), part, servers, around)
         for part, servers in zip(parts, placed, strict=True)
     )
-    actions = tuple(
-        CreateTabletAction(ServerUuid(m.uuid), TabletId(t.id))
-        for t in tablets
-        for m in t.consensus.members
-    )
-    return Plan(tablets, (table,), actions=actions, answer=TableId(table.id))
+    orders = tuple(create_orders(tablets))
+    return Plan(tablets, (table,), actions=orders, answer=TableId(table.id))
 
 
 def executed(catalog: Catalog, operation_id: pb.OperationId) -> TableId | None:
@@ -102,18 +109,28 @@ def executed(catalog: Catalog, operation_id: pb.OperationId) -> TableId | None:
 
 
 def place_all(
-    catalog: Catalog, around: Circumstances, tablets: int, replicas: int
+    catalog: Catalog, around: Circumstances, tablets: int, replicas: int, table: str = ""
 ) -> list[tuple[ServerUuid, ...]]:
     """Choose the servers of new tablets.
+
+    Args:
+        catalog: which servers have what.
+        around: who lives.
+        tablets: how many.
+        replicas: of each.
+        table: that has tablets already; none: a new one.
 
     Raises:
         InvalidArgument: more replicas than live servers.
     """
     counts = catalog.replica_counts()
-    candidates = [
-        Candidate(ServerUuid(s.uuid), s.location, counts.get(ServerUuid(s.uuid), 0))
-        for s in around.live
-    ]
+    of_table = Counter(m for t in catalog.tablets_of(TableId(table)) for m in t.members)
+
+    def candidate(server: pb.ServerInfoResponse) -> Candidate:
+        uuid = ServerUuid(server.uuid)
+        return Candidate(uuid, server.location, counts.get(uuid, 0), of_table[uuid])
+
+    candidates = [candidate(s) for s in around.live]
     return place(candidates, tablets, replicas, around.rng)
 
 
@@ -124,17 +141,38 @@ def new_tablet(
     around: Circumstances,
     version: int = 0,
 ) -> cat.TabletRecord:
-    """Return the record of a new tablet, whose log begins with a version of the table's schema."""
+    """Return the record of a new tablet, whose log begins with a version of the table's schema.
+
+    It is PREPARING until it has its servers, and nobody sees it so: choosing them is part of the plan, and
+    one batch holds all of it (S0.67, S0.68).
+    """
+    record = cat.TabletRecord(
+        id=random_id(around.rng),
+        table_id=table_id,
+        state=TabletState.PREPARING.value,
+        partition=convert.partition_to_proto(part),
+        created_us=around.now_us,
+        first_schema_version=version,
+    )
+    assign(record, servers, around)
+    return record
+
+
+def assign(record: cat.TabletRecord, servers: Sequence[ServerUuid], around: Circumstances) -> None:
+    """Let a PREPARING tablet be CREATING on some servers: a first configuration, of no entry yet (S0.70)."""
+    assert record.state == TabletState.PREPARING.value, f"{record.id} has its servers"
     registered = {s.uuid: s for s in around.live}
     first = membership.initial(
         membership.Member(s, registered[s].peer_address, registered[s].address) for s in servers
     )
-    return cat.TabletRecord(
-        id=random_id(around.rng),
-        table_id=table_id,
-        state=TabletState.CREATING.value,
-        partition=convert.partition_to_proto(part),
-        consensus=convert.consensus_to_proto(first, 0, None),
-        created_us=around.now_us,
-        first_schema_version=version,
-    )
+    record.consensus.CopyFrom(convert.consensus_to_proto(first, 0, None))
+    record.state = TabletState.CREATING.value
+
+
+def create_orders(tablets: Sequence[cat.TabletRecord]) -> list[CreateTabletAction]:
+    """Return the orders to the members of new tablets."""
+    return [
+        CreateTabletAction(ServerUuid(m.uuid), TabletId(t.id))
+        for t in tablets
+        for m in t.consensus.members
+    ]

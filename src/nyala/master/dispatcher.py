@@ -24,6 +24,7 @@ from nyala.master.actions import (
     DeleteTabletAction,
 )
 from nyala.master.catalog import Catalog
+from nyala.master.creation import Creations
 from nyala.master.repairs import DEFAULT_LIMITS, RepairLimits, Repairs
 from nyala.master.tservers import TServer, TServers
 from nyala.wire.proto import nyala_pb2 as pb
@@ -39,12 +40,14 @@ class Pace:
         interval_ms: between two derivations of what is to be ordered.
         timeout_ms: of one order.
         per_server: orders under way to one server.
+        creation_us: a new tablet of which nothing is heard for so long is replaced.
         repair: of what is done about lost replicas.
     """
 
     interval_ms: int
     timeout_ms: int
     per_server: int
+    creation_us: int = 30_000_000
     repair: RepairLimits = DEFAULT_LIMITS
 
 
@@ -61,6 +64,7 @@ class Dispatcher:
 
     Attributes:
         repairs: what it does about lost replicas.
+        creations: how far the tablets are that are being created.
     """
 
     def __init__(
@@ -80,6 +84,7 @@ class Dispatcher:
         self._on_news = on_news
         now_us = env.clock.monotonic_us
         self.repairs = Repairs(catalog, servers, term, pace.repair, now_us)
+        self.creations = Creations(pace.creation_us)
         self._queued: dict[ServerUuid, dict[Action, None]] = {}
         self._sending: dict[ServerUuid, dict[tuple[ServerUuid, TabletId], None]] = {}
         self._complaints: dict[Action, str] = {}
@@ -162,6 +167,8 @@ class Dispatcher:
     async def _order(self, action: Action) -> None:
         server = self._servers.get(action.server)
         built = self._order_for(action)
+        if isinstance(action, CreateTabletAction):
+            self.creations.tried(action.tablet, action.server)
         if server is None or built is None:
             return  # not heard of since this master started, or superseded
         method, request = built

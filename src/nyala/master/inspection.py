@@ -51,8 +51,8 @@ def catalog_page(term: Term) -> Listing:
     return Listing("tables", ("table", "state", "version", "tablets", "replicas", "id"), rows)
 
 
-def tservers_page(term: Term, servers: TServers, now_us: int) -> Listing:
-    """Return the page of the tablet servers as this leader knows them."""
+def tservers_page(servers: TServers, now_us: int) -> Listing:
+    """Return the page of the tablet servers that report to this master, leader or not (S0.28)."""
     rows = []
     for server in servers.all():
         shown = _tserver(server.uuid, servers, now_us)
@@ -78,10 +78,11 @@ def _catalog_maps(catalog: Catalog) -> dict[str, Any]:
         "tables": {t.id: _table(t) for t in catalog.every_table()},
         "names": {t.name: t.id for t in catalog.tables()},
         "altering": [t.id for t in catalog.altering()],
+        "creating": [t.id for t in catalog.creating()],
         "recallable": [t.id for t in catalog.recallable()],
         "tablets": {t.id: _tablet(t) for t in catalog.tablets()},
         "tablets_of": {
-            t.id: [tablet.id for tablet in catalog.tablets_of(t.id)] for t in catalog.every_table()
+            t.id: [tablet.id for tablet in catalog.ever_of(t.id)] for t in catalog.every_table()
         },
         "executed": catalog.executed.listed(),
     }
@@ -112,6 +113,7 @@ def _tablet(tablet: Tablet) -> dict[str, Any]:
         "members": list(tablet.members),
         "reported_by": list(tablet.record.reported_by),
         "first_schema_version": tablet.record.first_schema_version,
+        "replaced_by": tablet.record.replaced_by,
     }
 
 

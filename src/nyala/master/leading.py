@@ -197,7 +197,7 @@ class Leading:
         if self.status().term == number:
             self._term = term
             term.dispatcher.start()
-            term.chores.start(term.memory)
+            term.chores.start(term.memory, term.dispatcher.creations)
             log.info("leads in term %d with %d tables", number, len(term.catalog.tables()))
 
     async def _build(self, number: int) -> Term:

@@ -1,6 +1,7 @@
-"""Which servers get a replica: power of two choices by replica count.
+"""Which servers get a replica: power of two choices, by replicas of the same table, then by all.
 
-Pure; the random source is passed in.
+Of one table every server gets its share, whatever else it has: what is busy is mostly one table. Of many
+small tables the emptier servers get more. Pure; the random source is passed in.
 """
 
 from collections.abc import Collection, Sequence
@@ -19,11 +20,17 @@ class Candidate:
         uuid: its id.
         location: what it may lose together with others; empty: not told.
         replicas: how many replicas it is to have already.
+        of_table: how many of them are of the table whose tablets are placed.
     """
 
     uuid: ServerUuid
     location: str
     replicas: int
+    of_table: int = 0
+
+
+Loads = dict[ServerUuid, tuple[int, int]]
+"""Replicas of the table, and all; whoever has the smaller pair is less loaded."""
 
 
 def place(
@@ -52,7 +59,7 @@ def place(
             f"{'is' if len(candidates) == 1 else 'are'} live; start more, or ask for fewer replicas"
         )
     ordered = sorted(candidates, key=lambda c: c.uuid)
-    load = {c.uuid: c.replicas for c in ordered}
+    load = {c.uuid: (c.of_table, c.replicas) for c in ordered}
     return [_servers(ordered, load, replicas, rng) for _ in range(tablets)]
 
 
@@ -67,11 +74,11 @@ def place_one(free: Sequence[Candidate], taken: Collection[str], rng: Random) ->
     if not free:
         return None
     apart = [c for c in free if c.location not in taken or not c.location]
-    return _lighter(apart or free, {c.uuid: c.replicas for c in free}, rng)
+    return _lighter(apart or free, {c.uuid: (c.of_table, c.replicas) for c in free}, rng)
 
 
 def _servers(
-    ordered: Sequence[Candidate], load: dict[ServerUuid, int], replicas: int, rng: Random
+    ordered: Sequence[Candidate], load: Loads, replicas: int, rng: Random
 ) -> tuple[ServerUuid, ...]:
     chosen: list[Candidate] = []
     for _ in range(replicas):
@@ -79,11 +86,12 @@ def _servers(
         used = [c.location for c in chosen if c.location]
         apart = [c for c in free if c.location not in used]
         pick = _lighter(apart or free, load, rng)
-        load[pick.uuid] += 1
+        of_table, of_all = load[pick.uuid]
+        load[pick.uuid] = of_table + 1, of_all + 1
         chosen.append(pick)
     return tuple(c.uuid for c in chosen)
 
 
-def _lighter(free: Sequence[Candidate], load: dict[ServerUuid, int], rng: Random) -> Candidate:
+def _lighter(free: Sequence[Candidate], load: Loads, rng: Random) -> Candidate:
     two = rng.sample(free, min(2, len(free)))
     return min(two, key=lambda c: load[c.uuid])

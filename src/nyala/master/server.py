@@ -24,6 +24,7 @@ from nyala.master.peers import MasterPeers
 from nyala.master.servers_service import ServersService
 from nyala.master.service import MasterService, Parts
 from nyala.master.settings import Settings
+from nyala.master.tablets_service import TabletsService
 from nyala.master.tservers import TServers
 from nyala.replica import instance
 from nyala.replica.copies import Copies
@@ -89,6 +90,7 @@ class Master:
             ),
             FlightService(parts, settings.timeout_ms),
             ServersService(parts),
+            TabletsService(parts),
             CopySourceService(self._identity, self._copies),
         )
 

@@ -4,7 +4,7 @@ Rules: thin. What an operation does is in its plan, what an answer says in `answ
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nyala.common.errors import InvalidArgument, Unavailable
 from nyala.common.ids import TableId
@@ -239,30 +239,30 @@ class MasterService:
 async def _know_servers(
     parts: Parts, options: ServiceOptions, started_us: int, term: Term, replicas: int
 ) -> None:
-    """Right after a start or an election, wait until the tablet servers are known (S0.31, S0.32)."""
-    env = parts.env
+    """Right after a start or an election, wait until the tablet servers are known (S0.31, S0.32).
+
+    That is as many as there are to be replicas; after a start also all that the catalog names, so that a
+    table is not piled on those that reported first.
+    """
+    env, patience_us = parts.env, options.patience_ms * 1000
     since_us = max(started_us, term.elected_us)
     while True:
         now_us = env.clock.monotonic_us()
         warm = now_us - started_us >= options.warm_up_ms * 1000
-        patient = now_us - since_us < options.patience_ms * 1000
-        enough = len(parts.servers.alive(now_us)) >= replicas
-        if warm and (enough or not patient):
+        if warm and now_us - since_us >= patience_us:
             return
+        if warm and len(parts.servers.alive(now_us)) >= replicas:
+            named = () if now_us - started_us >= patience_us else term.catalog.replica_counts()
+            if all(parts.servers.get(uuid) is not None for uuid in named):
+                return
         term.memory.check()
         await env.tasks.sleep_ms(options.look_ms)
 
 
 def _around(parts: Parts, options: ServiceOptions) -> Circumstances:
-    env = parts.env
-    live = parts.servers.alive(env.clock.monotonic_us())
-    term = parts.require_leading().current()
-    cluster = None if term is None else term.catalog.cluster
-    away = () if cluster is None else tuple(cluster.maintenance)
-    return Circumstances(
-        live=[s.registration for s in live if s.uuid not in away],
-        rng=env.random,
-        now_us=env.clock.wall_us(),
+    catalog = parts.require_leading().require().catalog
+    return replace(
+        create_table.circumstances(parts.env, catalog, parts.servers),
         max_tablets=options.max_tablets,
         default_replicas=options.default_replicas,
         table_options=options.table_options,

@@ -43,6 +43,7 @@ class Settings:
                     interval_ms=options.order_interval_ms,
                     timeout_ms=options.order_timeout_ms,
                     per_server=options.orders_per_server,
+                    creation_us=options.tablet_creation_timeout_ms * 1000,
                     repair=RepairLimits(
                         on=options.repair == "on",
                         interval_ms=options.repair_interval_ms,

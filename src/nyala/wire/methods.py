@@ -81,6 +81,7 @@ MASTER_STATUS = _method(_master, "MasterStatus")
 INSPECT_MASTER = _method(_master, "InspectMaster")
 SET_MAINTENANCE = _method(_master, "SetMaintenance")
 WILLS = _method(_master, "Wills")
+REPLACE_TABLET = _method(_master, "ReplaceTablet")
 
 _heartbeat = nyala_pb2.DESCRIPTOR.services_by_name["MasterHeartbeat"]
 HEARTBEAT = _method(_heartbeat, "Heartbeat")

@@ -60,8 +60,9 @@ def deliver(*script: NyalaError | None) -> pb.WriteResult:
             HybridClock(clock),
             cast("PutStreams", Streams(list(script))),
         )
+        header = pb.WriteHeader(tablet_id=where.tablets[0].id)
         return await delivery.send(
-            where, where.tablets[0], pb.WriteHeader(), rows(1), Attempts(env, 10_000)
+            where, where.tablets[0], header, rows(1), Attempts(env, 10_000)
         )
 
     return run(main)

@@ -13,7 +13,15 @@ from nyala.common.ids import TableId
 from nyala.common.keys import encode_key
 from nyala.common.partition import KeyRange, PartitionSchema
 from nyala.common.schema import from_arrow
-from nyala.master import alter_table, create_table, delete_table, recall_table, tablet_report
+from nyala.master import (
+    alter_table,
+    create_table,
+    creation,
+    delete_table,
+    recall_table,
+    replace_tablet,
+    tablet_report,
+)
 from nyala.master.catalog import Catalog
 from nyala.master.create_table import Circumstances
 from nyala.master.operation import Operation
@@ -145,6 +153,17 @@ def _report(catalog: Catalog) -> Operation:
     return tablet_report.operations(catalog, "b", tablets, 10)[0]  # type: ignore[arg-type]
 
 
+def _late(catalog: Catalog) -> Operation:
+    """Both tablets of `t` never came to run."""
+    (operation,) = creation.replacements(catalog, catalog.creating(), around(4))
+    return operation
+
+
+def _lost(catalog: Catalog) -> Operation:
+    (tablet, _) = catalog.tablets_of(catalog.require("t").id)
+    return replace_tablet.unsafe(pb.ReplaceTabletRequest(tablet_id=tablet.id), around(4), [])
+
+
 NEW_COLUMN = ("add_column", "n", pa.int32())
 CASES = [
     Case("create", with_table, _create),
@@ -164,6 +183,8 @@ CASES = [
     Case("purge", _dropped, lambda c: delete_table.purge(c.recallable()[0], 10**12)),
     Case("finish", _altering, lambda c: alter_table.finish(c.altering()[0], lambda _: 1)),
     Case("report", with_table, _report),
+    Case("late", lambda: with_table(led=False), _late),
+    Case("lost", with_table, _lost),
 ]  # fmt: skip
 
 

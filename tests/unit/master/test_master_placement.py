@@ -2,7 +2,7 @@ import random
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nyala.common.errors import InvalidArgument
@@ -46,17 +46,50 @@ def test_locations_are_distinct_as_long_as_there_are_any():
     assert [len(set(s)) for s in placed] == [3] * 5
 
 
-def test_an_empty_server_takes_its_share_and_the_full_one_is_spared():
-    placed = place(candidates(0, 100, 100, 100), 40, 1, random.Random(5))
-    counts = Counter(server for servers in placed for server in servers)
-    fullest = max(counts[ServerUuid(s)] for s in ("s1", "s2", "s3"))
-    assert counts[ServerUuid("s0")] > 2 * fullest
+def test_small_tables_go_to_an_empty_server_and_a_large_one_is_spread_whatever_there_is():
+    servers, rng = candidates(0, 100, 100, 100), random.Random(5)
+    small = Counter(place(servers, 1, 1, rng)[0][0] for _ in range(40))
+    assert small[ServerUuid("s0")] > 15, small
+    large = Counter(server for chosen in place(servers, 40, 1, rng) for server in chosen)
+    assert max(large.values()) - min(large.values()) <= 4, large
 
 
-def test_two_choices_spread_evenly():
-    placed = place(candidates(*(0,) * 6), 200, 3, random.Random(7))
-    counts = Counter(server for servers in placed for server in servers)
-    assert max(counts.values()) - min(counts.values()) <= 6, counts
+SPREAD = 8
+"""Replicas by which the fullest and the emptiest server may differ: of two choices each."""
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.integers(0, 300), min_size=3, max_size=12),
+    st.integers(1, 150),
+    st.sampled_from([1, 3]),
+    st.integers(0, 10**6),
+)
+def test_a_table_is_spread_evenly_whatever_else_the_servers_have(loads, tablets, replicas, seed):
+    placed = place(candidates(*loads), tablets, replicas, random.Random(seed))
+    counts = Counter({ServerUuid(f"s{n}"): 0 for n in range(len(loads))})
+    counts.update(server for servers in placed for server in servers)
+    assert max(counts.values()) - min(counts.values()) <= SPREAD, counts
+
+
+@settings(max_examples=30)
+@given(st.integers(3, 12), st.integers(40, 120), st.integers(0, 10**6))
+def test_many_small_tables_are_spread_evenly_too(servers, tables, seed):
+    loads, rng = [0] * servers, random.Random(seed)
+    for _ in range(tables):
+        for chosen in place(candidates(*loads), 2, 3, rng):
+            for server in chosen:
+                loads[int(server[1:])] += 1
+    assert max(loads) - min(loads) <= SPREAD, loads
+
+
+def test_ranges_that_are_added_go_where_the_table_has_least():
+    servers = [
+        Candidate(ServerUuid(name), "", replicas, of_table)
+        for name, replicas, of_table in (("a", 9, 9), ("b", 500, 0), ("c", 500, 9))
+    ]
+    counts = Counter(place(servers, 1, 1, random.Random(n))[0][0] for n in range(30))
+    assert counts[ServerUuid("b")] > 15, counts
 
 
 def test_the_same_random_source_places_the_same_whatever_the_order_of_servers():

@@ -145,12 +145,18 @@ class TabletRecord(_message.Message):
     REPORTED_BY_FIELD_NUMBER: _builtins.int
     CREATED_US_FIELD_NUMBER: _builtins.int
     FIRST_SCHEMA_VERSION_FIELD_NUMBER: _builtins.int
+    REPLACED_BY_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     table_id: _builtins.str
     state: Global___TabletState.ValueType
     created_us: _builtins.int
     first_schema_version: _builtins.int
     """with which its log begins"""
+    replaced_by: _builtins.str
+    """REPLACED: the tablet that has its key range instead"""
+    attempt: _builtins.int
+    """how many tablets before it had the key range and never came to run"""
     @_builtins.property
     def partition(self) -> _nyala_pb2.Partition: ...
     @_builtins.property
@@ -172,10 +178,12 @@ class TabletRecord(_message.Message):
         reported_by: _abc.Iterable[_builtins.str] | None = ...,
         created_us: _builtins.int = ...,
         first_schema_version: _builtins.int = ...,
+        replaced_by: _builtins.str = ...,
+        attempt: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["consensus", b"consensus", "partition", b"partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consensus", b"consensus", "created_us", b"created_us", "first_schema_version", b"first_schema_version", "id", b"id", "partition", b"partition", "reported_by", b"reported_by", "state", b"state", "table_id", b"table_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "consensus", b"consensus", "created_us", b"created_us", "first_schema_version", b"first_schema_version", "id", b"id", "partition", b"partition", "replaced_by", b"replaced_by", "reported_by", b"reported_by", "state", b"state", "table_id", b"table_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
