@@ -130,6 +130,11 @@ class Copies:
         """Whether a copy that was made here waits until its group names it a member."""
         return group in self._running
 
+    async def half_made(self, group: TabletId) -> bool:
+        """Whether what is here is what a crash left of a copy, which another copy makes whole."""
+        replica = self._find(group)
+        return replica is not None and await _half(self._around, replica)
+
     async def cancel(self, group: TabletId) -> None:
         """End a copy that is being made, and wait until nothing of it is here; none: nothing to do.
 

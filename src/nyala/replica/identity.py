@@ -1,5 +1,7 @@
 """Who a server process is: the instance of its data directory, its hybrid clock, its incarnation."""
 
+from collections.abc import Sequence
+
 from nyala.common.errors import Unavailable
 from nyala.common.ids import ServerUuid
 from nyala.env.clock import HybridClock
@@ -67,7 +69,13 @@ class Identity:
             raise Unavailable("this server is starting; ask again")
         return self._clock
 
-    def learn(self, *, cluster_id: str | None = None, initialised: bool = False) -> None:
+    def learn(
+        self,
+        *,
+        cluster_id: str | None = None,
+        initialised: bool = False,
+        masters: Sequence[str] = (),
+    ) -> None:
         """Write into the data directory what was learned; durable on return.
 
         Raises:
@@ -79,4 +87,5 @@ class Identity:
             self.instance,
             cluster_id=cluster_id,
             initialised=initialised,
+            masters=masters,
         )

@@ -5,6 +5,7 @@ Blocking calls, made once at start, before anything else in the directory is tou
 """
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import google_crc32c
@@ -21,6 +22,8 @@ FILE_NAME = "instance"
 LOCK_NAME = "lock"
 _HEADER_BYTES = len(MAGIC) + 4 + 4
 _CRC_BYTES = 4
+KEPT_LISTS = 16
+"""So many lists of masters are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,8 @@ class Instance:
         cluster_id: empty until the server learned it from a master.
         initialised: the server's first start was completed (masters: the sys catalog exists here).
         replaces: it was given a dead server's uuid, and must not begin anew: a copy has to come first.
+        masters: lists of the public addresses of all masters that were true once, in order; the last one
+            as it was last known.
     """
 
     uuid: ServerUuid
@@ -40,6 +45,7 @@ class Instance:
     cluster_id: str = ""
     initialised: bool = False
     replaces: bool = False
+    masters: tuple[tuple[str, ...], ...] = ()
 
 
 def open_instance(files: Files, directory: str, role: str, rng: random.Random) -> Instance:
@@ -122,6 +128,7 @@ def update(
     *,
     cluster_id: str | None = None,
     initialised: bool = False,
+    masters: Sequence[str] = (),
 ) -> Instance:
     """Rewrite the instance file with what the server has learned; durable on return.
 
@@ -131,6 +138,7 @@ def update(
         instance: what the file says now.
         cluster_id: the cluster that a master named; None leaves it.
         initialised: True marks the first start as completed, for ever.
+        masters: public addresses of all masters, as they are now; empty: not known.
 
     Raises:
         InvalidArgument: the directory belongs to another cluster.
@@ -141,10 +149,14 @@ def update(
             f"{cluster_id}; start the server with the masters of its own cluster, or with an empty "
             "directory"
         )
+    lists, latest = instance.masters, tuple(sorted(masters))
+    if latest and latest != (lists[-1] if lists else ()):
+        lists = (*(known for known in lists if known != latest), latest)[-KEPT_LISTS:]
     changed = replace(
         instance,
         cluster_id=instance.cluster_id if cluster_id is None else cluster_id,
         initialised=instance.initialised or initialised,
+        masters=lists,
     )
     if changed != instance:
         files.write_atomic(f"{directory}/{FILE_NAME}", encode(changed))

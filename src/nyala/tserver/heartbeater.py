@@ -41,25 +41,36 @@ class Heartbeater:
 
     Args:
         env: calls and tasks.
-        masters: public addresses of all masters.
+        masters: returns the public addresses of all masters; asked after each report.
         reporter: see `Reporter`.
         interval_ms: between two heartbeats to one master when nothing changes.
     """
 
     def __init__(
-        self, env: Env, masters: Sequence[str], reporter: Reporter, interval_ms: int
+        self, env: Env, masters: Callable[[], Sequence[str]], reporter: Reporter, interval_ms: int
     ) -> None:
         self._env = env
+        self._masters = masters
         self._reporter = reporter
         self._interval_ms = interval_ms
         self._changes = ChangeLog()
-        self._views = {address: MasterView() for address in masters}
-        self._wake = {address: asyncio.Event() for address in masters}
+        self._views: dict[str, MasterView] = {}
+        self._wake: dict[str, asyncio.Event] = {}
 
     def start(self) -> None:
         """Begin to report to each master."""
-        for address in self._views:
-            self._env.tasks.spawn(self._report_to(address), f"heartbeat {address}")
+        self._follow()
+
+    def _follow(self) -> None:
+        """Report to those who are masters now, and to no others."""
+        masters = self._masters()
+        for gone in [a for a in self._views if a not in masters]:
+            del self._views[gone]
+            self._wake.pop(gone).set()
+        for address in masters:
+            if address not in self._views:
+                self._views[address], self._wake[address] = MasterView(), asyncio.Event()
+                self._env.tasks.spawn(self._report_to(address), f"heartbeat {address}")
 
     def changed(self, tablet: TabletId) -> None:
         """A replica's configuration, leader or state changed: tell the masters soon."""
@@ -73,7 +84,7 @@ class Heartbeater:
 
     async def _report_to(self, address: str) -> None:
         view, wake = self._views[address], self._wake[address]
-        while True:
+        while self._views.get(address) is view:
             wake.clear()
             try:
                 await self._once(address, view)
@@ -86,8 +97,10 @@ class Heartbeater:
             ) as err:  # the task's top: a full disk or a bug must not silence this server
                 log.error("heartbeat to master %s failed", address, exc_info=err)
             else:
+                self._follow()
                 await self._pause(wake)
                 continue
+            self._follow()
             await self._env.tasks.sleep_ms(self._interval_ms)
 
     async def _pause(self, wake: asyncio.Event) -> None:

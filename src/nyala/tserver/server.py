@@ -31,6 +31,7 @@ from nyala.tserver.heartbeater import Heartbeater, Reporter
 from nyala.tserver.holds import Holds
 from nyala.tserver.lookups import Lookups
 from nyala.tserver.maintenance import Compactor
+from nyala.tserver.masters import KnownMasters
 from nyala.tserver.memory import MemoryBudget
 from nyala.tserver.rescue_service import RescueService
 from nyala.tserver.scanners import Scanners
@@ -43,6 +44,8 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 log = logging.getLogger(__name__)
 
+LEADERLESS = 10
+"""After so many heartbeats without an answer of a leader master everyone who was ever named is asked."""
 
 SERVED = (
     methods.CREATE_TABLET, methods.DELETE_TABLET, methods.LIST_TABLETS, methods.HOLD_HISTORY,
@@ -138,9 +141,11 @@ class TabletServer:
         self._running: _Running | None = None
         self._refused: dict[str, NyalaError] = {}
         reporter = Reporter(self.info, self._reports, self._heard, self._refuse)
-        self.heartbeater = Heartbeater(
-            env, config.master_addresses, reporter, config.options.server_heartbeat_ms
+        interval_ms = config.options.server_heartbeat_ms
+        self.masters = KnownMasters(
+            env.clock, self._identity, config.master_addresses, LEADERLESS * interval_ms * 1000
         )
+        self.heartbeater = Heartbeater(env, self.masters.present, reporter, interval_ms)
 
     async def start(self) -> None:
         """Open or format the data directory, open every replica, begin to report and to serve.
@@ -228,7 +233,9 @@ class TabletServer:
 
     def info(self) -> pb.ServerInfoResponse:
         """Return this server's registration."""
-        return _registration(self._identity, self._config)
+        info = _registration(self._identity, self._config)
+        info.master_addresses.extend(self.masters.present())
+        return info
 
     def _reports(self, only: Any) -> list[pb.TabletReport]:
         return self._started().tablets.reports(only)
@@ -242,8 +249,10 @@ class TabletServer:
                 self._refuse(address, err)
                 return
         self._refused.pop(address, None)
-        if response.leader:
-            self._fence.learn(response.catalog_incarnation, response.term)
+        masters = response.master_addresses
+        self._fence.learn(address, masters, response.catalog_incarnation, response.term)
+        leads = response.leader and response.term == self._fence.term
+        self.masters.heard(response, leads=leads)
 
     def _refuse(self, address: str, err: NyalaError) -> None:
         """Remember that this server and a master do not belong together."""
@@ -254,6 +263,8 @@ class TabletServer:
     @property
     def failure(self) -> NyalaError | None:
         """Why this server has no place in the cluster of its masters: a majority of them says so."""
-        if 2 * len(self._refused) <= len(self._config.master_addresses):
+        if not self._refused:
             return None
-        return next(iter(self._refused.values()))
+        masters = self.masters.present()
+        refused = [err for address, err in self._refused.items() if address in masters]
+        return refused[0] if 2 * len(refused) > len(masters) else None

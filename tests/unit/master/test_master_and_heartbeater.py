@@ -21,7 +21,7 @@ class Reporting:
         self.leaders = {ONE: "a", TWO: "a"}
         reporter = Reporter(lambda: server_info("a"), self.tablets, lambda address, answer: None)
         masters = [f"{m}:1" for m in MASTERS]
-        self.heartbeater = Heartbeater(story.env, masters, reporter, 500)
+        self.heartbeater = Heartbeater(story.env, lambda: masters, reporter, 500)
         self.heartbeater.start()
 
     def tablets(self, wanted):

