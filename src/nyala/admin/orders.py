@@ -5,8 +5,8 @@ which server of which cluster it means, so that an order never reaches who has t
 """
 
 import asyncio
-from collections.abc import Coroutine
-from dataclasses import dataclass
+from collections.abc import Collection, Coroutine
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from nyala.common.errors import CasFailed, Forbidden, InvalidArgument, NyalaError, Unavailable
@@ -17,27 +17,50 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 @dataclass(slots=True)
 class Fence:
-    """The newest leader master that this server knows of: of one catalog incarnation, the highest term."""
+    """The newest term of the masters that this server knows of, in the catalog that a majority of them has.
+
+    Attributes:
+        incarnation: of that catalog; empty: no majority has answered since this server started.
+        term: the highest that any of them has told.
+        told: what each last said.
+    """
 
     incarnation: str = ""
     term: int = 0
+    told: dict[str, tuple[str, int]] = field(default_factory=dict)
 
-    def learn(self, incarnation: str, term: int) -> None:
-        """Take what a leader master says in a heartbeat response."""
-        if incarnation and incarnation != self.incarnation:
-            self.incarnation, self.term = incarnation, term
-        elif incarnation:
+    def learn(self, master: str, masters: Collection[str], incarnation: str, term: int) -> None:
+        """Take what a master says in a heartbeat response, whether it leads or not.
+
+        A catalog is believed in once a majority of its masters tells of it: one that was left behind, and
+        thinks that it leads, can neither order a server that has just started, nor turn it from its masters.
+
+        Args:
+            master: who says it.
+            masters: all of them, by its word.
+            incarnation: of its catalog; empty: it has none yet.
+            term: that it knows of.
+        """
+        if not incarnation or master not in masters:
+            return
+        self.told[master] = (incarnation, term)
+        same = [t for m, (i, t) in self.told.items() if i == incarnation and m in masters]
+        if incarnation == self.incarnation:
             self.term = max(self.term, term)
+        elif 2 * len(same) > len(masters):
+            self.incarnation, self.term = incarnation, max(same)
 
     def check(self, order: pb.Fence) -> None:
         """Refuse an order of anybody but the leader master known, or a newer one of its catalog.
 
         Raises:
-            Unavailable: no leader master has answered a heartbeat yet; the order comes again.
+            Unavailable: no majority of masters has answered a heartbeat yet; the order comes again.
             CasFailed: it was sent in an older term, for another catalog, or names neither.
         """
         if not self.incarnation:
-            raise Unavailable("this server has not heard from a leader master yet; order again")
+            raise Unavailable(
+                "this server has not heard from a majority of its masters yet; order again"
+            )
         if order.catalog_incarnation != self.incarnation:
             raise CasFailed(
                 "the order does not come from the catalog that this server belongs to",

@@ -187,6 +187,12 @@ class Catalog:
         if draft.plan.cluster is not None:
             self.cluster = draft.plan.cluster
 
+    def follow(self, plan: Plan) -> None:
+        """Take the outcome of many operations at once; names may have changed hands among the tables."""
+        for record in plan.tables:
+            self._free_name(TableId(record.id))
+        self.publish(Draft(plan, ()))
+
     def load(self, rows: Iterable[Row]) -> None:
         """Fill an empty catalog from a scan of the whole sys catalog.
 
@@ -215,10 +221,13 @@ class Catalog:
         if tablet.live:
             self._of_table.setdefault(tablet.table_id, {})[tablet.id] = None
 
-    def _put_table(self, table: Table) -> None:
-        before = self._tables.get(table.id)
-        if before is not None and self._names.get(before.name) == table.id:
+    def _free_name(self, table_id: TableId) -> None:
+        before = self._tables.get(table_id)
+        if before is not None and self._names.get(before.name) == table_id:
             del self._names[before.name]
+
+    def _put_table(self, table: Table) -> None:
+        self._free_name(table.id)
         self._tables[table.id] = table
         if table.live:
             holder = self._names.get(table.name)

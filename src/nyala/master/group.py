@@ -8,6 +8,7 @@ from nyala.env.env import Env
 from nyala.env.tasks import Lane
 from nyala.master import sys_catalog
 from nyala.master.config import MasterConfig
+from nyala.master.followed import Followed
 from nyala.master.records import parse
 from nyala.master.sys_catalog import SysCatalog
 from nyala.raft.membership import Configuration
@@ -95,6 +96,11 @@ class Group:
             timeout_ms=self._options.catalog_timeout_ms,
             max_batch_bytes=min(self._options.catalog_batch_bytes, self._options.write_max_bytes),
         )
+
+    def followed(self) -> Followed:
+        """Return the catalog as this replica has it, leader or not."""
+        view = lambda: self._tablet().view()  # noqa: E731
+        return Followed(self._env, self.replica, view, self._options.catalog_timeout_ms)
 
     async def cluster(self) -> cat.ClusterRecord | None:
         """Return the cluster's record from this replica, leader or not; None: it is not there yet."""

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 from nyala.common import addresses
 from nyala.common.errors import InvalidArgument, NyalaError
-from nyala.common.ids import ServerUuid
+from nyala.common.ids import ServerUuid, TabletId
+from nyala.common.metrics import Metrics
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.master import tablet_report
 from nyala.master.leading import Leading, Term
-from nyala.master.tservers import TServer, TServers
+from nyala.master.tservers import GONE, TServer, TServers
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -50,6 +51,7 @@ class HeartbeatService:
         leading: the role; None until this master has its sys catalog.
         standing: what it says of itself.
         batch: tablets in one catalog write.
+        metrics: where replicas that are nobody's are counted.
     """
 
     def __init__(
@@ -59,12 +61,17 @@ class HeartbeatService:
         leading: Callable[[], Leading | None],
         standing: Callable[[], Standing],
         batch: int,
+        metrics: Metrics | None = None,
     ) -> None:
         self._env = env
         self._servers = servers
         self._leading = leading
         self._standing = standing
         self._batch = batch
+        self._orphans = (metrics or Metrics()).counter(
+            "master_orphans_reported",
+            "Replicas reported of which the catalog has no record; they are left alone.",
+        )
 
     def handlers(self) -> Handlers:
         """Return the methods that this service answers."""
@@ -106,11 +113,23 @@ class HeartbeatService:
             return
         finally:
             server.busy = False
+        self._note_orphans(term, server, request)
         if term.memory.dropped is None:
             self._servers.take(server, request, term.memory.term)
             if request.full or request.tablets:
                 term.dispatcher.reconcile([server])
                 term.chores.look()
+
+    def _note_orphans(self, term: Term, server: TServer, request: pb.HeartbeatRequest) -> None:
+        """Tell people of replicas that are nobody's: never deleted, whoever they belong to (S0.46)."""
+        for report in request.tablets:
+            known = report.state in GONE or term.catalog.tablet(TabletId(report.tablet_id))
+            if not known:
+                self._orphans.inc()
+                log.warning(
+                    "tablet server %s has a replica of %s, of which the catalog has no record: it is left "
+                    "alone. Is this server of another cluster?", server.uuid, report.tablet_id,
+                )  # fmt: skip
 
     def _check(self, server: pb.ServerInfoResponse) -> None:
         if server.role != "tserver" or not server.uuid:

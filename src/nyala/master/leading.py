@@ -17,6 +17,7 @@ from nyala.master import operation
 from nyala.master.catalog import Catalog
 from nyala.master.chores import Chores
 from nyala.master.dispatcher import Dispatcher, Pace
+from nyala.master.followed import Followed, Seen
 from nyala.master.locks import Locks
 from nyala.master.operation import Memory, Operation, Rows
 from nyala.master.plans import Plan, Scope
@@ -25,6 +26,7 @@ from nyala.master.tservers import TServers
 from nyala.raft.status import Role
 from nyala.replica.status import ReplicaStatus, State
 from nyala.wire.proto import catalog_pb2 as cat
+from nyala.wire.proto import nyala_pb2 as pb
 
 log = logging.getLogger(__name__)
 
@@ -37,11 +39,14 @@ class LeadingOptions:
 
     Attributes:
         look_ms: between two looks at the role.
+        fresh_ms: between two confirmations of the leader's own, which let followers know how old what they
+            have is, and stay within the bounds of those who ask them.
         pace: of the orders to tablet servers.
     """
 
     look_ms: int
     pace: Pace
+    fresh_ms: int = 500
 
 
 class CatalogRows(Rows, Protocol):
@@ -89,6 +94,7 @@ class Leading:
         status: of this master's replica of it.
         servers: the tablet servers.
         options: pace and limits.
+        followed: what this master has of the catalog, leader or not; None: nothing without leading.
     """
 
     def __init__(
@@ -98,11 +104,13 @@ class Leading:
         status: Callable[[], ReplicaStatus],
         servers: TServers,
         options: LeadingOptions,
+        followed: Followed | None = None,
     ) -> None:
         self._env = env
         self._sys_catalog = sys_catalog
         self._servers = servers
         self._options = options
+        self._followed = followed
         self._term: Term | None = None
         self._stopped = False
         self.status = status
@@ -166,6 +174,27 @@ class Leading:
         term.memory.check()
         return term
 
+    async def look_up(self, wanted: pb.Staleness) -> Seen:
+        """Return a catalog to read from: the leader's, confirmed; or this master's own, within a bound.
+
+        Args:
+            wanted: how old it may be; nothing: the leader's only.
+
+        Raises:
+            NotLeader: another master leads, and what is here is too old (details: `reason` TOO_OLD).
+            Unavailable, TimedOut: as `confirmed`.
+        """
+        if self._followed is None or not wanted.max_age_ms or self.current() is not None:
+            term = self.require()
+            at = await term.rows.confirm()
+            term.memory.check()
+            return Seen(term.catalog, pb.AsOf(at=at))
+        catalog, at, age_ms = await self._followed.within(wanted)
+        status = self.status()
+        leader = None if status.leader is None else status.config.get(status.leader)
+        hint = "" if leader is None else leader.address
+        return Seen(catalog, pb.AsOf(at=at, age_ms=age_ms, follower=True, leader_address=hint))
+
     async def run(self, wanted: Operation, term: Term) -> Plan:
         """Carry out an operation to its end, even when the caller goes away.
 
@@ -198,7 +227,16 @@ class Leading:
             self._term = term
             term.dispatcher.start()
             term.chores.start(term.memory, term.dispatcher.creations)
+            self._env.tasks.spawn(self._keep_fresh(term), "keep the followers' catalogs fresh")
             log.info("leads in term %d with %d tables", number, len(term.catalog.tables()))
+
+    async def _keep_fresh(self, term: Term) -> None:
+        while self.current() is term:
+            try:
+                await term.rows.confirm()
+            except NyalaError as err:
+                log.debug("term %d is not confirmed: %s", term.memory.term, err)
+            await self._env.tasks.sleep_ms(self._options.fresh_ms)
 
     async def _build(self, number: int) -> Term:
         env, rows = self._env, self._sys_catalog()

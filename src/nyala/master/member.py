@@ -105,7 +105,12 @@ class GroupMember:
         assert group is not None, "follows before it was started"
         await group.open_sys_catalog(first)
         self.leading = Leading(
-            self._env, group.sys_catalog, group.status, self._servers, self._options
+            self._env,
+            group.sys_catalog,
+            group.status,
+            self._servers,
+            self._options,
+            group.followed(),
         )
         self.leading.start()
         self._env.tasks.spawn(self._learn_cluster(group), "learn the cluster's id")

@@ -86,7 +86,12 @@ class Master:
         self._services = (
             MasterService(parts, settings.service),
             HeartbeatService(
-                env, self._servers, parts.leading, member.standing, settings.report_batch
+                env,
+                self._servers,
+                parts.leading,
+                member.standing,
+                settings.report_batch,
+                self.metrics,
             ),
             FlightService(parts, settings.timeout_ms),
             ServersService(parts),
@@ -152,7 +157,7 @@ class Master:
         return self._member.failure
 
     def pages(self) -> dict[str, Callable[[], Listing]]:
-        """Return the pages of this master's memory; each raises NotLeader when it does not lead."""
+        """Return the pages of this master's memory; those of the catalog raise NotLeader when it follows."""
 
         def term() -> Term:
             if self.leading is None:
@@ -162,7 +167,7 @@ class Master:
         servers, now_us = self._servers, self._env.clock.monotonic_us
         return {
             "/catalog": lambda: inspection.catalog_page(term()),
-            "/tservers": lambda: inspection.tservers_page(term(), servers, now_us()),
+            "/tservers": lambda: inspection.tservers_page(servers, now_us()),
             "/operations": lambda: inspection.operations_page(term(), now_us()),
         }
 

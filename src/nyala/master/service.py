@@ -1,12 +1,13 @@
-"""MasterService and ServerService: what clients ask of a master. Only the leader answers about the catalog.
+"""MasterService and ServerService: what clients ask of a master.
 
+Only the leader defines anything; what there is any master tells, within the staleness that is allowed.
 Rules: thin. What an operation does is in its plan, what an answer says in `answers.py`.
 """
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-from nyala.common.errors import InvalidArgument, Unavailable
+from nyala.common.errors import InvalidArgument, NotFound, Unavailable
 from nyala.common.ids import TableId
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
@@ -19,6 +20,7 @@ from nyala.master import (
     recall_table,
 )
 from nyala.master.create_table import Circumstances
+from nyala.master.followed import Seen
 from nyala.master.leading import Leading, Term
 from nyala.master.operation import Operation
 from nyala.master.peers import MasterPeers
@@ -89,6 +91,14 @@ class Parts:
         """Return the term in which this master leads, as `Leading.confirmed`."""
         return await self.require_leading().confirmed()
 
+    async def look_up(self, wanted: pb.Staleness) -> Seen:
+        """Return a catalog to read from, as `Leading.look_up`."""
+        return await self.require_leading().look_up(wanted)
+
+    def now(self) -> int:
+        """Return a hybrid time at or above the stamp of everything that was done here."""
+        return self.info().hybrid_time
+
 
 class MasterService:
     """Control plane for clients. On the loop only.
@@ -141,7 +151,8 @@ class MasterService:
             replicas = request.table.replicas or self._options.default_replicas
             await _know_servers(self._parts, self._options, self._started_us, term, replicas)
         wanted = create_table.operation(request, _around(self._parts, self._options))
-        return pb.CreateTableResponse(table_id=await self._run(wanted, term))
+        table_id = await self._run(wanted, term)
+        return pb.CreateTableResponse(table_id=table_id, at=self._parts.now())
 
     async def alter_table(self, request: pb.AlterTableRequest) -> pb.AlterTableResponse:
         """Alter a table; durable on return, its tablets follow in the background.
@@ -165,7 +176,10 @@ class MasterService:
         table_id = await self._run(wanted, term)
         table = term.catalog.table(table_id)
         assert table is not None, table_id
-        return pb.AlterTableResponse(table_id=table_id, schema_version=table.spec.schema.version)
+        version = table.spec.schema.version
+        return pb.AlterTableResponse(
+            table_id=table_id, schema_version=version, at=self._parts.now()
+        )
 
     async def recall_table(self, request: pb.RecallTableRequest) -> pb.RecallTableResponse:
         """Make a dropped table one that is there again; durable on return.
@@ -177,7 +191,7 @@ class MasterService:
         _check_operation(request.operation)
         term = await self._parts.confirmed()
         table_id = await self._run(recall_table.operation(request), term)
-        return pb.RecallTableResponse(table_id=table_id)
+        return pb.RecallTableResponse(table_id=table_id, at=self._parts.now())
 
     async def drop_table(self, request: pb.DropTableRequest) -> pb.DropTableResponse:
         """Drop a table, at once or so that it can be recalled for a time; durable on return.
@@ -191,7 +205,8 @@ class MasterService:
         _check_operation(request.operation)
         term = await self._parts.confirmed()
         wanted = delete_table.operation(request, self._parts.env.clock.wall_us())
-        return pb.DropTableResponse(table_id=await self._run(wanted, term))
+        table_id = await self._run(wanted, term)
+        return pb.DropTableResponse(table_id=table_id, at=self._parts.now())
 
     async def _run(self, wanted: Operation, term: Term) -> TableId:
         """Carry an operation out; return the table that it is about."""
@@ -200,33 +215,46 @@ class MasterService:
         return plan.answer
 
     async def list_tables(self, request: pb.ListTablesRequest) -> pb.ListTablesResponse:
-        """Return the tables, by name."""
-        return answers.list_tables((await self._parts.confirmed()).catalog, request)
+        """Return the tables, by name. Any master, within the staleness that is allowed."""
+        seen = await self._parts.look_up(request.staleness)
+        answer = answers.list_tables(seen.catalog, request)
+        answer.as_of.CopyFrom(seen.as_of)
+        return answer
 
     async def describe_table(self, request: pb.DescribeTableRequest) -> pb.DescribeTableResponse:
-        """Return what a table is, and whether all of its tablets run."""
-        catalog = (await self._parts.confirmed()).catalog
-        return answers.describe(catalog, self._parts.servers, request)
+        """Return what a table is, and whether all of its tablets run. Any master, as `list_tables`."""
+        seen = await self._parts.look_up(request.staleness)
+        try:
+            answer = answers.describe(seen.catalog, self._parts.servers, request)
+        except NotFound as err:
+            raise seen.missing(err) from err
+        answer.as_of.CopyFrom(seen.as_of)
+        return answer
 
     async def tablet_locations(
         self, request: pb.TabletLocationsRequest
     ) -> pb.TabletLocationsResponse:
-        """Return where replicas are; right after an election too."""
-        term = await self._parts.confirmed()
+        """Return where replicas are; right after an election too. Any master, as `list_tables`."""
+        seen = await self._parts.look_up(request.staleness)
         ttl_ms = self._options.locations_ttl_ms
-        return answers.locations(term.catalog, self._parts.servers, request, ttl_ms)
+        try:
+            answer = answers.locations(seen.catalog, self._parts.servers, request, ttl_ms)
+        except NotFound as err:
+            raise seen.missing(err) from err
+        answer.as_of.CopyFrom(seen.as_of)
+        return answer
 
     async def list_servers(self, request: pb.ListServersRequest) -> pb.ListServersResponse:
-        """Return all masters, and the tablet servers heard of since this master started."""
-        leading = self._parts.require_leading()
-        term = await leading.confirmed()
-        status = leading.status()
+        """Return all masters, and the tablet servers heard of since this master started. Any master."""
+        seen = await self._parts.look_up(request.staleness)
+        status = self._parts.require_leading().status()
         masters = self._parts.peers.entries(status.leader, status.config.members)
         now_us = self._parts.env.clock.monotonic_us()
-        assert term.catalog.cluster is not None, "a ready catalog has its cluster"
+        catalog = seen.catalog
         return pb.ListServersResponse(
-            servers=masters + answers.tablet_servers(term.catalog, self._parts.servers, now_us),
-            cluster_id=term.catalog.cluster.cluster_id,
+            servers=masters + answers.tablet_servers(catalog, self._parts.servers, now_us),
+            cluster_id="" if catalog.cluster is None else catalog.cluster.cluster_id,
+            as_of=seen.as_of,
         )
 
     async def inspect_master(self, request: pb.InspectMasterRequest) -> pb.InspectMasterResponse:

@@ -39,6 +39,7 @@ class Settings:
             report_batch=options.report_batch_tablets,
             leading=LeadingOptions(
                 look_ms=options.raft_tick_ms,
+                fresh_ms=options.server_heartbeat_ms,
                 pace=Pace(
                     interval_ms=options.order_interval_ms,
                     timeout_ms=options.order_timeout_ms,

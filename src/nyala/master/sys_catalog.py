@@ -4,7 +4,7 @@ It is a tablet like any other (S0.2), of the fixed schema (kind, id, body), whos
 A removed table or a deleted tablet keeps its row for ever.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import pyarrow as pa
@@ -107,8 +107,21 @@ def _compressed(batch: pa.RecordBatch) -> bytes:
 
 def scan(view: View, at: int) -> list[Row]:
     """Return every row of the sys catalog at a time. Blocking: lane COMPUTE."""
+    return _rows(view.scan(at, ordered=True))
+
+
+def changed(view: View, since: int, until: int) -> list[Row]:
+    """Return the rows that changed in (since, until], as they are at its end. Blocking: lane COMPUTE.
+
+    Raises:
+        HistoryGone: it begins before what is kept.
+    """
+    return _rows(view.changes(since, until))
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> list[Row]:
     rows: list[Row] = []
-    for batch in view.scan(at, ordered=True):
+    for batch in batches:
         columns = (batch.column(name).to_pylist() for name in ("kind", "id", "body"))
         rows += [Row(*values) for values in zip(*columns, strict=True)]
     return rows

@@ -27,37 +27,68 @@ def order(incarnation="cat", term=5):
     return pb.Fence(catalog_incarnation=incarnation, term=term)
 
 
-def test_no_order_is_obeyed_before_a_leader_is_known():
-    with pytest.raises(Unavailable, match="not heard from a leader master yet"):
-        Fence().check(order())
+MASTERS = ("m1", "m2", "m3")
+
+
+def learned(incarnation="cat", term=5):
+    fence = Fence()
+    for master in MASTERS:
+        fence.learn(master, MASTERS, incarnation, term)
+    return fence
+
+
+@pytest.mark.row("S0.41", "S0.48")
+def test_no_order_is_obeyed_before_a_majority_of_masters_has_told_its_term():
+    fence = Fence()
+    for master in ("m1", "m1", "stranger"):
+        fence.learn(master, MASTERS, "cat", 5)
+        with pytest.raises(Unavailable, match="not heard from a majority of its masters yet"):
+            fence.check(order())
+    fence.learn("m2", MASTERS, "cat", 7)
+    with pytest.raises(CasFailed, match="led in term 5; term 7 is known"):
+        fence.check(order(term=5))
+    fence.check(order(term=7))
+
+
+@pytest.mark.row("S0.41", "S0.48")
+def test_a_master_that_was_left_behind_turns_no_server_from_its_masters():
+    fence = learned("new", 3)
+    fence.learn("m3", MASTERS, "old", 99)
+    with pytest.raises(CasFailed, match="catalog"):
+        fence.check(order("old", 99))
+    fence.check(order("new", 3))
+    fence.learn("m1", MASTERS, "newest", 1)
+    fence.check(order("new", 3))
+    fence.learn("m2", MASTERS, "newest", 2)  # rebuilt: a majority tells of it now
+    fence.check(order("newest", 2))
+    with pytest.raises(CasFailed):
+        fence.check(order("new", 3))
 
 
 @pytest.mark.parametrize(
     "wrong", [order(""), order("other"), order("other", 99), order(term=4), pb.Fence()]
 )
 def test_an_order_of_nobody_who_leads_is_refused(wrong):
-    fence = Fence()
-    fence.learn("cat", 5)
+    fence = learned()
     with pytest.raises(CasFailed):
         fence.check(wrong)
     fence.check(order())
 
 
+@pytest.mark.row("S0.41")
 def test_an_order_of_a_newer_term_deposes_the_older_one():
-    fence = Fence()
-    fence.learn("cat", 5)
+    fence = learned()
     fence.check(order(term=7))
     with pytest.raises(CasFailed, match="led in term 6; term 7 is known"):
         fence.check(order(term=6))
-    fence.learn("cat", 6)  # a late heartbeat response takes nothing back
+    fence.learn("m1", MASTERS, "cat", 6)  # a late heartbeat response takes nothing back
     with pytest.raises(CasFailed):
         fence.check(order(term=6))
 
 
 def test_an_answer_that_names_no_catalog_teaches_nothing():
-    fence = Fence()
-    fence.learn("cat", 5)
-    fence.learn("", 99)
+    fence = learned()
+    fence.learn("m1", MASTERS, "", 99)
     fence.check(order())
 
 
