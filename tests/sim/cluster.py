@@ -7,7 +7,8 @@ coroutines of `nyala.client.core`. Only clocks, disks, threads and the network a
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -148,12 +149,17 @@ class SimCluster:
         return await process.run(fn, *args)
 
     async def create_table(
-        self, core: Core, name: str = "t", tablets: int = 1, replicas: int = 3
+        self,
+        core: Core,
+        name: str = "t",
+        tablets: int = 1,
+        replicas: int = 3,
+        options: Mapping[str, str] = MappingProxyType({}),
     ) -> OpenTable:
         """Create a table of (k, v) as the last client."""
         spec = Partition(hash=[Hash(["k"], tablets)]) if tablets > 1 else None
         made = await self.run(
-            self.clients[-1], core.ddl.create_table, name, SCHEMA, spec, replicas, {}
+            self.clients[-1], core.ddl.create_table, name, SCHEMA, spec, replicas, dict(options)
         )
         assert isinstance(made, OpenTable)
         return made

@@ -6,6 +6,8 @@ Each death waits until all tablets are whole again, so that no group loses a maj
 that nothing acknowledged is lost, and every tablet ends with its number of voters, all on servers that live.
 """
 
+from collections.abc import Mapping
+
 import msgspec
 
 from nyala.client.alter import AlterSteps
@@ -22,6 +24,7 @@ from tests.sim.process import SimProcess
 from tests.sim.replicas import hosts_of
 
 REPLICAS = 3
+NONE: Mapping[str, str] = {}
 SIZES = (5, 1, 3)
 """To which the number of replicas is altered, one after the other."""
 TABLETS = 3
@@ -39,6 +42,8 @@ class Graves:
         self._cluster = cluster
         self._tablets = tablets
         self.replicas = REPLICAS
+        self.stood_in = 0
+        """So often a witness was seen to vote while a tablet was waited for."""
         self._dead: list[SimProcess] = []
         self._first: dict[TabletId, set[str]] = {}
 
@@ -47,7 +52,9 @@ class Graves:
         if leader is None:
             return []
         config = hosts_of(leader)[0].get(tablet).status().committed_config
-        return [*config.voters] if len(config.voters) == len(config.members) else []
+        self.stood_in += any(m.voter and not m.electable for m in config.members)
+        whole = all(m.voter and m.electable for m in config.members)
+        return [*config.voters] if whole else []
 
     def voters(self) -> dict[TabletId, list[str]]:
         """Return the voters of each tablet."""
@@ -75,9 +82,11 @@ class Graves:
         return sum(len(set(self._voters(t)) - self._first[t]) for t in self._tablets)
 
 
-async def _story(loop: SimLoop, seed: int, swarm: Swarm, deaths: int, seconds: float) -> int:
+async def _story(
+    loop: SimLoop, seed: int, swarm: Swarm, deaths: int, seconds: float, options: Mapping[str, str]
+) -> tuple[int, int]:
     cluster = SimCluster(loop, seed, tservers=REPLICAS + 1 + deaths, options=REPAIRING)
-    _, graves = await _begin(cluster)
+    _, graves = await _begin(cluster, options)
     rng = seeded(seed, "deaths")
     doomed = rng.sample(cluster.tservers, deaths)
     others = [s for s in cluster.servers if s not in doomed]
@@ -91,13 +100,13 @@ async def _story(loop: SimLoop, seed: int, swarm: Swarm, deaths: int, seconds: f
     await nemesis.heal()
     await cluster.until(graves.whole, "all tablets are whole again", LIMIT_S)
     await cluster.finish()
-    return graves.rebuilt
+    return graves.rebuilt, graves.stood_in
 
 
-async def _begin(cluster: SimCluster) -> tuple[Core, Graves]:
+async def _begin(cluster: SimCluster, options: Mapping[str, str]) -> tuple[Core, Graves]:
     """Start the cluster, a table and work on it."""
     core = await cluster.start()
-    await cluster.create_table(core, "t", tablets=TABLETS, replicas=REPLICAS)
+    await cluster.create_table(core, "t", TABLETS, REPLICAS, options)
     await cluster.add_workers(3, pause_us=PAUSE_US, writes_per_s=WRITES_PER_S)
     tablets = sorted({g for _, g, _ in cluster.replicas() if g != SYS_CATALOG})
     assert len(tablets) == TABLETS
@@ -106,7 +115,7 @@ async def _begin(cluster: SimCluster) -> tuple[Core, Graves]:
 
 async def _resizing(loop: SimLoop, seed: int, swarm: Swarm) -> list[int]:
     cluster = SimCluster(loop, seed, tservers=max(SIZES), options=REPAIRING)
-    core, graves = await _begin(cluster)
+    core, graves = await _begin(cluster, {})
     names = [p.name for p in (*cluster.servers, *cluster.clients)]
     nemesis = Nemesis(cluster.network, cluster.servers, names, swarm, seeded(seed, "nemesis"))
     nemesis.start()
@@ -143,9 +152,24 @@ def run_resizing(seed: int, swarm: Swarm) -> list[int]:
     )
 
 
-def run_repair(seed: int, swarm: Swarm, *, deaths: int = 2, seconds: float = 10) -> int:
-    """Run one seed; return how many replicas were rebuilt."""
+def run_repair(
+    seed: int,
+    swarm: Swarm,
+    *,
+    deaths: int = 2,
+    seconds: float = 10,
+    options: Mapping[str, str] = NONE,
+) -> tuple[int, int]:
+    """Run one seed; return how many replicas were rebuilt, and how often a witness was seen to vote.
+
+    Args:
+        seed: of everything drawn.
+        swarm: the faults.
+        deaths: servers that die for good.
+        seconds: virtual, over which the deaths are spread.
+        options: of the table.
+    """
     return run(
-        lambda loop: _story(loop, seed, swarm, deaths, seconds),
+        lambda loop: _story(loop, seed, swarm, deaths, seconds, options),
         max_events=most_events(seconds + (deaths + 1) * LIMIT_S),
     )

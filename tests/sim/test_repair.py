@@ -15,7 +15,15 @@ ROUGH = Swarm(
 @pytest.mark.row("S1.1", "A9")
 @pytest.mark.parametrize(("seed", "swarm"), [(1, CALM), (3, ROUGH)])
 def test_servers_that_die_for_good_are_replaced_and_nothing_is_lost(seed, swarm):
-    assert run_repair(seed, swarm) >= 2
+    rebuilt, _ = run_repair(seed, swarm)
+    assert rebuilt >= 2
+
+
+@pytest.mark.row("S1.49", "S1.51")
+def test_witnesses_stand_in_for_servers_that_die_for_good_and_get_the_data():
+    rebuilt, stood_in = run_repair(3, ROUGH, options={"witness_first": "on"})
+    assert rebuilt >= 2
+    assert stood_in
 
 
 @pytest.mark.row("S1.3")

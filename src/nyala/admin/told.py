@@ -4,6 +4,7 @@ from nyala.common.errors import NotFound, Unavailable
 from nyala.raft.status import PeerStatus, Role
 from nyala.replica.replica import Replica
 from nyala.replica.status import ReplicaStatus
+from nyala.replica.witness import Witness
 from nyala.tablet.tablet import Tablet
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
@@ -17,6 +18,10 @@ def _tablet(replica: Replica) -> Tablet | None:
     return machine if isinstance(machine, Tablet) else None
 
 
+def _witness(replica: Replica) -> bool:
+    return replica.member is not None and isinstance(replica.member.applier.machine, Witness)
+
+
 def report(replica: Replica) -> pb.TabletReport:
     """Return what masters are told."""
     status, tablet = replica.status(), _tablet(replica)
@@ -28,6 +33,7 @@ def report(replica: Replica) -> pb.TabletReport:
         role=status.role.value,
         schema_version=tablet.info.schema.version if tablet else 0,
         error=status.error,
+        witness=_witness(replica),
     )
 
 

@@ -173,7 +173,7 @@ def set_owner(
 @verb
 def set_extra_config(
     name: Name,
-    key: Annotated[str, typer.Argument(help="history_max_age_s, compression.")],
+    key: Annotated[str, typer.Argument(help="history_max_age_s, compression, witness_first.")],
     value: Annotated[str, typer.Argument(help="'' takes it back.")],
     masters: MastersOption = "",
 ) -> None:

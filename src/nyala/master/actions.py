@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from nyala.common.ids import OpId, ServerUuid, TabletId
-from nyala.master.repair import Add, Remove
+from nyala.master.situation import Change
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,16 @@ class ChangeMembersAction:
     server: ServerUuid
     tablet: TabletId
     config: OpId
-    step: Add | Remove
+    step: Change
+
+
+@dataclass(frozen=True, slots=True)
+class WitnessAction:
+    """A member that is to be a witness shall make a log without data. Safe to repeat."""
+
+    server: ServerUuid
+    tablet: TabletId
+    leader: ServerUuid
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +80,7 @@ Action: TypeAlias = (
     | DeleteTabletAction
     | AlterTabletAction
     | ChangeMembersAction
+    | WitnessAction
     | CopyAction
     | CancelCopyAction
 )

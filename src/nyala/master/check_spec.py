@@ -25,6 +25,7 @@ MAX_REPLICAS = 7
 MAX_TEXT_BYTES = 65_536
 """Comment, owner and each option."""
 MAX_HASH_LEVELS = 8
+WITNESS_FIRST = "witness_first"
 HISTORY_OPTION = "history_max_age_s"
 MAX_AGE_DIGITS = 10
 
@@ -108,6 +109,9 @@ def check_texts(asked: pb.TableSpec, options: Collection[str]) -> None:
         raise InvalidArgument(
             f"option {HISTORY_OPTION} is {age[:40]!r}; it is a whole number of seconds, from 0 on"
         )
+    first = asked.options.get(WITNESS_FIRST, "off")
+    if first not in ("on", "off"):
+        raise InvalidArgument(f"option {WITNESS_FIRST} is {first[:40]!r}; it is on or off")
     for what, text in texts.items():
         if len(text.encode()) > MAX_TEXT_BYTES:
             raise InvalidArgument(f"the {what} is over {MAX_TEXT_BYTES} bytes")

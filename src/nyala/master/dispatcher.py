@@ -22,11 +22,13 @@ from nyala.master.actions import (
     CopyAction,
     CreateTabletAction,
     DeleteTabletAction,
+    WitnessAction,
 )
 from nyala.master.catalog import Catalog
 from nyala.master.creation import Creations
 from nyala.master.repairs import DEFAULT_LIMITS, RepairLimits, Repairs
 from nyala.master.tservers import TServer, TServers
+from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -166,16 +168,32 @@ class Dispatcher:
 
     async def _order(self, action: Action) -> None:
         server = self._servers.get(action.server)
+        if isinstance(action, WitnessAction):
+            if server is not None:
+                await self._make_witness(action, server)
+            return
         built = self._order_for(action)
         if isinstance(action, CreateTabletAction):
             self.creations.tried(action.tablet, action.server)
         if server is None or built is None:
             return  # not heard of since this master started, or superseded
         method, request = built
-        answer = await self._env.rpc.call(
-            server.registration.address, method, request, timeout_ms=self._pace.timeout_ms
-        )
-        self._take(action, server, answer)
+        self._take(action, server, await self._call(server, method, request))
+
+    async def _call(self, server: TServer, method: Method, request: Any) -> Any:
+        address, timeout_ms = server.registration.address, self._pace.timeout_ms
+        return await self._env.rpc.call(address, method, request, timeout_ms=timeout_ms)
+
+    async def _make_witness(self, action: WitnessAction, server: TServer) -> None:
+        """Ask the tablet's leader from where on a witness needs the log, and let it be made."""
+        leader = self._servers.get(action.leader)
+        if leader is None:
+            return
+        asked = pb.ListTabletsRequest(tablet_ids=[action.tablet])
+        told = await self._call(leader, methods.LIST_TABLETS, asked)
+        request = orders.witness_request(action, told, self._fence())
+        if request is not None:
+            await self._call(server, methods.CREATE_WITNESS, request)
 
     def _take(self, action: Action, server: TServer, answer: Any) -> None:
         """Take what an answer says, before the server's next report says it too."""
@@ -192,7 +210,10 @@ class Dispatcher:
             self.repairs.cancelled(action)
 
     def _order_for(self, action: Action) -> tuple[Method, Any] | None:
+        timeout_ms = self._pace.timeout_ms
+        return orders.order(self._catalog, self._servers, action, self._fence(), timeout_ms)
+
+    def _fence(self) -> pb.Fence:
         cluster = self._catalog.cluster
         assert cluster is not None, "orders before the cluster has its incarnation"
-        fence = pb.Fence(catalog_incarnation=cluster.catalog_incarnation, term=self._term)
-        return orders.order(self._catalog, self._servers, action, fence, self._pace.timeout_ms)
+        return pb.Fence(catalog_incarnation=cluster.catalog_incarnation, term=self._term)

@@ -12,9 +12,11 @@ from nyala.master.actions import (
     ChangeMembersAction,
     CopyAction,
     CreateTabletAction,
+    WitnessAction,
 )
 from nyala.master.catalog import Catalog
-from nyala.master.repair import Add
+from nyala.master.records import Tablet
+from nyala.master.situation import Add, Modify
 from nyala.master.tservers import TServers
 from nyala.raft.changes import ChangeKind
 from nyala.wire import methods
@@ -33,6 +35,7 @@ def order(
         fence: of the term in which this master leads.
         timeout_ms: for which the answer is waited.
     """
+    assert not isinstance(action, WitnessAction), "its leader is asked first: see `witness_request`"
     method: Method
     request: Any
     if isinstance(action, CreateTabletAction):
@@ -63,21 +66,9 @@ def change_request(
     tablet = catalog.tablet(action.tablet)
     if tablet is None or not tablet.live or tablet.config_id != action.config:
         return None
-    change = pb.MemberChange(
-        kind=ChangeKind.REMOVE.value, member=pb.Member(uuid=action.step.server)
-    )
-    if isinstance(action.step, Add):
-        server = servers.get(action.step.server)
-        if server is None:
-            return None
-        member = pb.Member(
-            uuid=server.uuid,
-            peer_address=server.registration.peer_address,
-            address=server.registration.address,
-            promote=True,
-            electable=True,
-        )
-        change = pb.MemberChange(kind=ChangeKind.ADD.value, member=member)
+    change = _change(tablet, servers, action)
+    if change is None:
+        return None
     return pb.ChangeConfigRequest(
         destination_uuid=action.server,
         fence=fence,
@@ -87,6 +78,57 @@ def change_request(
         changes=[change],
         timeout_ms=timeout_ms,
     )
+
+
+def _change(
+    tablet: Tablet, servers: TServers, action: ChangeMembersAction
+) -> pb.MemberChange | None:
+    step = action.step
+    if isinstance(step, Add):
+        server = servers.get(step.server)
+        if server is None:
+            return None
+        member = pb.Member(
+            uuid=server.uuid,
+            peer_address=server.registration.peer_address,
+            address=server.registration.address,
+            promote=not step.witness,
+            electable=not step.witness,
+        )
+        return pb.MemberChange(kind=ChangeKind.ADD.value, member=member)
+    if isinstance(step, Modify):
+        member = pb.Member()
+        member.CopyFrom(next(m for m in tablet.consensus.members if m.uuid == step.server))
+        member.voter, member.promote = step.voter, step.promote
+        member.replace, member.electable = step.replace, step.electable
+        return pb.MemberChange(kind=ChangeKind.MODIFY.value, member=member)
+    return pb.MemberChange(kind=ChangeKind.REMOVE.value, member=pb.Member(uuid=step.server))
+
+
+def witness_request(
+    action: WitnessAction, leader: pb.ListTabletsResponse, fence: pb.Fence
+) -> pb.CreateWitnessRequest | None:
+    """Return the order to make a log that begins after what the leader has applied; None: not yet.
+
+    Args:
+        action: to carry out.
+        leader: what the leader tells of the tablet.
+        fence: of the term in which this master leads.
+    """
+    for status in leader.tablets:
+        consensus = status.report.consensus
+        here = [m for m in consensus.members if m.uuid == action.server and not m.electable]
+        if here and status.applied_index >= consensus.config_index:
+            return pb.CreateWitnessRequest(
+                destination_uuid=action.server,
+                fence=fence,
+                tablet_id=action.tablet,
+                consensus=consensus,
+                start_term=status.applied_term,
+                start_index=status.applied_index,
+                start_stamp=status.safe_time,
+            )
+    return None
 
 
 def copy_request(

@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from random import Random
 
 from nyala.common.ids import ServerUuid, TabletId
+from nyala.master.check_spec import WITNESS_FIRST
 from nyala.master.placement import Candidate, place_one
 from nyala.master.records import Tablet
-from nyala.master.repair import Health, Seat, Situation
 from nyala.master.repair_copies import OrderedCopies
-from nyala.master.tservers import TServer
+from nyala.master.situation import Health, Seat, Situation
+from nyala.master.tservers import WITNESS, TServer
 from nyala.wire.proto import nyala_pb2 as pb
 
 
@@ -76,12 +77,14 @@ class Look:
         return None if found is None else found.uuid
 
 
-def situation(tablet: Tablet, replicas: int, look: Look, copies: OrderedCopies) -> Situation | None:
+def situation(
+    tablet: Tablet, table: pb.TableSpec, look: Look, copies: OrderedCopies
+) -> Situation | None:
     """Return what is known of a tablet; None while its leader has not told of this configuration.
 
     Args:
         tablet: as the catalog has it.
-        replicas: how many it should have.
+        table: what is wanted of it.
         look: who lives.
         copies: how far they are.
     """
@@ -95,7 +98,8 @@ def situation(tablet: Tablet, replicas: int, look: Look, copies: OrderedCopies) 
         _seat(tablet.id, member, said.get(ServerUuid(member.uuid), Health.SILENT), look, copies)
         for member in tablet.consensus.members
     )
-    return Situation(leader.uuid, replicas, seats)
+    first = table.options.get(WITNESS_FIRST) == "on"
+    return Situation(leader.uuid, table.replicas, seats, witness_first=first)
 
 
 _HEALTH = {h.value: h for h in Health}
@@ -112,8 +116,10 @@ def _seat(
         member.voter,
         member.promote,
         member.replace,
+        member.electable,
         _judged(tablet, member, said, look, copies),
         holds=not lost,
+        log_only=server is not None and server.replicas.get(tablet) == WITNESS,
         load=look.loads.get(uuid, 0),
         location=look.location(uuid),
     )

@@ -14,12 +14,14 @@ from nyala.master.actions import (
     ChangeMembersAction,
     CopyAction,
     DeleteTabletAction,
+    WitnessAction,
 )
 from nyala.master.catalog import Catalog
 from nyala.master.records import Tablet, TabletState
-from nyala.master.repair import Add, Copy, Health, Situation, next_steps
+from nyala.master.repair import next_steps
 from nyala.master.repair_copies import OrderedCopies
 from nyala.master.repair_look import Look, situation
+from nyala.master.situation import Add, Copy, Health, MakeWitness, Modify, Servers, Situation
 from nyala.master.tservers import TServers
 from nyala.master.wills import Wills
 from nyala.wire.proto import nyala_pb2 as pb
@@ -86,7 +88,7 @@ class Repairs:
             return []
         for tablet in tablets:
             for member in tablet.consensus.members:
-                if member.promote and not member.voter:
+                if member.promote and not (member.voter and member.electable):
                     look.comes(tablet.id, ServerUuid(member.uuid))
         actions: list[Action] = []
         for tablet in tablets:
@@ -117,41 +119,49 @@ class Repairs:
     def _repair(self, tablet: Tablet, look: Look) -> list[Action]:
         table = self._catalog.table(tablet.table_id)
         assert table is not None, f"tablet {tablet.id} has no table {tablet.table_id}"
-        now = situation(tablet, table.spec.replicas, look, self._copies)
+        now = situation(tablet, table.spec, look, self._copies)
         if now is None or now.whole:
             return []
 
-        def choose(instead: ServerUuid | None) -> ServerUuid | None:
-            return self._choose(tablet, instead, now, look)
-
+        servers = Servers(
+            lambda instead: self._choose(tablet, instead, now, look),
+            lambda: self._choose_witness(tablet, now, look),
+            lambda server: self._may_fill(server, look),
+        )
         actions: list[Action] = []
-        for step in next_steps(now, choose):
-            if not isinstance(step, Copy):
+        for step in next_steps(now, servers):
+            if not isinstance(step, Copy | MakeWitness):
                 change = ChangeMembersAction(now.leader, tablet.id, tablet.config_id, step)
                 actions.append(change)
             elif step.server in look.known:
                 self._copies.ordered(tablet.id, step.server, look.now_us)
-                actions.append(CopyAction(step.server, tablet.id, now.leader))
+                order = CopyAction if isinstance(step, Copy) else WitnessAction
+                actions.append(order(step.server, tablet.id, now.leader))
             if isinstance(step, Add):
-                look.comes(tablet.id, step.server)
                 look.loads[step.server] = look.loads.get(step.server, 0) + 1
+            gets_data = isinstance(step, Add) and not step.witness
+            if gets_data or (isinstance(step, Modify) and step.promote):
+                look.comes(tablet.id, step.server)
         return actions
+
+    def _may_fill(self, server: ServerUuid, look: Look) -> bool:
+        """Whether one more replica may be given to a server now."""
+        given = look.given.get(server, 0)
+        return len(look.coming) < self._limits.most and given < self._limits.per_server
 
     def _choose(
         self, tablet: Tablet, instead: ServerUuid | None, now: Situation, look: Look
     ) -> ServerUuid | None:
         """Return whom the will names, or the best server now; None while too much is under way."""
-        if len(look.coming) >= self._limits.most:
-            return None
-        most = self._limits.per_server
-        free = [
-            u for u in look.known if look.may_inherit(tablet, u) and look.given.get(u, 0) < most
-        ]
+        free = [u for u in look.known if look.may_inherit(tablet, u) and self._may_fill(u, look)]
         heir = None if instead is None else self.wills.heir(instead, tablet.id)
-        if heir in free:
-            return heir
-        stays = [s for s in now.seats if s.health is not Health.FAILED and not s.replace]
-        return look.place(tablet, free, [s.uuid for s in stays], {})
+        return heir if heir in free else _beside(tablet, free, now, look)
+
+    def _choose_witness(self, tablet: Tablet, now: Situation, look: Look) -> ServerUuid | None:
+        """Return a server for a witness: it promised nothing to this group yet (a tombstone would tell)."""
+        seen = tablet.record.reported_by
+        free = [u for u in look.known if look.may_inherit(tablet, u) and u not in seen]
+        return _beside(tablet, free, now, look)
 
     def _leftovers(self, look: Look) -> list[Action]:
         """Return orders to delete what no configuration names any more (S0.44, S0.45, S1.10, S1.22)."""
@@ -178,3 +188,11 @@ class Repairs:
             else:
                 actions.append(CancelCopyAction(uuid, tablet_id))
         return actions
+
+
+def _beside(
+    tablet: Tablet, free: list[ServerUuid], now: Situation, look: Look
+) -> ServerUuid | None:
+    """Return one of `free` that stands apart from those who stay."""
+    stays = [s for s in now.seats if s.health is not Health.FAILED and not s.replace]
+    return look.place(tablet, free, [s.uuid for s in stays], {})

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from nyala.common.options import Options
+from nyala.master.check_spec import WITNESS_FIRST
 from nyala.master.dispatcher import Pace
 from nyala.master.leading import LeadingOptions
 from nyala.master.repairs import RepairLimits
@@ -66,5 +67,5 @@ class Settings:
         )
 
 
-TABLE_OPTIONS = ("compression", "history_max_age_s")
+TABLE_OPTIONS = ("compression", "history_max_age_s", WITNESS_FIRST)
 """What `create_table(options=...)` may hold."""

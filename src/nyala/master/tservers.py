@@ -14,6 +14,8 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 GONE = ("TOMBSTONED", "DELETED")
 """States of a reported replica of which nothing is left to delete."""
+WITNESS = "WITNESS"
+"""What a replica that runs without data is to this master."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,8 @@ class TServers:
                 server.versions.pop(TabletId(report.tablet_id), None)
             else:
                 server.showed(TabletId(report.tablet_id), report.schema_version)
-                server.replicas[TabletId(report.tablet_id)] = report.state
+                witness = report.witness and report.state == "RUNNING"
+                server.replicas[TabletId(report.tablet_id)] = WITNESS if witness else report.state
 
     def schema_version(self, tablet: TabletId) -> int:
         """Return the highest schema version that some replica of a tablet has shown."""

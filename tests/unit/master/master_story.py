@@ -45,6 +45,7 @@ from nyala.master.peers import MasterPeers
 from nyala.master.records import Row, Table, Tablet, parse
 from nyala.master.servers_service import ServersService
 from nyala.master.service import MasterService, Parts, ServiceOptions
+from nyala.master.settings import TABLE_OPTIONS
 from nyala.master.tservers import TServers
 from nyala.raft.membership import Configuration, Member
 from nyala.raft.status import Role
@@ -116,6 +117,11 @@ class Orders:
             if server in story.unanswered:
                 raise TimedOut("the answer was lost")
             return answer
+        if method is methods.LIST_TABLETS:
+            (asked,) = request.tablet_ids
+            known = parse(story.rows["tablet", asked])
+            assert isinstance(known, Tablet)
+            return story_reports.leaders_word(known.consensus)
         text = (
             f"{method.path.rpartition('/')[2]} {story.tablet_name(request.tablet_id)} to {server}"
         )
@@ -162,7 +168,9 @@ class MasterUnderTest:
             lambda: master_status(MASTERS),
         )
         self.flights = FlightService(parts, 1000)
-        self.service = MasterService(parts, ServiceOptions(100, 3, 1000, 5000, 50, 30_000))
+        self.service = MasterService(
+            parts, ServiceOptions(100, 3, 1000, 5000, 50, 30_000, TABLE_OPTIONS)
+        )
         self.people = ServersService(parts)
         self.heartbeats = HeartbeatService(env, servers, lambda: self.leading, self.standing, 2)
         self.story = story

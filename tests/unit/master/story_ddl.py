@@ -3,6 +3,7 @@
 add T COLUMN [op=N]          add a column
 rename T NEW [op=N]          rename the table
 replicas T N [op=N]          change how many replicas its tablets have
+option T NAME VALUE          change an option
 drop T [op=N] [reserve=S]    drop it, so that it can be recalled for S seconds
 recall T [NEW] [op=N]        T as the transcript names it
 T.N=LEADER/TERM^VERSION      in a report: the replica shows this schema version
@@ -33,6 +34,10 @@ class DdlCommands:
 
     async def do_replicas(self, rest: list[str]) -> None:
         await self._alter(rest[0], pb.AlterStep(replicas=int(rest[1])), rest[2:])
+
+    async def do_option(self, rest: list[str]) -> None:
+        text = pb.AlterStep.Text(name=rest[1], text=rest[2])
+        await self._alter(rest[0], pb.AlterStep(option=text), [])
 
     async def _alter(self, name: str, step: pb.AlterStep, rest: list[str]) -> None:
         request = pb.AlterTableRequest(name=name, steps=[step])

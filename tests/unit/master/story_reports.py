@@ -2,6 +2,8 @@
 
 T.N=LEADER/TERM[@TERM.INDEX[:MEMBERS]][?SILENT][!FAILED][~STATE]
 MEMBERS  a,b,*c,+d    c is to be replaced, d is a non-voter that is to be promoted
+         .e,-f,&-g    e is a non-voter, f a witness, g one that is to get the data
+STATE    WITNESS: it runs, and has a log only
 SILENT, FAILED  c,d   what the leader says of them; the others are fine
 """
 
@@ -11,7 +13,7 @@ from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 
 _WORD = re.compile(
-    r"(?P<leader>[^/]*)/(?P<term>\d+)(@(?P<config>\d+\.\d+))?(:(?P<members>[\w,*+]+))?"
+    r"(?P<leader>[^/]*)/(?P<term>\d+)(@(?P<config>\d+\.\d+))?(:(?P<members>[\w,*+.&-]+))?"
     r"(\?(?P<silent>[\w,]+))?(!(?P<failed>[\w,]+))?(~(?P<state>\w+))?"
 )
 
@@ -21,7 +23,8 @@ def fill(report: pb.TabletReport, reporter: str, word: str) -> None:
     said = _WORD.fullmatch(word)
     assert said is not None, word
     consensus = report.consensus
-    report.state = said["state"] or "RUNNING"
+    report.witness = said["state"] == "WITNESS"
+    report.state = "RUNNING" if report.witness else said["state"] or "RUNNING"
     consensus.term = int(said["term"])
     consensus.leader = "" if said["leader"] == "none" else said["leader"]
     report.role = "LEADER" if consensus.leader == reporter else "FOLLOWER"
@@ -30,10 +33,10 @@ def fill(report: pb.TabletReport, reporter: str, word: str) -> None:
     if said["members"]:
         del consensus.members[:]
         for name in said["members"].split(","):
-            bare = name.lstrip("*+")
+            bare = name.lstrip("*+.&-")
             consensus.members.add(
-                uuid=bare, address=f"{bare}:1", voter="+" not in name, promote="+" in name,
-                replace="*" in name, electable=True,
+                uuid=bare, address=f"{bare}:1", voter=not {*"+."} & {*name}, promote=bool({*"+&"} & {*name}),
+                replace="*" in name, electable="-" not in name,
             )  # fmt: skip
     if report.role == "LEADER":
         silent, failed = (said["silent"] or "").split(","), (said["failed"] or "").split(",")
@@ -46,19 +49,27 @@ def fill(report: pb.TabletReport, reporter: str, word: str) -> None:
 
 def member_text(member: pb.Member) -> str:
     """Return a member with its marks."""
-    mark = "+" if member.promote and not member.voter else ""
-    return mark + "*" * member.replace + member.uuid
+    if member.voter:
+        mark = "&" * member.promote
+    else:
+        mark = "+" if member.promote else "."
+    return mark + "*" * member.replace + "-" * (not member.electable) + member.uuid
 
 
 def order_text(method: object, request: object) -> str:
     """Return what an order about members says beside tablet and server."""
     if isinstance(request, pb.ChangeConfigRequest):
-        changes = " ".join(f"{c.kind} {member_text(c.member)}" for c in request.changes)
+        changes = " ".join(
+            f"{c.kind} {c.member.uuid if c.kind == 'remove' else member_text(c.member)}"
+            for c in request.changes
+        )
         return f": {changes} as of {request.config_term}.{request.config_index}"
     if isinstance(request, pb.DeleteTabletRequest) and request.compare_config:
         return f" as of {request.config_term}.{request.config_index}"
     if isinstance(request, pb.StartCopyRequest):
         return f" from {request.source_uuid}"
+    if isinstance(request, pb.CreateWitnessRequest):
+        return f" after {request.start_term}.{request.start_index}"
     return ""
 
 
@@ -71,4 +82,15 @@ def answer(method: object, request: object) -> object:
         return pb.StartCopyResponse(
             copy=pb.CopyProgress(tablet_id=request.tablet_id, stage="FILES")
         )
+    if method is methods.CREATE_WITNESS:
+        return pb.CreateWitnessResponse()
     return pb.CancelCopyResponse() if method is methods.CANCEL_COPY else None
+
+
+def leaders_word(consensus: pb.ConsensusState) -> pb.ListTabletsResponse:
+    """Return what a tablet's leader tells when asked: it has applied its configuration, and no more."""
+    status = pb.TabletStatus(
+        applied_term=consensus.config_term, applied_index=consensus.config_index, safe_time=7
+    )
+    status.report.consensus.CopyFrom(consensus)
+    return pb.ListTabletsResponse(tablets=[status])

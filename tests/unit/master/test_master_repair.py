@@ -7,25 +7,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nyala.master import repair
-from nyala.master.repair import Health
+from nyala.master import repair, situation
+from nyala.master.situation import Health
 
 next_steps: Any = repair.next_steps
-Seat: Any = repair.Seat
-Situation: Any = repair.Situation
-Add: Any = repair.Add
-Copy: Any = repair.Copy
-Remove: Any = repair.Remove
+Seat: Any = situation.Seat
+Situation: Any = situation.Situation
+Add: Any = situation.Add
+Copy: Any = situation.Copy
+MakeWitness: Any = situation.MakeWitness
+Modify: Any = situation.Modify
+Remove: Any = situation.Remove
+Servers: Any = situation.Servers
 FINE, SILENT, FAILED = Health.FINE, Health.SILENT, Health.FAILED
 STEPS = 40
 
 
-def nobody(_instead):
-    return None
+NOBODY = Servers(lambda _instead: None)
 
 
-def tablet(*seats, replicas=3, leader="a"):
-    return Situation(leader, replicas, tuple(seats))
+def tablet(*seats, replicas=3, leader="a", witness_first=False):
+    return Situation(leader, replicas, tuple(seats), witness_first)
 
 
 def fine(name, **more):
@@ -33,7 +35,7 @@ def fine(name, **more):
 
 
 def steps(*seats, spare="x", **more):
-    return next_steps(tablet(*seats, **more), lambda _: spare)
+    return next_steps(tablet(*seats, **more), Servers(lambda _: spare, lambda: spare))
 
 
 class Group:
@@ -58,17 +60,33 @@ class Group:
         seats = list(self.situation.seats)
         if isinstance(step, Add):
             assert step.server not in [s.uuid for s in seats]
-            seats.append(Seat(step.server, voter=False, promote=True, holds=False))
+            seats.append(Seat(step.server, voter=False, promote=not step.witness,
+                              electable=not step.witness, holds=False))  # fmt: skip
         elif isinstance(step, Remove):
             self.remove(step.server)
             return
+        elif isinstance(step, Modify):
+            seat = next(s for s in seats if s.uuid == step.server)
+            assert step.electable or not seat.full, "a voter with data becomes a witness"
+            assert not (step.voter and step.electable) or not seat.log_only, "who leads has data"
+            made = replace(seat, voter=step.voter, promote=step.promote, replace=step.replace,
+                           electable=step.electable)  # fmt: skip
+            seats = [made if s is seat else s for s in seats]
         else:
-            seats = [replace(s, holds=True) if s.uuid == step.server else s for s in seats]
+            log = isinstance(step, MakeWitness)
+            seats = [
+                replace(s, holds=True, log_only=log) if s.uuid == step.server else s for s in seats
+            ]
         self.put(seats)
+
+    @property
+    def data(self):
+        """Voters that answer and have the data."""
+        return [s for s in self.answering if s.electable]
 
     def remove(self, server):
         if server == self.situation.leader:
-            others = [s for s in self.answering if s.uuid != server]
+            others = [s for s in self.data if s.uuid != server]
             assert others, "a leader without a successor is removed"
             self.situation = replace(self.situation, leader=others[0].uuid)
             return  # it has handed over; the removal is derived again
@@ -77,18 +95,23 @@ class Group:
     def promote(self):
         seats = list(self.situation.seats)
         for n, seat in enumerate(seats):
-            if seat.promote and seat.holds and not seat.voter and seat.health is FINE:
+            ready = seat.promote and seat.holds and seat.health is FINE
+            if ready and not seat.voter and seat.electable:
                 seats[n] = replace(seat, voter=True, promote=False)
                 self.put(seats)
                 return
 
     def look(self):
-        found = next_steps(self.situation, lambda _: self.spare.pop(0) if self.spare else None)
-        changes = [s for s in found if not isinstance(s, Copy)]
+        servers = Servers(lambda _: self.spare.pop(0) if self.spare else None,
+                          lambda: self.spare.pop(0) if self.spare else None)  # fmt: skip
+        found = next_steps(self.situation, servers)
+        changes = [s for s in found if not isinstance(s, Copy | MakeWitness)]
         assert len(changes) <= 1
         for step in found:
+            before = len(self.data)
             self.step(step)
             assert 2 * len(self.answering) > len(self.voters), self.situation
+            assert len(self.data) >= min(before, self.situation.replicas), "a good replica went"
         if not found:
             self.promote()
         return found
@@ -103,12 +126,23 @@ LEARNER = st.builds(
 )  # fmt: skip
 
 
+WITNESS = st.builds(
+    lambda health, voter, promote, holds: Seat(
+        "?", voter=voter, promote=promote and voter, electable=False, health=health, holds=holds or voter,
+        log_only=holds or voter),
+    HEALTH, st.booleans(), st.booleans(), st.booleans(),
+)  # fmt: skip
+PARKED = st.builds(lambda health: Seat("?", voter=False, replace=True, health=health), HEALTH)
+
+
 @st.composite
 def situations(draw):
     seats = [Seat("?", replace=draw(st.booleans()))]
     seats += draw(st.lists(VOTER, max_size=6)) + draw(st.lists(LEARNER, max_size=3))
+    seats += draw(st.lists(WITNESS, max_size=2)) + draw(st.lists(PARKED, max_size=1))
     seats = [replace(s, uuid=f"s{n}") for n, s in enumerate(seats)]
-    return Situation("s0", draw(st.sampled_from([1, 3, 5])), tuple(seats))
+    wanted, first = draw(st.sampled_from([1, 3, 5])), draw(st.booleans())
+    return Situation("s0", wanted, tuple(seats), witness_first=first)
 
 
 @settings(max_examples=150, deadline=None)
@@ -117,7 +151,7 @@ def test_from_any_state_with_a_majority_the_steps_lead_to_the_full_number(situat
     """Whoever is silent comes back, or is given up; nothing goes below a majority on the way."""
     group = Group(situation)
     if 2 * len(group.answering) <= len(group.voters):
-        assert next_steps(situation, nobody) == []
+        assert next_steps(situation, NOBODY) == []
         return
     for _ in range(STEPS):
         if not group.look() and group.situation.whole:
@@ -172,9 +206,9 @@ def test_of_two_lost_of_five_each_gets_its_own_replacement():
         asked.append(instead)
         return f"for-{instead}"
 
-    assert next_steps(tablet(*seats, replicas=5), choose) == [Add("for-d")]
+    assert next_steps(tablet(*seats, replicas=5), Servers(choose)) == [Add("for-d")]
     seats.append(Seat("for-d", voter=False, promote=True, holds=False))
-    assert next_steps(tablet(*seats, replicas=5), choose) == [Add("for-e"), Copy("for-d")]
+    assert next_steps(tablet(*seats, replicas=5), Servers(choose)) == [Add("for-e"), Copy("for-d")]
     assert asked == ["d", "e"]
 
 
@@ -208,3 +242,68 @@ def test_a_non_voter_that_nobody_promotes_is_a_persons_matter():
 
 def test_nothing_is_added_when_no_server_can_take_it():
     assert steps(fine("a"), fine("b"), fine("c", health=FAILED), spare=None) == []
+
+
+def made(name, why, **more):
+    """What a member that was lost, or a witness, becomes."""
+    fields = {"voter": True, "promote": False, "replace": False, "electable": True, **more}
+    return Modify(name, why=why, **fields)
+
+
+@pytest.mark.row("S1.49", "S1.51")
+def test_where_the_table_says_so_a_witness_votes_first_and_gets_the_data_later():
+    ok, lost = [fine("a"), fine("b")], fine("c", health=FAILED)
+    first = {"witness_first": True}
+    assert steps(*ok, lost, **first) == [Add("x", witness=True)]
+    fresh = Seat("x", voter=False, electable=False, holds=False)
+    assert steps(*ok, lost, fresh, **first) == [MakeWitness("x")]
+    log = replace(fresh, holds=True, log_only=True)
+    votes = made("x", "it has a log", electable=False)
+    assert steps(*ok, lost, log, **first) == [votes]
+    witness = replace(log, voter=True)
+    assert steps(*ok, lost, witness, **first) == [
+        made("c", "a witness votes in its place", voter=False, replace=True)
+    ]
+    parked = replace(lost, voter=False, replace=True)
+    fill = made("x", "it is to get the data", promote=True, electable=False)
+    assert steps(*ok, parked, witness, **first) == [fill]
+    filling = replace(witness, promote=True)
+    assert steps(*ok, parked, filling, **first) == [Copy("x")]
+    full = made("x", "it has the data")
+    assert steps(*ok, parked, replace(filling, log_only=False), **first) == [full]
+    assert steps(*ok, parked, fine("x"), **first) == [Remove("c", "another one has its place")]
+
+
+@pytest.mark.row("S1.50")
+def test_who_is_back_before_its_witness_has_the_data_votes_again_and_the_witness_goes():
+    ok, back = [fine("a"), fine("b")], Seat("c", voter=False, replace=True)
+    witness = Seat("x", electable=False, promote=True, log_only=True)
+    again = made("c", "it is back", voter=False, promote=True)
+    assert steps(*ok, back, witness, witness_first=True)[0] == again
+    coming = replace(back, replace=False, promote=True)
+    assert steps(*ok, coming, witness, witness_first=True) == [Copy("x")]
+    gone = Remove("x", "a witness is needed no more")
+    assert steps(*ok, fine("c"), witness, witness_first=True) == [gone]
+
+
+def test_a_witness_is_no_replica_and_leaves_before_any_that_has_data():
+    witness = Seat("w", electable=False, log_only=True)
+    assert steps(fine("a"), fine("b"), fine("c", load=9), witness) == [
+        Remove("w", "a witness is needed no more")
+    ]
+    assert steps(fine("a"), fine("b"), witness)[0].server == "w", "filled: two replicas are too few"
+    alone = steps(fine("a"), witness, Seat("v", electable=False, log_only=True))
+    assert [s.promote for s in alone] == [True], "the only one with data stays"
+    assert steps(fine("a"), fine("b", health=FAILED), witness, replicas=1) == [
+        Remove("b", "it has failed")
+    ]
+    failed = replace(witness, health=FAILED)
+    assert steps(fine("a"), fine("b"), fine("c"), failed)[0].server == "w"
+
+
+def test_without_a_server_for_a_witness_a_replica_is_added_as_always():
+    lost = fine("c", health=FAILED)
+    found = next_steps(
+        tablet(fine("a"), fine("b"), lost, witness_first=True), Servers(lambda _: "x")
+    )
+    assert found == [Add("x")]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from nyala.common.ids import NO_OP, OpId
-from nyala.master import actions, orders, repair, servers_service
+from nyala.master import actions, orders, servers_service, situation
 from nyala.master.actions import ChangeMembersAction
 from nyala.master.catalog import Catalog
 from nyala.master.plans import Plan
@@ -18,8 +18,8 @@ from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.master.master_helpers import create_request, server_info
 from tests.unit.master.story_reports import fill
 
-Add: Any = repair.Add
-Remove: Any = repair.Remove
+Add: Any = situation.Add
+Remove: Any = situation.Remove
 CancelCopyAction: Any = actions.CancelCopyAction
 CopyAction: Any = actions.CopyAction
 DeleteTabletAction: Any = actions.DeleteTabletAction
@@ -268,3 +268,21 @@ def test_repair_can_be_switched_off(on):
     around.server("e")
     assert bool(around.needed()) is on
     assert around.catalog.tablet("t0").config_id != NO_OP
+
+
+def test_a_witness_goes_where_the_tablet_was_never_seen():
+    around = Around()
+    spec = around.catalog.require("t").edit()
+    spec.spec.options["witness_first"] = "on"
+    around.publish(Plan((), (spec,)))
+    around.group(failed="c", others="b")
+    around.server("d")
+    seen = around.catalog.tablet("t0").edit()
+    seen.reported_by.append("d")
+    around.publish(Plan((seen,)))
+    assert [a.step for a in around.needed()] == [Add("d")], "it may have a tombstone"
+    around.server("e")
+    (change,) = around.needed()
+    assert change.step == Add("e", witness=True)
+    member = order(around.catalog, around.servers, change, pb.Fence(), 9)[1].changes[0].member
+    assert (member.voter, member.promote, member.electable) == (False, False, False)

@@ -1618,17 +1618,22 @@ class ReplaceTabletRequest(_message.Message):
 
     TABLET_ID_FIELD_NUMBER: _builtins.int
     FORCE_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
     tablet_id: _builtins.str
     force: _builtins.bool
+    """though some replica is there"""
+    dry_run: _builtins.bool
+    """only say what there is"""
     def __init__(
         self,
         *,
         tablet_id: _builtins.str = ...,
         force: _builtins.bool = ...,
+        dry_run: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["force", b"force", "tablet_id", b"tablet_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "force", b"force", "tablet_id", b"tablet_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1639,15 +1644,34 @@ class ReplaceTabletResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLET_ID_FIELD_NUMBER: _builtins.int
+    TABLE_NAME_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    SHOWN_BY_FIELD_NUMBER: _builtins.int
     tablet_id: _builtins.str
+    """who has the key range now"""
+    table_name: _builtins.str
+    state: _builtins.str
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___Member]:
+        """of the tablet asked about, as it was"""
+
+    @_builtins.property
+    def shown_by(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """live servers that show a replica of it which works"""
+
     def __init__(
         self,
         *,
         tablet_id: _builtins.str = ...,
+        table_name: _builtins.str = ...,
+        state: _builtins.str = ...,
+        members: _abc.Iterable[Global___Member] | None = ...,
+        shown_by: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["tablet_id", b"tablet_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["members", b"members", "shown_by", b"shown_by", "state", b"state", "table_name", b"table_name", "tablet_id", b"tablet_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,169 @@
+"""A tablet's group as repair sees it, and the steps that it can take. Values.
+
+A witness counts for majorities only: it has no data, so it is no replica.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from nyala.common.ids import ServerUuid
+
+
+class Health(Enum):
+    """What is known of a member."""
+
+    FINE = "FINE"
+    SILENT = "SILENT"
+    """It does not answer, and may come back: nothing is decided on it."""
+    FAILED = "FAILED"
+    """It is to be replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One member of a committed configuration.
+
+    Attributes:
+        uuid: its server.
+        voter: counts in elections and commits.
+        promote: a non-voter that is to become a voter; a witness that is to get the data.
+        replace: a voter that is to be replaced; a non-voter whose vote a witness has.
+        electable: False for a witness.
+        health: what is known of it.
+        holds: whether it has a replica, as its server reports.
+        log_only: that replica has no data.
+        load: how many replicas its server has.
+        location: what its server may lose together with others.
+    """
+
+    uuid: ServerUuid
+    voter: bool = True
+    promote: bool = False
+    replace: bool = False
+    electable: bool = True
+    health: Health = Health.FINE
+    holds: bool = True
+    log_only: bool = False
+    load: int = 0
+    location: str = ""
+
+    @property
+    def full(self) -> bool:
+        """Whether it votes and has the data."""
+        return self.voter and self.electable
+
+    @property
+    def fine(self) -> bool:
+        """Whether it answers, and has what it needs."""
+        return self.health is Health.FINE
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """One tablet as catalog and reports show it.
+
+    Attributes:
+        leader: the member that takes orders.
+        replicas: how many voters with data there should be.
+        seats: the members.
+        witness_first: whether a witness stands in for who is lost until another one has the data.
+    """
+
+    leader: ServerUuid
+    replicas: int
+    seats: tuple[Seat, ...]
+    witness_first: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether there is nothing to do: as many voters as there should be, and nobody else, all fine."""
+        return len(self.seats) == self.replicas and all(
+            s.full and s.fine and not s.replace for s in self.seats
+        )
+
+    @property
+    def coming(self) -> list[Seat]:
+        """Members that get the data and then a vote."""
+        return [s for s in self.seats if not s.voter and s.promote and s.electable]
+
+    @property
+    def witnesses(self) -> list[Seat]:
+        """Members that have, or are to get, a log without data."""
+        return [s for s in self.seats if not s.electable]
+
+    def spares(self, seat: Seat) -> bool:
+        """Whether those who vote without this member would have a majority that is fine."""
+        stays = [s for s in self.seats if s.voter and s is not seat]
+        return 2 * sum(s.fine for s in stays) > len(stays)
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """A member joins that is to become a voter; with the data, or as a witness."""
+
+    server: ServerUuid
+    witness: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """A member leaves."""
+
+    server: ServerUuid
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Modify:
+    """A member becomes what is said here."""
+
+    server: ServerUuid
+    voter: bool
+    promote: bool
+    replace: bool
+    electable: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A member without data is given the leader's."""
+
+    server: ServerUuid
+
+
+@dataclass(frozen=True, slots=True)
+class MakeWitness:
+    """A member without a replica makes a log without data."""
+
+    server: ServerUuid
+
+
+Change = Add | Remove | Modify
+Step = Change | Copy | MakeWitness
+
+
+def nobody() -> ServerUuid | None:
+    """No server can be a witness."""
+    return None
+
+
+def anybody(_server: ServerUuid) -> bool:
+    """Every server may be given data."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """Who can take what now.
+
+    Attributes:
+        replica: a server for a new replica, in the place of a member if one is named; None: not now.
+        witness: a server for a witness, which never had a replica of this tablet; None: there is none.
+        may_fill: whether a server may be given the data of one more replica.
+    """
+
+    replica: Callable[[ServerUuid | None], ServerUuid | None]
+    witness: Callable[[], ServerUuid | None] = nobody
+    may_fill: Callable[[ServerUuid], bool] = anybody
