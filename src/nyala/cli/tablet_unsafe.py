@@ -1,4 +1,4 @@
-"""`nyala tablet survivors`, `unsafe_change_config`: when a tablet has lost its majority for good."""
+"""`nyala tablet survivors`, `unsafe_change_config`, `unsafe_replace_tablet`: a majority lost for good."""
 
 import json
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +17,7 @@ def register(app: typer.Typer) -> None:
     """Add these verbs to the group of tablets."""
     app.command("survivors")(survivors)
     app.command("unsafe_change_config")(unsafe_change_config)
+    app.command("unsafe_replace_tablet")(unsafe_replace_tablet)
 
 
 @verb
@@ -159,3 +160,42 @@ def _tell_outcome(todo: "Plan", outcome: "Outcome | None", format: Format) -> No
         )
         what = "no entry" if lost is None else f"entries {lost[0]} to {lost[1]}"
         print(f"known to be lost after {last}: {what}; what only the others knew of is not known")
+
+
+@verb
+def unsafe_replace_tablet(
+    tablet: Annotated[str, typer.Argument(help="Tablet id.")],
+    masters: MastersOption = "",
+    force: Annotated[
+        bool, typer.Option("--force", help="Give up replicas too that are there and work.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print what it would do.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Let an empty tablet take the place of one whose replicas are all lost. Unsafe: read the page first.
+
+    All rows of its key range are lost. Other tablets of the table are not touched.
+    """
+    from nyala.cli.tablet_replace import look, replace
+
+    seen = look(masters, tablet)
+    for line in seen.told:
+        say(line)
+    changed = False
+    if not (seen.done or dry_run):
+        if seen.shown and not force:
+            raise fail("nothing was changed; --force gives them up all the same", 2)
+        if not yes and not typer.confirm(f"Give up all rows of tablet {tablet}?", err=True):
+            raise fail("nothing was changed", 1)
+        seen, changed = replace(masters, tablet, force=force), True
+    if format is Format.JSON:
+        print(json.dumps(seen.facts(changed), indent=2))
+    elif changed:
+        print(f"tablet {seen.successor} has the key range of {tablet}, and no rows yet")
+    elif seen.done:
+        print(f"nothing to do: tablet {seen.successor} has its key range already")
+    else:
+        print("nothing was changed: --dry-run")

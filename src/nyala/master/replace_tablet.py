@@ -83,8 +83,7 @@ def unsafe_plan(
     tablet = catalog.tablet(TabletId(request.tablet_id))
     table = None if tablet is None else catalog.table(tablet.table_id)
     if tablet is None or table is None or tablet.state is TabletState.DELETED:
-        known = "was deleted" if tablet is not None else "is not one of this cluster"
-        raise NotFound(f"the tablet {request.tablet_id[:80]!r} {known}; see: nyala cluster ksck")
+        raise NotFound(unknown(request.tablet_id))
     if tablet.state is TabletState.REPLACED:
         return Plan(answer=table.id)
     if shown and not request.force:
@@ -93,6 +92,11 @@ def unsafe_plan(
             f"tablet survivors {tablet.id}), or give up what they have with --force"
         )
     return _replaced(catalog, table, [tablet], around, give_up=True)
+
+
+def unknown(tablet_id: str) -> str:
+    """Return what to say of a tablet that is not there."""
+    return f"no table has a tablet {tablet_id[:80]!r} (any more); see: nyala cluster ksck"
 
 
 def _replaced(

@@ -1,8 +1,10 @@
 """What people ask the leader master about single tablets."""
 
+from nyala.common.errors import NotFound
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.env.rpc import Handlers
 from nyala.master import create_table, replace_tablet
+from nyala.master.catalog import Catalog
 from nyala.master.service import Parts
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -35,15 +37,37 @@ class TabletsService:
             NotLeader, Unavailable, Throttled, TimedOut, OutcomeUnknown: ask again.
         """
         term = await self._parts.confirmed()
-        env, servers, tablet_id = self._parts.env, self._parts.servers, TabletId(request.tablet_id)
-        around = create_table.circumstances(env, term.catalog, servers)
-        shown: list[ServerUuid] = [
-            s.uuid
-            for s in servers.alive(env.clock.monotonic_us())
-            if s.replicas.get(tablet_id, BROKEN[0]) not in BROKEN
-        ]
-        wanted = replace_tablet.unsafe(request, around, shown)
-        await self._parts.require_leading().run(wanted, term)
-        found = term.catalog.successor(tablet_id)
-        assert found is not None, tablet_id
-        return pb.ReplaceTabletResponse(tablet_id=found.id)
+        shown = self._shown(TabletId(request.tablet_id))
+        answer = described(term.catalog, request.tablet_id, shown)
+        if not request.dry_run:
+            around = create_table.circumstances(self._parts.env, term.catalog, self._parts.servers)
+            wanted = replace_tablet.unsafe(request, around, shown)
+            await self._parts.require_leading().run(wanted, term)
+        found = term.catalog.successor(TabletId(request.tablet_id))
+        assert found is not None, request.tablet_id
+        answer.tablet_id = found.id
+        return answer
+
+    def _shown(self, tablet: TabletId) -> list[ServerUuid]:
+        live = self._parts.servers.alive(self._parts.env.clock.monotonic_us())
+        return [s.uuid for s in live if s.replicas.get(tablet, BROKEN[0]) not in BROKEN]
+
+
+def described(
+    catalog: Catalog, tablet_id: str, shown: list[ServerUuid]
+) -> pb.ReplaceTabletResponse:
+    """Return what there is of a tablet.
+
+    Raises:
+        NotFound: no such tablet, or one without a table.
+    """
+    tablet = catalog.tablet(TabletId(tablet_id))
+    table = None if tablet is None else catalog.table(tablet.table_id)
+    if tablet is None or table is None:
+        raise NotFound(replace_tablet.unknown(tablet_id))
+    return pb.ReplaceTabletResponse(
+        table_name=table.name,
+        state=tablet.state.name,
+        members=tablet.consensus.members,
+        shown_by=shown,
+    )
