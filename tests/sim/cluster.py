@@ -71,9 +71,10 @@ class SimCluster:
     ) -> None:
         self.loop = loop
         self.seed = seed
+        self.options = options
         self.network = SimNetwork(loop, seeded(seed, "network"))
-        self.masters = [self._process(f"master-{n}") for n in range(masters)]
-        self.tservers = [self._process(f"tserver-{n}") for n in range(tservers)]
+        self.masters = [self.process(f"master-{n}") for n in range(masters)]
+        self.tservers = [self.process(f"tserver-{n}") for n in range(tservers)]
         self.clients: list[SimProcess] = []
         addresses = tuple(m.address for m in self.masters)
         for process in self.masters:
@@ -99,14 +100,15 @@ class SimCluster:
         self._working: list[asyncio.Task[None]] = []
         self._watches: dict[TabletId, GroupWatch] = {}
         self._promises: dict[TabletId, Promises] = {}
-        self._names: dict[str, SimProcess] = {s.name: s for s in self.servers}
+        self.names: dict[str, SimProcess] = {s.name: s for s in self.servers}
         self._uuids: dict[str, SimProcess] = {}
         self._broken: list[AssertionError] = []
         self._next_whole = 0.0
         self.network.on_send = self._sent
         loop.after_step = self.look
 
-    def _process(self, name: str) -> SimProcess:
+    def process(self, name: str) -> SimProcess:
+        """Make a machine for a server."""
         return SimProcess(self.loop, self.network, self.seed, name, f"{name}:7050", f"{name}:9050")
 
     @property
@@ -220,7 +222,7 @@ class SimCluster:
 
     def _sent(self, name: str, batch: PeerBatch) -> None:
         """Hold what a server says against its disk; told after the step, whose code would catch it."""
-        server = self._names[name]
+        server = self.names[name]
         nodes = dict(nodes_of(server))
         try:
             for group, message in batch.messages:
@@ -239,7 +241,7 @@ class SimCluster:
         touched = self.network.touched
         if touched:
             for name in touched:
-                server = self._names.get(name)
+                server = self.names.get(name)
                 if server is not None:
                     for group, node in nodes_of(server):
                         self._uuids[node.core.uuid] = server

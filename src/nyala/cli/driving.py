@@ -24,6 +24,7 @@ class Driver:
         tablet: its id.
         tell: is told each step before it is done.
         patience_ms: for how long nothing at all may happen before it gives up.
+        cluster: the servers that may have replicas; None: all tablet servers.
 
     Attributes:
         done: the steps taken.
@@ -31,14 +32,19 @@ class Driver:
     """
 
     def __init__(
-        self, core: Core, tablet: str, tell: Callable[[str], None], patience_ms: int
+        self,
+        core: Core,
+        tablet: str,
+        tell: Callable[[str], None],
+        patience_ms: int,
+        cluster: Cluster | None = None,
     ) -> None:
         self.core = core
         self.tablet = tablet
         self.tell = tell
         self.patience_ms = patience_ms
         self.done: list[str] = []
-        self.cluster = Cluster(core)
+        self.cluster = cluster or Cluster(core)
 
     async def look(self) -> Group:
         """Return the group as it is, with all servers that the masters know now. Raises NotFound."""

@@ -10,6 +10,7 @@ from nyala.cli import (
     fs,
     local,
     local_replica,
+    masters,
     ops,
     pipeline,
     remote_replica,
@@ -37,6 +38,7 @@ table.app.add_typer(table_alter.app)
 app.add_typer(table.app, name="table")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(pipeline.app, name="pipeline")
+masters.register(servers.master)
 app.add_typer(servers.master, name="master")
 tservers.register(servers.tserver)
 app.add_typer(servers.tserver, name="tserver")

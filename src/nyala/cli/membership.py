@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from nyala.cli.driving import Decide, Driver
-from nyala.cli.groups import Group, Server
+from nyala.cli.groups import Cluster, Group, Server
 from nyala.cli.member_orders import Orders
 from nyala.cli.member_steps import Kind, Step, Steps, check
 from nyala.client.core import Core
@@ -23,8 +23,9 @@ class Membership(Driver):
         tablet: str,
         tell: Callable[[str], None] = lambda _: None,
         patience_ms: int = 60_000,
+        cluster: Cluster | None = None,
     ) -> None:
-        super().__init__(core, tablet, tell, patience_ms)
+        super().__init__(core, tablet, tell, patience_ms, cluster)
         self.steps = Steps(Orders(self.cluster, tablet))
         self._lacking_us: dict[str, int] = {}
 

@@ -48,7 +48,7 @@ def _run(
     membership, group = connected(masters, run)
     if not membership.done:
         say("nothing to do: it is so already")
-    rows = [row for row in _rows(group) if row[2] != NONE or row[3]]
+    rows = [row for row in rows_of(group) if row[2] != NONE or row[3]]
     if format is Format.JSON:
         replicas = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
         print(
@@ -58,7 +58,8 @@ def _run(
         show(COLUMNS, rows, format, f"tablet {tablet}")
 
 
-def _rows(group: "Group") -> list[tuple[object, ...]]:
+def rows_of(group: "Group") -> list[tuple[object, ...]]:
+    """Return what each server is to a group; see `COLUMNS`."""
     from nyala.cli.member_steps import kind_of
 
     rows: list[tuple[object, ...]] = []
@@ -101,7 +102,7 @@ def members(
     from nyala.cli.membership import Membership
 
     group = connected(masters, lambda core: Membership(core, tablet).look())
-    show(COLUMNS, _rows(group), format)
+    show(COLUMNS, rows_of(group), format)
 
 
 @config.command("add_replica")

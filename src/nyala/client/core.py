@@ -70,6 +70,7 @@ class Core:
         self.clock = HybridClock(env.clock)
         self.masters = Masters(env, addresses)
         self.locations = Locations(self.masters, options.lookup_max_age_ms)
+        self.masters.addresses.tservers = self.locations.servers
         self.client_id = options.client_id or bytes.fromhex(random_id(env.random))
         self.session = Session(
             env, self.client_id, self.locations, self.clock, options.limits,

@@ -86,6 +86,11 @@ class Locations:
         self._max_age_ms = max_age_ms
         self._tables: dict[TableId, OpenTable] = {}
 
+    def servers(self) -> list[str]:
+        """Return the public addresses of the tablet servers that opened tables are on, as last known."""
+        tablets = [t for table in self._tables.values() for t in table.tablets]
+        return list(dict.fromkeys(a for t in tablets for _, a in t.replicas if a))
+
     async def open(self, name: str, timeout_ms: int, *, table_id: str = "") -> OpenTable:
         """Open a table by name, or else by id, asking the masters anew.
 

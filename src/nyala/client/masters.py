@@ -8,24 +8,19 @@ A look-up that may be somewhat old is answered by any master while the leader is
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from nyala.client.finding import CALL_TIMEOUT_MS, Finder
 from nyala.client.retrying import Attempts
 from nyala.common import addresses
 from nyala.common.errors import (
     InvalidArgument,
     NotLeader,
-    NyalaError,
     OutcomeUnknown,
     Retryable,
     TimedOut,
-    Unavailable,
 )
 from nyala.env.env import Env
 from nyala.env.rpc import Method
-from nyala.wire import methods
-from nyala.wire.proto import nyala_pb2 as pb
 
-CALL_TIMEOUT_MS = 5_000
-"""One try; the caller's deadline covers all of them."""
 SOON_MS = 250
 """First try of a question that any master answers: who hangs is passed over; doubled with each round."""
 MAX_HOPS = 3
@@ -49,7 +44,7 @@ def parse_addresses(masters: str | Sequence[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-class Masters:
+class Masters(Finder):
     """The masters as one client sees them. Runs on the client's loop.
 
     Args:
@@ -58,24 +53,13 @@ class Masters:
     """
 
     def __init__(self, env: Env, given: Iterable[str]) -> None:
-        self._env = env
-        self._known: list[str] = list(given)
-        self._leader: str | None = None
+        super().__init__(env, given)
         self._unheard = ""  # who did not answer last
         self._defined = 0
 
-    @property
-    def known(self) -> list[str]:
-        """Addresses of all masters known: those given, and those that any of them named."""
-        return list(self._known)
-
-    def now_us(self) -> int:
-        """Return the monotonic time by which answers of the masters grow old."""
-        return self._env.clock.monotonic_us()
-
     def _order(self) -> list[str]:
         first = [self._leader] if self._leader else []
-        return first + [a for a in self._known if a != self._leader]
+        return first + [a for a in self.addresses if a != self._leader]
 
     async def look_up(
         self, method: Method, request: Any, *, max_age_ms: int, timeout_ms: int
@@ -137,6 +121,7 @@ class Masters:
                     self._silent(address)
                 else:
                     self._heard(address, answer)
+                    self._keep_learning()
                     return answer
             patience_ms = min(2 * patience_ms, CALL_TIMEOUT_MS)
             hops += hinted
@@ -152,8 +137,7 @@ class Masters:
             if self._leader == told_by:
                 self._leader = None
             return False
-        if hint not in self._known:
-            self._known.append(hint)
+        self.addresses.add([hint])
         self._leader = hint
         return True
 
@@ -162,9 +146,7 @@ class Masters:
         self._unheard = address
         if self._leader == address:
             self._leader = None
-        if address in self._known:
-            self._known.remove(address)
-            self._known.append(address)
+        self.addresses.silent(address)
 
     def _heard(self, address: str, answer: Any) -> None:
         """Whoever answers leads, unless the answer says that it follows; then it may name who does."""
@@ -175,48 +157,6 @@ class Masters:
             self._leader = address
         elif as_of.leader_address != self._unheard:
             self._leader = as_of.leader_address or None
-
-    async def reach(self, timeout_ms: int) -> None:
-        """Make sure that some master answers, and learn of the others from it.
-
-        Raises:
-            Unavailable: none answers; the message says what happened at each address.
-        """
-        attempts = Attempts(self._env, timeout_ms)
-        while True:
-            said = await self._learn(attempts)
-            if not said:
-                return
-            if not await attempts.pause():
-                heard = "; ".join(f"{a}: {s}" for a, s in said.items())
-                raise Unavailable(
-                    f"no nyala master answers ({heard}). Check the addresses, and that the cluster runs: "
-                    "nyala status"
-                )
-
-    async def _learn(self, attempts: Attempts) -> dict[str, str]:
-        """Ask the masters who belongs to them, so that one given address finds the others.
-
-        Returns:
-            Nothing when one answered, else what each said.
-        """
-        said: dict[str, str] = {}
-        for address in list(self._known):
-            try:
-                status: pb.MasterStatusResponse = await self._env.rpc.call(
-                    address, methods.MASTER_STATUS, pb.MasterStatusRequest(),
-                    timeout_ms=max(1, min(1_000, attempts.left_ms())),
-                )  # fmt: skip
-            except NyalaError as err:
-                said[address] = err.message
-                continue
-            for member in status.consensus.members:
-                if member.address and member.address not in self._known:
-                    self._known.append(member.address)
-            if status.leader_address in self._known:
-                self._leader = status.leader_address
-            return {}
-        return said
 
     def _gave_up(self, method: Method, timeout_ms: int, said: dict[str, str]) -> TimedOut:
         heard = "; ".join(f"{a}: {s}" for a, s in said.items()) or "none was asked"

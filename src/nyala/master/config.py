@@ -14,7 +14,8 @@ class MasterConfig:
         address: public host:port, as clients and other servers reach it.
         peer_address: host:port of the peer port.
         web_address: host:port of the web port; empty: none.
-        master_addresses: public addresses of all masters, this one among them; the same list on each.
+        master_addresses: public addresses of all masters, this one among them; the same list on each. Of one
+            that is to be added: its own, and at least one of a master.
         options: every tunable.
     """
 

@@ -1,5 +1,7 @@
 """The files of a master and its replica of the sys catalog: one group, the masters', in a replica host."""
 
+from enum import Enum
+
 from nyala.common.errors import Corrupt, Unavailable
 from nyala.common.ids import SYS_CATALOG, ServerUuid, TabletId
 from nyala.common.metrics import Metrics
@@ -12,10 +14,11 @@ from nyala.master.followed import Followed
 from nyala.master.records import parse
 from nyala.master.sys_catalog import SysCatalog
 from nyala.raft.membership import Configuration
+from nyala.replica.copies import half_made
 from nyala.replica.host import ReplicaHost
 from nyala.replica.replica import Replica
 from nyala.replica.state_machine import StateMachine, Transport
-from nyala.replica.status import ReplicaStatus
+from nyala.replica.status import ReplicaStatus, State
 from nyala.tablet.tablet import Tablet
 from nyala.wire.proto import catalog_pb2 as cat
 
@@ -46,6 +49,15 @@ async def open_host(
     )
 
 
+class Here(Enum):
+    """What this master has of the sys catalog."""
+
+    NOTHING = "nothing"
+    REMOVED = "a tombstone: it was removed from the masters"
+    HALF = "half a copy, which a crash left"
+    REPLICA = "a replica, FAILED too"
+
+
 class Group:
     """This master's replica of the sys catalog, and the host that runs it. On the loop only."""
 
@@ -72,6 +84,32 @@ class Group:
                 "this master's sys catalog is gone from its data directory, and a new one would have "
                 "forgotten its votes; restore the directory, or replace this master"
             )
+
+    async def here(self) -> Here:
+        """Look what there is; the replica is another one after a copy."""
+        found = self._host.find(SYS_CATALOG)
+        if found is None:
+            return Here.NOTHING
+        if found.state is State.TOMBSTONED:
+            return Here.REMOVED
+        if await half_made(found):
+            return Here.HALF
+        return Here.REPLICA
+
+    @property
+    def being_copied(self) -> bool:
+        """Whether a copy to here is under way, or waits to become a member."""
+        return self._host.copies.waiting(SYS_CATALOG)
+
+    def config(self) -> Configuration | None:
+        """Return the committed configuration that the replica knows; None: it does not take part."""
+        found = self._host.find(SYS_CATALOG)
+        taking_part = found is not None and found.member is not None
+        return found.status().committed_config if found is not None and taking_part else None
+
+    async def delete(self) -> None:
+        """Leave a tombstone of the replica; durable on return. Raises as `ReplicaHost.delete_replica`."""
+        await self._host.delete_replica(SYS_CATALOG)
 
     def _create(self, directory: str) -> StateMachine:
         return Tablet.create(self._env.files, directory, sys_catalog.tablet_info())

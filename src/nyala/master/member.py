@@ -1,67 +1,33 @@
-"""This master as a member of the masters' group: joins it at its first start, follows its role since.
+"""This master as a member of the masters' group: joins it, follows its role, and leaves it when removed.
 
-Fresh masters wait in the background until all have answered, and then all make the same group. What is
-said of this master, in MasterStatus and to tablet servers, is read here.
+Fresh masters wait in the background until all have answered, and then all make the same group. One that
+meets a group in which it has no place waits until it is added: then it is filled by a copy. Level-triggered:
+what this master is to be is derived, again and again, from its replica, and from what the others tell.
 """
 
 import logging
-from collections.abc import Sequence
 
 from nyala.common.errors import InvalidArgument, NyalaError, Unavailable
-from nyala.env.env import Env
-from nyala.master.group import Group
-from nyala.master.heartbeats import Standing
-from nyala.master.leading import Leading, LeadingOptions
-from nyala.master.peers import MasterPeers
-from nyala.master.tservers import TServers
+from nyala.master import given, peers
+from nyala.master.group import Group, Here
+from nyala.master.leading import Leading
+from nyala.master.place import Place
 from nyala.raft.membership import Configuration
-from nyala.raft.status import Role
-from nyala.replica.identity import Identity
-from nyala.wire import convert
 from nyala.wire.proto import catalog_pb2 as cat
-from nyala.wire.proto import nyala_pb2 as pb
 
 log = logging.getLogger(__name__)
 
 
-class GroupMember:
-    """One master's membership. On the loop only.
-
-    Args:
-        env: the outside world.
-        identity: who this master is.
-        peers: the other masters.
-        servers: the tablet servers.
-        addresses: public addresses of all masters.
-        options: of leading.
-    """
-
-    def __init__(
-        self,
-        env: Env,
-        identity: Identity,
-        peers: MasterPeers,
-        servers: TServers,
-        addresses: Sequence[str],
-        options: LeadingOptions,
-    ) -> None:
-        self._env = env
-        self._identity = identity
-        self._peers = peers
-        self._servers = servers
-        self._addresses = tuple(addresses)
-        self._options = options
-        self._group: Group | None = None
-        self._cluster: cat.ClusterRecord | None = None
-        self.leading: Leading | None = None
-        self.failure: NyalaError | None = None
+class GroupMember(Place):
+    """One master's membership; arguments as `Place`'s. On the loop only."""
 
     async def start(self, group: Group) -> None:
         """Open the sys catalog, or begin to join the others in the background.
 
         Raises:
             Corrupt: the sys catalog cannot be opened.
-            InvalidArgument: this master takes a dead one's place, and has no copy of the catalog.
+            InvalidArgument: this master takes a dead one's place, and has no copy of the catalog; or its list
+                of masters was never that of its group.
         """
         opened = self._identity.instance
         if opened.replaces and not opened.initialised:  # it would vote as if nothing had been
@@ -69,42 +35,85 @@ class GroupMember:
                 f"this master was given the uuid of a dead one, {opened.uuid}, and has no catalog: copy it "
                 "from the leader with nyala local_replica copy_from_remote catalog ADDRESS, then start it"
             )
+        self._here = await group.here()
+        config = group.config()
+        if config is not None:
+            given.check(self._addresses, config, opened)
         self._group = group
         self._peers.start()
-        if self._identity.instance.initialised:
-            await self._follow(None)
-        else:
-            self._env.tasks.spawn(self._join(), "join the masters")
+        if self._here is Here.NOTHING and opened.initialised:
+            await group.open_sys_catalog(None)  # it is gone
+        if self._here is Here.REPLICA:
+            await self._follow(group, None)
+        self._env.tasks.spawn(self._live(group), "be a master")
 
     async def stop(self) -> None:
         """Stop leading and close the group; files stay as they are."""
-        if self.leading is not None:
-            self.leading.stop()
+        self._stopped = True
+        self._drop()
         if self._group is not None:
             await self._group.close()
 
-    async def _join(self) -> None:
-        """First start: wait until all masters are known, then make the group that all of them make."""
-        while self._peers.missing():
+    # ---- from one look to the next -----------------------------------------------------------------
+
+    async def _live(self, group: Group) -> None:
+        while not self._stopped:
+            try:
+                await self._look(group)
+            except NyalaError as err:
+                log.warning("this master's place among the masters: %s; trying again", err)
+            except OSError as err:
+                self._fail(Unavailable(f"the data directory cannot be written: {err}"))
             await self._env.tasks.sleep_ms(self._options.look_ms)
+
+    async def _look(self, group: Group) -> None:
+        if self._removed(group):
+            self._drop()
+            log.warning("this master was removed from the masters' group; its catalog is deleted")
+            await group.delete()
+        self._here = await group.here()
+        if self._here is Here.REPLICA:
+            if self.leading is None:
+                await self._follow(group, None)
+            self._follow_members(group)
+            return
+        self._drop()
+        told = self._peers.group()
+        if told is not None and told != self._followed:
+            self._followed = told
+            self._peers.follow([*self._addresses, *(m.address for m in told.members)])
+        fresh = self._here is Here.NOTHING and not self._identity.instance.initialised
+        if fresh and self.failure is None and not group.being_copied:
+            await self._form(group, told)
+
+    def _removed(self, group: Group) -> bool:
+        """Whether this master has a catalog and is none any more, by its own log or by the others' word."""
+        config, uuid = group.config(), self._identity.uuid
+        if config is None or group.being_copied:
+            return False
+        return config.get(uuid) is None or peers.excluded(uuid, config.id, self._peers.group())
+
+    async def _form(self, group: Group, told: Configuration | None) -> None:
+        """First start: make the group that all of them make, when all are known; or wait for a place."""
         try:
-            await self._follow(self._peers.first_configuration())
-            self._identity.learn(initialised=True)
+            if told is not None and told.get(self._identity.uuid) is None:
+                peers.check_stranger(self._peers.own, told)
+            elif not self._peers.missing():
+                await self._follow(group, self._peers.first_configuration())
         except NyalaError as err:
             self._fail(err)
-        except OSError as err:
-            self._fail(Unavailable(f"the data directory cannot be written: {err}"))
 
     def _fail(self, err: NyalaError) -> None:
-        log.error("this master cannot join the others: %s", err)
+        if self.failure is None:
+            log.error("this master cannot join the others: %s", err)
         self.failure = err
 
-    async def _follow(self, first: Configuration | None) -> None:
+    async def _follow(self, group: Group, first: Configuration | None) -> None:
         """Open the sys catalog, or make it with its first configuration, and follow the role."""
-        group = self._group
-        assert group is not None, "follows before it was started"
         await group.open_sys_catalog(first)
-        self.leading = Leading(
+        known = tuple(sorted(self._addresses)) in self._identity.instance.masters
+        self._identity.learn(initialised=True, masters=() if known else self._addresses)
+        leading = self.leading = Leading(
             self._env,
             group.sys_catalog,
             group.status,
@@ -112,16 +121,35 @@ class GroupMember:
             self._options,
             group.followed(),
         )
-        self.leading.start()
-        self._env.tasks.spawn(self._learn_cluster(group), "learn the cluster's id")
+        self._here, self._followed = Here.REPLICA, None
+        self._follow_members(group)
+        leading.start()
+        self._env.tasks.spawn(self._learn_cluster(group, leading), "learn the cluster's id")
 
-    async def _learn_cluster(self, group: Group) -> None:
+    def _drop(self) -> None:
+        if self.leading is not None:
+            self.leading.stop()
+            self.leading = None
+
+    def _follow_members(self, group: Group) -> None:
+        """The committed configuration says who the masters are: keep that, and ask those."""
+        config = group.config()
+        if config is None or config == self._followed:
+            return
+        masters = [m.address for m in config.members]
+        self._identity.learn(masters=masters)
+        self._followed = config
+        self._peers.follow(masters)
+
+    async def _learn_cluster(self, group: Group, leading: Leading) -> None:
         """Read the cluster's record from this master's own replica, leader or not, until it is there."""
-        while True:
+        found: cat.ClusterRecord | None = None
+        while found is None:
+            if self.leading is not leading:
+                return
             found = await group.cluster()
-            if found is not None:
-                break
-            await self._env.tasks.sleep_ms(self._options.look_ms)
+            if found is None:
+                await self._env.tasks.sleep_ms(self._options.look_ms)
         try:
             self._identity.learn(cluster_id=found.cluster_id)
         except NyalaError as err:
@@ -131,44 +159,3 @@ class GroupMember:
             # Not fatal: it is written at the next start; this process knows it now.
             log.error("the cluster's id was not written into the data directory: %s", err)
         self._cluster = found
-
-    def why_waiting(self) -> str:
-        """Return why this master has no sys catalog yet, in a sentence for clients."""
-        if self.failure is not None:
-            return f"this master cannot join the others: {self.failure}"
-        missing = self._peers.missing() if self._identity.known else []
-        if not missing:
-            return "this master is starting; ask again"
-        return f"this master is new and waits for the masters {', '.join(missing)} to answer"
-
-    def status(self) -> pb.MasterStatusResponse:
-        """Return what this master is to the group; before it joined, the list that it was given."""
-        opened, leading = self._identity.instance, self.leading
-        answer = pb.MasterStatusResponse(uuid=opened.uuid, cluster_id=opened.cluster_id)
-        if leading is None:
-            for address in self._addresses:
-                answer.consensus.members.add(address=address)
-            return answer
-        status = leading.status()
-        answer.leader = status.role is Role.LEADER
-        answer.ready = leading.current() is not None
-        answer.term = status.term
-        answer.error = status.error
-        answer.consensus.CopyFrom(
-            convert.consensus_to_proto(status.config, status.term, status.leader)
-        )
-        leader = None if status.leader is None else status.config.get(status.leader)
-        if leader is not None:
-            answer.leader_uuid, answer.leader_address = leader.uuid, leader.address
-        return answer
-
-    def standing(self) -> Standing:
-        """Return what this master says of itself in each answer to a heartbeat."""
-        opened, leading, cluster = self._identity.instance, self.leading, self._cluster
-        return Standing(
-            master_uuid=opened.uuid,
-            cluster_id=opened.cluster_id,
-            catalog_incarnation="" if cluster is None else cluster.catalog_incarnation,
-            term=0 if leading is None else leading.status().term,
-            master_addresses=self._addresses,
-        )

@@ -4,15 +4,15 @@ Rules: asks with the same calls as anyone (ServerInfo, MasterStatus); nothing he
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from nyala.common.errors import Forbidden, InvalidArgument, NyalaError
-from nyala.common.ids import ServerUuid
+from nyala.common.ids import OpId, ServerUuid
 from nyala.env.env import Env
 from nyala.raft import membership
 from nyala.raft.membership import Configuration, Member
-from nyala.wire import methods
+from nyala.wire import convert, methods
 from nyala.wire.proto import nyala_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class MasterPeers:
     Args:
         env: calls, clock, tasks.
         own: this master's own registration.
-        masters: public addresses of all masters, this one among them.
+        masters: public addresses of all masters, this one among them, as it was told at its start.
         interval_ms: between two questions to one master.
         unresponsive_us: a master that was silent for so long is not alive.
     """
@@ -62,15 +62,22 @@ class MasterPeers:
         self._peers: dict[str, Peer] = {}
 
     def start(self) -> None:
-        """Begin to ask."""
-        for address in self._masters:
-            if address != self._own().address:
+        """Begin to ask those that this master was started with."""
+        self.follow(self._masters)
+
+    def follow(self, addresses: Iterable[str]) -> None:
+        """Ask the masters at these addresses from now on, and no others."""
+        wanted = [a for a in dict.fromkeys(addresses) if a and a != self._own().address]
+        for gone in [a for a in self._peers if a not in wanted]:
+            del self._peers[gone]
+        for address in wanted:
+            if address not in self._peers:
                 self._peers[address] = Peer(address)
                 self._env.tasks.spawn(self._watch(self._peers[address]), f"watch {address}")
 
     async def _watch(self, peer: Peer) -> None:
         rpc, timeout_ms = self._env.rpc, max(1000, 2 * self._interval_ms)
-        while True:
+        while self._peers.get(peer.address) is peer:
             try:
                 peer.info = await rpc.call(
                     peer.address,
@@ -89,9 +96,28 @@ class MasterPeers:
                 log.debug("master %s does not answer: %s", peer.address, err)
             await self._env.tasks.sleep_ms(self._interval_ms)
 
+    @property
+    def own(self) -> pb.ServerInfoResponse:
+        """This master's own registration."""
+        return self._own()
+
     def missing(self) -> list[str]:
         """Return the addresses of the masters that have never answered."""
         return [p.address for p in self._peers.values() if p.status is None]
+
+    def group(self) -> Configuration | None:
+        """Return the newest committed configuration that a master of this cluster tells; None: none does."""
+        own, found = self._own().cluster_id, None
+        for peer in self._peers.values():
+            status = peer.status
+            if status is None or (own and status.cluster_id and status.cluster_id != own):
+                continue
+            if not status.consensus.members or not all(m.uuid for m in status.consensus.members):
+                continue  # it is new, and tells whom it was told to join
+            told = convert.configuration_from_proto(status.consensus)
+            if found is None or told.id > found.id:
+                found = told
+        return found
 
     def first_configuration(self) -> Configuration:
         """Return the group that a fresh master joins, once every master has answered.
@@ -101,7 +127,6 @@ class MasterPeers:
 
         Raises:
             InvalidArgument: an address is no master, or has another list of masters, or is this one.
-            Forbidden: the masters form a cluster already, without this one.
         """
         assert not self.missing(), f"before {self.missing()} answered"
         own = self._own()
@@ -111,25 +136,14 @@ class MasterPeers:
             assert peer.status is not None, peer
             if peer.info.role != "master":
                 raise InvalidArgument(f"{peer.address} is a {peer.info.role}, not a master")
-            self._check_status(peer, peer.status, own)
+            theirs = sorted(m.address for m in peer.status.consensus.members)
+            if theirs != sorted(self._masters):
+                raise InvalidArgument(
+                    f"this master was started with the masters {', '.join(sorted(self._masters))}, "
+                    f"and {peer.address} with {', '.join(theirs)}; start all with the same list"
+                )
             members.append(_member(peer.info))
         return membership.initial(members)
-
-    def _check_status(
-        self, peer: Peer, status: pb.MasterStatusResponse, own: pb.ServerInfoResponse
-    ) -> None:
-        theirs = sorted(m.address for m in status.consensus.members)
-        if theirs != sorted(self._masters):
-            raise InvalidArgument(
-                f"this master was started with the masters {', '.join(sorted(self._masters))}, and "
-                f"{peer.address} with {', '.join(theirs)}; start all with the same list"
-            )
-        uuids = [m.uuid for m in status.consensus.members]
-        if all(uuids) and own.uuid not in uuids:
-            raise Forbidden(
-                f"the masters have a catalog already, in which this one ({own.uuid}) has no part: its "
-                f"data directory is new, and {own.address} belongs to another master's data"
-            )
 
     def entries(self, leader: str | None, members: Sequence[Member]) -> list[pb.ServerEntry]:
         """Return all masters of a configuration, for a list of servers.
@@ -167,6 +181,25 @@ class MasterPeers:
             return pb.ServerInfoResponse(), False, now_us
         age_us = now_us - peer.heard_us
         return peer.info, age_us < self._unresponsive_us, age_us
+
+
+def check_stranger(own: pb.ServerInfoResponse, group: Configuration) -> None:
+    """Refuse to wait for a place among masters that have one at this address already.
+
+    Raises:
+        Forbidden: the masters form a group, and another one has this one's place in it.
+    """
+    if any(m.address == own.address for m in group.members):
+        raise Forbidden(
+            f"the masters have a catalog already, in which this one ({own.uuid}) has no part: its data "
+            f"directory is new, and {own.address} belongs to another master's data. Start it with those, "
+            "or take that one out first: nyala master remove"
+        )
+
+
+def excluded(uuid: ServerUuid, known: OpId, group: Configuration | None) -> bool:
+    """Whether a committed configuration, newer than the one known, does not name a master any more."""
+    return group is not None and group.id > known and group.get(uuid) is None
 
 
 def _member(info: pb.ServerInfoResponse) -> Member:

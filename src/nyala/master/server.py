@@ -10,13 +10,13 @@ from nyala.common.errors import InvalidArgument, NyalaError, Unavailable
 from nyala.common.ids import ServerUuid
 from nyala.common.metrics import Metrics
 from nyala.common.version import PROTOCOL_VERSION, VERSION
-from nyala.copying.service import CopySourceService
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.master import group, inspection
 from nyala.master.config import MasterConfig
 from nyala.master.flights import FlightService
 from nyala.master.group import Group
+from nyala.master.group_service import GroupService
 from nyala.master.heartbeats import HeartbeatService
 from nyala.master.leading import Leading, Term
 from nyala.master.member import GroupMember
@@ -27,12 +27,27 @@ from nyala.master.settings import Settings
 from nyala.master.tablets_service import TabletsService
 from nyala.master.tservers import TServers
 from nyala.replica import instance
-from nyala.replica.copies import Copies
 from nyala.replica.host import ReplicaHost
 from nyala.replica.identity import Identity
 from nyala.replica.state_machine import Transport
 from nyala.web.pages import Listing
 from nyala.wire.proto import nyala_pb2 as pb
+
+
+def _registration(identity: Identity, config: MasterConfig) -> pb.ServerInfoResponse:
+    return pb.ServerInfoResponse(
+        uuid=identity.uuid,
+        role="master",
+        cluster_id=identity.instance.cluster_id,
+        address=config.address,
+        peer_address=config.peer_address,
+        web_address=config.web_address,
+        version=VERSION,
+        protocol_version=PROTOCOL_VERSION,
+        format_version=instance.FORMAT_VERSION,
+        hybrid_time=identity.clock.peek(),
+        incarnation=identity.incarnation,
+    )
 
 
 class Master:
@@ -96,14 +111,15 @@ class Master:
             FlightService(parts, settings.timeout_ms),
             ServersService(parts),
             TabletsService(parts),
-            CopySourceService(self._identity, self._copies),
+            GroupService(env, self._identity, self._open_host),
         )
 
     async def start(self) -> None:
         """Open or format the data directory and begin to serve.
 
         An initialised master has opened its sys catalog on return. A fresh one waits in the background
-        until every other master has answered; `failure` and its answers tell when that is hopeless.
+        until every other master has answered, or until it is added to those that have a catalog; `failure`
+        and its answers tell when that is hopeless.
 
         Raises:
             Forbidden, InvalidArgument, Corrupt: the data directory cannot be this master's.
@@ -120,10 +136,10 @@ class Master:
         """Return everything that this master answers on its public port."""
         return {m: h for service in self._services for m, h in service.handlers().items()}
 
-    def _copies(self) -> Copies:
+    def _open_host(self) -> ReplicaHost:
         if self._host is None:
             raise Unavailable("this master is starting; ask again")
-        return self._host.copies
+        return self._host
 
     async def close(self) -> None:
         """Stop leading and close the files; everything acknowledged stays."""
@@ -169,24 +185,12 @@ class Master:
             "/catalog": lambda: inspection.catalog_page(term()),
             "/tservers": lambda: inspection.tservers_page(servers, now_us()),
             "/operations": lambda: inspection.operations_page(term(), now_us()),
+            "/masters": self._member.page,
         }
 
     def info(self) -> pb.ServerInfoResponse:
         """Return this server's registration. Raises Unavailable before `start`."""
-        identity, config = self._identity, self._config
-        return pb.ServerInfoResponse(
-            uuid=identity.uuid,
-            role="master",
-            cluster_id=identity.instance.cluster_id,
-            address=config.address,
-            peer_address=config.peer_address,
-            web_address=config.web_address,
-            version=VERSION,
-            protocol_version=PROTOCOL_VERSION,
-            format_version=instance.FORMAT_VERSION,
-            hybrid_time=identity.clock.peek(),
-            incarnation=identity.incarnation,
-        )
+        return _registration(self._identity, self._config)
 
     def status(self) -> pb.MasterStatusResponse:
         """Return what this master is to the masters' group."""

@@ -89,7 +89,7 @@ class Copies:
         if replica is not None and replica.state is not State.TOMBSTONED:
             if known is not None and known.stage is Stage.DONE and known.source == source.uuid:
                 return known
-            if not _witness(replica) and not await _half(self._around, replica):
+            if not _witness(replica) and not await half_made(replica):
                 raise AlreadyPresent(
                     f"{group} has a replica on this server, which is {replica.state.value}: delete it "
                     "first if it is to be replaced"
@@ -129,11 +129,6 @@ class Copies:
     def waiting(self, group: TabletId) -> bool:
         """Whether a copy that was made here waits until its group names it a member."""
         return group in self._running
-
-    async def half_made(self, group: TabletId) -> bool:
-        """Whether what is here is what a crash left of a copy, which another copy makes whole."""
-        replica = self._find(group)
-        return replica is not None and await _half(self._around, replica)
 
     async def cancel(self, group: TabletId) -> None:
         """End a copy that is being made, and wait until nothing of it is here; none: nothing to do.
@@ -190,11 +185,11 @@ def _witness(replica: Replica) -> bool:
     return member is not None and isinstance(member.applier.machine, Witness)
 
 
-async def _half(around: Around, replica: Replica) -> bool:
-    """Whether what is here is what a crash left of a copy."""
+async def half_made(replica: Replica) -> bool:
+    """Whether what is here is what a crash left of a copy, which another copy makes whole."""
     if replica.state is not State.FAILED:
         return False
-    load, tasks = around.superblocks.load, around.env.tasks
+    load, tasks = replica.around.superblocks.load, replica.around.env.tasks
     try:
         found = await tasks.run(Lane.DISK, load, replica.group)
     except NyalaError:

@@ -7,29 +7,32 @@ one address of either still is a master's. While no leader answers, everyone who
 import logging
 from collections.abc import Sequence
 
-from nyala.env.clock import Clock
+from nyala.env.env import Env
 from nyala.replica.identity import Identity
 from nyala.wire.proto import nyala_pb2 as pb
 
 log = logging.getLogger(__name__)
+
+LEADERLESS = 10
+"""After so many heartbeats without an answer of a leader master everyone who was ever named is asked."""
 
 
 class KnownMasters:
     """On the loop only.
 
     Args:
-        clock: how long ago a leader answered.
+        env: the clock.
         identity: of this server; keeps the list.
         given: public addresses, as it was told at its start.
-        silent_us: no leader has answered for so long: any master's word counts.
+        interval_ms: between two heartbeats.
     """
 
     def __init__(
-        self, clock: Clock, identity: Identity, given: Sequence[str], silent_us: int
+        self, env: Env, identity: Identity, given: Sequence[str], interval_ms: int
     ) -> None:
-        self._clock = clock
+        self._clock = env.clock
         self._identity = identity
-        self._silent_us = silent_us
+        self._silent_us = LEADERLESS * interval_ms * 1000
         self._named: dict[str, None] = dict.fromkeys(given)
         self._led: tuple[str, ...] = ()
         self._heard_us = 0
@@ -41,12 +44,12 @@ class KnownMasters:
         kept = self._identity.instance.masters[-1:]
         return tuple(dict.fromkeys([*self._led, *self._named, *(kept[0] if kept else ())]))
 
-    def heard(self, response: pb.HeartbeatResponse, *, leads: bool) -> None:
+    def heard(self, response: pb.HeartbeatResponse, newest: int) -> None:
         """Take the list in a master's answer; the list of who leads is kept, durable on return.
 
         Args:
             response: of any master of this cluster.
-            leads: it is the leader's, of the newest term that is known.
+            newest: the highest term in which a master is known to have led: a deposed one is not obeyed.
 
         Raises:
             OSError: the list was not written.
@@ -54,7 +57,7 @@ class KnownMasters:
         told = tuple(response.master_addresses)
         if not told:
             return
-        if not leads:
+        if not response.leader or response.term != newest:
             self._named |= dict.fromkeys(told)
             return
         self._heard_us = self._clock.monotonic_us()

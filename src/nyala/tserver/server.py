@@ -44,9 +44,6 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-LEADERLESS = 10
-"""After so many heartbeats without an answer of a leader master everyone who was ever named is asked."""
-
 SERVED = (
     methods.CREATE_TABLET, methods.DELETE_TABLET, methods.LIST_TABLETS, methods.HOLD_HISTORY,
     methods.ALTER_TABLET,
@@ -142,9 +139,7 @@ class TabletServer:
         self._refused: dict[str, NyalaError] = {}
         reporter = Reporter(self.info, self._reports, self._heard, self._refuse)
         interval_ms = config.options.server_heartbeat_ms
-        self.masters = KnownMasters(
-            env.clock, self._identity, config.master_addresses, LEADERLESS * interval_ms * 1000
-        )
+        self.masters = KnownMasters(env, self._identity, config.master_addresses, interval_ms)
         self.heartbeater = Heartbeater(env, self.masters.present, reporter, interval_ms)
 
     async def start(self) -> None:
@@ -251,8 +246,7 @@ class TabletServer:
         self._refused.pop(address, None)
         masters = response.master_addresses
         self._fence.learn(address, masters, response.catalog_incarnation, response.term)
-        leads = response.leader and response.term == self._fence.term
-        self.masters.heard(response, leads=leads)
+        self.masters.heard(response, self._fence.term)
 
     def _refuse(self, address: str, err: NyalaError) -> None:
         """Remember that this server and a master do not belong together."""
@@ -263,8 +257,6 @@ class TabletServer:
     @property
     def failure(self) -> NyalaError | None:
         """Why this server has no place in the cluster of its masters: a majority of them says so."""
-        if not self._refused:
-            return None
-        masters = self.masters.present()
+        masters = self.masters.present() if self._refused else ()
         refused = [err for address, err in self._refused.items() if address in masters]
         return refused[0] if 2 * len(refused) > len(masters) else None

@@ -4,7 +4,7 @@ import pytest
 
 from nyala.common.errors import Forbidden, InvalidArgument
 from nyala.env.env import Env
-from nyala.master.peers import MasterPeers
+from nyala.master.peers import MasterPeers, check_stranger
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.loop import Life, SimLoop, run, seeded
@@ -114,6 +114,8 @@ def test_what_cannot_be_one_group_is_refused(change, error, says):
         peers = world.peers()
         await world.loop.delay(2_000_000)
         with pytest.raises(error, match=says):
+            if told := peers.group():
+                check_stranger(peers.own, told)
             peers.first_configuration()
 
     with_world(work)

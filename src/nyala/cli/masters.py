@@ -1,0 +1,106 @@
+"""`nyala master add`, `remove`, `list`, `status`: who the masters are, changed and shown while they run."""
+
+import json
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nyala.cli.output import Format, FormatOption, MastersOption, say, show, verb
+from nyala.cli.remote_replica import connected
+from nyala.cli.tablet import COLUMNS, Patience, rows_of
+
+if TYPE_CHECKING:
+    from nyala.cli.groups import Group
+    from nyala.cli.master_group import MasterGroup
+
+Address = Annotated[
+    str, typer.Argument(help="Public address of the new master, which runs already.")
+]
+Name = Annotated[str, typer.Argument(help="Master: its uuid, or its address host:port.")]
+LISTED = ("uuid", "address", "peer_address", "member", "role")
+
+
+def register(group: typer.Typer) -> None:
+    """Add the verbs to `nyala master`."""
+    group.command("add")(add)
+    group.command("remove")(remove)
+    group.command("list")(list_masters)
+    group.command("status")(status)
+
+
+def _change(
+    masters: str,
+    patience: float,
+    format: Format,
+    work: "Callable[[MasterGroup], Coroutine[Any, Any, Group]]",
+) -> None:
+    from nyala.cli.master_group import MasterGroup
+
+    async def run(core: Any) -> "tuple[MasterGroup, Group]":
+        made = MasterGroup(core, say, int(patience * 1000))
+        return made, await work(made)
+
+    made, group = connected(masters, run)
+    if not made.done:
+        say("nothing to do: it is so already")
+    config = group.config
+    count = 0 if config is None else len(config.voters)
+    if count % 2 == 0:
+        say(f"there are {count} masters now: an odd number bears as many losses as one more")
+    rows = [row for row in rows_of(group) if row[3]]
+    if format is Format.JSON:
+        shown = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
+        print(json.dumps({"steps": made.done, "masters": shown}, indent=2))
+    else:
+        show(COLUMNS, rows, format, "masters")
+
+
+@verb
+def add(
+    address: Address,
+    masters: MastersOption = "",
+    timeout: Patience = 60,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Make a new master one of the masters: it gets a copy of the catalog, then a vote."""
+    _change(masters, timeout, format, lambda m: m.add(address))
+
+
+@verb
+def remove(
+    master: Name,
+    masters: MastersOption = "",
+    timeout: Patience = 60,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Take a master out; one that leads hands leadership over first. Its process can be stopped then."""
+    _change(masters, timeout, format, lambda m: m.remove(master))
+
+
+@verb
+def list_masters(masters: MastersOption = "", format: FormatOption = Format.TABLE) -> None:
+    """List the masters, as the committed configuration names them."""
+    from nyala.cli.master_group import MasterGroup
+    from nyala.cli.member_steps import kind_of
+
+    group = connected(masters, lambda core: MasterGroup(core).look())
+    config, leader = group.config, group.leader
+    rows = [
+        (m.uuid, m.address, m.peer_address, kind_of(m).value,
+         "LEADER" if leader and leader.uuid == m.uuid else "FOLLOWER")
+        for m in (() if config is None else config.members)
+    ]  # fmt: skip
+    show(LISTED, rows, format)
+
+
+@verb
+def status(masters: MastersOption = "", format: FormatOption = Format.TABLE) -> None:
+    """Show what each master says of itself, and how far it is; exit status 1: one is not well."""
+    from nyala.cli.master_group import MasterGroup
+
+    group = connected(masters, lambda core: MasterGroup(core).look())
+    rows = rows_of(group)
+    show(COLUMNS, rows, format)
+    if any(row[3] != "RUNNING" for row in rows):
+        raise typer.Exit(1)
