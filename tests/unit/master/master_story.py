@@ -8,6 +8,7 @@ NYALA_REWRITE=1 writes what happened into the files; read the diff.
     servers a b c@rack1       tablet servers that heartbeat to every master from now on
     silent a ... ; speaks a   they stop; they go on        restart a    with the replicas it has
     lead m1 | lead nobody     an election                  pass MS      time passes
+    reborn m1                 it restarts and knows no tablet server
     fail refused|lost|unknown the next write is refused; is lost and leadership with it; commits, unknown
     create T [buckets=N] [replicas=N] [op=N]    tables [dropped]     describe T    locate T
     add, rename, drop, recall: see story_ddl.py
@@ -341,6 +342,11 @@ class Story(DdlCommands):
 
     async def do_lead(self, rest: list[str]) -> None:
         self.elect(rest[0])
+
+    async def do_reborn(self, rest: list[str]) -> None:
+        self.elect("nobody")
+        self.masters[rest[0]].leading.stop()
+        self.masters[rest[0]] = MasterUnderTest(self, rest[0])
 
     async def do_pass(self, rest: list[str]) -> None:
         await self.env.tasks.sleep_ms(int(rest[0]))
