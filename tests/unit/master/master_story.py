@@ -15,7 +15,7 @@ NYALA_REWRITE=1 writes what happened into the files; read the diff.
     report a [full] [T.N=LEADER/TERM ...]       a heartbeat of this content to every master (story_reports.py)
     unanswered a ...          orders to these servers get no answer
     ask m2 tables             the same of another master
-    rows                      what the sys catalog holds
+    rows                      what the sys catalog holds         forget T   its row is gone: a damaged catalog
     flight T | flights        GetFlightInfo and GetSchema; ListFlights      list      ListServers
     maintenance a on|off      the server is away on purpose         wills [a ...]    who inherits
     later MS COMMAND          the command runs then, while the story goes on
@@ -451,6 +451,10 @@ class Story(DdlCommands):
         full = rest[1:2] == ["full"]
         reports = [self.report_of(rest[0], word) for word in rest[2 if full else 1 :]]
         await self.heartbeat(rest[0], reports, full=full)
+
+    async def do_forget(self, rest: list[str]) -> None:
+        ids = {name: found for found, name in self.names.items()}
+        del self.rows["table", ids[rest[0]]]
 
     async def do_rows(self, rest: list[str]) -> None:
         for key in sorted(self.rows, key=lambda k: (k[0], self.names.get(k[1], ""))):
