@@ -41,6 +41,12 @@ def store(minutes: float, seed: int) -> list[str]:
     return [PY, "-m", "tests.properties.store_soak", *size]
 
 
+def ddl(minutes: float, seed: int) -> list[str]:
+    """Five simulated hours of definitions under faults, or as many as fit."""
+    size = ["--hours", "5", "--minutes", f"{minutes}", "--seed", f"{seed}"]
+    return [PY, "-m", "tests.sim.ddl_run", *size]
+
+
 def model(minutes: float, seed: int) -> list[str]:
     """Every state of the core in small worlds; its bounds are its size."""
     return [PY, "-m", "tests.model.run"]
@@ -53,6 +59,7 @@ def faults(minutes: float, seed: int) -> list[str]:
 
 
 NAMES: dict[str, Callable[[float, int], list[str]]] = {
+    "ddl": ddl,
     "faults": faults,
     "kills": kills,
     "model": model,

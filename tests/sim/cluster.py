@@ -21,6 +21,7 @@ from nyala.common.partition_spec import Hash, Partition
 from nyala.common.schema import from_arrow
 from nyala.master.config import MasterConfig
 from nyala.master.server import Master
+from nyala.raft.membership import Configuration
 from nyala.raft.messages import PeerBatch
 from nyala.raft.node import RaftNode
 from nyala.replica.replica import Replica
@@ -243,7 +244,7 @@ class SimCluster:
             for name in touched:
                 server = self.names.get(name)
                 if server is not None:
-                    for group, node in nodes_of(server):
+                    for group, node in nodes_of(server, asleep=False):
                         self._uuids[node.core.uuid] = server
                         self._watch(group).step(name, node)
             touched.clear()
@@ -254,8 +255,16 @@ class SimCluster:
                     raise process.failures[0]
         if self.loop.time() >= self._next_whole:
             self._next_whole = self.loop.time() + 1.0
+            together: dict[TabletId, list[tuple[str, RaftNode]]] = {}
+            for process, group, node in self.replicas():
+                together.setdefault(group, []).append((process.name, node))
             for group in list(self._watches):
-                self._watches[group].whole(self.members(group))
+                self._watches[group].whole(together.get(group, ()))
+
+    def committed(self, group: TabletId) -> Configuration | None:
+        """Return the newest configuration that any member, dead or alive, has known to be committed."""
+        watch = self._watches.get(group)
+        return None if watch is None else watch.committed
 
     def checks(self) -> Counter[str]:
         """How often each invariant was checked."""

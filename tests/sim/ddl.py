@@ -1,65 +1,69 @@
 """Clients that define tables, with names that collide, in a simulated cluster whose masters fail.
 
-While they work, and when all is healed: no definition is half visible, the leader's memory equals what is
-applied of its disk, names are unique, no replica is deleted that the catalog does not call deleted, what
-belongs to nobody is left alone, and each table is what the answers to its client allow.
+Each table has one client that defines it, step after step, and knows what it may be by the answers. What must
+hold of all of them together is in `ddl_watch.py`.
 """
 
 import asyncio
 import random
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
+from nyala.cli.membership import Membership
 from nyala.client.alter import AlterSteps
 from nyala.client.core import ClientOptions, Core
 from nyala.client.definitions import describe
 from nyala.common.errors import AlreadyPresent, NotFound, NyalaError, Rejected, Retryable
-from nyala.common.ids import SYS_CATALOG, TableId, TabletId
+from nyala.common.ids import TableId
 from nyala.common.keys import decode_keys, from_bytes
-from nyala.common.partition import KeyRange, partitions
+from nyala.common.partition import KeyRange
 from nyala.common.partition_spec import Partition, Range
-from nyala.master import sys_catalog
-from nyala.master.catalog import Catalog
-from nyala.master.plans import Plan
-from nyala.master.records import Row, Table, TableState
-from nyala.raft.membership import Member, initial
-from nyala.replica.status import State
-from nyala.tablet.tablet import Tablet
-from nyala.tserver.server import TabletServer
 from nyala.wire import convert
 from tests.sim.cluster import SCHEMA, SimCluster
 from tests.sim.ddl_model import DROPPED, GONE, PRESENT, Model, Modelled, Shape, altered
+from tests.sim.ddl_watch import CatalogWatch
 from tests.sim.loop import SimLoop, seeded
-from tests.sim.process import SimProcess
-from tests.sim.replicas import hosts_of
 
 NAMES = ("a", "b", "c", "d", "e")
 TABLES_EACH = 3
 WIDTH = 10
 RANGES = ((0, 10), (10, 20))
+REPLICAS = (1, 3)
 OPTIONS = ClientOptions(timeout_ms=15_000)
+PATIENCE_MS = 8_000
+"""So long a move waits until something goes on; then it is left where it stands."""
 
 
 class Definer:
     """One client that defines tables of its own, one step after the other."""
 
-    def __init__(self, cluster: SimCluster, model: Model, number: int) -> None:
+    def __init__(
+        self,
+        cluster: SimCluster,
+        model: Model,
+        number: int,
+        watch: CatalogWatch,
+        pause_us: float,
+    ) -> None:
         self.core: Core = cluster.client(OPTIONS)
         self.process = cluster.clients[-1]
+        self._cluster = cluster
+        self._watch = watch
         self._model = model
+        self._pause_us = pause_us
         self._loop = cluster.loop
         self._rng: random.Random = seeded(cluster.seed, "definer", number)
         self._mine: list[Modelled] = []
         self._columns = self._names = 0
+        self.done: Counter[str] = Counter()
         self.stopped = False
 
     async def run(self) -> None:
         """Work until `stopped`."""
         while not self.stopped:
-            await self._loop.delay(self._rng.expovariate(1 / 100_000))
+            await self._loop.delay(self._rng.expovariate(1 / self._pause_us))
             await self._once()
 
     def _refused(self, err: Rejected) -> None:
@@ -75,29 +79,32 @@ class Definer:
         if dropped and self._rng.random() < 0.5:
             return await self._recall(self._rng.choice(dropped))
         if present:
-            what = self._rng.choice([self._alter, self._alter, self._alter, self._drop])
+            alter = self._alter
+            what = self._rng.choice([alter, alter, alter, alter, alter, self._move, self._drop])
             await what(self._rng.choice(present))
 
     def _name(self) -> str:
         """Draw a name: one of those that all want, or one of its own when too many are taken."""
         self._names += 1
         own = f"{self.process.name}.{self._names}"
-        return own if self._rng.random() < 0.3 else self._rng.choice(NAMES)
+        return own if self._rng.random() < 0.5 else self._rng.choice(NAMES)
 
     async def _create(self) -> None:
         name = self._name()
         spec = Partition(hash=[], range=Range(["k"], list(RANGES)))
+        replicas = self._rng.choice(REPLICAS)
         try:
-            made = await self.core.ddl.create_table(name, SCHEMA, spec, 3, {})
+            made = await self.core.ddl.create_table(name, SCHEMA, spec, replicas, {})
         except Rejected as err:
             return self._refused(err)
         except NyalaError:
             self._model.unknown += 1  # whoever it belongs to, nobody touches it again
             return
-        shape = Shape(PRESENT, name, ("k", "v"), RANGES)
+        shape = Shape(PRESENT, name, ("k", "v"), RANGES, replicas)
         table = self._model.tables[made.id] = Modelled(made.id, shape)
         self._mine.append(table)
         self._model.acknowledged += 1
+        self.done["create"] += 1
 
     async def _alter(self, table: Modelled) -> None:
         try:
@@ -105,7 +112,7 @@ class Definer:
         except Retryable:
             return
         steps, shape = AlterSteps(opened), table.shape
-        kind = self._rng.choice(["add", "drop", "rename", "column", "range", "less"])
+        kind = self._rng.choice(["add", "drop", "rename", "column", "range", "less", "replicas"])
         if kind == "add":
             self._columns += 1
             name = f"c{self._columns}"
@@ -125,24 +132,53 @@ class Definer:
         elif kind == "less" and len(shape.ranges) > 1:
             steps.drop_range(*shape.ranges[0])
             change = altered(ranges=shape.ranges[1:])
+        elif kind == "replicas":
+            (other,) = (n for n in REPLICAS if n != shape.replicas)
+            steps.set_replicas(other)
+            change = altered(replicas=other)
         else:
+            kind = "column"
             self._columns += 1
             name = f"k{self._columns}"
             steps.rename_column(shape.columns[0], name)
             change = altered(columns=(name, *shape.columns[1:]))
-        await self._define(table, self.core.ddl.alter_table(opened, steps.steps), change)
+        work = self.core.ddl.alter_table(opened, steps.steps)
+        await self._define(table, kind, work, change)
+
+    async def _move(self, table: Modelled) -> None:
+        """Move a replica by an operator's tool; what repair or a death makes of it, the end will show."""
+        catalog = self._watch.catalog()
+        tablets = [] if catalog is None else catalog.tablets_of(TableId(table.table_id))
+        if not tablets:
+            return
+        tablet = self._rng.choice([t for t in tablets if t.live])
+        there = list(tablet.members)
+        servers = [
+            p.server.uuid for p in self._cluster.tservers if p.alive and p.server is not None
+        ]
+        free = [uuid for uuid in servers if uuid not in there]
+        if not there or not free:
+            return
+        move = Membership(self.core, tablet.id, patience_ms=PATIENCE_MS)
+        try:
+            await move.move(self._rng.choice(there), self._rng.choice(free))
+        except NyalaError:
+            self.done["move left"] += 1
+        else:
+            self.done["move"] += 1
 
     async def _drop(self, table: Modelled) -> None:
         reserve = self._rng.choice([0, 3600, 3600])
         work = self.core.ddl.drop_table("", reserve, table_id=table.table_id)
-        await self._define(table, work, altered(state=DROPPED if reserve else GONE))
+        kind = "drop" if reserve else "drop for good"
+        await self._define(table, kind, work, altered(state=DROPPED if reserve else GONE))
 
     async def _recall(self, table: Modelled) -> None:
         name = self._name()
         work = self.core.ddl.recall_table(table.table_id, name)
-        await self._define(table, work, altered(state=PRESENT, name=name))
+        await self._define(table, "recall", work, altered(state=PRESENT, name=name))
 
-    async def _define(self, table: Modelled, work: Any, change: Any) -> None:
+    async def _define(self, table: Modelled, kind: str, work: Any, change: Any) -> None:
         try:
             await work
         except Rejected as err:
@@ -154,6 +190,7 @@ class Definer:
         else:
             table.done(change)
             self._model.acknowledged += 1
+            self.done[kind] += 1
 
 
 async def look(core: Core, table: Modelled) -> Shape:
@@ -164,10 +201,11 @@ async def look(core: Core, table: Modelled) -> Shape:
         dropped = [t.id for t in await core.tables(dropped=True)]
         state = DROPPED if table.table_id in dropped else GONE
         known = [s for s in table.possible if s.state == state]
-        return known[0] if known else Shape(state, "", (), ())
+        return known[0] if known else Shape(state, "", (), (), 0)
     columns = tuple(c.name for c in described.table.schema.columns)
     ps = convert.partition_schema_from_proto(described.table.partition)
-    return Shape(PRESENT, described.table.name, columns, tuple(map(_bounds, ps.ranges)))
+    ranges = tuple(map(_bounds, ps.ranges))
+    return Shape(PRESENT, described.table.name, columns, ranges, described.table.replicas)
 
 
 def _bounds(piece: KeyRange) -> tuple[int, int]:
@@ -178,135 +216,16 @@ def _bounds(piece: KeyRange) -> tuple[int, int]:
     return low, high
 
 
-class CatalogWatch:
-    """Checks the leader master and the tablet servers against each other."""
-
-    def __init__(self, cluster: SimCluster) -> None:
-        self._cluster = cluster
-        self.checks: Counter[str] = Counter()
-
-    def look(self) -> None:
-        """Check whatever can be checked now."""
-        for process in self._cluster.masters:
-            leading = getattr(process.server, "leading", None) if process.alive else None
-            term = None if leading is None else leading.current()
-            if term is None:
-                continue
-            self._whole(term.catalog)
-            if not term.memory.in_flight:
-                self._equals_disk(process, term.catalog)
-        self._deletions()
-
-    def _whole(self, catalog: Catalog) -> None:
-        """No definition is half visible, and names are unique."""
-        tablets: dict[str, list[Any]] = {}
-        for tablet in catalog.tablets():
-            tablets.setdefault(tablet.table_id, []).append(tablet)
-        names: dict[str, str] = {}
-        for table in catalog.every_table():
-            live = [t for t in tablets[table.id] if t.live]
-            if table.state is TableState.REMOVED:
-                assert not live, f"{table.id} is removed, {[t.id for t in live]} are not"
-                continue
-            self._tablets_fit(table, live)
-            altering = table.state is TableState.ALTERING
-            assert table.record.HasField("fully_applied_schema") is altering, table.record
-            if table.live:
-                assert table.name not in names, (table.name, table.id, names[table.name])
-                names[table.name] = table.id
-        self.checks["catalog whole"] += 1
-
-    def _tablets_fit(self, table: Table, live: list[Any]) -> None:
-        schema = convert.schema_from_proto(table.spec.schema)
-        ps = convert.partition_schema_from_proto(table.spec.partition)
-        wanted = partitions(schema, ps)
-        found = [convert.partition_from_proto(t.record.partition) for t in live]
-        assert len(found) == len(wanted), (table.id, len(found), len(wanted))
-        assert set(found) == set(wanted), table.id
-
-    def _equals_disk(self, process: SimProcess, catalog: Catalog) -> None:
-        for host in hosts_of(process):
-            replica = host.find(SYS_CATALOG)
-            if replica is None or not isinstance(replica.machine, Tablet):
-                return
-            at = replica.status().applied_stamp
-            rows = {(r.kind, r.id): r for r in sys_catalog.scan(replica.machine.view(), at)}
-            assert rows == rows_of(catalog), f"{process.name}: memory is not what its disk holds"
-            self.checks["memory equals disk"] += 1
-
-    def _deletions(self) -> None:
-        """Whatever a tablet server has deleted, the newest catalog calls deleted, or has without it."""
-        catalog = self._newest()
-        if catalog is None:
-            return
-        for process in self._cluster.tservers:
-            for host in hosts_of(process):
-                for replica in host.all():
-                    if replica.state is not State.TOMBSTONED:
-                        continue
-                    tablet = catalog.tablet(replica.group)
-                    assert tablet is not None, f"{process.name} deleted {replica.group} of nobody"
-                    assert isinstance(process.server, TabletServer), process.server
-                    member = process.server.uuid in tablet.members
-                    assert not (tablet.live and member), f"{process.name} deleted {tablet.id}"
-                    self.checks["deletions"] += 1
-
-    def _newest(self) -> Catalog | None:
-        """Return what is applied on the disk that is furthest."""
-        best: tuple[int, Catalog] | None = None
-        for process in self._cluster.masters:
-            for host in hosts_of(process):
-                replica = host.find(SYS_CATALOG)
-                if replica is None or not isinstance(replica.machine, Tablet):
-                    continue
-                at = replica.status().applied_stamp
-                if at and (best is None or at > best[0]):
-                    made = Catalog()
-                    made.load(sys_catalog.scan(replica.machine.view(), at))
-                    best = at, made
-        return None if best is None else best[1]
-
-
-def rows_of(catalog: Catalog) -> dict[tuple[str, str], Row]:
-    """Return what the disk of a catalog has to hold."""
-    tables = tuple(t.record for t in catalog.every_table())
-    tablets = tuple(t.record for t in catalog.tablets())
-    plan = Plan(tablets, tables, catalog.cluster)
-    return {(r.kind, r.id): r for r in catalog.draft(plan).rows}
-
-
-ORPHAN = TabletId("0f" * 16)
-"""A replica that no catalog knows of."""
-
-
-async def plant_orphan(process: SimProcess) -> None:
-    """Give a tablet server a replica of a tablet of nobody."""
-    (host,) = hosts_of(process)
-    server = process.server
-    assert isinstance(server, TabletServer), server
-    assert process.env is not None, process.name
-    files = process.env.files
-    info = replace(sys_catalog.tablet_info(), tablet_id=ORPHAN, table_id=TableId("0e" * 16))
-    config = initial([Member(server.uuid, process.peer_address, process.address)])
-
-    async def make() -> None:
-        await host.create_replica(ORPHAN, config, lambda d: Tablet.create(files, d, info))
-
-    await process.run(make)
-
-
-def orphan_lives(process: SimProcess) -> bool:
-    """Whether the tablet of nobody is where it was."""
-    return any(
-        r.group == ORPHAN and r.state is State.RUNNING for h in hosts_of(process) for r in h.all()
-    )
-
-
 async def define(
-    loop: SimLoop, cluster: SimCluster, model: Model, definers: int, watch: CatalogWatch
+    loop: SimLoop,
+    cluster: SimCluster,
+    model: Model,
+    definers: int,
+    watch: CatalogWatch,
+    pause_us: float,
 ) -> tuple[list[Definer], list[asyncio.Task[None]], asyncio.Task[None]]:
     """Start clients at work, and a look at everything every quarter of a second."""
-    made = [Definer(cluster, model, number) for number in range(definers)]
+    made = [Definer(cluster, model, number, watch, pause_us) for number in range(definers)]
 
     async def looking() -> None:
         while True:

@@ -19,12 +19,14 @@ class Shape:
         name: that it has.
         columns: names, in order.
         ranges: (lower, upper) of each.
+        replicas: of each tablet.
     """
 
     state: str
     name: str
     columns: tuple[str, ...]
     ranges: tuple[tuple[int, int], ...]
+    replicas: int
 
 
 class Modelled:

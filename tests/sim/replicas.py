@@ -21,15 +21,16 @@ def hosts_of(process: SimProcess) -> list[ReplicaHost]:
     return [] if found is None else [found]
 
 
-def nodes_of(process: SimProcess) -> Iterator[tuple[TabletId, RaftNode]]:
-    """Yield group and core of each replica of a process that takes part.
+def nodes_of(process: SimProcess, *, asleep: bool = True) -> Iterator[tuple[TabletId, RaftNode]]:
+    """Yield group and core of each replica of a process that takes part; `asleep`: of quiet groups too.
 
     Raises:
         AssertionError: a replica is FAILED though its disk is whole.
     """
     for host in hosts_of(process):
-        for replica in host.all():
-            if replica.error is not None and not process.disk.harmed:
+        for replica in host.all() if asleep else host.up():
+            whole = replica.error is None or isinstance(replica.error, Unavailable)  # half a copy
+            if not whole and not process.disk.harmed:
                 raise AssertionError(f"{process.name}: {replica.group} FAILED") from replica.error
             if replica.node is not None:
                 yield replica.group, replica.node

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from nyala.common.ids import OpId
 from nyala.raft import invariants, membership
+from nyala.raft.membership import Configuration
 from nyala.raft.messages import Entry, EntryKind
 from nyala.raft.node import RaftNode
 from nyala.raft.state import Core
@@ -51,6 +52,9 @@ class Seen:
 class GroupWatch:
     """Follows one group.
 
+    Attributes:
+        committed: the newest configuration that any member has known to be committed.
+
     Args:
         name: of the group, for messages.
         disk: what is durable on the disk of a server, by uuid; None: that server is not known.
@@ -64,6 +68,7 @@ class GroupWatch:
         self._committed: dict[int, OpId] = {}
         self._terms: dict[str, int] = {}
         self.leaders: dict[int, str] = {}
+        self.committed: Configuration | None = None
         self.highest = 0
         self.checks: Counter[str] = Counter()
 
@@ -93,6 +98,9 @@ class GroupWatch:
         if seen.state == state:
             return
         seen.state = state
+        config = core.configs.committed
+        if self.committed is None or config.id > self.committed.id:
+            self.committed = config
         self.checks["steps"] += 1
         self._check_log(name, core, seen)
         self._check_config(name, core, seen)
