@@ -241,13 +241,15 @@ def check_column_name(name: str) -> None:
     """Refuse what cannot be a column's name.
 
     Raises:
-        InvalidArgument: empty, too long, or one of nyala's own.
+        InvalidArgument: empty, too long, one of nyala's own, or not seen where it is shown.
     """
     if not name or name.startswith("_") or utf8_bytes(name) > MAX_NAME_BYTES:
         raise InvalidArgument(
             f"column name {name[:40]!r}: names are 1 to {MAX_NAME_BYTES} bytes and do not begin "
             "with '_', which marks nyala's own columns"
         )
+    if not name.isprintable():
+        raise InvalidArgument(f"the column name {name[:40]!r} does not print; choose printable text")
 
 
 def utf8_bytes(text: str) -> int:

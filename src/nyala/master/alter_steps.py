@@ -132,8 +132,6 @@ def _columns(step: pb.AlterStep) -> list[alteration.Step]:
 
 
 def _added(column: pb.Column) -> list[alteration.Step]:
-    if not column.name.isprintable():
-        raise InvalidArgument(f"the column name {column.name[:40]!r} does not print")
     kind = arrow_type(column.type)
     default = value_from_ipc(column.default_ipc, column.name, kind)
     value = None if default is None else default.as_py()

@@ -1,0 +1,162 @@
+"""Every definition with wrong, missing, oversized or hostile values, sent to a real leader master.
+
+Refused with what is wrong and why, before anything is replicated: its log has not grown by an entry, and the
+bytes of the catalog on its disk are what they were.
+"""
+
+import re
+
+import pytest
+
+from nyala.common.errors import NyalaError, Rejected
+from nyala.common.ids import SYS_CATALOG
+from nyala.common.options import Options
+from nyala.master import sys_catalog
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.unit.master import test_master_cluster
+from tests.unit.master.ddl_operations import create_request as ranged_request
+from tests.unit.master.master_helpers import report, server_info
+from tests.unit.master.test_ddl_bad_input import BAD, Step
+from tests.unit.master.test_master_cluster import with_masters
+from tests.unit.master.test_master_create import broken, key, piece
+
+
+def too_wide():
+    """A table of 10,000 columns, which no client of ours would send."""
+    request = broken()
+    last = request.table.schema.columns[-1]
+    for number in range(len(request.table.schema.columns), 10_000):
+        request.table.schema.columns.add(
+            id=number, name=f"c{number}", type=last.type, nullable=True
+        )
+    request.table.schema.next_column_id = 10_000
+    return request
+
+
+def ranges(*pieces):
+    return broken(partition__range_column_ids=[0], partition__ranges=list(pieces))
+
+
+CREATE = {
+    "no name": (broken(name=""), "1 to 256 bytes of printable text"),
+    "control characters": (broken(name="a\x1b[2J\x00"), "printable text"),
+    "text that turns its direction": (broken(name="a\u202eb"), "printable text"),
+    "a name without end": (broken(name="x" * 10_000), "1 to 256 bytes"),
+    "the name of another": (broken(name="t"), "exists already"),
+    "10,000 columns": (too_wide(), "10000 columns; a table has at most 1000"),
+    "a column that does not print": (broken(schema__columns__1__name="a\nb"), "does not print"),
+    "overlapping ranges": (ranges(piece(key(0), key(5)), piece(key(4), key(9))), "overlap"),
+    "an empty range": (ranges(piece(key(5), key(5))), "empty"),
+    "a bound that is no key": (ranges(piece(b"\xff", None)), "no key of its columns"),
+    "zero buckets": (broken(partition__hash=[pb.HashLevel(column_ids=[0], buckets=0)]), "0 tablets"),
+    "four billion buckets": (
+        broken(partition__hash=[pb.HashLevel(column_ids=[0], buckets=2**32 - 1)]), "4294967295 tablets"),
+    "two replicas": (broken(replicas=2), "an odd number"),
+    "nine replicas": (broken(replicas=9), "from 1 to 7"),
+    "more replicas than servers": (broken(replicas=5), "5 live tablet servers, and 3 are live"),
+    "an unknown column in the partitioning": (
+        broken(partition__hash=[pb.HashLevel(column_ids=[77], buckets=2)]), "distinct key columns"),
+    "an unknown column in the ranges": (
+        broken(partition__range_column_ids=[77], partition__ranges=[piece(key(0), None)]),
+        "distinct key columns"),
+    "a key of unknown columns": (broken(schema__key_ids=[9]), r"the key columns \[9\]"),
+    "an unknown option": (broken(options={"color": "red"}), "no table option"),
+    "a comment without end": (broken(comment="x" * 70_000), "over 65536 bytes"),
+}  # fmt: skip
+DROP = {
+    "nobody named": (pb.DropTableRequest(), "one of the two"),
+    "a table that is not there": (pb.DropTableRequest(name="x\x00"), "no table"),
+    "for ever": (pb.DropTableRequest(name="t", reserve_seconds=1 << 63), "at most"),
+}
+RECALL = {
+    "nobody named": (pb.RecallTableRequest(), "no table has the id"),
+    "a table that is not there": (pb.RecallTableRequest(id="x" * 9_999), "no table has the id"),
+}
+
+
+def asked():
+    """Every wrong call: (what, method, request, what its refusal says)."""
+    for what, (request, says) in CREATE.items():
+        if request.table.name == "t" and what != "the name of another":
+            request.table.name = "new"
+        yield f"create: {what}", methods.CREATE_TABLE, request, says
+    for what, (steps, says) in BAD.items():
+        yield (
+            f"alter: {what}",
+            methods.ALTER_TABLE,
+            pb.AlterTableRequest(name="t", steps=steps),
+            says,
+        )
+    for what, (request, says) in DROP.items():
+        yield f"drop: {what}", methods.DROP_TABLE, request, says
+    for what, (request, says) in RECALL.items():
+        yield f"recall: {what}", methods.RECALL_TABLE, request, says
+    wrong = pb.OperationId(client=b"short", sequence=1)
+    fine = [Step(owner="me")]
+    for method, request in (
+        (methods.CREATE_TABLE, broken(name="new")),
+        (methods.ALTER_TABLE, pb.AlterTableRequest(name="t", steps=fine)),
+        (methods.DROP_TABLE, pb.DropTableRequest(name="t")),
+        (methods.RECALL_TABLE, pb.RecallTableRequest(id="x")),
+    ):
+        request.operation.CopyFrom(wrong)
+        yield "a client's id that is none", method, request, "client id is 16 bytes"
+
+
+async def running(masters, leader, request):
+    """Create a table and let its tablets run."""
+    await masters.ask(leader, methods.CREATE_TABLE, request)
+    catalog = masters.master(leader).leading.current().catalog
+    for server in "abc":
+        masters.sequence += 1
+        told = pb.HeartbeatRequest(
+            server=server_info(server), full=True, report_sequence=masters.sequence,
+            tablets=[report(t.id, leader="a", term=1) for t in catalog.tablets()],
+        )  # fmt: skip
+        await masters.ask(leader, methods.HEARTBEAT, told)
+
+
+def disk(masters, leader):
+    """The catalog's rows, byte for byte, and the last entry of its log."""
+    replica = masters.master(leader).host.find(SYS_CATALOG)
+    rows = sys_catalog.scan(replica.machine.view(), (1 << 63) - 1)
+    return rows, replica.status().last
+
+
+@pytest.mark.row("S0.55")
+def test_what_is_wrong_is_refused_before_anything_is_replicated(monkeypatch):
+    options = Options(wal_segment_mb=1, tablets_per_table_max=100)
+    monkeypatch.setattr(test_master_cluster, "OPTIONS", options)
+
+    async def work(masters):
+        masters.start()
+        leader = await masters.leader()
+        await masters.heartbeat("a", "b", "c")
+        await masters.loop.delay(2_000_000)
+        await masters.heartbeat("a", "b", "c")
+        for name in ("t", "other"):
+            request = ranged_request(name)
+            await running(masters, leader, request)
+        before = disk(masters, leader)
+        assert len(before[0]) == 7, "the cluster, two tables, four tablets"
+        seen = 0
+        for what, method, request, says in asked():
+            answer = await refusal(masters.ask(leader, method, request, 20_000))
+            assert isinstance(answer, Rejected), f"{what}: {answer!r}"
+            assert re.search(says, answer.message), f"{what}: {answer.message}"
+            assert answer.message.isprintable(), what
+            assert len(answer.message) < 2_000, what
+            assert disk(masters, leader) == before, what
+            seen += 1
+        assert seen > 60
+        assert not masters.master(leader).leading.current().memory.locks.held()
+
+    with_masters(work)
+
+
+async def refusal(asking):
+    try:
+        return await asking
+    except NyalaError as err:
+        return err
