@@ -7,6 +7,7 @@ for ever (S0.13, S0.15), so that a replica that turns up late is known to be del
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeVar
 
 from nyala.common.errors import NotFound
@@ -71,6 +72,9 @@ class Catalog:
         self._names: dict[str, TableId] = {}
         self._tablets: dict[TabletId, Tablet] = {}
         self._of_table: dict[TableId, dict[TabletId, None]] = {}
+        self._counts: dict[ServerUuid, int] = {}  # replicas of live tablets
+        self._awaited: dict[TabletId, None] = {}
+        self._joining: dict[TabletId, None] = {}
         self.executed = Executed()
         self._altering: dict[TableId, None] = {}
         self._creating: dict[TabletId, None] = {}
@@ -162,12 +166,24 @@ class Catalog:
 
     def replica_counts(self) -> dict[ServerUuid, int]:
         """Return how many replicas of live tablets each server is to have."""
-        counts: dict[ServerUuid, int] = {}
-        for tablet in self._tablets.values():
-            if tablet.live:
-                for server in tablet.members:
-                    counts[server] = counts.get(server, 0) + 1
-        return counts
+        return dict(self._counts)
+
+    def awaited(self) -> list[Tablet]:
+        """Return the live tablets of which some member of the first configuration has shown nothing yet."""
+        return [self._tablets[t] for t in self._awaited]
+
+    def joining(self) -> list[Tablet]:
+        """Return the live tablets with members that are to be promoted."""
+        return [self._tablets[t] for t in self._joining]
+
+    @property
+    def size(self) -> int:
+        """How many tablets there are, deleted ones included."""
+        return len(self._tablets)
+
+    def turn(self, begin: int, most: int) -> list[Tablet]:
+        """Return some tablets, in the order in which they became known; nothing from the last one on."""
+        return list(islice(self._tablets.values(), begin, begin + most))
 
     # ---- changing
 
@@ -220,6 +236,19 @@ class Catalog:
         _keep(self._creating, tablet.id, tablet.state is TabletState.CREATING)
         if tablet.live:
             self._of_table.setdefault(tablet.table_id, {})[tablet.id] = None
+        self._count(before, tablet)
+        _keep(self._awaited, tablet.id, bool(tablet.awaited))
+        _keep(self._joining, tablet.id, tablet.live and tablet.joins)
+
+    def _count(self, before: Tablet | None, tablet: Tablet) -> None:
+        """Note whose replicas become more, or fewer."""
+        if before is not None and (before.live, before.members) == (tablet.live, tablet.members):
+            return
+        for change, it in (-1, before), (1, tablet):
+            for server in it.members if it is not None and it.live else ():
+                self._counts[server] = self._counts.get(server, 0) + change
+                if not self._counts[server]:
+                    del self._counts[server]
 
     def _free_name(self, table_id: TableId) -> None:
         before = self._tables.get(table_id)

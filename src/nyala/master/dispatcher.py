@@ -28,10 +28,15 @@ from nyala.master.catalog import Catalog
 from nyala.master.creation import Creations
 from nyala.master.repairs import DEFAULT_LIMITS, RepairLimits, Repairs
 from nyala.master.tservers import TServer, TServers
+from nyala.master.turns import Turns
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 
 log = logging.getLogger(__name__)
+
+
+REPLICAS_AT_A_TIME = 200
+"""Of each server that are looked at in one interval, whether they are to be deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +90,7 @@ class Dispatcher:
         self._pace = pace
         self._on_news = on_news
         now_us = env.clock.monotonic_us
+        self._turns = Turns(REPLICAS_AT_A_TIME)
         self.repairs = Repairs(catalog, servers, term, pace.repair, now_us)
         self.creations = Creations(pace.creation_us)
         self._queued: dict[ServerUuid, dict[Action, None]] = {}
@@ -122,7 +128,16 @@ class Dispatcher:
         """
         if servers is None:
             servers = self._servers.alive(self._env.clock.monotonic_us())
-        self.enqueue(reconcile.needed(self._catalog, self._servers.known_in(self._term, servers)))
+        known = self._servers.known_in(self._term, servers)
+        self.enqueue(reconcile.needed(self._catalog, known))
+
+    def reported(self, server: TServer, tablets: Sequence[TabletId], *, full: bool) -> None:
+        """Order what a server's report calls for, and look at these tablets first when repairs are due."""
+        self.repairs.reported(tablets)
+        if full:
+            self.reconcile([server])
+        elif server.full_in_term == self._term:
+            self.enqueue(reconcile.after_report(self._catalog, server, tablets))
 
     def pending(self) -> int:
         """Return how many orders are queued or under way."""
@@ -132,7 +147,9 @@ class Dispatcher:
     async def _derive(self) -> None:
         while True:
             await self._env.tasks.sleep_ms(self._pace.interval_ms)
-            self.reconcile()
+            alive = self._servers.alive(self._env.clock.monotonic_us())
+            known = self._servers.known_in(self._term, alive)
+            self.enqueue(reconcile.needed(self._catalog, known, self._turns.next))
 
     async def _repair(self) -> None:
         while True:

@@ -117,7 +117,8 @@ class HeartbeatService:
         if term.memory.dropped is None:
             self._servers.take(server, request, term.memory.term)
             if request.full or request.tablets:
-                term.dispatcher.reconcile([server])
+                tablets = [TabletId(t.tablet_id) for t in request.tablets]
+                term.dispatcher.reported(server, tablets, full=request.full)
                 term.chores.look()
 
     def _note_orphans(self, term: Term, server: TServer, request: pb.HeartbeatRequest) -> None:

@@ -4,9 +4,9 @@ Pure, and level-triggered: derived anew each time. A lost order or answer, a dea
 was away: each costs one interval, never the work (style rule 10, S0.37, S0.53).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from nyala.common.ids import ServerUuid
+from nyala.common.ids import ServerUuid, TabletId
 from nyala.master.actions import (
     Action,
     AlterTabletAction,
@@ -14,12 +14,21 @@ from nyala.master.actions import (
     DeleteTabletAction,
 )
 from nyala.master.catalog import Catalog
-from nyala.master.records import Table, TabletState
+from nyala.master.records import Table, TableState, TabletState
 from nyala.master.tservers import TServer
 from nyala.wire.proto import nyala_pb2 as pb
 
 
-def needed(catalog: Catalog, servers: Sequence[TServer]) -> list[Action]:
+def every_replica(server: TServer) -> Iterable[TabletId]:
+    """Return all that a server has."""
+    return server.replicas
+
+
+def needed(
+    catalog: Catalog,
+    servers: Sequence[TServer],
+    looked_at: Callable[[TServer], Iterable[TabletId]] = every_replica,
+) -> list[Action]:
     """Return the orders that some tablet servers should get.
 
     A member of a live tablet's first configuration that has never shown its replica is to create it
@@ -30,10 +39,11 @@ def needed(catalog: Catalog, servers: Sequence[TServer]) -> list[Action]:
     Args:
         catalog: of the leader.
         servers: live servers whose replicas are known from a full report in this term.
+        looked_at: which of a server's replicas are looked at, whether they are to be deleted.
     """
     actions: list[Action] = []
     by_uuid = {s.uuid: s for s in servers}
-    for tablet in catalog.tablets():
+    for tablet in catalog.awaited():
         actions += [
             CreateTabletAction(uuid, tablet.id)
             for uuid in tablet.awaited
@@ -42,11 +52,27 @@ def needed(catalog: Catalog, servers: Sequence[TServer]) -> list[Action]:
     for table in catalog.altering():
         actions += _alterations(catalog, table, by_uuid)
     for server in servers:
-        for tablet_id in server.replicas:
-            known = catalog.tablet(tablet_id)
-            if known is not None and not known.live:
-                actions.append(DeleteTabletAction(server.uuid, tablet_id))
+        actions += _deletions(catalog, server, looked_at(server))
     return actions
+
+
+def after_report(catalog: Catalog, server: TServer, tablets: Sequence[TabletId]) -> list[Action]:
+    """Return the orders that what a server has just told calls for; of its other replicas none is looked at.
+
+    What was to be created is derived each interval, and was ordered when it was decided.
+    """
+    tables = dict.fromkeys(t.table_id for t in map(catalog.tablet, tablets) if t is not None)
+    actions = _deletions(catalog, server, [t for t in tablets if t in server.replicas])
+    for table in map(catalog.table, tables):
+        if table is not None and table.state is TableState.ALTERING:
+            actions += _alterations(catalog, table, {server.uuid: server})
+    return actions
+
+
+def _deletions(catalog: Catalog, server: TServer, replicas: Iterable[TabletId]) -> list[Action]:
+    """Return the orders to delete those of a server's replicas that the catalog records as deleted."""
+    known = map(catalog.tablet, replicas)
+    return [DeleteTabletAction(server.uuid, t.id) for t in known if t is not None and not t.live]
 
 
 def _alterations(

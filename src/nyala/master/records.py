@@ -4,8 +4,9 @@ Rules: a record that stands in the catalog is never changed; `edit()` gives a co
 keep the fields that this build does not know (S0.87), so a rolling upgrade loses none.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from sys import intern
 
 from google.protobuf.message import DecodeError
 
@@ -37,6 +38,8 @@ class TabletState(Enum):
 
 
 _PRESENT = (TableState.RUNNING, TableState.ALTERING)
+_LIVE = (TabletState.CREATING, TabletState.RUNNING)
+_TABLET_STATES = {state.value: state for state in TabletState}
 
 
 def operation_key(operation: pb.OperationId) -> tuple[bytes, int]:
@@ -94,29 +97,37 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Tablet:
-    """One tablet, present or deleted."""
+    """One tablet, present or deleted; what is asked for again and again is taken out of the record once.
+
+    Attributes:
+        record: read only.
+        id: unique for ever; also its Raft group.
+        table_id: the table that it belongs to.
+        state: where it is in its life.
+        live: whether replicas of it should exist.
+        config_id: op id of the committed configuration.
+        members: servers of the committed configuration, in its order.
+    """
 
     record: cat.TabletRecord
+    id: TabletId = field(init=False, compare=False)
+    table_id: TableId = field(init=False, compare=False)
+    state: TabletState = field(init=False, compare=False)
+    live: bool = field(init=False, compare=False)
+    config_id: OpId = field(init=False, compare=False)
+    members: tuple[ServerUuid, ...] = field(init=False, compare=False)
 
-    @property
-    def id(self) -> TabletId:
-        """Unique for ever; also its Raft group."""
-        return TabletId(self.record.id)
-
-    @property
-    def table_id(self) -> TableId:
-        """The table that it belongs to."""
-        return TableId(self.record.table_id)
-
-    @property
-    def state(self) -> TabletState:
-        """Where it is in its life."""
-        return TabletState(self.record.state)
-
-    @property
-    def live(self) -> bool:
-        """Whether replicas of it should exist."""
-        return self.state in (TabletState.CREATING, TabletState.RUNNING)
+    def __post_init__(self) -> None:
+        record, consensus = self.record, self.record.consensus
+        state = _TABLET_STATES.get(record.state) or TabletState(record.state)
+        index = consensus.config_index
+        put = object.__setattr__
+        put(self, "id", TabletId(record.id))
+        put(self, "table_id", TableId(intern(record.table_id)))
+        put(self, "state", state)
+        put(self, "live", state in _LIVE)
+        put(self, "config_id", OpId(consensus.config_term, index) if index else NO_OP)
+        put(self, "members", tuple(ServerUuid(intern(m.uuid)) for m in consensus.members))
 
     @property
     def holders(self) -> tuple[ServerUuid, ...]:
@@ -132,22 +143,20 @@ class Tablet:
         """
         if not self.live or self.config_id != NO_OP:
             return ()
-        return tuple(m for m in self.members if m not in self.record.reported_by)
+        reported = self.record.reported_by
+        if len(reported) >= len(self.members) and set(reported) >= set(self.members):
+            return ()
+        return tuple(m for m in self.members if m not in reported)
+
+    @property
+    def joins(self) -> bool:
+        """Whether a member is to be promoted."""
+        return any(m.promote and not m.voter for m in self.consensus.members)
 
     @property
     def consensus(self) -> pb.ConsensusState:
         """The newest committed configuration and leader that are known; read only."""
         return self.record.consensus
-
-    @property
-    def config_id(self) -> OpId:
-        """Op id of the committed configuration."""
-        return OpId(self.consensus.config_term, self.consensus.config_index)
-
-    @property
-    def members(self) -> tuple[ServerUuid, ...]:
-        """Servers of the committed configuration, in its order."""
-        return tuple(ServerUuid(m.uuid) for m in self.consensus.members)
 
     def edit(self) -> cat.TabletRecord:
         """Return a copy of the record, to change."""
@@ -206,8 +215,8 @@ def parse(row: Row) -> Table | Tablet | cat.ClusterRecord | None:
         return record
     if record.id != row.id:
         raise Corrupt(f"the catalog row {row.kind}/{row.id} holds the record of {record.id!r}")
-    item = Table(record) if isinstance(record, cat.TableRecord) else Tablet(record)
     try:
+        item = Table(record) if isinstance(record, cat.TableRecord) else Tablet(record)
         assert item.state
     except ValueError as err:
         raise BadVersion(

@@ -4,10 +4,10 @@ What it remembers of looks before is how far copies are, and the wills. Which ch
 committed configuration and reports; of two masters that both believe to lead one wins, by compare-and-set.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from nyala.common.ids import ServerUuid
+from nyala.common.ids import ServerUuid, TabletId
 from nyala.master.actions import (
     Action,
     CancelCopyAction,
@@ -23,8 +23,12 @@ from nyala.master.repair_copies import OrderedCopies
 from nyala.master.repair_look import Look, situation
 from nyala.master.situation import Add, Copy, Health, MakeWitness, Modify, Servers, Situation
 from nyala.master.tservers import TServers
+from nyala.master.turns import Attention, Turns
 from nyala.master.wills import Wills
 from nyala.wire.proto import nyala_pb2 as pb
+
+AT_A_TIME = 500
+"""Tablets, and replicas of a server, that one look goes over beside those of which something was told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +81,20 @@ class Repairs:
         self._term = term
         self._now_us = now_us
         self._copies = OrderedCopies(limits.failed_us)
+        self._attention = Attention(catalog, AT_A_TIME)
+        self._turns = Turns(AT_A_TIME)
         self.wills = Wills()
 
     def needed(self) -> list[Action]:
         """Return what some servers should be told now."""
         look = self._look()
-        tablets = [t for t in self._catalog.tablets() if self._repairable(t)]
+        if self._attention.begins():
+            self.wills.retain(self._runs)
+        tablets = [t for t in self._attention.turn() if self._repairable(t)]
         self.wills.keep(tablets, look)
         if not self._limits.on:
             return []
-        for tablet in tablets:
+        for tablet in filter(self._repairable, self._catalog.joining()):
             for member in tablet.consensus.members:
                 if member.promote and not (member.voter and member.electable):
                     look.comes(tablet.id, ServerUuid(member.uuid))
@@ -94,6 +102,10 @@ class Repairs:
         for tablet in tablets:
             actions += self._repair(tablet, look)
         return [*actions, *self._leftovers(look), *self._unneeded(look)]
+
+    def reported(self, tablets: Iterable[TabletId]) -> None:
+        """Look at these tablets first: something was told of them."""
+        self._attention.ask(tablets)
 
     def copied(self, action: CopyAction, told: pb.CopyProgress) -> None:
         """Take what a server says of a copy."""
@@ -116,12 +128,17 @@ class Repairs:
         running = tablet.state is TabletState.RUNNING
         return running and self._catalog.table(tablet.table_id) is not None
 
+    def _runs(self, tablet_id: TabletId) -> bool:
+        tablet = self._catalog.tablet(tablet_id)
+        return tablet is not None and self._repairable(tablet)
+
     def _repair(self, tablet: Tablet, look: Look) -> list[Action]:
         table = self._catalog.table(tablet.table_id)
         assert table is not None, f"tablet {tablet.id} has no table {tablet.table_id}"
         now = situation(tablet, table.spec, look, self._copies)
         if now is None or now.whole:
             return []
+        self._attention.ask([tablet.id])
 
         servers = Servers(
             lambda instead: self._choose(tablet, instead, now, look),
@@ -167,7 +184,7 @@ class Repairs:
         """Return orders to delete what no configuration names any more (S0.44, S0.45, S1.10, S1.22)."""
         actions: list[Action] = []
         for server in look.known.values():
-            for tablet_id in server.replicas:
+            for tablet_id in self._turns.next(server):
                 tablet = self._catalog.tablet(tablet_id)
                 if tablet is None or not self._repairable(tablet):
                     continue

@@ -4,14 +4,11 @@ An heir is kept while it can inherit, so that what was shown is what happens. Pu
 inherit, and how loaded they are, is passed in.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.master.records import Tablet
-
-AT_A_TIME = 2000
-"""Tablets looked at in one go: a large cluster's wills are gone over in turns."""
 
 
 class Heirs(Protocol):
@@ -34,25 +31,21 @@ class Wills:
     def __init__(self) -> None:
         self._heirs: dict[TabletId, dict[ServerUuid, ServerUuid]] = {}
         self._left: dict[ServerUuid, dict[ServerUuid, int]] = {}
-        self._next = 0
 
     def keep(self, tablets: Sequence[Tablet], heirs: Heirs) -> None:
-        """Bring the wills up to date, those of `AT_A_TIME` tablets at a time.
+        """Bring the wills of some tablets up to date.
 
         Args:
-            tablets: all that live, in a stable order.
+            tablets: that live; a large cluster's are gone over in turns.
             heirs: who may inherit.
         """
-        if self._next >= len(tablets):
-            self._next = 0
-        turn = tablets[self._next : self._next + AT_A_TIME]
-        self._next += AT_A_TIME
-        for tablet in turn:
+        for tablet in tablets:
             self._will(tablet, heirs)
-        if len(self._heirs) > len(tablets):
-            live = {t.id for t in tablets}
-            for gone in [t for t in self._heirs if t not in live]:
-                self._forget(gone)
+
+    def retain(self, lives: Callable[[TabletId], bool]) -> None:
+        """Forget the wills about tablets that are gone."""
+        for gone in [t for t in self._heirs if not lives(t)]:
+            self._forget(gone)
 
     def heir(self, lost: ServerUuid, tablet: TabletId) -> ServerUuid | None:
         """Return who is to take the place of a lost member; None: nobody is named."""

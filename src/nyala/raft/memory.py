@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from nyala.common.ids import ServerUuid
+from nyala.common.ids import NO_OP, ServerUuid
 from nyala.raft.log_view import LogView
 from nyala.raft.membership import Configuration, History
 from nyala.raft.messages import HardState
@@ -109,7 +109,14 @@ class Memory:
         return self.leader is not None and self.silent < self.options.election_ticks
 
     def reset_timer(self) -> None:
-        """Begin a new, freshly drawn election timeout; who votes alone has nobody to wait for."""
+        """Begin a new, freshly drawn election timeout; who votes alone has nobody to wait for.
+
+        Nor has a new group, if it is eager: no leader can be disturbed that never was.
+        """
         self.elapsed = 0
+        if self.voters == (self.uuid,):
+            self.timeout = 1
+            return
         least = self.options.election_ticks
-        self.timeout = 1 if self.voters == (self.uuid,) else least + self.random(least)
+        new = self.options.eager and self.hard.term == 0 and self.log.last == NO_OP
+        self.timeout = (1 if new else least) + self.random(least)

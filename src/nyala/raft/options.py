@@ -17,6 +17,9 @@ class RaftOptions:
         inflight_bytes: unacknowledged entries on the way to one peer, one message at least.
         cache_bytes: entries kept in memory after they are durable and applied.
         quiesce_heartbeats: a group idle for so many heartbeats is put to sleep; 0: never.
+        eager: a group that has never had a leader does not wait for silence before its first election,
+            and one that holds nothing but its first leader's entry sleeps as soon as it can: tables of
+            many tablets are made sooner, and with fewer heartbeats.
     """
 
     election_ticks: int = 10
@@ -25,6 +28,7 @@ class RaftOptions:
     inflight_bytes: int = 8 << 20
     cache_bytes: int = 16 << 20
     quiesce_heartbeats: int = 0
+    eager: bool = False
 
     def __post_init__(self) -> None:
         assert 0 < self.heartbeat_ticks < self.election_ticks, f"heartbeats too slow: {self}"

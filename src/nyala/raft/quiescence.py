@@ -36,7 +36,7 @@ def offer(core: Core, leadership: Leadership, absent: Container[ServerUuid]) -> 
         leadership: of this term.
         absent: servers that have been silent for long: they are not waited for.
     """
-    least = core.options.quiesce_heartbeats
+    least = _patience(core)
     inputs = (core.log.last.index, core.round, core.closed)
     waited_for = [
         u for u in leadership.peers if u not in absent and not _silent(core, leadership, u)
@@ -49,6 +49,12 @@ def offer(core: Core, leadership: Leadership, absent: Container[ServerUuid]) -> 
     if leadership.idle > least and all(u in leadership.asleep for u in waited_for):
         core.asleep = True
     return leadership.idle >= least
+
+
+def _patience(core: Core) -> int:
+    """Return after how many idle heartbeats a group sleeps; a new one that is eager does not wait."""
+    least = core.options.quiesce_heartbeats
+    return min(least, 1) if core.options.eager and core.log.last.index <= 1 else least
 
 
 def _silent(core: Core, leadership: Leadership, uuid: ServerUuid) -> bool:
@@ -86,7 +92,7 @@ def answered(core: Core, leadership: Leadership, message: AppendReply) -> None:
     """Note whether a peer has taken the offer that stands."""
     if not message.quiesce:
         leadership.asleep.pop(message.sender, None)
-    elif leadership.idle >= core.options.quiesce_heartbeats and message.hint == core.log.last:
+    elif leadership.idle >= _patience(core) and message.hint == core.log.last:
         leadership.asleep[message.sender] = None
 
 

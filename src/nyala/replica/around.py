@@ -105,6 +105,7 @@ def raft_options(options: Options) -> RaftOptions:
         inflight_bytes=options.raft_inflight_bytes,
         cache_bytes=options.raft_cache_bytes,
         quiesce_heartbeats=-(-options.raft_quiesce_ms // options.raft_heartbeat_ms),
+        eager=True,
     )
 
 

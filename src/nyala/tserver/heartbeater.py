@@ -1,7 +1,7 @@
 """Reports to every master, leader or not: full to a new leader, incremental after (S0.21-S0.27).
 
-One task per master, so that one that hangs delays no other. A change of a replica wakes all of them
-at once; otherwise they speak every `server_heartbeat_ms`.
+One task per master, so that one that hangs delays no other. They speak every `server_heartbeat_ms`; a change
+of a replica is told at once to the master that leads, or to all while none is known to.
 """
 
 import asyncio
@@ -54,6 +54,7 @@ class Heartbeater:
         self._reporter = reporter
         self._interval_ms = interval_ms
         self._changes = ChangeLog()
+        self._leader: str | None = None  # the master that last said that it leads
         self._views: dict[str, MasterView] = {}
         self._wake: dict[str, asyncio.Event] = {}
 
@@ -75,8 +76,8 @@ class Heartbeater:
     def changed(self, tablet: TabletId) -> None:
         """A replica's configuration, leader or state changed: tell the masters soon."""
         self._changes.note(tablet)
-        for event in self._wake.values():
-            event.set()
+        for address in self._wake if self._leader not in self._wake else (self._leader,):
+            self._wake[address].set()
 
     def views(self) -> dict[str, MasterView]:
         """What each master has acknowledged, for status pages and tests."""
@@ -122,12 +123,23 @@ class Heartbeater:
             report_sequence=view.sequence,
             tablets=reports,
         )
-        response = await self._env.rpc.call(
-            address, methods.HEARTBEAT, request, timeout_ms=max(1000, 4 * self._interval_ms)
-        )
+        try:
+            response = await self._env.rpc.call(
+                address, methods.HEARTBEAT, request, timeout_ms=max(1000, 4 * self._interval_ms)
+            )
+        except NyalaError:
+            self._leads(address, leader=False)
+            raise
+        self._leads(address, leader=response.leader)
         view.answered(
             leader=response.leader,
             needs_full=response.needs_full_report,
             acknowledged_sequence=response.acknowledged_sequence,
         )
         self._reporter.heard(address, response)
+
+    def _leads(self, address: str, *, leader: bool) -> None:
+        if leader:
+            self._leader = address
+        elif self._leader == address:
+            self._leader = None

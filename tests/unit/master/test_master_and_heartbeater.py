@@ -105,7 +105,7 @@ def test_what_a_lost_answer_left_open_is_told_again():
 
     lost, later = told(work)
     assert lost["m1"] == [(False, [TWO])] * len(lost["m1"])
-    assert lost["m3"] == [(False, [TWO]), NOTHING]
+    assert lost["m3"] == [(False, [TWO])], "who does not lead hears it at its next heartbeat"
     assert later["m1"][0] == (False, [TWO])
     assert later["m1"][1:] == [NOTHING] * (len(later["m1"]) - 1)
 

@@ -219,7 +219,7 @@ async def test_a_leader_that_hears_nobody_steps_down(fleet):
 
 @story(groups=MANY)
 async def test_loss_neither_keeps_groups_up_nor_deposes_leaders(fleet):
-    fleet.network.faults.loss_rate = 0.2
+    fleet.network.faults.loss_rate = 0.15
     await asleep(fleet, MANY)
     before = terms(fleet)
     await fleet.pass_ms(60_000)
