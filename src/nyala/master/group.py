@@ -2,7 +2,7 @@
 
 from enum import Enum
 
-from nyala.common.errors import Corrupt, Unavailable
+from nyala.common.errors import Corrupt, NyalaError, Unavailable
 from nyala.common.ids import SYS_CATALOG, ServerUuid, TabletId
 from nyala.common.metrics import Metrics
 from nyala.env.clock import HybridClock
@@ -106,6 +106,10 @@ class Group:
         found = self._host.find(SYS_CATALOG)
         taking_part = found is not None and found.member is not None
         return found.status().committed_config if found is not None and taking_part else None
+
+    def fail(self, why: NyalaError) -> None:
+        """Take part no more, neither vote nor acknowledge; what is on disk stays."""
+        self._host.get(SYS_CATALOG).fail(why)
 
     async def delete(self) -> None:
         """Leave a tombstone of the replica; durable on return. Raises as `ReplicaHost.delete_replica`."""

@@ -8,7 +8,7 @@ what this master is to be is derived, again and again, from its replica, and fro
 import logging
 
 from nyala.common.errors import InvalidArgument, NyalaError, Unavailable
-from nyala.master import given, peers
+from nyala.master import given, peers, replaced
 from nyala.master.group import Group, Here
 from nyala.master.leading import Leading
 from nyala.master.place import Place
@@ -57,7 +57,7 @@ class GroupMember(Place):
     # ---- from one look to the next -----------------------------------------------------------------
 
     async def _live(self, group: Group) -> None:
-        while not self._stopped:
+        while not self._stopped and not isinstance(self.failure, InvalidArgument):
             try:
                 await self._look(group)
             except NyalaError as err:
@@ -73,6 +73,7 @@ class GroupMember(Place):
             await group.delete()
         self._here = await group.here()
         if self._here is Here.REPLICA:
+            self._check_place(group)
             if self.leading is None:
                 await self._follow(group, None)
             self._follow_members(group)
@@ -85,6 +86,16 @@ class GroupMember(Place):
         fresh = self._here is Here.NOTHING and not self._identity.instance.initialised
         if fresh and self.failure is None and not group.being_copied:
             await self._form(group, told)
+
+    def _check_place(self, group: Group) -> None:
+        """Take part no more once another server has this one's place; see `replaced.check`."""
+        try:
+            replaced.check(self._peers.own, group.config(), self._peers.group())
+        except InvalidArgument as err:
+            self._fail(err)
+            self._drop()
+            group.fail(err)
+            raise
 
     def _removed(self, group: Group) -> bool:
         """Whether this master has a catalog and is none any more, by its own log or by the others' word."""

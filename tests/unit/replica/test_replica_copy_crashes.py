@@ -135,7 +135,7 @@ def _tombstone_dies(step, power_cut):
     tell()
 
 
-@pytest.mark.parametrize("kill_at", range(1, 12))
+@pytest.mark.parametrize("kill_at", range(1, 14))
 def test_a_source_that_dies_at_any_call_of_a_copy(kill_at):
     @story(options=QUICK)
     async def tell(fleet):

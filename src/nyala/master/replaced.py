@@ -1,0 +1,35 @@
+"""A master whose place another one has taken, uuid included, while it was held for dead (S2.5). Pure."""
+
+from nyala.common.errors import InvalidArgument
+from nyala.common.ids import ServerUuid
+from nyala.raft.membership import Configuration
+from nyala.wire.proto import nyala_pb2 as pb
+
+
+def check(
+    own: pb.ServerInfoResponse, known: Configuration | None, told: Configuration | None
+) -> None:
+    """Refuse to take part beside a server with the same uuid.
+
+    A replacement at the old address keeps the old server from binding it. One at another address is known
+    to those that are left: their configuration has this uuid elsewhere.
+
+    Args:
+        own: this master.
+        known: the committed configuration that its own directory knows; None: it has no catalog.
+        told: the newest that another master tells; None: none did.
+
+    Raises:
+        InvalidArgument: the others have its uuid at another address.
+    """
+    if known is None or told is None or told.id < known.id:
+        return
+    there = told.get(ServerUuid(own.uuid))
+    if there is None or (there.address, there.peer_address) == (own.address, own.peer_address):
+        return
+    raise InvalidArgument(
+        f"the other masters have {own.uuid}, the uuid of this master, at {there.address}, and this one is at "
+        f"{own.address}: it was replaced, and what it holds is old; it takes part no more. Remove its data "
+        f"directory. (Is it the only one of this uuid, and was moved? Then tell the others first: nyala "
+        f"local_replica cmeta rewrite_raft_config catalog, with its new address.)"
+    )

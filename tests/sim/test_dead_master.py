@@ -1,0 +1,139 @@
+"""A master that is gone for good is replaced by one with its uuid; and comes back all the same."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from nyala.common.errors import InvalidArgument
+from nyala.common.ids import SYS_CATALOG, ServerUuid
+from nyala.copying.offline import copy_to_directory
+from nyala.env.env import Env
+from nyala.replica import stopped
+from nyala.replica.instance import format_instance
+from nyala.replica.status import State
+from tests.sim.cluster import OPTIONS, SimCluster
+from tests.sim.loop import SimLoop, run
+from tests.sim.masters import new_master
+from tests.sim.process import SimProcess
+
+FOLDER = "/data"
+
+
+def with_masters(work: Callable[[SimCluster], Awaitable[None]]) -> None:
+    async def main(loop: SimLoop) -> None:
+        cluster = SimCluster(loop, 5)
+        await cluster.create_table(await cluster.start(), "kept")
+        await work(cluster)
+
+    run(main, max_time_s=300)
+
+
+async def tables(cluster: SimCluster) -> list[str]:
+    """The names of all tables, by a client of its own."""
+    core = cluster.client()
+
+    async def ask() -> list[str]:
+        return sorted(t.name for t in await core.tables())
+
+    found = await cluster.run(cluster.clients[-1], ask)
+    assert isinstance(found, list)
+    return found
+
+
+async def led(cluster: SimCluster) -> SimProcess:
+    """Wait for a leader that has told the others so."""
+    await cluster.until(lambda: cluster.leader_master() is not None, "a master leads")
+    await tables(cluster)
+    found = cluster.leader_master()
+    assert found is not None
+    return found
+
+
+def victim(cluster: SimCluster, leads: bool) -> SimProcess:
+    return next(m for m in cluster.masters if (m is cluster.leader_master()) == leads)
+
+
+async def fill(cluster: SimCluster, here: SimProcess, uuid: ServerUuid) -> None:
+    """Make a directory that of a dead master, with a copy of the leader's catalog, and start it."""
+
+    async def copy(env: Env, source: str) -> None:
+        await copy_to_directory(env, OPTIONS, FOLDER, "master", SYS_CATALOG, source)
+
+    env = here.open()
+    env.files.remove_tree(FOLDER)
+    format_instance(env.files, FOLDER, "master", uuid, replaces=True)
+    here.kill(power_cut=False)  # each command is a process of its own
+    await here.run(copy, here.open(), (await led(cluster)).address)
+    here.kill(power_cut=False)
+    await here.start()
+
+
+async def works_without(cluster: SimCluster, dead: SimProcess, name: str) -> None:
+    """One more master may die: the catalog is read and changed."""
+    dead.kill()
+    await led(cluster)
+    await cluster.create_table(cluster.client(), name)
+    assert "kept" in await tables(cluster)
+
+
+@pytest.mark.row("S2.3", "S2.9")
+@pytest.mark.parametrize("leads", [False, True], ids=["follower", "leader"])
+def test_a_dead_master_is_replaced_whatever_it_was(leads: bool) -> None:
+    async def work(cluster: SimCluster) -> None:
+        dead = victim(cluster, leads)
+        uuid = ServerUuid(dead.server.uuid)
+        dead.kill()
+        await led(cluster)
+        await cluster.create_table(cluster.client(), "meanwhile")
+        await fill(cluster, dead, uuid)
+        other = next(m for m in cluster.masters if m is not dead)
+        await works_without(cluster, other, "later")
+        assert dead.server.uuid == uuid
+
+    with_masters(work)
+
+
+def tell_address(master: SimProcess, uuid: ServerUuid, there: SimProcess) -> None:
+    """Rewrite where one of a stopped master's peers is."""
+    files = master.disk.mount()
+    known = stopped.look(files, FOLDER, SYS_CATALOG)
+    peers = [
+        replace(m, address=there.address, peer_address=there.peer_address) if m.uuid == uuid else m
+        for m in known.config.members
+    ]
+    after = stopped.rewritten(known, SYS_CATALOG, peers, force=False)
+    assert stopped.rewrite(files, FOLDER, SYS_CATALOG, known, after)
+
+
+@pytest.mark.row("S2.5")
+@pytest.mark.parametrize("leads", [False, True], ids=["follower", "leader"])
+def test_a_replaced_master_that_comes_back_takes_part_no_more(leads: bool) -> None:
+    async def work(cluster: SimCluster) -> None:
+        old = victim(cluster, leads)
+        uuid, others = ServerUuid(old.server.uuid), [m for m in cluster.masters if m is not old]
+        old.kill()
+        await led(cluster)
+        there = new_master(cluster, *(m.address for m in others))
+        for master in others:
+            master.kill(power_cut=False)
+            tell_address(master, uuid, there)
+            await master.start()
+            await led(cluster)
+        await fill(cluster, there, uuid)
+        await cluster.create_table(cluster.client(), "meanwhile")
+        (await led(cluster)).kill()  # the old one would be a majority with either of the two
+        old.disk.harmed = True  # the judge lets it fail
+        old.start()
+        await cluster.until(lambda: old.server and old.server.failure, "it finds out")
+        assert isinstance(old.server.failure, InvalidArgument)
+        assert "it was replaced" in old.server.failure.message
+        assert there.address in old.server.failure.message
+        replica = old.server.host.find(SYS_CATALOG)
+        assert replica.state is State.FAILED
+        assert await led(cluster) is not old
+        await cluster.create_table(cluster.client(), "later")
+        assert await tables(cluster) == ["kept", "later", "meanwhile"]
+        assert old.server.host.find(SYS_CATALOG).last == replica.last
+
+    with_masters(work)
