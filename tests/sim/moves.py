@@ -42,6 +42,7 @@ class Has(Enum):
     UNKNOWN = "nobody knows"
     NOTHING = "nothing"
     HALF = "half a copy"
+    STOPPED = "what could not be deleted"
     TOMBSTONE = "a tombstone"
     WITNESS = "a witness"
     DATA = "data"
@@ -116,7 +117,9 @@ class Mover:
         if replica.state is State.TOMBSTONED:
             return Has.TOMBSTONE
         if replica.member is None:
-            return Has.HALF if replica.error is not None else Has.UNKNOWN
+            if replica.error is None:
+                return Has.UNKNOWN
+            return Has.STOPPED if replica.promises().votes else Has.HALF
         witness = isinstance(replica.member.applier.machine, Witness)
         return Has.WITNESS if witness else Has.DATA
 
@@ -144,7 +147,7 @@ class Mover:
         if has is Has.DATA and len(config.members) < MOST_VOTERS:
             new = replace(me, voter=False, promote=True)
             yield self._change(leader, ChangeKind.ADD, new, 5)
-        if has in (Has.DATA, Has.WITNESS):
+        if has in (Has.DATA, Has.WITNESS, Has.STOPPED):
             yield Step(7, f"delete on {process.name}", lambda: self._delete(leader, process))
 
     def _of_member(
@@ -152,6 +155,8 @@ class Mover:
     ) -> Iterator[Step]:  # fmt: skip
         if has in (Has.NOTHING, Has.HALF, Has.TOMBSTONE) or (has is Has.WITNESS and not stuck):
             yield self._copy(leader, process, 1)
+        if has is Has.STOPPED:
+            yield Step(1, f"delete on {process.name}", lambda: self._delete(leader, process))
         if has is Has.DATA and not now.electable:
             yield self._change(leader, ChangeKind.MODIFY, replace(now, electable=True), 2)
         if not now.voter:
@@ -254,6 +259,9 @@ class Mover:
 
     async def _delete(self, leader: SimProcess, target: SimProcess) -> None:
         """Delete what a server has if it knows no later configuration than the leader's, now and then."""
+        if self.has(target) is Has.STOPPED:
+            target.run(self._deleted, target.server.host)
+            return
         known = leader.server.node.core.configs.committed.id
         before = target.server.replica.status().committed_config.id
         if before > known:
@@ -341,7 +349,8 @@ class Mover:
             and all(m.voter and m.electable for m in members)
             and all(self.has(self._cluster.by_uuid(m.uuid)) is Has.DATA for m in members)
             and not any(
-                self.has(self._cluster.server(n)) in (Has.DATA, Has.WITNESS) for n in strangers
+                self.has(self._cluster.server(n)) in (Has.DATA, Has.WITNESS, Has.STOPPED)
+                for n in strangers
             )
             and (wanted is None or configs.active.get(wanted) is not None)
         )

@@ -117,7 +117,8 @@ class Copies:
         if replica is not None and _witness(replica):
             target = CopyWitness(*parts, replica)
         else:
-            target = CopyTarget(*parts, None if replica is None else replica.tombstone)
+            buried = None if replica is None else replica.tombstone
+            target = CopyTarget(*parts, buried, again=replica is not None and buried is None)
         work = self._run(target, progress, source, force)
         self._running[group] = self._around.env.tasks.spawn(work, f"copy of {group}")
         return progress

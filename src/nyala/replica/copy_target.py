@@ -36,6 +36,7 @@ class CopyTarget:
         pace: shared by all copies into this server.
         open_machine: see `OpenMachine`.
         tombstone: what is here of the group; None: nothing.
+        again: what is here is what a crash left of another copy; so it is again if this one fails.
 
     Attributes:
         fetch: what comes from the source.
@@ -49,6 +50,8 @@ class CopyTarget:
         pace: Pace,
         open_machine: OpenMachine,
         tombstone: Tombstone | None,
+        *,
+        again: bool = False,
     ) -> None:
         buried = None if tombstone is None else tombstone.superblock
         self.fetch = Fetch(around, source, progress, pace, buried)
@@ -57,6 +60,7 @@ class CopyTarget:
         self._progress = progress
         self._open_machine = open_machine
         self._tombstone = tombstone
+        self._again = again
 
     async def copy(self, *, force: bool) -> Opened:
         """Copy, and make it durable; what is returned may take part.
@@ -106,7 +110,7 @@ class CopyTarget:
         return opened
 
     async def _undo(self) -> None:
-        around, marked = self._around, self._tombstone is None
+        around, marked = self._around, self._tombstone is None and not self._again
         try:
             if self._progress.stage is Stage.INSTALLING:  # READY may be on disk though it failed
                 before = Superblock(self._group, SuperblockStage.COPYING)

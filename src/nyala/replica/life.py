@@ -131,6 +131,7 @@ class Life:
         """Become TOMBSTONED, as the superblock says; what was promised is kept."""
         assert self.member is None, f"{self.group} still takes part"
         self.tombstone = Tombstone(self.around, superblock)
+        self.error = None
         self.around.changed(self.group)
 
     def hear_buried(self, message: AnyMessage, hlc: int) -> bool:

@@ -161,14 +161,18 @@ async def delete(around: Around, replica: Replica) -> None:
     """Stop a replica and remove its data; its vote and last op id stay. Durable on return.
 
     Raises:
-        OSError: the disk failed; the replica is TOMBSTONED if its superblock says so, and what is left
-            of it goes at the next start.
+        OSError: the disk failed. The replica is TOMBSTONED if its superblock says so, and what is left
+            of it goes at the next start; otherwise it is FAILED until it is deleted again, or reopened.
     """
     tasks, group = around.env.tasks, replica.group
     await replica.stop()
     if replica.tombstone is None:
-        tombstone = await _promises(around, replica)
-        await tasks.run(Lane.DISK, around.superblocks.save, tombstone)
+        try:
+            tombstone = await _promises(around, replica)
+            await tasks.run(Lane.DISK, around.superblocks.save, tombstone)
+        except OSError as err:  # it has stopped, and whoever looks is told why
+            replica.fail(Unavailable(f"its deletion failed on the disk: {err}; delete it again"))
+            raise
         replica.bury(tombstone)
     around.wal.forget(group)
     await tasks.run(Lane.DISK, _remove_old, around, group)

@@ -11,7 +11,7 @@ from nyala.replica.status import State
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.replica.copy_support import story
-from tests.unit.replica.replica_support import GROUP
+from tests.unit.replica.replica_support import GROUP, uuid_of
 from tests.unit.replica.test_replica_copy import add, fill, flush
 
 QUICK = Options(
@@ -177,6 +177,28 @@ def test_a_source_that_dies_at_any_call_of_a_copy(kill_at):
         await fleet.until(lambda: fleet.sessions() == 0, "no session is left", 60_000)
 
     tell()
+
+
+@story(options=QUICK)
+async def test_what_a_crash_left_of_a_copy_is_so_again_when_the_next_copy_ends_early(fleet):
+    leader = await prepared(fleet)
+    for _ in range(2):
+        fleet.host(3).copies._pace._rate = 1000
+        await fleet.order(3, leader)
+        await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "begun")
+        await fleet.restart_after_power_cut(3)
+        fleet.host(3).copies._pace._rate = 1000
+        await fleet.order(3, leader)
+        await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "begun again")
+        request = pb.CancelCopyRequest(
+            destination_uuid=uuid_of(3), cluster_id="one", tablet_id=GROUP
+        )
+        await fleet.ask(3, methods.CANCEL_COPY, request)
+        assert fleet.host(3).find(GROUP).state is State.FAILED
+        assert fleet.leftovers(3) == [f"superblock/{GROUP}"]
+    fleet.host(3).copies._pace._rate = 0
+    await fleet.order(3, leader)
+    await fleet.copied(3)
 
 
 @pytest.mark.row("S2.24")

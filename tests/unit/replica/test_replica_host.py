@@ -310,6 +310,24 @@ async def test_a_deleted_replica_keeps_its_promises_and_nothing_else(fleet):
     assert (await fleet.as_(n := await fleet.leader(), fleet.call(n, b"k 1"))).result == b"2"
 
 
+@story()
+async def test_a_deletion_that_the_disk_refuses_is_told_and_can_be_made_again(fleet):
+    await fleet.write(b"k 1")
+    disk = fleet.processes[0].disk
+    disk.faults.capacity_bytes = disk.used_bytes()
+    with pytest.raises(OSError, match="space"):
+        await fleet.as_(0, fleet.host(0).delete_replica(GROUP))
+    replica = fleet.replica(0)
+    assert replica.state is State.FAILED
+    assert "delete it again" in replica.status().error
+    disk.faults.capacity_bytes = None
+    term = replica.status().term
+    await fleet.as_(0, fleet.host(0).delete_replica(GROUP))
+    assert (replica.state, replica.status().error) == (State.TOMBSTONED, "")
+    assert replica.tombstone.superblock.votes, "nothing that it promised was lost"
+    assert replica.status().term == term
+
+
 @pytest.mark.parametrize("step", range(1, 12))
 def test_a_crash_while_deleting_leaves_a_whole_replica_or_a_tombstone(step):
     @story(servers=1, groups=(GROUP, OTHER))
