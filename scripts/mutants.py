@@ -21,6 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 TIMEOUT_S = 300
+CACHE = "numba-cache"
 JUDGE_TIMEOUT_S = 900
 
 
@@ -48,6 +49,8 @@ def judge(copy: Path, mutant: dict[str, Any]) -> str:
             return f"STALE: `{find[:40]}` occurs {text.count(find)} times in {mutant['file']}"
         changed = changed.replace(find, replace)
     path.write_text(changed)
+    if "njit" in text:  # numba looks at the file of a kernel, not at those that are inlined into it
+        shutil.rmtree(copy / CACHE, ignore_errors=True)
     try:
         done = _run(copy, mutant)
     except subprocess.TimeoutExpired:
@@ -55,6 +58,8 @@ def judge(copy: Path, mutant: dict[str, Any]) -> str:
         return "killed" if "killed_by" in mutant else f"FAILED: no verdict in {JUDGE_TIMEOUT_S} s"
     finally:
         path.write_text(text)
+        if "njit" in text:
+            shutil.rmtree(copy / CACHE, ignore_errors=True)
     if "killed_by" not in mutant:
         word = {0: "SURVIVED", 2: "TOO COARSE", 3: "killed"}.get(done.returncode, "FAILED")
         return f"{word} by {(done.stdout or done.stderr).strip()[-300:]}"
@@ -65,7 +70,7 @@ def judge(copy: Path, mutant: dict[str, Any]) -> str:
 
 def _run(copy: Path, mutant: dict[str, Any]) -> subprocess.CompletedProcess[str]:
     environ = {**os.environ, "PYTHONPATH": str(copy / "src"), "HYPOTHESIS_PROFILE": "ci"}
-    environ["NUMBA_CACHE_DIR"] = str(copy / "numba-cache")
+    environ["NUMBA_CACHE_DIR"] = str(copy / CACHE)
     limit_s = TIMEOUT_S if "killed_by" in mutant else JUDGE_TIMEOUT_S
     return subprocess.run(
         _command(mutant), cwd=copy, env=environ, capture_output=True, text=True, check=False,

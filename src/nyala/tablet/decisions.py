@@ -27,10 +27,8 @@ from numba import njit, types
 
 _I64 = types.Array(types.int64, 1, "C", readonly=True)
 _U8 = types.Array(types.uint8, 1, "C", readonly=True)
-_U64 = types.Array(types.uint64, 1, "C", readonly=True)
 _CODES = types.Array(types.int32, 2, "C", readonly=True)
 _OUT_I64 = types.Array(types.int64, 1, "C")
-_OUT_U64 = types.Array(types.uint64, 1, "C")
 _OUT_I32 = types.Array(types.int32, 1, "C")
 _OUT_U8 = types.Array(types.uint8, 1, "C")
 
@@ -154,31 +152,3 @@ def decide(
         last[g] = count
         count += 1
     return _close_gaps(made, count)
-
-
-@njit(
-    types.int64(types.int64, _I64, _I64, _I64, _U64, _OUT_I64, _OUT_U64, _OUT_U64),
-    nogil=True,
-    cache=True,
-)
-def ended_in(
-    number: Any, which: Any, found: Any, ended: Any, stamps: Any, rows: Any, at: Any, span: Any
-) -> Any:
-    """Write the rows of rowset `number` that are ended, and their stamps; return how many.
-
-    `which`, `found` and `ended` are of keys, as `find_live` and `decide` leave them; the least and
-    the greatest of the stamps go to `span`.
-    """
-    count = 0
-    for key in range(len(which)):
-        if which[key] != number or ended[key] < 0:
-            continue
-        stamp = stamps[ended[key]]
-        rows[count] = found[key]
-        at[count] = stamp
-        if count == 0 or stamp < span[0]:
-            span[0] = stamp
-        if stamp > span[1]:
-            span[1] = stamp
-        count += 1
-    return count

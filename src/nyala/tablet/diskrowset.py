@@ -42,6 +42,7 @@ class DiskRowSet:
         file_bytes: of all its files.
         min_key: least encoded key.
         max_key: greatest encoded key.
+        place: for `live_kernels`.
     """
 
     def __init__(
@@ -95,6 +96,9 @@ class DiskRowSet:
             lifetimes=Lifetimes(meta.rows, int(self._ins.min()), meta.max_ins, self.marks.ended),
             key_range=(self.min_key, self.max_key),
         )
+        arrays = self._slots, self._keys.layout, self._keys.data, ends
+        slots, layout, keys, ends_at = (a.ctypes.data for a in arrays)
+        self.place = [slots, len(self._slots), layout, keys, meta.rows, 0, ends_at]
 
     @property
     def rows(self) -> int:

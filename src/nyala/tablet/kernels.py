@@ -15,7 +15,16 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from nyala.tablet.key_kernels import prefetch, same
+from nyala.tablet.key_kernels import (
+    FAR,
+    NEAR,
+    ask_for_key,
+    following,
+    home,
+    newest_row,
+    prefetch,
+    same,
+)
 
 _U = np.uint64
 _I64 = types.Array(types.int64, 1, "C", readonly=True)
@@ -25,26 +34,12 @@ _OUT_I64 = types.Array(types.int64, 1, "C")
 _OUT_U64 = types.Array(types.uint64, 1, "C")
 _OUT_U8 = types.Array(types.uint8, 1, "C")
 
-_FAR, _NEAR = 16, 8
-"""So many keys ahead of the one looked for its slot is asked for, and then the key that the slot names."""
 MAX_ROWS = (1 << 32) - 2
 """Rows of one rowset: a slot has 32 bits for the row."""
 
 
 def _kernel(signature: Any) -> Any:
     return njit(signature, nogil=True, cache=True)
-
-
-@njit(types.uint64(types.uint64, types.uint64), nogil=True, cache=True, inline="always")
-def _home(h: Any, size: Any) -> Any:
-    """Return the slot where the search for a hash begins: its lower half as a part of the whole."""
-    return (h & _U(0xFFFFFFFF)) * size >> _U(32)
-
-
-@njit(types.uint64(types.uint64, types.uint64), nogil=True, cache=True, inline="always")
-def _next(at: Any, size: Any) -> Any:
-    at += _U(1)
-    return at if at < size else _U(0)
 
 
 @_kernel(types.int64(_I64, _U8, _U64, _U8, _OUT_I64, _OUT_I64))
@@ -83,86 +78,37 @@ def group(offsets: Any, data: Any, hashes: Any, skip: Any, numbers: Any, first: 
     return count
 
 
-@njit(
-    types.void(types.uint64, types.int64, types.int64, types.int64, types.int64, types.uint64),
-    nogil=True,
-    cache=True,
-    inline="always",
-)
-def _ask_for_key(slot: Any, width: Any, layout: Any, data: Any, rows: Any, h: Any) -> None:
-    """Ask for the key that a slot names, if it is of this hash."""
-    row = types.int64(slot & _U(0xFFFFFFFF)) - 1
-    if (slot ^ h) >> _U(32) == _U(0) and 0 <= row < rows:
-        prefetch(data + row * width if width > 0 else layout + 8 * row)
-
-
-@_kernel(types.void(_U64, _I64, _U8, types.int64, _I64, _I64, _U8, _U64, _I64, _I64, _OUT_I64))
+@_kernel(types.void(_U64, _I64, _U8, types.int64, _I64, _I64, _U8, _U64, _I64, _OUT_I64))
 def find(
     slots: Any, offsets: Any, data: Any, rows: Any, prev: Any,
-    key_offsets: Any, key_data: Any, hashes: Any, wanted: Any, done: Any, out: Any,
+    key_offsets: Any, key_data: Any, hashes: Any, wanted: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Write the newest row < `rows` of each wanted key in one rowset, or -1; also where `done` >= 0.
-
-    `slots` may be written meanwhile: a slot that names a row >= `rows` is followed along `prev` to the
-    newest row that the reader knows.
-    """
+    """Write the newest row < `rows` of each wanted key in one rowset, or -1; see `newest_row`."""
     width = offsets[0] if len(offsets) == 1 else types.int64(0)
     layout, bytes_at, slots_at = offsets.ctypes.data, data.ctypes.data, slots.ctypes.data
-    key_layout, keys_at = key_offsets.ctypes.data, key_data.ctypes.data
+    key_layout, keys_at, prev_at = key_offsets.ctypes.data, key_data.ctypes.data, prev.ctypes.data
     size = _U(len(slots))
-    tag = ~_U(0xFFFFFFFF)
     count = len(out)
     for i in range(count):
-        if i + _FAR < count:
-            prefetch(slots_at + 8 * types.int64(_home(hashes[wanted[i + _FAR]], size)))
-        if i + _NEAR < count:
-            near = hashes[wanted[i + _NEAR]]
-            _ask_for_key(slots[_home(near, size)], width, layout, bytes_at, rows, near)
+        if i + FAR < count:
+            prefetch(slots_at + 8 * types.int64(home(hashes[wanted[i + FAR]], size)))
+        if i + NEAR < count:
+            near = hashes[wanted[i + NEAR]]
+            ask_for_key(slots[home(near, size)], width, layout, bytes_at, rows, near)
         key = wanted[i]
-        out[i] = -1
-        if len(done) > 0 and done[i] >= 0:
-            continue
-        h = hashes[key]
-        at = _home(h, size)
-        while True:
-            slot = slots[at]
-            if slot == _U(0):
-                break
-            if (slot & tag) == (h & tag):
-                row = types.int64(slot & _U(0xFFFFFFFF)) - 1
-                while row >= rows:
-                    row = prev[row]
-                if row >= 0 and same(width, layout, bytes_at, row, key_layout, keys_at, key):
-                    out[i] = row
-                    break
-            at = _next(at, size)
-
-
-@_kernel(
-    types.int64(
-        _U64, _I64, _U8, types.int64, _I64, _U64, _I64, _U8, _U64, _I64, types.int64,
-        _OUT_I64, _OUT_I64, _OUT_I64,
-    )
-)  # fmt: skip
-def find_live(
-    slots: Any, offsets: Any, data: Any, rows: Any, prev: Any, ends: Any,
-    key_offsets: Any, key_data: Any, hashes: Any, wanted: Any, number: Any,
-    which: Any, found: Any, newest: Any,
-) -> Any:  # fmt: skip
-    """Look in one rowset for the live versions of the wanted keys that are not found yet (`which` < 0).
-
-    Writes `number` and the row of each to `which` and `found`; to `newest` the newest row of each key looked
-    for, live or not, or -1. Returns how many were found.
-    """
-    find(slots, offsets, data, rows, prev, key_offsets, key_data, hashes, wanted, which, newest)
-    count = 0
-    for i in range(len(wanted)):
-        row = newest[i]
-        if row >= 0 and ends[row] == _U(0):
-            which[i] = number
-            found[i] = row
-            count += 1
-    return count
+        out[i] = newest_row(
+            slots_at,
+            size,
+            width,
+            layout,
+            bytes_at,
+            rows,
+            prev_at,
+            key_layout,
+            keys_at,
+            key,
+            hashes[key],
+        )
 
 
 @_kernel(types.void(_I64, _U8, _U64, _U64, _I64, types.uint64, _OUT_I64))
@@ -192,16 +138,16 @@ def link(slots: Any, hashes: Any, rows: Any, olds: Any) -> None:
     slots_at = slots.ctypes.data
     tag = ~_U(0xFFFFFFFF)
     for i in range(len(rows)):
-        if i + _FAR < len(rows):
-            prefetch(slots_at + 8 * types.int64(_home(hashes[rows[i + _FAR]], size)))
+        if i + FAR < len(rows):
+            prefetch(slots_at + 8 * types.int64(home(hashes[rows[i + FAR]], size)))
         h = hashes[rows[i]]
         upper = h & tag
-        at = _home(h, size)
+        at = home(h, size)
         before = _U(0)
         if olds[i] >= 0:
             before = upper | _U(olds[i] + 1)
         while slots[at] != before:
-            at = _next(at, size)
+            at = following(at, size)
         slots[at] = upper | _U(rows[i] + 1)
 
 
@@ -213,9 +159,9 @@ def relink(slots: Any, hashes: Any, out: Any) -> None:
         slot = slots[i]
         if slot == _U(0):
             continue
-        at = _home(hashes[types.int64(slot & _U(0xFFFFFFFF)) - 1], size)
+        at = home(hashes[types.int64(slot & _U(0xFFFFFFFF)) - 1], size)
         while out[at] != _U(0):
-            at = _next(at, size)
+            at = following(at, size)
         out[at] = slot
 
 
@@ -239,8 +185,8 @@ def enter(
     tag = ~_U(0xFFFFFFFF)
     ended = 0
     for v in range(made.shape[1]):
-        if v + _FAR < made.shape[1]:
-            prefetch(slots_at + 8 * types.int64(_home(hashes[made[1, v + _FAR]], size)))
+        if v + FAR < made.shape[1]:
+            prefetch(slots_at + 8 * types.int64(home(hashes[made[1, v + FAR]], size)))
         row = first + v
         h = hashes[made[1, v]]
         all_hashes[row] = h
@@ -251,12 +197,12 @@ def enter(
         old = newest[made[0, v]] if made[4, v] < 0 else first + made[4, v]
         prev[row] = old
         upper = h & tag
-        at = _home(h, size)
+        at = home(h, size)
         before = _U(0)
         if old >= 0:
             before = upper | _U(old + 1)
         while slots[at] != before:
-            at = _next(at, size)
+            at = following(at, size)
         slots[at] = upper | _U(row + 1)
     return ended
 
@@ -288,9 +234,16 @@ def warm() -> int:
     Importing this module did the work: the launcher calls this once before it starts many processes.
     """
     from nyala.common.hashing import kernels
-    from nyala.tablet import decisions, gather_kernels, key_kernels, messages, sort_kernels
+    from nyala.tablet import (
+        decisions,
+        gather_kernels,
+        key_kernels,
+        live_kernels,
+        messages,
+        sort_kernels,
+    )
 
     kernels()
-    others = (decisions, gather_kernels, key_kernels, messages, sort_kernels)
+    others = (decisions, gather_kernels, key_kernels, live_kernels, messages, sort_kernels)
     modules = (globals(), *(vars(m) for m in others))
     return sum(hasattr(value, "py_func") for names in modules for value in names.values())

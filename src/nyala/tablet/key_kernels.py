@@ -1,4 +1,4 @@
-"""What kernels are made of: memory by its address, comparing two encoded keys, asking for memory ahead.
+"""What kernels are made of: memory by its address, comparing two encoded keys, searching a key index.
 
 Addresses, not arrays: a function with arrays as arguments, inlined into a loop, counts their references in
 each round, which takes 60 ns. Callers keep the arrays alive. Rules as in kernels.py.
@@ -15,6 +15,9 @@ from numba.extending import intrinsic
 
 _U8 = types.Array(types.uint8, 1, "C", readonly=True)
 _I = types.int64
+_U = np.uint64
+FAR, NEAR = 16, 8
+"""So many keys ahead of the one looked for its slot is asked for, and then the key that the slot names."""
 
 
 def _pointer_to(element: Any) -> Any:
@@ -80,6 +83,62 @@ def same(width: Any, layout: Any, data: Any, i: Any, other_layout: Any, other: A
     while k < size and u8_at(at)[k] == u8_at(to)[k]:
         k += 1
     return k == size
+
+
+@njit(types.uint64(types.uint64, types.uint64), nogil=True, cache=True, inline="always")
+def home(h: Any, size: Any) -> Any:
+    """Return the slot where the search for a hash begins: its lower half as a part of the whole."""
+    return (h & _U(0xFFFFFFFF)) * size >> _U(32)
+
+
+@njit(types.uint64(types.uint64, types.uint64), nogil=True, cache=True, inline="always")
+def following(at: Any, size: Any) -> Any:
+    """Return the slot after one."""
+    at += _U(1)
+    return at if at < size else _U(0)
+
+
+@njit(
+    types.void(types.uint64, types.int64, types.int64, types.int64, types.int64, types.uint64),
+    nogil=True,
+    cache=True,
+    inline="always",
+)
+def ask_for_key(slot: Any, width: Any, layout: Any, data: Any, rows: Any, h: Any) -> None:
+    """Ask for the key that a slot names, if it is of this hash."""
+    row = types.int64(slot & _U(0xFFFFFFFF)) - 1
+    if (slot ^ h) >> _U(32) == _U(0) and 0 <= row < rows:
+        prefetch(data + row * width if width > 0 else layout + 8 * row)
+
+
+@njit(
+    types.int64(_I, types.uint64, _I, _I, _I, _I, _I, _I, _I, _I, types.uint64),
+    nogil=True,
+    cache=True,
+    inline="always",
+)
+def newest_row(
+    slots: Any, size: Any, width: Any, layout: Any, data: Any, rows: Any, prev: Any,
+    key_layout: Any, keys: Any, key: Any, h: Any,
+) -> Any:  # fmt: skip
+    """Return the newest row < `rows` of a key in one rowset, or -1; all but numbers are addresses.
+
+    `slots` may be written meanwhile: a slot that names a row >= `rows` is followed along `prev` to the
+    newest row that the reader knows.
+    """
+    tag = ~_U(0xFFFFFFFF)
+    at = home(h, size)
+    while True:
+        slot = u64_at(slots)[at]
+        if slot == _U(0):
+            return types.int64(-1)
+        if (slot & tag) == (h & tag):
+            row = types.int64(slot & _U(0xFFFFFFFF)) - 1
+            while row >= rows:
+                row = i64_at(prev)[row]
+            if row >= 0 and same(width, layout, data, row, key_layout, keys, key):
+                return row
+        at = following(at, size)
 
 
 @njit(types.UniTuple(types.uint64, 2)(_U8), nogil=True, cache=True)

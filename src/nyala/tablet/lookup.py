@@ -13,7 +13,7 @@ from nyala.tablet import kernels
 from nyala.tablet.checks import keys_of, null_flags
 from nyala.tablet.few import find_one, hash_of
 from nyala.tablet.gathering import gather, one_row
-from nyala.tablet.rowset import NO_PREV, HashKeys, Int64s, RowSetView, Uint64s
+from nyala.tablet.rowset import HashKeys, Int64s, RowSetView, Uint64s
 
 ROW_FIELD = pa.field("_row", pa.int64(), nullable=False)
 _NONE, _FIRST = np.empty(0, np.int64), np.zeros(1, np.int64)
@@ -96,7 +96,7 @@ def _find(
         found = np.empty(len(todo), np.int64)
         kernels.find(
             rowset.slots, rowset.keys.layout, rowset.keys.data, rowset.rows, rowset.prev,
-            keys.layout, keys.data, hashes, todo, NO_PREV, found,
+            keys.layout, keys.data, hashes, todo, found,
         )  # fmt: skip
         kernels.version_at(
             rowset.keys.layout, rowset.keys.data, rowset.ins, rowset.ends, rowset.prev,

@@ -39,20 +39,23 @@ class Marks:
         self.pending_bytes = 0
         self.ended = Ended.of(ends)
 
-    def end(self, rows: Rows, stamps: Stamps, span: tuple[int, int] | None = None) -> None:
-        """Mark rows as ended. Lane APPLY.
-
-        Args:
-            rows: that end.
-            stamps: of each.
-            span: least and greatest of the stamps, if they are known.
-        """
+    def end(self, rows: Rows, stamps: Stamps) -> None:
+        """Mark rows as ended at some stamps. Lane APPLY."""
         twice = kernels.mark(self.ends, rows, stamps)
         assert twice < 0, f"row {twice} ends twice"
-        if span is None:
-            self.note(stamps)
-        else:
-            self.ended = self.ended.with_more(len(rows), *span)
+        if len(rows):
+            self.marked(rows, stamps, int(stamps.min()), int(stamps.max()))
+
+    def marked(self, rows: Rows, stamps: Stamps, first: int, last: int) -> None:
+        """Take note of rows, one at least, that were marked in `ends`. Lane APPLY.
+
+        Args:
+            rows: that ended.
+            stamps: of each.
+            first: least of the stamps.
+            last: greatest of them.
+        """
+        self.ended = self.ended.with_more(len(rows), first, last)
         if self.recording:
             self.pending.append((rows, stamps))
             self.pending_bytes += rows.nbytes + stamps.nbytes

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from nyala.common.keys import KeyBytes
 from nyala.common.schema import Column
-from nyala.tablet import decisions, kernels
+from nyala.tablet import decisions, kernels, live_kernels
 from nyala.tablet.lifetimes import Lifetimes
 from nyala.tablet.marks import Marks
 from nyala.tablet.rowset import Batches, Int64s, RowSetView, Uint64s
@@ -29,6 +29,12 @@ class MemRowSet:
 
     Args:
         columns: all of the table's columns, in schema order.
+
+    Attributes:
+        rows: how many versions.
+        data_bytes: memory that they take, about.
+        marks: when they ended.
+        place: for `live_kernels`, as of now.
     """
 
     def __init__(self, columns: Sequence[Column]) -> None:
@@ -46,6 +52,7 @@ class MemRowSet:
         self._key_data = np.zeros(16 * _FIRST_CAPACITY, np.uint8)
         self._chunks = _Chunks()
         self._view: RowSetView | None = None
+        self.place = self._place()
 
     def append(
         self,
@@ -88,7 +95,7 @@ class MemRowSet:
             self._chunks.append(batch)
             self.data_bytes += _bytes_of(batch)
         self.data_bytes += len(keys.data) + 48 * count
-        self.rows = last
+        self.rows = self.place[live_kernels.ROWS] = last
         self._view = None
 
     def view(self) -> RowSetView:
@@ -114,6 +121,7 @@ class MemRowSet:
         if key_bytes > len(self._key_data):
             size = _at_least(key_bytes, len(self._key_data))
             self._key_data = _grown(self._key_data, len(self._key_data), size)
+            self.place = self._place()
         if rows <= len(self._ins):
             return
         capacity, used = _at_least(rows, len(self._ins)), self.rows
@@ -128,6 +136,12 @@ class MemRowSet:
         slots = np.zeros(2 * capacity, np.uint64)
         kernels.relink(self._slots, self._hashes, slots)
         self._slots = slots
+        self.place = self._place()
+
+    def _place(self) -> list[int]:
+        arrays = self._slots, self._offsets, self._key_data, self._prev, self.marks.ends
+        slots, offsets, keys, prev, ends = (a.ctypes.data for a in arrays)
+        return [slots, len(self._slots), offsets, keys, self.rows, prev, ends]
 
 
 class _Chunks:

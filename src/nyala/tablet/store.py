@@ -5,6 +5,7 @@ Rules: everything here runs in lane APPLY. Readers get tuples of `RowSetView`s, 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 from nyala.common.ids import ColumnId
 from nyala.common.keys import KeyBytes
 from nyala.common.schema import Column, Schema
-from nyala.tablet import decisions, kernels, key_kernels, ops
+from nyala.tablet import key_kernels, live_kernels, ops
 from nyala.tablet.diskrowset import DiskRowSet
 from nyala.tablet.manifest import TabletInfo
 from nyala.tablet.memrowset import MemRowSet
@@ -78,24 +79,24 @@ class Located:
 
     Attributes:
         rowsets: newest first; [0] is the memory rowset that takes new versions.
-        views: of them.
+        places: of them, for `live_kernels`.
         which: position in `rowsets` of each key's live version, or -1.
         rows: its row there.
         newest_in_memory: row of each key's newest version in `rowsets[0]`, live or not, or -1.
-        hits: how many live versions are in each rowset.
+        live: how many of the keys have a live version.
     """
 
-    rowsets: tuple[RowSet, ...]
-    views: tuple[RowSetView, ...]
+    rowsets: Sequence[RowSet]
+    places: Int64s
     which: Int64s
     rows: Int64s
     newest_in_memory: Int64s
-    hits: tuple[int, ...]
+    live: int
 
     @property
-    def live(self) -> int:
-        """How many of the keys have a live version."""
-        return sum(self.hits)
+    def views(self) -> tuple[RowSetView, ...]:
+        """Of the rowsets."""
+        return tuple(r.view() for r in self.rowsets)
 
 
 class Store:
@@ -134,6 +135,8 @@ class Store:
         self.frozen: list[MemRowSet] = []
         self.disks = list(disks)
         self.live = sum(d.rows - d.marks.ended.rows for d in disks)
+        self._placed: list[RowSet] = []
+        self._places = np.empty((0, len(live_kernels.PLACE)), np.int64)
         self._take(info)
 
     def _take(self, info: TabletInfo) -> None:
@@ -188,6 +191,10 @@ class Store:
             self.frozen.append(self.mem)
             self.mem = MemRowSet(self.schema.columns)
 
+    def forget_places(self) -> None:
+        """Let go of rowsets that were replaced: their files go once nobody maps them."""
+        self._placed = []
+
     def views(self) -> tuple[RowSetView, ...]:
         """Return all rowsets for readers, oldest first."""
         rowsets: list[RowSet] = [*self.disks, *self.frozen, self.mem]
@@ -207,24 +214,23 @@ class Store:
             wanted: the rows of `keys` to find.
         """
         rowsets: list[RowSet] = [self.mem, *reversed(self.frozen), *reversed(self.disks)]
-        views = tuple(r.view() for r in rowsets)
-        which, rows = np.full(len(wanted), -1, np.int64), np.empty(len(wanted), np.int64)
-        newest, scratch = np.empty(len(wanted), np.int64), np.empty(len(wanted), np.int64)
-        low, high = _ends(keys) if self.disks and len(wanted) else (b"", b"")
-        hits = []
-        for number, (rowset, view) in enumerate(zip(rowsets, views, strict=True)):
-            if isinstance(rowset, DiskRowSet) and (
-                high < rowset.min_key or low > rowset.max_key or not rowset.live
-            ):
-                hits.append(0)
-                continue
-            found = kernels.find_live(
-                view.slots, view.keys.layout, view.keys.data, view.rows, view.prev, view.ends,
-                keys.layout, keys.data, hashes, wanted, number, which, rows,
-                scratch if number else newest,
-            )  # fmt: skip
-            hits.append(found)
-        return Located(tuple(rowsets), views, which, rows, newest, tuple(hits))
+        if rowsets != self._placed:
+            self._placed, self._places = rowsets, np.array([r.place for r in rowsets], np.int64)
+        else:
+            self._places[0] = self.mem.place  # the others' do not change
+        skip = np.zeros(len(rowsets), np.uint8)
+        if self.disks and len(wanted):
+            low, high = _ends(keys)
+            for number in range(len(rowsets) - len(self.disks), len(rowsets)):
+                disk = rowsets[number]
+                assert isinstance(disk, DiskRowSet), f"rowset {number} lies in memory"
+                if high < disk.min_key or low > disk.max_key or not disk.live:
+                    skip[number] = 1
+        which, rows, newest = np.empty((3, len(wanted)), np.int64)
+        live = live_kernels.find_live(
+            self._places, skip, keys.layout, keys.data, hashes, wanted, which, rows, newest
+        )
+        return Located(rowsets, self._places, which, rows, newest, live)
 
 
 def _ends(keys: KeyBytes) -> tuple[bytes, bytes]:
@@ -237,13 +243,17 @@ def _ends(keys: KeyBytes) -> tuple[bytes, bytes]:
 
 def end_versions(located: Located, ended: Int64s, stamps: Uint64s) -> None:
     """End live versions: of each key at the stamp of the write `ended`, or not at all (-1)."""
-    for number, (rowset, hits) in enumerate(zip(located.rowsets, located.hits, strict=True)):
-        if not hits:
-            continue
-        rows, at = np.empty(hits, np.int64), np.empty(hits, np.uint64)
-        span = np.zeros(2, np.uint64)
-        count = decisions.ended_in(
-            number, located.which, located.rows, ended, stamps, rows, at, span
-        )
-        if count:
-            rowset.marks.end(rows[:count], at[:count], (int(span[0]), int(span[1])))
+    if not located.live:
+        return
+    starts = np.empty(len(located.rowsets) + 1, np.int64)
+    rows, at = np.empty(located.live, np.int64), np.empty(located.live, np.uint64)
+    spans = np.empty((len(located.rowsets), 2), np.uint64)
+    twice = live_kernels.end_live(
+        located.places, located.which, located.rows, ended, stamps, starts, rows, at, spans
+    )
+    assert not twice, f"row {twice - 1} ends twice"
+    bounds = starts.tolist()
+    for number, (begin, end) in enumerate(pairwise(bounds)):
+        if begin < end:
+            first, last = spans[number].tolist()
+            located.rowsets[number].marks.marked(rows[begin:end], at[begin:end], first, last)

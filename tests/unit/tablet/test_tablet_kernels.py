@@ -12,6 +12,7 @@ from nyala.tablet import (
     gather_kernels,
     kernels,
     key_kernels,
+    live_kernels,
     messages,
     sort_kernels,
 )
@@ -21,7 +22,7 @@ from tests.unit.tablet.tablet_support import INT_KEY, Driver, numbered, payload
 
 
 def dispatchers():
-    every = [kernels, decisions, gather_kernels, key_kernels, messages, sort_kernels]
+    every = [kernels, decisions, gather_kernels, key_kernels, live_kernels, messages, sort_kernels]
     found = [(f"{m.__name__}.{n}", v) for m in every for n, v in vars(m).items()]
     return {n: v for n, v in found if hasattr(v, "py_func")}
 
