@@ -155,6 +155,7 @@ class Repairs:
                 order = CopyAction if isinstance(step, Copy) else WitnessAction
                 actions.append(order(step.server, tablet.id, now.leader))
             if isinstance(step, Add):
+                self._copies.forget(tablet.id, step.server)  # an earlier copy says nothing of this one
                 look.loads[step.server] = look.loads.get(step.server, 0) + 1
             gets_data = isinstance(step, Add) and not step.witness
             if gets_data or (isinstance(step, Modify) and step.promote):

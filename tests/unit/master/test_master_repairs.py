@@ -139,6 +139,19 @@ def test_a_copy_that_fails_again_and_again_does_not_move():
     assert isinstance(around.needed()[0], ChangeMembersAction)
 
 
+def test_who_failed_to_become_a_replica_has_all_its_time_when_it_is_added_again():
+    around = Around()
+    around.group("1.2:a,b,c,+d", failed="c,d", others="b")
+    around.server("d")
+    around.needed()
+    around.now_us += FAILED_US + 1
+    assert around.added() == ["d"], "removed: nobody else is there"
+    around.group("1.3:a,b,c", failed="c", others="b")
+    assert around.added() == ["d"], "added again"
+    around.group("1.4:a,b,c,+d", failed="c,d", others="b")
+    assert around.needed() == [CopyAction("d", "t0", "a")]
+
+
 def test_a_copy_that_nobody_needs_any_more_is_ended_once():
     around = Around()
     around.group("1.2:a,b,c,+d", failed="c,d", others="b")
