@@ -5,6 +5,10 @@
 //   same TABLE ROWS SPACE SALT      the rows of store_tables.py; SPACE 0: keys 0..ROWS-1; else random ones below SPACE
 //   scan TABLE                      every row, all columns, one thread; also tells how many rows there were
 //   get TABLE CALLS SPACE THREADS   one key after the other from each thread
+//   many TABLE TABLETS              three columns, 3 replicas; until all tablets run
+//   drop TABLE
+//   owners TABLE MILLISECONDS       gives it one owner after the other: the longest time between two that were
+//                                   taken, and how many were
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.util.ArrayList;
@@ -13,6 +17,7 @@ import java.util.Random;
 import org.apache.kudu.ColumnSchema;
 import org.apache.kudu.Schema;
 import org.apache.kudu.Type;
+import org.apache.kudu.client.AlterTableOptions;
 import org.apache.kudu.client.CreateTableOptions;
 import org.apache.kudu.client.KuduClient;
 import org.apache.kudu.client.KuduPredicate;
@@ -45,6 +50,9 @@ public class KuduWide {
           said = same(w[1], Integer.parseInt(w[2]), Integer.parseInt(w[3]), Long.parseLong(w[4]));
           break;
         case "scan": said = scan(w[1]); break;
+        case "many": said = many(w[1], Integer.parseInt(w[2])); break;
+        case "drop": client.deleteTable(w[1]); said = "0"; break;
+        case "owners": said = owners(w[1], Long.parseLong(w[2])); break;
         default:
           said = get(w[1], Integer.parseInt(w[2]), Integer.parseInt(w[3]), Integer.parseInt(w[4]));
       }
@@ -65,6 +73,28 @@ public class KuduWide {
     client.createTable(name, new Schema(columns), new CreateTableOptions()
         .setNumReplicas(replicas).addHashPartitions(List.of("k"), 8));
     return "0";
+  }
+
+  static String many(String name, int tablets) throws Exception {
+    List<ColumnSchema> columns = new ArrayList<>();
+    columns.add(new ColumnSchema.ColumnSchemaBuilder("k", Type.INT64).key(true).build());
+    columns.add(new ColumnSchema.ColumnSchemaBuilder("a", Type.INT64).build());
+    columns.add(new ColumnSchema.ColumnSchemaBuilder("b", Type.STRING).build());
+    long began = System.nanoTime();
+    client.createTable(name, new Schema(columns), new CreateTableOptions()
+        .setNumReplicas(3).addHashPartitions(List.of("k"), tablets));
+    return "" + (System.nanoTime() - began) / 1e9;
+  }
+
+  static String owners(String name, long milliseconds) throws Exception {
+    long began = System.nanoTime(), last = began, longest = 0, count = 0;
+    while (last - began < milliseconds * 1_000_000) {
+      client.alterTable(name, new AlterTableOptions().setWait(false).setOwner("owner" + count++));
+      long now = System.nanoTime();
+      longest = Math.max(longest, now - last);
+      last = now;
+    }
+    return longest / 1e9 + " " + count;
   }
 
   static String upsert(String name, int rows, int space, long seed) throws Exception {

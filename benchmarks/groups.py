@@ -27,11 +27,11 @@ TARGET_PERCENT = 3.0
 
 
 class Processes:
-    """The tablet servers of a cluster, from outside."""
+    """The servers of one role of a cluster, from outside."""
 
-    def __init__(self, cluster: MiniCluster) -> None:
+    def __init__(self, cluster: MiniCluster, role: str = "tserver") -> None:
         self._cluster = cluster
-        self.names = [n for n in cluster.names if n.startswith("tserver")]
+        self.names = [n for n in cluster.names if n.startswith(role)]
 
     def _proc(self, name: str) -> Path:
         pid = running_pid(self._cluster._layout.server(name))
@@ -74,6 +74,10 @@ class Processes:
             lines = answer.read().decode().splitlines()
         found = (line.split()[1] for line in lines if line.startswith(f"nyala_{metric} "))
         return float(next(found, "0"))  # a server that is starting has not counted yet
+
+    def running(self, name: str) -> float:
+        """Replicas of a server that run."""
+        return self.metric(name, 'replica_state_count{state="RUNNING"}')
 
     def elections(self) -> float:
         """Elections won on all servers since they started."""

@@ -71,17 +71,14 @@ class Kudu:
         ports = free_ports(2 * SERVERS)
         self.masters = ",".join(f"127.0.0.1:{port}" for port in ports[:SERVERS])
         self._java: subprocess.Popen[str] | None = None
-        self._running = [
-            self._start("master", n, port, f"--master_addresses={self.masters}")
-            for n, port in enumerate(ports[:SERVERS])
-        ] + [
+        self._running = [self._start_master(n, port) for n, port in enumerate(ports[:SERVERS])] + [
             self._start("tserver", n, port, f"--tserver_master_addrs={self.masters}", *flags)
             for n, port in enumerate(ports[SERVERS:])
         ]
 
     def _start(self, role: str, number: int, port: int, *flags: str) -> "subprocess.Popen[bytes]":
         place = f"{self._dir}/{role}-{number}"
-        os.mkdir(place)
+        os.makedirs(place, exist_ok=True)
         with open(f"{place}/log", "wb") as log:
             return subprocess.Popen(
                 [
@@ -91,6 +88,30 @@ class Kudu:
                 ],
                 env=self._found.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
+
+    def _start_master(self, number: int, port: int) -> "subprocess.Popen[bytes]":
+        return self._start(
+            "master", number, port, f"--master_addresses={self.masters}",
+            "--max_create_tablets_per_ts=2000",
+        )  # fmt: skip
+
+    def leader_master(self) -> int:
+        """Return the number of the master that leads."""
+        words = ("master", "list", self.masters, "-columns=rpc-addresses,role", "-format=csv")
+        told = self._tool(*words, timeout_s=10)
+        address = next(line for line in told.splitlines() if line.endswith("LEADER")).split(",")[0]
+        return self.masters.split(",").index(address)
+
+    def kill_master(self, number: int) -> None:
+        """`kill -9` a master."""
+        self._running[number].kill()
+        self._running[number].wait()
+
+    def start_master(self, number: int) -> None:
+        """Start a master that was killed, and wait until it takes part."""
+        port = int(self.masters.split(",")[number].rpartition(":")[2])
+        self._running[number] = self._start_master(number, port)
+        self._wait()
 
     def __enter__(self) -> "Kudu":
         try:

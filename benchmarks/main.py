@@ -3,7 +3,7 @@
 SIGINT and SIGTERM end them in order: the clusters that they started are stopped.
 `--etcd PROGRAM` and `--etcd-benchmark PROGRAM` name what `consensus` measures beside ours; without them it
 takes `etcd` and `etcd-benchmark` from the PATH, and leaves out what is not there.
-`--kudu FOLDER` names Kudu's programs and Java client (`kudu_cluster.py`) to run beside `kudu` and `store`.
+`--kudu FOLDER` names Kudu's programs and Java client (`kudu_cluster.py`) beside `kudu`, `store`, `master`.
 """
 
 import argparse
@@ -26,6 +26,7 @@ NAMES = (
     "group_commit",
     "kudu",
     "copy",
+    "master",
 )
 
 

@@ -14,10 +14,11 @@ from typing import Any
 import pyarrow as pa
 
 from nyala.common.ids import Operation as Applied
-from nyala.common.ids import OpId, ServerUuid
+from nyala.common.ids import OpId
 from nyala.common.partition import HashLevel, PartitionSchema
 from nyala.common.schema import from_arrow
 from nyala.env.env import system_env
+from nyala.env.tasks import Lane
 from nyala.master import create_table, sys_catalog, tablet_report
 from nyala.master.actions import Action
 from nyala.master.catalog import Catalog
@@ -77,8 +78,9 @@ class Large:
 
     def __init__(self, tablet: Tablet) -> None:
         self.group = Alone(tablet)
+        self.env = system_env(None)  # type: ignore[arg-type]
         self.rows = SysCatalog(
-            system_env(None), self.group, tablet,  # type: ignore[arg-type]
+            self.env, self.group, tablet,
             client_id=bytes(16), timeout_ms=TIMEOUT_MS, max_batch_bytes=BATCH_BYTES,
         )  # fmt: skip
         self.rng = Random(7)
@@ -124,7 +126,7 @@ class Large:
     async def rebuilt(self) -> Catalog:
         """Return what a new leader reads from the rows."""
         catalog = Catalog()
-        catalog.load(await self.rows.rows())
+        await self.env.tasks.run(Lane.COMPUTE, catalog.load, await self.rows.rows())
         return catalog
 
 

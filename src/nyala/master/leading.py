@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from nyala.common.errors import Corrupt, NotLeader, NyalaError, Unavailable
 from nyala.env.clock import random_id
 from nyala.env.env import Env
+from nyala.env.tasks import Lane
 from nyala.master import operation
 from nyala.master.catalog import Catalog
 from nyala.master.chores import Chores
@@ -241,7 +242,8 @@ class Leading:
     async def _build(self, number: int) -> Term:
         env, rows = self._env, self._sys_catalog()
         catalog = Catalog()
-        catalog.load(await rows.rows())
+        found = await rows.rows()
+        await env.tasks.run(Lane.COMPUTE, catalog.load, found)
         chores = Chores(env, self._servers, self._options.pace.interval_ms)
         dispatcher = Dispatcher(
             env, catalog, self._servers, number, self._options.pace, chores.look

@@ -1,0 +1,150 @@
+"""Tables of many tablets made by real processes, beside Kudu by turns; what 500 replicas cost when idle."""
+
+import statistics
+import time
+from collections.abc import Callable
+
+import pyarrow as pa
+
+import nyala
+from benchmarks.groups import Processes
+from benchmarks.kudu_cluster import Kudu
+from benchmarks.report import Report
+from nyala.testing import MiniCluster
+
+COLUMNS = pa.schema([("k", pa.int64()), ("a", pa.int64()), ("b", pa.string())])
+TABLETS = 300
+REPLICAS = 500
+KUDU_TABLETS_S = 94.0
+"""Kudu's figure on such a machine, where it is not given to run beside."""
+PAUSE_S = 3.0
+"""Between a drop and the next creation: the replicas of the table before are deleted."""
+PATIENCE_S = 60.0
+IDLE_S = 10.0
+
+
+def create(client: nyala.Client, name: str, tablets: int) -> float:
+    """Create a table of three columns and replicas; return the seconds until all tablets ran."""
+    began = time.perf_counter()
+    by_key = nyala.Partition(hash=[nyala.Hash(["k"], tablets)])
+    client.create_table(name, COLUMNS, ["k"], by_key)
+    return time.perf_counter() - began
+
+
+def created(report: Report, cluster: MiniCluster, kudu: Kudu | None, rounds: int) -> None:
+    """Add how fast tables of `TABLETS` tablets come to run, ours and Kudu's in turn."""
+    tservers, masters = Processes(cluster), Processes(cluster, "master")
+    with cluster.connect(int(PATIENCE_S * 1000)) as client:
+        create(client, "first", 3)
+        if kudu is not None:
+            kudu.order("many", "first", 3)
+        ours, theirs, cpu = [], [], []
+        for number in range(rounds):
+            before = _cpu_s(tservers, masters)
+            ours.append(create(client, f"many{number}", TABLETS))
+            cpu.append(_cpu_s(tservers, masters) - before)
+            client.drop_table(f"many{number}")
+            _gone(tservers)
+            if kudu is not None:
+                theirs.append(kudu.order("many", f"many{number}", TABLETS)[0])
+                kudu.order("drop", f"many{number}")
+                time.sleep(PAUSE_S)
+    rate = TABLETS / statistics.median(ours)
+    beside = TABLETS / statistics.median(theirs) if theirs else KUDU_TABLETS_S
+    if theirs:
+        report.add(
+            f"{TABLETS} tablets: Kudu", beside, "tablets/s",
+            f"{TABLETS / max(theirs):.0f} to {TABLETS / min(theirs):.0f}",
+        )  # fmt: skip
+    whose = "Kudu in this run" if theirs else "Kudu's figure"
+    report.add(
+        f"{TABLETS} tablets x 3 replicas, from the call until all run", rate, "tablets/s",
+        f"{rate / beside:.2f}x of {whose}; {TABLETS / max(ours):.0f} to {TABLETS / min(ours):.0f}",
+        at_least=beside,
+    )  # fmt: skip
+    report.add(
+        "CPU of all six servers for it", 1000 * statistics.median(cpu) / TABLETS, "ms/tablet"
+    )
+
+
+def _cpu_s(*groups: Processes) -> float:
+    return sum(group.cpu_s(name) for group in groups for name in group.names)
+
+
+def _gone(tservers: Processes) -> None:
+    """Wait until the replicas of a dropped table are deleted."""
+    _until(
+        lambda: all(tservers.running(n) <= LEFT for n in tservers.names), "replicas to be deleted"
+    )
+
+
+LEFT = 3
+"""Replicas of the first, small table."""
+
+
+def _until(done: Callable[[], bool], what: str) -> float:
+    began = time.perf_counter()
+    while not done():
+        if time.perf_counter() > began + PATIENCE_S:
+            raise TimeoutError(f"waited {PATIENCE_S:.0f} s for {what}")
+        time.sleep(0.1)
+    return time.perf_counter() - began
+
+
+def empty(report: Report, cluster: MiniCluster, seconds: float) -> None:
+    """Add what servers cost that have nothing to do, and nothing in them."""
+    time.sleep(2)
+    everyone = Processes(cluster, "")
+    found = everyone.cpu_percent(lambda: time.sleep(seconds))
+    masters = [p for n, p in zip(everyone.names, found, strict=True) if n.startswith("master")]
+    others = [p for n, p in zip(everyone.names, found, strict=True) if not n.startswith("master")]
+    report.add("a master with nothing in it: CPU, the most", max(masters), "%", _percents(masters))
+    report.add("a tablet server, the same", max(others), "%", _percents(others))
+
+
+def idle(report: Report, cluster: MiniCluster, seconds: float) -> None:
+    """Add what masters and tablet servers cost with `REPLICAS` replicas each, and how one starts."""
+    tservers, masters = Processes(cluster), Processes(cluster, "master")
+    empty_kb = tservers.rss_kb()
+    with cluster.connect(int(PATIENCE_S * 1000)) as client:
+        took = create(client, "wide", REPLICAS)
+    report.add(f"{REPLICAS} tablets x 3 replicas, from the call until all run", took, "s")
+    tservers.wait_asleep(REPLICAS)
+    both = [*tservers.names, *masters.names]
+    everyone = Processes(cluster, "")
+    percent = dict(
+        zip(everyone.names, everyone.cpu_percent(lambda: time.sleep(seconds)), strict=True)
+    )
+    shown = [percent[n] for n in both]
+    report.add(
+        f"tablet server with {REPLICAS} idle replicas: CPU, the most",
+        max(percent[n] for n in tservers.names), "%", _percents(shown[:3]),
+    )  # fmt: skip
+    report.add(
+        f"master of {REPLICAS} idle tablets: CPU, the most",
+        max(percent[n] for n in masters.names), "%", _percents(shown[3:]),
+    )  # fmt: skip
+    report.add(
+        f"tablet server with {REPLICAS} replicas: resident memory", tservers.rss_kb() / 1024, "MiB",
+        f"{(tservers.rss_kb() - empty_kb) / REPLICAS:.0f} KiB a replica",
+    )  # fmt: skip
+    name = tservers.names[0]
+    cluster.kill(name)
+    began = time.perf_counter()
+    cluster.start(name, wait=False)
+    _until(lambda: _up(tservers, name), "the restarted server's replicas")
+    report.add(
+        f"kill -9 and start with {REPLICAS} replicas: all running again",
+        time.perf_counter() - began, "s",
+    )  # fmt: skip
+
+
+def _up(tservers: Processes, name: str) -> bool:
+    try:
+        return tservers.running(name) >= REPLICAS
+    except OSError:  # its web port is not open yet
+        return False
+
+
+def _percents(found: list[float]) -> str:
+    return " / ".join(f"{p:.1f}" for p in found)
