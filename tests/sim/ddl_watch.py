@@ -97,7 +97,9 @@ class CatalogWatch:
     def _equals_disk(self, process: SimProcess, catalog: Catalog) -> None:
         for host in hosts_of(process):
             replica = host.find(SYS_CATALOG)
-            if replica is None or not isinstance(replica.machine, Tablet):
+            if replica is None or replica.member is None:
+                return
+            if not isinstance(replica.machine, Tablet):
                 return
             at = replica.status().applied_stamp
             known = process.lives, at
@@ -129,7 +131,9 @@ class CatalogWatch:
         for process in self._cluster.masters:
             for host in hosts_of(process):
                 replica = host.find(SYS_CATALOG)
-                if replica is None or not isinstance(replica.machine, Tablet):
+                if replica is None or replica.member is None:  # removed, or half a copy
+                    continue
+                if not isinstance(replica.machine, Tablet):
                     continue
                 at = replica.status().applied_stamp
                 if at > self._newest_at:

@@ -1,31 +1,61 @@
-"""Masters come and go while the cluster runs: who follows, what is refused, what faults do to it."""
+"""Masters come and go under faults while tables are defined: nothing acknowledged is lost."""
+
+import pytest
 
 from tests.sim.cluster import SimCluster
-from tests.sim.loop import SimLoop, run
-from tests.sim.masters import addresses, change, new_master, operator
+from tests.sim.ddl import define, settled
+from tests.sim.ddl_model import Model
+from tests.sim.ddl_watch import CatalogWatch
+from tests.sim.faults import Swarm
+from tests.sim.loop import run, seeded
+from tests.sim.masters import Changer, new_master
+from tests.sim.nemesis import Nemesis
+
+SWARM = Swarm(
+    crash_s=2.0, down_s=0.5, leader_rate=0.5, power_cut_rate=0.5, partition_s=4.0,
+    partition_length_s=1.0, loss_rate=0.01, duplicate_rate=0.02,
+)  # fmt: skip
+SPARE = 2
 
 
-def test_one_master_becomes_three_and_the_first_goes():
-    async def main(loop: SimLoop) -> None:
-        cluster = SimCluster(loop, 3, masters=1)
+def run_masters(seed, seconds, definers=2):
+    async def story(loop):
+        cluster = SimCluster(loop, seed)
         core = await cluster.start()
-        await cluster.create_table(core, "kept")
-        first = cluster.masters[0]
-        for _ in range(2):
-            made = new_master(cluster, first.address)
-            made.start()
-            group = operator(cluster, first.address)
-            found = await change(cluster, group, "add", made.address)
-            print(group.done)
-            assert made.address in addresses(found)
-        assert addresses(found) == sorted(m.address for m in cluster.masters)
-        group = operator(cluster, first.address)
-        found = await change(cluster, group, "remove", first.address)
-        print(group.done)
-        assert addresses(found) == sorted(m.address for m in cluster.masters[1:])
-        first.kill()
-        await cluster.create_table(cluster.client(), "later")
-        for t in cluster.tservers:
-            print(t.server.masters.present(), t.server._identity.instance.masters)
+        known = [m.address for m in cluster.masters]
+        for _ in range(SPARE):
+            new_master(cluster, *known).start()
+        model, watch = Model(), CatalogWatch(cluster)
+        working, tasks, looking = await define(loop, cluster, model, definers, watch, 250_000)
+        changer = Changer(cluster, seeded(seed, "changer"))
+        changing = loop.create_task(changer.run())
+        names = [p.name for p in (*cluster.servers, *cluster.clients)]
+        nemesis = Nemesis(
+            cluster.network, cluster.masters, names, SWARM, seeded(seed, "nemesis"),
+            cluster.leader_master,
+        )  # fmt: skip
+        nemesis.start()
+        await loop.delay(seconds * 1e6)
+        await nemesis.heal()
+        changer.stopped = True
+        await changing
+        for definer in working:
+            definer.stopped = True
+        for task in tasks:
+            await task
+        await changer.finish()
+        await cluster.run(cluster.clients[0], settled, core, model)
+        watch.look()
+        looking.cancel()
+        cluster.look()
+        return model, changer.changed, loop.trace
 
-    run(main, max_time_s=120)
+    return run(story, max_time_s=seconds + 600, max_events=20_000_000)
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_definitions_hold_while_masters_are_added_and_removed_under_faults(seed):
+    model, changed, trace = run_masters(seed, seconds=12)
+    assert model.acknowledged >= 5
+    assert min(changed["add"], changed["remove"], changed["cut"]) >= 1, changed
+    assert trace.counts["kill"] + trace.counts["power_cut"] > 2

@@ -23,6 +23,9 @@ from nyala.common.ids import SYS_CATALOG, ServerUuid
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 
+START_MS = 15_000
+"""So long a process that was just started may take until it answers."""
+
 
 class MasterCluster(Cluster):
     """The masters of a cluster, asked one by one; arguments as `Cluster`'s."""
@@ -159,9 +162,21 @@ class MasterGroup:
             InvalidArgument, Forbidden: what runs there cannot be a master of this cluster.
         """
         await self.cluster.learn()
-        server = await self.cluster.meet(address)
+        server = await self._started(address)
         self._tservers = await self._alive()
         return await self._followed(await self._membership.add(server.uuid, Kind.VOTER))
+
+    async def _started(self, address: str) -> Server:
+        """Return the master at an address, which may just be starting. Raises as `MasterCluster.meet`."""
+        env = self._core.env
+        end_us = env.clock.monotonic_us() + min(self._patience_ms, START_MS) * 1000
+        while True:
+            try:
+                return await self.cluster.meet(address)
+            except Unavailable:
+                if env.clock.monotonic_us() >= end_us:
+                    raise
+            await env.tasks.sleep_ms(POLL_MS)
 
     async def remove(self, name: str) -> Group:
         """Take a master out, and delete its catalog; the leader hands leadership over first.

@@ -1,0 +1,274 @@
+"""Masters added and removed by commands, through real servers in virtual time: whole, cut off, refused."""
+
+import pytest
+
+from nyala.cli.master_group import MasterGroup
+from nyala.client.core import Core
+from nyala.common.errors import Forbidden, InvalidArgument, NyalaError, TimedOut, Unavailable
+from nyala.master.config import MasterConfig
+from nyala.master.server import Master
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.sim.cluster import CLIENT_OPTIONS, SimCluster
+from tests.sim.loop import run
+from tests.sim.masters import addresses, change, new_master, operator
+from tests.unit.cli.test_cli_members import Killed, Wire, die
+
+
+class Story:
+    """A cluster whose masters change, and who changes them."""
+
+    def __init__(self, cluster):
+        self.cluster = cluster
+        self.core = None
+
+    @property
+    def masters(self):
+        """Addresses of the masters that run, as one that leads says."""
+        leader = self.cluster.leader_master()
+        config = leader.server.leading.status().committed_config
+        return sorted(m.address for m in config.members)
+
+    def a_master(self, *known, start=True):
+        made = new_master(self.cluster, *(known or self.masters[:1]))
+        if start:
+            made.start()
+        return made
+
+    async def do(self, verb, address, *, known=(), patience_ms=20_000, **wire):
+        """Run one command to its end; return it, and the voters."""
+        carried = (lambda rpc: Wire(rpc, **wire)) if wire else None
+        known = known or [next(m.address for m in self.cluster.masters if leading(m))]
+        group = operator(self.cluster, *known, wire=carried, patience_ms=patience_ms)
+        return group, addresses(await change(self.cluster, group, verb, address))
+
+    async def ask(self, address, method, request):
+        self.cluster.client()
+        me = self.cluster.clients[-1]
+
+        async def asked():
+            return await me.env.rpc.call(address, method, request, timeout_ms=3_000)
+
+        return await self.cluster.run(me, asked)
+
+    async def until(self, holds, what, timeout_s=30):
+        await self.cluster.until(holds, what, timeout_s)
+
+
+def with_story(work, masters=1, max_time_s=600, **more):
+    async def main(loop):
+        cluster = SimCluster(loop, 11, masters=masters, **more)
+        story = Story(cluster)
+        story.core = await cluster.start()
+        await work(story)
+        cluster.look()
+
+    run(main, max_time_s=max_time_s)
+
+
+def leading(process):
+    """What follows the role there; None: it does not run, or is no master."""
+    return process.server.leading if process.alive and process.server else None
+
+
+def of(processes):
+    return sorted(p.address for p in processes)
+
+
+@pytest.mark.row("S2.15", "S0.85")
+def test_one_three_five_three_masters_and_the_first_ones_go_while_the_client_knows_one_old_address():
+    async def work(story):
+        cluster = story.cluster
+        opened = await cluster.create_table(story.core, "kept")
+        await cluster.add_workers(1, "kept")
+        first = cluster.masters[0]
+        for size in (2, 3, 4, 5):
+            _, voters = await story.do("add", story.a_master(first.address).address)
+            assert len(voters) == size
+        assert voters == of(cluster.masters)
+        for gone in (cluster.leader_master(), cluster.masters[1]):
+            gone = gone if gone.address in story.masters else cluster.masters[2]
+            _, voters = await story.do("remove", gone.address)
+            assert gone.address not in voters
+            gone.kill()
+        assert len(voters) == 3
+        again, voters = await story.do("remove", gone.address)
+        assert again.done == []
+        made = await cluster.create_table(cluster.client(), "later")
+        known = [t.name for t in await cluster.run(cluster.clients[-1], story.core.tables)]
+        assert sorted(known) == ["kept", "later"], "a client that was there before follows"
+        assert (opened.id, made.id) != ("", "")
+        for server in cluster.tservers:
+            assert sorted(server.server.masters.present()) == voters
+        await cluster.finish()
+
+    with_story(work)
+
+
+def test_a_command_killed_at_any_order_is_run_again_and_goes_on():
+    async def work(story):
+        cluster = story.cluster
+        for at, moment in ((1, "before"), (1, "after"), (2, "after"), (3, "after")):
+            went = cluster.leader_master().address
+            with pytest.raises(Killed):
+                await story.do("remove", went, at=at, **{moment: die})
+            _, voters = await story.do("remove", went)
+            assert went not in voters
+            with pytest.raises(Killed):
+                await story.do("add", went, at=min(at, 2), **{moment: die})
+            _, voters = await story.do("add", went)
+            assert voters == of(cluster.masters)
+
+    with_story(work, masters=3)
+
+
+@pytest.mark.row("S2.5")
+def test_one_that_was_away_when_it_was_removed_stops_serving_when_it_is_back_and_may_come_again():
+    async def work(story):
+        cluster = story.cluster
+        away = next(m for m in cluster.masters if m is not cluster.leader_master())
+        away.kill()
+        _, voters = await story.do("remove", away.address)
+        assert away.address not in voters
+        await cluster.create_table(story.core, "since")
+        away.start()
+        await story.until(
+            lambda: away.server and "was removed" in away.server._member.why_waiting(), "it knows"
+        )
+        with pytest.raises(Unavailable, match="was removed from the masters, which are"):
+            await story.ask(away.address, methods.LIST_TABLES, pb.ListTablesRequest())
+        away.kill()
+        away.start()
+        await story.until(
+            lambda: away.server and "removed" in away.server._member.why_waiting(),
+            "nor does it after another start",
+        )
+        told = await story.ask(away.address, methods.MASTER_STATUS, pb.MasterStatusRequest())
+        assert sorted(m.address for m in told.consensus.members) == voters, "it names the others"
+        core = Core(cluster.clients[0].env, [away.address], CLIENT_OPTIONS)
+        tables = await cluster.run(cluster.clients[0], core.tables)
+        assert [t.name for t in tables] == ["since"], "and who knows no other finds them through it"
+        _, voters = await story.do("add", away.address)
+        assert voters == of(cluster.masters)
+
+    with_story(work, masters=3)
+
+
+def test_what_cannot_be_a_master_is_refused_and_nothing_changes():
+    async def work(story):
+        cluster = story.cluster
+        only = cluster.masters[0]
+        with pytest.raises(InvalidArgument, match="is the only master"):
+            await story.do("remove", only.address)
+        with pytest.raises(InvalidArgument, match="there is a tserver, not a master"):
+            await story.do("add", cluster.tservers[0].address)
+        silent = story.a_master(start=False)
+        with pytest.raises(Unavailable, match="Start the new one first: nyala master run"):
+            await story.do("add", silent.address)
+        other = story.a_master()
+        await other.started
+        other.server._identity.learn(cluster_id="c" * 32)
+        with pytest.raises(Forbidden, match="belongs to cluster"):
+            await story.do("add", other.address)
+        group, _ = await story.do("remove", "nowhere:7051")
+        assert group.done == []
+        assert story.masters == [only.address]
+
+    with_story(work)
+
+
+def test_no_master_is_taken_out_below_a_majority_that_answers():
+    async def work(story):
+        cluster = story.cluster
+        leader = cluster.leader_master()
+        silent, gone = [m for m in cluster.masters if m is not leader]
+        silent.kill()
+        await cluster.loop.delay(3_000_000)
+        before = story.masters
+        with pytest.raises(TimedOut, match=r"of the 2 voters that there would be 1 answer"):
+            await story.do("remove", gone.address, patience_ms=3_000)
+        assert story.masters == before
+        silent.start()
+        _, voters = await story.do("remove", gone.address)
+        assert voters == of([leader, silent])
+
+    with_story(work, masters=3)
+
+
+@pytest.mark.row("S2.16")
+def test_the_list_of_a_start_has_to_be_that_of_the_configuration_now_or_once():
+    async def work(story):
+        cluster = story.cluster
+        first = cluster.masters[0]
+        for _ in range(2):
+            await story.do("add", story.a_master(first.address).address)
+        grown = cluster.masters[2]
+        for process, fine in ((first, (first.address,)), (grown, (first.address, grown.address))):
+            process.kill()
+            process.start()
+            await process.started
+            assert process.server._identity.instance.masters[-1] == tuple(of(cluster.masters)), fine
+        for lists, says in (
+            ((first.address, "master-7:7050"), "master-7:7050 is given and no master"),
+            ((first.address, grown.address), "master-1:7050 is a master and not given"),
+        ):
+            first.kill()
+            config = MasterConfig(
+                "/data", first.address, first.peer_address, master_addresses=lists,
+                options=cluster.options,
+            )  # fmt: skip
+            usual, first.program = first.program, lambda e, t, c=config: Master(e, c, t)
+            first.start()
+            with pytest.raises(InvalidArgument, match=says):
+                await first.started
+            first.failures.clear()
+            first.kill()
+            first.program = usual
+            first.start()
+            await first.started
+        await story.until(cluster.leader_master, "one leads")
+        assert story.masters == of(cluster.masters)
+
+    with_story(work)
+
+
+@pytest.mark.row("W6")
+def test_a_tablet_server_that_is_started_with_an_old_list_finds_the_masters_of_today():
+    async def work(story):
+        cluster = story.cluster
+        first, server = cluster.masters[0], cluster.tservers[0]
+        for _ in range(3):
+            await story.do("add", story.a_master(first.address).address)
+        _, voters = await story.do("remove", first.address)
+        first.kill()
+        server.kill()
+        server.start()  # its list: the first one only
+        await story.until(
+            lambda: server.server is not None and sorted(server.server.masters.present()) == voters,
+            "it reports to those that it had kept",
+        )
+        leader = cluster.leader_master()
+        alive = leader.server._servers.alive
+        now = cluster.loop.time
+        await story.until(lambda: len(alive(int(now() * 1e6))) == 3, "and is known there")
+        core = Core(cluster.clients[0].env, [first.address], CLIENT_OPTIONS)
+        with pytest.raises(NyalaError, match="masters may have been added and removed since"):
+            await cluster.run(cluster.clients[0], core.masters.reach, 2_000)
+
+    with_story(work)
+
+
+def test_listing_needs_no_leader():
+    async def work(story):
+        cluster = story.cluster
+        leader = cluster.leader_master()
+        others = [m for m in cluster.masters if m is not leader]
+        leader.kill()
+        others[0].kill()
+        cluster.client()
+        core = Core(cluster.clients[-1].env, [others[1].address], CLIENT_OPTIONS)
+        found = await cluster.run(cluster.clients[-1], MasterGroup(core).look)
+        assert sorted(m.address for m in found.config.members) == of(cluster.masters)
+        assert found.leader is None
+
+    with_story(work, masters=3)
