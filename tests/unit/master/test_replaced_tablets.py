@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from nyala.client.planning import ReadSpec
 from nyala.common.errors import InvalidArgument, NotFound, TooLarge
 from nyala.common.partition_spec import Hash, Partition
 from nyala.wire import methods
@@ -86,6 +87,7 @@ def test_an_empty_tablet_takes_the_place_of_a_lost_one_and_its_neighbours_keep_s
             await replace(lost.id)
         with pytest.raises(NotFound, match="no table has a tablet"):
             await replace("no such")
+        planned = await ddl.ask(ddl.core.reader.tokens, other, ReadSpec(), 10_000)
         before = ddl.leading()
         dead.kill()
         await cluster.loop.delay(2_000_000)
@@ -97,6 +99,8 @@ def test_an_empty_tablet_takes_the_place_of_a_lost_one_and_its_neighbours_keep_s
         assert (await replace(lost.id)).tablet_id == made[lost.id], "the same again"
         rows = await ddl.keys(other)
         assert 0 < len(rows) < 60, "the neighbours have theirs"
+        found = await ddl.ask(ddl.core.reader.collect_all, planned)
+        assert sorted(r["k"] for some in found for b in some for r in b.to_pylist()) == rows
         missing = [k for k in range(60) if k not in rows]
         assert await ddl.get(other, missing[0], rows[0]) == [
             None, {"k": rows[0], "v": rows[0] * 10},
