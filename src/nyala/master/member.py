@@ -8,6 +8,7 @@ what this master is to be is derived, again and again, from its replica, and fro
 import logging
 
 from nyala.common.errors import InvalidArgument, NyalaError, Unavailable
+from nyala.common.ids import NO_OP
 from nyala.master import given, peers, replaced
 from nyala.master.group import Group, Here
 from nyala.master.leading import Leading
@@ -109,6 +110,8 @@ class GroupMember(Place):
         try:
             if told is not None and told.get(self._identity.uuid) is None:
                 peers.check_stranger(self._peers.own, told)
+            elif told is not None and told.id != NO_OP:
+                return  # it was added to a group that is there, and waits for its copy
             elif not self._peers.missing():
                 await self._follow(group, self._peers.first_configuration())
         except NyalaError as err:
