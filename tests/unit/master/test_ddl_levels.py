@@ -64,6 +64,7 @@ def test_leaders_are_told_of_an_alteration_until_they_have_shown_it():
     assert reconcile.alter_request(catalog, want[0], FENCE) is None, "superseded"
 
 
+@pytest.mark.row("S0.75", "S0.83")
 def test_a_table_is_altering_until_every_tablet_has_shown_the_version():
     catalog = with_table()
     one, two = ids(catalog)
@@ -161,6 +162,7 @@ def test_what_tablets_or_clients_have_to_know_makes_a_version():
     assert MAX_STEPS >= 1000
 
 
+@pytest.mark.row("S0.75")
 def test_the_ids_of_dropped_columns_are_never_used_again():
     catalog = with_table()
     put(catalog, altered(catalog, "t", NEW))

@@ -110,7 +110,7 @@ def test_what_a_lost_answer_left_open_is_told_again():
     assert later["m1"][1:] == [NOTHING] * (len(later["m1"]) - 1)
 
 
-@pytest.mark.row("S0.36")
+@pytest.mark.row("S0.36", "S0.84")
 def test_what_the_leader_could_not_replicate_is_told_again():
     async def work(story, server):
         await server.pass_ms(1100)

@@ -1,15 +1,20 @@
 import asyncio
+import random
 
 import pytest
 
 from nyala.common.ids import TableId, TabletId
+from nyala.master import delete_table
 from nyala.master.locks import Locks
 from nyala.master.plans import Scope
+from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.loop import run
+from tests.unit.master.ddl_operations import with_table
 
 A = Scope(("n",), (TableId("t"),), (TabletId("1"), TabletId("2")))
 
 
+@pytest.mark.row("S0.56")
 def test_names_then_tables_then_tablets_each_in_order():
     scope = Scope(("z", "a"), (TableId("9"), TableId("1")), (TabletId("5"), TabletId("0")))
     assert scope.ordered() == [(0, "a"), (0, "z"), (1, "1"), (1, "9"), (2, "0"), (2, "5")]
@@ -71,3 +76,43 @@ def test_an_error_inside_releases():
             return locks.held()
 
     assert run(main) == 4
+
+
+@pytest.mark.row("S0.56")
+def test_a_drop_locks_name_table_and_every_tablet():
+    catalog = with_table()
+    table = catalog.require("t")
+    drop = delete_table.operation(pb.DropTableRequest(name="t"), 5)
+    tablets = tuple(t.id for t in catalog.tablets_of(table.id))
+    assert drop.scope(catalog) == Scope(("t",), (table.id,), tablets)
+    assert len(tablets) == 2
+
+
+@pytest.mark.row("S0.56")
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_is_locked_at_once_nobody_waits_for_ever_and_nobody_holds_what_another_does(seed):
+    rng = random.Random(seed)
+
+    def some(letters, most):
+        return tuple(rng.sample(letters, rng.randint(0, most)))
+
+    async def main(loop):
+        locks, done = Locks(), []
+        holders: set[tuple[int, str]] = set()
+
+        async def work(scope):
+            await loop.delay(rng.randrange(200))
+            async with locks.hold(scope):
+                held = scope.ordered()
+                assert not holders & set(held)
+                holders.update(held)
+                await loop.delay(rng.randrange(20))
+                holders.difference_update(held)
+            done.append(scope)
+
+        scopes = [Scope(some("abc", 2), some("tuv", 2), some("123456", 5)) for _ in range(100)]
+        await asyncio.wait_for(asyncio.gather(*map(work, scopes)), 60)
+        assert not locks.held()
+        return len(done)
+
+    assert run(main, max_time_s=100) == 100

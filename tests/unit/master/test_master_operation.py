@@ -13,14 +13,18 @@ from nyala.common.errors import (
     Unavailable,
 )
 from nyala.common.ids import ServerUuid, TableId, TabletId
+from nyala.env.env import Env
 from nyala.master.actions import CreateTabletAction
 from nyala.master.catalog import Catalog
+from nyala.master.leading import detached
 from nyala.master.locks import Locks
 from nyala.master.operation import Memory, Operation, run
 from nyala.master.plans import Plan, Scope
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.loop import run as simulate
+from tests.sim.loop import seeded
+from tests.sim.tasks import SimClock, SimTasks
 
 ACTION = CreateTabletAction(ServerUuid("a"), TabletId("t1.0"))
 
@@ -184,3 +188,34 @@ def test_an_operation_that_waited_while_memory_was_dropped_does_nothing():
     assert isinstance(first, OutcomeUnknown)
     assert isinstance(second, Unavailable)
     assert len(made.rows.batches) == 1
+
+
+@pytest.mark.row("S0.59")
+@pytest.mark.parametrize("what", ["the caller went away", "leadership was lost meanwhile"])
+def test_once_it_is_replicated_it_takes_effect(what):
+    made, _ = memory()
+
+    async def main(loop):
+        env = Env(SimClock(loop), seeded(1, "env"), None, SimTasks(loop, seeded(1, "lanes")), None)  # type: ignore[arg-type]
+        replicated = made.rows.replicate
+
+        async def replicate(rows):
+            await replicated(rows)
+            if what.startswith("the caller"):
+                caller.cancel()
+                await loop.delay(10)
+            else:
+                made.drop(what)
+
+        made.rows.replicate = replicate
+        caller = asyncio.ensure_future(detached(env, run(operation(), made)))
+        (outcome,) = await asyncio.gather(caller, return_exceptions=True)
+        await loop.delay(100)
+        return outcome
+
+    outcome = simulate(main)
+    assert outcome is PLAN or isinstance(outcome, asyncio.CancelledError)
+    assert isinstance(outcome, asyncio.CancelledError) is what.startswith("the caller")
+    assert [t.name for t in made.catalog.tables()] == ["t"]
+    assert made.orders.sent == [ACTION]
+    assert not made.locks.held()

@@ -85,6 +85,7 @@ def test_fields_of_a_newer_release_survive_an_update():
     assert b"\xfa\x06\x03new" in made.tablet(T).record.SerializeToString()
 
 
+@pytest.mark.row("S0.55")
 def test_reports_are_taken_in_in_batches_of_bounded_size():
     made = Catalog()
     records = tuple(
@@ -97,7 +98,7 @@ def test_reports_are_taken_in_in_batches_of_bounded_size():
     assert [len(o.scope(made).tablets) for o in found] == [10, 10, 5]
 
 
-@pytest.mark.row("S0.77")
+@pytest.mark.row("S0.77", "S0.46")
 def test_a_replica_without_a_record_is_never_touched():
     made = catalog()
     assert not taken(made, report("stranger", leader="a", term=1)).writes

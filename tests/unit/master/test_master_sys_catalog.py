@@ -108,6 +108,7 @@ def test_a_table_of_1000_tablets_is_one_batch_far_below_the_limit():
     assert size <= 150_000, f"{size} bytes; Kudu's has 117 KB, and the limit of a message is 16 MiB"
 
 
+@pytest.mark.row("S0.55")
 def test_a_batch_over_the_limit_is_refused_before_it_is_proposed():
     async def work(rows, group):
         with pytest.raises(TooLarge, match="over the limit of 1000"):
