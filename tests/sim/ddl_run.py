@@ -18,6 +18,7 @@ import msgspec
 
 from tests.sim.cluster import SimCluster
 from tests.sim.ddl import define, settled
+from tests.sim.ddl_masters import MasterHand
 from tests.sim.ddl_model import Model
 from tests.sim.ddl_watch import CatalogWatch, orphan_lives, plant_orphan
 from tests.sim.faults import Swarm
@@ -101,12 +102,15 @@ async def _story(loop: SimLoop, found: Found, pause_us: float) -> None:
     model, watch = Model(), CatalogWatch(cluster)
     definers, working, looking = await define(loop, cluster, model, CLIENTS, watch, pause_us)
     names = [p.name for p in (*cluster.servers, *cluster.clients)]
-    rng, swarm = seeded(seed, "nemesis"), swarm_of(seed)
-    nemesis = Nemesis(cluster.network, cluster.servers, names, swarm, rng, cluster.leader_master)
+    rng, swarm, victims = seeded(seed, "nemesis"), swarm_of(seed), cluster.servers
+    nemesis = Nemesis(cluster.network, victims, names, swarm, rng, cluster.leader_master)
     nemesis.start()
+    hand = MasterHand(cluster, victims)
+    working.append(hand.process.run(hand.run))
     await loop.delay(found.seconds * 1e6)
     await nemesis.heal()
     healed_s = loop.time()
+    hand.stopped = True
     for definer in definers:
         definer.stopped = True
     for work in working:
@@ -123,7 +127,7 @@ async def _story(loop: SimLoop, found: Found, pause_us: float) -> None:
     )  # fmt: skip
     counts = loop.trace.counts
     found.faults = counts["kill"] + counts["power_cut"]
-    found.done = sum((d.done for d in definers), Counter[str]())
+    found.done = sum((d.done for d in definers), hand.done)
     found.checks, found.trace = watch.checks, loop.trace
 
 

@@ -17,7 +17,7 @@ class Nemesis:
 
     Args:
         network: of the simulation.
-        servers: what is crashed, paused and skewed.
+        servers: what is crashed, paused and skewed; may grow and shrink meanwhile.
         everybody: names that partitions divide, clients among them.
         swarm: what to do how often.
         rng: when and to whom.
@@ -40,7 +40,7 @@ class Nemesis:
         self._network = network
         self._leader = leader
         self._loop = network.loop
-        self._servers = list(servers)
+        self._servers = servers
         self._everybody = list(everybody)
         self._swarm = swarm
         self._rng = rng
