@@ -70,6 +70,30 @@ def test_a_table_is_altered_by_the_command_line_and_from_python(cluster):
         client.drop_table("ddl3")
 
 
+def test_what_cannot_be_made_or_replaced_is_refused_and_leaves_nothing(cluster):
+    with cluster.connect() as client:
+        with pytest.raises(
+            InvalidArgument, match="5 replicas need 5 live tablet servers, and 3 are"
+        ):
+            client.create_table("too_many", SCHEMA, ["k"], replicas=5)
+        assert "too_many" not in client.tables()
+        table = client.create_table("works", SCHEMA, ["k"])
+        table.upsert([{"k": 1, "v": 1}]).raise_for_errors()
+        maps = json.loads(say(cluster, "ops", "--maps"))
+        (tablet,) = maps["tablets_of"][table.id]
+        replace = ("tablet", "unsafe_replace_tablet", tablet)
+        assert "can go on with what is left" in say(cluster, *replace, "--yes", status=2)
+        seen = json.loads(
+            CliRunner()
+            .invoke(app, [*replace, "--dry-run", "--format", "json", "--masters", cluster.masters])
+            .stdout
+        )
+        assert (seen["changed"], seen["state"], len(seen["shown_by"])) == (False, "RUNNING", 3)
+        assert table.count() == 1
+        client.drop_table("works")
+        say(cluster, *replace, "--yes", status=5)
+
+
 @pytest.mark.row("S0.10", "S0.13", "S0.15")
 def test_what_a_master_holds_in_memory_can_be_looked_at(cluster):
     with cluster.connect() as client:

@@ -80,10 +80,7 @@ def unsafe_plan(
         InvalidArgument: some replica of it is there and the request does not say `force`, or too few servers
             live.
     """
-    tablet = catalog.tablet(TabletId(request.tablet_id))
-    table = None if tablet is None else catalog.table(tablet.table_id)
-    if tablet is None or table is None or tablet.state is TabletState.DELETED:
-        raise NotFound(unknown(request.tablet_id))
+    tablet, table = known(catalog, request.tablet_id)
     if tablet.state is TabletState.REPLACED:
         return Plan(answer=table.id)
     if shown and not request.force:
@@ -94,9 +91,19 @@ def unsafe_plan(
     return _replaced(catalog, table, [tablet], around, give_up=True)
 
 
-def unknown(tablet_id: str) -> str:
-    """Return what to say of a tablet that is not there."""
-    return f"no table has a tablet {tablet_id[:80]!r} (any more); see: nyala cluster ksck"
+def known(catalog: Catalog, tablet_id: str) -> tuple[Tablet, Table]:
+    """Return a tablet that is live or REPLACED, and its table.
+
+    Raises:
+        NotFound: no such tablet, or it was deleted.
+    """
+    tablet = catalog.tablet(TabletId(tablet_id))
+    table = None if tablet is None else catalog.table(tablet.table_id)
+    if tablet is None or table is None or tablet.state is TabletState.DELETED:
+        raise NotFound(
+            f"no table has a tablet {tablet_id[:80]!r} (any more); see: nyala cluster ksck"
+        )
+    return tablet, table
 
 
 def _replaced(

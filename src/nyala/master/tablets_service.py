@@ -1,6 +1,5 @@
 """What people ask the leader master about single tablets."""
 
-from nyala.common.errors import NotFound
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.env.rpc import Handlers
 from nyala.master import create_table, replace_tablet
@@ -59,12 +58,9 @@ def described(
     """Return what there is of a tablet.
 
     Raises:
-        NotFound: no such tablet, or one without a table.
+        NotFound: no such tablet, or it was deleted.
     """
-    tablet = catalog.tablet(TabletId(tablet_id))
-    table = None if tablet is None else catalog.table(tablet.table_id)
-    if tablet is None or table is None:
-        raise NotFound(replace_tablet.unknown(tablet_id))
+    tablet, table = replace_tablet.known(catalog, tablet_id)
     return pb.ReplaceTabletResponse(
         table_name=table.name,
         state=tablet.state.name,
