@@ -1,0 +1,18 @@
+"""The page about adding and removing masters, command by command, on real processes."""
+
+from pathlib import Path
+
+import pytest
+
+from nyala.testing import MiniCluster
+from tests.docs.pages import FOLDER, run_page
+from tests.docs.test_rescue_pages import some_table
+
+PAGE = Path(__file__).parents[2] / "docs" / "operate" / "masters.md"
+
+
+@pytest.mark.row("S2.14", "S2.15")
+def test_masters_are_added_and_removed_as_the_page_says(tmp_path):
+    with MiniCluster(1, 1, dir=str(tmp_path / FOLDER)) as cluster:
+        some_table(cluster, replicas=1)
+        run_page(PAGE, cluster)
