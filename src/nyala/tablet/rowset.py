@@ -61,9 +61,9 @@ class ColumnStats:
     has_nulls: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)  # not frozen: a small write makes one of each rowset
 class RowSetView:
-    """The first `rows` versions of one rowset.
+    """The first `rows` versions of one rowset. No attribute is ever set again once it is made.
 
     Attributes:
         rows: how many versions.

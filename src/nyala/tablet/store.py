@@ -221,9 +221,7 @@ class Store:
         skip = np.zeros(len(rowsets), np.uint8)
         if self.disks and len(wanted):
             low, high = _ends(keys)
-            for number in range(len(rowsets) - len(self.disks), len(rowsets)):
-                disk = rowsets[number]
-                assert isinstance(disk, DiskRowSet), f"rowset {number} lies in memory"
+            for number, disk in enumerate(reversed(self.disks), len(rowsets) - len(self.disks)):
                 if high < disk.min_key or low > disk.max_key or not disk.live:
                     skip[number] = 1
         which, rows, newest = np.empty((3, len(wanted)), np.int64)
