@@ -125,3 +125,28 @@ def test_a_server_in_maintenance_keeps_its_replicas_and_leaves_them_to_those_in_
     assert all(will[tablet] in after[tablet] for tablet in held), (will, after)
     four.start(victim)
     wait_equal(four)
+
+
+@pytest.mark.row("S1.29", "S3.7")
+def test_a_server_is_emptied_by_the_masters_and_everybody_has_the_list_of_servers(four):
+    with four.connect() as client:
+        create(client, "emptied", buckets=2).insert(rows("all", [1, 2, 3], [1, 2, 3]))
+    name = sorted(four.leaders("emptied").values())[0]
+    address = four.address(name)
+    held = len(members(four, address))
+    assert f"{held} replicas to move" in nyala(four, "tserver", "decommission", address)
+
+    def entries():
+        return json.loads(nyala(four, "tserver", "list", "--format", "json"))
+
+    def mine():
+        return next(e for e in entries() if e["address"] == address)
+
+    assert "decommission" in nyala(four, "ops")
+    wait_until(lambda: mine()["state"] == "ALIVE, DECOMMISSIONED", "it is empty", 60, 0.2)
+    wait_until(lambda: len({e["knows"] for e in entries()}) == 1, "all have one version")
+    assert max(e["changed_in"] for e in entries()) == entries()[0]["knows"]
+    assert address not in json.dumps(members(four, ""))
+    nyala(four, "tserver", "decommission", address, "--cancel")
+    assert mine()["state"] == "ALIVE"
+    wait_equal(four)

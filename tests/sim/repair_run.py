@@ -6,7 +6,7 @@ Each death waits until all tablets are whole again, so that no group loses a maj
 that nothing acknowledged is lost, and every tablet ends with its number of voters, all on servers that live.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
@@ -14,7 +14,9 @@ from nyala.client.alter import AlterSteps
 from nyala.client.core import Core
 from nyala.client.locations import OpenTable
 from nyala.common.errors import NyalaError
-from nyala.common.ids import SYS_CATALOG, TabletId
+from nyala.common.ids import SYS_CATALOG, ServerUuid, TabletId
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.cluster import OPTIONS, SimCluster
 from tests.sim.core_run import PAUSE_US, WRITES_PER_S, most_events
 from tests.sim.faults import Swarm
@@ -99,6 +101,7 @@ async def _story(
     await loop.delay(seconds * 1e6 / 2)
     await nemesis.heal()
     await cluster.until(graves.whole, "all tablets are whole again", LIMIT_S)
+    await cluster.until(lambda: _lists_agree(cluster), "everybody has the server list", LIMIT_S)
     await cluster.finish()
     return graves.rebuilt, graves.stood_in
 
@@ -127,22 +130,59 @@ async def _resizing(loop: SimLoop, seed: int, swarm: Swarm) -> list[int]:
         await _altered(cluster, core, table, steps)
         graves.replicas = size
         await cluster.until(graves.whole, f"every tablet has {size} voters", LIMIT_S)
+    await _empty(cluster, core)
     await nemesis.heal()
     await cluster.until(graves.whole, "all tablets are whole", LIMIT_S)
     await cluster.finish()
     return [len(voters) for voters in graves.voters().values()]
 
 
+async def _empty(cluster: SimCluster, core: Core) -> None:
+    """Decommission a server; whoever leads the masters meanwhile goes on until it has no replica."""
+    leader = next(p for p in cluster.tservers if any(r[0] is p for r in cluster.replicas()))
+    request = pb.SetDecommissionRequest(uuid=leader.server.uuid, on=True)
+
+    def empty() -> bool:
+        groups = sorted({g for _, g, _ in cluster.replicas() if g != SYS_CATALOG})
+        named = [hosts_of(p)[0].get(g) for g in groups if (p := cluster.leader_of(g)) is not None]
+        members = [r.status().committed_config.get(ServerUuid(request.uuid)) for r in named]
+        return len(named) == len(groups) and members == [None] * len(groups)
+
+    async def asked() -> None:
+        await core.masters.call(methods.SET_DECOMMISSION, request, timeout_ms=20_000)
+
+    await _insisting(cluster, asked)
+    await cluster.until(empty, "a server is emptied", LIMIT_S)
+
+
 async def _altered(cluster: SimCluster, core: Core, table: OpenTable, steps: AlterSteps) -> None:
-    """Alter the table, again while servers that it needs are away, or no master leads."""
+    """Alter the table."""
+    await _insisting(cluster, lambda: core.ddl.alter_table(table, steps.steps))
+
+
+async def _insisting(cluster: SimCluster, ask: Callable[[], Awaitable[object]]) -> None:
+    """Ask again while servers that are needed are away, or no master leads."""
     for _ in range(20):
         try:
-            await cluster.run(cluster.clients[0], lambda: core.ddl.alter_table(table, steps.steps))
+            await cluster.run(cluster.clients[0], ask)
         except NyalaError:
             await cluster.loop.delay(2e6)
         else:
             return
-    raise AssertionError("the table cannot be altered")
+    raise AssertionError("nobody does it")
+
+
+def _lists_agree(cluster: SimCluster) -> bool:
+    """Whether all living servers have the leader master's list, and it says who lives."""
+    master = cluster.leader_master()
+    leading = None if master is None else getattr(master.server, "leading", None)
+    term = None if leading is None else leading.current()
+    if term is None:
+        return False
+    listed = term.catalog.servers.all()
+    living = {p.server.uuid: p.server for p in cluster.tservers if p.alive and p.server is not None}
+    alive = [s.uuid for s in listed if s.alive]
+    return alive == sorted(living) and all(s.servers.all() == listed for s in living.values())
 
 
 def run_resizing(seed: int, swarm: Swarm) -> list[int]:

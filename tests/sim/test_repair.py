@@ -12,7 +12,7 @@ ROUGH = Swarm(
 )  # fmt: skip
 
 
-@pytest.mark.row("S1.1", "A9")
+@pytest.mark.row("S1.1", "A9", "S3.7")
 @pytest.mark.parametrize(("seed", "swarm"), [(1, CALM), (3, ROUGH)])
 def test_servers_that_die_for_good_are_replaced_and_nothing_is_lost(seed, swarm):
     rebuilt, _ = run_repair(seed, swarm)
@@ -26,6 +26,6 @@ def test_witnesses_stand_in_for_servers_that_die_for_good_and_get_the_data():
     assert stood_in
 
 
-@pytest.mark.row("S1.3")
+@pytest.mark.row("S1.3", "S1.29")
 def test_tables_get_more_and_fewer_replicas_while_they_are_written():
     assert run_resizing(2, ROUGH) == [SIZES[-1]] * TABLETS

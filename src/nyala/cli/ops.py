@@ -8,7 +8,7 @@ import typer
 from nyala.cli.output import Format, FormatOption, MastersOption, show, verb
 
 TIMEOUT_MS = 15_000
-COLUMNS = ("number", "operation", "table", "step", "committed", "locks", "age_ms")
+COLUMNS = ("number", "operation", "subject", "step", "committed", "locks", "age_ms", "commit_point")
 
 
 @verb
@@ -19,7 +19,7 @@ def ops(
     ] = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """List the operations in flight: step, locks, and whether each is past its commit point."""
+    """List the operations in flight, and moves under way: step, locks, commit point."""
     from nyala.client.connection import Connection
     from nyala.client.core import ClientOptions
     from nyala.wire import methods
@@ -37,8 +37,12 @@ def ops(
     if maps:
         print(json.dumps(json.loads(answer.maps), indent=2))
         return
-    rows = [
-        (o.number, o.what, o.subject, o.step, o.committed, " ".join(o.locks), o.age_ms)
+    rows: list[tuple[object, ...]] = [
+        (o.number, o.what, o.subject, o.step, o.committed, " ".join(o.locks), o.age_ms, "the batch")
         for o in answer.operations
+    ]
+    rows += [
+        (None, o.what, o.subject, o.step, True, None, None, o.commit_point)
+        for o in answer.long_operations
     ]
     show(COLUMNS, rows, format)

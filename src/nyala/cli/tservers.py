@@ -8,7 +8,7 @@ from nyala.cli.output import Format, FormatOption, MastersOption, say, show, ver
 from nyala.common.errors import NotFound
 
 TIMEOUT_MS = 15_000
-LISTED = ("uuid", "address", "location", "version", "replicas", "state")
+LISTED = ("uuid", "address", "location", "version", "replicas", "state", "changed_in", "knows")
 LEFT = ("uuid", "tablet", "table", "heir", "address")
 
 state = typer.Typer(no_args_is_help=True, help="Servers that are away on purpose.")
@@ -19,6 +19,7 @@ def register(group: typer.Typer) -> None:
     """Add the verbs to `nyala tserver`."""
     group.command("list")(tserver_list)
     group.command("will")(will)
+    group.command("decommission")(decommission)
     group.add_typer(state, name="state")
 
 
@@ -70,14 +71,25 @@ def _found(answer: Any, named: str) -> str:
 
 @verb
 def tserver_list(masters: MastersOption = "", format: FormatOption = Format.TABLE) -> None:
-    """List the tablet servers that have reported, and whether they live."""
+    """List the tablet servers: whether they live, are away or to be emptied.
+
+    Each change is one version of the list: `changed_in` is a server's last, `knows` the one that it has.
+    """
     (answer,) = _ask(masters, _servers())
     rows = [
-        (s.uuid, s.address, s.location, s.version, s.replicas,
-         ("ALIVE" if s.alive else "DEAD") + (", IN MAINTENANCE" if s.maintenance else ""))
+        (s.uuid, s.address, s.location, s.version, s.replicas, _state(s), s.list_version, s.known_version)
         for s in _tservers(answer)
     ]  # fmt: skip
     show(LISTED, rows, format)
+
+
+def _state(server: Any) -> str:
+    words = ["ALIVE" if server.alive else "DEAD"]
+    if server.maintenance:
+        words.append("IN MAINTENANCE")
+    if server.decommission:
+        words.append("DECOMMISSIONING" if server.replicas else "DECOMMISSIONED")
+    return ", ".join(words)
 
 
 @verb
@@ -101,6 +113,29 @@ def will(
         for b in w.bequests
     ]
     show(LEFT, rows, format)
+
+
+@verb
+def decommission(
+    server: Server,
+    masters: MastersOption = "",
+    cancel: Annotated[bool, typer.Option("--cancel", help="Let it have replicas again.")] = False,
+) -> None:
+    """Empty a server: its replicas are moved to others, and it gets no new ones.
+
+    The masters do it, one replica after the other, whoever of them leads; `nyala ops` says how far it is.
+    """
+    from nyala.wire import methods
+    from nyala.wire.proto import nyala_pb2 as pb
+
+    def wanted(answers: list[Any]) -> pb.SetDecommissionRequest:
+        return pb.SetDecommissionRequest(uuid=_found(answers[0], server), on=not cancel)
+
+    _, answer = _ask(masters, _servers(), (methods.SET_DECOMMISSION, wanted))
+    said = (
+        "may have replicas again" if cancel else f"is emptied: {answer.replicas} replicas to move"
+    )
+    say(f"tablet server {server} {said}")
 
 
 def _set(masters: str, server: str, *, on: bool) -> None:

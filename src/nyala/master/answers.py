@@ -125,25 +125,35 @@ def location(tablet: Tablet, servers: TServers) -> pb.TabletLocation:
 
 
 def tablet_servers(catalog: Catalog, servers: TServers, now_us: int) -> list[pb.ServerEntry]:
-    """Return the tablet servers that this master has heard of since it started, by id."""
+    """Return the tablet servers that are listed, or were heard of since this master started, by id."""
     counts = catalog.replica_counts()
-    maintained = () if catalog.cluster is None else catalog.cluster.maintenance
-    return [
-        pb.ServerEntry(
-            uuid=s.uuid,
+    listed = {ServerUuid(s.uuid): s for s in catalog.servers.all()}
+    heard = {s.uuid: s for s in servers.all()}
+    entries = []
+    for uuid in sorted({**listed, **heard}):
+        known = listed.get(uuid) or pb.ListedServer()
+        entry = pb.ServerEntry(
+            uuid=uuid,
             role="tserver",
-            maintenance=s.uuid in maintained,
-            address=s.registration.address,
-            peer_address=s.registration.peer_address,
-            web_address=s.registration.web_address,
-            location=s.registration.location,
-            version=s.registration.version,
-            alive=servers.is_alive(s, now_us),
-            last_heartbeat_ms=(now_us - s.heard_us) // 1000,
-            replicas=counts.get(s.uuid, 0),
+            address=known.address,
+            peer_address=known.peer_address,
+            web_address=known.web_address,
+            location=known.location,
+            maintenance=known.maintenance,
+            decommission=known.decommission,
+            list_version=known.version,
+            replicas=counts.get(uuid, 0),
         )
-        for s in servers.all()
-    ]
+        if (server := heard.get(uuid)) is not None:
+            info = server.registration
+            entry.address, entry.peer_address = info.address, info.peer_address
+            entry.web_address, entry.location = info.web_address, info.location
+            entry.version = info.version
+            entry.alive = servers.is_alive(server, now_us)
+            entry.last_heartbeat_ms = (now_us - server.heard_us) // 1000
+            entry.known_version = server.list_version
+        entries.append(entry)
+    return entries
 
 
 def leader_first(tablets: Sequence[pb.TabletLocation]) -> list[str]:

@@ -20,10 +20,13 @@ from nyala.master.records import (
     TabletState,
     cluster_row,
     parse,
+    server_row,
     table_row,
     tablet_row,
 )
 from nyala.wire.proto import catalog_pb2 as cat
+from nyala.wire.proto import nyala_pb2 as pb
+from nyala.wire.server_list import ServerList
 
 Id = TypeVar("Id", TableId, TabletId)
 
@@ -52,10 +55,12 @@ class Catalog(Known):
         self._creating: dict[TabletId, None] = {}
         self._recallable: dict[TableId, None] = {}
         self.cluster: cat.ClusterRecord | None = None
+        self.servers = ServerList()
 
     def draft(self, plan: Plan) -> Draft:
         """Make a plan ready to be replicated; changes nothing that a reader can see."""
         rows = [*map(table_row, plan.tables), *map(tablet_row, plan.tablets)]
+        rows += map(server_row, plan.servers)
         if plan.cluster is not None:
             rows.append(cluster_row(plan.cluster))
         return Draft(plan, tuple(rows))
@@ -66,6 +71,8 @@ class Catalog(Known):
             self._put_tablet(tablet)
         for table_record in draft.plan.tables:
             self._put_table(Table(table_record))
+        for server in draft.plan.servers:
+            self.servers.put(server)
         if draft.plan.cluster is not None:
             self.cluster = draft.plan.cluster
 
@@ -90,6 +97,8 @@ class Catalog(Known):
                 self._put_table(item)
             elif isinstance(item, Tablet):
                 tablets.append(item)
+            elif isinstance(item, pb.ListedServer):
+                self.servers.put(item)
             elif item is not None:
                 self.cluster = item
         for tablet in sorted(tablets, key=_partition_order):

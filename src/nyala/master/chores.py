@@ -1,6 +1,7 @@
 """What a leader does to its catalog by itself.
 
-It ends alterations that all follow, purges dropped tables, and replaces tablets that do not come to run.
+It notes which servers live, ends alterations that all follow, purges dropped tables, and replaces tablets
+that do not come to run.
 
 Rules: level-triggered. What is due is derived anew each time from catalog, reports and clock; each chore is
 an operation like any other.
@@ -11,7 +12,7 @@ import logging
 
 from nyala.common.errors import NyalaError
 from nyala.env.env import Env
-from nyala.master import alter_table, create_table, creation, delete_table
+from nyala.master import alter_table, create_table, creation, delete_table, server_marks
 from nyala.master.catalog import Catalog
 from nyala.master.creation import Creations
 from nyala.master.operation import Memory, Operation, run
@@ -50,6 +51,7 @@ class Chores:
         self._env = env
         self._servers = servers
         self._interval_ms = interval_ms
+        self._since_us = env.clock.monotonic_us()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[object] | None = None
 
@@ -77,13 +79,18 @@ class Chores:
         while memory.dropped is None:
             self._wake.clear()
             known = due(memory.catalog, self._servers, self._env.clock.wall_us())
-            for operation in (*known, *self._replacements(memory, creations)):
+            listed = server_marks.due(memory.catalog, self._sighting())
+            for operation in (*listed, *known, *self._replacements(memory, creations)):
                 await self._carry_out(operation, memory)
             timer = loop.call_later(self._interval_ms / 1000, self._wake.set)
             try:
                 await self._wake.wait()
             finally:
                 timer.cancel()
+
+    def _sighting(self) -> server_marks.Sighting:
+        now_us = self._env.clock.monotonic_us()
+        return server_marks.sighting(self._servers, now_us, self._since_us)
 
     def _replacements(self, memory: Memory, creations: Creations) -> list[Operation]:
         now_us = self._env.clock.monotonic_us()

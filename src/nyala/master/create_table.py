@@ -47,7 +47,7 @@ class Circumstances:
 
 def circumstances(env: Env, catalog: Catalog, servers: TServers) -> Circumstances:
     """Return who may be given replicas now: all that live and are not away on purpose."""
-    away = () if catalog.cluster is None else tuple(catalog.cluster.maintenance)
+    away = [s.uuid for s in catalog.servers.all() if s.maintenance or s.decommission]
     live = servers.alive(env.clock.monotonic_us())
     registrations = [s.registration for s in live if s.uuid not in away]
     return Circumstances(registrations, env.random, env.clock.wall_us())

@@ -127,4 +127,5 @@ def _changed(view: View, since: int, until: int) -> Plan:
         tablets=tuple(item.record for item in items if isinstance(item, Tablet)),
         tables=tuple(item.record for item in items if isinstance(item, Table)),
         cluster=cluster[0] if cluster else None,
+        servers=tuple(item for item in items if isinstance(item, pb.ListedServer)),
     )

@@ -93,11 +93,18 @@ class HeartbeatService:
         usable = request.full or server.full_in_term == number
         if usable and request.report_sequence > server.sequence and not server.busy:
             await self._take(leading, term, server, request)
-        return self._answer(
+        answer = self._answer(
             leader=leading.current() is term,
             full=server.full_in_term != number,
             acknowledged=server.sequence if server.full_in_term == number else 0,
         )
+        cluster = term.catalog.cluster
+        if answer.leader and cluster is not None:
+            incarnation = cluster.catalog_incarnation
+            lacks = term.catalog.servers.update(incarnation, request.server_list)
+            if lacks is not None:
+                answer.server_list.CopyFrom(lacks)
+        return answer
 
     async def _take(
         self, leading: Leading, term: Term, server: TServer, request: pb.HeartbeatRequest

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nyala.common.ids import ServerUuid, TabletId
+from nyala.master import long_operations
 from nyala.master.catalog import Catalog
 from nyala.master.leading import Term
 from nyala.master.operation import InFlight
@@ -27,6 +28,7 @@ def answer(term: Term, servers: TServers, now_us: int) -> pb.InspectMasterRespon
         term=term.memory.term,
         operations=[_operation(number, o, now_us) for number, o in flights],
         maps=json.dumps(maps(term, servers, now_us)),
+        long_operations=long_operations.under_way(term.catalog),
     )
 
 
@@ -37,6 +39,10 @@ def maps(term: Term, servers: TServers, now_us: int) -> dict[str, Any]:
         "locks": [_lock(key) for key in term.memory.locks.taken()],
         "orders": term.dispatcher.pending(),
         "tservers": {s.uuid: _tserver(s.uuid, servers, now_us) for s in servers.all()},
+        "server_list": {
+            "version": term.catalog.servers.version,
+            "servers": {s.uuid: _listed(s) for s in term.catalog.servers.all()},
+        },
     }
 
 
@@ -130,6 +136,16 @@ def _tserver(uuid: ServerUuid, servers: TServers, now_us: int) -> Mapping[str, A
         "full_in_term": server.full_in_term,
         "replicas": dict(server.replicas),
         "schema_versions": dict(versions),
+    }
+
+
+def _listed(server: pb.ListedServer) -> dict[str, Any]:
+    return {
+        "version": server.version,
+        "alive": server.alive,
+        "maintenance": server.maintenance,
+        "decommission": server.decommission,
+        "address": server.address,
     }
 
 

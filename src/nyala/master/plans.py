@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from nyala.common.ids import TableId, TabletId
 from nyala.master.actions import Action
 from nyala.wire.proto import catalog_pb2 as cat
+from nyala.wire.proto import nyala_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,7 @@ class Plan:
         tablets: whole new records of tablets.
         tables: whole new records of tables.
         cluster: the new record of the cluster, when it changes.
+        servers: whole new entries of the server list, each with the next version.
         actions: orders for tablet servers, sent after the commit point only.
         answer: the id of the table that the operation is about, for the client.
     """
@@ -27,13 +29,14 @@ class Plan:
     tablets: tuple[cat.TabletRecord, ...] = ()
     tables: tuple[cat.TableRecord, ...] = ()
     cluster: cat.ClusterRecord | None = None
+    servers: tuple[pb.ListedServer, ...] = ()
     actions: tuple[Action, ...] = ()
     answer: TableId | None = None
 
     @property
     def writes(self) -> bool:
         """Whether anything is to be replicated."""
-        return bool(self.tables or self.tablets or self.cluster is not None)
+        return bool(self.tables or self.tablets or self.servers or self.cluster is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,7 +165,7 @@ class Tablet:
         return copy
 
 
-KIND_TABLE, KIND_TABLET, KIND_CLUSTER = "table", "tablet", "cluster"
+KIND_TABLE, KIND_TABLET, KIND_CLUSTER, KIND_SERVER = "table", "tablet", "cluster", "server"
 CLUSTER_ROW = "cluster"
 
 
@@ -193,28 +193,46 @@ def cluster_row(record: cat.ClusterRecord) -> Row:
     return Row(KIND_CLUSTER, CLUSTER_ROW, record.SerializeToString(deterministic=True))
 
 
-def parse(row: Row) -> Table | Tablet | cat.ClusterRecord | None:
+def server_row(record: pb.ListedServer) -> Row:
+    """Return the row of a tablet server."""
+    return Row(KIND_SERVER, record.uuid, record.SerializeToString(deterministic=True))
+
+
+Item = Table | Tablet | cat.ClusterRecord | pb.ListedServer
+_RECORDS: dict[
+    str,
+    type[cat.TableRecord]
+    | type[cat.TabletRecord]
+    | type[cat.ClusterRecord]
+    | type[pb.ListedServer],
+] = {
+    KIND_TABLE: cat.TableRecord,
+    KIND_TABLET: cat.TabletRecord,
+    KIND_CLUSTER: cat.ClusterRecord,
+    KIND_SERVER: pb.ListedServer,
+}
+
+
+def parse(row: Row) -> Item | None:
     """Return what a row holds; None for a kind of a newer release.
 
     Raises:
         Corrupt: the body is not a record of its kind, or belongs to another id.
         BadVersion: a state of a newer release.
     """
-    kinds: dict[str, type[cat.TableRecord] | type[cat.TabletRecord] | type[cat.ClusterRecord]] = {
-        KIND_TABLE: cat.TableRecord,
-        KIND_TABLET: cat.TabletRecord,
-        KIND_CLUSTER: cat.ClusterRecord,
-    }
-    if row.kind not in kinds:
+    if row.kind not in _RECORDS:
         return None
     try:
-        record = kinds[row.kind].FromString(row.body)
+        record = _RECORDS[row.kind].FromString(row.body)
     except DecodeError as err:
         raise Corrupt(f"the catalog row {row.kind}/{row.id} cannot be read: {err}") from err
     if isinstance(record, cat.ClusterRecord):
         return record
-    if record.id != row.id:
-        raise Corrupt(f"the catalog row {row.kind}/{row.id} holds the record of {record.id!r}")
+    found = record.uuid if isinstance(record, pb.ListedServer) else record.id
+    if found != row.id:
+        raise Corrupt(f"the catalog row {row.kind}/{row.id} holds the record of {found!r}")
+    if isinstance(record, pb.ListedServer):
+        return record
     try:
         item = Table(record) if isinstance(record, cat.TableRecord) else Tablet(record)
         assert item.state

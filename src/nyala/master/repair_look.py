@@ -23,6 +23,7 @@ class Look:
         now_us: monotonic.
         loads: replicas that each server is to have; grows with what this look orders.
         maintained: servers that are away on purpose.
+        leaving: servers that are to have no replicas.
         coming: members that are to be promoted.
         given: how many of them each server has.
     """
@@ -31,6 +32,7 @@ class Look:
     now_us: int
     loads: dict[ServerUuid, int]
     maintained: tuple[str, ...] = ()
+    leaving: tuple[str, ...] = ()
     coming: dict[tuple[TabletId, ServerUuid], None] = field(default_factory=dict)
     given: dict[ServerUuid, int] = field(default_factory=dict)
 
@@ -51,7 +53,7 @@ class Look:
             server is not None
             and heir not in tablet.members
             and tablet.id not in server.replicas
-            and heir not in self.maintained
+            and heir not in (*self.maintained, *self.leaving)
         )
 
     def choose(
@@ -115,7 +117,7 @@ def _seat(
         uuid,
         member.voter,
         member.promote,
-        member.replace,
+        member.replace or (member.voter and uuid in look.leaving),
         member.electable,
         _judged(tablet, member, said, look, copies),
         holds=not lost,

@@ -91,7 +91,7 @@ class Repairs:
         if self._attention.begins():
             self.wills.retain(self._runs)
         tablets = [t for t in self._attention.turn() if self._repairable(t)]
-        self.wills.keep(tablets, look)
+        self.wills.keep(tablets, look, len(look.known))
         if not self._limits.on:
             return []
         for tablet in filter(self._repairable, self._catalog.joining()):
@@ -118,10 +118,15 @@ class Repairs:
     def _look(self) -> Look:
         now_us = self._now_us()
         known = self._servers.known_in(self._term, self._servers.alive(now_us))
-        cluster = self._catalog.cluster
-        maintained = () if cluster is None else tuple(cluster.maintenance)
+        listed = self._catalog.servers.all()
         by_uuid = {s.uuid: s for s in known}
-        return Look(by_uuid, now_us, self._catalog.replica_counts(), maintained)
+        return Look(
+            by_uuid,
+            now_us,
+            self._catalog.replica_counts(),
+            tuple(s.uuid for s in listed if s.maintenance),
+            tuple(s.uuid for s in listed if s.decommission),
+        )
 
     def _repairable(self, tablet: Tablet) -> bool:
         """Whether a tablet runs; one without a table's record is left alone (S0.77)."""

@@ -1,18 +1,13 @@
-"""What people ask the leader master about tablet servers: maintenance, and who inherits from whom."""
+"""What people ask the leader master about tablet servers: maintenance, decommission, who inherits."""
 
 from nyala.common.errors import NotFound
-from nyala.common.ids import ServerUuid, TableId
+from nyala.common.ids import ServerUuid
 from nyala.env.rpc import Handlers
+from nyala.master import server_marks
 from nyala.master.catalog import Catalog
-from nyala.master.operation import Operation
-from nyala.master.plans import Plan, Scope
 from nyala.master.service import Parts
 from nyala.wire import methods
-from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
-
-CLUSTER_LOCK = TableId("cluster")
-"""Changes of the cluster's record come one after the other."""
 
 
 class ServersService:
@@ -27,24 +22,39 @@ class ServersService:
 
     def handlers(self) -> Handlers:
         """Return the methods that this service answers."""
-        return {methods.SET_MAINTENANCE: self.set_maintenance, methods.WILLS: self.wills}
+        return {
+            methods.SET_MAINTENANCE: self.set_maintenance,
+            methods.SET_DECOMMISSION: self.set_decommission,
+            methods.WILLS: self.wills,
+        }
 
     async def set_maintenance(self, request: pb.SetMaintenanceRequest) -> pb.SetMaintenanceResponse:
         """Let a server enter maintenance, or leave it; durable on return. The same again changes nothing.
 
         Raises:
-            NotFound: no tablet server with this id has reported, or has replicas.
+            NotFound: no tablet server with this id is in the list.
             NotLeader, Unavailable, Throttled, TimedOut, OutcomeUnknown: ask again.
         """
         term = await self._parts.confirmed()
-        self._known(term.catalog, request.uuid)
-        wanted = Operation(
-            what="enter maintenance" if request.on else "exit maintenance",
-            scope=lambda _: Scope(tables=(CLUSTER_LOCK,)),
-            plan=lambda catalog: maintain(catalog, request.uuid, on=request.on),
-        )
+        wanted = server_marks.mark(request.uuid, maintenance=request.on)
         await self._parts.require_leading().run(wanted, term)
         return pb.SetMaintenanceResponse()
+
+    async def set_decommission(
+        self, request: pb.SetDecommissionRequest
+    ) -> pb.SetDecommissionResponse:
+        """Let a server be emptied, or take that back; durable on return, replicas move in the background.
+
+        Raises:
+            NotFound: no tablet server with this id is in the list.
+            InvalidArgument: too few servers would be left for its replicas.
+            NotLeader, Unavailable, Throttled, TimedOut, OutcomeUnknown: ask again.
+        """
+        term = await self._parts.confirmed()
+        wanted = server_marks.mark(request.uuid, decommission=request.on)
+        await self._parts.require_leading().run(wanted, term)
+        left = term.catalog.replica_counts().get(ServerUuid(request.uuid), 0)
+        return pb.SetDecommissionResponse(replicas=left)
 
     async def wills(self, request: pb.WillsRequest) -> pb.WillsResponse:
         """Return who would take the replicas of some servers, or of all.
@@ -71,23 +81,9 @@ class ServersService:
         return answer
 
     def _known(self, catalog: Catalog, uuid: str) -> None:
-        kept = () if catalog.cluster is None else catalog.cluster.maintenance
-        counted = catalog.replica_counts()
-        if self._parts.servers.get(ServerUuid(uuid)) is None and uuid not in (*kept, *counted):
+        known = self._parts.servers.get(ServerUuid(uuid)) or catalog.servers.get(ServerUuid(uuid))
+        if known is None and uuid not in catalog.replica_counts():
             raise NotFound(
                 f"no tablet server {uuid!r} has reported, and no tablet names it; `nyala tserver list` "
                 "shows those that there are"
             )
-
-
-def maintain(catalog: Catalog, uuid: str, *, on: bool) -> Plan:
-    """Return the cluster's record with a server in maintenance, or out of it; nothing if it is so."""
-    assert catalog.cluster is not None, "a ready catalog has its cluster"
-    if (uuid in catalog.cluster.maintenance) == on:
-        return Plan()
-    record = cat.ClusterRecord()
-    record.CopyFrom(catalog.cluster)
-    kept = [u for u in record.maintenance if u != uuid]
-    del record.maintenance[:]
-    record.maintenance.extend(sorted([*kept, uuid]) if on else kept)
-    return Plan(cluster=record)

@@ -47,6 +47,7 @@ class TServer:
         words: what those of its replicas say that lead, as of its reports.
         replica_count: how many replicas it says it has.
         busy: a report of it is being taken in.
+        list_version: of the server list, that it has.
     """
 
     registration: pb.ServerInfoResponse
@@ -58,6 +59,7 @@ class TServer:
     versions: dict[TabletId, int] = field(default_factory=dict)
     words: dict[TabletId, Word] = field(default_factory=dict)
     busy: bool = False
+    list_version: int = 0
 
     @property
     def uuid(self) -> ServerUuid:
@@ -77,7 +79,7 @@ class TServers:
     """
 
     def __init__(self, unresponsive_us: int) -> None:
-        self._unresponsive_us = unresponsive_us
+        self.unresponsive_us = unresponsive_us
         self._servers: dict[ServerUuid, TServer] = {}
 
     def heard(self, request: pb.HeartbeatRequest, now_us: int) -> TServer:
@@ -89,6 +91,7 @@ class TServers:
         known.registration = request.server
         known.heard_us = now_us
         known.replica_count = request.replicas
+        known.list_version = request.server_list.version
         return known
 
     def take(self, server: TServer, request: pb.HeartbeatRequest, term: int) -> None:
@@ -127,7 +130,7 @@ class TServers:
 
     def is_alive(self, server: TServer, now_us: int) -> bool:
         """Whether a server reported to this master within `unresponsive_us`."""
-        return now_us - server.heard_us < self._unresponsive_us
+        return now_us - server.heard_us < self.unresponsive_us
 
     def known_in(self, term: int, servers: Iterable[TServer]) -> list[TServer]:
         """Return those whose replicas are known in this term."""

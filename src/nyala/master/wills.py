@@ -1,7 +1,8 @@
 """Wills: for each tablet server, who would take its replicas if it were lost; made ahead, used when it is.
 
-An heir is kept while it can inherit, so that what was shown is what happens. Pure bookkeeping: who may
-inherit, and how loaded they are, is passed in.
+An heir is kept while it can inherit, so that what was shown is what happens; when servers have come, those who
+inherit more than their share of somebody leave some of it to them. Pure bookkeeping: who may inherit, and how
+loaded they are, is passed in.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,16 +32,25 @@ class Wills:
     def __init__(self) -> None:
         self._heirs: dict[TabletId, dict[ServerUuid, ServerUuid]] = {}
         self._left: dict[ServerUuid, dict[ServerUuid, int]] = {}
+        self._among = 0
+        self._to_share: dict[TabletId, None] = {}
+        self._shares: dict[ServerUuid, int] = {}
 
-    def keep(self, tablets: Sequence[Tablet], heirs: Heirs) -> None:
+    def keep(self, tablets: Sequence[Tablet], heirs: Heirs, among: int) -> None:
         """Bring the wills of some tablets up to date.
 
         Args:
             tablets: that live; a large cluster's are gone over in turns.
             heirs: who may inherit.
+            among: how many servers there are.
         """
+        if among > self._among:
+            self._to_share = dict.fromkeys(self._heirs)
+            self._shares = {u: _share(left, among - self._among) for u, left in self._left.items()}
+        self._among = among
         for tablet in tablets:
-            self._will(tablet, heirs)
+            self._will(tablet, heirs, share=tablet.id in self._to_share)
+            self._to_share.pop(tablet.id, None)
 
     def retain(self, lives: Callable[[TabletId], bool]) -> None:
         """Forget the wills about tablets that are gone."""
@@ -55,12 +65,14 @@ class Wills:
         """Return the heirs of one server, by tablet."""
         return {t: heirs[server] for t, heirs in self._heirs.items() if server in heirs}
 
-    def _will(self, tablet: Tablet, heirs: Heirs) -> None:
+    def _will(self, tablet: Tablet, heirs: Heirs, *, share: bool) -> None:
         before = self._heirs.get(tablet.id, {})
         stay: dict[ServerUuid, ServerUuid] = {}
         for lost in tablet.members:
             heir = before.get(lost)
-            if heir is not None and heirs.may_inherit(tablet, heir):
+            if heir is None or not heirs.may_inherit(tablet, heir):
+                continue
+            if not share or self._left[lost][heir] <= self._shares[lost]:
                 stay[lost] = heir
         if len(stay) == len(before) == len(tablet.members):
             return
@@ -75,3 +87,9 @@ class Wills:
     def _forget(self, tablet: TabletId) -> None:
         for lost, heir in self._heirs.pop(tablet, {}).items():
             self._left[lost][heir] -= 1
+
+
+def _share(left: Mapping[ServerUuid, int], newcomers: int) -> int:
+    """Return how much an heir keeps of what a server leaves, when others have come."""
+    heirs = sum(n > 0 for n in left.values()) + newcomers
+    return -(-sum(left.values()) // heirs)

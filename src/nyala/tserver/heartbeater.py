@@ -28,12 +28,14 @@ class Reporter:
         tablets: reports of the given tablets; None: of all replicas.
         heard: called with each response before the next report is made.
         refused: called when a master refuses this server itself.
+        list_version: of the server list, that this server has.
     """
 
     server: Callable[[], pb.ServerInfoResponse]
     tablets: Callable[[Sequence[TabletId] | None], list[pb.TabletReport]]
     heard: Callable[[str, pb.HeartbeatResponse], None]
     refused: Callable[[str, Rejected], None] = lambda address, err: None
+    list_version: Callable[[], pb.ListVersion] = pb.ListVersion
 
 
 class Heartbeater:
@@ -122,6 +124,7 @@ class Heartbeater:
             full=full,
             report_sequence=view.sequence,
             tablets=reports,
+            server_list=self._reporter.list_version(),
         )
         try:
             response = await self._env.rpc.call(

@@ -41,6 +41,7 @@ from nyala.tserver.write_path import WritePath
 from nyala.web.pages import Listing
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
+from nyala.wire.server_list import ServerList
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +138,10 @@ class TabletServer:
         self._gate = Gate(SERVED)
         self._running: _Running | None = None
         self._refused: dict[str, NyalaError] = {}
-        reporter = Reporter(self.info, self._reports, self._heard, self._refuse)
+        self.servers = ServerList()
+        reporter = Reporter(
+            self.info, self._reports, self._heard, self._refuse, lambda: self.servers.known
+        )
         interval_ms = config.options.server_heartbeat_ms
         self.masters = KnownMasters(env, self._identity, config.master_addresses, interval_ms)
         self.heartbeater = Heartbeater(env, self.masters.present, reporter, interval_ms)
@@ -222,6 +226,16 @@ class TabletServer:
         """The tablets, for status pages and tests."""
         return self._started().tablets
 
+    def servers_page(self) -> Listing:
+        """Return the page of the server list as this server has it."""
+        rows = [
+            (s.uuid, s.address, "yes" if s.alive else "no", "yes" if s.maintenance else "no",
+             "yes" if s.decommission else "no", str(s.version))
+            for s in self.servers.all()
+        ]  # fmt: skip
+        columns = ("uuid", "address", "alive", "maintenance", "decommission", "changed in version")
+        return Listing(f"server list, version {self.servers.version}", columns, rows)
+
     def tablets_page(self) -> Listing:
         """Return the page of this server's tablets. Raises Unavailable before `start`."""
         return self._started().shown.page()
@@ -247,6 +261,8 @@ class TabletServer:
         masters = response.master_addresses
         self._fence.learn(address, masters, response.catalog_incarnation, response.term)
         self.masters.heard(response, self._fence.term)
+        if response.HasField("server_list"):
+            self.servers.take(response.server_list)
 
     def _refuse(self, address: str, err: NyalaError) -> None:
         """Remember that this server and a master do not belong together."""

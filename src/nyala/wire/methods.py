@@ -80,6 +80,7 @@ LIST_SERVERS = _method(_master, "ListServers")
 MASTER_STATUS = _method(_master, "MasterStatus")
 INSPECT_MASTER = _method(_master, "InspectMaster")
 SET_MAINTENANCE = _method(_master, "SetMaintenance")
+SET_DECOMMISSION = _method(_master, "SetDecommission")
 WILLS = _method(_master, "Wills")
 REPLACE_TABLET = _method(_master, "ReplaceTablet")
 

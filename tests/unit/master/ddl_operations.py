@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from nyala.client.alter import AlterSteps
 from nyala.client.locations import OpenTable
-from nyala.common.ids import TableId
+from nyala.common.ids import ServerUuid, TableId
 from nyala.common.keys import encode_key
 from nyala.common.partition import KeyRange, PartitionSchema
 from nyala.common.schema import from_arrow
@@ -20,6 +20,7 @@ from nyala.master import (
     delete_table,
     recall_table,
     replace_tablet,
+    server_marks,
     tablet_report,
 )
 from nyala.master.catalog import Catalog
@@ -27,6 +28,7 @@ from nyala.master.create_table import Circumstances
 from nyala.master.operation import Operation
 from nyala.master.plans import Plan
 from nyala.master.records import Row
+from nyala.master.server_marks import Sighting
 from nyala.wire import convert
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
@@ -108,6 +110,18 @@ def with_table(led: bool = True) -> Catalog:
     return catalog
 
 
+def sighting(names: str) -> Sighting:
+    return Sighting({ServerUuid(n): server_info(n) for n in names}, patient=True)
+
+
+def with_servers() -> Catalog:
+    """As `with_table`, and four servers are listed."""
+    catalog = with_table()
+    (noted,) = server_marks.due(catalog, sighting("abcd"))
+    catalog.publish(catalog.draft(noted.plan(catalog)))
+    return catalog
+
+
 @dataclass(frozen=True)
 class Case:
     """One operation and what stands before it."""
@@ -182,6 +196,10 @@ CASES = [
     Case("recall", _dropped, _recall),
     Case("purge", _dropped, lambda c: delete_table.purge(c.recallable()[0], 10**12)),
     Case("finish", _altering, lambda c: alter_table.finish(c.altering()[0], lambda _: 1)),
+    Case("note_servers", with_table, lambda c: server_marks.due(c, sighting("abc"))[0]),
+    Case("note_deaths", with_servers, lambda c: server_marks.due(c, sighting("ab"))[0]),
+    Case("maintenance", with_servers, lambda c: server_marks.mark("a", maintenance=True)),
+    Case("decommission", with_servers, lambda c: server_marks.mark("d", decommission=True)),
     Case("report", with_table, _report),
     Case("late", lambda: with_table(led=False), _late),
     Case("lost", with_table, _lost),
@@ -191,7 +209,8 @@ CASES = [
 def rows_of(catalog: Catalog) -> dict[tuple[str, str], Row]:
     """Return the catalog as it would be on disk."""
     tables = [t.record for t in map(catalog.table, _table_ids(catalog)) if t is not None]
-    plan = Plan(tuple(t.record for t in catalog.tablets()), tuple(tables), catalog.cluster)
+    plan = Plan(tuple(t.record for t in catalog.tablets()), tuple(tables), catalog.cluster,
+                servers=tuple(catalog.servers.all()))  # fmt: skip
     return {(r.kind, r.id): r for r in catalog.draft(plan).rows}
 
 

@@ -18,6 +18,7 @@ NYALA_REWRITE=1 writes what happened into the files; read the diff.
     rows                      what the sys catalog holds         forget T   its row is gone: a damaged catalog
     flight T | flights        GetFlightInfo and GetSchema; ListFlights      list      ListServers
     maintenance a on|off      the server is away on purpose         wills [a ...]    who inherits
+    decommission a on|off     the server is to be emptied           ops              what takes long
     later MS COMMAND          the command runs then, while the story goes on
 """
 
@@ -43,7 +44,7 @@ from nyala.master.flights import FlightService
 from nyala.master.heartbeats import HeartbeatService, Standing
 from nyala.master.leading import Leading, LeadingOptions
 from nyala.master.peers import MasterPeers
-from nyala.master.records import Row, Table, Tablet, parse
+from nyala.master.records import KIND_SERVER, Row, Table, Tablet, parse
 from nyala.master.servers_service import ServersService
 from nyala.master.service import MasterService, Parts, ServiceOptions
 from nyala.master.settings import TABLE_OPTIONS
@@ -74,6 +75,11 @@ class SharedRows:
 
     async def replicate(self, rows: Sequence[Row]) -> None:
         story = self.story
+        if all(row.kind == KIND_SERVER for row in rows):  # they come by themselves, at any time
+            if story.leader != self.master:
+                raise NotLeader("not the leader")
+            story.rows.update({(r.kind, r.id): r for r in rows})
+            return
         failure, story.failure = story.failure, ""
         await story.env.tasks.sleep_ms(1)
         if story.leader != self.master:
@@ -431,6 +437,7 @@ class Story(DdlCommands):
             leads = ", leads" if entry.leader else ""
             count = f", {entry.replicas} replicas" if entry.role == "tserver" else ""
             count += ", in maintenance" * entry.maintenance
+            count += ", to be emptied" * entry.decommission
             self.say(f"-> {entry.role} {entry.uuid} {entry.address} {alive}{leads}{count}")
 
     def people(self) -> ServersService:
@@ -439,6 +446,17 @@ class Story(DdlCommands):
     async def do_maintenance(self, rest: list[str]) -> None:
         request = pb.SetMaintenanceRequest(uuid=rest[0], on=rest[1] == "on")
         await self.people().set_maintenance(request)
+
+    async def do_decommission(self, rest: list[str]) -> None:
+        request = pb.SetDecommissionRequest(uuid=rest[0], on=rest[1] == "on")
+        answer = await self.people().set_decommission(request)
+        self.say(f"-> {answer.replicas} replicas")
+
+    async def do_ops(self, rest: list[str]) -> None:
+        answer = await self.service().inspect_master(pb.InspectMasterRequest())
+        for o in answer.long_operations:
+            subject = " ".join(map(self.tablet_name, o.subject.split()))
+            self.say(f"-> {o.what} {subject}: {o.step}; committed by the {o.commit_point}")
 
     async def do_wills(self, rest: list[str]) -> None:
         for will in (await self.people().wills(pb.WillsRequest(uuids=rest))).wills:
@@ -457,7 +475,8 @@ class Story(DdlCommands):
         del self.rows["table", ids[rest[0]]]
 
     async def do_rows(self, rest: list[str]) -> None:
-        for key in sorted(self.rows, key=lambda k: (k[0], self.names.get(k[1], ""))):
+        shown = [key for key in self.rows if key[0] != KIND_SERVER]
+        for key in sorted(shown, key=lambda k: (k[0], self.names.get(k[1], ""))):
             self.say(self.row_text(self.rows[key]))
 
 

@@ -90,7 +90,7 @@ def after(case):
 
 
 @every
-@pytest.mark.row("S0.61")
+@pytest.mark.row("S0.61", "S3.4")
 def test_it_succeeds_in_one_batch_and_memory_equals_the_disk(case):
     before, disk = start(case)
     master = Master(disk)

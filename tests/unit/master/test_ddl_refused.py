@@ -139,9 +139,10 @@ def test_what_is_wrong_is_refused_before_anything_is_replicated(monkeypatch):
             request = ranged_request(name)
             await running(masters, leader, request)
         before = disk(masters, leader)
-        assert len(before[0]) == 7, "the cluster, two tables, four tablets"
+        assert len(before[0]) == 10, "the cluster, three servers, two tables, four tablets"
         seen = 0
         for what, method, request, says in asked():
+            await masters.heartbeat("a", "b", "c")
             answer = await refusal(masters.ask(leader, method, request, 20_000))
             assert isinstance(answer, Rejected), f"{what}: {answer!r}"
             assert re.search(says, answer.message), f"{what}: {answer.message}"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from nyala.common.ids import NO_OP, OpId
-from nyala.master import actions, orders, servers_service, situation
+from nyala.master import actions, orders, server_marks, situation
 from nyala.master.actions import ChangeMembersAction
 from nyala.master.catalog import Catalog
 from nyala.master.plans import Plan
@@ -23,7 +23,7 @@ Remove: Any = situation.Remove
 CancelCopyAction: Any = actions.CancelCopyAction
 CopyAction: Any = actions.CopyAction
 DeleteTabletAction: Any = actions.DeleteTabletAction
-maintain: Any = servers_service.maintain
+mark: Any = server_marks.mark
 order: Any = orders.order
 TERM = 5
 FAILED_US = 1_000_000
@@ -79,6 +79,13 @@ class Around:
         self.server("a", *(w + (f"!{failed}" if failed else "") for w in words), catalog=True)
         for name in others:
             self.server(name, *words)
+
+    def listed(self, *names):
+        entries = [pb.ListedServer(uuid=u, version=n, alive=True) for n, u in enumerate(names, 1)]
+        self.publish(Plan(servers=tuple(entries)))
+
+    def mark(self, name, **what):
+        self.publish(mark(name, **what).plan(self.catalog))
 
     def needed(self):
         return self.repairs.needed()
@@ -250,27 +257,55 @@ def test_a_will_is_kept_while_its_heirs_may_inherit_and_followed():
     will = around.repairs.wills.of("c")
     assert len(will) == 6
     assert len(set(will.values())) > 1, "spread"
-    around.server("g")
     around.needed()
     assert around.repairs.wills.of("c") == will
     around.server("a", *(f"{n}=a/1@1.1:a,b,c!c" for n in around.names))
     around.servers.get("c").full_in_term = 0
     added = {a.tablet: a.step for a in around.needed()}
     assert added == {tablet: Add(heir) for tablet, heir in will.items()}
-    around.publish(maintain(around.catalog, "d", on=True))
+    around.listed(*"abcdef")
+    around.mark("d", maintenance=True)
     around.needed()
     assert "d" not in around.repairs.wills.of("c").values()
 
 
-def test_maintenance_is_one_list_of_the_cluster_and_the_same_again_writes_nothing():
-    around = Around()
-    plan = maintain(around.catalog, "b", on=True)
-    assert list(plan.cluster.maintenance) == ["b"]
-    assert plan.cluster.cluster_id == "c"
-    around.publish(plan)
-    assert not maintain(around.catalog, "b", on=True).writes
-    assert list(maintain(around.catalog, "a", on=True).cluster.maintenance) == ["a", "b"]
-    assert list(maintain(around.catalog, "b", on=False).cluster.maintenance) == []
+@pytest.mark.row("S3.5")
+def test_a_server_that_comes_inherits_its_share_of_what_was_left_to_others():
+    around = Around(tablets=40)
+    around.group()
+    for name in "de":
+        around.server(name)
+    around.needed()
+    before = around.repairs.wills.of("c")
+    for name in "fg":
+        around.server(name)
+    for _ in range(3):
+        around.needed()
+    after = around.repairs.wills.of("c")
+    counts = {heir: list(after.values()).count(heir) for heir in "defg"}
+    assert sum(counts.values()) == 40
+    assert min(counts.values()) >= 4, counts
+    moved = [t for t in after if after[t] != before[t]]
+    assert len(moved) <= 40 - 2 * 6, "who has its share keeps it"
+    around.needed()
+    assert around.repairs.wills.of("c") == after
+
+
+@pytest.mark.row("S1.29")
+def test_a_server_that_is_to_be_emptied_gives_up_replica_after_replica_and_gets_none():
+    around = Around(tablets=2, per_server=9)
+    around.group()
+    around.server("d")
+    around.listed(*"abcd")
+    around.mark("b", decommission=True)
+    assert around.added() == ["d", "d"]
+    assert "b" not in around.repairs.wills.of("c").values()
+    around.group("1.2:a,b,c,d", others="bcd")
+    steps = [a.step for a in around.needed()]
+    assert steps == [Remove("b", "it was to be replaced")] * 2
+    around.group("1.3:a,c,d", others="cd")
+    around.server("b")
+    assert around.needed() == []
 
 
 @pytest.mark.parametrize("on", [True, False])

@@ -199,15 +199,10 @@ class ClusterRecord(_message.Message):
     CATALOG_INCARNATION_FIELD_NUMBER: _builtins.int
     FORMAT_VERSION_FIELD_NUMBER: _builtins.int
     CREATED_US_FIELD_NUMBER: _builtins.int
-    MAINTENANCE_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     catalog_incarnation: _builtins.str
     format_version: _builtins.int
     created_us: _builtins.int
-    @_builtins.property
-    def maintenance(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """tablet servers that are away on purpose: their replicas are not replaced"""
-
     def __init__(
         self,
         *,
@@ -215,11 +210,10 @@ class ClusterRecord(_message.Message):
         catalog_incarnation: _builtins.str = ...,
         format_version: _builtins.int = ...,
         created_us: _builtins.int = ...,
-        maintenance: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["catalog_incarnation", b"catalog_incarnation", "cluster_id", b"cluster_id", "created_us", b"created_us", "format_version", b"format_version", "maintenance", b"maintenance"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["catalog_incarnation", b"catalog_incarnation", "cluster_id", b"cluster_id", "created_us", b"created_us", "format_version", b"format_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1238,6 +1238,107 @@ class TabletLocationsResponse(_message.Message):
 Global___TabletLocationsResponse: _TypeAlias = TabletLocationsResponse  # noqa: Y015
 
 @_typing.final
+class ListedServer(_message.Message):
+    """One server of the list of tablet servers. Every change of one makes the next version of the list."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UUID_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    ALIVE_FIELD_NUMBER: _builtins.int
+    MAINTENANCE_FIELD_NUMBER: _builtins.int
+    DECOMMISSION_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    PEER_ADDRESS_FIELD_NUMBER: _builtins.int
+    WEB_ADDRESS_FIELD_NUMBER: _builtins.int
+    LOCATION_FIELD_NUMBER: _builtins.int
+    uuid: _builtins.str
+    version: _builtins.int
+    """of the list, when this last changed"""
+    alive: _builtins.bool
+    maintenance: _builtins.bool
+    """maintenance: away on purpose"""
+    decommission: _builtins.bool
+    """its replicas are moved to others, and it gets no new ones"""
+    address: _builtins.str
+    peer_address: _builtins.str
+    web_address: _builtins.str
+    location: _builtins.str
+    def __init__(
+        self,
+        *,
+        uuid: _builtins.str = ...,
+        version: _builtins.int = ...,
+        alive: _builtins.bool = ...,
+        maintenance: _builtins.bool = ...,
+        decommission: _builtins.bool = ...,
+        address: _builtins.str = ...,
+        peer_address: _builtins.str = ...,
+        web_address: _builtins.str = ...,
+        location: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "alive", b"alive", "decommission", b"decommission", "location", b"location", "maintenance", b"maintenance", "peer_address", b"peer_address", "uuid", b"uuid", "version", b"version", "web_address", b"web_address"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListedServer: _TypeAlias = ListedServer  # noqa: Y015
+
+@_typing.final
+class ListVersion(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    incarnation: _builtins.str
+    version: _builtins.int
+    def __init__(
+        self,
+        *,
+        incarnation: _builtins.str = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListVersion: _TypeAlias = ListVersion  # noqa: Y015
+
+@_typing.final
+class ServerListUpdate(_message.Message):
+    """What changed after a version, in order; after 0: the whole list. A copy of another version does not take it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    SERVERS_FIELD_NUMBER: _builtins.int
+    incarnation: _builtins.str
+    after: _builtins.int
+    version: _builtins.int
+    @_builtins.property
+    def servers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListedServer]: ...
+    def __init__(
+        self,
+        *,
+        incarnation: _builtins.str = ...,
+        after: _builtins.int = ...,
+        version: _builtins.int = ...,
+        servers: _abc.Iterable[Global___ListedServer] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "incarnation", b"incarnation", "servers", b"servers", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ServerListUpdate: _TypeAlias = ServerListUpdate  # noqa: Y015
+
+@_typing.final
 class ListServersRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1273,6 +1374,9 @@ class ServerEntry(_message.Message):
     REPLICAS_FIELD_NUMBER: _builtins.int
     LEADER_FIELD_NUMBER: _builtins.int
     MAINTENANCE_FIELD_NUMBER: _builtins.int
+    DECOMMISSION_FIELD_NUMBER: _builtins.int
+    LIST_VERSION_FIELD_NUMBER: _builtins.int
+    KNOWN_VERSION_FIELD_NUMBER: _builtins.int
     uuid: _builtins.str
     role: _builtins.str
     address: _builtins.str
@@ -1287,6 +1391,12 @@ class ServerEntry(_message.Message):
     """masters: leads the sys catalog"""
     maintenance: _builtins.bool
     """away on purpose"""
+    decommission: _builtins.bool
+    """is being emptied, or is empty"""
+    list_version: _builtins.int
+    """of the server list, when this server's state last changed"""
+    known_version: _builtins.int
+    """of the server list, that this server has"""
     def __init__(
         self,
         *,
@@ -1302,10 +1412,13 @@ class ServerEntry(_message.Message):
         replicas: _builtins.int = ...,
         leader: _builtins.bool = ...,
         maintenance: _builtins.bool = ...,
+        decommission: _builtins.bool = ...,
+        list_version: _builtins.int = ...,
+        known_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "alive", b"alive", "last_heartbeat_ms", b"last_heartbeat_ms", "leader", b"leader", "location", b"location", "maintenance", b"maintenance", "peer_address", b"peer_address", "replicas", b"replicas", "role", b"role", "uuid", b"uuid", "version", b"version", "web_address", b"web_address"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "alive", b"alive", "decommission", b"decommission", "known_version", b"known_version", "last_heartbeat_ms", b"last_heartbeat_ms", "leader", b"leader", "list_version", b"list_version", "location", b"location", "maintenance", b"maintenance", "peer_address", b"peer_address", "replicas", b"replicas", "role", b"role", "uuid", b"uuid", "version", b"version", "web_address", b"web_address"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1455,27 +1568,63 @@ class OperationInFlight(_message.Message):
 Global___OperationInFlight: _TypeAlias = OperationInFlight  # noqa: Y015
 
 @_typing.final
+class LongOperation(_message.Message):
+    """recorded, and rolled forward by whoever leads the masters"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WHAT_FIELD_NUMBER: _builtins.int
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    COMMIT_POINT_FIELD_NUMBER: _builtins.int
+    what: _builtins.str
+    subject: _builtins.str
+    step: _builtins.str
+    """what it waits for"""
+    commit_point: _builtins.str
+    """the record that makes every next leader go on with it"""
+    def __init__(
+        self,
+        *,
+        what: _builtins.str = ...,
+        subject: _builtins.str = ...,
+        step: _builtins.str = ...,
+        commit_point: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_point", b"commit_point", "step", b"step", "subject", b"subject", "what", b"what"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LongOperation: _TypeAlias = LongOperation  # noqa: Y015
+
+@_typing.final
 class InspectMasterResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TERM_FIELD_NUMBER: _builtins.int
     OPERATIONS_FIELD_NUMBER: _builtins.int
+    LONG_OPERATIONS_FIELD_NUMBER: _builtins.int
     MAPS_FIELD_NUMBER: _builtins.int
     term: _builtins.int
     maps: _builtins.str
     """JSON: every map that this leader holds in memory"""
     @_builtins.property
     def operations(self) -> _containers.RepeatedCompositeFieldContainer[Global___OperationInFlight]: ...
+    @_builtins.property
+    def long_operations(self) -> _containers.RepeatedCompositeFieldContainer[Global___LongOperation]: ...
     def __init__(
         self,
         *,
         term: _builtins.int = ...,
         operations: _abc.Iterable[Global___OperationInFlight] | None = ...,
+        long_operations: _abc.Iterable[Global___LongOperation] | None = ...,
         maps: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["maps", b"maps", "operations", b"operations", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["long_operations", b"long_operations", "maps", b"maps", "operations", b"operations", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1519,6 +1668,47 @@ class SetMaintenanceResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SetMaintenanceResponse: _TypeAlias = SetMaintenanceResponse  # noqa: Y015
+
+@_typing.final
+class SetDecommissionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UUID_FIELD_NUMBER: _builtins.int
+    ON_FIELD_NUMBER: _builtins.int
+    uuid: _builtins.str
+    on: _builtins.bool
+    def __init__(
+        self,
+        *,
+        uuid: _builtins.str = ...,
+        on: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["on", b"on", "uuid", b"uuid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetDecommissionRequest: _TypeAlias = SetDecommissionRequest  # noqa: Y015
+
+@_typing.final
+class SetDecommissionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    replicas: _builtins.int
+    def __init__(
+        self,
+        *,
+        replicas: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["replicas", b"replicas"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetDecommissionResponse: _TypeAlias = SetDecommissionResponse  # noqa: Y015
 
 @_typing.final
 class WillsRequest(_message.Message):
@@ -1758,6 +1948,7 @@ class HeartbeatRequest(_message.Message):
     TABLETS_FIELD_NUMBER: _builtins.int
     REPLICAS_FIELD_NUMBER: _builtins.int
     DATA_BYTES_FIELD_NUMBER: _builtins.int
+    SERVER_LIST_FIELD_NUMBER: _builtins.int
     full: _builtins.bool
     """tablets lists every replica, not only those that changed"""
     report_sequence: _builtins.int
@@ -1768,6 +1959,10 @@ class HeartbeatRequest(_message.Message):
     def server(self) -> Global___ServerInfoResponse: ...
     @_builtins.property
     def tablets(self) -> _containers.RepeatedCompositeFieldContainer[Global___TabletReport]: ...
+    @_builtins.property
+    def server_list(self) -> Global___ListVersion:
+        """that the server has"""
+
     def __init__(
         self,
         *,
@@ -1777,10 +1972,11 @@ class HeartbeatRequest(_message.Message):
         tablets: _abc.Iterable[Global___TabletReport] | None = ...,
         replicas: _builtins.int = ...,
         data_bytes: _builtins.int = ...,
+        server_list: Global___ListVersion | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["server", b"server"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["server", b"server", "server_list", b"server_list"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_bytes", b"data_bytes", "full", b"full", "replicas", b"replicas", "report_sequence", b"report_sequence", "server", b"server", "tablets", b"tablets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_bytes", b"data_bytes", "full", b"full", "replicas", b"replicas", "report_sequence", b"report_sequence", "server", b"server", "server_list", b"server_list", "tablets", b"tablets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1798,6 +1994,7 @@ class HeartbeatResponse(_message.Message):
     TERM_FIELD_NUMBER: _builtins.int
     MASTER_UUID_FIELD_NUMBER: _builtins.int
     MASTER_ADDRESSES_FIELD_NUMBER: _builtins.int
+    SERVER_LIST_FIELD_NUMBER: _builtins.int
     leader: _builtins.bool
     needs_full_report: _builtins.bool
     acknowledged_sequence: _builtins.int
@@ -1807,6 +2004,10 @@ class HeartbeatResponse(_message.Message):
     master_uuid: _builtins.str
     @_builtins.property
     def master_addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def server_list(self) -> Global___ServerListUpdate:
+        """the leader: what the server lacks of it"""
+
     def __init__(
         self,
         *,
@@ -1818,10 +2019,11 @@ class HeartbeatResponse(_message.Message):
         term: _builtins.int = ...,
         master_uuid: _builtins.str = ...,
         master_addresses: _abc.Iterable[_builtins.str] | None = ...,
+        server_list: Global___ServerListUpdate | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["server_list", b"server_list"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged_sequence", b"acknowledged_sequence", "catalog_incarnation", b"catalog_incarnation", "cluster_id", b"cluster_id", "leader", b"leader", "master_addresses", b"master_addresses", "master_uuid", b"master_uuid", "needs_full_report", b"needs_full_report", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged_sequence", b"acknowledged_sequence", "catalog_incarnation", b"catalog_incarnation", "cluster_id", b"cluster_id", "leader", b"leader", "master_addresses", b"master_addresses", "master_uuid", b"master_uuid", "needs_full_report", b"needs_full_report", "server_list", b"server_list", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
