@@ -47,6 +47,12 @@ def ddl(minutes: float, seed: int) -> list[str]:
     return [PY, "-m", "tests.sim.ddl_run", *size]
 
 
+def masters(minutes: float, seed: int) -> list[str]:
+    """100 leader masters killed in the middle of definitions, on real processes, or as many as fit."""
+    size = ["--kills", "100", "--minutes", f"{minutes}", "--seed", f"{seed}"]
+    return [PY, "-m", "tests.cluster.ddl_kills", *size]
+
+
 def model(minutes: float, seed: int) -> list[str]:
     """Every state of the core in small worlds; its bounds are its size."""
     return [PY, "-m", "tests.model.run"]
@@ -62,6 +68,7 @@ NAMES: dict[str, Callable[[float, int], list[str]]] = {
     "ddl": ddl,
     "faults": faults,
     "kills": kills,
+    "masters": masters,
     "model": model,
     "sim": sim,
     "store": store,

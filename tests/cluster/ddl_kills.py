@@ -1,0 +1,113 @@
+"""Kills the leader master in the middle of definitions: none is lost, none takes effect twice.
+
+python -m tests.cluster.ddl_kills --kills 100 --minutes 60 --seed 1
+"""
+
+import argparse
+import random
+import sys
+import time
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from nyala.client import Client
+from nyala.common.errors import AlreadyPresent
+from nyala.testing import MiniCluster
+
+SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+SOON_S = 0.15
+"""A definition takes about so long: the leader is killed at a random moment of it."""
+
+
+@dataclass
+class Definitions:
+    """What one client defines, and what there should be: the columns of each table."""
+
+    client: Client
+    rng: random.Random
+    prefix: str
+    number: int = 0
+    tables: dict[str, list[str]] = field(default_factory=dict)
+
+    def next(self) -> None:
+        """Define something; returns once it is done, whichever leader did it."""
+        self.number += 1
+        kinds = ["create", "alter", "alter", "drop"] if self.tables else ["create"]
+        kind, name = self.rng.choice(kinds), f"{self.prefix}{self.number}"
+        if kind == "create":
+            self.client.create_table(name, SCHEMA, ["k"])
+            self.tables[name] = ["k", "v"]
+            return
+        old = self.rng.choice(sorted(self.tables))
+        if kind == "drop":
+            self.client.drop_table(old)
+            del self.tables[old]
+            return
+        column = f"c{self.number}"
+        self.client.table(old).alter().add_column(column, pa.int32()).rename(name).commit()
+        self.tables[name] = [*self.tables.pop(old), column]
+
+    def check(self) -> None:
+        """Compare with what there is, and that each table can be read and its name is taken."""
+        found = {n for n in self.client.tables() if n.startswith(self.prefix)}
+        assert found == set(self.tables), f"{found} in place of {set(self.tables)}"
+        for name, columns in self.tables.items():
+            table = self.client.table(name)
+            assert [c.name for c in table.definition.columns] == columns
+            assert table.count() == 0
+            try:
+                self.client.create_table(name, SCHEMA, ["k"])
+            except AlreadyPresent:
+                continue
+            raise AssertionError(f"{name} was created twice")
+
+
+def run(cluster: MiniCluster, kills: int, seed: int, *, prefix: str, until: float = 0) -> int:
+    """Kill the leader in so many definitions; return in how many it had not yet answered.
+
+    Args:
+        cluster: of three masters or more.
+        kills: how many.
+        seed: of what is defined, and when the leader dies.
+        prefix: of the names of its tables; they are dropped at the end.
+        until: no further kill after this monotonic time; 0: there is time.
+    """
+    rng = random.Random(seed)
+    in_between = 0
+    with cluster.connect() as client, ThreadPoolExecutor(1) as pool:
+        defined = Definitions(client, rng, prefix)
+        for _ in range(kills):
+            if until and time.monotonic() > until:
+                break
+            victim = cluster.leader_master()
+            under_way: Future[None] = pool.submit(defined.next)
+            wait([under_way], rng.uniform(0, SOON_S))
+            in_between += not under_way.done()
+            cluster.kill(victim)
+            under_way.result()
+            cluster.start(victim, wait=False)
+        cluster.wait_healthy()
+        defined.check()
+        for name in list(defined.tables):
+            client.drop_table(name)
+    return in_between
+
+
+def main() -> int:
+    """Run many kills on a cluster of its own."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=1)
+    asked = parser.parse_args()
+    until = time.monotonic() + 60 * asked.minutes
+    with MiniCluster() as cluster:
+        found = run(cluster, asked.kills, asked.seed, prefix="storm", until=until)
+    print(f"{asked.kills} leaders killed, {found} of them in the middle of a definition; none lost")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
