@@ -64,6 +64,7 @@ class Copier:
         own = self._ask(target, methods.SERVER_INFO, pb.ServerInfoRequest())
         request = pb.StartCopyRequest(
             destination_uuid=own.uuid,
+            cluster_id=own.cluster_id,
             tablet_id=tablet,
             source_uuid=source.uuid,
             source_address=source.address,

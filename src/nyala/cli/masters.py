@@ -1,4 +1,4 @@
-"""`nyala master add`, `remove`, `list`, `status`: who the masters are, changed and shown while they run."""
+"""`nyala master add`, `migrate`, `remove`, `list`, `status`: who the masters are, changed while they run."""
 
 import json
 from collections.abc import Callable, Coroutine
@@ -25,6 +25,7 @@ def register(group: typer.Typer) -> None:
     """Add the verbs to `nyala master`."""
     group.command("add")(add)
     group.command("remove")(remove)
+    group.command("migrate")(migrate)
     group.command("list")(list_masters)
     group.command("status")(status)
 
@@ -65,6 +66,21 @@ def add(
 ) -> None:
     """Make a new master one of the masters: it gets a copy of the catalog, then a vote."""
     _change(masters, timeout, format, lambda m: m.add(address))
+
+
+@verb
+def migrate(
+    addresses: Annotated[
+        list[str], typer.Argument(help="Public addresses of the new masters, which run already.")
+    ],
+    masters: MastersOption = "",
+    timeout: Patience = 60,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """From one master to 2N + 1: look at all new ones, then add them. Killed, the same command goes on."""
+    from nyala.cli import migration
+
+    _change(masters, timeout, format, lambda m: migration.migrate(m, addresses))
 
 
 @verb

@@ -1,0 +1,70 @@
+"""One master becomes three by one command, which is killed after each of its orders and begun again."""
+
+import pytest
+
+from nyala.cli.groups import Group
+from nyala.cli.master_group import MasterGroup
+from nyala.cli.migration import migrate
+from nyala.common.errors import InvalidArgument, NyalaError
+from tests.sim.cluster import SimCluster
+from tests.sim.loop import SimLoop, run
+from tests.sim.masters import addresses, new_master, operator
+from tests.unit.cli.test_cli_members import Killed, Wire, die
+
+
+@pytest.mark.row("S2.25", "S2.26", "S2.27")
+def test_one_master_becomes_three_though_the_command_dies_after_each_order() -> None:
+    async def main(loop: SimLoop) -> None:
+        cluster = SimCluster(loop, 3, masters=1)
+        await cluster.create_table(await cluster.start(), "kept")
+        await cluster.add_workers(1, "kept")
+        (first,) = cluster.masters
+        new = [new_master(cluster, first.address) for _ in range(2)]
+        named = [m.address for m in new]
+
+        async def begin(**wire: object) -> MasterGroup:
+            made = operator(cluster, first.address, wire=lambda rpc: Wire(rpc, **wire))
+            await cluster.run(cluster.clients[-1], migrate, made, named)
+            return made
+
+        new[0].start()
+        with pytest.raises(NyalaError, match="no master answers at master-2"):
+            await begin()
+        new[1].start()
+        with pytest.raises(InvalidArgument, match=r"2 masters, .* take an odd number"):
+            await cluster.run(
+                cluster.clients[-1], migrate, operator(cluster, first.address), named[:1]
+            )
+        assert addresses(await looked(cluster)) == [first.address], "nothing was changed"
+        killed = 0
+        while True:
+            try:
+                whole = await begin(at=1, after=die)
+            except Killed:
+                killed += 1
+                continue
+            break
+        assert killed >= 4, "two of them were added, and copied"
+        assert not any("copy" in step or "add" in step for step in whole.done)
+        assert addresses(await looked(cluster)) == sorted([first.address, *named])
+        assert (await begin()).done == []
+        for paused in cluster.masters:  # an old client knows the first one only
+            core = cluster.client()
+            paused.pause()
+            if paused is first:
+                life = cluster.clients[-1].life
+                assert life is not None
+                core = life.inside(type(core), core.env, named, core.options)
+            made = await cluster.create_table(core, f"without-{paused.name}")
+            assert made.tablets
+            paused.resume()
+        await cluster.finish()
+
+    run(main, max_time_s=600)
+
+
+async def looked(cluster: SimCluster) -> Group:
+    group = operator(cluster, cluster.masters[0].address)
+    found = await cluster.run(cluster.clients[-1], group.look)
+    assert isinstance(found, Group)
+    return found
