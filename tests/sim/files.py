@@ -233,7 +233,7 @@ class SimFiles:
         """Whether a dying name operation dies before it took effect."""
         return self.disk.rng.random() < 0.5
 
-    def open_append(self, path: str, offset: int = 0) -> "SimAppendFile":
+    def open_append(self, path: str, offset: int = 0, *, direct: bool = False) -> "SimAppendFile":
         """Open (create if missing) for appending from `offset` on."""
         self._check()
         clean = normpath(path)

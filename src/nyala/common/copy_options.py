@@ -33,5 +33,5 @@ class CopyOptions(msgspec.Struct, frozen=True, kw_only=True):
         _number(0, 86_400_000, "The log is kept so long for a copy that is no member yet."),
     ] = 600_000
     copy_chunk_bytes: Annotated[int, _number(1, 8 << 20, "Of a file, sent under one checksum.")] = (
-        1 << 20
+        4 << 20
     )

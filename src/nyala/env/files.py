@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Sequence
 from typing import Protocol
 
+from nyala.env.direct import DirectWriter
 from nyala.env.mapped import guard
 
 Buffer = bytes | bytearray | memoryview
@@ -48,8 +49,8 @@ class AppendFile(Protocol):
 class Files(Protocol):
     """A file system, real or simulated."""
 
-    def open_append(self, path: str, offset: int = 0) -> AppendFile:
-        """Open (create if missing) for appending from `offset` on."""
+    def open_append(self, path: str, offset: int = 0, *, direct: bool = False) -> AppendFile:
+        """Open (create if missing) for appending from `offset` on; `direct`: nobody reads it soon."""
         ...
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
@@ -121,8 +122,9 @@ class Files(Protocol):
 class SystemAppendFile:
     """A real file open for appending."""
 
-    def __init__(self, path: str, offset: int) -> None:
+    def __init__(self, path: str, offset: int, *, direct: bool = False) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        self._direct = DirectWriter(path) if direct else None
         self._end = offset
         self._durable = offset
         self._released = offset
@@ -131,7 +133,8 @@ class SystemAppendFile:
         """Write the buffers with vectored writes; return the new end offset."""
         queue = [memoryview(b).cast("B") for b in buffers if len(b)]
         while queue:
-            written = os.pwritev(self._fd, queue[:512], self._end)
+            written = 0 if self._direct is None else self._direct.write(queue[0], self._end)
+            written = written or os.pwritev(self._fd, queue[:512], self._end)
             self._end += written
             while queue and written >= len(queue[0]):
                 written -= len(queue.pop(0))
@@ -163,6 +166,8 @@ class SystemAppendFile:
 
     def close(self) -> None:
         """Close without syncing."""
+        if self._direct is not None:
+            self._direct.close()
         os.close(self._fd)
 
 
@@ -172,9 +177,9 @@ class SystemFiles:
     def __init__(self) -> None:
         self._locks: list[int] = []
 
-    def open_append(self, path: str, offset: int = 0) -> SystemAppendFile:
-        """Open (create if missing) for appending from `offset` on."""
-        return SystemAppendFile(path, offset)
+    def open_append(self, path: str, offset: int = 0, *, direct: bool = False) -> SystemAppendFile:
+        """Open (create if missing) for appending from `offset` on; `direct`: see `direct.py`."""
+        return SystemAppendFile(path, offset, direct=direct)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """Return bytes of a file; fewer than asked for at its end."""

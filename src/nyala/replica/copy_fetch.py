@@ -118,8 +118,13 @@ class Fetch:
         offer = await self._files(0, force)
         self.progress.stage = Stage.LOG
         self.progress.last = offer.cut
-        while await self._patiently(partial(self._fetch_entries, offer)):
-            pass
+        work = _Behind()
+        try:
+            while await self._patiently(partial(self._fetch_entries, offer, work)):
+                pass
+            await work.ended(WRITE)
+        finally:
+            await work.drop()
         check_reach(offer, self.end(offer)[0], self._buried)
         return offer
 
@@ -153,15 +158,16 @@ class Fetch:
         self._heard_us = self._around.env.clock.monotonic_us()
         return due
 
-    async def _fetch_entries(self, offer: Offer) -> bool:
-        """Copy the next entries into the log; return whether there were any."""
+    async def _fetch_entries(self, offer: Offer, work: "_Behind") -> bool:
+        """Fetch the next entries, and begin to write them to the log; return whether there were any."""
         found = await self._source.entries(offer.session, self.progress.last)
         if not found:
             return False
         last, stamp = check_entries(found, *self.end(offer))
         self._around.clock.merge(stamp)
+        await work.ended(WRITE)
         self.logged = True
-        await write(self._around, self._group, found, None)
+        work.begin(WRITE, write(self._around, self._group, found, None))
         self.entries += found
         size = sum(len(e.payload) for e in found)
         self.progress.last = last

@@ -43,7 +43,7 @@ class Staging:
         assert self._open is None, f"{self.path} has a file open"
         path = f"{self.path}/{file.name}"
         done = self._files.size(path) if self._files.exists(path) else 0
-        self._open = self._files.open_append(path, done)
+        self._open = self._files.open_append(path, done, direct=True)
         return done
 
     def append(self, data: Buffer) -> bool:

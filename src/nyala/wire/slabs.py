@@ -4,6 +4,7 @@ Memory that is touched for the first time costs more than everything else of a s
 page by page, and large pages cost a fifth of small ones.
 """
 
+import mmap
 import sys
 
 import numpy as np
@@ -14,7 +15,8 @@ KEPT = 4
 """So many slabs are kept for the messages to come, whoever holds parts of the others."""
 SMALL_BYTES = 64 << 10
 """A smaller message has memory of its own: it would keep a whole slab."""
-_ALIGNMENT = 64
+_ALIGNMENT = 4096
+"""Of what lies in a slab: a page, so that a disk may take it from there (env/direct.py)."""
 
 
 class Slabs:
@@ -43,5 +45,12 @@ class Slabs:
             if sys.getrefcount(slabs[number]) == 2:  # the list's reference, and this call's
                 slabs.append(slabs.pop(number))
                 return
-        slabs.append(np.empty(SLAB_BYTES, np.uint8))
+        slabs.append(_fresh())
         del slabs[:-KEPT]
+
+
+def _fresh() -> npt.NDArray[np.uint8]:
+    memory = mmap.mmap(-1, SLAB_BYTES)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, np.uint8)

@@ -52,7 +52,7 @@ class FailingFiles(SpyFiles):
             return OSError(self.code, os.strerror(self.code), path)
         return None
 
-    def open_append(self, path, offset=0):
+    def open_append(self, path, offset=0, *, direct=False):
         return FailingAppendFile(self, path, self._files.open_append(path, offset))
 
 

@@ -142,7 +142,7 @@ class SpyFiles:
         if (err := self.fail(call, path)) is not None:
             raise err
 
-    def open_append(self, path: str, offset: int = 0) -> AppendFile:
+    def open_append(self, path: str, offset: int = 0, *, direct: bool = False) -> AppendFile:
         return SpyAppendFile(self, path, self._files.open_append(path, offset))
 
     def __getattr__(self, name: str) -> Any:

@@ -1,0 +1,83 @@
+"""Writes past the system's memory: whole pages of aligned memory, and all the rest as usual."""
+
+import errno
+import mmap
+import os
+
+import pytest
+
+from nyala.env import direct
+from nyala.env.direct import PAGE, DirectWriter
+from nyala.env.files import SystemFiles
+
+
+def pages(count, fill=7):
+    """Memory at a page's address."""
+    memory = mmap.mmap(-1, count * PAGE)
+    memory[:] = bytes([fill]) * (count * PAGE)
+    return memoryview(memory)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (4 * PAGE,),
+        (4 * PAGE + 1, 3),
+        (1, 4 * PAGE),
+        (2 * PAGE, 2 * PAGE, 17),
+        (PAGE - 1,),
+        (0, PAGE),
+    ],
+)
+def test_what_is_appended_is_there_whatever_its_sizes(tmp_path, sizes):
+    files, path = SystemFiles(), str(tmp_path / "file")
+    file, whole = files.open_append(path, direct=True), b""
+    for number, size in enumerate(sizes, 1):
+        data = pages(5, number)[:size]
+        whole += bytes(data)
+        assert file.append([data]) == len(whole)
+        file.sync(data_only=True)
+        file.release()
+    file.close()
+    assert files.read(path) == whole
+    again = files.open_append(path, len(whole), direct=True)
+    again.append([b"unaligned", pages(1)])
+    again.close()
+    assert files.read(path) == whole + b"unaligned" + bytes(pages(1))
+
+
+def test_whole_pages_go_past_the_systems_memory_where_it_can_be(tmp_path):
+    path = tmp_path / "file"
+    path.touch()
+    writer = DirectWriter(str(path))
+    wrote = writer.write(pages(3)[: 2 * PAGE + 5], 0)
+    assert wrote in (0, 2 * PAGE), "0 on a file system without such writes"
+    for data, offset in ((pages(2)[1:], 0), (pages(2), 5), (pages(2)[: PAGE - 1], 0)):
+        assert writer.write(data, offset) == 0
+    writer.close()
+    writer.close()
+    assert writer.write(pages(1), 0) == 0
+
+
+def test_a_disk_that_wants_none_is_written_as_usual_and_a_full_one_says_so(tmp_path, monkeypatch):
+    files = SystemFiles()
+    (tmp_path / "probe").touch()
+    able = DirectWriter(str(tmp_path / "probe")).write(pages(1), 0)
+
+    def refuse(code):
+        def pwrite(*_):
+            raise OSError(code, os.strerror(code))
+
+        return pwrite
+
+    monkeypatch.setattr(direct.os, "pwrite", refuse(errno.EINVAL))
+    file = files.open_append(str(tmp_path / "usual"), direct=True)
+    file.append([pages(2)])
+    file.close()
+    assert files.read(str(tmp_path / "usual")) == bytes(pages(2))
+    monkeypatch.setattr(direct.os, "pwrite", refuse(errno.ENOSPC))
+    if able:
+        full = files.open_append(str(tmp_path / "full"), direct=True)
+        with pytest.raises(OSError, match="No space left"):
+            full.append([pages(2)])
+        full.close()
