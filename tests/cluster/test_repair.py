@@ -133,8 +133,8 @@ def test_a_server_is_emptied_by_the_masters_and_everybody_has_the_list_of_server
         create(client, "emptied", buckets=2).insert(rows("all", [1, 2, 3], [1, 2, 3]))
     name = sorted(four.leaders("emptied").values())[0]
     address = four.address(name)
-    held = len(members(four, address))
-    assert f"{held} replicas to move" in nyala(four, "tserver", "decommission", address)
+    assert members(four, address)
+    nyala(four, "tserver", "decommission", address)
 
     def entries():
         return json.loads(nyala(four, "tserver", "list", "--format", "json"))

@@ -13,8 +13,7 @@ from typing import Any
 from nyala.common.errors import NyalaError
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.env.env import Env
-from nyala.env.rpc import Method
-from nyala.master import orders, reconcile
+from nyala.master import reconcile
 from nyala.master.actions import (
     Action,
     AlterTabletAction,
@@ -22,15 +21,13 @@ from nyala.master.actions import (
     CopyAction,
     CreateTabletAction,
     DeleteTabletAction,
-    WitnessAction,
 )
 from nyala.master.catalog import Catalog
 from nyala.master.creation import Creations
+from nyala.master.messenger import Messenger
 from nyala.master.repairs import DEFAULT_LIMITS, RepairLimits, Repairs
 from nyala.master.tservers import TServer, TServers
 from nyala.master.turns import Turns
-from nyala.wire import methods
-from nyala.wire.proto import nyala_pb2 as pb
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +87,7 @@ class Dispatcher:
         self._pace = pace
         self._on_news = on_news
         now_us = env.clock.monotonic_us
+        self._messenger = Messenger(env, catalog, servers, term, pace.timeout_ms)
         self._turns = Turns(REPLICAS_AT_A_TIME)
         self.repairs = Repairs(catalog, servers, term, pace.repair, now_us)
         self.creations = Creations(pace.creation_us)
@@ -184,33 +182,12 @@ class Dispatcher:
         self._send_more(action.server)
 
     async def _order(self, action: Action) -> None:
-        server = self._servers.get(action.server)
-        if isinstance(action, WitnessAction):
-            if server is not None:
-                await self._make_witness(action, server)
-            return
-        built = self._order_for(action)
         if isinstance(action, CreateTabletAction):
             self.creations.tried(action.tablet, action.server)
-        if server is None or built is None:
-            return  # not heard of since this master started, or superseded
-        method, request = built
-        self._take(action, server, await self._call(server, method, request))
-
-    async def _call(self, server: TServer, method: Method, request: Any) -> Any:
-        address, timeout_ms = server.registration.address, self._pace.timeout_ms
-        return await self._env.rpc.call(address, method, request, timeout_ms=timeout_ms)
-
-    async def _make_witness(self, action: WitnessAction, server: TServer) -> None:
-        """Ask the tablet's leader from where on a witness needs the log, and let it be made."""
-        leader = self._servers.get(action.leader)
-        if leader is None:
-            return
-        asked = pb.ListTabletsRequest(tablet_ids=[action.tablet])
-        told = await self._call(leader, methods.LIST_TABLETS, asked)
-        request = orders.witness_request(action, told, self._fence())
-        if request is not None:
-            await self._call(server, methods.CREATE_WITNESS, request)
+        server = self._servers.get(action.server)
+        answer = None if server is None else await self._messenger.carry(action, server)
+        if server is not None and answer is not None:
+            self._take(action, server, answer)
 
     def _take(self, action: Action, server: TServer, answer: Any) -> None:
         """Take what an answer says, before the server's next report says it too."""
@@ -225,12 +202,3 @@ class Dispatcher:
             self.repairs.copied(action, answer.copy)
         elif isinstance(action, CancelCopyAction):
             self.repairs.cancelled(action)
-
-    def _order_for(self, action: Action) -> tuple[Method, Any] | None:
-        timeout_ms = self._pace.timeout_ms
-        return orders.order(self._catalog, self._servers, action, self._fence(), timeout_ms)
-
-    def _fence(self) -> pb.Fence:
-        cluster = self._catalog.cluster
-        assert cluster is not None, "orders before the cluster has its incarnation"
-        return pb.Fence(catalog_incarnation=cluster.catalog_incarnation, term=self._term)
