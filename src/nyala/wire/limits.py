@@ -21,6 +21,7 @@ class Limits:
         keepalive_timeout_ms: and is given up when the probe is not answered within this time.
         connect_timeout_ms: for a connection to be made.
         reconnect_max_ms: longest pause between two attempts to connect.
+        resolve_again_ms: a name that led nowhere is looked up again after so long, and may lead elsewhere.
     """
 
     message_bytes: int = WRITE_MAX_BYTES + MESSAGE_SLACK_BYTES
@@ -30,6 +31,7 @@ class Limits:
     keepalive_timeout_ms: int = 5_000
     connect_timeout_ms: int = 2_000
     reconnect_max_ms: int = 500
+    resolve_again_ms: int = 1_000
 
     def _common(self) -> list[tuple[str, int]]:
         return [
@@ -61,4 +63,5 @@ class Limits:
             ("grpc.initial_reconnect_backoff_ms", min(50, self.reconnect_max_ms)),
             ("grpc.min_reconnect_backoff_ms", self.connect_timeout_ms),
             ("grpc.max_reconnect_backoff_ms", self.reconnect_max_ms),
+            ("grpc.dns_min_time_between_resolutions_ms", self.resolve_again_ms),
         ]
