@@ -74,7 +74,7 @@ class CatalogWatch:
             tablets.setdefault(tablet.table_id, []).append(tablet)
         names: dict[str, str] = {}
         for table in catalog.every_table():
-            live = [t for t in tablets[table.id] if t.live]
+            live = [t for t in tablets.get(table.id, ()) if t.live]
             if table.state is TableState.REMOVED:
                 assert not live, f"{table.id} is removed, {[t.id for t in live]} are not"
                 continue

@@ -1,0 +1,217 @@
+"""Each rule about definitions is broken once, by hand, and the watch has to say so."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from nyala.client.core import Core
+from nyala.common.ids import TableId
+from nyala.common.partition_spec import Partition, Range
+from nyala.master.leading import Term
+from nyala.master.plans import Plan
+from nyala.master.records import Tablet
+from nyala.wire.proto import catalog_pb2 as cat
+from tests.sim.cluster import SCHEMA, SimCluster
+from tests.sim.ddl import RANGES, look
+from tests.sim.ddl_model import GONE, PRESENT, Modelled, Shape
+from tests.sim.ddl_run import DEFINING
+from tests.sim.ddl_watch import ORPHAN, CatalogWatch, plant_orphan
+from tests.sim.loop import SimLoop, run
+from tests.sim.process import SimProcess
+from tests.sim.replicas import hosts_of
+
+
+class Scene:
+    """A table of two ranges on four servers, nothing under way, an orphan on the first server."""
+
+    def __init__(self, cluster: SimCluster, core: Core, watch: CatalogWatch, table: str) -> None:
+        self.cluster = cluster
+        self.core = core
+        self.watch = watch
+        self.table = TableId(table)
+
+    @property
+    def term(self) -> Term:
+        """The leader master's term."""
+        for process in self.cluster.masters:
+            found: Term | None = process.server.leading.current()
+            if found is not None:
+                return found
+        raise AssertionError("no master leads")
+
+    @property
+    def tablet(self) -> Tablet:
+        """One tablet of the table."""
+        return self.term.catalog.tablets_of(self.table)[0]
+
+    def holder(self) -> SimProcess:
+        """A server that has a replica of it."""
+        return next(p for p in self.cluster.tservers if p.server.uuid in self.tablet.members)
+
+    def publish(self, plan: Plan) -> None:
+        """Change the leader's memory alone."""
+        catalog = self.term.catalog
+        catalog.publish(catalog.draft(plan))
+
+    async def replicate(self, plan: Plan) -> None:
+        """Change disks and memory, as an operation would that has forgotten half of it."""
+        term = self.term
+        leader = self.cluster.leader_master()
+        assert leader is not None
+        draft = term.catalog.draft(plan)
+
+        async def write() -> None:
+            await term.rows.replicate(draft.rows)
+            term.catalog.publish(draft)
+
+        await self.cluster.run(leader, write)
+
+    async def delete(self, process: SimProcess, tablet: str) -> None:
+        """Delete a replica, whoever says what."""
+        (host,) = hosts_of(process)
+        await self.cluster.run(process, host.delete_replica, tablet)
+
+
+def scene(act: Callable[[Scene], Awaitable[None]]) -> None:
+    """Set the scene, and act."""
+
+    async def story(loop: SimLoop) -> None:
+        cluster = SimCluster(loop, 1, tservers=4, options=DEFINING)
+        core = await cluster.start()
+        await plant_orphan(cluster.tservers[0])
+        spec = Partition(hash=[], range=Range(["k"], list(RANGES)))
+        process = cluster.clients[-1]
+        made = await process.run(core.ddl.create_table, "t", SCHEMA, spec, 3, {})
+        watch = CatalogWatch(cluster)
+        await cluster.until(lambda: not watch.unsettled(), "settled")
+        watch.look()
+        await act(Scene(cluster, core, watch, made.id))
+
+    run(story, max_time_s=120)
+
+
+def another(scene: Scene, name: str) -> cat.TableRecord:
+    record = scene.term.catalog.require("t").edit()
+    record.id, record.spec.name = "f" * 32, name
+    return record
+
+
+async def half_a_table(scene: Scene) -> None:
+    await scene.replicate(Plan(tables=(another(scene, "u"),)))
+
+
+async def a_tablet_too_few(scene: Scene) -> None:
+    record = scene.tablet.edit()
+    record.state = cat.TABLET_DELETED
+    await scene.replicate(Plan(tablets=(record,)))
+
+
+async def memory_alone(scene: Scene) -> None:
+    record = scene.term.catalog.require("t").edit()
+    record.spec.comment = "nobody wrote this"
+    scene.publish(Plan(tables=(record,)))
+
+
+async def a_name_twice(scene: Scene) -> None:
+    tablets = []
+    for number, tablet in enumerate(scene.term.catalog.tablets_of(scene.table)):
+        copy = tablet.edit()
+        copy.id, copy.table_id = f"{number:032x}", "f" * 32
+        tablets.append(copy)
+    same = another(scene, "t")
+    scene.term.catalog._names.clear()  # the catalog itself would not hear of it
+    await scene.replicate(Plan(tuple(tablets), (same,)))
+
+
+async def a_voter_deleted(scene: Scene) -> None:
+    await scene.delete(scene.holder(), scene.tablet.id)
+
+
+async def an_orphan_deleted(scene: Scene) -> None:
+    await scene.delete(scene.cluster.tservers[0], ORPHAN)
+
+
+@pytest.mark.parametrize(
+    ("act", "said"),
+    [
+        (half_a_table, "0, 2"),
+        (a_tablet_too_few, "1, 2"),
+        (memory_alone, "memory is not what its disk holds"),
+        (a_name_twice, "'t'"),
+        (a_voter_deleted, "deleted"),
+        (an_orphan_deleted, "what is nobody's was deleted|of nobody"),
+    ],
+)
+def test_a_rule_that_is_broken_at_any_moment_is_told(act, said):
+    async def broken(scene: Scene) -> None:
+        await act(scene)
+        with pytest.raises(AssertionError, match=said):
+            for _ in range(8):  # memory is held against an unchanged disk at every fourth look
+                scene.watch.look()
+
+    scene(broken)
+
+
+async def fewer_replicas_than_told(scene: Scene) -> None:
+    record = scene.term.catalog.require("t").edit()
+    record.spec.replicas = 5
+    scene.publish(Plan(tables=(record,)))
+
+
+async def a_server_that_is_dead(scene: Scene) -> None:
+    scene.holder().kill()
+
+
+async def a_leader_that_is_dead(scene: Scene) -> None:
+    leader = scene.cluster.leader_of(scene.tablet.id)
+    assert leader is not None
+    leader.kill()
+
+
+async def a_tablet_that_is_none(scene: Scene) -> None:
+    records = []
+    for tablet in scene.term.catalog.tablets_of(scene.table):
+        record = tablet.edit()
+        record.state = cat.TABLET_DELETED
+        records.append(record)
+    table = scene.term.catalog.require("t").edit()
+    table.state = cat.TABLE_REMOVED
+    scene.publish(Plan(tuple(records), (table,)))
+
+
+@pytest.mark.parametrize(
+    ("act", "said"),
+    [
+        (fewer_replicas_than_told, "is to have 5 replicas"),
+        (a_server_that_is_dead, "voters that do not run|no leader"),
+        (a_leader_that_is_dead, "no leader"),
+        (a_tablet_that_is_none, "which is no tablet"),
+    ],
+)
+def test_what_is_not_whole_in_the_end_is_told(act, said):
+    async def broken(scene: Scene) -> None:
+        await act(scene)
+        why = scene.watch.unsettled()
+        assert any(word in why for word in said.split("|")), why
+
+    scene(broken)
+
+
+def test_a_table_that_is_another_than_its_client_was_told_is_found():
+    async def compared(scene: Scene) -> None:
+        process = scene.cluster.clients[0]
+        right = Shape(PRESENT, "t", ("k", "v"), RANGES, 3)
+        found = await process.run(look, scene.core, Modelled(scene.table, right))
+        Modelled(scene.table, right).saw(found)
+        wrong = [
+            Shape(GONE, "t", ("k", "v"), RANGES, 3),
+            Shape(PRESENT, "u", ("k", "v"), RANGES, 3),
+            Shape(PRESENT, "t", ("k",), RANGES, 3),
+            Shape(PRESENT, "t", ("k", "v"), RANGES[:1], 3),
+            Shape(PRESENT, "t", ("k", "v"), RANGES, 1),
+        ]
+        for shape in wrong:
+            with pytest.raises(AssertionError, match="may be"):
+                Modelled(scene.table, shape).saw(found)
+
+    scene(compared)
