@@ -104,8 +104,9 @@ class Group:
     def config(self) -> Configuration | None:
         """Return the committed configuration that the replica knows; None: it does not take part."""
         found = self._host.find(SYS_CATALOG)
-        taking_part = found is not None and found.member is not None
-        return found.status().committed_config if found is not None and taking_part else None
+        if found is None or found.member is None:
+            return None
+        return found.member.node.core.configs.committed
 
     def fail(self, why: NyalaError) -> None:
         """Take part no more, neither vote nor acknowledge; what is on disk stays."""

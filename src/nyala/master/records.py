@@ -107,6 +107,7 @@ class Tablet:
         live: whether replicas of it should exist.
         config_id: op id of the committed configuration.
         members: servers of the committed configuration, in its order.
+        awaited: members of the first configuration that have never shown their replica: it is to be made.
     """
 
     record: cat.TabletRecord
@@ -116,6 +117,7 @@ class Tablet:
     live: bool = field(init=False, compare=False)
     config_id: OpId = field(init=False, compare=False)
     members: tuple[ServerUuid, ...] = field(init=False, compare=False)
+    awaited: tuple[ServerUuid, ...] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         record, consensus = self.record, self.record.consensus
@@ -128,24 +130,22 @@ class Tablet:
         put(self, "live", state in _LIVE)
         put(self, "config_id", OpId(consensus.config_term, index) if index else NO_OP)
         put(self, "members", tuple(ServerUuid(intern(m.uuid)) for m in consensus.members))
+        put(self, "awaited", self._awaited())
 
     @property
     def holders(self) -> tuple[ServerUuid, ...]:
         """Servers that may have a replica: members, and whoever has ever shown one."""
         return tuple(dict.fromkeys((*self.members, *map(ServerUuid, self.record.reported_by))))
 
-    @property
-    def awaited(self) -> tuple[ServerUuid, ...]:
-        """Members of the first configuration that have never shown their replica: it is to be made.
+    def _awaited(self) -> tuple[ServerUuid, ...]:
+        """Return who is to make a replica.
 
         One that had it and lost it is no longer the voter it was: making it a new, empty replica could
         elect a leader without acknowledged entries. Such a replica is replaced, not re-created.
         """
         if not self.live or self.config_id != NO_OP:
             return ()
-        reported = self.record.reported_by
-        if len(reported) >= len(self.members) and set(reported) >= set(self.members):
-            return ()
+        reported = tuple(self.record.reported_by)
         return tuple(m for m in self.members if m not in reported)
 
     @property

@@ -71,6 +71,8 @@ class Look:
         more: Mapping[ServerUuid, int],
     ) -> ServerUuid | None:
         """Return one of `free`, by load and away from the others; always the same in one situation."""
+        if not free:
+            return None
         candidates = [
             Candidate(u, self.location(u), self.loads.get(u, 0) + more.get(u, 0)) for u in free
         ]

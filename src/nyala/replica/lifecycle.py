@@ -50,12 +50,16 @@ async def create(
         await tasks.run(Lane.DISK, around.superblocks.save, Superblock(group, Stage.CREATING))
         machine = await tasks.run(Lane.COMPUTE, _make, around, group, create_machine)
         hard_state = HardState(machine.cut.op.term)  # no vote was ever given in it
-        await tasks.run(Lane.DISK, around.cmeta.save, group, hard_state, config)
-        await tasks.run(Lane.DISK, around.superblocks.save, Superblock(group, Stage.READY))
+        await tasks.run(Lane.DISK, _ready, around, group, hard_state, config)
     except (OSError, NyalaError):
         await _undo(around, group)
         raise
     return assemble(around, (hard_state, config), None, machine)
+
+
+def _ready(around: Around, group: TabletId, hard_state: HardState, config: Configuration) -> None:
+    around.cmeta.save(group, hard_state, config)
+    around.superblocks.save(Superblock(group, Stage.READY))
 
 
 def _make(around: Around, group: TabletId, create_machine: CreateMachine) -> StateMachine:

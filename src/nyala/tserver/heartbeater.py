@@ -18,6 +18,9 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 log = logging.getLogger(__name__)
 
+GATHER_MS, GATHER_MOST_MS = 20, 100
+"""For which changes are gathered before the first report of some, and before one after many others."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
@@ -87,6 +90,7 @@ class Heartbeater:
 
     async def _report_to(self, address: str) -> None:
         view, wake = self._views[address], self._wake[address]
+        news = 0
         while self._views.get(address) is view:
             wake.clear()
             try:
@@ -101,20 +105,27 @@ class Heartbeater:
                 log.error("heartbeat to master %s failed", address, exc_info=err)
             else:
                 self._follow()
-                await self._pause(wake)
+                news = news + 1 if await self._pause(wake, news) else 0
                 continue
             self._follow()
             await self._env.tasks.sleep_ms(self._interval_ms)
 
-    async def _pause(self, wake: asyncio.Event) -> None:
-        """Wait for a change or the interval; a few ms between reports gather changes into one."""
+    async def _pause(self, wake: asyncio.Event, news: int) -> bool:
+        """Wait for a change or the interval; return whether there was a change.
+
+        A few ms between reports gather changes into one, and more of them the longer changes do not end: each
+        report with news costs the masters a write to their log.
+        """
         loop = asyncio.get_running_loop()
+        began = self._changes.version
         timer = loop.call_later(self._interval_ms / 1000, wake.set)
         try:
             await wake.wait()
         finally:
             timer.cancel()
-        await self._env.tasks.sleep_ms(min(20, self._interval_ms))
+        gathered_ms = min(GATHER_MS * (1 + news), GATHER_MOST_MS, self._interval_ms)
+        await self._env.tasks.sleep_ms(gathered_ms)
+        return self._changes.version != began
 
     async def _once(self, address: str, view: MasterView) -> None:
         full, changed = view.begin(self._changes)
