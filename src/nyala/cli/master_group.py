@@ -213,7 +213,7 @@ class MasterGroup:
             TimedOut: some that live do not, within `patience_ms`.
         """
         env = self._core.env
-        masters = {m.address for m in group.config.members} if group.config else set()
+        masters = {m.address for m in group.config.members if m.voter} if group.config else set()
         end_us = env.clock.monotonic_us() + self._patience_ms * 1000
         told = False
         while waiting := await self._stale(masters):

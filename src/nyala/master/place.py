@@ -112,6 +112,11 @@ class Place:
         headings = ("uuid", "address", "member", "role", "alive", "version")
         return Listing("masters", headings, rows)
 
+    @property
+    def removed(self) -> bool:
+        """Whether it was a master, and is none without being added again."""
+        return self._here in (Here.REMOVED, Here.HALF)
+
     def standing(self) -> Standing:
         """Return what this master says of itself in each answer to a heartbeat."""
         opened, leading, cluster = self._identity.instance, self.leading, self._cluster
@@ -121,5 +126,10 @@ class Place:
             cluster_id=opened.cluster_id,
             catalog_incarnation="" if cluster is None else cluster.catalog_incarnation,
             term=0 if leading is None else leading.status().term,
-            master_addresses=tuple(m.address for m in config.members) if config else (),
+            master_addresses=voters(config) if config else (),
         )
+
+
+def voters(config: Configuration) -> tuple[str, ...]:
+    """Return the addresses of those who decide: one that is being added may never come to be a master."""
+    return tuple(m.address for m in config.members if m.voter)

@@ -170,6 +170,8 @@ class Master:
         """Why this master does not serve and will not without help; None while it does or may."""
         if self._member.failure is None and self.leading is not None:
             return self.leading.failure
+        if self._member.failure is None and self._member.removed:
+            return Unavailable(self._member.why_waiting())
         return self._member.failure
 
     def pages(self) -> dict[str, Callable[[], Listing]]:

@@ -135,6 +135,8 @@ def test_one_that_was_away_when_it_was_removed_stops_serving_when_it_is_back_and
         await story.until(
             lambda: away.server and "was removed" in away.server._member.why_waiting(), "it knows"
         )
+        assert "was removed" in away.server.failure.message, "its page says it does not serve"
+        assert len(cluster.leader_master().server.pages()["/masters"]().rows) == 2
         with pytest.raises(Unavailable, match="was removed from the masters, which are"):
             await story.ask(away.address, methods.LIST_TABLES, pb.ListTablesRequest())
         away.kill()
@@ -152,6 +154,24 @@ def test_one_that_was_away_when_it_was_removed_stops_serving_when_it_is_back_and
         assert voters == of(cluster.masters)
 
     with_story(work, masters=3)
+
+
+def test_one_that_is_added_and_never_came_stands_in_nobodys_way():
+    async def work(story):
+        cluster = story.cluster
+        made = story.a_master()
+        with pytest.raises(Killed):
+            await story.do("add", made.address, at=1, after=die)
+        made.kill()
+        server = cluster.tservers[0]
+        server.kill()
+        server.start()
+        await cluster.create_table(story.core, "t")
+        await story.until(lambda: server.server._fence.incarnation, "it believes the one master")
+        _, voters = await story.do("remove", made.address)
+        assert voters == story.masters == [cluster.masters[0].address]
+
+    with_story(work)
 
 
 def test_what_cannot_be_a_master_is_refused_and_nothing_changes():

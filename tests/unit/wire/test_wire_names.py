@@ -6,12 +6,13 @@ Calls go through gRPC's own resolver and a name server of the test's, peers thro
 import asyncio
 import ipaddress
 import socket
+from typing import Any
 
 import pytest
 
 from nyala.common import addresses
 from nyala.common.errors import NyalaError
-from nyala.wire import channels, methods
+from nyala.wire import methods
 from nyala.wire.channels import GrpcRpc
 from nyala.wire.limits import Limits
 from nyala.wire.proto import nyala_pb2
@@ -30,7 +31,7 @@ class NameServer(asyncio.DatagramProtocol):
 
     def __init__(self):
         self.points_to, self.asked = OLD, 0
-        self.transport = None
+        self.transport: Any = None
 
     def connection_made(self, transport):
         self.transport = transport
@@ -62,7 +63,7 @@ def test_a_call_finds_the_machine_that_a_name_points_to_now(monkeypatch):
             plain = join(host, port)
             return f"dns://127.0.0.1:{resolver}/{plain}" if host == NAME else plain
 
-        monkeypatch.setattr(channels.addresses, "join", by_our_server)
+        monkeypatch.setattr(addresses, "join", by_our_server)
         rpc = GrpcRpc()
         old, address = await listening(OLD)
         port = addresses.parse(address)[1]
