@@ -15,7 +15,7 @@ from tests.sim.cluster import SCHEMA, SimCluster
 from tests.sim.ddl import RANGES, look
 from tests.sim.ddl_model import GONE, PRESENT, Modelled, Shape
 from tests.sim.ddl_run import DEFINING
-from tests.sim.ddl_watch import ORPHAN, CatalogWatch, plant_orphan
+from tests.sim.ddl_watch import EVERY, ORPHAN, CatalogWatch, plant_orphan
 from tests.sim.loop import SimLoop, run
 from tests.sim.process import SimProcess
 from tests.sim.replicas import hosts_of
@@ -90,6 +90,12 @@ def scene(act: Callable[[Scene], Awaitable[None]]) -> None:
     run(story, max_time_s=120)
 
 
+def looks(watch: CatalogWatch) -> None:
+    """Look so often that memory is held against a disk that has not changed, too."""
+    for _ in range(EVERY):
+        watch.look()
+
+
 def another(scene: Scene, name: str) -> cat.TableRecord:
     record = scene.term.catalog.require("t").edit()
     record.id, record.spec.name = "f" * 32, name
@@ -146,8 +152,7 @@ def test_a_rule_that_is_broken_at_any_moment_is_told(act, said):
     async def broken(scene: Scene) -> None:
         await act(scene)
         with pytest.raises(AssertionError, match=said):
-            for _ in range(8):  # memory is held against an unchanged disk at every fourth look
-                scene.watch.look()
+            looks(scene.watch)
 
     scene(broken)
 
