@@ -54,6 +54,7 @@ def touched(monkeypatch):
     return found
 
 
+@pytest.mark.row("A5")
 def test_columns_are_those_asked_for_in_that_order(driver):
     view, now = driver.tablet.view(), driver.now
     [batch] = view.scan(now, [S, K], limit=1)
@@ -138,6 +139,7 @@ def test_a_key_range_reads_only_its_part_of_a_rowset(driver):
     assert seen == [(20, 5), (0, 50)]  # the memory rowset is not sorted
 
 
+@pytest.mark.row("A5")
 def test_only_the_columns_needed_are_read(driver, touched):
     now, view = driver.now, driver.tablet.view()
     assert view.count(now) == 250
@@ -178,6 +180,7 @@ def test_statistics_leave_nan_and_long_strings_alone(tmp_path):
     assert view.count(driver.now, IsNull(e)) == 1
 
 
+@pytest.mark.row("A5")
 @pytest.mark.parametrize("seed", range(4))
 def test_batches_have_the_size_asked_for(seed):
     chance = np.random.default_rng(seed)

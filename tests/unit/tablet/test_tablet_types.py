@@ -195,10 +195,12 @@ def test_defaults_and_nulls_of_every_type(tmp_path, stage):
     write(driver, Op.UPSERT, {"k": pa.array([1]), **nulls})
     write(driver, Op.INSERT, {"k": pa.array([2]), **nulls})
     write(driver, Op.UPSERT, {"k": pa.array([0]), "c0": pa.array([7], pa.int8())})
+    write(driver, Op.INSERT, {"k": pa.array([3])})  # beside rows in memory that have no defaults
     bring(driver, stage)
     defaults = {n: plain(pa.array([v], v.type))[0] for n, v in plains.items()}
     rows = scanned(driver)
     assert {n: v[0] for n, v in rows.items()} == {"k": 0, **defaults, "c0": 7}
+    assert {n: v[3] for n, v in rows.items()} == {"k": 3, **defaults}
     assert [{v[i] for n, v in rows.items() if n != "k"} for i in (1, 2)] == [{None}, {None}]
 
 
