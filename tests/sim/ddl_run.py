@@ -35,8 +35,8 @@ PAUSE_US = 800_000
 """Between two definitions of a client: so busy that an hour of one core is five simulated ones."""
 SETTLE_S = 180
 DEFINING = msgspec.structs.replace(REPAIRING, copy_wait_ms=8000, tablet_creation_timeout_ms=3000)
-"""A copy that was no member for so long may be deleted; by default that takes ten minutes. New tablets that do
-not come to run are soon replaced."""
+"""A copy that was no member for so long may be deleted; by default that takes ten minutes. New tablets that
+do not come to run are soon replaced."""
 LEAST_DEFINITIONS_PER_S = 0.5
 """Of time in which fewer are acknowledged none is counted."""
 
