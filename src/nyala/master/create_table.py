@@ -49,7 +49,7 @@ def circumstances(env: Env, catalog: Catalog, servers: TServers) -> Circumstance
     """Return who may be given replicas now: all that live and are not away on purpose."""
     away = [s.uuid for s in catalog.servers.all() if s.maintenance or s.decommission]
     live = servers.alive(env.clock.monotonic_us())
-    registrations = [s.registration for s in live if s.uuid not in away]
+    registrations = [s.registration for s in live if s.uuid not in away and not s.opening]
     return Circumstances(registrations, env.random, env.clock.wall_us())
 
 

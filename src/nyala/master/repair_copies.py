@@ -23,7 +23,7 @@ class OrderedCopies:
     """
 
     def __init__(self, failed_us: int) -> None:
-        self._failed_us = failed_us
+        self.failed_us = failed_us
         self._copies: dict[tuple[TabletId, ServerUuid], _Copying] = {}
 
     def __iter__(self) -> Iterator[tuple[TabletId, ServerUuid]]:
@@ -49,4 +49,4 @@ class OrderedCopies:
     def stuck(self, tablet: TabletId, server: ServerUuid, now_us: int) -> bool:
         """Whether a copy has been ordered, and has not moved for too long."""
         known = self._copies.get((tablet, server))
-        return known is not None and now_us - known.moved_us > self._failed_us
+        return known is not None and now_us - known.moved_us > self.failed_us

@@ -51,6 +51,7 @@ class Look:
         server = self.known.get(heir)
         return (
             server is not None
+            and not server.opening
             and heir not in tablet.members
             and tablet.id not in server.replicas
             and heir not in (*self.maintained, *self.leaving)
@@ -134,16 +135,25 @@ def _judged(
 ) -> Health:
     """Return what a member's own server, and its copy, make of its leader's word.
 
-    Who is away on purpose, or is being opened, is waited for. A voter that is silent and whose server says
-    that it has failed, or is not there, is lost at once. A copy may take long, as long as it moves.
+    Who is away on purpose is waited for, and who is being opened as long as its server gets on. A voter that
+    is silent and whose server says that it has failed, or is not there, is lost at once. A copy may take
+    long, as long as it moves.
     """
     uuid = ServerUuid(member.uuid)
     server = look.known.get(uuid)
     state = None if server is None else server.replicas.get(tablet)
-    if uuid in look.maintained or state == "BOOTSTRAPPING":
+    if uuid in look.maintained or _opens(server, state, look.now_us, copies.failed_us):
         return Health.FINE if said is Health.FINE else Health.SILENT
     if server is None or state not in (None, "FAILED"):
         return said
     if member.voter:
         return said if said is Health.FINE else Health.FAILED
     return Health.FAILED if copies.stuck(tablet, uuid, look.now_us) else Health.FINE
+
+
+def _opens(server: TServer | None, state: str | None, now_us: int, failed_us: int) -> bool:
+    """Whether a replica is being opened, or was opened so lately that its leader may not know it yet."""
+    if server is None or state in (None, "FAILED"):
+        return False
+    moved = bool(server.opening_us) and now_us - server.opening_us <= failed_us
+    return moved or (state == "BOOTSTRAPPING" and not server.opening)

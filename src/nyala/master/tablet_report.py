@@ -46,7 +46,8 @@ def _updated(
     if tablet is None or not tablet.live:
         return None
     record = tablet.edit()
-    if report.state not in GONE and server not in record.reported_by:
+    showed = report.state not in (*GONE, "BOOTSTRAPPING")  # who opens it may find that it never was one
+    if showed and server not in record.reported_by:
         record.reported_by.append(server)
     if is_newer(report.consensus, tablet):
         record.consensus.CopyFrom(merged(report.consensus, tablet.consensus))

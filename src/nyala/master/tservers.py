@@ -48,6 +48,8 @@ class TServer:
         replica_count: how many replicas it says it has.
         busy: a report of it is being taken in.
         list_version: of the server list, that it has.
+        opening: how many replicas it has yet to open; 0: it serves.
+        opening_us: when that number changed last.
     """
 
     registration: pb.ServerInfoResponse
@@ -60,6 +62,8 @@ class TServer:
     words: dict[TabletId, Word] = field(default_factory=dict)
     busy: bool = False
     list_version: int = 0
+    opening: int = 0
+    opening_us: int = 0
 
     @property
     def uuid(self) -> ServerUuid:
@@ -92,6 +96,8 @@ class TServers:
         known.heard_us = now_us
         known.replica_count = request.replicas
         known.list_version = request.server_list.version
+        if known.opening != request.opening:
+            known.opening, known.opening_us = request.opening, now_us
         return known
 
     def take(self, server: TServer, request: pb.HeartbeatRequest, term: int) -> None:

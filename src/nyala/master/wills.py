@@ -1,8 +1,8 @@
 """Wills: for each tablet server, who would take its replicas if it were lost; made ahead, used when it is.
 
-An heir is kept while it can inherit, so that what was shown is what happens; when servers have come, those who
-inherit more than their share of somebody leave some of it to them. Pure bookkeeping: who may inherit, and how
-loaded they are, is passed in.
+An heir is kept while it can inherit, so that what was shown is what happens; when servers have come, those
+who inherit more than their share of somebody leave some of it to them. Pure bookkeeping: who may inherit, and
+how loaded they are, is passed in.
 """
 
 from collections.abc import Callable, Mapping, Sequence

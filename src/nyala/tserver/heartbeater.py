@@ -32,6 +32,7 @@ class Reporter:
         heard: called with each response before the next report is made.
         refused: called when a master refuses this server itself.
         list_version: of the server list, that this server has.
+        opening: how many replicas it has yet to open; 0: it serves.
     """
 
     server: Callable[[], pb.ServerInfoResponse]
@@ -39,6 +40,7 @@ class Reporter:
     heard: Callable[[str, pb.HeartbeatResponse], None]
     refused: Callable[[str, Rejected], None] = lambda address, err: None
     list_version: Callable[[], pb.ListVersion] = pb.ListVersion
+    opening: Callable[[], int] = int
 
 
 class Heartbeater:
@@ -64,7 +66,10 @@ class Heartbeater:
         self._wake: dict[str, asyncio.Event] = {}
 
     def start(self) -> None:
-        """Begin to report to each master."""
+        """Begin to report to each master; or, when that has begun, to report all replicas once more."""
+        for address, view in self._views.items():
+            view.again()
+            self._wake[address].set()
         self._follow()
 
     def _follow(self) -> None:
@@ -136,6 +141,7 @@ class Heartbeater:
             report_sequence=view.sequence,
             tablets=reports,
             server_list=self._reporter.list_version(),
+            opening=self._reporter.opening(),
         )
         try:
             response = await self._env.rpc.call(

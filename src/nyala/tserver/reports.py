@@ -59,6 +59,10 @@ class MasterView:
         self._sent_full = self.needs_full
         return self.needs_full, [] if self.needs_full else changes.since(self.acknowledged)
 
+    def again(self) -> None:
+        """Report everything next, whatever is on its way now."""
+        self.needs_full, self._sent_full = True, False
+
     def answered(self, *, leader: bool, needs_full: bool, acknowledged_sequence: int) -> None:
         """Take the response to the last report. A lost one is never taken: all stays dirty."""
         became_leader = leader and not self.leader

@@ -16,6 +16,7 @@ from nyala.common.version import PROTOCOL_VERSION, VERSION
 from nyala.copying.service import copy_handlers
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
+from nyala.env.tasks import Lane
 from nyala.replica import instance
 from nyala.replica.host import ReplicaHost
 from nyala.replica.identity import Identity
@@ -33,6 +34,7 @@ from nyala.tserver.lookups import Lookups
 from nyala.tserver.maintenance import Compactor
 from nyala.tserver.masters import KnownMasters
 from nyala.tserver.memory import MemoryBudget
+from nyala.tserver.opening import Opening
 from nyala.tserver.rescue_service import RescueService
 from nyala.tserver.scanners import Scanners
 from nyala.tserver.tablet_service import TabletService
@@ -140,8 +142,10 @@ class TabletServer:
         self._refused: dict[str, NyalaError] = {}
         self.servers = ServerList()
         reporter = Reporter(
-            self.info, self._reports, self._heard, self._refuse, lambda: self.servers.known
-        )
+            self.info, self._reports, self._heard, self._refuse, lambda: self.servers.known,
+            lambda: 0 if self._running else self._opening.left,
+        )  # fmt: skip
+        self._opening = Opening(env.files, config.dir)
         interval_ms = config.options.server_heartbeat_ms
         self.masters = KnownMasters(env, self._identity, config.master_addresses, interval_ms)
         self.heartbeater = Heartbeater(env, self.masters.present, reporter, interval_ms)
@@ -156,10 +160,14 @@ class TabletServer:
         if not self._config.master_addresses:
             raise InvalidArgument("a tablet server needs --master-addresses: those of all masters")
         clock = self._identity.open()
-        host = await ReplicaHost.open(
-            self._env, self._config.options, self._config.dir, self._identity.uuid, self._transport,
-            clock, self._open_tablet, metrics=self.metrics, on_change=self.heartbeater.changed,
-        )  # fmt: skip
+        slow = self._env.tasks.spawn(self._report_opening(), "report while replicas are opened")
+        try:
+            host = await ReplicaHost.open(
+                self._env, self._config.options, self._config.dir, self._identity.uuid, self._transport,
+                clock, self._open_tablet, metrics=self.metrics, on_change=self.heartbeater.changed,
+            )  # fmt: skip
+        finally:
+            slow.cancel()
         options, holds = self._config.options, Holds(self._env.clock)
         health = Health(self._env, host, options, self.heartbeater.changed)
         tablets = Tablets(host, health)
@@ -176,7 +184,14 @@ class TabletServer:
         health.start()
         self.heartbeater.start()
 
-    def _open_tablet(self, _tablet: TabletId, directory: str) -> StateMachine:
+    async def _report_opening(self) -> None:
+        """Let masters know what is here, when opening it takes longer than heartbeats should be missed."""
+        await self._env.tasks.sleep_ms(2 * self._config.options.server_heartbeat_ms)
+        await self._env.tasks.run(Lane.DISK, self._opening.find)
+        self.heartbeater.start()
+
+    def _open_tablet(self, tablet: TabletId, directory: str) -> StateMachine:
+        self._opening.begins(tablet)
         return Tablet.open(self._env.files, directory)
 
     async def close(self) -> None:
@@ -247,7 +262,7 @@ class TabletServer:
         return info
 
     def _reports(self, only: Any) -> list[pb.TabletReport]:
-        return self._started().tablets.reports(only)
+        return (self._running.tablets if self._running else self._opening).reports(only)
 
     def _heard(self, address: str, response: pb.HeartbeatResponse) -> None:
         """Take a master's answer: whose cluster this is, and who leads it."""

@@ -199,6 +199,7 @@ def test_what_a_leader_says_of_another_configuration_or_in_words_unknown_is_not_
     assert around.added() == []
 
 
+@pytest.mark.row("S1.10", "S1.22")
 def test_leftovers_are_deleted_by_compare_and_set_and_orphans_and_members_stay():
     around = Around()
     around.group("2.7:a,b,c")

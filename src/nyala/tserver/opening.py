@@ -1,0 +1,48 @@
+"""What a server says of its replicas while it opens them: that they are there, and how many are left.
+
+A server with many or large replicas may open them for longer than a member may be silent. It reports them as
+BOOTSTRAPPING meanwhile, so that masters wait for it as long as it gets on.
+"""
+
+from collections.abc import Sequence
+
+from nyala.common.ids import TabletId
+from nyala.env.files import Files
+from nyala.replica.superblock import Superblocks
+from nyala.wal.cmeta import ConsensusMetadata
+from nyala.wire.proto import nyala_pb2 as pb
+
+
+class Opening:
+    """The replicas of a data directory until they are open.
+
+    Args:
+        files: the file system.
+        directory: the data directory.
+    """
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self._files = files
+        self._directory = directory
+        self._groups: tuple[TabletId, ...] = ()
+        self._begun: dict[TabletId, None] = {}
+
+    def find(self) -> None:
+        """List the replicas that there are. Lane DISK."""
+        blocks = Superblocks(self._files, self._directory).groups()
+        metadata = ConsensusMetadata(self._files, self._directory).groups()
+        self._groups = tuple(sorted({*blocks, *metadata}))
+
+    def begins(self, tablet: TabletId) -> None:
+        """Note that a replica is being opened. Any lane."""
+        self._begun[tablet] = None
+
+    def reports(self, only: Sequence[TabletId] | None) -> list[pb.TabletReport]:
+        """Return what is reported of all replicas, or of these, while they are opened."""
+        chosen = self._groups if only is None else only
+        return [pb.TabletReport(tablet_id=t, state="BOOTSTRAPPING") for t in chosen]
+
+    @property
+    def left(self) -> int:
+        """How many have yet to be opened; at least one, as long as the server does not serve."""
+        return max(1, len(self._groups) - len(self._begun))
