@@ -163,15 +163,10 @@ class MasterService:
         """
         _check_operation(request.operation)
         term = await self._parts.confirmed()
-        if any(s.WhichOneof("step") == "add_range" for s in request.steps):
-            table = answers.search(term.catalog, request.name, request.id)
-            await _know_servers(
-                self._parts,
-                self._options,
-                self._started_us,
-                term,
-                0 if table is None else table.spec.replicas,
-            )
+        table = answers.search(term.catalog, request.name, request.id)
+        replicas = 0 if table is None else alter_table.servers_for(table, request.steps)
+        if replicas:
+            await _know_servers(self._parts, self._options, self._started_us, term, replicas)
         wanted = alter_table.operation(request, _around(self._parts, self._options))
         table_id = await self._run(wanted, term)
         table = term.catalog.table(table_id)
