@@ -78,8 +78,19 @@ def copy_from_remote(
     options = Options.load(None, os.environ, _flags(set))
     kind = role.value if role else stopped.owner(SystemFiles(), dir).role
 
+    said = 0
+
+    def tell(progress: Progress) -> None:
+        nonlocal said
+        tenths = 10 * progress.bytes_done // max(1, progress.bytes_total)
+        if tenths > said:
+            said = tenths
+            say(f"{progress.bytes_done:,} of {progress.bytes_total:,} bytes of files")
+
     async def work(env: Env) -> Progress:
-        return await copy_to_directory(env, options, dir, kind, group, source, force=force)
+        return await copy_to_directory(
+            env, options, dir, kind, group, source, force=force, tell=tell
+        )
 
     say(f"copying {group} from {source} into {dir}, which is the {kind}'s")
     done = run_alone(work)
@@ -97,7 +108,9 @@ def copy_from_remote(
 
 @app.command("delete")
 @verb
-def delete(tablet: Group, dir: ServerDir, set: Set = None) -> None:
+def delete(
+    tablet: Group, dir: ServerDir, set: Set = None, format: FormatOption = Format.TABLE
+) -> None:
     """Delete a replica's data and log; its vote and last op id are kept, as a tombstone."""
     import os
 
@@ -113,7 +126,10 @@ def delete(tablet: Group, dir: ServerDir, set: Set = None) -> None:
     options = Options.load(None, os.environ, _flags(set))
     say(f"deleting the replica of {group} in {dir}, the {owner.role} {owner.uuid}'s")
     deleted = run_alone(lambda env: delete_in_directory(env, options, dir, owner.role, group))
-    print("deleted" if deleted else "nothing to do: it was deleted before")
+    if format is Format.JSON:
+        print(json.dumps({"tablet": group, "deleted": deleted}))
+    else:
+        print("deleted" if deleted else "nothing to do: it was deleted before")
 
 
 @cmeta.command("print_replica_uuids")

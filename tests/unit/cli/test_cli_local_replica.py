@@ -217,3 +217,23 @@ def test_damage_is_no_ground_to_rewrite_on(folder):
     assert "has to be replaced" in said
     assert everything(folder) == before
     assert cmeta(folder, "rewrite_raft_config", "b" * 32, *THREE)[0] == 5
+
+
+def test_a_replica_is_deleted_once_and_not_beside_a_running_server(folder, held):
+    words = ["local_replica", "delete", GROUP, "--dir", str(folder), "--format", "json"]
+    held.add(f"{folder}/lock")
+    before = everything(folder)
+    done = CliRunner().invoke(app, words)
+    assert (done.exit_code, done.stdout) != (0, "")
+    assert "in use by a running process" in done.stderr
+    assert everything(folder) == before
+    held.clear()
+    for deleted in (True, False):
+        done = CliRunner().invoke(app, words)
+        assert (done.exit_code, json.loads(done.stdout)) == (
+            0, {"tablet": GROUP, "deleted": deleted},
+        )  # fmt: skip
+        assert f"deleting the replica of {GROUP}" in done.stderr
+    found = Superblocks(SystemFiles(), str(folder)).load(GROUP)
+    assert found is not None
+    assert found.stage is Stage.TOMBSTONED
