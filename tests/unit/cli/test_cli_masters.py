@@ -1,5 +1,6 @@
 """Masters added and removed by commands, through real servers in virtual time: whole, cut off, refused."""
 
+import msgspec
 import pytest
 
 from nyala.cli.master_group import MasterGroup
@@ -9,7 +10,7 @@ from nyala.master.config import MasterConfig
 from nyala.master.server import Master
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.cluster import CLIENT_OPTIONS, SimCluster
+from tests.sim.cluster import CLIENT_OPTIONS, OPTIONS, SimCluster
 from tests.sim.loop import run
 from tests.sim.masters import addresses, change, new_master, operator
 from tests.unit.cli.test_cli_members import Killed, Wire, die
@@ -138,6 +139,9 @@ def test_one_that_was_away_when_it_was_removed_stops_serving_when_it_is_back_and
         _, voters = await story.do("remove", away.address)
         assert away.address not in voters
         await cluster.create_table(story.core, "since")
+        await cluster.loop.delay(
+            10_000_000
+        )  # the leader's last word to it is not repeated for ever
         away.start()
         await story.until(
             lambda: away.server and "was removed" in away.server._member.why_waiting(), "it knows"
@@ -267,6 +271,8 @@ def test_a_tablet_server_that_is_started_with_an_old_list_finds_the_masters_of_t
         for _ in range(3):
             await story.do("add", story.a_master(first.address).address)
         _, voters = await story.do("remove", first.address)
+        for followed in cluster.tservers:
+            assert sorted(followed.server.masters.present()) == voters, "the command waits for that"
         first.kill()
         server.kill()
         server.start()  # its list: the first one only
@@ -282,7 +288,8 @@ def test_a_tablet_server_that_is_started_with_an_old_list_finds_the_masters_of_t
         with pytest.raises(NyalaError, match="masters may have been added and removed since"):
             await cluster.run(cluster.clients[0], core.masters.reach, 2_000)
 
-    with_story(work)
+    slow = msgspec.structs.replace(OPTIONS, server_heartbeat_ms=2_000)
+    with_story(work, options=slow)
 
 
 def test_listing_needs_no_leader():
