@@ -129,6 +129,7 @@ def refuse(catalog, operation, error, match):
     return told.value
 
 
+@pytest.mark.row("S1.3")
 @pytest.mark.parametrize("what", BAD)
 def test_an_alteration_is_refused_before_anything_is_replicated(what):
     steps, match = BAD[what]
