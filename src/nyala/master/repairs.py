@@ -19,9 +19,10 @@ from nyala.master.actions import (
 from nyala.master.catalog import Catalog
 from nyala.master.records import Tablet, TabletState
 from nyala.master.repair import next_steps
+from nyala.master.repair_choice import Choice
 from nyala.master.repair_copies import OrderedCopies
 from nyala.master.repair_look import Look, situation
-from nyala.master.situation import Add, Copy, Health, MakeWitness, Modify, Servers, Situation
+from nyala.master.situation import Add, Copy, MakeWitness, Modify, Servers
 from nyala.master.tservers import TServers
 from nyala.master.turns import Attention, Turns
 from nyala.master.wills import Wills
@@ -144,12 +145,8 @@ class Repairs:
         if now is None or now.whole:
             return []
         self._attention.ask([tablet.id])
-
-        servers = Servers(
-            lambda instead: self._choose(tablet, instead, now, look),
-            lambda: self._choose_witness(tablet, now, look),
-            lambda server: self._may_fill(server, look),
-        )
+        choice = Choice(tablet, now, look, self.wills, self._limits.per_server, self._limits.most)
+        servers = Servers(choice.replica, choice.witness, choice.may_fill)
         actions: list[Action] = []
         for step in next_steps(now, servers):
             if not isinstance(step, Copy | MakeWitness):
@@ -160,31 +157,14 @@ class Repairs:
                 order = CopyAction if isinstance(step, Copy) else WitnessAction
                 actions.append(order(step.server, tablet.id, now.leader))
             if isinstance(step, Add):
-                self._copies.forget(tablet.id, step.server)  # an earlier copy says nothing of this one
+                self._copies.forget(
+                    tablet.id, step.server
+                )  # an earlier copy says nothing of this one
                 look.loads[step.server] = look.loads.get(step.server, 0) + 1
             gets_data = isinstance(step, Add) and not step.witness
             if gets_data or (isinstance(step, Modify) and step.promote):
                 look.comes(tablet.id, step.server)
         return actions
-
-    def _may_fill(self, server: ServerUuid, look: Look) -> bool:
-        """Whether one more replica may be given to a server now."""
-        given = look.given.get(server, 0)
-        return len(look.coming) < self._limits.most and given < self._limits.per_server
-
-    def _choose(
-        self, tablet: Tablet, instead: ServerUuid | None, now: Situation, look: Look
-    ) -> ServerUuid | None:
-        """Return whom the will names, or the best server now; None while too much is under way."""
-        free = [u for u in look.known if look.may_inherit(tablet, u) and self._may_fill(u, look)]
-        heir = None if instead is None else self.wills.heir(instead, tablet.id)
-        return heir if heir in free else _beside(tablet, free, now, look)
-
-    def _choose_witness(self, tablet: Tablet, now: Situation, look: Look) -> ServerUuid | None:
-        """Return a server for a witness: it promised nothing to this group yet (a tombstone would tell)."""
-        seen = tablet.record.reported_by
-        free = [u for u in look.known if look.may_inherit(tablet, u) and u not in seen]
-        return _beside(tablet, free, now, look)
 
     def _leftovers(self, look: Look) -> list[Action]:
         """Return orders to delete what no configuration names any more (S0.44, S0.45, S1.10, S1.22)."""
@@ -211,11 +191,3 @@ class Repairs:
             else:
                 actions.append(CancelCopyAction(uuid, tablet_id))
         return actions
-
-
-def _beside(
-    tablet: Tablet, free: list[ServerUuid], now: Situation, look: Look
-) -> ServerUuid | None:
-    """Return one of `free` that stands apart from those who stay."""
-    stays = [s for s in now.seats if s.health is not Health.FAILED and not s.replace]
-    return look.place(tablet, free, [s.uuid for s in stays], {})
