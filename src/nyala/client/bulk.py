@@ -20,8 +20,7 @@ from nyala.client.locations import OpenTable, TabletPlace
 from nyala.client.requests import Requests
 from nyala.client.retrying import Attempts
 from nyala.common.errors import OutcomeUnknown, Retryable
-from nyala.common.ids import TabletId
-from nyala.common.partition import locate
+from nyala.common.partition import Partition, locate
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.env.tasks import Lane
@@ -56,7 +55,10 @@ class _Part:
 
 @dataclass(slots=True)
 class _Line:
-    """What one write sends to one tablet: one request after the other, none after one that failed."""
+    """What one write sends to one part of the table: one request after the other, none after one that failed.
+
+    Its tablet may be replaced by another one meanwhile.
+    """
 
     turn: asyncio.Lock
     failed: bool = False
@@ -70,7 +72,7 @@ class _Write:
     op: int
     whole: bool
     attempts: Attempts
-    lines: dict[TabletId, _Line]
+    lines: dict[Partition, _Line]
 
 
 RowErrors = list[tuple[int, str, str]]
@@ -158,7 +160,7 @@ class Bulk:
     async def _send(self, call: _Write, part: _Part) -> Written:
         """Send the rows of one part, after those of earlier ones for the same tablet."""
         tablet = part.tablet
-        line = call.lines.setdefault(tablet.id, _Line(asyncio.Lock()))
+        line = call.lines.setdefault(tablet.partition, _Line(asyncio.Lock()))
         total = Written()
         async with line.turn:
             for start, piece in _slices(part.batch, self._limits):
