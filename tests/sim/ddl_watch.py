@@ -112,19 +112,22 @@ class CatalogWatch:
 
     def _deletions(self) -> None:
         """Who has deleted a replica of a tablet that is to be is no voter of it, as far as anybody knows."""
-        catalog = self._read_newest()
         for process in self._cluster.tservers:
             for host in hosts_of(process):
                 for replica in host.all():
-                    if replica.state is not State.TOMBSTONED:
-                        continue
-                    tablet = catalog.tablet(replica.group)
-                    assert tablet is not None, f"{process.name} deleted {replica.group} of nobody"
-                    assert isinstance(process.server, TabletServer), process.server
-                    known = self._cluster.committed(replica.group)
-                    voter = known is None or process.server.uuid in known.voters
-                    assert not (tablet.live and voter), f"{process.name} deleted {tablet.id}"
-                    self.checks["deletions"] += 1
+                    if replica.state is State.TOMBSTONED:
+                        self._check_deleted(process, replica.group)
+
+    def _check_deleted(self, process: SimProcess, group: TabletId) -> None:
+        self.checks["deletions"] += 1
+        known = self._cluster.committed(group)
+        assert isinstance(process.server, TabletServer), process.server
+        voter = known is None or process.server.uuid in known.voters
+        tablet = self._newest.tablet(group)
+        if tablet is None or (tablet.live and voter):  # unless it was deleted since it was read
+            tablet = self._read_newest().tablet(group)
+        assert tablet is not None, f"{process.name} deleted {group} of nobody"
+        assert not (tablet.live and voter), f"{process.name} deleted {tablet.id}"
 
     def _read_newest(self) -> Catalog:
         """Return what is applied on the disk that was ever furthest."""
@@ -191,7 +194,7 @@ def rows_of(catalog: Catalog) -> dict[tuple[str, str], Row]:
     """Return what the disk of a catalog has to hold."""
     tables = tuple(t.record for t in catalog.every_table())
     tablets = tuple(t.record for t in catalog.tablets())
-    plan = Plan(tablets, tables, catalog.cluster)
+    plan = Plan(tablets, tables, catalog.cluster, tuple(catalog.servers.all()))
     return {(r.kind, r.id): r for r in catalog.draft(plan).rows}
 
 
