@@ -578,3 +578,21 @@ def test_groups_that_sleep_and_wake_under_loss_doubling_and_crashes_keep_every_p
     assert group.asleep() == ["1", "2", "3"]
     assert len({group[u].last for u in "123"}) == 1
     assert slept
+
+
+def test_a_new_eager_group_stands_at_once_and_sleeps_at_once_and_an_old_one_does_neither():
+    least = OPTIONS.election_ticks
+    group = Group(options=replace(OPTIONS, eager=True))
+    new = group.servers["1"].node.core
+    assert new.timeout <= least, "nobody is disturbed: there never was a leader"
+    group.everyone_ticks(least)
+    (leader,) = [s for s in group.alive if s.node.is_leader]
+    assert all(s.node.core.timeout >= least for s in group.alive if s is not leader)
+    group.beat(leader.uuid, 3)
+    assert group.asleep() == ["1", "2", "3"], "it has its first leader's entry and nothing else"
+    leader.node.propose(b"x", leader.node.core.hlc + 1)
+    group.work(leader)
+    group.settle()
+    group.beat(leader.uuid, 3)
+    assert group.asleep() == []
+    assert group.rest(leader.uuid).asleep() == ["1", "2", "3"]
