@@ -1,9 +1,9 @@
-"""What people ask the leader master about tablet servers: maintenance, decommission, who inherits."""
+"""What people ask the leader master: what it holds, and of tablet servers maintenance, emptying, wills."""
 
 from nyala.common.errors import NotFound
 from nyala.common.ids import ServerUuid
 from nyala.env.rpc import Handlers
-from nyala.master import server_marks
+from nyala.master import inspection, server_marks
 from nyala.master.catalog import Catalog
 from nyala.master.service import Parts
 from nyala.wire import methods
@@ -11,7 +11,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 
 class ServersService:
-    """Handlers of `MasterService` about tablet servers. On the loop only.
+    """Handlers of `MasterService` for people. On the loop only.
 
     Args:
         parts: of this master.
@@ -26,7 +26,14 @@ class ServersService:
             methods.SET_MAINTENANCE: self.set_maintenance,
             methods.SET_DECOMMISSION: self.set_decommission,
             methods.WILLS: self.wills,
+            methods.INSPECT_MASTER: self.inspect_master,
         }
+
+    async def inspect_master(self, request: pb.InspectMasterRequest) -> pb.InspectMasterResponse:
+        """Answer what this leader holds in memory, and what it is doing; it waits for nothing."""
+        term = self._parts.require_leading().require()
+        now_us = self._parts.env.clock.monotonic_us()
+        return inspection.answer(term, self._parts.servers, now_us)
 
     async def set_maintenance(self, request: pb.SetMaintenanceRequest) -> pb.SetMaintenanceResponse:
         """Let a server enter maintenance, or leave it; durable on return. The same again changes nothing.

@@ -16,7 +16,6 @@ from nyala.master import (
     answers,
     create_table,
     delete_table,
-    inspection,
     recall_table,
 )
 from nyala.master.create_table import Circumstances
@@ -126,7 +125,6 @@ class MasterService:
             methods.DESCRIBE_TABLE: self.describe_table,
             methods.TABLET_LOCATIONS: self.tablet_locations,
             methods.LIST_SERVERS: self.list_servers,
-            methods.INSPECT_MASTER: self.inspect_master,
         }
 
     async def server_info(self, request: pb.ServerInfoRequest) -> pb.ServerInfoResponse:
@@ -251,12 +249,6 @@ class MasterService:
             cluster_id="" if catalog.cluster is None else catalog.cluster.cluster_id,
             as_of=seen.as_of,
         )
-
-    async def inspect_master(self, request: pb.InspectMasterRequest) -> pb.InspectMasterResponse:
-        """Answer what this leader holds in memory, and what it is doing; it waits for nothing."""
-        term = self._parts.require_leading().require()
-        now_us = self._parts.env.clock.monotonic_us()
-        return inspection.answer(term, self._parts.servers, now_us)
 
 
 async def _know_servers(

@@ -453,7 +453,7 @@ class Story(DdlCommands):
         self.say(f"-> {answer.replicas} replicas")
 
     async def do_ops(self, rest: list[str]) -> None:
-        answer = await self.service().inspect_master(pb.InspectMasterRequest())
+        answer = await self.people().inspect_master(pb.InspectMasterRequest())
         for o in answer.long_operations:
             subject = " ".join(map(self.tablet_name, o.subject.split()))
             self.say(f"-> {o.what} {subject}: {o.step}; committed by the {o.commit_point}")
