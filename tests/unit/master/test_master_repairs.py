@@ -307,6 +307,8 @@ def test_a_server_that_is_to_be_emptied_gives_up_replica_after_replica_and_gets_
     around.group("1.3:a,c,d", others="cd")
     around.server("b")
     assert around.needed() == []
+    around.group("1.3:a,c,d", failed="d", others="c")
+    assert around.added() == [], "the only one left is to have none"
 
 
 @pytest.mark.parametrize("on", [True, False])
