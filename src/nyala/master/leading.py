@@ -148,20 +148,7 @@ class Leading:
         term = self.current()
         if term is not None:
             return term
-        if self.failure is not None:
-            raise Unavailable(f"this master cannot serve the catalog: {self.failure}")
-        status = self.status()
-        if status.state is State.FAILED:
-            raise Unavailable(f"this master's sys catalog has failed: {status.error}")
-        if status.role is Role.LEADER:
-            raise Unavailable("this master was just elected and is reading the catalog; ask again")
-        leader = None if status.leader is None else status.config.get(status.leader)
-        if leader is None:
-            raise NotLeader("this master does not lead, and it knows of no leader yet; ask again")
-        raise NotLeader(
-            f"this master does not lead; the leader is {leader.uuid} at {leader.address}",
-            {"leader": leader.uuid, "address": leader.address},
-        )
+        raise refusal(self.failure, self.status())
 
     async def confirmed(self) -> Term:
         """Return the term in which this master leads, confirmed by a majority since the call.
@@ -216,7 +203,8 @@ class Leading:
 
     async def _rebuild(self, number: int) -> None:
         try:
-            term = await self._build(number)
+            rows, pace = self._sys_catalog(), self._options.pace
+            term = await build(self._env, rows, self._servers, number, pace)
         except Corrupt as err:
             log.error("the sys catalog cannot be read: %s", err)
             self.failure = err
@@ -239,31 +227,47 @@ class Leading:
                 log.debug("term %d is not confirmed: %s", term.memory.term, err)
             await self._env.tasks.sleep_ms(self._options.fresh_ms)
 
-    async def _build(self, number: int) -> Term:
-        env, rows = self._env, self._sys_catalog()
-        catalog = Catalog()
-        found = await rows.rows()
-        await env.tasks.run(Lane.COMPUTE, catalog.load, found)
-        chores = Chores(env, self._servers, self._options.pace.interval_ms)
-        dispatcher = Dispatcher(
-            env, catalog, self._servers, number, self._options.pace, chores.look
-        )
-
-        def stop() -> None:
-            dispatcher.stop()
-            chores.stop()
-
-        now_us = env.clock.monotonic_us
-        memory = Memory(number, catalog, rows, dispatcher, Locks(), stop, now_us)
-        if catalog.cluster is None:
-            await mint(env, memory)
-        return Term(memory, rows, dispatcher, chores, env.clock.monotonic_us())
-
     def _drop(self, why: str) -> None:
         if self._term is not None:
             log.info("stops leading term %d: %s", self._term.memory.term, why)
             self._term.memory.drop(why)
             self._term = None
+
+
+def refusal(failure: NyalaError | None, status: ReplicaStatus) -> NyalaError:
+    """Return why a master that does not lead, or not yet, cannot answer for the leader."""
+    if failure is not None:
+        return Unavailable(f"this master cannot serve the catalog: {failure}")
+    if status.state is State.FAILED:
+        return Unavailable(f"this master's sys catalog has failed: {status.error}")
+    if status.role is Role.LEADER:
+        return Unavailable("this master was just elected and is reading the catalog; ask again")
+    leader = None if status.leader is None else status.config.get(status.leader)
+    if leader is None:
+        return NotLeader("this master does not lead, and it knows of no leader yet; ask again")
+    return NotLeader(
+        f"this master does not lead; the leader is {leader.uuid} at {leader.address}",
+        {"leader": leader.uuid, "address": leader.address},
+    )
+
+
+async def build(env: Env, rows: CatalogRows, servers: TServers, number: int, pace: Pace) -> Term:
+    """Read the whole catalog into memory, beside the loop; the first leader of all founds the cluster."""
+    catalog = Catalog()
+    found = await rows.rows()
+    await env.tasks.run(Lane.COMPUTE, catalog.load, found)
+    chores = Chores(env, servers, pace.interval_ms)
+    dispatcher = Dispatcher(env, catalog, servers, number, pace, chores.look)
+
+    def stop() -> None:
+        dispatcher.stop()
+        chores.stop()
+
+    now_us = env.clock.monotonic_us
+    memory = Memory(number, catalog, rows, dispatcher, Locks(), stop, now_us)
+    if catalog.cluster is None:
+        await mint(env, memory)
+    return Term(memory, rows, dispatcher, chores, env.clock.monotonic_us())
 
 
 async def mint(env: Env, memory: Memory) -> None:
