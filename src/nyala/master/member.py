@@ -117,11 +117,6 @@ class GroupMember(Place):
         except NyalaError as err:
             self._fail(err)
 
-    def _fail(self, err: NyalaError) -> None:
-        if self.failure is None:
-            log.error("this master cannot join the others: %s", err)
-        self.failure = err
-
     async def _follow(self, group: Group, first: Configuration | None) -> None:
         """Open the sys catalog, or make it with its first configuration, and follow the role."""
         await group.open_sys_catalog(first)

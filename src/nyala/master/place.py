@@ -1,5 +1,6 @@
 """What is said of this master's place among the masters: to clients, servers and people."""
 
+import logging
 from collections.abc import Sequence
 
 from nyala.common.errors import NyalaError
@@ -16,6 +17,8 @@ from nyala.web.pages import Listing
 from nyala.wire import convert
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
+
+log = logging.getLogger(__name__)
 
 
 class Place:
@@ -52,6 +55,11 @@ class Place:
         self._stopped = False
         self.leading: Leading | None = None
         self.failure: NyalaError | None = None
+
+    def _fail(self, err: NyalaError) -> None:
+        if self.failure is None:
+            log.error("this master cannot join the others: %s", err)
+        self.failure = err
 
     def why_waiting(self) -> str:
         """Return why this master has no sys catalog yet, in a sentence for clients."""
