@@ -61,9 +61,7 @@ def deliver(*script: NyalaError | None) -> pb.WriteResult:
             cast("PutStreams", Streams(list(script))),
         )
         header = pb.WriteHeader(tablet_id=where.tablets[0].id)
-        return await delivery.send(
-            where, where.tablets[0], header, rows(1), Attempts(env, 10_000)
-        )
+        return await delivery.send(where, where.tablets[0], header, rows(1), Attempts(env, 10_000))
 
     return run(main)
 
