@@ -56,6 +56,13 @@ class World:
         return peers
 
 
+def refuse(peers):
+    """What a fresh master looks at before it joins."""
+    if told := peers.group():
+        check_stranger(peers.own, told)
+    peers.first_configuration()
+
+
 def with_world(work):
     async def main(loop):
         return await work(World(loop))
@@ -114,9 +121,7 @@ def test_what_cannot_be_one_group_is_refused(change, error, says):
         peers = world.peers()
         await world.loop.delay(2_000_000)
         with pytest.raises(error, match=says):
-            if told := peers.group():
-                check_stranger(peers.own, told)
-            peers.first_configuration()
+            refuse(peers)
 
     with_world(work)
 
