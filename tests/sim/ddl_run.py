@@ -98,7 +98,7 @@ def swarm_of(seed: int) -> Swarm:
 async def _story(loop: SimLoop, found: Found, pause_us: float) -> None:
     seed = found.seed
     cluster = SimCluster(loop, seed, tservers=TSERVERS, options=DEFINING)
-    core = await cluster.start()
+    await cluster.start()
     await plant_orphan(cluster.tservers[0])
     model, watch = Model(), CatalogWatch(cluster)
     definers, working, looking = await define(loop, cluster, model, CLIENTS, watch, pause_us)
@@ -116,7 +116,8 @@ async def _story(loop: SimLoop, found: Found, pause_us: float) -> None:
         definer.stopped = True
     for work in working:
         await work
-    await cluster.run(cluster.clients[0], settled, core, model)
+    core = cluster.client()  # the first one was idle, and all masters that it knew may be gone
+    await cluster.run(cluster.clients[-1], settled, core, model)
     await _settle(loop, watch)
     await cluster.until(lambda: orphan_lives(cluster.tservers[0]), "what is nobody's")
     watch.look()

@@ -13,8 +13,8 @@ from tests.sim.levels import LEVELS, NOT_AT
 
 ROOT = Path(__file__).parents[2]
 RECORDED = Path(__file__).with_name("seeds.txt")
-FRESH_S = {"core": 20, "wal": 30, "host": 80, "moving": 30, "cluster": 80}
-"""Real time for fresh seeds of each level: four minutes, two for two workers."""
+FRESH_S = {"core": 15, "wal": 20, "host": 55, "moving": 35, "cluster": 55}
+"""Real time for fresh seeds of each level: three minutes, half of it for two workers."""
 EVERY_KIND_AT = ("host",)
 """Levels whose recorded seeds are to show every kind of fault that the level knows."""
 
