@@ -307,3 +307,9 @@ def test_without_a_server_for_a_witness_a_replica_is_added_as_always():
         tablet(fine("a"), fine("b"), lost, witness_first=True), Servers(lambda _: "x")
     )
     assert found == [Add("x")]
+
+
+def test_a_voter_stays_while_those_without_it_would_have_no_majority():
+    seats = [fine("a"), fine("b", replace=True), fine("c", health=SILENT)]
+    assert steps(*seats, replicas=1) == []
+    assert steps(fine("a"), seats[1], fine("c"), replicas=1)[0].server == "b"
