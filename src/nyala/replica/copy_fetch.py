@@ -39,7 +39,31 @@ RESTARTS = 5
 _AWAY = (Unavailable, TimedOut, Throttled)
 
 
-class Fetch:
+class _Patient:
+    """Asks a source that may be away for a while."""
+
+    def __init__(self, around: Around, progress: Progress) -> None:
+        self.progress = progress
+        self._around = around
+        self._group = progress.group
+        self._heard_us = 0
+
+    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask again while the source is away, for `copy_retry_ms` after it was heard last."""
+        self._heard_us = self._around.env.clock.monotonic_us()
+        while True:
+            try:
+                return await ask()
+            except _AWAY as err:
+                silent_ms = (self._around.env.clock.monotonic_us() - self._heard_us) // 1000
+                if silent_ms >= self._around.options.copy_retry_ms:
+                    raise
+                log.info("the copy of %s waits for its source: %s", self._group, err)
+                self.progress.retries += 1
+                await self._around.env.tasks.sleep_ms(PAUSE_MS)
+
+
+class Fetch(_Patient):
     """Fetches one copy.
 
     Args:
@@ -63,17 +87,14 @@ class Fetch:
         pace: Pace,
         buried: Superblock | None,
     ) -> None:
+        super().__init__(around, progress)
         self.offer: Offer | None = None
         self.entries: list[Entry] = []
         self.logged = False
-        self.progress = progress
-        self._around = around
-        self._group = progress.group
         self._source = source
         self._pace = pace
         self._buried = buried
         self._staging = Staging(around, progress.group)
-        self._heard_us = 0
 
     async def run(self, *, force: bool) -> Offer:
         """Fetch files and log; returns what the source offered, and all of it is here, durable.
@@ -181,20 +202,6 @@ class Fetch:
         if not self.entries:
             return offer.cut, offer.stamp
         return self.entries[-1].id, self.entries[-1].stamp
-
-    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask again while the source is away, for `copy_retry_ms` after it was heard last."""
-        self._heard_us = self._around.env.clock.monotonic_us()
-        while True:
-            try:
-                return await ask()
-            except _AWAY as err:
-                silent_ms = (self._around.env.clock.monotonic_us() - self._heard_us) // 1000
-                if silent_ms >= self._around.options.copy_retry_ms:
-                    raise
-                log.info("the copy of %s waits for its source: %s", self._group, err)
-                self.progress.retries += 1
-                await self._around.env.tasks.sleep_ms(PAUSE_MS)
 
 
 class _Behind:
