@@ -150,8 +150,7 @@ class Client:
         """Return the names of all tables, sorted.
 
         Args:
-            max_age_ms: how old the answer may be; any master may give it then, also without a leader. It has
-                everything that this client has defined. 0: the leader master answers, up to date.
+            max_age_ms: how old it may be: any master answers then. 0: the leader, with what is so now.
         """
         _check_age("max_age_ms", max_age_ms)
         core = self._connection.core
@@ -193,11 +192,7 @@ class Client:
         return {t.id: t.name for t in found}
 
     def describe(self, name: str, *, max_age_ms: int = 0) -> TableFacts:
-        """Return what the masters know of a table beside its columns.
-
-        Args:
-            name: of the table.
-            max_age_ms: as for `tables`.
+        """Return what the masters know of a table beside its columns; `max_age_ms` as for `tables`.
 
         Raises:
             NotFound: no such table.
@@ -209,11 +204,7 @@ class Client:
         )
 
     def servers(self, *, max_age_ms: int = 0) -> list[Server]:
-        """Return all masters and tablet servers, as the leader master knows them.
-
-        Args:
-            max_age_ms: as for `tables`; another master tells whom it has heard itself.
-        """
+        """Return all masters and tablet servers; `max_age_ms` as for `tables`: each tells whom it hears."""
         _check_age("max_age_ms", max_age_ms)
         answer = self._connection.run(self._connection.core.servers(max_age_ms=max_age_ms))
         return [Server.from_proto(s) for s in answer.servers]

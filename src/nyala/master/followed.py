@@ -8,7 +8,7 @@ between two awaits, so nobody sees half of one.
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from nyala.common.errors import Corrupt, HistoryGone, NotFound, NotLeader, Unavailable
 from nyala.env.env import Env
@@ -32,6 +32,11 @@ class StaleReplica(Protocol):
         ...
 
 
+Answer = TypeVar(
+    "Answer", pb.ListTablesResponse, pb.DescribeTableResponse, pb.TabletLocationsResponse
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """A catalog, to be read before the next await, and of which moment it is.
@@ -44,15 +49,25 @@ class Seen:
     catalog: Catalog
     as_of: pb.AsOf
 
-    def missing(self, err: NotFound) -> NotFound | NotLeader:
-        """Return what to say of something that is not there: of what is new only the leader can tell."""
-        if not self.as_of.follower:
-            return err
-        leader = self.as_of.leader_address
-        return NotLeader(
-            f"{err.message} (as of {self.as_of.age_ms} ms ago; the leader may know more)",
-            {"reason": "NOT_HERE"} | ({"address": leader} if leader else {}),
-        )
+    def told(self, make: Callable[[], Answer]) -> Answer:
+        """Return an answer made from the catalog, with its moment.
+
+        Raises:
+            NotLeader: not there, as far as a follower knows (details: `reason` NOT_HERE).
+            NyalaError: what `make` raises.
+        """
+        try:
+            answer = make()
+        except NotFound as err:
+            if not self.as_of.follower:
+                raise
+            leader = self.as_of.leader_address
+            raise NotLeader(
+                f"{err.message} (as of {self.as_of.age_ms} ms ago; the leader may know more)",
+                {"reason": "NOT_HERE"} | ({"address": leader} if leader else {}),
+            ) from err
+        answer.as_of.CopyFrom(self.as_of)
+        return answer
 
 
 class Followed:

@@ -7,7 +7,7 @@ Rules: thin. What an operation does is in its plan, what an answer says in `answ
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-from nyala.common.errors import InvalidArgument, NotFound, Unavailable
+from nyala.common.errors import InvalidArgument, Unavailable
 from nyala.common.ids import TableId
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
@@ -81,10 +81,10 @@ class Parts:
         Raises:
             Unavailable: this master has no sys catalog yet; says why.
         """
-        leading = self.leading()
-        if leading is None:
+        found = self.leading()
+        if found is None:
             raise Unavailable(self.waiting())
-        return leading
+        return found
 
     async def confirmed(self) -> Term:
         """Return the term in which this master leads, as `Leading.confirmed`."""
@@ -210,32 +210,21 @@ class MasterService:
     async def list_tables(self, request: pb.ListTablesRequest) -> pb.ListTablesResponse:
         """Return the tables, by name. Any master, within the staleness that is allowed."""
         seen = await self._parts.look_up(request.staleness)
-        answer = answers.list_tables(seen.catalog, request)
-        answer.as_of.CopyFrom(seen.as_of)
-        return answer
+        return seen.told(lambda: answers.list_tables(seen.catalog, request))
 
     async def describe_table(self, request: pb.DescribeTableRequest) -> pb.DescribeTableResponse:
         """Return what a table is, and whether all of its tablets run. Any master, as `list_tables`."""
         seen = await self._parts.look_up(request.staleness)
-        try:
-            answer = answers.describe(seen.catalog, self._parts.servers, request)
-        except NotFound as err:
-            raise seen.missing(err) from err
-        answer.as_of.CopyFrom(seen.as_of)
-        return answer
+        servers = self._parts.servers
+        return seen.told(lambda: answers.describe(seen.catalog, servers, request))
 
     async def tablet_locations(
         self, request: pb.TabletLocationsRequest
     ) -> pb.TabletLocationsResponse:
         """Return where replicas are; right after an election too. Any master, as `list_tables`."""
         seen = await self._parts.look_up(request.staleness)
-        ttl_ms = self._options.locations_ttl_ms
-        try:
-            answer = answers.locations(seen.catalog, self._parts.servers, request, ttl_ms)
-        except NotFound as err:
-            raise seen.missing(err) from err
-        answer.as_of.CopyFrom(seen.as_of)
-        return answer
+        ttl_ms, servers = self._options.locations_ttl_ms, self._parts.servers
+        return seen.told(lambda: answers.locations(seen.catalog, servers, request, ttl_ms))
 
     async def list_servers(self, request: pb.ListServersRequest) -> pb.ListServersResponse:
         """Return all masters, and the tablet servers heard of since this master started. Any master."""

@@ -109,10 +109,8 @@ class Replica(Life):
             return found
         if not self.is_leader:
             err = member.requests.not_leader()
-            raise NotLeader(
-                f"what this replica has is older than {max_age_ms} ms, or than was asked for; {err.message}",
-                err.details | {"reason": "TOO_OLD"},
-            )
+            why = f"what this replica has is older than {max_age_ms} ms, or than was asked for; {err.message}"
+            raise NotLeader(why, err.details | {"reason": "TOO_OLD"})
         began_us = clock.monotonic_us()
         at = await member.requests.read_soon(None, timeout_ms)
         return at, -(-(clock.monotonic_us() - began_us) // 1000)
