@@ -46,7 +46,8 @@ def _updated(
     if tablet is None or not tablet.live:
         return None
     record = tablet.edit()
-    showed = report.state not in (*GONE, "BOOTSTRAPPING")  # who opens it may find that it never was one
+    # Who is opening a replica may find that it never was one.
+    showed = report.state not in (*GONE, "BOOTSTRAPPING")
     if showed and server not in record.reported_by:
         record.reported_by.append(server)
     if is_newer(report.consensus, tablet):

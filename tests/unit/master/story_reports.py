@@ -49,10 +49,7 @@ def fill(report: pb.TabletReport, reporter: str, word: str) -> None:
 
 def member_text(member: pb.Member) -> str:
     """Return a member with its marks."""
-    if member.voter:
-        mark = "&" * member.promote
-    else:
-        mark = "+" if member.promote else "."
+    mark = "&" * member.promote if member.voter else ".+"[member.promote]
     return mark + "*" * member.replace + "-" * (not member.electable) + member.uuid
 
 
