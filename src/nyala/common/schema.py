@@ -249,7 +249,9 @@ def check_column_name(name: str) -> None:
             "with '_', which marks nyala's own columns"
         )
     if not name.isprintable():
-        raise InvalidArgument(f"the column name {name[:40]!r} does not print; choose printable text")
+        raise InvalidArgument(
+            f"the column name {name[:40]!r} does not print; choose printable text"
+        )
 
 
 def utf8_bytes(text: str) -> int:
