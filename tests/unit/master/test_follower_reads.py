@@ -4,9 +4,13 @@ import pytest
 
 from nyala.common.errors import NotLeader, Retryable
 from nyala.common.ids import SYS_CATALOG
+from nyala.master import create_table
+from nyala.master.plans import Plan
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.master.ddl_cluster import with_cluster
+from tests.unit.master.ddl_operations import around, put, with_table
+from tests.unit.master.ddl_operations import create_request as ranged_request
 from tests.unit.master.master_helpers import create_request
 from tests.unit.master.test_master_cluster import NAMES, others, with_masters
 
@@ -192,3 +196,14 @@ def test_a_client_looks_tablets_up_without_a_gap_while_the_leader_master_is_dead
             assert (await ddl.open("t")).id == table.id
 
     with_cluster(work)
+
+
+@pytest.mark.row("S0.86")
+def test_names_may_change_hands_between_two_looks():
+    """Two tables have taken each other's name since, by way of a third one."""
+    catalog = with_table()
+    put(catalog, create_table.operation(ranged_request("u"), around(4)))
+    one, two = catalog.require("t").edit(), catalog.require("u").edit()
+    one.spec.name, two.spec.name = "u", "t"
+    catalog.follow(Plan(tables=(one, two)))
+    assert {t.name: t.id for t in catalog.tables()} == {"u": one.id, "t": two.id}
