@@ -217,7 +217,7 @@ def _facts(role: str, server: Server, addresses: Addresses, metrics: Metrics) ->
     listings: dict[str, Callable[[], Listing]] = {}
     if isinstance(server, TabletServer):
         listings["/tablets"] = server.tablets_page
-        listings["/servers"] = server.servers_page
+        listings["/servers"] = server.heard.page
     elif isinstance(server, Master):
         listings |= server.pages()
     links = {"health": "/healthz", "metrics": "/metrics"} | {p[1:]: p for p in listings}

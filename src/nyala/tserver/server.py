@@ -1,6 +1,5 @@
 """Puts a tablet server together: identity, replicas, services, heartbeats. It opens no socket itself."""
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +27,7 @@ from nyala.tserver.figures import Shown
 from nyala.tserver.flight_service import FlightService
 from nyala.tserver.gate import Gate
 from nyala.tserver.health import Health
+from nyala.tserver.heard import Heard
 from nyala.tserver.heartbeater import Heartbeater, Reporter
 from nyala.tserver.holds import Holds
 from nyala.tserver.lookups import Lookups
@@ -43,9 +43,6 @@ from nyala.tserver.write_path import WritePath
 from nyala.web.pages import Listing
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-from nyala.wire.server_list import ServerList
-
-log = logging.getLogger(__name__)
 
 SERVED = (
     methods.CREATE_TABLET, methods.DELETE_TABLET, methods.LIST_TABLETS, methods.HOLD_HISTORY,
@@ -139,15 +136,14 @@ class TabletServer:
         self._fence = Fence()
         self._gate = Gate(SERVED)
         self._running: _Running | None = None
-        self._refused: dict[str, NyalaError] = {}
-        self.servers = ServerList()
-        reporter = Reporter(
-            self.info, self._reports, self._heard, self._refuse, lambda: self.servers.known,
-            lambda: 0 if self._running else self._opening.left,
-        )  # fmt: skip
         self._opening = Opening(env.files, config.dir)
         interval_ms = config.options.server_heartbeat_ms
         self.masters = KnownMasters(env, self._identity, config.master_addresses, interval_ms)
+        self.heard = Heard(self._identity, self._fence, self.masters)
+        reporter = Reporter(
+            self.info, self._reports, self.heard.take, self.heard.refuse,
+            lambda: self.heard.servers.known, lambda: 0 if self._running else self._opening.left,
+        )  # fmt: skip
         self.heartbeater = Heartbeater(env, self.masters.present, reporter, interval_ms)
 
     async def start(self) -> None:
@@ -241,16 +237,6 @@ class TabletServer:
         """The tablets, for status pages and tests."""
         return self._started().tablets
 
-    def servers_page(self) -> Listing:
-        """Return the page of the server list as this server has it."""
-        rows = [
-            (s.uuid, s.address, "yes" if s.alive else "no", "yes" if s.maintenance else "no",
-             "yes" if s.decommission else "no", str(s.version))
-            for s in self.servers.all()
-        ]  # fmt: skip
-        columns = ("uuid", "address", "alive", "maintenance", "decommission", "changed in version")
-        return Listing(f"server list, version {self.servers.version}", columns, rows)
-
     def tablets_page(self) -> Listing:
         """Return the page of this server's tablets. Raises Unavailable before `start`."""
         return self._started().shown.page()
@@ -264,30 +250,7 @@ class TabletServer:
     def _reports(self, only: Any) -> list[pb.TabletReport]:
         return (self._running.tablets if self._running else self._opening).reports(only)
 
-    def _heard(self, address: str, response: pb.HeartbeatResponse) -> None:
-        """Take a master's answer: whose cluster this is, and who leads it."""
-        if response.cluster_id and response.cluster_id != self.cluster_id:
-            try:
-                self._identity.learn(cluster_id=response.cluster_id)
-            except InvalidArgument as err:
-                self._refuse(address, err)
-                return
-        self._refused.pop(address, None)
-        masters = response.master_addresses
-        self._fence.learn(address, masters, response.catalog_incarnation, response.term)
-        self.masters.heard(response, self._fence.term)
-        if response.HasField("server_list"):
-            self.servers.take(response.server_list)
-
-    def _refuse(self, address: str, err: NyalaError) -> None:
-        """Remember that this server and a master do not belong together."""
-        if address not in self._refused:
-            log.error("master %s: %s", address, err)
-        self._refused[address] = err
-
     @property
     def failure(self) -> NyalaError | None:
-        """Why this server has no place in the cluster of its masters: a majority of them says so."""
-        masters = self.masters.present() if self._refused else ()
-        refused = [err for address, err in self._refused.items() if address in masters]
-        return refused[0] if 2 * len(refused) > len(masters) else None
+        """Why this server has no place in the cluster of its masters; None: it has."""
+        return self.heard.failure

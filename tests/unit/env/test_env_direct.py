@@ -6,7 +6,6 @@ import os
 
 import pytest
 
-from nyala.env import direct
 from nyala.env.direct import PAGE, DirectWriter
 from nyala.env.files import SystemFiles
 
@@ -70,12 +69,12 @@ def test_a_disk_that_wants_none_is_written_as_usual_and_a_full_one_says_so(tmp_p
 
         return pwrite
 
-    monkeypatch.setattr(direct.os, "pwrite", refuse(errno.EINVAL))
+    monkeypatch.setattr(os, "pwrite", refuse(errno.EINVAL))
     file = files.open_append(str(tmp_path / "usual"), direct=True)
     file.append([pages(2)])
     file.close()
     assert files.read(str(tmp_path / "usual")) == bytes(pages(2))
-    monkeypatch.setattr(direct.os, "pwrite", refuse(errno.ENOSPC))
+    monkeypatch.setattr(os, "pwrite", refuse(errno.ENOSPC))
     if able:
         full = files.open_append(str(tmp_path / "full"), direct=True)
         with pytest.raises(OSError, match="No space left"):
