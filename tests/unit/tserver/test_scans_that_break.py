@@ -69,12 +69,13 @@ class Servers:
         self.directory = directory
         for name in ("a", "b", "c"):
             self.add(name)
-        locations = Locations(None)  # type: ignore[arg-type]
-        masters: Any = SimpleNamespace(known=["m"], call=self.locate)
-        self.reader = Reader(env, masters, locations, HybridClock(SystemClock()))
+        masters: Any = SimpleNamespace(known=["m"], look_up=self.locate)
+        self.reader = Reader(env, masters, Locations(masters), HybridClock(SystemClock()))
         self.reader.batch_rows = 10
 
-    async def locate(self, _method: object, request: Any, *, timeout_ms: int) -> Any:
+    async def locate(
+        self, _method: object, request: Any, *, max_age_ms: int, timeout_ms: int
+    ) -> Any:
         found = pb.TabletLocation(id=request.tablet_ids[0])
         for name in self.replicas:
             found.replicas.add(uuid=name, address=name, leader=name == "a")
