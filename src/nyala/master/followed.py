@@ -96,22 +96,26 @@ class Followed:
 
         Raises:
             NotLeader: what is here is too old; details: `reason` TOO_OLD, the leader when known.
-            Unavailable: this replica has failed, or is still opening.
+            Unavailable: this replica has failed, is still opening, or was deleted.
         """
         async with self._one:
-            while True:
-                least = max(wanted.not_before, self._view().horizon)
-                at, age_ms = await self._replica.stale_point(
-                    wanted.max_age_ms, self._timeout_ms, least=least
-                )
-                began_us = self._env.clock.monotonic_us()
-                try:
-                    await self._follow(at)
-                except Corrupt as err:
-                    raise Unavailable(f"this master cannot read its catalog: {err}") from err
-                age_ms += -(-(self._env.clock.monotonic_us() - began_us) // 1000)
-                if age_ms <= wanted.max_age_ms:  # else building took long; what is left is less
-                    return self._catalog, self._at, age_ms
+            with sys_catalog.while_member():
+                return await self._within(wanted)
+
+    async def _within(self, wanted: pb.Staleness) -> tuple[Catalog, int, int]:
+        while True:
+            least = max(wanted.not_before, self._view().horizon)
+            at, age_ms = await self._replica.stale_point(
+                wanted.max_age_ms, self._timeout_ms, least=least
+            )
+            began_us = self._env.clock.monotonic_us()
+            try:
+                await self._follow(at)
+            except Corrupt as err:
+                raise Unavailable(f"this master cannot read its catalog: {err}") from err
+            age_ms += -(-(self._env.clock.monotonic_us() - began_us) // 1000)
+            if age_ms <= wanted.max_age_ms:  # else building took long; what is left is less
+                return self._catalog, self._at, age_ms
 
     async def _follow(self, at: int) -> None:
         if at <= self._at:

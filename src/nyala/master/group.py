@@ -2,7 +2,7 @@
 
 from enum import Enum
 
-from nyala.common.errors import Corrupt, NyalaError, Unavailable
+from nyala.common.errors import Corrupt, NotFound, NyalaError, Unavailable
 from nyala.common.ids import SYS_CATALOG, ServerUuid, TabletId
 from nyala.common.metrics import Metrics
 from nyala.env.clock import HybridClock
@@ -152,7 +152,7 @@ class Group:
             return None
         try:
             view = self._tablet().view()
-        except Unavailable:
+        except (NotFound, Unavailable):
             return None
         rows = await self._env.tasks.run(Lane.COMPUTE, sys_catalog.scan, view, stamp)
         found = [item for item in map(parse, rows) if isinstance(item, cat.ClusterRecord)]

@@ -4,12 +4,13 @@ It is a tablet like any other (S0.2), of the fixed schema (kind, id, body), whos
 A removed table or a deleted tablet keeps its row for ever.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 import pyarrow as pa
 
-from nyala.common.errors import TooLarge
+from nyala.common.errors import NotFound, TooLarge, Unavailable
 from nyala.common.ids import SYS_CATALOG, ColumnId, TableId
 from nyala.common.partition import KeyRange, Partition, PartitionSchema
 from nyala.common.schema import Column, Schema
@@ -127,6 +128,21 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> list[Row]:
     return rows
 
 
+@contextmanager
+def while_member() -> Iterator[None]:
+    """Tell whoever uses the replica of a master that is removed to ask another one.
+
+    Raises:
+        Unavailable: for NotFound of the replica, which a client would take to be about its table.
+    """
+    try:
+        yield
+    except NotFound as err:
+        raise Unavailable(
+            f"this master was removed from the masters; ask another ({err.message})"
+        ) from err
+
+
 class SysCatalog:
     """The sys catalog as one leader uses it for one term. On the loop only.
 
@@ -177,13 +193,14 @@ class SysCatalog:
         sequence = self._sequence
         self._outstanding[sequence] = None
         try:
-            outcome = await self._replica.write(
-                payload,
-                client_id=self._client_id,
-                sequence=sequence,
-                first_outstanding=next(iter(self._outstanding)),
-                timeout_ms=self._timeout_ms,
-            )
+            with while_member():
+                outcome = await self._replica.write(
+                    payload,
+                    client_id=self._client_id,
+                    sequence=sequence,
+                    first_outstanding=next(iter(self._outstanding)),
+                    timeout_ms=self._timeout_ms,
+                )
         finally:
             del self._outstanding[sequence]
         _, errors = ops.decode_result(outcome.result)
@@ -198,7 +215,8 @@ class SysCatalog:
             NotLeader: another master leads.
             Unavailable, TimedOut: no majority answers.
         """
-        return await self._replica.read_point(None, self._timeout_ms)
+        with while_member():
+            return await self._replica.read_point(None, self._timeout_ms)
 
     async def rows(self) -> list[Row]:
         """Return every row, up to date: everything that any earlier leader committed is in it.

@@ -1,0 +1,33 @@
+"""A master that was removed, and whose process still runs, sends clients elsewhere."""
+
+import pytest
+
+from nyala.common.errors import NotFound, Unavailable
+from nyala.common.ids import SYS_CATALOG
+from nyala.master.sys_catalog import while_member
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.unit.master.test_follower_reads import started, within
+from tests.unit.master.test_master_cluster import others, with_masters
+
+
+def listing():
+    return pb.ListTablesRequest(staleness=within())
+
+
+@pytest.mark.row("S0.85")
+def test_a_deleted_catalog_is_not_a_table_that_is_not_there():
+    async def work(masters):
+        leader, _ = await started(masters)
+        follower = others(leader)[0]
+        assert await masters.ask(follower, methods.LIST_TABLES, listing())
+        await masters.master(follower).host.delete_replica(SYS_CATALOG)
+        with pytest.raises(Unavailable, match="was removed from the masters"):
+            await masters.ask(follower, methods.LIST_TABLES, listing())
+
+    with_masters(work)
+
+
+def test_whoever_leads_is_told_the_same():
+    with pytest.raises(Unavailable, match="ask another"), while_member():
+        raise NotFound("the replica was deleted")
