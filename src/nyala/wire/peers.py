@@ -213,7 +213,8 @@ class PeerLane(asyncio.Protocol):
         if self._closed or buffered + size > self._limits.send_buffer_bytes:
             self.dropped += 1
         elif self._transport is not None:
-            self._transport.writelines(frame)
+            if not self._transport.is_closing():  # else `connection_lost` follows
+                self._transport.writelines(frame)
         elif self._dialling or self._env.clock.monotonic_us() >= self._retry_at_us:
             self._waiting.append(frame)
             self._waiting_bytes += size
@@ -235,11 +236,13 @@ class PeerLane(asyncio.Protocol):
             await self._lost.wait()
 
     async def _dial(self) -> None:
+        made = False
         try:
             host, port = addresses.parse(self._address)
             loop = asyncio.get_running_loop()
             async with asyncio.timeout(self._limits.connect_timeout_ms / 1000):
                 await loop.create_connection(lambda: self, host, port)
+            made = True
         except (OSError, NyalaError, UnicodeError) as err:  # TimeoutError is an OSError
             log.debug("peer %s at %s: %s", self._hello.to, self._address, err)
             self._pause()
@@ -248,6 +251,10 @@ class PeerLane(asyncio.Protocol):
                 self._refused(self._hello.to)
         finally:
             self._dialling = False
+            if not made and self._transport is not None:
+                # Made and given up in the same moment: the loop closed it, and tells nobody.
+                self._transport.abort()
+                self.connection_lost(None)
 
     def _pause(self) -> None:
         self._retry_at_us = self._env.clock.monotonic_us() + 1000 * self._backoff.next_ms()

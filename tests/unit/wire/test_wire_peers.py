@@ -211,6 +211,66 @@ def test_a_lost_connection_to_a_peer_that_lives_is_made_again_and_reported_to_no
     uvloop.run(story())
 
 
+class GivenUp(asyncio.WriteTransport):
+    """What a loop leaves of a connection that was made just when its time was over."""
+
+    def get_write_buffer_size(self):
+        return 0
+
+    def is_closing(self):
+        return True
+
+    def abort(self):
+        pass
+
+    def write(self, data):
+        pass
+
+    def writelines(self, list_of_data):
+        raise RuntimeError("the handler is closed")
+
+
+def test_a_connection_that_is_made_when_its_time_is_over_is_made_again(monkeypatch):
+    async def story():
+        async with peers(A, B, limits=PeerLimits(good_connection_ms=0)) as (a, b):
+            loop = asyncio.get_running_loop()
+            lanes = a.transport._lanes
+
+            async def made_too_late(*_):
+                (lane,) = lanes.values()
+                waiting, lane._waiting = lane._waiting, []
+                lane.connection_made(GivenUp())
+                lane._waiting = waiting
+                a.transport.send(b.address, heartbeat(2))  # raises nothing
+                monkeypatch.undo()
+                raise TimeoutError
+
+            monkeypatch.setattr(asyncio, "get_running_loop", lambda: Loop(loop, made_too_late))
+            a.transport.send(b.address, heartbeat(1))
+            sent = 2
+
+            def send_again():
+                nonlocal sent
+                sent += 1
+                a.transport.send(b.address, heartbeat(sent))
+                return b.got
+
+            await eventually(send_again, "a heartbeat over a new connection")
+
+    uvloop.run(story())
+
+
+class Loop:
+    """A loop whose `create_connection` is another one."""
+
+    def __init__(self, loop, create_connection):
+        self._loop = loop
+        self.create_connection = create_connection
+
+    def __getattr__(self, name):
+        return getattr(self._loop, name)
+
+
 def test_sending_resumes_after_the_peer_restarts():
     async def story():
         async with peers(A) as (a,):
