@@ -207,14 +207,13 @@ class PeerLane(asyncio.Protocol):
     def send(self, frame: Sequence[bytes]) -> None:
         """Write a frame (in pieces), or keep it while the connection is being made, or drop it."""
         size = sum(map(len, frame))
-        buffered = self._waiting_bytes
-        if self._transport is not None:
-            buffered = self._transport.get_write_buffer_size()
-        if self._closed or buffered + size > self._limits.send_buffer_bytes:
+        made = self._transport
+        buffered = self._waiting_bytes if made is None else made.get_write_buffer_size()
+        closed = self._closed or (made is not None and made.is_closing())
+        if closed or buffered + size > self._limits.send_buffer_bytes:
             self.dropped += 1
-        elif self._transport is not None:
-            if not self._transport.is_closing():  # else `connection_lost` follows
-                self._transport.writelines(frame)
+        elif made is not None:
+            made.writelines(frame)
         elif self._dialling or self._env.clock.monotonic_us() >= self._retry_at_us:
             self._waiting.append(frame)
             self._waiting_bytes += size
