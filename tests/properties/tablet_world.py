@@ -12,11 +12,13 @@ from unittest import mock
 import pyarrow as pa
 
 from nyala.common.alteration import alter
+from nyala.common.bounds import KeyBounds
 from nyala.common.keys import encode_keys
 from nyala.common.plain_rows import RowReader, encode_rows
 from nyala.common.schema import Column, Schema
 from nyala.tablet import changes, columns, flush, memrowset, ordered
 from nyala.tablet.ops import Op, decode_result
+from nyala.tablet.selection import EVERY_KEY
 from nyala.tablet.view import View
 from tests.properties.predicate_twin import naive
 from tests.properties.tablet_model import Key, Model, Row, exact
@@ -202,13 +204,13 @@ class World:
         assert view.count(at, where) == len(matching)
         wanted = self._some_columns(chance)
         limit = chance.choice([None, 0, 1, 2, 4])
-        after = None
+        within = EVERY_KEY
         if chance.random() < 0.4:
             key = chance.choice(self.keys)
-            after = self.encoded(key)
+            within = KeyBounds(self.encoded(key) + b"\0")
             matching = [(k, row) for k, row in matching if k > key]
         batches = view.scan(
-            at, [c.id for c in wanted], where, ordered=True, limit=limit, after=after,
+            at, [c.id for c in wanted], where, ordered=True, limit=limit, within=within,
             batch_rows=chance.randrange(1, 5),
         )  # fmt: skip
         found = [r for b in batches for r in b.to_pylist()]

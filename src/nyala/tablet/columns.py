@@ -228,6 +228,12 @@ class ColumnReader:
         whole = self.stats.get(column)
         return None if whole is None else _stats(self._ends[column], chunk + 1, whole.has_nulls)
 
+    def bytes_of(self, chunk: int, column: ColumnId) -> int:
+        """Return the stored bytes of one column of one block, which is not touched."""
+        position = self._positions.get(column)
+        place = chunk * len(self._positions) + (position or 0)
+        return 0 if position is None else self._sections.size(place)
+
 
 def block_ends(sizes: Sequence[Int64s], rows: int) -> list[int]:
     """Return where blocks end: each within `BLOCK_ROWS` and, if it has several rows, `BLOCK_BYTES`.

@@ -138,6 +138,10 @@ class Sections:
             self._verified[number] = True
         return self._data[at : at + length]
 
+    def size(self, number: int) -> int:
+        """Return how many bytes a section has, without touching it."""
+        return int(self._bounds[number][1])
+
     def tagged(self, tag: int) -> memoryview:
         """Return the bytes of the one section with a tag.
 

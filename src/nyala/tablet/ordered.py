@@ -91,6 +91,9 @@ class _Remembering:
     def stats_of(self, chunk: int, column: ColumnId) -> ColumnStats | None:
         return self._chunks.stats_of(chunk, column)
 
+    def bytes_of(self, chunk: int, column: ColumnId) -> int:
+        return self._chunks.bytes_of(chunk, column)
+
 
 def scan_ordered(
     rowsets: Sequence[RowSetView],

@@ -45,6 +45,10 @@ class Chunked(Protocol):
         """Return what is known of a column in one chunk; None: nothing."""
         ...
 
+    def bytes_of(self, chunk: int, column: ColumnId) -> int:
+        """Return how many bytes one column of one chunk takes where it lies, without reading it."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColumnStats:
@@ -151,6 +155,11 @@ class Batches:
     def stats_of(self, chunk: int, column: ColumnId) -> ColumnStats | None:
         """Return nothing: batches come and go."""
         return None
+
+    def bytes_of(self, chunk: int, column: ColumnId) -> int:
+        """Return the memory of one column of one chunk."""
+        position = self.positions.get(column)
+        return 0 if position is None else int(self.batches[chunk].column(position).nbytes)
 
 
 def older_than(column: Column, rows: int) -> pa.Array:

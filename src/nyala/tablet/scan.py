@@ -11,7 +11,7 @@ import pyarrow as pa
 from nyala.common.schema import Column, Schema, arrow_schema
 from nyala.tablet.gathering import collect
 from nyala.tablet.rowset import RowSetView, empty_columns
-from nyala.tablet.selection import Selected, Wanted, select
+from nyala.tablet.selection import EVERY_KEY, Selected, Wanted, select
 
 MOSTLY = 0.8
 """From this part of a chunk on, copying runs of neighbours is faster than gathering rows."""
@@ -51,7 +51,7 @@ def count(rowsets: Sequence[RowSetView], schema: Schema, wanted: Wanted) -> int:
     """Number of visible matching rows; without a predicate no column is read."""
     total = 0
     for number, rowset in enumerate(rowsets):
-        if wanted.where is None and wanted.after is None:
+        if wanted.where is None and wanted.within == EVERY_KEY:
             known = rowset.lifetimes.count_at(wanted.at)
             if known is not None:
                 total += known

@@ -51,6 +51,9 @@ class Selected:
         return np.flatnonzero(self.flags.view(np.bool_)) + self.begin
 
 
+EVERY_KEY = KeyBounds()
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What a scan looks for.
@@ -58,12 +61,12 @@ class Wanted:
     Attributes:
         at: hybrid time.
         where: which rows; None: all.
-        after: only keys above this one.
+        within: only these keys.
     """
 
     at: int
     where: Predicate | None = None
-    after: bytes | None = None
+    within: KeyBounds = EVERY_KEY
 
 
 def select(
@@ -102,8 +105,8 @@ def select(
             size = kernels.visible(
                 rowset.ins[begin:end], rowset.ends[begin:end], np.uint64(wanted.at), flags
             )
-        if size and wanted.after is not None and not rowset.is_sorted:
-            flags, size = _both(flags, _above(rowset, begin, end, wanted.after))
+        if size and wanted.within != EVERY_KEY and not rowset.is_sorted:
+            flags, size = _both(flags, _within(rowset, begin, end, wanted.within))
         if size and wanted.where is not None:
             matches = _matches(rowset, schema, chunk, begin - base, end - begin, wanted.where)
             flags, size = _both(flags, matches)
@@ -149,9 +152,12 @@ def _flags(found: pa.BooleanArray) -> Flags:
     return np.unpackbits(bits, count=skipped + len(found), bitorder="little")[skipped:]
 
 
-def _above(rowset: RowSetView, begin: int, end: int, key: bytes) -> Flags:
+def _within(rowset: RowSetView, begin: int, end: int, wanted: KeyBounds) -> Flags:
     part = rowset.keys.as_arrow().slice(begin, end - begin)
-    return _flags(pc.greater(part, pa.scalar(key, pa.large_binary())))
+    found = pc.greater_equal(part, pa.scalar(wanted.lower, pa.large_binary()))
+    if wanted.upper is not None:
+        found = pc.and_(found, pc.less(part, pa.scalar(wanted.upper, pa.large_binary())))
+    return _flags(found)
 
 
 def row_range(rowset: RowSetView, schema: Schema, wanted: Wanted) -> tuple[int, int]:
@@ -173,13 +179,12 @@ def row_range(rowset: RowSetView, schema: Schema, wanted: Wanted) -> tuple[int, 
         return _NOTHING
     if not rowset.is_sorted:
         return 0, rowset.rows
-    lower = keys.lower
-    if wanted.after is not None:
-        lower = max(lower, wanted.after + b"\0")
+    lower = max(keys.lower, wanted.within.lower)
+    uppers = [u for u in (keys.upper, wanted.within.upper) if u is not None]
     low = first_at_least(rowset.keys, lower, 0, rowset.rows) if lower else 0
-    if keys.upper is None:
+    if not uppers:
         return low, rowset.rows
-    return low, first_at_least(rowset.keys, keys.upper, low, rowset.rows)
+    return low, first_at_least(rowset.keys, min(uppers), low, rowset.rows)
 
 
 def first_at_least(keys: KeyBytes, key: bytes, low: int, high: int) -> int:

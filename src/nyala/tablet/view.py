@@ -9,17 +9,18 @@ from typing import Any
 
 import pyarrow as pa
 
+from nyala.common.bounds import KeyBounds
 from nyala.common.errors import HistoryGone, InvalidArgument
 from nyala.common.ids import ColumnId
 from nyala.common.predicate import Predicate
 from nyala.common.schema import Column, Schema
 from nyala.tablet import changes as feed
-from nyala.tablet import lookup, scan
+from nyala.tablet import lookup, scan, splitting
 from nyala.tablet import ordered as by_key
 from nyala.tablet.emit import emit
 from nyala.tablet.few import few as found_few
 from nyala.tablet.rowset import HashKeys, RowSetView
-from nyala.tablet.selection import Wanted
+from nyala.tablet.selection import EVERY_KEY, Wanted
 
 BATCH_ROWS = 65_536
 BATCH_BYTES = 1 << 20
@@ -62,7 +63,7 @@ class View:
         limit: int | None = None,
         batch_rows: int = BATCH_ROWS,
         batch_bytes: int = BATCH_BYTES,
-        after: bytes | None = None,
+        within: KeyBounds = EVERY_KEY,
     ) -> Iterator[pa.RecordBatch]:
         """Return the rows visible at a time.
 
@@ -74,7 +75,7 @@ class View:
             limit: at most so many rows; None: all.
             batch_rows: a batch has at most so many.
             batch_bytes: and at most so many, unless it is a single row.
-            after: only rows whose encoded key is above this one.
+            within: only rows whose encoded key lies there.
 
         Raises:
             HistoryGone: `at` lies below the horizon (at once, not from the iterator).
@@ -82,7 +83,7 @@ class View:
             Corrupt: a file is damaged (from the iterator).
         """
         _check_time(at, self.horizon)
-        wanted = Wanted(at, where, after)
+        wanted = Wanted(at, where, within)
         chosen = _columns(self.schema, columns)
         if ordered:
             found = by_key.scan_ordered(self._rowsets, self.schema, wanted, chosen, limit)
@@ -90,10 +91,10 @@ class View:
             found = scan.scan(self._rowsets, self.schema, wanted, chosen)
         return emit(found, batch_rows=batch_rows, batch_bytes=batch_bytes, limit=limit)
 
-    def count(self, at: int, where: Predicate | None = None) -> int:
+    def count(self, at: int, where: Predicate | None = None, within: KeyBounds = EVERY_KEY) -> int:
         """Return the number of rows visible at a time; no column is read without `where`."""
         _check_time(at, self.horizon)
-        found = scan.count(self._rowsets, self.schema, Wanted(at, where))
+        found = scan.count(self._rowsets, self.schema, Wanted(at, where, within))
         self.check()
         return found
 
@@ -175,6 +176,19 @@ class View:
             yield from feed.read(self._rowsets, self.schema, changed, chosen, where)
 
         return emit(rows(), batch_rows=batch_rows, batch_bytes=batch_bytes)
+
+
+def split_keys(
+    view: View, wanted: Wanted, columns: Sequence[ColumnId] | None, split_bytes: int
+) -> list[bytes]:
+    """Return where a scan is best cut into pieces of about so many bytes; see `splitting.split_keys`.
+
+    Any time will do, also one below the horizon: what comes back are keys, not rows.
+    """
+    chosen = _columns(view.schema, columns)
+    found = splitting.split_keys(view._rowsets, view.schema, wanted, chosen, split_bytes)
+    view.check()
+    return found
 
 
 def _columns(schema: Schema, ids: Sequence[ColumnId] | None) -> list[Column]:

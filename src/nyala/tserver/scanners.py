@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from nyala.common.bounds import KeyBounds
 from nyala.common.errors import Corrupt, InvalidArgument, SchemaMismatch, Throttled, Unavailable
 from nyala.common.ids import ColumnId
 from nyala.common.options import Options
@@ -94,7 +95,7 @@ class Scanners:
 
     async def _read(self, replica: Replica, work: Callable[..., Any], *args: Any) -> Any:
         """Read files of a replica; damage in them is its end, and another one has the rows."""
-        with _failing(replica):
+        with failing(replica):
             return await self._env.tasks.run(Lane.COMPUTE, work, *args)
 
     def _plan(
@@ -104,19 +105,20 @@ class Scanners:
         columns = None if token.all_columns else [ColumnId(i) for i in token.column_ids]
         if token.count_only:
             columns = []
-        where = _fitting(view, token, columns)
+        where = fitting(view, token, columns)
         chosen = view.schema.columns if columns is None else [view.schema.by_id[i] for i in columns]
         schema = arrow_schema(chosen)
+        within = bounds_of(token)
         if token.keys_ipc:
             return _get(view, token, at, columns, schema)
         if token.count_only:
-            return COUNT_SCHEMA, lambda: iter([_counted(view.count(at, where))])
+            return COUNT_SCHEMA, lambda: iter([_counted(view.count(at, where, within))])
         if token.changes:
             return _changes(view, token, at, columns, where, self._sizes(token), schema)
         rows, size = self._sizes(token)
         return schema, lambda: view.scan(
             at, columns, where, ordered=token.ordered, limit=min(token.limit, MAX_ROWS) or None,
-            batch_rows=rows, batch_bytes=size, after=token.resume_after or None,
+            batch_rows=rows, batch_bytes=size, within=within,
         )  # fmt: skip
 
     def _sizes(self, token: pb.ScanToken) -> tuple[int, int]:
@@ -125,7 +127,7 @@ class Scanners:
 
 
 @contextmanager
-def _failing(replica: Replica) -> Iterator[None]:
+def failing(replica: Replica) -> Iterator[None]:
     """Damage in the files of a replica is its end."""
     try:
         yield
@@ -136,7 +138,26 @@ def _failing(replica: Replica) -> Iterator[None]:
         ) from err
 
 
-def _fitting(view: View, token: pb.ScanToken, columns: list[ColumnId] | None) -> Predicate | None:
+def bounds_of(token: pb.ScanToken) -> KeyBounds:
+    """Return the keys that a token asks for, or still asks for.
+
+    Raises:
+        InvalidArgument: the token's bounds mean nothing.
+    """
+    lower, upper = token.key_lower, token.key_upper
+    if (lower or upper) and (token.changes or token.keys_ipc):
+        raise InvalidArgument("key bounds are for scans and counts; make the token anew without")
+    if upper and lower >= upper:
+        raise InvalidArgument(
+            f"the token begins at key {lower.hex()} and ends before {upper.hex()}, which is not above it; "
+            "make the tokens anew"
+        )
+    if token.resume_after:
+        lower = max(lower, token.resume_after + b"\0")
+    return KeyBounds(lower, upper or None)
+
+
+def fitting(view: View, token: pb.ScanToken, columns: list[ColumnId] | None) -> Predicate | None:
     """Return the predicate of a token that fits the schema, whichever version it was planned for.
 
     Raises:

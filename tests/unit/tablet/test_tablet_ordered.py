@@ -5,6 +5,7 @@ import random
 import pyarrow as pa
 import pytest
 
+from nyala.common.bounds import KeyBounds
 from nyala.common.keys import encode_key
 from nyala.common.predicate import Compare
 from nyala.common.predicate import Op as Sign
@@ -56,7 +57,9 @@ def test_windows_of_any_rowsets_give_the_rows_of_any_time_in_order(tmp_path, see
     for k in (-1, 0, 17, 39):
         after = encode_key([pa.scalar(k, pa.int64())], [pa.int64()])
         expected = [(n, v) for n, v in last if n > k]
-        assert [(r["k"], r["a"]) for r in driver.rows(ordered=True, after=after)] == expected
+        assert [
+            (r["k"], r["a"]) for r in driver.rows(ordered=True, within=KeyBounds(after + b"\0"))
+        ] == expected
     for limit in (1, 5, 6, 100):
         assert [(r["k"], r["a"]) for r in driver.rows(ordered=True, limit=limit)] == last[:limit]
     recent = Compare(A, Sign.GE, pa.scalar(40, pa.int64()))
@@ -119,4 +122,6 @@ def test_rows_above_a_key_in_memory_are_those_of_its_bytes(tmp_path):
     view = driver.tablet.view()
     assert isinstance(view._rowsets[0].chunks, Batches)
     key = encode_key([pa.scalar(7, pa.int64())], [pa.int64()])
-    assert [r["k"] for b in view.scan(driver.now, after=key) for r in b.to_pylist()] == [8, 9]
+    assert [
+        r["k"] for b in view.scan(driver.now, within=KeyBounds(key + b"\0")) for r in b.to_pylist()
+    ] == [8, 9]

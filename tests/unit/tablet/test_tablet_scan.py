@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from nyala.common.bounds import KeyBounds
 from nyala.common.errors import InvalidArgument
 from nyala.common.keys import encode_key
 from nyala.common.predicate import And, Compare, Const, IsNull, Not, Prefix
@@ -82,9 +83,13 @@ def test_going_on_after_a_key(driver):
     for k in (-1, 0, 98, 104, 105, 230, 249):
         key = encode_key([pa.scalar(k, pa.int64())], [pa.int64()])
         expected = [n for n in range(250) if n > k and n != 105]
-        assert [r["k"] for r in driver.rows(ordered=True, after=key)] == expected
-        assert sorted(r["k"] for r in driver.rows(after=key)) == expected
-        assert [r["k"] for r in driver.rows(ordered=True, after=key, limit=3)] == expected[:3]
+        assert [
+            r["k"] for r in driver.rows(ordered=True, within=KeyBounds(key + b"\0"))
+        ] == expected
+        assert sorted(r["k"] for r in driver.rows(within=KeyBounds(key + b"\0"))) == expected
+        assert [
+            r["k"] for r in driver.rows(ordered=True, within=KeyBounds(key + b"\0"), limit=3)
+        ] == expected[:3]
 
 
 @pytest.mark.parametrize("flushed", [False, True])

@@ -3555,6 +3555,8 @@ class ScanToken(_message.Message):
     RESUME_AFTER_FIELD_NUMBER: _builtins.int
     MAX_AGE_MS_FIELD_NUMBER: _builtins.int
     COLUMN_NAMES_FIELD_NUMBER: _builtins.int
+    KEY_LOWER_FIELD_NUMBER: _builtins.int
+    KEY_UPPER_FIELD_NUMBER: _builtins.int
     table_id: _builtins.str
     tablet_id: _builtins.str
     schema_version: _builtins.int
@@ -3581,6 +3583,10 @@ class ScanToken(_message.Message):
     """ordered: encoded key after which to go on"""
     max_age_ms: _builtins.int
     """mode STALE: how old the answer may be"""
+    key_lower: _builtins.bytes
+    """only rows whose encoded key is not below this one"""
+    key_upper: _builtins.bytes
+    """and below this one; none: to the last. Not with `changes` or `keys_ipc`"""
     @_builtins.property
     def column_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -3623,10 +3629,12 @@ class ScanToken(_message.Message):
         resume_after: _builtins.bytes = ...,
         max_age_ms: _builtins.int = ...,
         column_names: _abc.Iterable[_builtins.str] | None = ...,
+        key_lower: _builtins.bytes = ...,
+        key_upper: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["where", b"where"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_columns", b"all_columns", "at", b"at", "batch_bytes", b"batch_bytes", "batch_rows", b"batch_rows", "changes", b"changes", "column_ids", b"column_ids", "column_names", b"column_names", "count_only", b"count_only", "keys_ipc", b"keys_ipc", "limit", b"limit", "masters", b"masters", "max_age_ms", b"max_age_ms", "mode", b"mode", "net", b"net", "ordered", b"ordered", "propagated_time", b"propagated_time", "replicas", b"replicas", "resume_after", b"resume_after", "schema_version", b"schema_version", "since", b"since", "table_id", b"table_id", "table_name", b"table_name", "tablet_id", b"tablet_id", "timeout_ms", b"timeout_ms", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_columns", b"all_columns", "at", b"at", "batch_bytes", b"batch_bytes", "batch_rows", b"batch_rows", "changes", b"changes", "column_ids", b"column_ids", "column_names", b"column_names", "count_only", b"count_only", "key_lower", b"key_lower", "key_upper", b"key_upper", "keys_ipc", b"keys_ipc", "limit", b"limit", "masters", b"masters", "max_age_ms", b"max_age_ms", "mode", b"mode", "net", b"net", "ordered", b"ordered", "propagated_time", b"propagated_time", "replicas", b"replicas", "resume_after", b"resume_after", "schema_version", b"schema_version", "since", b"since", "table_id", b"table_id", "table_name", b"table_name", "tablet_id", b"tablet_id", "timeout_ms", b"timeout_ms", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,188 @@
+"""Scans in pieces by bytes, against the model: the pieces of any tablet are its rows, whatever lies where."""
+
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from nyala.common.bounds import KeyBounds
+from nyala.common.errors import InvalidArgument
+from nyala.common.schema import Column, Schema
+from nyala.tablet import splitting
+from nyala.tablet.columns import ColumnReader
+from nyala.tablet.ops import Op
+from nyala.tablet.selection import Wanted
+from nyala.tablet.view import split_keys
+from tests.properties import tablet_steps as steps
+from tests.properties.predicate_twin import naive
+from tests.properties.tablet_model import Key, Row, exact
+from tests.properties.tablet_rows import random_keys, random_predicate
+from tests.properties.tablet_world import World, sizes
+from tests.unit.tablet.tablet_support import INT_KEY, PAIR_KEY, Driver
+
+KINDS = sorted({*steps.WRITING, *steps.FILING})
+SIZES = [10, 100, 300, 1000, 5000, 1 << 40]
+HOSTS = ["", "a", "a\0", "a\0b", "ab", "b"]
+MANY: list[tuple[Schema | None, list[Key]]] = [
+    (None, []),
+    (None, []),
+    (INT_KEY, [(k,) for k in range(-20, 30)]),
+    (PAIR_KEY, [(host, n) for host in HOSTS for n in range(-3, 6)]),
+]
+
+
+def pieces_of(cuts: list[bytes]) -> list[KeyBounds]:
+    """The bounds of the pieces that cuts make."""
+    return [KeyBounds(b, e) for b, e in zip([b"", *cuts], [*cuts, None], strict=True)]
+
+
+def check_pieces(world: World, chance: random.Random) -> int:
+    """Cut a scan into pieces, read each in every way; return how many there were."""
+    at, view = world.some_time(chance), world.driver.tablet.view()
+    where = random_predicate(chance, world.schema) if chance.random() < 0.5 else None
+    cuts = split_keys(view, Wanted(at, where), None, chance.choice(SIZES))
+    assert cuts == sorted(set(cuts))
+    state = sorted(world.model.state_at(at).items())
+    expected = [world.model.shown(r) for _, r in state if where is None or naive(where, r) is True]
+    found: list[Row] = []
+    for within in pieces_of(cuts):
+        batches = view.scan(at, None, where, ordered=True, batch_rows=3, within=within)
+        piece = [r for b in batches for r in b.to_pylist()]
+        found += piece
+        names = world.model.key_names
+        keys = [world.encoded(tuple(r[n] for n in names)) for r in piece]
+        assert all(within.lower <= k and (within.upper is None or k < within.upper) for k in keys)
+        plain = [r for b in view.scan(at, None, where, within=within) for r in b.to_pylist()]
+        assert sorted(map(repr, exact(plain))) == sorted(map(repr, exact(piece)))
+        assert view.count(at, where, within) == len(piece)
+        if keys:  # a run that broke after a row goes on within its bounds
+            row = chance.randrange(len(keys))
+            after = KeyBounds(keys[row] + b"\0", within.upper)
+            rest = view.scan(at, None, where, ordered=True, within=after)
+            assert exact([r for b in rest for r in b.to_pylist()]) == exact(piece[row + 1 :])
+    assert exact(found) == exact(expected)
+    return len(cuts) + 1
+
+
+@pytest.mark.row("A6")
+@pytest.mark.parametrize("seed", range(12))
+def test_the_pieces_of_any_scan_are_its_rows_once_and_in_order(seed):
+    chance, pieces = random.Random(seed), 0
+    with sizes(small=seed % 3 != 0):
+        schema, keys = MANY[seed % 4]
+        world = World(seed, schema)
+        world.keys = keys or random_keys(chance, world.schema, 60)
+        for _ in range(12):
+            world.write(chance, Op.UPSERT, count=len(world.keys) // 3)
+            for _ in range(4):
+                steps.run(world, chance.choice(KINDS), chance.randrange(1 << 32))
+            pieces += check_pieces(world, chance)
+    assert pieces > (36 if keys else 12)
+
+
+ROWS = 60_000
+
+
+def wide(directory: str, compression: str, rowsets: int) -> Driver:
+    """A tablet of rows with random texts, in overlapping rowsets."""
+    chance, driver = random.Random(7), Driver(directory, compression=compression)
+    for part in range(rowsets):
+        keys = range(part, ROWS, rowsets)
+        texts = (chance.randbytes(20 if k < ROWS // 2 else 60).hex() for k in keys)
+        rows = [{"k": k, "a": k, "s": s} for k, s in zip(keys, texts, strict=True)]
+        assert driver.write(Op.INSERT, rows) == []
+        driver.flush()
+    return driver
+
+
+def noted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What is read from now on: the file and the block."""
+    read, original = [], ColumnReader.column
+
+    def column(self: ColumnReader, chunk: int, wanted: Column) -> pa.Array:
+        read.append((self, chunk))
+        return original(self, chunk, wanted)
+
+    monkeypatch.setattr(ColumnReader, "column", column)
+    return read
+
+
+def stored(driver: Driver, names: list[str]) -> int:
+    """The bytes of some columns in the files."""
+    chunks = [r.chunks for r in driver.tablet.view()._rowsets if r.rows]
+    return sum(
+        c.bytes_of(n, i)
+        for c in chunks
+        for n in range(len(c.starts) - 1)
+        for i in driver.ids(*names)
+    )
+
+
+@pytest.mark.row("A6")
+@pytest.mark.parametrize(("compression", "rowsets"), [("none", 1), ("none", 3), ("lz4", 3)])
+def test_pieces_have_about_the_bytes_asked_for_of_the_columns_asked_for(
+    tmp_path, monkeypatch, compression, rowsets
+):
+    driver = wide(str(tmp_path / "t"), compression, rowsets)
+    view, read = driver.tablet.view(), noted(monkeypatch)
+    for names, count in ((["k", "a", "s"], 10), (["a"], 8), (["k", "s"], 25)):
+        whole = stored(driver, names)
+        cuts = split_keys(view, Wanted(driver.now), driver.ids(*names), whole // count)
+        assert not read, "where to cut is known without reading a column"
+        assert abs(len(cuts) + 1 - count) <= count // 4
+        rows = [view.count(driver.now, None, piece) for piece in pieces_of(cuts)]
+        assert sum(rows) == ROWS
+        if names == ["a"]:  # cells of one size, and the texts do not count
+            assert min(rows) > ROWS / count / 2
+            assert max(rows) < ROWS / count * 1.5
+        elif compression == "lz4":  # blocks are small enough to tell short rows from long ones
+            assert rows[0] > 1.5 * rows[-2]
+            assert max(rows) < 3 * ROWS / count
+        read.clear()
+
+
+@pytest.mark.row("A6")
+def test_a_piece_reads_only_the_blocks_in_which_it_lies(tmp_path, monkeypatch):
+    driver = wide(str(tmp_path / "t"), "lz4", 3)
+    view, read = driver.tablet.view(), noted(monkeypatch)
+    blocks = sum(len(r.chunks.starts) - 1 for r in view._rowsets if r.rows)
+    assert blocks >= 15
+    ids = driver.ids("a")
+    cuts = split_keys(view, Wanted(driver.now), ids, stored(driver, ["a"]) // 5)
+    for within in pieces_of(cuts):
+        for ordered in (False, True):
+            read.clear()
+            found = view.scan(driver.now, ids, ordered=ordered, within=within)
+            assert sum(b.num_rows for b in found) > 0
+            assert 3 <= len(set(read)) <= 3 * 3 < blocks
+
+
+def test_rows_in_memory_are_cut_too_and_what_was_not_yet_written_then_is_not(tmp_path):
+    driver = Driver(str(tmp_path / "t"))
+    driver.write(Op.INSERT, [{"k": k, "a": k, "s": "x" * 90} for k in range(100, 0, -1)])
+    then, view = driver.now, driver.tablet.view()
+    assert 8 <= len(split_keys(view, Wanted(then), None, 1100)) <= 10
+    assert split_keys(view, Wanted(then - 1), None, 1100) == []
+    assert split_keys(view, Wanted(then), [], 1) == []
+    inner = split_keys(view, Wanted(then), None, 1100)[3:5]
+    assert all(
+        inner[0] < k < inner[1]
+        for k in split_keys(view, Wanted(then, None, KeyBounds(*inner)), None, 100)
+    )
+
+
+def test_pieces_without_end_are_refused_with_what_would_do(tmp_path, monkeypatch):
+    driver = Driver(str(tmp_path / "t"))
+    driver.write(Op.INSERT, [{"k": k, "a": k, "s": "x" * 90} for k in range(100)])
+    view = driver.tablet.view()
+    monkeypatch.setattr(splitting, "MAX_PIECES", 10)
+    with pytest.raises(
+        InvalidArgument, match=r"at most 10: ask for pieces of [0-9]+ bytes"
+    ) as told:
+        split_keys(view, Wanted(driver.now), None, 7)
+    enough = int(told.value.message.split()[-4])
+    assert split_keys(view, Wanted(driver.now), None, enough)
+    for wrong in (0, -1):
+        with pytest.raises(InvalidArgument, match="one byte at least"):
+            split_keys(view, Wanted(driver.now), None, wrong)
