@@ -98,6 +98,17 @@ def test_a_partition_per_tablet_types_as_stored_columns_as_asked_for(load, table
     ]
 
 
+def test_a_tablet_is_read_in_several_partitions_by_bytes(load):
+    frame = load(split_bytes="60", columns="k, i32", where="k < 60")
+    assert frame.rdd.getNumPartitions() > 2 * TABLETS
+    assert keys(frame) == list(range(60))
+    sizes = [len(part) for part in frame.rdd.glom().collect()]
+    assert max(sizes) < len(ROWS) / TABLETS
+    for wrong in ("0", "-1", "64M"):
+        with pytest.raises(Exception, match=r"split_bytes=.*a positive number of bytes"):
+            load(split_bytes=wrong).count()
+
+
 def test_filters_mean_the_same_pushed_and_not(spark, load):
     texts = [*SAID, *KEPT]
     own = spark.createDataFrame(pa.Table.from_pylist(ROWS, SCHEMA))

@@ -2,7 +2,8 @@
 
 from nyala.client.client import Client, connect
 from nyala.client.results import RowErrors, WriteResult
-from nyala.client.scan import Scan, ScanToken
+from nyala.client.scan import Scan
+from nyala.client.scan_token import ScanToken
 from nyala.client.table import Table
 
 __all__ = ["Client", "RowErrors", "Scan", "ScanToken", "Table", "WriteResult", "connect"]

@@ -114,9 +114,7 @@ class Reader:
         """
         budget_ms = token.timeout_ms or 60_000
         attempts = attempts or Attempts(self._env, budget_ms)
-        place = TabletPlace(TabletId(token.tablet_id), _NO_PARTITION)
-        place.replicas = tuple((_NO_UUID, a) for a in token.replicas)
-        place.leader = token.replicas[0] if token.replicas else None
+        place = place_of(token)
         read, last = Progress(token, heard), "no replica of the tablet is known"
         while True:
             stale = read.token.mode == pb.STALE
@@ -144,12 +142,10 @@ class Reader:
                     "Check: nyala cluster ksck"
                 )
             if not place.leader:
-                await self._find_again(token, place, attempts)
+                await self.find_again(token, place, attempts)
                 read.goes_to(place.id)
 
-    async def _find_again(
-        self, token: pb.ScanToken, place: TabletPlace, attempts: Attempts
-    ) -> None:
+    async def find_again(self, token: pb.ScanToken, place: TabletPlace, attempts: Attempts) -> None:
         """Ask the masters where a token's tablet is now; a failure only means another round."""
         request = pb.TabletLocationsRequest(table_id=token.table_id, tablet_ids=[token.tablet_id])
         try:
@@ -160,6 +156,14 @@ class Reader:
             place.id = TabletId(tablet.id)
             place.replicas = tuple((_NO_UUID, r.address) for r in tablet.replicas)
             place.leader = next((r.address for r in tablet.replicas if r.leader), None)
+
+
+def place_of(token: pb.ScanToken) -> TabletPlace:
+    """Return where a token's tablet is, as far as the token knows."""
+    place = TabletPlace(TabletId(token.tablet_id), _NO_PARTITION)
+    place.replicas = tuple((_NO_UUID, a) for a in token.replicas)
+    place.leader = token.replicas[0] if token.replicas else None
+    return place
 
 
 def _spread(place: TabletPlace, env: Env) -> list[str]:

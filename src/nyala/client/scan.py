@@ -1,15 +1,16 @@
-"""Scan: a read that has been described and not yet run; scan tokens: pieces of it that anyone may run."""
+"""Scan: a read that has been described and not yet run."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 
-from nyala.client.connection import Connection, shared
+from nyala.client.connection import Connection
 from nyala.client.locations import OpenTable
 from nyala.client.merging import merge, sort_by_key
 from nyala.client.planning import ReadSpec
-from nyala.common.errors import InvalidArgument
+from nyala.client.scan_token import ScanToken
+from nyala.client.splitting import check_split, split_all
 from nyala.common.schema import arrow_schema
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -18,71 +19,6 @@ _FEED = (
     pa.field("_op", pa.string(), nullable=False),
     pa.field("_timestamp", pa.int64(), nullable=False),
 )
-
-
-class ScanToken:
-    """One piece of a scan: a tablet and a snapshot. It may be serialised and run in any process."""
-
-    def __init__(self, message: pb.ScanToken, connection: Connection | None = None) -> None:
-        self._message = message
-        self._connection = connection
-        self._header = pb.ScanHeader()
-
-    @classmethod
-    def parse(cls, data: bytes, connection: Connection | None = None) -> "ScanToken":
-        """Return the token in some bytes.
-
-        Args:
-            data: what `bytes(token)` gave, anywhere.
-            connection: who runs it; None: one that this process makes once per cluster.
-
-        Raises:
-            InvalidArgument: the bytes are no token.
-        """
-        try:
-            message = pb.ScanToken.FromString(data)
-        except (
-            Exception
-        ) as err:  # protobuf's DecodeError has no public home; anything else is the same
-            raise InvalidArgument(f"these {len(data)} bytes are no scan token: {err}") from err
-        if not message.tablet_id or not message.masters:
-            raise InvalidArgument(
-                f"these {len(data)} bytes are no scan token: no tablet or no masters"
-            )
-        return cls(message, connection)
-
-    def __bytes__(self) -> bytes:
-        return self._message.SerializeToString()
-
-    @property
-    def tablet_id(self) -> str:
-        """The tablet that this token reads."""
-        return self._message.tablet_id
-
-    @property
-    def at(self) -> int:
-        """The snapshot that it reads; 0: the leader's own time."""
-        return self._message.at
-
-    @property
-    def age_ms(self) -> int:
-        """How old the rows of the last run were when their server began to read, with mode "stale"."""
-        return self._header.age_ms
-
-    def _runner(self) -> Connection:
-        if self._connection is None:
-            self._connection = shared(",".join(self._message.masters))
-        return self._connection
-
-    def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Run the token and yield its batches as they come; see `Scan.to_batches`."""
-        runner = self._runner()
-        return runner.iterate(runner.core.reader.run(self._message, heard=self._header.CopyFrom))
-
-    def to_arrow_batches(self) -> list[pa.RecordBatch]:
-        """Run the token to its end, starting over if a server fails in between."""
-        runner = self._runner()
-        return runner.run(runner.core.reader.collect(self._message, self._header.CopyFrom))
 
 
 class Scan:
@@ -134,9 +70,24 @@ class Scan:
     def _heard(self, header: pb.ScanHeader) -> None:
         self._ages[header.tablet_id] = header.age_ms
 
-    def tokens(self) -> list[ScanToken]:
-        """Return the pieces of this scan, one per tablet that it can touch, all at one snapshot."""
-        return [ScanToken(t, self._connection) for t in self._plan()]
+    def tokens(self, split_bytes: int | None = None) -> list[ScanToken]:
+        """Return the pieces of this scan, all at one snapshot. A limit holds for each of them.
+
+        Args:
+            split_bytes: several pieces per tablet, each of about so many stored bytes of the columns that are
+                read, in key order; None: one per tablet that the scan can touch.
+
+        Raises:
+            InvalidArgument: such pieces make no sense, or are too many (4096 of one tablet).
+            TimedOut: no replica of some tablet answered.
+        """
+        if split_bytes is not None:
+            check_split(self._spec, split_bytes)
+        tokens = self._plan()
+        if split_bytes is not None:
+            core = self._connection.core
+            tokens = self._connection.run(split_all(core.env, core.reader, tokens, split_bytes))
+        return [ScanToken(t, self._connection) for t in tokens]
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield record batches as they come, in key order if the scan is ordered.

@@ -7,7 +7,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from nyala.client.client import connect
-from nyala.client.scan import ScanToken
+from nyala.client.scan_token import ScanToken
 from nyala.spark.filters import as_where
 
 HOLD_S = 3600
@@ -26,6 +26,7 @@ class ReadOptions:
         arrow: schema that Spark expects of every batch, field by field.
         floats: names of the columns of type float or double.
         hold_s: for how long the snapshot stays readable from when the job is planned; 0: as the table has it.
+        split_bytes: about what a partition reads; 0: one partition per tablet.
     """
 
     table: str
@@ -36,6 +37,7 @@ class ReadOptions:
     arrow: pa.Schema
     floats: tuple[str, ...]
     hold_s: int = HOLD_S
+    split_bytes: int = 0
 
 
 @dataclass
@@ -72,7 +74,7 @@ class PlainReader(DataSourceReader):
                 where=self.where,
                 at=options.at or None,
             )
-            tokens = scan.tokens()
+            tokens = scan.tokens(options.split_bytes or None)
             if tokens and options.hold_s:
                 table.hold(tokens[0].at, options.hold_s)
             return [TokenPartition(bytes(t)) for t in tokens] or [TokenPartition(b"")]

@@ -3,7 +3,8 @@
 Options of both sides: `table` (required), `masters` (or NYALA_MASTERS in the driver's environment).
 Of reads: `columns` (names, by commas), `where` (rows wanted, in the language of `Table.scan`), `at` (a
 hybrid time; default: one snapshot, taken by the frame's first action), `hold_s` (seconds for which that
-snapshot stays readable; default 3600), `pushdown`. Of writes: see `spark/writer.py`.
+snapshot stays readable; default 3600), `split_bytes` (about what one partition reads; default: a tablet),
+`pushdown`. Of writes: see `spark/writer.py`.
 
 `pushdown` sends Spark's own filters to the servers. It is off unless asked for, as PySpark 4.3 keeps
 what was planned once per `load()`, not once per scan: another query over the same frame that has no
@@ -54,6 +55,12 @@ class NyalaSource(DataSource):
         hold_s = self.options.get("hold_s", str(HOLD_S))
         if not hold_s.isdigit() or int(hold_s) > MAX_S:
             raise InvalidArgument(f"option hold_s={hold_s!r}: seconds, at most {MAX_S}; 0: no hold")
+        split_bytes = self.options.get("split_bytes", "")
+        if split_bytes and (not split_bytes.isdigit() or not 0 < int(split_bytes) < 1 << 63):
+            raise InvalidArgument(
+                f"option split_bytes={split_bytes!r}: a positive number of bytes, for instance {64 << 20}; "
+                "left out: one partition per tablet"
+            )
         pushdown = self.options.get("pushdown", "false").lower()
         if pushdown not in ("true", "false"):
             raise InvalidArgument(f"option pushdown={pushdown!r}: write true or false")
@@ -66,6 +73,7 @@ class NyalaSource(DataSource):
             arrow=to_arrow_schema(schema, timezone="UTC"),
             floats=tuple(f.name for f in schema if isinstance(f.dataType, FloatType | DoubleType)),
             hold_s=int(hold_s),
+            split_bytes=int(split_bytes or 0),
         )
         pushing = pushdown == "true" and offers_filters()
         return PushingReader(options) if pushing else PlainReader(options)

@@ -37,6 +37,7 @@ from nyala.tserver.memory import MemoryBudget
 from nyala.tserver.opening import Opening
 from nyala.tserver.rescue_service import RescueService
 from nyala.tserver.scanners import Scanners
+from nyala.tserver.splits import Splits
 from nyala.tserver.tablet_service import TabletService
 from nyala.tserver.tablets import Tablets
 from nyala.tserver.write_path import WritePath
@@ -49,7 +50,7 @@ SERVED = (
     methods.ALTER_TABLET,
     methods.CHANGE_CONFIG, methods.LEADER_STEP_DOWN, methods.CREATE_WITNESS,
     methods.UNSAFE_CHANGE_CONFIG,
-    methods.DO_GET, methods.DO_PUT, methods.GET, methods.CHECKSUM,
+    methods.DO_GET, methods.DO_PUT, methods.GET, methods.CHECKSUM, methods.SPLIT_KEY_RANGE,
 )  # fmt: skip
 
 
@@ -69,7 +70,8 @@ def _data_plane(
     writes = WritePath(env, tablets, memory, options)
     flights = FlightService(env, writes, Scanners(env, tablets, uuid, options))
     gets, sums = Lookups(env, tablets, options), Checksums(env, tablets, options)
-    return {**flights.handlers(), **gets.handlers(), **sums.handlers()}
+    splits = Splits(env, tablets)
+    return {**flights.handlers(), **gets.handlers(), **sums.handlers(), **splits.handlers()}
 
 
 def _control_plane(

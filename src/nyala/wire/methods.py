@@ -110,6 +110,7 @@ HOLD_COPY = _method(_copy, "HoldCopy")
 _reads = reads_pb2.DESCRIPTOR.services_by_name["TabletReads"]
 GET = _method(_reads, "Get", Shape.ASK)
 CHECKSUM = _method(_reads, "Checksum")
+SPLIT_KEY_RANGE = _method(_reads, "SplitKeyRange")
 
 _streams = reads_pb2.DESCRIPTOR.services_by_name["StreamService"]
 FIND_STREAMS = _method(_streams, "Find")

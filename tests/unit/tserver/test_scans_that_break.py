@@ -6,14 +6,16 @@ import random
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from nyala.client.locations import Locations, OpenTable
 from nyala.client.planning import ReadSpec, make_token
 from nyala.client.reading import Reader
-from nyala.client.scan import ScanToken
+from nyala.client.scan_token import ScanToken
 from nyala.common.errors import Corrupt, InvalidArgument, NotLeader, Unavailable
 from nyala.common.ids import TableId
+from nyala.common.keys import encode_key
 from nyala.common.options import Options
 from nyala.common.partition import Partition, PartitionSchema
 from nyala.env.clock import HybridClock, SystemClock
@@ -177,8 +179,6 @@ def some_row():
 
 
 def key_message(key: int) -> bytes:
-    import pyarrow as pa
-
     from nyala.wire import flight
 
     return flight.batch_message(pa.record_batch({"k": pa.array([key], pa.int64())}))
@@ -241,3 +241,36 @@ async def test_a_token_is_bytes_that_anyone_may_run_again_with_the_same_rows(ser
     for wrong in (b"", b"\xff\xff", b"no token"):
         with pytest.raises(InvalidArgument, match="no scan token"):
             ScanToken.parse(wrong)
+
+
+def piece(servers: Servers, lower: int, upper: int, **more: Any) -> pb.ScanToken:
+    """A token for the keys in [lower, upper)."""
+    token = servers.token(**more)
+    ends = [encode_key([pa.scalar(k, pa.int64())], [pa.int64()]) for k in (lower, upper)]
+    token.key_lower, token.key_upper = ends
+    return token
+
+
+@pytest.mark.row("A6")
+@on_a_loop
+async def test_a_piece_that_breaks_in_the_middle_goes_on_within_its_bounds(servers):
+    for cuts in ({}, {"a": [1]}, {"a": [4], "b": [1], "c": [3]}):
+        servers.cuts = {n: list(c) for n, c in cuts.items()}
+        assert await servers.read(piece(servers, 20, 75, ordered=True)) == list(range(20, 75))
+        assert not any(servers.cuts.values())
+        servers.cuts = {n: list(c) for n, c in cuts.items()}
+        found = await servers.reader.collect(piece(servers, 20, 75))
+        assert [k for b in found for k in b.column("k").to_pylist()] == list(range(20, 75))
+    servers.cuts = {"a": [3]}
+    token = piece(servers, 20, 75, ordered=True, limit=25)
+    assert await servers.read(token) == list(range(20, 45))
+
+
+@on_a_loop
+async def test_bounds_that_mean_nothing_are_refused(servers):
+    backwards, feed = piece(servers, 7, 7), piece(servers, 1, 7, changes=True)
+    look_up = piece(servers, 1, 7)
+    look_up.keys_ipc = key_message(5)
+    for token, why in ((backwards, "not above it"), (feed, "scans and"), (look_up, "scans and")):
+        with pytest.raises(InvalidArgument, match=why):
+            [d async for d in servers.scanners["a"].run(token)]

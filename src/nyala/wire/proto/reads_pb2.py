@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from nyala.wire.proto import nyala_pb2 as nyala_dot_wire_dot_proto_dot_nyala__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cnyala/wire/proto/reads.proto\x12\x08nyala.v1\x1a\x1cnyala/wire/proto/nyala.proto\"S\n\nGetRequest\x12\x0f\n\x07request\x18\x01 \x01(\x04\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\x12 \n\x05parts\x18\x03 \x03(\x0b\x32\x11.nyala.v1.GetPart\"V\n\x07GetPart\x12\x11\n\ttablet_id\x18\x01 \x01(\t\x12\x16\n\x0eschema_version\x18\x02 \x01(\r\x12\x12\n\ncolumn_ids\x18\x03 \x03(\r\x12\x0c\n\x04keys\x18\x04 \x03(\x0c\"D\n\x0bGetResponse\x12\x0f\n\x07request\x18\x01 \x01(\x04\x12$\n\x07\x61nswers\x18\x02 \x03(\x0b\x32\x13.nyala.v1.GetAnswer\"E\n\tGetAnswer\x12\x1e\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x0f.nyala.v1.Error\x12\n\n\x02\x61t\x18\x02 \x01(\x04\x12\x0c\n\x04rows\x18\x03 \x01(\x0c\"D\n\x0f\x43hecksumRequest\x12\x11\n\ttablet_id\x18\x01 \x01(\t\x12\n\n\x02\x61t\x18\x02 \x01(\x04\x12\x12\n\ntimeout_ms\x18\x03 \x01(\r\"g\n\x10\x43hecksumResponse\x12\n\n\x02\x61t\x18\x01 \x01(\x04\x12\x0c\n\x04rows\x18\x02 \x01(\x04\x12\x10\n\x08\x63hecksum\x18\x03 \x01(\x06\x12\x16\n\x0eschema_version\x18\x04 \x01(\r\x12\x0f\n\x07witness\x18\x05 \x01(\x08\"\x14\n\x12\x46indStreamsRequest\"3\n\x13\x46indStreamsResponse\x12\x0c\n\x04port\x18\x01 \x01(\r\x12\x0e\n\x06ticket\x18\x02 \x01(\x0c\x32\x88\x01\n\x0bTabletReads\x12\x36\n\x03Get\x12\x14.nyala.v1.GetRequest\x1a\x15.nyala.v1.GetResponse(\x01\x30\x01\x12\x41\n\x08\x43hecksum\x12\x19.nyala.v1.ChecksumRequest\x1a\x1a.nyala.v1.ChecksumResponse2T\n\rStreamService\x12\x43\n\x04\x46ind\x12\x1c.nyala.v1.FindStreamsRequest\x1a\x1d.nyala.v1.FindStreamsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cnyala/wire/proto/reads.proto\x12\x08nyala.v1\x1a\x1cnyala/wire/proto/nyala.proto\"S\n\nGetRequest\x12\x0f\n\x07request\x18\x01 \x01(\x04\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\x12 \n\x05parts\x18\x03 \x03(\x0b\x32\x11.nyala.v1.GetPart\"V\n\x07GetPart\x12\x11\n\ttablet_id\x18\x01 \x01(\t\x12\x16\n\x0eschema_version\x18\x02 \x01(\r\x12\x12\n\ncolumn_ids\x18\x03 \x03(\r\x12\x0c\n\x04keys\x18\x04 \x03(\x0c\"D\n\x0bGetResponse\x12\x0f\n\x07request\x18\x01 \x01(\x04\x12$\n\x07\x61nswers\x18\x02 \x03(\x0b\x32\x13.nyala.v1.GetAnswer\"E\n\tGetAnswer\x12\x1e\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x0f.nyala.v1.Error\x12\n\n\x02\x61t\x18\x02 \x01(\x04\x12\x0c\n\x04rows\x18\x03 \x01(\x0c\"D\n\x0f\x43hecksumRequest\x12\x11\n\ttablet_id\x18\x01 \x01(\t\x12\n\n\x02\x61t\x18\x02 \x01(\x04\x12\x12\n\ntimeout_ms\x18\x03 \x01(\r\"g\n\x10\x43hecksumResponse\x12\n\n\x02\x61t\x18\x01 \x01(\x04\x12\x0c\n\x04rows\x18\x02 \x01(\x04\x12\x10\n\x08\x63hecksum\x18\x03 \x01(\x06\x12\x16\n\x0eschema_version\x18\x04 \x01(\r\x12\x0f\n\x07witness\x18\x05 \x01(\x08\"O\n\x14SplitKeyRangeRequest\x12\"\n\x05token\x18\x01 \x01(\x0b\x32\x13.nyala.v1.ScanToken\x12\x13\n\x0bsplit_bytes\x18\x02 \x01(\x04\"+\n\x15SplitKeyRangeResponse\x12\x12\n\nsplit_keys\x18\x01 \x03(\x0c\"\x14\n\x12\x46indStreamsRequest\"3\n\x13\x46indStreamsResponse\x12\x0c\n\x04port\x18\x01 \x01(\r\x12\x0e\n\x06ticket\x18\x02 \x01(\x0c\x32\xda\x01\n\x0bTabletReads\x12\x36\n\x03Get\x12\x14.nyala.v1.GetRequest\x1a\x15.nyala.v1.GetResponse(\x01\x30\x01\x12\x41\n\x08\x43hecksum\x12\x19.nyala.v1.ChecksumRequest\x1a\x1a.nyala.v1.ChecksumResponse\x12P\n\rSplitKeyRange\x12\x1e.nyala.v1.SplitKeyRangeRequest\x1a\x1f.nyala.v1.SplitKeyRangeResponse2T\n\rStreamService\x12\x43\n\x04\x46ind\x12\x1c.nyala.v1.FindStreamsRequest\x1a\x1d.nyala.v1.FindStreamsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,12 +44,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CHECKSUMREQUEST']._serialized_end=454
   _globals['_CHECKSUMRESPONSE']._serialized_start=456
   _globals['_CHECKSUMRESPONSE']._serialized_end=559
-  _globals['_FINDSTREAMSREQUEST']._serialized_start=561
-  _globals['_FINDSTREAMSREQUEST']._serialized_end=581
-  _globals['_FINDSTREAMSRESPONSE']._serialized_start=583
-  _globals['_FINDSTREAMSRESPONSE']._serialized_end=634
-  _globals['_TABLETREADS']._serialized_start=637
-  _globals['_TABLETREADS']._serialized_end=773
-  _globals['_STREAMSERVICE']._serialized_start=775
-  _globals['_STREAMSERVICE']._serialized_end=859
+  _globals['_SPLITKEYRANGEREQUEST']._serialized_start=561
+  _globals['_SPLITKEYRANGEREQUEST']._serialized_end=640
+  _globals['_SPLITKEYRANGERESPONSE']._serialized_start=642
+  _globals['_SPLITKEYRANGERESPONSE']._serialized_end=685
+  _globals['_FINDSTREAMSREQUEST']._serialized_start=687
+  _globals['_FINDSTREAMSREQUEST']._serialized_end=707
+  _globals['_FINDSTREAMSRESPONSE']._serialized_start=709
+  _globals['_FINDSTREAMSRESPONSE']._serialized_end=760
+  _globals['_TABLETREADS']._serialized_start=763
+  _globals['_TABLETREADS']._serialized_end=981
+  _globals['_STREAMSERVICE']._serialized_start=983
+  _globals['_STREAMSERVICE']._serialized_end=1067
 # @@protoc_insertion_point(module_scope)

@@ -1,0 +1,54 @@
+"""Says at which keys a scan is best cut into pieces, so that several readers share one tablet."""
+
+from nyala.common.errors import InvalidArgument
+from nyala.common.ids import ColumnId
+from nyala.env.env import Env
+from nyala.env.rpc import Handlers
+from nyala.env.tasks import Lane
+from nyala.tablet.selection import Wanted
+from nyala.tablet.view import split_keys
+from nyala.tserver.scanners import bounds_of, failing, fitting
+from nyala.tserver.tablets import Tablets
+from nyala.wire import methods
+from nyala.wire.proto import reads_pb2 as pb
+
+_NOW = (1 << 64) - 1
+
+
+class Splits:
+    """Handler of `TabletReads.SplitKeyRange`. On the loop only.
+
+    Args:
+        env: lanes.
+        tablets: what is here.
+    """
+
+    def __init__(self, env: Env, tablets: Tablets) -> None:
+        self._env = env
+        self._tablets = tablets
+
+    def handlers(self) -> Handlers:
+        """Return what this service answers."""
+        return {methods.SPLIT_KEY_RANGE: self.split}
+
+    async def split(self, request: pb.SplitKeyRangeRequest) -> pb.SplitKeyRangeResponse:
+        """Look at what lies here now, leader or not: rows to come make pieces larger, never wrong.
+
+        Raises:
+            NotFound: no such tablet here.
+            InvalidArgument: the token does not fit the tablet, or is no scan; too many pieces.
+            Unavailable: FAILED, or yet to learn of the schema that the token was planned for.
+        """
+        token = request.token
+        if token.changes or token.keys_ipc:
+            raise InvalidArgument("change feeds and look-ups are not read in pieces; scans are")
+        hosted = self._tablets.get(token.tablet_id)
+        view = hosted.tablet.view()
+        columns = None if token.all_columns else [ColumnId(i) for i in token.column_ids]
+        where = fitting(view, token, columns)
+        wanted = Wanted(token.at or _NOW, where, bounds_of(token))
+        with failing(hosted.replica):
+            keys = await self._env.tasks.run(
+                Lane.COMPUTE, split_keys, view, wanted, columns, request.split_bytes
+            )
+        return pb.SplitKeyRangeResponse(split_keys=keys)

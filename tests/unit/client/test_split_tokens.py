@@ -1,0 +1,138 @@
+"""Scans in pieces by bytes, with the real client, servers and replicas in virtual time; what is refused."""
+
+import functools
+
+import pyarrow as pa
+import pytest
+
+from nyala.client.core import ClientOptions
+from nyala.client.locations import OpenTable
+from nyala.client.planning import ReadSpec
+from nyala.client.scan_token import ScanToken
+from nyala.client.splitting import split_all
+from nyala.client.table import Table
+from nyala.common.errors import InvalidArgument
+from nyala.common.ids import TableId, TabletId
+from nyala.common.partition import PartitionSchema
+from nyala.common.schema import from_arrow
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.sim.cluster import SimCluster
+from tests.sim.loop import SimLoop, run
+
+ROWS, TABLETS = 3000, 2
+ROW_BYTES = 16
+
+
+class Story:
+    """A cluster with one table of a few tablets, and one client."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self.cluster = SimCluster(loop, seed=6)
+
+    async def start(self) -> "Story":
+        await self.cluster.start()
+        self.core = self.cluster.client(ClientOptions(timeout_ms=20_000))
+        self.do = functools.partial(self.cluster.run, self.cluster.clients[-1])
+        self.table = await self.cluster.create_table(self.core, tablets=TABLETS)
+        await self.do(self._write, range(ROWS))
+        return self
+
+    async def _write(self, keys: range) -> None:
+        batch = pa.record_batch([pa.array(keys), pa.array(keys)], names=["k", "v"])
+        await self.core.session.write(
+            self.table, pb.UPSERT, batch, all_or_nothing=False, timeout_ms=20_000
+        )
+
+    async def split(self, size: int, **spec: object) -> list[pb.ScanToken]:
+        """Return the pieces of a scan, as whoever gets their bytes has them."""
+
+        async def made() -> list[pb.ScanToken]:
+            wanted = ReadSpec(**spec)  # type: ignore[arg-type]  # what the caller says
+            tokens = await self.core.reader.tokens(self.table, wanted, 20_000)
+            assert len(tokens) == TABLETS
+            return await split_all(self.core.env, self.core.reader, tokens, size)
+
+        pieces = await self.do(made)
+        assert isinstance(pieces, list)
+        return [pb.ScanToken.FromString(bytes(ScanToken(p))) for p in pieces]
+
+    async def read(self, pieces: list[pb.ScanToken], column: str = "k") -> list[list[int]]:
+        found = await self.do(self.core.reader.collect_all, pieces)
+        assert isinstance(found, list)
+        return [[v for b in part for v in b.column(column).to_pylist()] for part in found]
+
+
+def story(fn):
+    def wrapped():
+        async def main(loop: SimLoop) -> None:
+            await fn(await Story(loop).start())
+
+        run(main, max_time_s=200)
+
+    wrapped.__name__ = fn.__name__
+    return wrapped
+
+
+@pytest.mark.row("A6")
+@story
+async def test_pieces_of_tablets_are_all_rows_once_at_one_snapshot_whoever_runs_them(s):
+    size = 200 * ROW_BYTES
+    pieces = await s.split(size, ordered=True)
+    assert ROWS / 200 * 0.8 < len(pieces) < ROWS / 200 * 1.2
+    assert len({p.at for p in pieces}) == 1
+    await s.do(s._write, range(ROWS, ROWS + 500))
+    found = await s.read(pieces)
+    assert sorted(k for part in found for k in part) == list(range(ROWS))
+    assert all(100 < len(part) < 300 for part in found)
+    for tablet in s.table.tablets:
+        mine = [part for p, part in zip(pieces, found, strict=True) if p.tablet_id == tablet.id]
+        keys = [k for part in mine for k in part]
+        assert keys == sorted(keys)
+    counts = await s.read(await s.split(size, at=pieces[0].at, columns=("k",)))
+    assert sum(map(len, counts)) == ROWS
+    for piece in pieces:
+        piece.count_only = True
+    assert [n for [n] in await s.read(pieces, "_count")] == [len(part) for part in found]
+
+
+@pytest.mark.row("A6")
+@story
+async def test_a_piece_names_the_servers_that_have_it_the_leader_first(s):
+    pieces = await s.split(200 * ROW_BYTES)
+    everybody = {t.address for t in s.cluster.tservers}
+    for token in map(ScanToken, pieces):
+        leader = s.cluster.leader_of(TabletId(token.tablet_id))
+        assert token.replicas[0] == leader.address
+        assert set(token.replicas) == everybody
+        assert len(token.replicas) == 3
+
+
+@story
+async def test_any_replica_says_where_to_cut(s):
+    leader = s.cluster.leader_of(s.table.tablets[0].id)
+    before = await s.split(200 * ROW_BYTES, at=1 << 62)
+    leader.kill()
+    s.core.reader.find_again = None  # the masters are not asked
+    after = await s.split(200 * ROW_BYTES, at=1 << 62)
+    assert [p.key_lower for p in after] == [p.key_lower for p in before]
+
+
+@story
+async def test_what_cannot_be_cut_is_refused_by_servers(s):
+    with pytest.raises(InvalidArgument, match="at most 4096: ask for pieces of"):
+        await s.split(1)
+    with pytest.raises(InvalidArgument, match="not read in pieces"):
+        await s.split(1000, changes=True, at=1 << 40)
+
+
+def test_what_cannot_be_cut_is_refused_before_anything_is_asked():
+    schema = from_arrow(pa.schema([("k", pa.int64()), ("v", pa.int64())]), ["k"])
+    table = Table(None, OpenTable(TableId("a" * 32), "t", schema, PartitionSchema(), 3, {}))  # type: ignore[arg-type]
+    for wrong in (0, -1, 1.5, True, "64M", 1 << 63):
+        with pytest.raises(InvalidArgument, match="a positive number of bytes, for instance"):
+            table.scan().tokens(split_bytes=wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="order of time"):
+        table.changes(1).tokens(split_bytes=1000)
+    for scan in (table.scan(mode="latest"), table.scan(mode="stale", max_age_ms=5)):
+        with pytest.raises(InvalidArgument, match='mode="snapshot"'):
+            scan.tokens(split_bytes=1000)
