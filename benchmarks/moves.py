@@ -17,6 +17,8 @@ from nyala.client.core import ClientOptions
 from nyala.common.errors import Unavailable
 from nyala.testing import MiniCluster
 
+LOOKS = 300
+
 SMALL = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 
 
@@ -79,11 +81,16 @@ class Moved:
     def names(self) -> tuple[list[str], str]:
         """Return the servers that have a replica, its leader first, and the one that has none."""
         servers = {self._cluster.address(n): n for n in self._cluster.names if "tserver" in n}
-        with self._cluster.connect() as client:
-            place = client.table(self._table).tablets()[0]
-        having = sorted((a for _, a in place.replicas), key=lambda a: a != place.leader)
-        found = [servers[a] for a in having]
-        return found, next(n for n in servers.values() if n not in found)
+        for _ in range(LOOKS):  # masters learn of a removed member from the next report
+            with self._cluster.connect() as client:
+                place = client.table(self._table).tablets()[0]
+            having = sorted((a for _, a in place.replicas), key=lambda a: a != place.leader)
+            found = [servers[a] for a in having]
+            spare = [n for n in servers.values() if n not in found]
+            if spare:
+                return found, spare[0]
+            time.sleep(0.1)
+        raise Unavailable(f"all of {', '.join(found)} have a replica of {self._table}")
 
     def address(self, name: str) -> str:
         """Return a server's address."""
