@@ -350,6 +350,7 @@ def test_hostile_tickets(direct, table):
         {"column_ids": [99], "all_columns": False}, {"limit": (1 << 64) - 1}, {"at": (1 << 64) - 1},
         {"at": 1}, {"batch_bytes": (1 << 64) - 1, "batch_rows": (1 << 64) - 1}, {"keys_ipc": b"junk"},
         {"resume_after": b"\xff" * 10_000, "ordered": True}, {"changes": True, "since": (1 << 64) - 1},
+        {"key_lower": b"\xff" * 10_000, "key_upper": b"\x00"}, {"key_lower": b"\xff" * 10_000},
     ]  # fmt: skip
     for change in changes:
         for name in change:

@@ -35,9 +35,9 @@ class Splits:
         """Look at what lies here now, leader or not: rows to come make pieces larger, never wrong.
 
         Raises:
-            NotFound: no such tablet here.
             InvalidArgument: the token does not fit the tablet, or is no scan; too many pieces.
-            Unavailable: FAILED, or yet to learn of the schema that the token was planned for.
+            SchemaMismatch: it was planned for a schema that is no more.
+            Unavailable: no such tablet here, or damaged, or yet to learn of the token's schema.
         """
         token = request.token
         if token.changes or token.keys_ipc:
