@@ -12,6 +12,9 @@ from nyala.common.errors import InvalidArgument
 
 LACKING_MS = 5_000
 """For so long a leader has to say that its log no longer has what a non-voter with data needs."""
+SILENT_MS = 3_000
+"""For so long a server that was removed has to be silent before its data are left where they are: one that
+was just started, or is busy for a moment, is no dead one."""
 
 
 class Membership(Driver):
@@ -28,6 +31,7 @@ class Membership(Driver):
         super().__init__(core, tablet, tell, patience_ms, cluster)
         self.steps = Steps(Orders(self.cluster, tablet))
         self._lacking_us: dict[str, int] = {}
+        self._silent_us: dict[str, int] = {}
 
     async def add(self, name: str, kind: Kind = Kind.VOTER) -> Group:
         """Make a server a member, with all of its data; it is one on return, or was one before.
@@ -60,7 +64,7 @@ class Membership(Driver):
         Of a server that does not answer the data stay, until they are deleted when it is back.
         """
         server, _ = await self.find(name)
-        return await self.drive(partial(self.steps.leaving, server))
+        return await self._leaving(server)
 
     async def move(self, old: str, new: str) -> Group:
         """Put a voter on `new` in the place of the one on `old`: add, wait for promotion, remove.
@@ -80,7 +84,7 @@ class Membership(Driver):
             await self.cluster.check(coming)
             check(group, coming, Kind.VOTER)
             await self._becoming(coming, partial(self.steps.replacing, leaving, coming))
-        return await self.drive(partial(self.steps.leaving, leaving))
+        return await self._leaving(leaving)
 
     async def step_down(self, to: str = "") -> Group:
         """Let another replica lead: the one named, or the most up-to-date one. Raises as `add`."""
@@ -115,12 +119,30 @@ class Membership(Driver):
 
         return await self.drive(decided)
 
+    async def _leaving(self, server: Server) -> Group:
+        """Drive, and hold nobody for dead who is silent for a moment."""
+
+        def decided(group: Group) -> Step | None:
+            step = self.steps.leaving(server, group)
+            silent = group.of(server).silent
+            if not silent:
+                self._silent_us.pop(server.uuid, None)
+            if step is not None or not silent or self._longer(self._silent_us, server, SILENT_MS):
+                return step
+            return Step(f"wait for {server}: {silent}")
+
+        return await self.drive(decided)
+
+    def _longer(self, since_us: dict[str, int], server: Server, ms: int) -> bool:
+        """Whether what is so of a server now has been so for a while."""
+        now_us = self.core.env.clock.monotonic_us()
+        return now_us - since_us.setdefault(server.uuid, now_us) >= ms * 1000
+
     def _lacks(self, server: Server, group: Group) -> bool:
         """Whether a non-voter has data that are too old, as its leader has said for a while."""
         member, peer = group.member(server), group.peer(server)
-        now_us = self.core.env.clock.monotonic_us()
         lacks = peer is not None and peer.needs_copy and group.of(server).has_data
         if not lacks or member is None or member.voter:
             self._lacking_us.pop(server.uuid, None)
             return False
-        return now_us - self._lacking_us.setdefault(server.uuid, now_us) >= LACKING_MS * 1000
+        return self._longer(self._lacking_us, server, LACKING_MS)
