@@ -17,7 +17,7 @@ from nyala.wire.channels import GrpcRpc
 from nyala.wire.limits import Limits
 from nyala.wire.proto import nyala_pb2
 from nyala.wire.server import GrpcServer
-from tests.unit.wire.test_wire_peers import A, B, heartbeat, peers
+from tests.unit.wire.peer_port import A, B, heartbeat, peers
 from tests.unit.wire.wire_helpers import Shelf
 from tests.waiting import eventually
 
