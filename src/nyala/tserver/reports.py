@@ -10,9 +10,15 @@ from nyala.common.ids import TabletId
 
 
 class ChangeLog:
-    """Numbers every change that masters care about: a replica's configuration, leader or state."""
+    """Numbers every change that masters care about: a replica's configuration, leader or state.
+
+    Attributes:
+        reports: how many reports were begun. One count for all masters: one that is taken out and added again
+            remembers the numbers of before, and takes in none but higher ones.
+    """
 
     def __init__(self) -> None:
+        self.reports = 0
         self._version = 0
         self._changed: dict[TabletId, int] = {}  # in the order of their last changes
 
@@ -54,7 +60,8 @@ class MasterView:
 
     def begin(self, changes: ChangeLog) -> tuple[bool, list[TabletId]]:
         """Start the next report; return (full, the changed tablets of an incremental one)."""
-        self.sequence += 1
+        changes.reports += 1
+        self.sequence = changes.reports
         self._sent_version = changes.version
         self._sent_full = self.needs_full
         return self.needs_full, [] if self.needs_full else changes.since(self.acknowledged)

@@ -20,8 +20,8 @@ class Reporting:
         self.story = story
         self.leaders = {ONE: "a", TWO: "a"}
         reporter = Reporter(lambda: server_info("a"), self.tablets, lambda address, answer: None)
-        masters = [f"{m}:1" for m in MASTERS]
-        self.heartbeater = Heartbeater(story.env, lambda: masters, reporter, 500)
+        self.masters = [f"{m}:1" for m in MASTERS]
+        self.heartbeater = Heartbeater(story.env, lambda: self.masters, reporter, 500)
         self.heartbeater.start()
 
     def tablets(self, wanted):
@@ -122,4 +122,23 @@ def test_what_the_leader_could_not_replicate_is_told_again():
     heard, lines = told(work, [ONE, TWO])
     assert heard == [(False, [TWO]), (False, [TWO]), NOTHING]
     assert lines[-2] == "a write is refused"
+    assert lines[-1].startswith("writes tablet t2 RUNNING")
+
+
+@pytest.mark.row("S0.36")
+def test_a_master_that_was_taken_out_and_added_again_takes_in_what_it_is_told():
+    async def work(story, server):
+        await server.pass_ms(5100)  # it leads for some reports, and remembers their numbers
+        server.masters = ["m2:1", "m3:1"]
+        story.elect("m2")
+        await server.pass_ms(1100)
+        server.masters = [f"{m}:1" for m in MASTERS]
+        story.elect("m1")
+        await server.pass_ms(1100)
+        server.leaders[TWO] = "b"
+        server.heartbeater.changed(TWO)
+        return (await server.pass_ms(1100))["m1"], story.lines
+
+    heard, lines = told(work, [ONE, TWO])
+    assert heard == [(False, [TWO]), NOTHING, NOTHING]
     assert lines[-1].startswith("writes tablet t2 RUNNING")
