@@ -6,7 +6,7 @@ is made, its group is neither created nor deleted here. On the loop only.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 from nyala.common.errors import AlreadyPresent, InvalidArgument, NyalaError, Throttled
 from nyala.common.ids import TabletId
@@ -14,6 +14,7 @@ from nyala.env.tasks import Lane
 from nyala.replica.around import Around
 from nyala.replica.bootstrap import Opened
 from nyala.replica.copy_sessions import CopySessions
+from nyala.replica.copy_steps import quietly
 from nyala.replica.copy_target import CopyTarget
 from nyala.replica.copy_witness import CopyWitness
 from nyala.replica.copying import ENDED, Offer, Progress, Source, Stage
@@ -63,7 +64,7 @@ class Copies:
         self._begin = begin
         self._open_machine = open_machine
         options, env = around.options, around.env
-        self._pace = Pace(env.clock, env.tasks, options.copy_rate_bytes)
+        self._pace = Pace(env.clock, options.copy_rate_bytes)
         self._known: dict[TabletId, Progress] = {}  # oldest first
         self._running: dict[TabletId, asyncio.Task[object]] = {}
 
@@ -120,8 +121,17 @@ class Copies:
             buried = None if replica is None else replica.tombstone
             target = CopyTarget(*parts, buried, again=replica is not None and buried is None)
         work = self._run(target, progress, source, force)
-        self._running[group] = self._around.env.tasks.spawn(work, f"copy of {group}")
+        task = self._running[group] = self._around.env.tasks.spawn(work, f"copy of {group}")
+        task.add_done_callback(lambda task: self._never_began(progress, task))
         return progress
+
+    def _never_began(self, progress: Progress, task: asyncio.Task[object]) -> None:
+        """Clean up after one that was cancelled before its first step: nothing of `_run` has run."""
+        if self._running.get(progress.group) is task:
+            del self._running[progress.group]
+            self._free(progress.group)
+            progress.stage = Stage.CANCELLED
+            progress.ended_us = self._around.env.clock.monotonic_us()
 
     def progress(self, groups: Sequence[TabletId] = ()) -> list[Progress]:
         """Return how far copies to this server are, those that are over too; no groups: all."""
@@ -136,17 +146,18 @@ class Copies:
 
         A replica that runs already stays.
         """
-        task = self._running.get(group)
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await self._stop([self._running[group]] if group in self._running else [])
 
     async def close(self) -> None:
         """End all copies to this server."""
-        tasks = list(self._running.values())
+        await self._stop(list(self._running.values()))
+
+    async def _stop(self, tasks: Sequence[asyncio.Task[object]]) -> None:
+        """Cancel once, whoever else asks or goes away meanwhile: the end of a copy is not cut off."""
         for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+            if not task.cancelling():
+                task.cancel()
+        await asyncio.shield(asyncio.gather(*tasks, return_exceptions=True))
 
     # ---- one copy ----------------------------------------------------------------------------------
 
@@ -178,7 +189,7 @@ class Copies:
         if progress.stage is Stage.WAITING:
             progress.stage = Stage.DONE
         if target.fetch.offer is not None:
-            await _quietly(source.hold(target.fetch.offer.session, end=True))
+            await quietly(source.hold(target.fetch.offer.session, end=True))
 
 
 def _witness(replica: Replica) -> bool:
@@ -211,12 +222,5 @@ async def _until_member(around: Around, replica: Replica, source: Source, offer:
             return
         if (now_us - heard_us) // 1000 >= offer.ttl_ms // 4:
             heard_us = now_us
-            await _quietly(source.hold(offer.session))
+            await quietly(source.hold(offer.session))
         await around.env.tasks.sleep_ms(POLL_MS)
-
-
-async def _quietly(word: Awaitable[None]) -> None:
-    try:
-        await word
-    except NyalaError as err:  # the session ends by itself
-        log.info("the source of a copy was not told: %s", err)

@@ -4,12 +4,11 @@ The source may be away for a while: the copy goes on at the byte that is on disk
 the session, it begins anew. On the loop only.
 """
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from nyala.common.errors import (
     Corrupt,
@@ -18,22 +17,21 @@ from nyala.common.errors import (
     TimedOut,
     Unavailable,
 )
-from nyala.common.ids import OpId, TabletId
+from nyala.common.ids import OpId
 from nyala.env.files import Buffer
 from nyala.env.tasks import Lane
-from nyala.raft.messages import Entry, HardState
+from nyala.raft.messages import Entry
 from nyala.replica.around import Around
 from nyala.replica.copy_files import Staging
 from nyala.replica.copy_fitness import check_entries, check_offer, check_reach
+from nyala.replica.copy_steps import PAUSE_MS, Behind, lane, quietly, void, write
 from nyala.replica.copying import CopyFile, Offer, Progress, Source, Stage
-from nyala.replica.lifecycle import forget
 from nyala.replica.pace import Pace
 from nyala.replica.superblock import Superblock
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-PAUSE_MS = 200
 WRITE, SYNC = "write", "sync"
 RESTARTS = 5
 _AWAY = (Unavailable, TimedOut, Throttled)
@@ -113,7 +111,7 @@ class Fetch(_Patient):
         for _ in range(RESTARTS):
             await lane(self._around, Lane.DISK, self._staging.clear)
             if self.logged:
-                await forget(self._around, self._group)
+                await void(self._around, self._group)
                 self.logged = False
             self.entries.clear()
             self.progress.bytes_done = self.progress.log_bytes = 0
@@ -139,7 +137,7 @@ class Fetch(_Patient):
         offer = await self._files(0, force)
         self.progress.stage = Stage.LOG
         self.progress.last = offer.cut
-        work = _Behind()
+        work = Behind()
         try:
             while await self._patiently(partial(self._fetch_entries, offer, work)):
                 pass
@@ -152,7 +150,7 @@ class Fetch(_Patient):
     async def _fetch_file(self, session: str, file: CopyFile) -> None:
         """Copy a file from the byte on that this disk does not have; synced on return."""
         done = await lane(self._around, Lane.DISK, self._staging.start, file)
-        work = _Behind()
+        work = Behind()
         try:
             async with aclosing(self._source.read(session, file.name, done)) as pieces:
                 async for piece in pieces:
@@ -163,15 +161,17 @@ class Fetch(_Patient):
                         await work.ended(SYNC)
                         work.begin(SYNC, lane(self._around, Lane.COMPUTE, self._staging.sync))
                     work.begin(WRITE, self._put(piece))
-                    await self._pace.spend(len(piece))
+                    await self._spend(len(piece))
             await work.ended(WRITE)
             await work.ended(SYNC)
             if done < file.size_bytes:
                 raise Unavailable(f"{file.name} ended after {done} of {file.size_bytes} bytes")
             await lane(self._around, Lane.COMPUTE, self._staging.finish)
         finally:
-            await work.drop()
-            self._staging.close()
+            try:
+                await work.drop()
+            finally:
+                self._staging.close()
 
     async def _put(self, piece: Buffer) -> bool:
         due = await lane(self._around, Lane.COMPUTE, self._staging.append, piece)
@@ -179,7 +179,7 @@ class Fetch(_Patient):
         self._heard_us = self._around.env.clock.monotonic_us()
         return due
 
-    async def _fetch_entries(self, offer: Offer, work: "_Behind") -> bool:
+    async def _fetch_entries(self, offer: Offer, work: Behind) -> bool:
         """Fetch the next entries, and begin to write them to the log; return whether there were any."""
         found = await self._source.entries(offer.session, self.progress.last)
         if not found:
@@ -194,60 +194,23 @@ class Fetch(_Patient):
         self.progress.last = last
         self.progress.log_bytes += size
         self._heard_us = self._around.env.clock.monotonic_us()
-        await self._pace.spend(size)
+        await self._spend(size)
         return True
+
+    async def _spend(self, size: int) -> None:
+        """Wait until so many bytes may have come; the source knows meanwhile that it is not forgotten."""
+        assert self.offer is not None, "bytes without a session"
+        session, ttl_ms = self.offer.session, self.offer.ttl_ms
+        left_ms = self._pace.spend(size)
+        while left_ms > 0:
+            step_ms = min(left_ms, max(PAUSE_MS, ttl_ms / 4))
+            await self._around.env.tasks.sleep_ms(step_ms)
+            left_ms -= step_ms
+            if left_ms > 0:
+                await quietly(self._source.hold(session))
 
     def end(self, offer: Offer) -> tuple[OpId, int]:
         """Return the last op id that the copy has, and its stamp."""
         if not self.entries:
             return offer.cut, offer.stamp
         return self.entries[-1].id, self.entries[-1].stamp
-
-
-class _Behind:
-    """What goes on while the next piece comes: one write, and one sync of those before it."""
-
-    def __init__(self) -> None:
-        self._works: dict[str, asyncio.Future[object]] = {}
-
-    def begin(self, name: str, work: Coroutine[Any, Any, object]) -> None:
-        assert name not in self._works, f"two at a time: {name}"
-        self._works[name] = asyncio.ensure_future(work)
-
-    async def ended(self, name: str) -> object:
-        """Wait until it has ended, if it was begun; return its result."""
-        work = self._works.get(name)
-        result = None if work is None else await asyncio.shield(work)
-        self._works.pop(name, None)
-        return result
-
-    async def drop(self) -> None:
-        """Wait for the end of all of it, however it ends."""
-        await asyncio.gather(*self._works.values(), return_exceptions=True)
-
-
-async def lane(around: Around, where: Lane, fn: Callable[..., T], *args: object) -> T:
-    """Run a blocking call to its end, also if the copy is cancelled: it may have a file open."""
-    work = asyncio.ensure_future(around.env.tasks.run(where, fn, *args))
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:
-        await asyncio.gather(work, return_exceptions=True)
-        raise
-
-
-async def write(
-    around: Around, group: TabletId, entries: list[Entry], hard_state: HardState | None
-) -> None:
-    """Append to the log; durable on return."""
-    wal, done = around.wal, asyncio.get_running_loop().create_future()
-    while True:
-        try:
-            slot = wal.reserve(group, entries, hard_state)
-        except Throttled:
-            await around.env.tasks.sleep_ms(PAUSE_MS)
-        else:
-            break
-    wal.append_async(slot, lambda err: None if done.done() else done.set_result(err))
-    if (err := await done) is not None:
-        raise err

@@ -3,15 +3,19 @@
 On the loop only.
 """
 
+import logging
 from dataclasses import dataclass
 
 from nyala.common.errors import SessionExpired
 from nyala.common.ids import ServerUuid
 from nyala.env.tasks import Lane
 from nyala.replica.around import Around
+from nyala.replica.copy_steps import to_end
 from nyala.replica.member import Member
 from nyala.replica.replica import Replica
 from nyala.replica.state_machine import AnyCheckpoint
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -25,6 +29,7 @@ class Session:
         target: uuid of the server that gets the copy.
         checkpoint: the files; None: not fixed yet, or let go of.
         first: the entry at this index and all after it are kept.
+        goal: the log is told up to here, what was committed when it was first asked for; 0: it was not yet.
         heard_us: when its target was heard last; monotonic.
         busy: calls under way.
     """
@@ -35,6 +40,7 @@ class Session:
     target: ServerUuid
     checkpoint: AnyCheckpoint | None = None
     first: int = 0
+    goal: int = 0
     heard_us: int = 0
     busy: int = 0
 
@@ -92,7 +98,11 @@ class Held:
         self._settle(session.replica)
         checkpoint, session.checkpoint = session.checkpoint, None
         if checkpoint is not None and session.lives:  # else its files are none of ours any more
-            await self._around.env.tasks.run(Lane.APPLY, checkpoint.release)
+            try:
+                await to_end(self._around.env.tasks.run(Lane.APPLY, checkpoint.release))
+            except OSError as err:
+                what = f"files of {session.replica.group} that only a copy needed"
+                log.warning("%s stay until the tablet is opened again: %s", what, err)
 
     async def _watch(self) -> None:
         """End the sessions that nobody speaks to, and those whose replica has ended."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from nyala.common.errors import (
     InvalidArgument,
     NotFound,
+    SessionExpired,
     Throttled,
     Unavailable,
 )
@@ -20,8 +21,10 @@ from nyala.raft.messages import Entry
 from nyala.replica.around import Around
 from nyala.replica.copy_authority import authority
 from nyala.replica.copy_held import Held, Session
+from nyala.replica.copy_steps import to_end
 from nyala.replica.copying import CopyFile, Offer
 from nyala.replica.replica import Replica
+from nyala.replica.state_machine import AnyCheckpoint
 
 LOG_BYTES = 4 << 20
 """Of entries told at a time, one at least; a message has room for the largest beside it."""
@@ -82,11 +85,10 @@ class CopySessions(Held):
                 raise Unavailable(
                     f"the copy has to reach {least}, and the source could not be flushed: {err}"
                 ) from err
-        if not session.lives:
-            raise NotFound(f"the replica of {replica.group} was deleted or failed meanwhile")
+        self._check(session)
         self._keep_from(session, machine.cut.op.index)  # before the cut is fixed: it only moves on
-        checkpoint = await self._around.env.tasks.run(Lane.APPLY, machine.checkpoint)
-        session.checkpoint = checkpoint
+        checkpoint = await to_end(self._fix(session))
+        self._check(session)
         cut = checkpoint.cut
         if cut.op.index < least:
             raise InvalidArgument(
@@ -106,6 +108,21 @@ class CopySessions(Held):
             leader=node.leader,
             may_lose=may_lose,
         )
+
+    async def _fix(self, session: Session) -> AnyCheckpoint:
+        """Fix the cut; whoever ends the session lets go of it."""
+        checkpoint = session.member.applier.machine.checkpoint
+        session.checkpoint = await self._around.env.tasks.run(Lane.APPLY, checkpoint)
+        return session.checkpoint
+
+    def _check(self, session: Session) -> None:
+        """Raise what is due if something has ended a session while it began."""
+        if not session.lives:
+            raise NotFound(
+                f"the replica of {session.replica.group} was deleted or failed meanwhile"
+            )
+        if session.id not in self._sessions:
+            raise SessionExpired(f"server {session.target} has begun this copy again meanwhile")
 
     async def read(self, session_id: str, name: str, offset: int) -> bytes:
         """Return the next piece of a file, at most `copy_chunk_bytes`; none: that was its end.
@@ -130,7 +147,10 @@ class CopySessions(Held):
             self._touch(session)
 
     async def entries(self, session_id: str, after: OpId) -> list[Entry]:
-        """Return committed entries that follow `after`; what lies before it is not kept any more.
+        """Return entries that follow `after`; what lies before it is not kept any more.
+
+        None, when all is told that was committed as the session was first asked: writers may never pause,
+        and what they add comes from the leader, as to any member.
 
         Raises:
             SessionExpired: as `read`. InvalidArgument: the log has no such entry.
@@ -139,7 +159,8 @@ class CopySessions(Held):
         log = session.member.node.core.log
         if after.index < session.first or not log.holds(after):
             raise InvalidArgument(f"the log has no {after}, or it is not kept for this copy")
-        end = min(log.committed, log.stable)
+        session.goal = session.goal or log.committed
+        end = min(session.goal, log.stable)
         self._keep_from(session, after.index)
         if after.index >= end:
             return []

@@ -14,9 +14,10 @@ from nyala.raft.messages import HardState
 from nyala.replica import copy_files
 from nyala.replica.around import Around
 from nyala.replica.bootstrap import Opened, assemble
-from nyala.replica.copy_fetch import Fetch, lane, write
+from nyala.replica.copy_fetch import Fetch
+from nyala.replica.copy_steps import lane, to_end, void, write
 from nyala.replica.copying import Offer, Progress, Source, Stage
-from nyala.replica.lifecycle import OpenMachine, forget
+from nyala.replica.lifecycle import OpenMachine
 from nyala.replica.pace import Pace
 from nyala.replica.superblock import Stage as SuperblockStage
 from nyala.replica.superblock import Superblock
@@ -76,7 +77,7 @@ class CopyTarget:
             self._progress.stage = Stage.INSTALLING
             return await self._install(offer)
         except (Exception, asyncio.CancelledError):  # it goes on up; what was here is here again
-            await self._undo()
+            await to_end(self._undo())
             raise
 
     async def _install(self, offer: Offer) -> Opened:
@@ -118,7 +119,7 @@ class CopyTarget:
                     before = self._tombstone.superblock
                 await lane(self._around, Lane.DISK, around.superblocks.save, before)
             if self.fetch.logged:
-                await forget(around, self._group)
+                await void(around, self._group)
             await lane(
                 self._around,
                 Lane.DISK,

@@ -7,6 +7,7 @@ with data. On the loop only.
 
 import asyncio
 import logging
+from contextlib import suppress
 
 from nyala.common.errors import Corrupt, LogGap, NyalaError, Unavailable
 from nyala.common.ids import OpId
@@ -16,7 +17,8 @@ from nyala.raft.messages import Entry
 from nyala.replica import copy_files, witness
 from nyala.replica.around import Around
 from nyala.replica.bootstrap import Opened, assemble
-from nyala.replica.copy_fetch import PAUSE_MS, Fetch, lane, write
+from nyala.replica.copy_fetch import Fetch
+from nyala.replica.copy_steps import PAUSE_MS, lane, to_end, write
 from nyala.replica.copying import Offer, Progress, Source, Stage
 from nyala.replica.lifecycle import OpenMachine
 from nyala.replica.member import Member
@@ -87,11 +89,10 @@ class CopyWitness:
         ):  # it goes on up; the witness went on all the while
             await self._clear()
             raise
-        switch = asyncio.ensure_future(self._switch())
-        try:
-            await asyncio.shield(switch)
-        except asyncio.CancelledError:  # too late: it ends as a replica with data, or FAILED
-            await switch
+        with suppress(
+            asyncio.CancelledError
+        ):  # too late: it ends as a replica with data, or FAILED
+            await to_end(self._switch())
         return self._replica
 
     async def _until_log_reaches(self, offer: Offer) -> None:

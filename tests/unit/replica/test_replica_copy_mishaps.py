@@ -1,0 +1,210 @@
+"""What goes wrong beside a copy: orders that cross, sources asked twice, writers that never pause, disks."""
+
+import asyncio
+import errno
+
+import pytest
+
+from nyala.common.errors import SessionExpired, Unavailable
+from nyala.common.options import Options
+from nyala.copying.remote import RemoteSource
+from nyala.replica import copy_files, copy_steps, lifecycle
+from nyala.replica.copying import Stage
+from nyala.replica.state_machine import AnyCheckpoint
+from nyala.replica.status import State
+from tests.unit.replica.copy_support import Checkpoint, PartsMachine, story
+from tests.unit.replica.replica_support import GROUP, uuid_of
+from tests.unit.replica.test_replica_copy import add, fill, flush
+from tests.unit.replica.test_replica_copy_refusals import nothing_changed
+
+SLOW = Options(
+    wal_segment_mb=1, wal_retain_mb=0, copy_chunk_bytes=1200, copy_session_ttl_ms=4000,
+    copy_rate_bytes=100,
+)  # fmt: skip
+
+
+def source_of(fleet, target, source):
+    env = fleet.processes[target].env
+    return RemoteSource(env.rpc, uuid_of(target), "one", uuid_of(source), f"s{source}:7")
+
+
+@story()
+async def test_a_copy_that_is_cancelled_before_its_first_step_can_be_ordered_again(fleet):
+    leader = await flush(fleet)
+    copies, source = fleet.host(3).copies, source_of(fleet, 3, leader)
+
+    async def both():
+        await copies.start(GROUP, source)
+        await copies.cancel(GROUP)
+
+    await fleet.as_(3, both())
+    assert fleet.stage(3) is Stage.CANCELLED
+    await nothing_changed(fleet)
+    await fleet.order(3, leader)
+    await fleet.copied(3)
+
+
+@story(servers=3, members=3)
+async def test_a_copy_that_is_cancelled_twice_leaves_the_tombstone_that_was_there(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    gone = (leader + 1) % 3
+    await fleet.as_(gone, fleet.host(gone).delete_replica(GROUP))
+    copies = fleet.host(gone).copies
+    install, forget = copy_files.install, lifecycle.forget
+    asked = []
+
+    def ask(*_):
+        asked.append(fleet.spawn(gone, copies.cancel(GROUP)))
+
+    async def asked_again(*args):
+        ask()
+        await fleet.pass_ms(1)
+        await forget(*args)
+
+    def asked_first(*args):
+        ask()
+        install(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(copy_steps, "forget", asked_again)
+        patch.setattr(copy_files, "install", asked_first)
+        await fleet.order(gone, leader)
+        await fleet.until(lambda: fleet.stage(gone) is Stage.CANCELLED, "cancelled")
+    assert len(asked) == 2
+    assert fleet.replica(gone).state is State.TOMBSTONED
+    assert fleet.leftovers(gone) == [f"superblock/{GROUP}"]
+    assert not fleet.replica(gone).tombstone._silent, "it votes again"
+    await fleet.order(gone, leader)
+    await fleet.copied(gone)
+
+
+@story()
+async def test_a_target_that_asks_twice_holds_one_session_and_nothing_when_it_ends(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    sessions = fleet.host(leader).copies.sessions
+    first = fleet.spawn(leader, sessions.begin(GROUP, uuid_of(3)))
+    offer = await fleet.as_(leader, sessions.begin(GROUP, uuid_of(3)))
+    await fleet.until(lambda: bool(first), "both are answered")
+    assert isinstance(first[0], SessionExpired)
+    assert len(fleet.machine(leader).held) == 1
+    await fleet.as_(leader, sessions.hold(offer.session, end=True))
+    assert fleet.machine(leader).held == []
+
+
+@story()
+async def test_a_call_that_is_given_up_while_the_cut_is_fixed_holds_nothing(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    copies = fleet.host(leader).copies
+    machine = fleet.machine(leader)
+    tasks: list[asyncio.Task[object]] = []
+
+    class Slow(PartsMachine):
+        def checkpoint(self) -> AnyCheckpoint:
+            tasks[0].cancel()
+            return Checkpoint(self)
+
+    machine.__class__ = Slow
+
+    async def begin():
+        tasks.append(asyncio.ensure_future(copies.sessions.begin(GROUP, uuid_of(3))))
+        await asyncio.gather(tasks[0], return_exceptions=True)
+
+    await fleet.as_(leader, begin())
+    assert tasks[0].cancelled()
+    await fleet.pass_ms(100)
+    assert machine.held == []
+    assert fleet.sessions() == 0
+
+
+@story()
+async def test_a_copy_ends_though_writers_never_pause(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    sessions = fleet.host(leader).copies.sessions
+    entries, calls = sessions.entries, []
+
+    async def busy(session, after):
+        calls.append(after)
+        assert len(calls) < 100, "the log is fetched for ever"
+        await fleet.write(b"k 1")
+        return await entries(session, after)
+
+    sessions.entries = busy
+    await fleet.order(3, leader)
+    await fleet.copied(3)
+    await add(fleet, 3)
+    await fleet.until(lambda: fleet.stage(3) is Stage.DONE, "a member")
+    await fleet.settled()
+    assert fleet.machine(3).sums == fleet.machine(leader).sums
+
+
+@story()
+async def test_a_sync_that_failed_ends_a_copy_though_its_source_went_away_meanwhile(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    sessions, reads = fleet.host(leader).copies.sessions, []
+    read = sessions.read
+
+    async def cut_off(session, name, offset):
+        reads.append(name)
+        if len(reads) == 3:
+            raise Unavailable("the line is cut")
+        return await read(session, name, offset)
+
+    sessions.read = cut_off
+    staging = copy_files.Staging
+    append, failed = staging.append, list[bool]()
+
+    def due(self, data):
+        append(self, data)
+        return True
+
+    def broken(self):
+        if not failed:
+            failed.append(True)
+            raise OSError(errno.EIO, "the disk lost a page")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(staging, "append", due)
+        patch.setattr(staging, "sync", broken)
+        await fleet.order(3, leader)
+        err = await fleet.refused(3)
+    assert failed
+    assert isinstance(err, OSError), err
+    assert err.errno == errno.EIO
+    await nothing_changed(fleet)
+
+
+@story(options=SLOW)
+async def test_a_source_remembers_a_copy_whose_pieces_take_longer_than_a_session(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    await fleet.order(3, leader)
+    progress = await fleet.copied(3, timeout_ms=200_000)
+    assert progress.retries == 0
+
+
+@story()
+async def test_a_session_whose_files_cannot_be_removed_ends_and_so_do_the_others(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    copies, machine = fleet.host(leader).copies, fleet.machine(leader)
+    for target in (3, 4):
+        await fleet.as_(leader, copies.sessions.begin(GROUP, uuid_of(target)))
+    sweep, failed = machine.sweep, list[bool]()
+
+    def broken():
+        if not failed:
+            failed.append(True)
+            raise OSError(errno.EIO, "the disk is gone for a moment")
+        sweep()
+
+    machine.sweep = broken
+    await fleet.pass_ms(200_000)
+    assert failed
+    assert fleet.sessions() == 0
+    assert machine.held == []
+    assert fleet.replica(leader).node.core.held == 0
