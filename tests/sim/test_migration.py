@@ -9,7 +9,7 @@ from nyala.common.errors import InvalidArgument, NyalaError
 from tests.sim.cluster import SimCluster
 from tests.sim.loop import SimLoop, run
 from tests.sim.masters import addresses, new_master, operator
-from tests.unit.cli.test_cli_members import Killed, Wire, die
+from tests.unit.cli.member_story import Killed, Wire, die
 
 
 @pytest.mark.row("S2.25", "S2.26", "S2.27")

@@ -13,7 +13,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.cluster import CLIENT_OPTIONS, OPTIONS, SimCluster
 from tests.sim.loop import run
 from tests.sim.masters import addresses, change, new_master, operator
-from tests.unit.cli.test_cli_members import Killed, Wire, die
+from tests.unit.cli.member_story import Killed, Wire, die
 
 
 class Story:

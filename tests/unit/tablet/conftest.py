@@ -1,0 +1,10 @@
+"""What the tests of tablets share."""
+
+import pytest
+
+from tests.unit.tablet.tablet_support import Driver
+
+
+@pytest.fixture
+def driver(tmp_path):
+    return Driver(str(tmp_path / "t"))
