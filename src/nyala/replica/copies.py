@@ -63,8 +63,7 @@ class Copies:
         self._free = free
         self._begin = begin
         self._open_machine = open_machine
-        options, env = around.options, around.env
-        self._pace = Pace(env.clock, options.copy_rate_bytes)
+        self._pace = Pace(around.env.clock, around.options.copy_rate_bytes)
         self._known: dict[TabletId, Progress] = {}  # oldest first
         self._running: dict[TabletId, asyncio.Task[object]] = {}
 
@@ -146,18 +145,11 @@ class Copies:
 
         A replica that runs already stays.
         """
-        await self._stop([self._running[group]] if group in self._running else [])
+        await _stop([self._running[group]] if group in self._running else [])
 
     async def close(self) -> None:
         """End all copies to this server."""
-        await self._stop(list(self._running.values()))
-
-    async def _stop(self, tasks: Sequence[asyncio.Task[object]]) -> None:
-        """Cancel once, whoever else asks or goes away meanwhile: the end of a copy is not cut off."""
-        for task in tasks:
-            if not task.cancelling():
-                task.cancel()
-        await asyncio.shield(asyncio.gather(*tasks, return_exceptions=True))
+        await _stop(list(self._running.values()))
 
     # ---- one copy ----------------------------------------------------------------------------------
 
@@ -190,6 +182,14 @@ class Copies:
             progress.stage = Stage.DONE
         if target.fetch.offer is not None:
             await quietly(source.hold(target.fetch.offer.session, end=True))
+
+
+async def _stop(tasks: Sequence[asyncio.Task[object]]) -> None:
+    """Cancel once, whoever else asks or goes away meanwhile: the end of a copy is not cut off."""
+    for task in tasks:
+        if not task.cancelling():
+            task.cancel()
+    await asyncio.shield(asyncio.gather(*tasks, return_exceptions=True))
 
 
 def _witness(replica: Replica) -> bool:

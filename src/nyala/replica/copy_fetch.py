@@ -198,19 +198,22 @@ class Fetch(_Patient):
         return True
 
     async def _spend(self, size: int) -> None:
-        """Wait until so many bytes may have come; the source knows meanwhile that it is not forgotten."""
+        """Wait until so many bytes may have come."""
         assert self.offer is not None, "bytes without a session"
-        session, ttl_ms = self.offer.session, self.offer.ttl_ms
-        left_ms = self._pace.spend(size)
-        while left_ms > 0:
-            step_ms = min(left_ms, max(PAUSE_MS, ttl_ms / 4))
-            await self._around.env.tasks.sleep_ms(step_ms)
-            left_ms -= step_ms
-            if left_ms > 0:
-                await quietly(self._source.hold(session))
+        await _linger(self._around, self._source, self.offer, self._pace.spend(size))
 
     def end(self, offer: Offer) -> tuple[OpId, int]:
         """Return the last op id that the copy has, and its stamp."""
         if not self.entries:
             return offer.cut, offer.stamp
         return self.entries[-1].id, self.entries[-1].stamp
+
+
+async def _linger(around: Around, source: Source, offer: Offer, left_ms: float) -> None:
+    """Let time pass; the source knows meanwhile that it is not forgotten."""
+    while left_ms > 0:
+        step_ms = min(left_ms, max(PAUSE_MS, offer.ttl_ms / 4))
+        await around.env.tasks.sleep_ms(step_ms)
+        left_ms -= step_ms
+        if left_ms > 0:
+            await quietly(source.hold(offer.session))

@@ -6,7 +6,7 @@ On the loop only.
 import logging
 from dataclasses import dataclass
 
-from nyala.common.errors import SessionExpired
+from nyala.common.errors import NotFound, SessionExpired
 from nyala.common.ids import ServerUuid
 from nyala.env.tasks import Lane
 from nyala.replica.around import Around
@@ -73,6 +73,15 @@ class Held:
             )
         self._touch(session)
         return session
+
+    def _check(self, session: Session) -> None:
+        """Raise what is due if something has ended a session while it began."""
+        if not session.lives:
+            raise NotFound(
+                f"the replica of {session.replica.group} was deleted or failed meanwhile"
+            )
+        if session.id not in self._sessions:
+            raise SessionExpired(f"server {session.target} has begun this copy again meanwhile")
 
     def _touch(self, session: Session) -> None:
         session.heard_us = self._around.env.clock.monotonic_us()

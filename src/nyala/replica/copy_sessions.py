@@ -10,7 +10,6 @@ from collections.abc import Callable
 from nyala.common.errors import (
     InvalidArgument,
     NotFound,
-    SessionExpired,
     Throttled,
     Unavailable,
 )
@@ -114,15 +113,6 @@ class CopySessions(Held):
         checkpoint = session.member.applier.machine.checkpoint
         session.checkpoint = await self._around.env.tasks.run(Lane.APPLY, checkpoint)
         return session.checkpoint
-
-    def _check(self, session: Session) -> None:
-        """Raise what is due if something has ended a session while it began."""
-        if not session.lives:
-            raise NotFound(
-                f"the replica of {session.replica.group} was deleted or failed meanwhile"
-            )
-        if session.id not in self._sessions:
-            raise SessionExpired(f"server {session.target} has begun this copy again meanwhile")
 
     async def read(self, session_id: str, name: str, offset: int) -> bytes:
         """Return the next piece of a file, at most `copy_chunk_bytes`; none: that was its end.
