@@ -12,11 +12,12 @@ from nyala.common.ids import OpId, ServerUuid, TabletId
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.raft.changes import Change, ChangeKind, edited
+from nyala.raft.membership import Configuration
 from nyala.raft.quorum import majority
 from nyala.replica.host import ReplicaHost
 from nyala.replica.replica import Replica
 from nyala.replica.state_machine import Cut
-from nyala.replica.status import State
+from nyala.replica.status import ReplicaStatus, State
 from nyala.replica.witness import Witness
 from nyala.wire import convert, methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -65,12 +66,27 @@ class MembersService:
         changes = [_change(c) for c in request.changes]
         expected = OpId(request.config_term, request.config_index)
         if replica.is_leader:
-            _check(replica, changes, expected)
+            await self._check(replica, changes, expected)
         changed = await replica.change_config(changes, expected, _timeout(request.timeout_ms))
         status = replica.status()
         return pb.ChangeConfigResponse(
             consensus=convert.consensus_to_proto(changed, status.term, status.leader)
         )
+
+    async def _check(self, replica: Replica, changes: Sequence[Change], expected: OpId) -> None:
+        """Refuse what the core would log, and nobody could commit, or what would stop the group's writes.
+
+        Those it takes to commit have to answer now: who has just died was heard a moment ago.
+        """
+        status = replica.status()
+        if status.config.id != expected or status.committed_config.id != expected:
+            return  # the core refuses it
+        after = edited(status.config, changes)
+        _check_caught_up(status, after)
+        number = replica.taking_part().node.read_index()
+        replica.around.dirty(replica.group)
+        while replica.is_leader and not _answered(replica, after, number or 0):
+            await self._env.tasks.sleep_ms(POLL_MS)
 
     async def leader_step_down(
         self, request: pb.LeaderStepDownRequest
@@ -140,12 +156,7 @@ def _change(message: pb.MemberChange) -> Change:
     return Change(kind, member)
 
 
-def _check(replica: Replica, changes: Sequence[Change], expected: OpId) -> None:
-    """Refuse what the core would log, and nobody could commit, or what would stop the group's writes."""
-    status = replica.status()
-    if status.config.id != expected or status.committed_config.id != expected:
-        return  # the core refuses it
-    after = edited(status.config, changes)
+def _check_caught_up(status: ReplicaStatus, after: Configuration) -> None:
     near = {p.uuid for p in status.peers if p.match and p.match + CLOSE >= status.commit}
     coming = [u for u in after.voters if u not in status.config.voters and u not in near]
     if coming:
@@ -153,13 +164,24 @@ def _check(replica: Replica, changes: Sequence[Change], expected: OpId) -> None:
             f"{coming[0]} is not caught up: it lacks entries up to {status.commit}, and writes would wait "
             "for it. Add it as a non-voter to be promoted: its leader makes it a voter when it has them"
         )
-    options = replica.around.options
+
+
+def _answered(replica: Replica, after: Configuration, number: int) -> bool:
+    """Whether enough of the voters that there would be have answered a round; False: they still may.
+
+    Raises:
+        Unavailable: too few have been heard for an election timeout.
+    """
+    options, needed = replica.around.options, majority(len(after.voters))
+    if sum(u in after.voters for u in replica.taking_part().node.echoed(number)) >= needed:
+        return True
     silent = options.election_timeout_ms // options.raft_tick_ms
-    heard = {p.uuid for p in status.peers if p.ticks_silent <= silent} | {replica.around.uuid}
+    peers = replica.status().peers
+    heard = {p.uuid for p in peers if p.ticks_silent <= silent} | {replica.around.uuid}
     answering = [u for u in after.voters if u in heard]
-    needed = majority(len(after.voters))
     if len(answering) < needed:
         raise Unavailable(
             f"of the {len(after.voters)} voters that there would be {len(answering)} answer, and {needed} "
             "are needed: neither the change nor a write could be committed"
         )
+    return False

@@ -65,6 +65,12 @@ class NodeView:
         """Whether the group is quiesced as far as this node is concerned."""
         return self.core.asleep
 
+    def echoed(self, number: int) -> tuple[ServerUuid, ...]:
+        """Return who has answered this leader since a read-index round began, itself among them."""
+        lead = self.core.leadership
+        peers = () if lead is None else lead.peers.items()
+        return (self.core.uuid, *(u for u, p in peers if p.round >= number))
+
     @property
     def needed(self) -> int:
         """Lowest index that some member may still have to be sent; 0: not known (no leader heard)."""

@@ -131,6 +131,22 @@ def test_a_change_that_nobody_could_commit_is_refused_before_it_is_logged():
     with_group(work)
 
 
+@pytest.mark.parametrize("after_ms", [0, 40, 150, 700])
+def test_a_voter_is_not_removed_on_the_word_of_one_that_has_just_died(after_ms):
+    async def work(group):
+        live, dead = group.having()[1:]
+        at = group.status().config
+        dead.kill()
+        await group.cluster.loop.delay(after_ms * 1000)
+        err = await refused(group.change(("remove", group.member(live))))
+        assert isinstance(err, Unavailable)
+        assert "of the 2 voters that there would be 1 answer, and 2 are needed" in err.message
+        assert group.status().config == at
+        assert len((await group.change(("remove", group.member(dead)))).members) == 2
+
+    with_group(work)
+
+
 @pytest.mark.parametrize(
     ("kind", "wrong", "words"),
     [
