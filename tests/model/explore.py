@@ -16,7 +16,7 @@ from nyala.common.errors import NyalaError
 from tests.model.bounds import Bounds, begin
 from tests.model.machine import WIDTH, Machine
 from tests.model.rules import Past, check, remember
-from tests.scenarios.raft_runner import describe
+from tests.scenarios.raft_text import describe
 
 
 class Violation(AssertionError):

@@ -23,102 +23,24 @@ A line `quiet COMMAND` says nothing. NYALA_REWRITE=1 writes what happened into t
     status [N ...]     log N      config N       one line each
 """
 
-import os
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from nyala.common.errors import NyalaError
-from nyala.common.ids import NO_OP, OpId, ServerUuid
-from nyala.raft import membership
-from nyala.raft.changes import Change, ChangeKind
-from nyala.raft.membership import Member
-from nyala.raft.messages import (
-    AnyMessage,
-    AppendEntries,
-    AppendReply,
-    Entry,
-    EntryKind,
-    FetchSuffix,
-    RequestVote,
-    Suffix,
-    TimeoutNow,
-    VoteReply,
-)  # fmt: skip
+from nyala.common.ids import ServerUuid
+from nyala.raft.messages import AnyMessage
 from nyala.raft.options import RaftOptions
 from nyala.raft.ready import Ready
+from tests.scenarios import story_file
+from tests.scenarios.raft_text import (
+    change_of,
+    describe,
+    entries_text,
+    entry_text,
+    members_text,
+    message_of,
+    op_of,
+)
 from tests.unit.raft.raft_harness import Cluster
-
-REWRITE = "NYALA_REWRITE"
-
-
-def _entry(entry: Entry) -> str:
-    if entry.kind is EntryKind.NOOP:
-        return f"{entry.id} noop"
-    if entry.kind is EntryKind.CONFIG:
-        return f"{entry.id} config({_members(membership.decode(entry.payload, entry.id))})"
-    return f"{entry.id} {entry.payload.decode()}"
-
-
-def _member(member: Member) -> str:
-    """`4'p`: a non-voter to be promoted; `w`: a witness; `r`: to be replaced."""
-    marks = {
-        "'": not member.voter,
-        "w": not member.electable,
-        "p": member.promote,
-        "r": member.replace,
-    }
-    return member.uuid + "".join(mark for mark, there in marks.items() if there)
-
-
-def _members(config: membership.Configuration) -> str:
-    lost = f"; lost {' '.join(config.lost)}" if config.lost else ""
-    return " ".join(map(_member, config.members)) + lost
-
-
-def _change(text: str) -> Change:
-    """`+4'p` adds, `-4` removes, `=4w` changes what 4 is."""
-    uuid = text[1:].rstrip("'wpr")
-    marks = text[1 + len(uuid) :]
-    kind = {"+": ChangeKind.ADD, "-": ChangeKind.REMOVE, "=": ChangeKind.MODIFY}[text[0]]
-    member = Member(
-        ServerUuid(uuid), f"{uuid}:1", voter="'" not in marks, electable="w" not in marks,
-        promote="p" in marks, replace="r" in marks,
-    )  # fmt: skip
-    return Change(kind, member)
-
-
-def _entries(entries: tuple[Entry, ...]) -> str:
-    if len(entries) > 4:
-        return f"{_entry(entries[0])}, ... {_entry(entries[-1])} ({len(entries)} entries)"
-    return ", ".join(map(_entry, entries))
-
-
-def describe(message: AnyMessage) -> str:
-    """Return one message in one line, without what does not matter to its kind."""
-    text = f"{message.sender} -> {message.to} {type(message).__name__} term {message.term}"
-    if isinstance(message, AppendEntries):
-        what = f"[{_entries(message.entries)}] after" if message.entries else "nothing after"
-        text += f": {what} {message.previous}, commit {message.commit}"
-        text += f", round {message.round}" if message.round else ""
-        text += f", closed {message.closed}" if message.closed else ""
-    elif isinstance(message, AppendReply):
-        yes = f"durable to {message.match}, received to {message.hint}"
-        text += f": {yes if message.success else f'refused, look at {message.hint}'}"
-        text += f", round {message.round}" if message.round else ""
-    elif isinstance(message, RequestVote):
-        text += f": {'pre-vote' if message.pre else 'vote'}, log ends at {message.last}"
-        text += ", override" if message.override else ""
-    elif isinstance(message, VoteReply):
-        text += f": {'pre-vote' if message.pre else 'vote'} {'granted' if message.granted else 'refused'}"
-        text += f", lends up to {message.last}" if message.lends else ""
-    elif isinstance(message, FetchSuffix):
-        text += f": what follows {message.last}"
-    elif isinstance(message, Suffix):
-        text += (
-            f": [{_entries(message.entries)}] after {message.previous}, of a log to {message.last}"
-        )
-    return text
 
 
 class Story:
@@ -138,17 +60,17 @@ class Story:
         say = self.lines.append
         self.notice(uuid)
         if ready.config is not None:
-            say(f"{uuid} makes config({_members(ready.config)}) of {ready.config.id} active")
+            say(f"{uuid} makes config({members_text(ready.config)}) of {ready.config.id} active")
         if ready.persist is not None:
             say(f"{uuid} writes term {ready.persist.term}, vote {ready.persist.vote or 'none'}")
         if ready.append:
-            say(f"{uuid} writes [{_entries(ready.append)}]")
+            say(f"{uuid} writes [{entries_text(ready.append)}]")
         for request in ready.read:
             say(f"{uuid} reads its log from {request.first_index} for {request.peer}")
         if ready.apply:
-            say(f"{uuid} applies [{_entries(ready.apply)}]")
+            say(f"{uuid} applies [{entries_text(ready.apply)}]")
         if ready.config_committed is not None:
-            say(f"{uuid} has config({_members(ready.config_committed)}) committed")
+            say(f"{uuid} has config({members_text(ready.config_committed)}) committed")
         if ready.confirmed is not None:
             say(f"{uuid} confirms read round {ready.confirmed.round} at {ready.confirmed.index}")
 
@@ -243,8 +165,8 @@ class Story:
         self.cluster.work(self.cluster.servers[uuid])
 
     def do_change(self, uuid: str, *texts: str) -> None:
-        expected = next((_op(t[3:]) for t in texts if t.startswith("if=")), None)
-        changes = [_change(t) for t in texts if not t.startswith("if=")]
+        expected = next((op_of(t[3:]) for t in texts if t.startswith("if=")), None)
+        changes = [change_of(t) for t in texts if not t.startswith("if=")]
         try:
             self.cluster.change(uuid, *changes, expected=expected)
         except NyalaError as err:
@@ -347,7 +269,7 @@ class Story:
         self.cluster.servers[uuid].clock = int(stamp)
 
     def do_inject(self, route: str, kind: str, *fields: str) -> None:
-        self.cluster.network.append(_made_by_hand(route, kind, fields))
+        self.cluster.network.append(message_of(route, kind, fields))
 
     def do_status(self, *uuids: str) -> None:
         for server in self.cluster.alive:
@@ -365,86 +287,15 @@ class Story:
         s = self.cluster[uuid].status()
         active, committed = s.config, s.committed_config
         self.lines.append(
-            f"{uuid}: active config({_members(active)}) of {active.id}, "
-            f"committed config({_members(committed)}) of {committed.id}"
+            f"{uuid}: active config({members_text(active)}) of {active.id}, "
+            f"committed config({members_text(committed)}) of {committed.id}"
         )
 
     def do_log(self, uuid: str) -> None:
         log = self.cluster[uuid].core.log
         cached = log.slice(log.first_cached, 1 << 62) or ()
         before = f"({log.first_cached - 1} not in memory) " if log.first_cached > 1 else ""
-        self.lines.append(f"{uuid}: {before}{', '.join(map(_entry, cached))}")
-
-
-def _op(text: str) -> OpId:
-    term, index = text.split(".")
-    return OpId(int(term), int(index))
-
-
-def _hand_entry(text: str) -> Entry:
-    """`2.3:x` or `2.3:config(1,2)` with its index as stamp, `2.3:x@7` with another."""
-    op, rest = text.split(":")
-    payload, _, stamp = rest.partition("@")
-    at, kind, data = _op(op), EntryKind.OPERATION, payload.encode()
-    if payload == "noop":
-        kind, data = EntryKind.NOOP, b""
-    elif payload.startswith("config("):
-        members = [membership.Member(ServerUuid(u), u) for u in payload[7:-1].split(",")]
-        kind, data = EntryKind.CONFIG, membership.encode(membership.initial(members))
-    return Entry(at, int(stamp or 1000 * at.index), kind, data)
-
-
-def _made_by_hand(route: str, kind: str, fields: tuple[str, ...]) -> AnyMessage:
-    sender, to = (ServerUuid(u) for u in route.split("->"))
-    given = dict(f.partition("=")[::2] for f in fields)
-    term = int(given.get("term", 0))
-    if kind == "AppendEntries":
-        entries = tuple(_hand_entry(t) for t in given.get("entries", "").split(";") if t)
-        return AppendEntries(
-            sender=sender, to=to, term=term, previous=_op(given.get("previous", "0.0")),
-            entries=entries, commit=int(given.get("commit", 0)), closed=int(given.get("closed", 0)),
-        )  # fmt: skip
-    if kind == "RequestVote":
-        last = _op(given["last"]) if "last" in given else NO_OP
-        return RequestVote(
-            sender=sender, to=to, term=term, last=last,
-            pre="pre" in given, override="override" in given,
-        )  # fmt: skip
-    if kind == "AppendReply":
-        return AppendReply(
-            sender=sender, to=to, term=term, success="match" in given,
-            match=int(given.get("match", 0)), hint=_op(given.get("hint", "0.0")),
-        )  # fmt: skip
-    assert kind == "TimeoutNow", kind
-    return TimeoutNow(sender=sender, to=to, term=term)
-
-
-# ---- files -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Comments and commands, and the transcript that is expected of them."""
-
-    head: tuple[str, ...]
-    expected: tuple[str, ...]
-
-
-def parse(text: str) -> Iterator[Block]:
-    """Split a scenario file into blocks; a block ends at an empty line after its `----`."""
-    head: list[str] = []
-    expected: list[str] | None = None
-    for line in [*text.splitlines(), ""]:
-        if expected is None and line == "----":
-            expected = []
-        elif expected is None:
-            head.append(line)
-        elif line:
-            expected.append(line)
-        else:
-            yield Block(tuple(head), tuple(expected))
-            head, expected = [], None
-    assert not any(head), f"commands without ---- at the end: {head}"
+        self.lines.append(f"{uuid}: {before}{', '.join(map(entry_text, cached))}")
 
 
 def run_file(path: Path) -> None:
@@ -453,20 +304,4 @@ def run_file(path: Path) -> None:
     Raises:
         AssertionError: the group did something else.
     """
-    story, written = Story(), []
-    for block in parse(path.read_text()):
-        happened: list[str] = []
-        for line in block.head:
-            if line and not line.startswith("#"):
-                happened += story.run(line)
-        written += [*block.head, "----", *happened, ""]
-        if not os.environ.get(REWRITE):
-            assert tuple(happened) == block.expected, _difference(path, block, happened)
-    if os.environ.get(REWRITE):
-        path.write_text("\n".join(written))
-
-
-def _difference(path: Path, block: Block, happened: list[str]) -> str:
-    want, got = "\n  ".join(block.expected), "\n  ".join(happened)
-    commands = "\n  ".join(block.head)
-    return f"{path.name}\n  {commands}\nexpected\n  {want}\nhappened\n  {got}"
+    story_file.run(path, Story().run)

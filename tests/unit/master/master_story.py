@@ -25,166 +25,31 @@ NYALA_REWRITE=1 writes what happened into the files; read the diff.
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from nyala.common.errors import (
-    NotLeader,
     NyalaError,
-    OutcomeUnknown,
-    Throttled,
-    TimedOut,
-    Unavailable,
 )
 from nyala.common.ids import SYS_CATALOG, ServerUuid
 from nyala.env.env import Env
-from nyala.master.dispatcher import Pace
 from nyala.master.flights import FlightService
-from nyala.master.heartbeats import HeartbeatService, Standing
-from nyala.master.leading import Leading, LeadingOptions
-from nyala.master.peers import MasterPeers
 from nyala.master.records import KIND_SERVER, Row, Table, Tablet, parse
 from nyala.master.servers_service import ServersService
-from nyala.master.service import MasterService, Parts, ServiceOptions
-from nyala.master.settings import TABLE_OPTIONS
-from nyala.master.tservers import TServers
+from nyala.master.service import MasterService
 from nyala.raft.membership import Configuration, Member
 from nyala.raft.status import Role
 from nyala.replica.status import ReplicaStatus, State
-from nyala.wire import methods
 from nyala.wire.proto import flight_pb2
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.loop import SimLoop, run, seeded
 from tests.sim.tasks import SimClock, SimTasks
 from tests.unit.master import story_reports
-from tests.unit.master.master_helpers import create_request, master_status, server_info
+from tests.unit.master.master_helpers import create_request, server_info
 from tests.unit.master.story_ddl import DdlCommands, state_text
+from tests.unit.master.story_masters import HEARTBEAT_MS, MASTERS, MasterUnderTest, Orders
 
 REWRITE = "NYALA_REWRITE"
-MASTERS = ("m1", "m2", "m3")
-HEARTBEAT_MS = 500
-
-
-class SharedRows:
-    """The sys catalog of all masters: rows in memory, one leader, one planned failure."""
-
-    def __init__(self, story: "Story", master: str) -> None:
-        self.story = story
-        self.master = master
-
-    async def replicate(self, rows: Sequence[Row]) -> None:
-        story = self.story
-        if all(row.kind == KIND_SERVER for row in rows):  # they come by themselves, at any time
-            if story.leader != self.master:
-                raise NotLeader("not the leader")
-            story.rows.update({(r.kind, r.id): r for r in rows})
-            return
-        failure, story.failure = story.failure, ""
-        await story.env.tasks.sleep_ms(1)
-        if story.leader != self.master:
-            raise NotLeader("not the leader")
-        if failure == "refused":
-            story.say("a write is refused")
-            raise Throttled("the queue is full")
-        if failure != "lost":
-            story.rows.update({(r.kind, r.id): r for r in rows})
-            story.say("writes " + "; ".join(story.row_text(r) for r in rows))
-        if failure:
-            story.say(f"{self.master} loses leadership in flight")
-            story.elect("nobody")
-            raise OutcomeUnknown("leadership was lost")
-
-    async def confirm(self) -> int:
-        await self.story.env.tasks.sleep_ms(1)
-        if self.story.leader != self.master:
-            raise NotLeader("not the leader")
-        return 1
-
-    async def rows(self) -> list[Row]:
-        await self.confirm()
-        return [self.story.rows[key] for key in sorted(self.story.rows)]
-
-
-class Orders:
-    """The calling side of every master: orders reach tablet servers as the story says."""
-
-    def __init__(self, story: "Story") -> None:
-        self.story = story
-
-    async def call(self, address: str, method: Any, request: Any, *, timeout_ms: int) -> Any:
-        story, server = self.story, address.partition(":")[0]
-        if method is methods.SERVER_INFO:
-            if server in story.unanswered:
-                raise Unavailable("no answer")
-            return pb.ServerInfoResponse(hybrid_time=100 + ord(server))
-        if method is methods.HEARTBEAT:
-            story.heard.append((server, request))
-            answer = await story.masters[server].heartbeats.heartbeat(request)
-            if server in story.unanswered:
-                raise TimedOut("the answer was lost")
-            return answer
-        if method is methods.LIST_TABLETS:
-            (asked,) = request.tablet_ids
-            known = parse(story.rows["tablet", asked])
-            assert isinstance(known, Tablet)
-            return story_reports.leaders_word(known.consensus)
-        text = (
-            f"{method.path.rpartition('/')[2]} {story.tablet_name(request.tablet_id)} to {server}"
-        )
-        if server in story.unanswered:
-            story.say(f"orders {text}, unanswered")
-            raise Unavailable("no answer")
-        term = f" in term {request.fence.term}" if hasattr(request, "fence") else ""
-        story.say(f"orders {text}{term}{story_reports.order_text(method, request)}")
-        told = story_reports.answer(method, request)
-        if told is not None:
-            return told
-        replicas = story.replicas.setdefault(server, {})
-        if method is methods.ALTER_TABLET:
-            return pb.AlterTabletResponse(schema_version=request.schema.version)
-        if method is methods.CREATE_TABLET:
-            replicas.setdefault(request.tablet_id, "RUNNING")
-            return pb.CreateTabletResponse()
-        replicas.pop(request.tablet_id, None)
-        return pb.DeleteTabletResponse()
-
-
-class MasterUnderTest:
-    """One master's services over the shared rows."""
-
-    def __init__(self, story: "Story", name: str) -> None:
-        env, self.name = story.env, name
-        servers = self.servers = TServers(5_000_000)
-        self.leading = Leading(
-            env,
-            lambda: SharedRows(story, name),
-            lambda: story.status(name),
-            servers,
-            LeadingOptions(50, Pace(HEARTBEAT_MS, 1000, 4)),
-        )
-        own = pb.ServerInfoResponse(uuid=name, role="master", address=f"{name}:1")
-        peers = MasterPeers(env, lambda: own, [f"{m}:1" for m in MASTERS], HEARTBEAT_MS, 5_000_000)
-        parts = Parts(
-            env,
-            servers,
-            peers,
-            lambda: self.leading,
-            str,
-            lambda: own,
-            lambda: master_status(MASTERS),
-        )
-        self.flights = FlightService(parts, 1000)
-        self.service = MasterService(
-            parts, ServiceOptions(100, 3, 1000, 5000, 50, 30_000, TABLE_OPTIONS)
-        )
-        self.people = ServersService(parts)
-        self.heartbeats = HeartbeatService(env, servers, lambda: self.leading, self.standing, 2)
-        self.story = story
-        self.leading.start()
-
-    def standing(self) -> Standing:
-        return Standing(self.name, "", "", self.story.term, tuple(f"{m}:1" for m in MASTERS))
 
 
 class Story(DdlCommands):

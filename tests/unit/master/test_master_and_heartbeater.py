@@ -8,7 +8,8 @@ from nyala.tserver.heartbeater import Heartbeater, Reporter
 from nyala.wire.proto import catalog_pb2 as cat
 from tests.sim.loop import run
 from tests.unit.master.master_helpers import report, server_info
-from tests.unit.master.master_story import MASTERS, Story
+from tests.unit.master.master_story import Story
+from tests.unit.master.story_masters import MASTERS
 
 ONE, TWO = TabletId("t1"), TabletId("t2")
 
