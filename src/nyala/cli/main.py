@@ -23,11 +23,14 @@ from nyala.cli import (
     tservers,
     wal,
 )
+from nyala.cli.suggest import Tree
 from nyala.common.version import VERSION
 
 app = typer.Typer(
-    name="nyala", no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False,
-    help="A replicated, mutable, columnar table store for Python people.",
+    name="nyala", cls=Tree, no_args_is_help=True, add_completion=True,
+    pretty_exceptions_enable=False, help="""A replicated, mutable, columnar table store for Python people.
+
+    Begin with: nyala up. Every group and verb has --help.""",
 )  # fmt: skip
 app.command("up")(local.up)
 app.command("status")(local.status)
@@ -59,7 +62,7 @@ def version() -> None:
 
 def main() -> None:
     """Run the command line."""
-    app()
+    app(prog_name="nyala")
 
 
 if __name__ == "__main__":

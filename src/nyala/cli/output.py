@@ -1,6 +1,7 @@
 """What the command line prints: tables, JSON, CSV; errors with their exit status (design section 13)."""
 
 import csv
+import errno
 import functools
 import io
 import json
@@ -17,6 +18,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+DEFAULT_DIR = "./nyala-data"
+
+
 class Format(StrEnum):
     """How a listing is printed."""
 
@@ -25,25 +29,41 @@ class Format(StrEnum):
     CSV = "csv"
 
 
+def local_masters(given: str) -> str:
+    """Return the masters of the local cluster where none are named and there is one; else those given."""
+    if given:
+        return given
+    from nyala.testing import layout
+
+    found = layout.load(DEFAULT_DIR)
+    return "" if found is None else found.masters
+
+
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print it.")]
 MastersOption = Annotated[
     str,
     typer.Option(
-        "--masters", envvar="NYALA_MASTERS", help="Master addresses: host:port,host:port,..."
+        "--masters",
+        envvar="NYALA_MASTERS",
+        callback=local_masters,
+        show_default=False,
+        help=f"host:port,...; not given: the local cluster in {DEFAULT_DIR}.",
     ),
 ]
 DirOption = Annotated[str, typer.Option("--dir", help="Folder of the local cluster.")]
-DEFAULT_DIR = "./nyala-data"
 IDS = ("id", "uuid", "tablet")
 """Columns that people copy from: never cut or broken."""
+PLAIN = ("pid", "at", "timestamp")
+"""Numbers that people copy from: without commas."""
 PIPE_WIDTH = 10_000
 """What no terminal reads is not fitted to one."""
 
 
 def show(
-    columns: Sequence[str], rows: Sequence[Sequence[Any]], how: Format, title: str = ""
-) -> None:
-    """Print a listing."""
+    columns: Sequence[str], rows: Sequence[Sequence[Any]], how: Format, title: str = "",
+    *, data: bool = False,
+) -> None:  # fmt: skip
+    """Print a listing; `data`: values of a user's table, whose numbers are shown as they are."""
     if how is Format.JSON:
         print(
             json.dumps(
@@ -63,16 +83,18 @@ def show(
     for column in columns:
         table.add_column(column, no_wrap=column in IDS, overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(value) for value in row))
+        table.add_row(*(_cell(v, data or c in PLAIN) for c, v in zip(columns, row, strict=True)))
     Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, plain: bool) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    from rich.markup import escape
+
+    return f"{value:,}" if isinstance(value, int) and not plain else escape(str(value))
 
 
 def say(text: str) -> None:
@@ -84,6 +106,26 @@ def fail(message: str, status: int = 1) -> typer.Exit:
     """Print an error and return what to raise."""
     say(f"nyala: {message}")
     return typer.Exit(status)
+
+
+HINTS = {
+    errno.ENOTDIR: "a file stands where a folder belongs: name a folder",
+    errno.EEXIST: "something else has that name: name another path",
+    errno.EISDIR: "a folder stands where a file belongs: name a file",
+    errno.ENOENT: "check the path",
+    errno.EACCES: "this user may not: use another folder, or have its owner allow it (ls -ld)",
+    errno.EPERM: "this user may not: use another folder, or have its owner allow it (ls -ld)",
+    errno.EROFS: "its disk is mounted read-only: use a folder on another one",
+    errno.ENOSPC: "the disk is full: make room, then run the command again (df -h)",
+    errno.EIO: "the disk fails: see the kernel's log (dmesg), and use another one",
+}
+"""What to do about an error of the operating system."""
+
+
+def os_words(err: OSError) -> str:
+    """Return what the operating system refused, on which file, and what to do."""
+    what = f"{err.filename}: {err.strerror}" if err.filename else str(err.strerror or err)
+    return f"{what}; {HINTS.get(err.errno or 0, 'mend that, then run the command again')}"
 
 
 def verb(command: Callable[P, T]) -> Callable[P, T]:
@@ -99,5 +141,7 @@ def verb(command: Callable[P, T]) -> Callable[P, T]:
             raise fail("interrupted", 130) from None
         except BrokenPipeError:
             raise typer.Exit(0) from None
+        except OSError as err:
+            raise fail(os_words(err)) from None
 
     return run

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import uvloop
 
+from nyala.cli.output import os_words
 from nyala.common.errors import InvalidArgument, NyalaError
 from nyala.common.ids import ServerUuid
 from nyala.common.metrics import Metrics
@@ -131,9 +132,7 @@ def _run(role: str, make: MakeServer, addresses: Addresses, options: Options) ->
         return err.exit_status
     except OSError as err:
         log.error("%s", err)
-        print(
-            f"nyala {role}: {err}; nothing was changed that had been acknowledged", file=sys.stderr
-        )
+        print(f"nyala {role}: {os_words(err)}", file=sys.stderr)
         return 1
     return 0
 

@@ -18,4 +18,4 @@ def sql(
 
     with connect(masters) as client:
         rows = client.sql(query)
-    show(rows.schema.names, [tuple(r.values()) for r in rows.to_pylist()], format)
+    show(rows.schema.names, [tuple(r.values()) for r in rows.to_pylist()], format, data=True)

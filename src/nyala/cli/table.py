@@ -98,7 +98,7 @@ def scan(
             print(wanted.count())
             return
         rows = wanted.to_arrow()
-    show(rows.schema.names, [tuple(r.values()) for r in rows.to_pylist()], format)
+    show(rows.schema.names, [tuple(r.values()) for r in rows.to_pylist()], format, data=True)
     if limit and rows.num_rows == limit and format is Format.TABLE and sys.stdout.isatty():
         say(f"the first {limit} rows; --limit 0 prints all")
 

@@ -1,15 +1,18 @@
 """What the command line prints, and with which status it ends, where no cluster is needed."""
 
 import csv
+import errno
 import io
 import json
+import os
+from pathlib import Path
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from nyala.cli.main import app
-from nyala.cli.output import Format, show, verb
+from nyala.cli.output import DEFAULT_DIR, HINTS, Format, local_masters, show, verb
 from nyala.common.errors import (
     BY_CODE,
     InvalidArgument,
@@ -18,6 +21,7 @@ from nyala.common.errors import (
     TimedOut,
     Unavailable,
 )
+from nyala.testing import layout
 
 COLUMNS = ("id", "name", "rows", "well")
 ROWS = [("f" * 32, "a, b", 1_234_567, True), ("0" * 32, 'say "hi"', None, False)]
@@ -86,13 +90,23 @@ def run(*words, **environ):
     return CliRunner().invoke(app, list(words), env=environ or {"NYALA_MASTERS": ""})
 
 
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path, monkeypatch):
+    """No local cluster is in the folder where a verb runs."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
         (["table", "list"], 2, "no master address"),
         (["table", "list", "--masters", "nonsense"], 2, "'nonsense' is no address"),
         (["table", "list", "--format", "xml"], 2, "xml"),
-        (["tabel"], 2, "No such command"),
+        (["tabel"], 2, "Did you mean 'table', 'tablet'?"),
+        (["ksck"], 2, "cluster ksck'?"),
+        (["table", "list", "--formt", "csv"], 2, "--format"),
+        (["up", "--dir", "/dev/null"], 1, "name another path"),
+        (["up", "--dir", "/dev/null/x"], 1, "name a folder"),
         (["up", "--masters", "2", "--dir", "/nonexistent/x"], 2, "take an odd number"),
         (["up", "--tservers", "0", "--dir", "/nonexistent/x"], 2, "at least one tablet server"),
         (["up", "--base-port", "80", "--dir", "/nonexistent/x"], 2, "base port 80"),
@@ -123,3 +137,35 @@ def test_the_version_is_printed_alone():
     from nyala.common.version import VERSION
 
     assert run("version").stdout.strip() == VERSION
+
+
+def test_without_masters_the_local_cluster_of_this_folder_is_meant():
+    Path(DEFAULT_DIR).mkdir()
+    master = layout.ServerSpec("master-0", "master", "m", "there:1", "there:2", "there:3")
+    layout.Layout(DEFAULT_DIR, (master,), {}).save()
+    assert local_masters("elsewhere:1") == "elsewhere:1"
+    assert local_masters("") == "there:1"
+
+
+def test_numbers_of_a_users_table_and_pids_are_shown_as_they_are(capsys):
+    show(("id", "pid", "text"), [(1_234_567, 7_654_321, "[red]x[/red]")], Format.TABLE)
+    told = capsys.readouterr().out
+    assert "1,234,567" in told
+    assert "7654321" in told
+    assert "[red]x[/red]" in told
+    show(("id",), [(1_234_567,)], Format.TABLE, data=True)
+    assert "1234567" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("number", [*HINTS, errno.EBUSY])
+def test_what_the_system_refuses_is_said_with_its_path_and_what_to_do(number, capsys):
+    @verb
+    def fails():
+        raise OSError(number, os.strerror(number), "/some/path")
+
+    with pytest.raises(typer.Exit) as caught:
+        fails()
+    assert caught.value.exit_code == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"nyala: /some/path: {os.strerror(number)}; ")
+    assert len(said.splitlines()) == 1
