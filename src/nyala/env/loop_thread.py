@@ -1,6 +1,6 @@
 """An event loop in a thread of its own: how a synchronous face drives coroutines.
 
-One per client. Fork-aware: after a fork the child must make a new client, and is told so.
+One per client. Fork-aware: a child of a process that had a client is told so, and what to do.
 """
 
 import asyncio
@@ -19,13 +19,28 @@ ENDING_S = 1.0
 """What is left at the end may take this long to end by itself; then it is cancelled."""
 LOOK_S = 5.0
 """How often a thread that waits looks whether the loop still runs."""
+AFTER_FORK = (
+    "this process was forked from one that had made a client, and gRPC does not live through a fork; start "
+    "it with multiprocessing.get_context('spawn'), or fork before the first nyala.connect()"
+)
+_made_in: list[int] = []
+"""The process that made the first loop; a forked child finds its parent here."""
 
 
 class LoopThread:
-    """Runs coroutines for callers on other threads."""
+    """Runs coroutines for callers on other threads.
+
+    Raises:
+        InvalidArgument: the process was forked from one that had made one, closed or not: gRPC's
+            threads are gone, and a call would now and then wait for ever.
+    """
 
     def __init__(self, name: str) -> None:
         self._pid = os.getpid()
+        if not _made_in:
+            _made_in.append(self._pid)
+        if _made_in[0] != self._pid:
+            raise InvalidArgument(AFTER_FORK)
         self._loop = _new_loop()
         self._handed: deque[tuple[Callable[[Any], object], Any]] = deque()
         self._taking = False
@@ -80,11 +95,10 @@ class LoopThread:
         assert threading.current_thread() is not self._thread, (
             "the loop's own thread would wait for itself"
         )
+        if os.getpid() != self._pid:
+            raise InvalidArgument(AFTER_FORK)
         if self.closed:
-            raise InvalidArgument(
-                "this client was closed, or made before a fork; "
-                "call nyala.connect() again in this process"
-            )
+            raise InvalidArgument("this client was closed; call nyala.connect() for a new one")
 
     def _submit(self, work: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
         try:

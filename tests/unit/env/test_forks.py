@@ -1,0 +1,53 @@
+"""Clients and forks: refused in the child at once, and never waited for."""
+
+import asyncio
+import os
+
+from nyala.common.errors import InvalidArgument
+from nyala.env import loop_thread
+from nyala.env.loop_thread import LoopThread
+
+
+def in_child(work):
+    """Return what `work` returns or is refused with, in a forked child."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            said = work()
+        except InvalidArgument as err:
+            said = err.message
+        os.write(writer, said.encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as told:
+        said = told.read()
+    os.waitpid(child, 0)
+    return said
+
+
+def use(loop):
+    loop.run(asyncio.sleep(0))
+    return "it ran"
+
+
+def make():
+    LoopThread("another")
+    return "one was made"
+
+
+def test_a_child_of_a_process_that_had_a_client_is_told_so_and_what_to_do():
+    loop = LoopThread("test")
+    try:
+        assert use(loop) == "it ran"
+        said = [in_child(lambda: use(loop)), in_child(make)]
+    finally:
+        loop.close()
+    for words in (*said, in_child(make)):  # closed or not
+        assert "forked from one that had made a client" in words
+        assert "get_context('spawn')" in words
+
+
+def test_a_child_of_a_process_that_had_none_may_connect(monkeypatch):
+    monkeypatch.setattr(loop_thread, "_made_in", [])
+    assert in_child(make) == "one was made"
