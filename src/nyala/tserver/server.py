@@ -35,6 +35,7 @@ from nyala.tserver.maintenance import Compactor
 from nyala.tserver.masters import KnownMasters
 from nyala.tserver.memory import MemoryBudget
 from nyala.tserver.opening import Opening
+from nyala.tserver.reached import Reached
 from nyala.tserver.rescue_service import RescueService
 from nyala.tserver.scanners import Scanners
 from nyala.tserver.splits import Splits
@@ -132,7 +133,6 @@ class TabletServer:
     ) -> None:
         self._env = env
         self._config = config
-        self._transport = transport
         self.metrics = metrics or Metrics()
         self._identity = Identity(env, config.dir, "tserver")
         self._fence = Fence()
@@ -142,6 +142,7 @@ class TabletServer:
         interval_ms = config.options.server_heartbeat_ms
         self.masters = KnownMasters(env, self._identity, config.master_addresses, interval_ms)
         self.heard = Heard(self._identity, self._fence, self.masters)
+        self._transport = Reached(transport, self.heard.servers)
         reporter = Reporter(
             self.info, self._reports, self.heard.take, self.heard.refuse,
             lambda: self.heard.servers.known, lambda: 0 if self._running else self._opening.left,
