@@ -1,14 +1,14 @@
-"""The time budget of one user-visible call, over `wire/retry`'s deadline and pauses."""
+"""The time budget of one user-visible call: a deadline, and growing pauses between the tries under it."""
 
 from nyala.env.env import Env
-from nyala.wire.retry import Backoff, Deadline
+from nyala.wire.retry import Backoff
 
 LONGEST_PAUSE_MS = 100
 """An election takes half a second to one: longer pauses would be most of what a writer waits beyond it."""
 
 
 class Attempts:
-    """A deadline and growing pauses between the tries under it.
+    """A deadline and the tries under it.
 
     Args:
         env: clock, random source, sleep.
@@ -17,12 +17,12 @@ class Attempts:
 
     def __init__(self, env: Env, timeout_ms: int) -> None:
         self._env = env
-        self._deadline = Deadline(env.clock, timeout_ms)
+        self._end_us = env.clock.monotonic_us() + int(timeout_ms * 1000)
         self._backoff = Backoff(env.random, max_ms=LONGEST_PAUSE_MS)
 
     def left_ms(self) -> int:
         """Milliseconds until the deadline; 0 when it has passed."""
-        return self._deadline.remaining_ms()
+        return max(0, self._end_us - self._env.clock.monotonic_us()) // 1000
 
     async def pause(self, at_least_ms: int = 0) -> bool:
         """Wait before the next try; False when the deadline leaves no room for one."""

@@ -11,7 +11,6 @@ from types import ModuleType
 import numpy as np
 import numpy.typing as npt
 
-HASH_VERSION = 1
 MAX_SEED = _WORD = (1 << 64) - 1
 
 

@@ -24,11 +24,6 @@ def to_micros(stamp: int) -> int:
     return stamp >> LOGICAL_BITS
 
 
-def to_datetime(stamp: int) -> datetime:
-    """Return the physical part of a stamp as an aware datetime in UTC."""
-    return _EPOCH + timedelta(microseconds=to_micros(stamp))
-
-
 def as_stamp(value: int | datetime) -> int:
     """Return the hybrid time that a user meant.
 

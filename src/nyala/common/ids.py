@@ -12,8 +12,6 @@ TabletId = NewType("TabletId", str)
 """32 hex digits; also the id of the Raft group that replicates the tablet."""
 ServerUuid = NewType("ServerUuid", str)
 """32 hex digits, written into `instance` when a data directory is formatted."""
-Term = NewType("Term", int)
-Index = NewType("Index", int)
 ColumnId = NewType("ColumnId", int)
 
 SYS_CATALOG = TabletId("0" * 32)

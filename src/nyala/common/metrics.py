@@ -1,4 +1,4 @@
-"""Counters, gauges and histograms of one process: names `nyala_<component>_<what>_<unit>`, one registry each.
+"""Counters and gauges of one process: names `nyala_<component>_<what>_<unit>`, one registry each.
 
 Rules: no global registry. Several servers may live in one (simulated) process, so each makes its own
 `Metrics` and hands it around; `/metrics` exposes `Metrics.registry`.
@@ -8,14 +8,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+")
-SECONDS_BUCKETS = (
-    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0,
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +41,7 @@ class Metrics:
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry if registry is not None else CollectorRegistry()
-        self._made: dict[str, Counter | Gauge | Histogram] = {}
+        self._made: dict[str, Counter | Gauge] = {}
 
     def counter(self, name: str, sentence: str, labels: Sequence[str] = ()) -> Counter:
         """Return a count that only grows; it is exposed with `_total` at its end.
@@ -93,22 +90,6 @@ class Metrics:
             read: asked for all of them at each exposition; must be quick.
         """
         self.registry.register(_Read(read))
-
-    def histogram(
-        self,
-        name: str,
-        sentence: str,
-        labels: Sequence[str] = (),
-        *,
-        buckets: Sequence[float] = SECONDS_BUCKETS,
-    ) -> Histogram:
-        """Return a distribution; arguments as for `counter`, and the upper bounds of its buckets."""
-        made = self._made.get(name)
-        if made is None:
-            made = Histogram(_full(name), sentence, labels, registry=self.registry, buckets=buckets)
-            self._made[name] = made
-        assert isinstance(made, Histogram), f"{name} is a {type(made).__name__}"
-        return made
 
 
 class _Read(Collector):

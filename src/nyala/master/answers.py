@@ -4,8 +4,6 @@ Locations derive from the persisted configuration and leader of each tablet and 
 servers, so they are there right after an election, before any tablet is reported again (S0.17).
 """
 
-from collections.abc import Sequence
-
 from nyala.common.errors import InvalidArgument, NotFound
 from nyala.common.ids import ServerUuid, TableId, TabletId
 from nyala.master.catalog import Catalog
@@ -154,8 +152,3 @@ def tablet_servers(catalog: Catalog, servers: TServers, now_us: int) -> list[pb.
             entry.known_version = server.list_version
         entries.append(entry)
     return entries
-
-
-def leader_first(tablets: Sequence[pb.TabletLocation]) -> list[str]:
-    """Return the public address to read each tablet at: its leader's, or else its first replica's."""
-    return [t.replicas[0].address for t in tablets]

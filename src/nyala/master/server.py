@@ -80,7 +80,7 @@ class Master:
         self._config = config
         self._transport = transport
         self.metrics = metrics or Metrics()
-        settings = self._settings = Settings.of(config.options)
+        settings = Settings.of(config.options)
         silent_us = settings.unresponsive_us
         self._servers = TServers(silent_us)
         self._host: ReplicaHost | None = None

@@ -45,7 +45,6 @@ class TServer:
         versions: the highest schema version that each of its replicas has shown. Whatever a replica has
             applied is committed, so what was once seen of a tablet stays true of it.
         words: what those of its replicas say that lead, as of its reports.
-        replica_count: how many replicas it says it has.
         busy: a report of it is being taken in.
         list_version: of the server list, that it has.
         opening: how many replicas it has yet to open; 0: it serves.
@@ -57,7 +56,6 @@ class TServer:
     sequence: int = 0
     full_in_term: int = 0
     replicas: dict[TabletId, str] = field(default_factory=dict)
-    replica_count: int = 0
     versions: dict[TabletId, int] = field(default_factory=dict)
     words: dict[TabletId, Word] = field(default_factory=dict)
     busy: bool = False
@@ -94,7 +92,6 @@ class TServers:
             known = self._servers[uuid] = TServer(request.server, now_us)
         known.registration = request.server
         known.heard_us = now_us
-        known.replica_count = request.replicas
         known.list_version = request.server_list.version
         if known.opening != request.opening:
             known.opening, known.opening_us = request.opening, now_us

@@ -1946,16 +1946,12 @@ class HeartbeatRequest(_message.Message):
     FULL_FIELD_NUMBER: _builtins.int
     REPORT_SEQUENCE_FIELD_NUMBER: _builtins.int
     TABLETS_FIELD_NUMBER: _builtins.int
-    REPLICAS_FIELD_NUMBER: _builtins.int
-    DATA_BYTES_FIELD_NUMBER: _builtins.int
     SERVER_LIST_FIELD_NUMBER: _builtins.int
     OPENING_FIELD_NUMBER: _builtins.int
     full: _builtins.bool
     """tablets lists every replica, not only those that changed"""
     report_sequence: _builtins.int
     """grows with each report to this master"""
-    replicas: _builtins.int
-    data_bytes: _builtins.int
     opening: _builtins.int
     """so many replicas have yet to be opened; 0: it serves"""
     @_builtins.property
@@ -1973,14 +1969,12 @@ class HeartbeatRequest(_message.Message):
         full: _builtins.bool = ...,
         report_sequence: _builtins.int = ...,
         tablets: _abc.Iterable[Global___TabletReport] | None = ...,
-        replicas: _builtins.int = ...,
-        data_bytes: _builtins.int = ...,
         server_list: Global___ListVersion | None = ...,
         opening: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["server", b"server", "server_list", b"server_list"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_bytes", b"data_bytes", "full", b"full", "opening", b"opening", "replicas", b"replicas", "report_sequence", b"report_sequence", "server", b"server", "server_list", b"server_list", "tablets", b"tablets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["full", b"full", "opening", b"opening", "report_sequence", b"report_sequence", "server", b"server", "server_list", b"server_list", "tablets", b"tablets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,27 @@
+"""The time budget of a call, on virtual time."""
+
+from nyala.client.retrying import LONGEST_PAUSE_MS, Attempts
+from nyala.env.env import Env
+from tests.sim.loop import run, seeded
+from tests.sim.tasks import SimClock, SimTasks
+
+
+def test_tries_end_before_the_deadline_and_what_a_server_asks_for_is_waited():
+    async def main(loop):
+        env = Env(SimClock(loop), seeded(1), None, SimTasks(loop, seeded(1)), None)  # type: ignore[arg-type]
+        attempts = Attempts(env, 1000)
+        before = attempts.left_ms()
+        assert await attempts.pause(at_least_ms=250)
+        after = attempts.left_ms()
+        assert not await attempts.pause(at_least_ms=after), "no time would be left for a try"
+        assert attempts.left_ms() == after, "so it is not waited for either"
+        pauses = 0
+        while await attempts.pause():
+            pauses += 1
+        return before, after, attempts.left_ms(), pauses
+
+    before, after, left, pauses = run(main)
+    assert before == 1000
+    assert after == 750
+    assert 0 < left <= LONGEST_PAUSE_MS
+    assert pauses >= 750 // LONGEST_PAUSE_MS
