@@ -81,7 +81,7 @@ def test_a_change_is_in_one_report_and_absent_from_the_next():
     assert told(work)["m1"] == [(False, [TWO]), NOTHING, NOTHING]
 
 
-@pytest.mark.row("S0.23", "S0.24")
+@pytest.mark.row("S0.24")
 def test_a_new_leader_gets_a_full_report_and_the_others_do_not():
     async def work(story, server):
         await server.pass_ms(1100)
@@ -92,6 +92,22 @@ def test_a_new_leader_gets_a_full_report_and_the_others_do_not():
     assert heard["m2"].count(BOTH) == 1
     assert set(map(str, heard["m2"])) == {str(BOTH), str(NOTHING)}
     assert set(map(str, heard["m1"] + heard["m3"])) == {str(NOTHING)}
+
+
+@pytest.mark.row("S0.23")
+def test_a_change_is_told_at_once_to_the_master_that_says_that_it_leads_and_to_no_other():
+    async def work(story, server):
+        await server.pass_ms(1100)
+        server.heartbeater.changed(TWO)
+        first = await server.pass_ms(100)
+        story.elect("m2")
+        await server.pass_ms(1700)
+        server.heartbeater.changed(TWO)
+        return first, await server.pass_ms(100)
+
+    first, then = told(work)
+    assert first == {"m1": [(False, [TWO])], "m2": [], "m3": []}
+    assert then == {"m1": [], "m2": [(False, [TWO])], "m3": []}
 
 
 @pytest.mark.row("S0.36")

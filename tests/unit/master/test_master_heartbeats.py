@@ -18,10 +18,12 @@ FOLLOWER, TAKEN = "follower, acknowledged", "leader, acknowledged"
 
 @pytest.mark.row("S0.22", "S0.23")
 def test_followers_take_in_who_lives_and_nothing_else():
-    lines = play([*READY, "report a full t.0=a/1", "lead m2", "pass 100", "locate t", "tables"])
+    lines = play([*READY, "report a full t.0=a/1", "lead m2", "pass 100", "locate t", "list"])
     assert f"m1 answers a: {TAKEN}" in lines
     assert f"m2 answers a: {FOLLOWER}" in lines
     assert after(lines, "locate t") == ["-> t.0 RUNNING: a:1* b:1 c:1"], "addresses known at once"
+    alive = [line for line in after(lines, "list") if line.startswith("-> tserver")]
+    assert alive == [f"-> tserver {s} {s}:1 alive, 1 replicas" for s in "abc"], "so is who lives"
     again = play([*READY, "lead m2", "pass 100", "report a full t.0=a/1"])
     assert again[-4:] == [
         f"m1 answers a: {FOLLOWER}",
@@ -29,6 +31,8 @@ def test_followers_take_in_who_lives_and_nothing_else():
         f"m2 answers a: {TAKEN}",
         f"m3 answers a: {FOLLOWER}",
     ], "m1 no longer leads: the content is m2's alone"
+    at_once = play([*READY, "lead m2", "report a full t.0=a/1"])
+    assert f"m1 answers a: {FOLLOWER}" in at_once, "from the moment in which it leads no more"
 
 
 @pytest.mark.row("S0.24", "S0.25")
@@ -44,6 +48,7 @@ def test_a_leader_asks_for_a_full_report_until_it_has_one_in_its_term():
     assert f"m1 answers a: {TAKEN}" in after(restarted, "restart a"), "a restart reports in full"
 
 
+@pytest.mark.row("S0.24")
 def test_a_former_leader_that_leads_again_asks_for_full_reports_again():
     """What it took in when it led before may be old: KUDU-1353."""
     between = ["lead m2", "pass 100", "lead m1", "pass 100", "report a", "report a full t.0=b/3"]
