@@ -113,6 +113,7 @@ class Leading:
         self._options = options
         self._followed = followed
         self._term: Term | None = None
+        self._ended: Memory | None = None  # of the term before
         self._stopped = False
         self.status = status
         self.failure: NyalaError | None = None
@@ -197,7 +198,9 @@ class Leading:
     async def _follow(self) -> None:
         while not self._stopped:
             status = self.status()
-            if self.current() is None and status.role is Role.LEADER and self.failure is None:
+            due = self.current() is None and status.role is Role.LEADER and self.failure is None
+            # what an operation on memory that was dropped may still propose would not be read
+            if due and not (self._ended and self._ended.in_flight):
                 await self._rebuild(status.term)
             await self._env.tasks.sleep_ms(self._options.look_ms)
 
@@ -231,7 +234,7 @@ class Leading:
         if self._term is not None:
             log.info("stops leading term %d: %s", self._term.memory.term, why)
             self._term.memory.drop(why)
-            self._term = None
+            self._ended, self._term = self._term.memory, None
 
 
 def refusal(failure: NyalaError | None, status: ReplicaStatus) -> NyalaError:
