@@ -6,10 +6,10 @@ transport of the peer port. Masters that start for the first time find each othe
 
 from collections.abc import Callable
 
+from nyala.admin.registration import registration
 from nyala.common.errors import InvalidArgument, NyalaError, Unavailable
 from nyala.common.ids import ServerUuid
 from nyala.common.metrics import Metrics
-from nyala.common.version import PROTOCOL_VERSION, VERSION
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.master import group, inspection
@@ -26,28 +26,11 @@ from nyala.master.service import MasterService, Parts
 from nyala.master.settings import Settings
 from nyala.master.tablets_service import TabletsService
 from nyala.master.tservers import TServers
-from nyala.replica import instance
 from nyala.replica.host import ReplicaHost
 from nyala.replica.identity import Identity
 from nyala.replica.state_machine import Transport
 from nyala.web.pages import Listing
 from nyala.wire.proto import nyala_pb2 as pb
-
-
-def _registration(identity: Identity, config: MasterConfig) -> pb.ServerInfoResponse:
-    return pb.ServerInfoResponse(
-        uuid=identity.uuid,
-        role="master",
-        cluster_id=identity.instance.cluster_id,
-        address=config.address,
-        peer_address=config.peer_address,
-        web_address=config.web_address,
-        version=VERSION,
-        protocol_version=PROTOCOL_VERSION,
-        format_version=instance.FORMAT_VERSION,
-        hybrid_time=identity.clock.peek(),
-        incarnation=identity.incarnation,
-    )
 
 
 class Master:
@@ -192,7 +175,7 @@ class Master:
 
     def info(self) -> pb.ServerInfoResponse:
         """Return this server's registration. Raises Unavailable before `start`."""
-        return _registration(self._identity, self._config)
+        return registration(self._identity, "master", self._config)
 
     def status(self) -> pb.MasterStatusResponse:
         """Return what this master is to the masters' group."""

@@ -7,16 +7,15 @@ from typing import Any
 from nyala.admin.deletion import DeletionService
 from nyala.admin.members_service import MembersService
 from nyala.admin.orders import Fence, Orders
+from nyala.admin.registration import registration
 from nyala.common.errors import InvalidArgument, NyalaError, Unavailable
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.common.metrics import Metrics
 from nyala.common.options import Options
-from nyala.common.version import PROTOCOL_VERSION, VERSION
 from nyala.copying.service import copy_handlers
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.env.tasks import Lane
-from nyala.replica import instance
 from nyala.replica.host import ReplicaHost
 from nyala.replica.identity import Identity
 from nyala.replica.state_machine import StateMachine, Transport
@@ -95,23 +94,6 @@ def _control_plane(
         **rescue.handlers(),
         **deletion.handlers(),
     }
-
-
-def _registration(identity: Identity, config: TabletServerConfig) -> pb.ServerInfoResponse:
-    return pb.ServerInfoResponse(
-        uuid=identity.uuid,
-        role="tserver",
-        cluster_id=identity.instance.cluster_id,
-        address=config.address,
-        peer_address=config.peer_address,
-        web_address=config.web_address,
-        version=VERSION,
-        protocol_version=PROTOCOL_VERSION,
-        format_version=instance.FORMAT_VERSION,
-        hybrid_time=identity.clock.peek(),
-        location=config.location,
-        incarnation=identity.incarnation,
-    )
 
 
 class TabletServer:
@@ -246,7 +228,7 @@ class TabletServer:
 
     def info(self) -> pb.ServerInfoResponse:
         """Return this server's registration."""
-        info = _registration(self._identity, self._config)
+        info = registration(self._identity, "tserver", self._config, self._config.location)
         info.master_addresses.extend(self.masters.present())
         return info
 

@@ -1,0 +1,44 @@
+"""What a server says of itself, to whoever asks and in each of its reports: master or tablet server."""
+
+from typing import Protocol
+
+from nyala.common.version import PROTOCOL_VERSION, VERSION
+from nyala.replica import instance
+from nyala.replica.identity import Identity
+from nyala.wire.proto import nyala_pb2 as pb
+
+
+class Addresses(Protocol):
+    """Where a server is reached; host:port each."""
+
+    @property
+    def address(self) -> str:
+        """Of the public port."""
+
+    @property
+    def peer_address(self) -> str:
+        """Of the peer port."""
+
+    @property
+    def web_address(self) -> str:
+        """Of the web port; empty: none."""
+
+
+def registration(
+    identity: Identity, role: str, at: Addresses, location: str = ""
+) -> pb.ServerInfoResponse:
+    """Return a server's registration; it carries the hybrid time. Raises Unavailable before its start."""
+    return pb.ServerInfoResponse(
+        uuid=identity.uuid,
+        role=role,
+        cluster_id=identity.instance.cluster_id,
+        address=at.address,
+        peer_address=at.peer_address,
+        web_address=at.web_address,
+        version=VERSION,
+        protocol_version=PROTOCOL_VERSION,
+        format_version=instance.FORMAT_VERSION,
+        hybrid_time=identity.clock.peek(),
+        location=location,
+        incarnation=identity.incarnation,
+    )
