@@ -58,10 +58,10 @@ TIERS = (
         ),
     ),
     Tier("sim", 270, (pytest("-n", "2", "tests/sim", "tests/judge", limit_s=300),)),
-    Tier("cluster", 300, (pytest(*FILES_APART, "tests/cluster", limit_s=300),)),
-    Tier("faults", 150, (pytest("tests/faults", limit_s=300),)),
-    Tier("spark", 240, (pytest(*FILES_APART, "tests/spark", limit_s=300),)),
-    Tier("docs", 150, (pytest("-n", "2", "tests/docs", limit_s=300),)),
+    Tier("cluster", 300, (pytest(*FILES_APART, "tests/cluster", limit_s=600),)),
+    Tier("faults", 150, (pytest("tests/faults", limit_s=600),)),
+    Tier("spark", 240, (pytest(*FILES_APART, "tests/spark", limit_s=600),)),
+    Tier("docs", 150, (pytest("-n", "2", "tests/docs", limit_s=600),)),
 )
 
 

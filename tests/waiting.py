@@ -11,7 +11,7 @@ T = TypeVar("T")
 _POLL_S = 0.005
 
 
-async def eventually(condition: Callable[[], object], what: str, timeout_s: float = 10) -> None:
+async def eventually(condition: Callable[[], object], what: str, timeout_s: float = 30) -> None:
     """Return once `condition()` is true; fail with `what` when it is not in time."""
     end = time.monotonic() + timeout_s
     while not condition():
@@ -23,7 +23,7 @@ async def eventually(condition: Callable[[], object], what: str, timeout_s: floa
 
 
 def wait_until(
-    condition: Callable[[], T | None], what: str, timeout_s: float = 30, poll_s: float = 0.02
+    condition: Callable[[], T | None], what: str, timeout_s: float = 60, poll_s: float = 0.02
 ) -> T:
     """Return what `condition()` returns once that is true; fail with `what` when it is not in time.
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from nyala.client import Client, Table
 from nyala.common.partition_spec import Hash, Partition
 from tests.cluster.workload import Crew, Worker
+from tests.waiting import wait_until
 
 SCHEMA = pa.schema(
     [
@@ -120,6 +121,15 @@ class LinkedList(Crew[Links]):
     def acknowledged(self) -> int:
         """Rows that were acknowledged."""
         return sum(w.acked for w in self.workers) * CHAINS
+
+    def until_acknowledged(self, count: int) -> None:
+        """Wait until so many rows were."""
+
+        def grown() -> bool:
+            self.check()
+            return self.acknowledged >= count
+
+        wait_until(grown, f"{count} rows of chains")
 
     def verify(self) -> int:
         """Read the chains as of now, and as of each moment so far; return the rows of now.

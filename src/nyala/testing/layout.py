@@ -6,6 +6,7 @@ above (design section 18); a base moves all of them; a test cluster takes free p
 
 import socket
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +38,11 @@ class ServerSpec:
     address: str
     peer_address: str
     web_address: str
+
+    @property
+    def addresses(self) -> tuple[str, str, str]:
+        """All that it listens on."""
+        return (self.address, self.peer_address, self.web_address)
 
     @property
     def log(self) -> str:
@@ -143,6 +149,25 @@ def free_ports(count: int) -> list[int]:
     finally:
         for sock in sockets:
             sock.close()
+
+
+def hold(addresses: Iterable[str]) -> ExitStack:
+    """Keep addresses for servers that listen there, also while these are down, until it is closed.
+
+    A port on which nobody listens may be given to any program that asks for a free one, or to a connection
+    on its way out. A socket that is bound and does not listen keeps it from them, and not from the server:
+    both have SO_REUSEADDR.
+
+    Raises:
+        OSError: one of them is in use.
+    """
+    with ExitStack() as held:
+        for address in addresses:
+            host, _, port = address.rpartition(":")
+            sock = held.enter_context(socket.socket())
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind((host, int(port)))
+        return held.pop_all()
 
 
 def ports_in_use(addresses: Iterable[str]) -> list[str]:

@@ -16,7 +16,8 @@ from nyala.testing.layout import Layout, ServerSpec, ports_in_use
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 
-HEALTHY_TIMEOUT_S = 60.0
+HEALTHY_TIMEOUT_S = 120.0
+ANSWER_MS = 5_000
 _QUESTIONS: Mapping[str, tuple[Method, Any]] = {
     "master": (methods.MASTER_STATUS, pb.MasterStatusRequest()),
     "tserver": (methods.LIST_TABLETS, pb.ListTabletsRequest()),
@@ -45,7 +46,7 @@ def start(
     began = time.monotonic()
     os.makedirs(layout.dir, exist_ok=True)
     asleep = [s for s in layout.servers if processes.running_pid(s) is None]
-    taken = ports_in_use(a for s in asleep for a in (s.address, s.peer_address, s.web_address))
+    taken = ports_in_use(a for s in asleep for a in s.addresses)
     if taken:
         raise InvalidArgument(
             f"these addresses are in use by another process: {', '.join(taken)}; stop it, or choose "
@@ -90,7 +91,7 @@ def _missing(layout: Layout, running: list[str]) -> str:
     """Return what is not there yet, or nothing."""
     servers = [layout.server(name) for name in running]
     try:
-        connection = Connection(layout.masters, ClientOptions(timeout_ms=2_000))
+        connection = Connection(layout.masters, ClientOptions(timeout_ms=ANSWER_MS))
         try:
             return ", ".join(connection.run(_silent(connection.core, servers)))
         finally:
@@ -109,7 +110,7 @@ async def _silent(core: Core, servers: list[ServerSpec]) -> list[str]:
     async def answers(server: ServerSpec) -> bool:
         method, request = _QUESTIONS[server.role]
         try:
-            await core.env.rpc.call(server.address, method, request, timeout_ms=2_000)
+            await core.env.rpc.call(server.address, method, request, timeout_ms=ANSWER_MS)
         except NyalaError:
             return False
         return server.address in alive

@@ -3,6 +3,7 @@
 import shutil
 import signal
 import tempfile
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
@@ -32,9 +33,12 @@ class MiniCluster:
     ) -> None:  # fmt: skip
         self._temporary = dir is None
         self.dir = dir or tempfile.mkdtemp(prefix="nyala-mini-")
-        self._layout = layout.load(self.dir) or layout.plan(
+        known = layout.load(self.dir)
+        self._layout = known or layout.plan(
             self.dir, masters, tservers, base_port=None, options=options or {}
         )
+        own = [] if known else [a for s in self._layout.servers for a in s.addresses]
+        self._held: ExitStack = layout.hold(own)
         self._parent = ForkServer()
         try:
             warm_kernels()
@@ -58,6 +62,7 @@ class MiniCluster:
         """Stop every process; remove the data if the folder was temporary."""
         processes.stop(self._layout)
         self._parent.close()
+        self._held.close()
         if self._temporary:
             shutil.rmtree(self.dir, ignore_errors=True)
 
@@ -95,15 +100,13 @@ class MiniCluster:
         """`kill -9`; returns when the process is gone.
 
         Raises:
-            Unavailable: it does not run.
+            Unavailable: it does not run. TimedOut: it does not end.
         """
-        self._signal(name, signal.SIGKILL)
-        processes.wait_gone(self._layout.server(name))
+        processes.end(self._layout.server(name), signal.SIGKILL)
 
     def stop(self, name: str) -> None:
-        """End a server in order (SIGTERM); returns when the process is gone."""
-        self._signal(name, signal.SIGTERM)
-        processes.wait_gone(self._layout.server(name))
+        """End a server in order (SIGTERM); returns when the process is gone. Raises as `kill`."""
+        processes.end(self._layout.server(name), signal.SIGTERM)
 
     def pause(self, name: str) -> None:
         """Stop a server from running (SIGSTOP) without ending it."""
@@ -136,13 +139,13 @@ class MiniCluster:
         Raises:
             TimedOut: none led in time.
         """
-        with self.connect(10_000) as client:
+        with self.connect() as client:
             leader = next(s.address for s in client.servers() if s.leader)
         return self._name_of(leader)
 
     def leaders(self, table: str) -> dict[str, str]:
         """Return for each tablet of a table the name of the server that leads it."""
-        with self.connect(10_000) as client:
+        with self.connect() as client:
             places = client.table(table).tablets()
         return {p.id: self._name_of(p.leader) for p in places if p.leader}
 

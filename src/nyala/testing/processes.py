@@ -6,10 +6,11 @@ import signal
 import time
 from pathlib import Path
 
-from nyala.common.errors import Unavailable
+from nyala.common.errors import TimedOut, Unavailable
 from nyala.testing.layout import Layout, ServerSpec
 
 STOP_TIMEOUT_S = 15
+END_TIMEOUT_S = 60
 
 
 def pid_file(server: ServerSpec) -> str:
@@ -69,6 +70,19 @@ def wait_gone(server: ServerSpec, timeout_s: float = STOP_TIMEOUT_S) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+def end(server: ServerSpec, how: signal.Signals) -> None:
+    """End a server by a signal, and wait until it is gone.
+
+    Raises:
+        Unavailable: it does not run.
+        TimedOut: it does not end.
+    """
+    if not send(server, how):
+        raise Unavailable(f"{server.name} does not run")
+    if not wait_gone(server, END_TIMEOUT_S):
+        raise TimedOut(f"{server.name} runs {END_TIMEOUT_S} s after {how.name}")
 
 
 def stop(layout: Layout) -> list[str]:

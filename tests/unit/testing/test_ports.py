@@ -1,0 +1,43 @@
+"""Ports of a local cluster stay its own, also while the server that listens there is down."""
+
+import socket
+
+import pytest
+
+from nyala.testing import layout
+from nyala.testing.layout import HOST
+
+
+def listening(port: int, *, reuse: bool = True) -> socket.socket:
+    """Listen as a server does, or as a program that knows nothing of it."""
+    sock = socket.socket()
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
+        sock.bind((HOST, port))
+        sock.listen()
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def test_a_held_port_is_its_servers_again_and_again_and_nobody_elses():
+    (port,) = layout.free_ports(1)
+    address = f"{HOST}:{port}"
+    with layout.hold([address]):
+        for _ in range(2):
+            assert layout.ports_in_use([address]) == []
+            with pytest.raises(OSError, match="in use"):
+                listening(port, reuse=False)
+            with listening(port):
+                assert layout.ports_in_use([address]) == [address]
+    with listening(port, reuse=False):
+        pass
+
+
+def test_what_cannot_be_held_leaves_nothing_held():
+    free, taken = layout.free_ports(2)
+    with listening(taken), pytest.raises(OSError, match="in use"):
+        layout.hold([f"{HOST}:{free}", f"{HOST}:{taken}"])
+    with listening(free, reuse=False):
+        pass
