@@ -1,9 +1,11 @@
 """What people ask the leader master about single tablets."""
 
+from nyala.common.errors import Unavailable
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.env.rpc import Handlers
 from nyala.master import create_table, replace_tablet
 from nyala.master.catalog import Catalog
+from nyala.master.leading import Term
 from nyala.master.service import Parts
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -33,9 +35,12 @@ class TabletsService:
         Raises:
             NotFound: no such tablet, or it was deleted.
             InvalidArgument: live servers have replicas of it and `force` is not set, or too few live.
-            NotLeader, Unavailable, Throttled, TimedOut, OutcomeUnknown: ask again.
+            Unavailable: `force` is not set, and a live server has yet to tell this leader what it has.
+            NotLeader, Throttled, TimedOut, OutcomeUnknown: ask again.
         """
         term = await self._parts.confirmed()
+        if not request.force:
+            self._check_told(term)
         shown = self._shown(TabletId(request.tablet_id))
         answer = described(term.catalog, request.tablet_id, shown)
         if not request.dry_run:
@@ -46,6 +51,19 @@ class TabletsService:
         assert found is not None, request.tablet_id
         answer.tablet_id = found.id
         return answer
+
+    def _check_told(self, term: Term) -> None:
+        """Refuse to judge by silence: a leader that was just elected has heard of no replica yet."""
+        servers, now_us = self._parts.servers, self._parts.env.clock.monotonic_us()
+        alive = servers.alive(now_us)
+        told = [s.uuid for s in servers.known_in(term.memory.term, alive)]
+        listed = [ServerUuid(s.uuid) for s in term.catalog.servers.all() if s.alive]
+        waiting = [u for u in dict.fromkeys((*listed, *(s.uuid for s in alive))) if u not in told]
+        if waiting:
+            raise Unavailable(
+                f"{', '.join(waiting)} may have replicas, and has not told the leader master, which was just "
+                "elected, of any; ask again when it has, or is known to be dead"
+            )
 
     def _shown(self, tablet: TabletId) -> list[ServerUuid]:
         live = self._parts.servers.alive(self._parts.env.clock.monotonic_us())

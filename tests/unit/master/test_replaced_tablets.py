@@ -115,6 +115,22 @@ def test_an_empty_tablet_takes_the_place_of_a_lost_one_and_its_neighbours_keep_s
     with_cluster(work, options=QUICK)
 
 
+@pytest.mark.row("S1.44")
+def test_a_leader_that_was_just_elected_replaces_no_tablet_before_it_knows_who_has_replicas():
+    async def work(ddl):
+        table = await ddl.create()
+        await ddl.put(table, 1)
+        ddl.kill_leader()
+        request = pb.ReplaceTabletRequest(tablet_id=table.tablets[0].id)
+        call = ddl.core.masters.call
+        with pytest.raises(InvalidArgument, match="let it go on with them"):
+            await ddl.ask(call, methods.REPLACE_TABLET, request, timeout_ms=30_000)
+        assert states(ddl) == ["RUNNING"]
+        assert await ddl.keys(table) == [1]
+
+    with_cluster(work)
+
+
 @pytest.mark.row("S0.55")
 def test_a_table_whose_batch_is_too_large_is_refused_and_leaves_nothing():
     async def work(ddl):
