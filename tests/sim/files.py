@@ -242,6 +242,10 @@ class SimFiles:
             inode = self._create(clean)
         return SimAppendFile(self, clean, inode, offset)
 
+    def open_new(self, path: str) -> "SimAppendFile":
+        """Make a file that is written once."""
+        return self.open_append(path)
+
     def _create(self, path: str) -> Inode:
         dies = self._changing("create", path)
         directory = path.rpartition("/")[0] or ("/" if path.startswith("/") else "")

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Sequence
 from typing import Protocol
 
+from nyala.env.behind import BehindFile, NewFile
 from nyala.env.direct import DirectWriter
 from nyala.env.mapped import guard
 
@@ -51,6 +52,10 @@ class Files(Protocol):
 
     def open_append(self, path: str, offset: int = 0, *, direct: bool = False) -> AppendFile:
         """Open (create if missing) for appending from `offset` on; `direct`: nobody reads it soon."""
+        ...
+
+    def open_new(self, path: str) -> NewFile:
+        """Make a file for much that nobody reads soon; it is written while the next part is made."""
         ...
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
@@ -180,6 +185,10 @@ class SystemFiles:
     def open_append(self, path: str, offset: int = 0, *, direct: bool = False) -> SystemAppendFile:
         """Open (create if missing) for appending from `offset` on; `direct`: see `direct.py`."""
         return SystemAppendFile(path, offset, direct=direct)
+
+    def open_new(self, path: str) -> BehindFile:
+        """Make a file that is written by a thread, past the system's memory: see `behind.py`."""
+        return BehindFile(SystemAppendFile(path, 0, direct=True))
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """Return bytes of a file; fewer than asked for at its end."""

@@ -18,6 +18,7 @@ from nyala.env.files import Files
 from nyala.tablet.format import Kind, Sections, SectionWriter
 from nyala.tablet.ops import read_batch
 from nyala.tablet.rowset import ColumnStats, Int64s, older_than
+from nyala.tablet.running_stats import RunningStats, is_varying
 
 BLOCK_ROWS = 131_072
 BLOCK_BYTES = 16 << 20
@@ -28,7 +29,6 @@ WORTHWHILE = 0.9
 """A block that compression leaves larger than this part of itself is kept as it is, and read in place."""
 COMPRESSIONS = ("none", "lz4", "zstd")
 _META, _STATS, _BLOCKS = 1, 2, 16
-_MAX_STATS_BYTES = 1024
 
 
 class _Meta(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ def compression_of(options: Mapping[str, str]) -> str:
     chosen = options.get("compression", "none")
     if chosen not in COMPRESSIONS:
         raise InvalidArgument(
-            f"table option compression={chosen!r}: choose one of {', '.join(COMPRESSIONS)}"
+            f"table option compression={chosen!r} is unknown; choose one of {', '.join(COMPRESSIONS)}"
         )
     return chosen
 
@@ -68,7 +68,7 @@ class ColumnWriter:
         self._columns = columns
         self._compression = compression
         self._starts = [0]
-        self._stats = [_RunningStats(c) for c in columns]
+        self._stats = [RunningStats(c) for c in columns]
 
     def add(self, arrays: Sequence[pa.Array]) -> None:
         """Write the next rows, one array per column: one block, or several if they are compressed."""
@@ -98,32 +98,6 @@ class ColumnWriter:
             batch = pa.RecordBatch.from_arrays(rows, names=[str(s.column.id) for s in known])
             self._writer.add(_STATS, batch.serialize())
         return self._writer.finish()
-
-
-class _RunningStats:
-    def __init__(self, column: Column) -> None:
-        self.column = column
-        self.known = not pa.types.is_boolean(column.type)
-        self.has_nulls = False
-        self._ends: list[pa.Scalar] = []  # least and greatest of each block
-
-    def add(self, array: pa.Array) -> None:
-        if not self.known:
-            return
-        self.has_nulls = self.has_nulls or array.null_count > 0
-        if pa.types.is_floating(array.type) and pc.any(pc.is_nan(array)).as_py():
-            self.known = False  # NaN orders with nothing
-            return
-        ends = pc.min_max(array).values()
-        self._ends += ends
-        sizes = [len(e.as_buffer()) for e in ends if e.is_valid and _is_var(e.type)]
-        self.known = max(sizes, default=0) <= _MAX_STATS_BYTES
-
-    def rows(self) -> pa.Array:
-        """Return the column's part of section 2: two rows for all blocks, then two for each."""
-        ends = pa.array(self._ends, self.column.type)
-        whole = pc.min_max(ends)
-        return pa.concat_arrays([pa.array([whole["min"], whole["max"]], ends.type), ends])
 
 
 class ColumnReader:
@@ -263,13 +237,9 @@ def _stats(ends: pa.Array, number: int, has_nulls: bool) -> ColumnStats:
     return ColumnStats(least, greatest, has_nulls)
 
 
-def _is_var(kind: pa.DataType) -> bool:
-    return kind in (pa.string(), pa.binary())
-
-
 def cell_sizes(array: pa.Array) -> Int64s | None:
     """Return the bytes of each cell of a string or binary column (0 for null); None for others."""
-    if not _is_var(array.type):
+    if not is_varying(array.type):
         return None
     sizes = pc.binary_length(array)
     whole = sizes.fill_null(0) if sizes.null_count else sizes

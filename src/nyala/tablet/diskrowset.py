@@ -19,6 +19,7 @@ from nyala.tablet import kernels, marks, sort_kernels
 from nyala.tablet.columns import ColumnReader, ColumnWriter, block_ends, cell_sizes
 from nyala.tablet.format import Kind, Sections, SectionWriter
 from nyala.tablet.gathering import gather
+from nyala.tablet.key_order import order_of, take_many
 from nyala.tablet.lifetimes import Lifetimes
 from nyala.tablet.manifest import Manifest, RowSetEntry, data_name, index_name, marks_name
 from nyala.tablet.marks import Marks
@@ -159,6 +160,7 @@ def write(
     compression: str,
     seed: int,
     hash_keys: HashKeys,
+    direct: bool,
 ) -> list[Int64s]:
     """Write the index and data files of a new rowset, synced (their names are not). Lane COMPUTE.
 
@@ -172,45 +174,32 @@ def write(
         compression: of the columns.
         seed: of the index hash.
         hash_keys: the index hash.
+        direct: columns go past the system's memory.
 
     Returns:
         For each source, where each of its rows went, or -1.
     """
-    which = np.concatenate([np.full(len(r), i, np.int64) for i, r in enumerate(rows)])
     taken = np.concatenate(rows)
     keys = key_bytes.concat(
         [s.keys if len(r) == s.rows else s.keys.take(r) for s, r in zip(sources, rows, strict=True)]
     )
     ins = np.concatenate([s.ins[r] for s, r in zip(sources, rows, strict=True)])
     order = order_of(keys, ins)
-    which, taken, keys, ins = which[order], taken[order], keys.take(order), ins[order]
+    which = np.repeat(np.arange(len(rows)), [len(r) for r in rows])
+    if len(rows) > 1:
+        which = which[order]
+    taken, keys, ins = taken[order], take_many(keys, order), ins[order]
     hashes = hash_keys(keys.offsets, keys.data, seed)
     _write_index(files, f"{directory}/{index_name(number)}", keys, ins, hashes, seed)
     _write_data(
-        files, f"{directory}/{data_name(number)}", sources, which, taken, schema, compression
-    )
+        files, f"{directory}/{data_name(number)}", sources, which, taken, schema, compression,
+        direct=direct,
+    )  # fmt: skip
     moved = [np.full(s.rows, -1, np.int64) for s in sources]
     for place, to in enumerate(moved):
         mine = np.flatnonzero(which == place)
         to[taken[mine]] = mine
     return moved
-
-
-def order_of(keys: KeyBytes, ins: Uint64s) -> Int64s:
-    """Return the order of (key, ins)."""
-    words = keys.words()
-    if words is not None:
-        order = np.argsort(words)  # much faster than a stable sort, or one by two columns
-        sort_kernels.sort_ties(words, ins, order)
-        return order
-    shared = sort_kernels.common_prefix(keys.offsets, keys.data, ins)
-    if shared < 0:
-        return np.arange(len(keys))
-    words = np.empty(len(keys), np.uint64)
-    sort_kernels.words_at(keys.offsets, keys.data, shared, words)
-    order = np.argsort(words)
-    sort_kernels.sort_runs(keys.offsets, keys.data, ins, shared, words[order], order)
-    return order
 
 
 def _write_index(
@@ -244,13 +233,15 @@ def _write_data(
     rows: Int64s,
     schema: Schema,
     compression: str,
+    *,
+    direct: bool,
 ) -> None:
     chunks = [s.chunks for s in sources]
     sizes = []
     for column in schema.columns:
         if column.type in (pa.string(), pa.binary()):
             sizes.append(_sizes(sources, which, rows, column))
-    file = files.open_append(path)
+    file = files.open_new(path) if direct else files.open_append(path)
     try:
         writer = ColumnWriter(SectionWriter(Kind.DATA, file.append), schema.columns, compression)
         begin = 0

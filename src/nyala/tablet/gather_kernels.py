@@ -114,3 +114,40 @@ def strings(places: Any, ends: Any, out: Any) -> None:
             u64_at(to)[k] = u64_at(source)[k]
         for k in range(words << 3, size):
             u8_at(to)[k] = u8_at(source)[k]
+
+
+@njit(
+    types.int64(types.int64, types.int64, types.int64, types.int64),
+    nogil=True,
+    cache=True,
+    inline="always",
+)
+def _before(at: Any, size: Any, other: Any, other_size: Any) -> Any:
+    """Return whether bytes at an address come before others."""
+    shared = min(size, other_size)
+    k = 0
+    while k + 8 <= shared and u64_at(at + k)[0] == u64_at(other + k)[0]:
+        k += 8
+    while k < shared and u8_at(at)[k] == u8_at(other)[k]:
+        k += 1
+    return u8_at(at)[k] < u8_at(other)[k] if k < shared else size < other_size
+
+
+@_kernel(types.UniTuple(types.int64, 2)(types.int64, types.int64, types.int64))
+def extremes(offsets: Any, data: Any, rows: Any) -> Any:
+    """Return where the least and the greatest of some strings are; one at least, none is null.
+
+    `offsets` is the address of the first one's offset, `data` of the bytes.
+    """
+    ends = i32_at(offsets)
+    least = greatest = types.int64(0)
+    for i in range(1, rows):
+        at, size = data + ends[i], types.int64(ends[i + 1] - ends[i])
+        other, other_size = data + ends[least], types.int64(ends[least + 1] - ends[least])
+        if _before(at, size, other, other_size):
+            least = i
+            continue
+        other, other_size = data + ends[greatest], types.int64(ends[greatest + 1] - ends[greatest])
+        if _before(other, other_size, at, size):
+            greatest = i
+    return least, greatest

@@ -155,11 +155,15 @@ def link(slots: Any, hashes: Any, rows: Any, olds: Any) -> None:
 def relink(slots: Any, hashes: Any, out: Any) -> None:
     """Enter all that an index names into an empty one of another size."""
     size = _U(len(out))
+    low = _U(0xFFFFFFFF)
+    hashes_at = hashes.ctypes.data
     for i in range(len(slots)):
+        if i + FAR < len(slots) and slots[i + FAR] != _U(0):
+            prefetch(hashes_at + 8 * (types.int64(slots[i + FAR] & low) - 1))
         slot = slots[i]
         if slot == _U(0):
             continue
-        at = home(hashes[types.int64(slot & _U(0xFFFFFFFF)) - 1], size)
+        at = home(hashes[types.int64(slot & low) - 1], size)
         while out[at] != _U(0):
             at = following(at, size)
         out[at] = slot

@@ -78,7 +78,8 @@ class Plan:
 
     Attributes:
         drop_below: versions that ended at or below this stamp are left out.
-        apart: versions that had ended go to a rowset of their own, which present reads pass over.
+        apart: versions that had ended go to a rowset of their own, which present reads pass over; a flush
+            does not, and its columns go past the system's memory, as writers wait for it.
         position: of the new rowsets in the manifest.
         numbers: four, for files.
     """
@@ -105,7 +106,8 @@ def build(place: Place, base: Manifest, inputs: Sequence[Input], plan: Plan) -> 
     moved = tuple(np.full(s.view.rows, -1, np.int64) for s in inputs)
     for number, part in enumerate((live, ended)):
         if sum(len(p) for p in part):
-            entry, went = _write(place, base, inputs, part, plan.numbers[2 * number :])
+            numbers = plan.numbers[2 * number :]
+            entry, went = _write(place, base, inputs, part, numbers, direct=not plan.apart)
             entries.append(entry)
             moved = went if number == 0 else moved
     place.files.sync_dir(place.directory)
@@ -134,6 +136,8 @@ def _write(
     inputs: Sequence[Input],
     kept: Sequence[Rows],
     numbers: Sequence[int],
+    *,
+    direct: bool,
 ) -> tuple[RowSetEntry, tuple[Int64s, ...]]:
     moved = tuple(
         diskrowset.write(
@@ -146,6 +150,7 @@ def _write(
             compression=compression_of(base.info.options),
             seed=base.index_seed,
             hash_keys=place.hash_keys,
+            direct=direct,
         )
     )
     rows, stamps = _ended_after_move(inputs, moved)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from nyala.tablet.key_kernels import same, u8_at
+from nyala.tablet.key_kernels import prefetch, same, u8_at, u64_at
 
 _I64 = types.Array(types.int64, 1, "C", readonly=True)
 _U64 = types.Array(types.uint64, 1, "C", readonly=True)
@@ -21,6 +21,8 @@ _U8 = types.Array(types.uint8, 1, "C", readonly=True)
 _OUT_I64 = types.Array(types.int64, 1, "C")
 _OUT_U64 = types.Array(types.uint64, 1, "C")
 _OUT_U8 = types.Array(types.uint8, 1, "C")
+_AHEAD = 12
+"""So many keys ahead of the one that is copied the next ones' memory is asked for."""
 
 
 @njit(types.void(_U64, _U64, _OUT_I64), nogil=True, cache=True)
@@ -102,6 +104,64 @@ def words_at(offsets: Any, data: Any, depth: Any, out: Any) -> None:
     at = data.ctypes.data
     for i in range(len(out)):
         out[i] = _word(at + offsets[i] + depth, offsets[i + 1] - offsets[i] - depth)
+
+
+@njit(types.int64(_I64, _U8, _OUT_I64), nogil=True, cache=True)
+def varying(offsets: Any, data: Any, out: Any) -> Any:
+    """Write the positions, eight at most, at which keys of one length are not all alike; return how many.
+
+    -1: there are more, or keys of several lengths.
+    """
+    size = offsets[1] - offsets[0]
+    for i in range(1, len(offsets) - 1):
+        if offsets[i + 1] - offsets[i] != size:
+            return types.int64(-1)
+    first = data.ctypes.data + offsets[0]
+    count = types.int64(0)
+    for begin in range(0, size, 8):
+        width = min(types.int64(8), size - begin)
+        differ = np.uint64(0)
+        for i in range(1, len(offsets) - 1):
+            at = first + i * size + begin
+            if width == 8:
+                differ |= u64_at(at)[0] ^ u64_at(first + begin)[0]
+            else:
+                for k in range(width):
+                    wrong = u8_at(at)[k] ^ u8_at(first + begin)[k]
+                    differ |= np.uint64(wrong) << np.uint64(8 * k)
+        for k in range(width):
+            if (differ >> np.uint64(8 * k)) & np.uint64(255) != np.uint64(0):
+                if count == len(out):
+                    return types.int64(-1)
+                out[count] = begin + k
+                count += 1
+    return count
+
+
+@njit(types.void(_I64, _U8, _I64, _OUT_U64), nogil=True, cache=True)
+def pack(offsets: Any, data: Any, positions: Any, out: Any) -> None:
+    """Write the bytes of each key at some positions as a number that sorts as they do."""
+    at = data.ctypes.data
+    for i in range(len(out)):
+        word = np.uint64(0)
+        for k in range(len(positions)):
+            word = word << np.uint64(8) | np.uint64(u8_at(at + offsets[i])[positions[k]])
+        out[i] = word
+
+
+@njit(types.void(_I64, _U8, _I64, _I64, _OUT_U8), nogil=True, cache=True)
+def take_keys(offsets: Any, data: Any, rows: Any, ends: Any, out: Any) -> None:
+    """Write the keys of some rows to `out`, key i before `ends[i + 1]`."""
+    base, target = data.ctypes.data, out.ctypes.data
+    for i in range(len(rows)):
+        if i + _AHEAD < len(rows):
+            prefetch(base + offsets[rows[i + _AHEAD]])
+        source, to, size = base + offsets[rows[i]], target + ends[i], ends[i + 1] - ends[i]
+        words = size >> 3
+        for k in range(words):
+            u64_at(to)[k] = u64_at(source)[k]
+        for k in range(words << 3, size):
+            u8_at(to)[k] = u8_at(source)[k]
 
 
 @njit(

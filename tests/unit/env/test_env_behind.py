@@ -1,0 +1,65 @@
+"""A file that is written by a thread: whole when it is synced, and an error is not lost."""
+
+import errno
+import os
+
+import pytest
+
+from nyala.env import behind
+from nyala.env.behind import BehindFile
+from nyala.env.files import SystemFiles
+
+
+class Full:
+    """A file on a disk that takes the first so many pieces."""
+
+    def __init__(self, room):
+        self.room = room
+        self.closed = self.synced = False
+
+    def append(self, buffers):
+        self.room -= 1
+        if self.room < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return 0
+
+    def sync(self, *, data_only):
+        self.synced = True
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.mark.parametrize("sizes", [(), (0, 1), (5000, 3), (4096, 4096), (4095, 4098, 1), (20000,)])
+def test_what_is_appended_is_there_when_it_is_synced(tmp_path, monkeypatch, sizes):
+    monkeypatch.setattr(behind, "BUFFER_BYTES", 4096)
+    files, path, whole = SystemFiles(), str(tmp_path / "file"), b""
+    file = files.open_new(path)
+    for size in sizes:
+        data = os.urandom(size)
+        whole += data
+        assert file.append([data[: size // 2], memoryview(data)[size // 2 :]]) == len(whole)
+    file.sync(data_only=False)
+    assert files.read(path) == whole
+    file.append([b"more"])
+    file.sync(data_only=True)
+    file.close()
+    assert files.read(path) == whole + b"more"
+
+
+@pytest.mark.parametrize("room", [0, 1, 2])
+def test_a_disk_that_is_full_says_so_at_the_latest_when_the_file_is_synced(monkeypatch, room):
+    monkeypatch.setattr(behind, "BUFFER_BYTES", 4096)
+    full = Full(room)
+    file = BehindFile(full)
+
+    def write():
+        for _ in range(3):
+            file.append([bytes(4000)])
+        file.sync(data_only=False)
+
+    with pytest.raises(OSError, match="No space left"):
+        write()
+    assert not full.synced
+    file.close()
+    assert full.closed
