@@ -32,14 +32,15 @@ def needed(
     """Return the orders that some tablet servers should get.
 
     A member of a live tablet's first configuration that has never shown its replica is to create it
-    (members that join later are given a copy instead); a replica of a tablet that
-    the catalog records as deleted is to be deleted; the leader of a tablet whose table was altered is to
-    alter it, until it has shown that it did. A tablet without a record is never touched (S0.46).
+    (members that join later are given a copy instead); a replica of a tablet that the catalog records as
+    deleted is to be deleted; the leader of a tablet whose table was altered is to alter it, until it has
+    shown that it did, and whenever it shows that it has not. A tablet without a record is never touched
+    (S0.46).
 
     Args:
         catalog: of the leader.
         servers: live servers whose replicas are known from a full report in this term.
-        looked_at: which of a server's replicas are looked at, whether they are to be deleted.
+        looked_at: which of a server's replicas are looked at, whether they are to be deleted or fell back.
     """
     actions: list[Action] = []
     by_uuid = {s.uuid: s for s in servers}
@@ -52,7 +53,8 @@ def needed(
     for table in catalog.altering():
         actions += _alterations(catalog, table, by_uuid)
     for server in servers:
-        actions += _deletions(catalog, server, looked_at(server))
+        shown = list(looked_at(server))
+        actions += [*_deletions(catalog, server, shown), *_fallen_back(catalog, server, shown)]
     return actions
 
 
@@ -62,14 +64,18 @@ def after_report(catalog: Catalog, server: TServer, tablets: Sequence[TabletId])
     What was to be created is derived each interval, and was ordered when it was decided.
     """
     tables = dict.fromkeys(t.table_id for t in map(catalog.tablet, tablets) if t is not None)
-    actions = _deletions(catalog, server, [t for t in tablets if t in server.replicas])
+    shown = [t for t in tablets if t in server.replicas]
+    actions: list[Action] = [*_deletions(catalog, server, shown)]
+    actions += _fallen_back(catalog, server, shown)
     for table in map(catalog.table, tables):
         if table is not None and table.state is TableState.ALTERING:
             actions += _alterations(catalog, table, {server.uuid: server})
     return actions
 
 
-def _deletions(catalog: Catalog, server: TServer, replicas: Iterable[TabletId]) -> list[Action]:
+def _deletions(
+    catalog: Catalog, server: TServer, replicas: Iterable[TabletId]
+) -> list[DeleteTabletAction]:
     """Return the orders to delete those of a server's replicas that the catalog records as deleted."""
     known = map(catalog.tablet, replicas)
     return [DeleteTabletAction(server.uuid, t.id) for t in known if t is not None and not t.live]
@@ -86,6 +92,26 @@ def _alterations(
             continue
         if leader.versions.get(tablet.id, 0) < table.spec.schema.version:
             actions.append(AlterTabletAction(leader.uuid, tablet.id))
+    return actions
+
+
+def _fallen_back(
+    catalog: Catalog, server: TServer, replicas: Iterable[TabletId]
+) -> list[AlterTabletAction]:
+    """Return the orders to a server's leaders that say that they lack an alteration which had ended.
+
+    A group that lost its majority may have gone on with a survivor that never heard of it.
+    """
+    actions: list[AlterTabletAction] = []
+    for tablet in map(catalog.tablet, (t for t in replicas if t in server.words)):
+        if tablet is None or tablet.consensus.leader != server.uuid:
+            continue
+        table = catalog.table(tablet.table_id)
+        if table is None or tablet.state is not TabletState.RUNNING:
+            continue
+        behind = server.versions.get(tablet.id, 0) < table.spec.schema.version
+        if behind and table.state is TableState.RUNNING:
+            actions.append(AlterTabletAction(server.uuid, tablet.id))
     return actions
 
 
