@@ -224,6 +224,7 @@ def test_a_tablet_without_a_table_is_left_alone():
     assert around.needed() == []
 
 
+@pytest.mark.row("S0.42")
 def test_a_change_decided_on_an_older_configuration_is_not_sent():
     around = Around()
     around.group(failed="c", others="b")
