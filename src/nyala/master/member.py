@@ -78,6 +78,8 @@ class GroupMember(Place):
             if self.leading is None:
                 await self._follow(group, None)
             self._follow_members(group)
+            if not isinstance(self.failure, InvalidArgument):  # for good
+                self.failure = None  # it was given a place, or its disk can be written again
             return
         self._drop()
         told = self._peers.group()

@@ -1,0 +1,46 @@
+"""A master whose directory was lost: it waits, is put in its place by commands, and is well."""
+
+import pytest
+
+from nyala.common.errors import Forbidden
+from nyala.master.config import MasterConfig
+from nyala.master.server import Master
+from tests.sim.cluster import OPTIONS
+from tests.unit.cli.test_cli_masters import leading, with_story
+
+
+def emptied(story, lost):
+    """Start a machine with an empty disk at the addresses of one that is dead."""
+    cluster = story.cluster
+    masters = tuple(m.address for m in cluster.masters)
+    made = cluster.process(f"master-{len(cluster.masters)}")
+    made.address, made.peer_address = lost.address, lost.peer_address
+    config = MasterConfig(
+        "/data", made.address, made.peer_address, master_addresses=masters, options=OPTIONS
+    )
+    made.program = lambda env, transport: Master(env, config, transport)
+    cluster.masters.append(made)
+    cluster.names[made.name] = made
+    made.start()
+    return made
+
+
+@pytest.mark.row("S0.85")
+def test_a_new_directory_at_an_old_address_is_refused_and_then_taken_in_without_a_restart():
+    async def work(story):
+        cluster = story.cluster
+        lost = next(m for m in cluster.masters if m is not cluster.leader_master())
+        stays = [m.address for m in cluster.masters if m is not lost]
+        lost.kill()
+        made = emptied(story, lost)
+        await story.until(
+            lambda: made.server and made.server.failure, "it has no place in the group"
+        )
+        assert isinstance(made.server.failure, Forbidden)
+        await story.do("remove", lost.address, known=stays)
+        _, voters = await story.do("add", made.address, known=stays)
+        assert voters == sorted([*stays, made.address])
+        await story.until(lambda: leading(made), "it follows the role")
+        assert made.server.failure is None, "it is well"
+
+    with_story(work, masters=3)
