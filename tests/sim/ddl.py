@@ -27,6 +27,8 @@ from tests.sim.ddl_watch import CatalogWatch
 from tests.sim.loop import SimLoop, seeded
 
 NAMES = ("a", "b", "c", "d", "e")
+RUSH_US = 500_000
+"""Whoever wants a new name that others want too asks for it when such a time begins, all at once."""
 TABLES_EACH = 3
 WIDTH = 10
 RANGES = ((0, 10), (10, 20))
@@ -83,14 +85,21 @@ class Definer:
             what = self._rng.choice([alter, alter, alter, alter, alter, self._move, self._drop])
             await what(self._rng.choice(present))
 
-    def _name(self) -> str:
-        """Draw a name: one of those that all want, or one of its own when too many are taken."""
+    async def _name(self) -> str:
+        """Draw a name: one of its own, one that all want, or a new one that others want right now."""
         self._names += 1
-        own = f"{self.process.name}.{self._names}"
-        return own if self._rng.random() < 0.5 else self._rng.choice(NAMES)
+        which = self._rng.random()
+        if which < 0.4:
+            return f"{self.process.name}.{self._names}"
+        if which < 0.6:
+            return self._rng.choice(NAMES)
+        now_us = round(self._loop.time() * 1e6)
+        rush = now_us // RUSH_US + 1
+        await self._loop.delay(rush * RUSH_US - now_us)
+        return f"rush.{rush}"
 
     async def _create(self) -> None:
-        name = self._name()
+        name = await self._name()
         spec = Partition(hash=[], range=Range(["k"], list(RANGES)))
         replicas = self._rng.choice(REPLICAS)
         try:
@@ -122,7 +131,7 @@ class Definer:
             steps.drop_column(shape.columns[-1])
             change = altered(columns=shape.columns[:-1])
         elif kind == "rename":
-            name = self._name()
+            name = await self._name()
             steps.rename(name)
             change = altered(name=name)
         elif kind == "range":
@@ -174,7 +183,7 @@ class Definer:
         await self._define(table, kind, work, altered(state=DROPPED if reserve else GONE))
 
     async def _recall(self, table: Modelled) -> None:
-        name = self._name()
+        name = await self._name()
         work = self.core.ddl.recall_table(table.table_id, name)
         await self._define(table, "recall", work, altered(state=PRESENT, name=name))
 
@@ -223,16 +232,11 @@ async def define(
     definers: int,
     watch: CatalogWatch,
     pause_us: float,
-) -> tuple[list[Definer], list[asyncio.Task[None]], asyncio.Task[None]]:
-    """Start clients at work, and a look at everything every quarter of a second."""
+) -> tuple[list[Definer], list[asyncio.Task[None]]]:
+    """Start clients at work; from now on what the watch sees ends the run."""
     made = [Definer(cluster, model, number, watch, pause_us) for number in range(definers)]
-
-    async def looking() -> None:
-        while True:
-            await loop.delay(250_000)
-            watch.look()
-
-    return made, [d.process.run(d.run) for d in made], loop.create_task(looking())
+    watch.start()
+    return made, [d.process.run(d.run) for d in made]
 
 
 async def settled(core: Core, model: Model) -> None:

@@ -101,7 +101,7 @@ async def _story(loop: SimLoop, found: Found, pause_us: float) -> None:
     await cluster.start()
     await plant_orphan(cluster.tservers[0])
     model, watch = Model(), CatalogWatch(cluster)
-    definers, working, looking = await define(loop, cluster, model, CLIENTS, watch, pause_us)
+    definers, working = await define(loop, cluster, model, CLIENTS, watch, pause_us)
     names = [p.name for p in (*cluster.servers, *cluster.clients)]
     rng, swarm, victims = seeded(seed, "nemesis"), swarm_of(seed), cluster.servers
     nemesis = Nemesis(cluster.network, victims, names, swarm, rng, cluster.leader_master)
@@ -121,7 +121,6 @@ async def _story(loop: SimLoop, found: Found, pause_us: float) -> None:
     await _settle(loop, watch)
     await cluster.until(lambda: orphan_lives(cluster.tservers[0]), "what is nobody's")
     watch.look()
-    looking.cancel()
     cluster.look()
     found.settled_s = loop.time() - healed_s
     found.acknowledged, found.refused, found.unknown = (

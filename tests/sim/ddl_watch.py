@@ -6,6 +6,7 @@ nobody is left alone. In the end every tablet has a leader and its number of rep
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,17 +14,23 @@ from nyala.common.ids import SYS_CATALOG, TableId, TabletId
 from nyala.common.partition import partitions
 from nyala.master import sys_catalog
 from nyala.master.catalog import Catalog
+from nyala.master.leading import Leading, Term
 from nyala.master.plans import Plan
 from nyala.master.records import Row, Table, TableState
 from nyala.raft.membership import Member, initial
+from nyala.raft.status import Role
 from nyala.replica.status import State
 from nyala.tablet.tablet import Tablet
+from nyala.tablet.view import View
 from nyala.tserver.server import TabletServer
 from nyala.wire import convert
 from tests.sim.cluster import SimCluster
 from tests.sim.process import SimProcess
 from tests.sim.replicas import hosts_of
 
+LOOK_S, GLANCE_S = 0.25, 0.005
+LATELY = 60_000_000 << 12
+"""So far back it is looked for what memory held before an operation that is about to be shown."""
 EVERY = 4
 """At every so many looks memory is held against a disk that has not changed, too."""
 
@@ -39,33 +46,58 @@ class CatalogWatch:
         self._cluster = cluster
         self.checks: Counter[str] = Counter()
         self._looks = 0
+        self._next_look = self._next_glance = 0.0
         self._compared: dict[str, tuple[int, int]] = {}
         self._newest_at = 0
         self._newest = Catalog()
 
+    def start(self) -> None:
+        """Look whenever it is time, between two steps; what is wrong ends the run there and then."""
+        loop, inner = self._cluster.loop, self._cluster.look
+
+        def look() -> None:
+            inner()
+            if loop.time() >= self._next_look:
+                self._next_look = loop.time() + LOOK_S
+                self.look()
+            elif loop.time() >= self._next_glance:
+                self._next_glance = loop.time() + GLANCE_S
+                self.glance()
+
+        loop.after_step = look
+
     def look(self) -> None:
         """Check whatever can be checked now."""
         self._looks += 1
-        for process in self._cluster.masters:
-            leading = getattr(process.server, "leading", None) if process.alive else None
-            term = None if leading is None else leading.current()
-            if term is None:
-                continue
+        for process, term in self._leading():
             self._whole(term.catalog)
-            if not term.memory.in_flight:
-                self._equals_disk(process, term.catalog)
+            self._equals_disk(process, term)
+        self._read_newest()
         self._deletions()
         assert not any(map(orphan_gone, self._cluster.tservers)), "what is nobody's was deleted"
 
+    def glance(self) -> None:
+        """Check the masters alone, if a definition is under way."""
+        for process, term in self._leading():
+            if term.memory.in_flight:
+                self._whole(term.catalog)
+                self._equals_disk(process, term)
+                self._read_newest()
+
+    def _leading(self) -> Iterator[tuple[SimProcess, Term]]:
+        """Who leads and is ready; not asked by `current`, which would drop what an ended term holds."""
+        for process in self._cluster.masters:
+            leading: Leading | None = getattr(process.server, "leading", None)
+            if not process.alive or leading is None or leading._term is None:
+                continue
+            status, memory = leading.status(), leading._term.memory
+            ended = memory.dropped is not None or status.term != memory.term
+            if not ended and status.role is Role.LEADER:
+                yield process, leading._term
+
     def catalog(self) -> Catalog | None:
         """Return what the leader master holds; None: none leads."""
-        for process in self._cluster.masters:
-            leading = getattr(process.server, "leading", None) if process.alive else None
-            term = None if leading is None else leading.current()
-            if term is not None:
-                found: Catalog = term.catalog
-                return found
-        return None
+        return next((term.catalog for _, term in self._leading()), None)
 
     def _whole(self, catalog: Catalog) -> None:
         """No definition is half visible, and names are unique."""
@@ -94,7 +126,8 @@ class CatalogWatch:
         assert len(found) == len(wanted), (table.id, len(found), len(wanted))
         assert set(found) == set(wanted), table.id
 
-    def _equals_disk(self, process: SimProcess, catalog: Catalog) -> None:
+    def _equals_disk(self, process: SimProcess, term: Term) -> None:
+        """Memory is what is applied of the disk; what is in flight may be on the disk already."""
         for host in hosts_of(process):
             replica = host.find(SYS_CATALOG)
             if replica is None or replica.member is None:
@@ -103,12 +136,19 @@ class CatalogWatch:
                 return
             at = replica.status().applied_stamp
             known = process.lives, at
-            if self._compared.get(process.name) == known and self._looks % EVERY:
+            in_flight = bool(term.memory.in_flight)
+            if not in_flight and self._compared.get(process.name) == known and self._looks % EVERY:
                 return
-            self._compared[process.name] = known
-            rows = {(r.kind, r.id): r for r in sys_catalog.scan(replica.machine.view(), at)}
-            assert rows == rows_of(catalog), f"{process.name}: memory is not what its disk holds"
-            self.checks["memory equals disk"] += 1
+            view, held = replica.machine.view(), rows_of(term.catalog)
+            rows = {(r.kind, r.id): r for r in sys_catalog.scan(view, at)}
+            if in_flight:
+                other = {r for key, r in held.items() if rows.get(key) != r}
+                assert other <= versions(view, at), f"{process.name}: memory is ahead of its disk"
+                self.checks["memory not ahead of disk"] += 1
+            else:
+                self._compared[process.name] = known
+                assert rows == held, f"{process.name}: memory is not what its disk holds"
+                self.checks["memory equals disk"] += 1
 
     def _deletions(self) -> None:
         """Who has deleted a replica of a tablet that is to be is no voter of it, as far as anybody knows."""
@@ -130,7 +170,7 @@ class CatalogWatch:
         assert not (tablet.live and voter), f"{process.name} deleted {tablet.id}"
 
     def _read_newest(self) -> Catalog:
-        """Return what is applied on the disk that was ever furthest."""
+        """Return what is applied on the disk that was ever furthest: the next leader would begin with it."""
         for process in self._cluster.masters:
             for host in hosts_of(process):
                 replica = host.find(SYS_CATALOG)
@@ -142,6 +182,7 @@ class CatalogWatch:
                 if at > self._newest_at:
                     self._newest_at, self._newest = at, Catalog()
                     self._newest.load(sys_catalog.scan(replica.machine.view(), at))
+                    self._whole(self._newest)
         return self._newest
 
     # ---- when all is healed ------------------------------------------------------------------------
@@ -188,6 +229,17 @@ class CatalogWatch:
         ]
         lost = sorted(set(config.voters) - set(running))
         return f"has voters that do not run: {lost}" if lost else ""
+
+
+def versions(view: View, at: int) -> set[Row]:
+    """Return every row that a disk has held lately, up to a time."""
+    since = max(view.horizon, at - LATELY)
+    batches = view.changes(since, at, net=False)
+    rows = set(sys_catalog.scan(view, since))
+    for batch in batches:
+        columns = (batch.column(name).to_pylist() for name in ("kind", "id", "body"))
+        rows |= {Row(*values) for values in zip(*columns, strict=True)}
+    return rows
 
 
 def rows_of(catalog: Catalog) -> dict[tuple[str, str], Row]:

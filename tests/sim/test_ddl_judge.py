@@ -8,7 +8,8 @@ from nyala.client.core import Core
 from nyala.common.ids import TableId
 from nyala.common.partition_spec import Partition, Range
 from nyala.master.leading import Term
-from nyala.master.plans import Plan
+from nyala.master.operation import InFlight, Step
+from nyala.master.plans import Plan, Scope
 from nyala.master.records import Tablet
 from nyala.wire.proto import catalog_pb2 as cat
 from tests.sim.cluster import SCHEMA, SimCluster
@@ -48,10 +49,21 @@ class Scene:
         """A server that has a replica of it."""
         return next(p for p in self.cluster.tservers if p.server.uuid in self.tablet.members)
 
+    def begin(self) -> None:
+        """Let the leader have a definition under way."""
+        self.term.memory.in_flight[0] = InFlight("a definition", Scope(), Step.REPLICATE, 0)
+
     def publish(self, plan: Plan) -> None:
         """Change the leader's memory alone."""
         catalog = self.term.catalog
         catalog.publish(catalog.draft(plan))
+
+    async def write(self, plan: Plan) -> None:
+        """Change the disks alone."""
+        leader = self.cluster.leader_master()
+        assert leader is not None
+        draft = self.term.catalog.draft(plan)
+        await self.cluster.run(leader, self.term.rows.replicate, draft.rows)
 
     async def replicate(self, plan: Plan) -> None:
         """Change disks and memory, as an operation would that has forgotten half of it."""
@@ -118,6 +130,16 @@ async def memory_alone(scene: Scene) -> None:
     scene.publish(Plan(tables=(record,)))
 
 
+async def memory_first(scene: Scene) -> None:
+    scene.begin()
+    await memory_alone(scene)
+
+
+async def half_a_table_on_disk(scene: Scene) -> None:
+    scene.begin()
+    await scene.write(Plan(tables=(another(scene, "u"),)))
+
+
 async def a_name_twice(scene: Scene) -> None:
     tablets = []
     for number, tablet in enumerate(scene.term.catalog.tablets_of(scene.table)):
@@ -143,6 +165,8 @@ async def an_orphan_deleted(scene: Scene) -> None:
         (half_a_table, "0, 2"),
         (a_tablet_too_few, "1, 2"),
         (memory_alone, "memory is not what its disk holds"),
+        (memory_first, "memory is ahead of its disk"),
+        (half_a_table_on_disk, "0, 2"),
         (a_name_twice, "'t'"),
         (a_voter_deleted, "deleted"),
         (an_orphan_deleted, "what is nobody's was deleted|of nobody"),
@@ -155,6 +179,29 @@ def test_a_rule_that_is_broken_at_any_moment_is_told(act, said):
             looks(scene.watch)
 
     scene(broken)
+
+
+def test_what_is_in_flight_may_be_on_the_disk_before_it_is_shown():
+    async def right(scene: Scene) -> None:
+        scene.begin()
+        record = scene.term.catalog.require("t").edit()
+        record.spec.comment = "on its way"
+        await scene.write(Plan(tables=(record,)))
+        before = scene.watch.checks["memory not ahead of disk"]
+        scene.watch.glance()
+        assert scene.watch.checks["memory not ahead of disk"] == before + 1
+
+    scene(right)
+
+
+def test_what_a_started_watch_sees_ends_the_run():
+    async def broken(scene: Scene) -> None:
+        scene.watch.start()
+        await memory_alone(scene)
+        await scene.cluster.loop.delay(5_000_000)
+
+    with pytest.raises(AssertionError, match="memory is not what its disk holds"):
+        scene(broken)
 
 
 async def fewer_replicas_than_told(scene: Scene) -> None:

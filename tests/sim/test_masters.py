@@ -26,7 +26,7 @@ def run_masters(seed, seconds, definers=2):
         for _ in range(SPARE):
             new_master(cluster, *known).start()
         model, watch = Model(), CatalogWatch(cluster)
-        working, tasks, looking = await define(loop, cluster, model, definers, watch, 250_000)
+        working, tasks = await define(loop, cluster, model, definers, watch, 250_000)
         changer = Changer(cluster, seeded(seed, "changer"))
         changing = loop.create_task(changer.run())
         names = [p.name for p in (*cluster.servers, *cluster.clients)]
@@ -46,7 +46,6 @@ def run_masters(seed, seconds, definers=2):
         await changer.finish()
         await cluster.run(cluster.clients[0], settled, core, model)
         watch.look()
-        looking.cancel()
         cluster.look()
         return model, changer.changed, loop.trace
 
