@@ -14,7 +14,7 @@ from nyala.master.actions import (
     DeleteTabletAction,
 )
 from nyala.master.catalog import Catalog
-from nyala.master.records import Table, TableState, TabletState
+from nyala.master.records import Table, TableState, Tablet, TabletState
 from nyala.master.tservers import TServer
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -53,8 +53,7 @@ def needed(
     for table in catalog.altering():
         actions += _alterations(catalog, table, by_uuid)
     for server in servers:
-        shown = list(looked_at(server))
-        actions += [*_deletions(catalog, server, shown), *_fallen_back(catalog, server, shown)]
+        actions += _of_replicas(catalog, server, looked_at(server))
     return actions
 
 
@@ -64,21 +63,39 @@ def after_report(catalog: Catalog, server: TServer, tablets: Sequence[TabletId])
     What was to be created is derived each interval, and was ordered when it was decided.
     """
     tables = dict.fromkeys(t.table_id for t in map(catalog.tablet, tablets) if t is not None)
-    shown = [t for t in tablets if t in server.replicas]
-    actions: list[Action] = [*_deletions(catalog, server, shown)]
-    actions += _fallen_back(catalog, server, shown)
+    actions = _of_replicas(catalog, server, [t for t in tablets if t in server.replicas])
     for table in map(catalog.table, tables):
         if table is not None and table.state is TableState.ALTERING:
             actions += _alterations(catalog, table, {server.uuid: server})
     return actions
 
 
-def _deletions(
-    catalog: Catalog, server: TServer, replicas: Iterable[TabletId]
-) -> list[DeleteTabletAction]:
-    """Return the orders to delete those of a server's replicas that the catalog records as deleted."""
-    known = map(catalog.tablet, replicas)
-    return [DeleteTabletAction(server.uuid, t.id) for t in known if t is not None and not t.live]
+def _of_replicas(catalog: Catalog, server: TServer, replicas: Iterable[TabletId]) -> list[Action]:
+    """Return the orders that some of a server's replicas call for.
+
+    Those of which the catalog records the tablet as deleted are to be deleted. One that leads and has fallen
+    back behind its table is to alter its tablet.
+    """
+    actions: list[Action] = []
+    for tablet in map(catalog.tablet, replicas):
+        if tablet is not None and not tablet.live:
+            actions.append(DeleteTabletAction(server.uuid, tablet.id))
+        elif tablet is not None and _fell_back(catalog, server, tablet):
+            actions.append(AlterTabletAction(server.uuid, tablet.id))
+    return actions
+
+
+def _fell_back(catalog: Catalog, server: TServer, tablet: Tablet) -> bool:
+    """Whether a server's replica leads, and says that it lacks an alteration which had ended.
+
+    A group that lost its majority may have gone on with a survivor that never heard of it.
+    """
+    if tablet.id not in server.words or tablet.consensus.leader != server.uuid:
+        return False
+    table = catalog.table(tablet.table_id)
+    if table is None or table.state is not TableState.RUNNING:
+        return False
+    return server.versions.get(tablet.id, 0) < table.spec.schema.version
 
 
 def _alterations(
@@ -92,26 +109,6 @@ def _alterations(
             continue
         if leader.versions.get(tablet.id, 0) < table.spec.schema.version:
             actions.append(AlterTabletAction(leader.uuid, tablet.id))
-    return actions
-
-
-def _fallen_back(
-    catalog: Catalog, server: TServer, replicas: Iterable[TabletId]
-) -> list[AlterTabletAction]:
-    """Return the orders to a server's leaders that say that they lack an alteration which had ended.
-
-    A group that lost its majority may have gone on with a survivor that never heard of it.
-    """
-    actions: list[AlterTabletAction] = []
-    for tablet in map(catalog.tablet, (t for t in replicas if t in server.words)):
-        if tablet is None or tablet.consensus.leader != server.uuid:
-            continue
-        table = catalog.table(tablet.table_id)
-        if table is None or tablet.state is not TabletState.RUNNING:
-            continue
-        behind = server.versions.get(tablet.id, 0) < table.spec.schema.version
-        if behind and table.state is TableState.RUNNING:
-            actions.append(AlterTabletAction(server.uuid, tablet.id))
     return actions
 
 
