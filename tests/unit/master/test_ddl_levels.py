@@ -81,7 +81,17 @@ def test_a_table_is_altering_until_every_tablet_has_shown_the_version():
     (operation,) = chores.due(catalog, heard(a={one: 2, two: 2}), 0)
     put(catalog, operation)
     assert catalog.require("t").state is TableState.RUNNING
+    assert not catalog.require("t").record.HasField("fully_applied_schema"), "it is the present one"
     assert not catalog.altering()
+
+
+@pytest.mark.row("S0.76")
+def test_what_changes_nothing_writes_nothing():
+    catalog = with_table()
+    for n, step in enumerate((("rename", "t"), ("set_comment", ""), ("set_default", "v", None))):
+        plan = altered(catalog, "t", step, sequence=20 + n).plan(catalog)
+        assert not plan.writes, step
+        assert plan.answer == catalog.require("t").id
 
 
 @pytest.mark.row("S0.52")
