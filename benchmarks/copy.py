@@ -118,16 +118,20 @@ def _load(
 
 
 def _copied(report: Report, size_mb: int) -> None:
-    """Copy with and without a throttle, alone and beside a writer."""
-    for label, rate in (("no throttle", 0), (f"{THROTTLE_BYTES // MB} MB/s", THROTTLE_BYTES)):
-        options = {"copy_rate_bytes": str(rate)}
+    """Copy without a throttle, as it is by default, and with one, alone and beside a writer."""
+    throttles: tuple[tuple[str, dict[str, str]], ...] = (
+        ("no throttle", {"copy_busy_rate_bytes": "0"}),
+        ("by default", {}),
+        (f"{THROTTLE_BYTES // MB} MB/s", {"copy_rate_bytes": str(THROTTLE_BYTES)}),
+    )
+    for label, options in throttles:
         with (
             MiniCluster(tservers=4, options=options) as cluster,
             nyala.connect(cluster.masters) as client,
         ):
             copier = Copier(cluster)
             client.create_table("small", SMALL, ["k"])
-            if not rate:
+            if not options:
                 _alone(report, client, copier, size_mb)
             _load(client, "busy", min(size_mb, BUSY_MB))
             writer = Writer(cluster.masters)

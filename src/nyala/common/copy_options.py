@@ -18,6 +18,14 @@ class CopyOptions(msgspec.Struct, frozen=True, kw_only=True):
             0, 1 << 40, "All copies into one server take so much a second at most; 0: no limit."
         ),
     ] = 0
+    copy_busy_rate_bytes: Annotated[
+        int,
+        _number(
+            0,
+            1 << 40,
+            "As copy_rate_bytes, into and out of one server while others write to its log.",
+        ),
+    ] = 100_000_000
     copy_sessions_max: Annotated[
         int, _number(1, 1000, "Copies of replicas out of one server at a time, and into one.")
     ] = 10

@@ -19,7 +19,7 @@ from nyala.replica.copy_target import CopyTarget
 from nyala.replica.copy_witness import CopyWitness
 from nyala.replica.copying import ENDED, Offer, Progress, Source, Stage
 from nyala.replica.lifecycle import OpenMachine
-from nyala.replica.pace import Pace
+from nyala.replica.pace import Pace, Writers
 from nyala.replica.replica import Replica
 from nyala.replica.status import State
 from nyala.replica.superblock import Stage as SuperblockStage
@@ -56,14 +56,16 @@ class Copies:
         begin: Callable[[TabletId, Opened], Replica],
         open_machine: OpenMachine,
     ) -> None:
-        self.sessions = CopySessions(around, find)
+        writers = Writers(around.env.clock, lambda: around.wal.stats().rounds)
+        self.sessions = CopySessions(around, find, writers)
         self._around = around
         self._find = find
         self._reserve = reserve
         self._free = free
         self._begin = begin
         self._open_machine = open_machine
-        self._pace = Pace(around.env.clock, around.options.copy_rate_bytes)
+        rates = around.options.copy_rate_bytes, around.options.copy_busy_rate_bytes
+        self._pace = Pace(around.env.clock, writers, *rates)
         self._known: dict[TabletId, Progress] = {}  # oldest first
         self._running: dict[TabletId, asyncio.Task[object]] = {}
 
@@ -113,12 +115,7 @@ class Copies:
         for old in [g for g, p in self._known.items() if p.stage in ENDED][:-KEPT]:
             del self._known[old]
         parts = self._around, source, progress, self._pace, self._open_machine
-        target: CopyTarget | CopyWitness
-        if replica is not None and _witness(replica):
-            target = CopyWitness(*parts, replica)
-        else:
-            buried = None if replica is None else replica.tombstone
-            target = CopyTarget(*parts, buried, again=replica is not None and buried is None)
+        target = _target(replica, *parts)
         work = self._run(target, progress, source, force)
         task = self._running[group] = self._around.env.tasks.spawn(work, f"copy of {group}")
         task.add_done_callback(lambda task: self._never_began(progress, task))
@@ -182,6 +179,21 @@ class Copies:
             progress.stage = Stage.DONE
         if target.fetch.offer is not None:
             await quietly(source.hold(target.fetch.offer.session, end=True))
+
+
+def _target(
+    replica: Replica | None,
+    around: Around,
+    source: Source,
+    progress: Progress,
+    pace: Pace,
+    open_machine: OpenMachine,
+) -> CopyTarget | CopyWitness:
+    parts = around, source, progress, pace, open_machine
+    if replica is not None and _witness(replica):
+        return CopyWitness(*parts, replica)
+    buried = None if replica is None else replica.tombstone
+    return CopyTarget(*parts, buried, again=replica is not None and buried is None)
 
 
 async def _stop(tasks: Sequence[asyncio.Task[object]]) -> None:

@@ -92,7 +92,7 @@ class Fetch(_Patient):
         self._source = source
         self._pace = pace
         self._buried = buried
-        self._staging = Staging(around, progress.group)
+        self._staging = Staging(around, progress.group, pace.piece)
 
     async def run(self, *, force: bool) -> Offer:
         """Fetch files and log; returns what the source offered, and all of it is here, durable.
@@ -188,6 +188,7 @@ class Fetch(_Patient):
         self._around.clock.merge(stamp)
         await work.ended(WRITE)
         self.logged = True
+        self._pace.writers.own()
         work.begin(WRITE, write(self._around, self._group, found, None))
         self.entries += found
         size = sum(len(e.payload) for e in found)

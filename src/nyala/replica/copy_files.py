@@ -7,6 +7,8 @@ A crash before READY leaves nothing that serves: the next start removes what the
 made again begins anew (`lifecycle.open_all`). All calls block: lane DISK, but for `Staging.append`.
 """
 
+from collections.abc import Callable
+
 from nyala.common.ids import TabletId
 from nyala.env.files import AppendFile, Buffer
 from nyala.raft.membership import Configuration
@@ -24,11 +26,13 @@ class Staging:
     Args:
         around: the process.
         group: of the copy.
+        piece: returns how much of so many bytes is best written at a time.
     """
 
-    def __init__(self, around: Around, group: TabletId) -> None:
+    def __init__(self, around: Around, group: TabletId, piece: Callable[[int], int]) -> None:
         self._files = around.env.files
         self.path = around.staging_directory(group)
+        self._piece = piece
         self._open: AppendFile | None = None
         self._unsynced = 0
 
@@ -52,7 +56,11 @@ class Staging:
         There the log's syncs would wait for it.
         """
         assert self._open is not None, "no file was started"
-        self._open.append([data])
+        whole = memoryview(data)
+        while whole:
+            part = self._piece(len(whole))
+            self._open.append([whole[:part]])
+            whole = whole[part:]
         self._unsynced += len(data)
         due = self._unsynced >= SYNC_BYTES
         if due:

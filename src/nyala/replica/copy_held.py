@@ -89,6 +89,10 @@ class Held:
             self._watching = True
             self._around.env.tasks.spawn(self._watch(), "copy sessions")
 
+    async def _wait(self, duration_ms: float) -> None:
+        if duration_ms > 0:
+            await self._around.env.tasks.sleep_ms(duration_ms)
+
     def _keep_from(self, session: Session, index: int) -> None:
         """Keep the entry at `index`, which says what the next one follows, and all after it."""
         session.first = max(session.first, index)

@@ -22,6 +22,7 @@ from nyala.replica.copy_authority import authority
 from nyala.replica.copy_held import Held, Session
 from nyala.replica.copy_steps import to_end
 from nyala.replica.copying import CopyFile, Offer
+from nyala.replica.pace import Pace, Writers
 from nyala.replica.replica import Replica
 from nyala.replica.state_machine import AnyCheckpoint
 
@@ -36,11 +37,13 @@ class CopySessions(Held):
     Args:
         around: the process.
         find: returns the replica of a group.
+        writers: of the process.
     """
 
-    def __init__(self, around: Around, find: Find) -> None:
+    def __init__(self, around: Around, find: Find, writers: Writers) -> None:
         super().__init__(around)
         self._find = find
+        self._pace = Pace(around.env.clock, writers, 0, around.options.copy_busy_rate_bytes)
 
     async def begin(
         self, group: TabletId, target: ServerUuid, *, least: int = 0, force: bool = False
@@ -121,17 +124,20 @@ class CopySessions(Held):
             SessionExpired: no such session (any more). InvalidArgument: no such file in it.
         """
         session = self._get(session_id)
-        checkpoint, length = session.checkpoint, self._around.options.copy_chunk_bytes
+        checkpoint = session.checkpoint
+        length = self._pace.piece(self._around.options.copy_chunk_bytes)
         assert checkpoint is not None, f"{session_id} was told before it had begun"
         if name == checkpoint.manifest_name:
             return checkpoint.manifest_bytes[offset : offset + length]
-        if offset < 0 or all(f.name != name for f in checkpoint.files):
+        if offset > next((f.size_bytes for f in checkpoint.files if f.name == name), -1):
             raise InvalidArgument(f"the session has no file {name!r} with an offset {offset}")
         path = f"{self._around.machine_directory(session.replica.group)}/{name}"
-        read = self._around.env.files.read
+        env = self._around.env
         session.busy += 1
         try:
-            return await self._around.env.tasks.run(Lane.COMPUTE, read, path, offset, length)
+            piece = await env.tasks.run(Lane.COMPUTE, env.files.read, path, offset, length)
+            await self._wait(self._pace.spend(len(piece)))
+            return piece
         finally:
             session.busy -= 1
             self._touch(session)
@@ -156,7 +162,9 @@ class CopySessions(Held):
             return []
         session.busy += 1
         try:
-            found = await self._around.wal.read(session.replica.group, after.index + 1, LOG_BYTES)
+            most = self._pace.piece(LOG_BYTES)
+            found = await self._around.wal.read(session.replica.group, after.index + 1, most)
+            await self._wait(self._pace.spend(sum(len(e.payload) for e in found)))
         finally:
             session.busy -= 1
             self._touch(session)

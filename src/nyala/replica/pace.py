@@ -1,25 +1,84 @@
-"""A limit of bytes per second, shared by all that spend from it."""
+"""How fast copies go: as fast as they can while nobody writes, else at a pace that leaves room for who does.
+
+Writers are who appends to this server's log: a copy that takes all of disk and processor lets their syncs
+wait. On the loop only.
+"""
+
+from collections.abc import Callable
 
 from nyala.env.clock import Clock
 
+LOOK_US = 100_000
+CALM_US = 1_000_000
+"""Nobody writes when nothing was appended to the log for so long."""
+FEW = 2
+"""So many rounds of the log between two looks are a writer's; one may be anybody's."""
+BUSY_PIECE_BYTES = 1 << 20
+"""Read, sent and written at a time beside writers, none of whom waits for more than that."""
 
-class Pace:
-    """Lets bytes through as fast as allowed; what was not used in a pause is not saved up.
+
+class Writers:
+    """Tells whether others than copies write to the log.
 
     Args:
         clock: tells how much time has passed.
-        bytes_per_second: the limit; 0: none.
+        rounds: returns how many rounds the log has written.
     """
 
-    def __init__(self, clock: Clock, bytes_per_second: int) -> None:
+    def __init__(self, clock: Clock, rounds: Callable[[], int]) -> None:
+        self._clock = clock
+        self._rounds = rounds
+        self._seen = 0
+        self._looked_us: int | None = None
+        self._busy_us = -CALM_US
+
+    def own(self) -> None:
+        """A copy is about to append to the log itself."""
+        self._seen += 1
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody wrote of late."""
+        now_us, looked_us = self._clock.monotonic_us(), self._looked_us
+        if looked_us is None or now_us - looked_us >= LOOK_US:
+            rounds = self._rounds()
+            if looked_us is not None:  # else it is not known since when there were so many
+                few = FEW * max(1, (now_us - looked_us) // CALM_US)
+                self._busy_us = now_us if rounds - self._seen >= few else self._busy_us
+            self._looked_us, self._seen = now_us, rounds
+        return now_us - self._busy_us < CALM_US
+
+
+class Pace:
+    """A limit of bytes per second, shared by all that spend from it; what a pause leaves is not saved up.
+
+    Args:
+        clock: tells how much time has passed.
+        writers: beside whom bytes pass.
+        bytes_per_second: the limit; 0: none.
+        busy_bytes_per_second: the limit while others write; 0: none.
+    """
+
+    def __init__(
+        self, clock: Clock, writers: Writers, bytes_per_second: int, busy_bytes_per_second: int
+    ) -> None:
+        self.writers = writers
         self._clock = clock
         self._rate = bytes_per_second
+        self._busy_rate = busy_bytes_per_second
         self._free_us = 0.0
 
     def spend(self, size_bytes: int) -> float:
         """Return in how many milliseconds so many bytes may have passed."""
-        if not self._rate:
+        limits = [self._rate, self._busy_rate if self.writers.busy else 0]
+        rate = min(filter(None, limits), default=0)
+        if not rate:
             return 0
         now_us = self._clock.monotonic_us()
-        self._free_us = max(self._free_us, now_us) + size_bytes * 1_000_000 / self._rate
+        self._free_us = max(self._free_us, now_us) + size_bytes * 1_000_000 / rate
         return (self._free_us - now_us) / 1000
+
+    def piece(self, size_bytes: int) -> int:
+        """Return how much of so many bytes is best taken at a time."""
+        gentle = self._busy_rate and self.writers.busy
+        return min(size_bytes, BUSY_PIECE_BYTES) if gentle else size_bytes

@@ -1,5 +1,6 @@
 """A copy of a replica is a replica: its files, its log, its place in the group; and what is refused."""
 
+import asyncio
 from contextlib import suppress
 
 import pytest
@@ -17,6 +18,8 @@ from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.replica.copy_support import story
 from tests.unit.replica.replica_support import GROUP, uuid_of
+
+GENTLE = Options(wal_segment_mb=1, wal_retain_mb=0, copy_chunk_bytes=700, copy_busy_rate_bytes=5000)
 
 
 def newcomer(number, *, voter=False, promote=True):
@@ -183,6 +186,38 @@ async def test_a_copy_is_no_faster_than_allowed(fleet):
     progress = await fleet.copied(3)
     seconds = (fleet.loop.now_us() - began) / 1e6
     assert seconds >= (progress.bytes_total - 700) / 1000
+
+
+@pytest.mark.parametrize("writing", [True, False])
+def test_a_copy_makes_room_for_writers_and_for_nobody_else(writing):
+    """At its source or at its target: who writes is heard by the server's own log."""
+
+    @story(options=GENTLE)
+    async def tell(fleet):
+        await fill(fleet)
+        leader = await flush(fleet)
+        await fleet.pass_ms(3000)
+        writers = fleet.host(leader).copies.sessions._pace.writers
+        assert not writers.busy  # from now on it knows what is new
+        until = [writing]
+
+        async def write():
+            while until[0]:
+                await fleet.write(b"k 1")
+                await fleet.pass_ms(20)
+
+        at_work = asyncio.ensure_future(write())
+        await fleet.pass_ms(200)
+        began = fleet.loop.now_us()
+        await fleet.order(3, leader)
+        progress = await fleet.copied(3)
+        until[0] = False
+        await at_work
+        seconds = (fleet.loop.now_us() - began) / 1e6
+        least = (progress.bytes_total - 2 * 700) / 5000
+        assert (seconds >= least) is writing, (seconds, least)
+
+    tell()
 
 
 # ---- what was here before ----------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import errno
 
 import pytest
 
-from nyala.common.errors import SessionExpired, Unavailable
+from nyala.common.errors import InvalidArgument, SessionExpired, Unavailable
 from nyala.common.options import Options
 from nyala.copying.remote import RemoteSource
 from nyala.replica import copy_files, copy_steps, lifecycle
@@ -208,3 +208,19 @@ async def test_a_session_whose_files_cannot_be_removed_ends_and_so_do_the_others
     assert fleet.sessions() == 0
     assert machine.held == []
     assert fleet.replica(leader).node.core.held == 0
+
+
+@story()
+async def test_a_file_or_an_offset_that_a_session_does_not_have_is_refused(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    sessions = fleet.host(leader).copies.sessions
+    offer = await fleet.as_(leader, sessions.begin(GROUP, uuid_of(3)))
+    first, *_, manifest = offer.files
+    for name, offset in (("../instance", 0), ("", 0), (first.name, first.size_bytes + 1),
+                         (first.name, 2**64 - 1)):  # fmt: skip
+        with pytest.raises(InvalidArgument, match="has no file"):
+            await fleet.as_(leader, sessions.read(offer.session, name, offset))
+    ends = (first.name, first.size_bytes), (manifest.name, manifest.size_bytes)
+    for name, offset in (*ends, (manifest.name, 2**64 - 1)):
+        assert await fleet.as_(leader, sessions.read(offer.session, name, offset)) == b""

@@ -1,0 +1,104 @@
+"""How fast copies go: at full speed while nobody writes, at a limit beside those who do."""
+
+import pytest
+
+from nyala.replica.pace import BUSY_PIECE_BYTES, Pace, Writers
+
+
+class Clock:
+    now_us = 5_000_000
+
+    def monotonic_us(self):
+        return self.now_us
+
+    def wall_us(self):
+        return self.now_us
+
+
+class Log:
+    rounds = 1000
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def log():
+    return Log()
+
+
+@pytest.fixture
+def writers(clock, log):
+    return Writers(clock, lambda: log.rounds)
+
+
+def pass_ms(clock, ms):
+    clock.now_us += ms * 1000
+
+
+def test_without_writers_bytes_pass_at_once(clock, writers):
+    pace = Pace(clock, writers, 0, 1000)
+    for _ in range(50):
+        assert pace.spend(1 << 20) == 0
+        assert pace.piece(4 << 20) == 4 << 20
+        pass_ms(clock, 30)
+
+
+def test_beside_writers_they_wait_and_go_in_small_pieces(clock, log, writers):
+    pace = Pace(clock, writers, 0, 1000)
+    assert pace.spend(100) == 0, "what was written before it looked says nothing of now"
+    pass_ms(clock, 100)
+    log.rounds += 2
+    assert pace.spend(100) == 100
+    assert pace.spend(100) == 200, "all who spend share it"
+    assert pace.piece(4 << 20) == BUSY_PIECE_BYTES
+    assert pace.piece(500) == 500
+    pass_ms(clock, 999)
+    assert pace.spend(100) > 0, "a writer pauses between two writes"
+    pass_ms(clock, 1)
+    assert pace.spend(100) == 0
+
+
+def test_what_copies_write_to_the_log_themselves_is_no_writer(clock, log, writers):
+    pace = Pace(clock, writers, 0, 1000)
+    pace.spend(1)
+    for _ in range(20):
+        for _ in range(3):
+            writers.own()
+            log.rounds += 1
+        pass_ms(clock, 100)
+        assert pace.spend(100) == 0
+    for _ in range(3):
+        writers.own()
+    log.rounds += 3 + 2
+    pass_ms(clock, 100)
+    assert pace.spend(100) > 0
+
+
+def test_what_was_written_since_a_copy_long_ago_counts_by_the_second(clock, log, writers):
+    assert not writers.busy
+    pass_ms(clock, 3_600_000)
+    log.rounds += 3600
+    assert not writers.busy
+    pass_ms(clock, 60_000)
+    log.rounds += 120
+    assert writers.busy
+
+
+def test_both_limits_hold_and_zero_is_none(clock, log, writers):
+    assert not writers.busy
+    pass_ms(clock, 100)
+    log.rounds += 2
+    for rate, busy, ms in (
+        (0, 0, 0),
+        (0, 500, 200),
+        (2000, 500, 200),
+        (200, 500, 500),
+        (200, 0, 500),
+    ):
+        assert Pace(clock, writers, rate, busy).spend(100) == ms
+    assert Pace(clock, writers, 0, 0).piece(4 << 20) == 4 << 20, (
+        "who wants no limit gets whole pieces"
+    )
