@@ -64,9 +64,8 @@ class CopySessions(Held):
                 "raise copy_sessions_max",
                 {"retry_after_ms": "1000"},
             )
-        session = Session(random_id(self._around.env.random), replica, member, target)
+        session = Session(random_id(self._around.env.random), replica, member, target, busy=1)
         self._sessions[session.id] = session
-        session.busy += 1
         self._touch(session)
         try:
             return await self._begin(session, least, force)
