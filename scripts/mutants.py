@@ -8,6 +8,7 @@ survives, that is too coarse, or whose `find` no longer occurs exactly once, fai
 fail is a defect.
 """
 
+import ast
 import os
 import shlex
 import shutil
@@ -40,14 +41,28 @@ def load(rooms: list[str]) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
+def apply(text: str, mutant: dict[str, Any]) -> str:
+    """Return a file's text with the mistake in it. Raises ValueError when its lines have moved."""
+    changed = text
+    for find, replace in _edits(mutant):
+        if text.count(find) != 1:
+            raise ValueError(f"`{find[:40]}` occurs {text.count(find)} times in {mutant['file']}")
+        changed = changed.replace(find, replace)
+    try:
+        ast.parse(changed)
+    except SyntaxError as err:
+        raise ValueError(f"{mutant['file']} does not parse any more: {err}") from None
+    return changed
+
+
 def judge(copy: Path, mutant: dict[str, Any]) -> str:
     """Apply one mutant in the copy, run its tests there, undo it; return 'killed' or what is wrong."""
     path = copy / mutant["file"]
-    text = changed = path.read_text()
-    for find, replace in _edits(mutant):
-        if text.count(find) != 1:
-            return f"STALE: `{find[:40]}` occurs {text.count(find)} times in {mutant['file']}"
-        changed = changed.replace(find, replace)
+    text = path.read_text()
+    try:
+        changed = apply(text, mutant)
+    except ValueError as err:
+        return f"STALE: {err}"
     path.write_text(changed)
     if "njit" in text:  # numba looks at the file of a kernel, not at those that are inlined into it
         shutil.rmtree(copy / CACHE, ignore_errors=True)
@@ -55,7 +70,8 @@ def judge(copy: Path, mutant: dict[str, Any]) -> str:
         done = _run(copy, mutant)
     except subprocess.TimeoutExpired:
         # a test has noticed it then; the judge should have done so by itself
-        return "killed" if "killed_by" in mutant else f"FAILED: no verdict in {JUDGE_TIMEOUT_S} s"
+        late = f"no verdict in {JUDGE_TIMEOUT_S} s"
+        return "killed by the time limit" if "killed_by" in mutant else f"FAILED: {late}"
     finally:
         path.write_text(text)
         if "njit" in text:

@@ -180,6 +180,13 @@ def test_the_options_page_is_current():
     assert options_page.PAGE.read_text() == options_page.page(), "run scripts/options_page.py"
 
 
+def test_every_mutant_still_finds_its_place():
+    from scripts import mutants
+
+    for room, mutant in mutants.load([]):
+        assert mutants.apply((ROOT / mutant["file"]).read_text(), mutant), room
+
+
 def test_dead_modules():
     """Each module is imported by another, or is an entry point."""
     entries = re.compile(r"__init__|cli/main|pyspark_nyala|spark/demo|proto/|testing/plugin")
