@@ -24,7 +24,11 @@ class Sum:
     """What one replica told.
 
     Attributes:
+        table: name of the table.
+        tablet: id of the tablet.
+        address: public address of the replica's server.
         at: hybrid time of the snapshot; 0: it told nothing.
+        rows: that were summed up.
         checksum: 16 hex digits; empty: see `note`.
         note: why there is none.
     """

@@ -20,6 +20,7 @@ class NyalaError(Exception):
 
     Attributes:
         code: stable upper-case name (design section 18).
+        exit_status: of a command that ends with it.
         message: one or two sentences for a person.
         details: further facts, strings only; documented on each subclass.
     """

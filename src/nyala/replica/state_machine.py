@@ -1,7 +1,7 @@
 """The joints of a replica: what it needs from whatever it replicates, and from whoever carries its messages.
 
-`tablet.Tablet` and `coord` satisfy `StateMachine` by shape; `wire/peers.py` and the simulator satisfy
-`Transport`. `replica/` imports neither.
+`tablet.Tablet`, which holds users' rows and the masters' catalog alike, satisfies `StateMachine` by shape;
+`wire/peers.py` and the simulator satisfy `Transport`. `replica/` imports neither.
 """
 
 from collections.abc import Callable, Sequence
