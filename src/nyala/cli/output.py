@@ -1,4 +1,4 @@
-"""What the command line prints: tables, JSON, CSV; errors with their exit status (design section 13)."""
+"""What the command line prints: tables, JSON, CSV; errors with their exit status."""
 
 import csv
 import errno

@@ -32,7 +32,7 @@ AHEAD = 3
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How a write is cut into batches (design section 18)."""
+    """How a write is cut into batches."""
 
     batch_rows: int = 10_000
     batch_bytes: int = 1 << 20

@@ -1,4 +1,4 @@
-"""Who the masters are: learned from whichever answers, while they are added and removed (W6)."""
+"""Who the masters are: learned from whichever answers, while they are added and removed."""
 
 from collections.abc import Iterable
 

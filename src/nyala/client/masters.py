@@ -1,4 +1,4 @@
-"""Find and follow the leader master; one reachable master is enough (W6, S0.29).
+"""Find and follow the leader master; one reachable master is enough (S0.29).
 
 A call goes to the master believed to lead. `NotLeader` names another or none; an unreachable one is
 passed over; every full round without a leader waits a little longer, until the deadline.

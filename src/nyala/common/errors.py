@@ -19,7 +19,7 @@ class NyalaError(Exception):
     """Base of every error that nyala raises on purpose.
 
     Attributes:
-        code: stable upper-case name (design section 18).
+        code: stable upper-case name.
         exit_status: of a command that ends with it.
         message: one or two sentences for a person.
         details: further facts, strings only; documented on each subclass.

@@ -1,4 +1,4 @@
-"""Hybrid time: 64 bits, microseconds since the epoch << 12 | logical counter (design section 8).
+"""Hybrid time: 64 bits, microseconds since the epoch << 12 | logical counter.
 
 Rules: pure arithmetic. The clock that makes stamps is `env/clock.py`.
 """

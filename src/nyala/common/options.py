@@ -76,7 +76,7 @@ class ReplicaOptions(RepairOptions, frozen=True, kw_only=True):
         _number(0, 1 << 20, "Free disk space left for flushes: below it, writes are throttled."),
     ] = 64
     wal_segment_mb: Annotated[
-        int, _number(1, 1024, "Preallocated length of a log segment (the seed: 64, Kudu: 8).")
+        int, _number(1, 1024, "Preallocated length of a log segment (Kudu: 8).")
     ] = 8
     wal_queue_bytes: Annotated[
         int, _number(64 * KIB, GIB, "Entries on their way to the disk, over all tablets.")

@@ -1,4 +1,4 @@
-"""Which tablet a row belongs to, and which tablets a predicate can touch (design section 18).
+"""Which tablet a row belongs to, and which tablets a predicate can touch.
 
 A partition schema is any number of hash levels on disjoint key columns times at most one range level;
 each combination of a range and a bucket per level is one tablet. Bucket = (h * buckets) >> 64 with

@@ -1,4 +1,4 @@
-"""The small SQL expression of `where=`: text to predicate (design section 13). Never evaluated as Python.
+"""The small SQL expression of `where=`: text to predicate. Never evaluated as Python.
 
     expression   = conjunction { OR conjunction }
     conjunction  = negation { AND negation }

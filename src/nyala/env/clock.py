@@ -1,4 +1,4 @@
-"""Monotonic and wall time, the random source, and the hybrid logical clock (design section 8).
+"""Monotonic and wall time, the random source, and the hybrid logical clock.
 
 Nothing outside `env/` reads a clock or makes a random number; the simulator has its own `Clock`.
 """

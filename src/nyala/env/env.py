@@ -1,4 +1,4 @@
-"""The outside world as one value, handed to every server and client (design section 4)."""
+"""The outside world as one value, handed to every server and client."""
 
 import random
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """GetFlightInfo, ListFlights, GetSchema: any Flight client finds a table here and reads it at its tablets.
 
 Each endpoint is one tablet: where its leader is, and a ticket (a scan token) that a DoGet there needs
-nothing beside. All tickets of one answer read one snapshot (design section 18).
+nothing beside. All tickets of one answer read one snapshot.
 """
 
 import asyncio

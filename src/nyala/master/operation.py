@@ -1,4 +1,4 @@
-"""The one place where the order of a catalog operation is written (style rule 9, S0.56-S0.62).
+"""The one place where the order of a catalog operation is written (S0.56-S0.62).
 
     lock      names, tables, tablets, each in the order of its id
     plan      a pure function of the request and the committed catalog; refused here: nothing happened

@@ -1,7 +1,7 @@
 """Which orders the catalog and the latest reports call for.
 
 Pure, and level-triggered: derived anew each time. A lost order or answer, a dead leader, a server that
-was away: each costs one interval, never the work (style rule 10, S0.37, S0.53).
+was away: each costs one interval, never the work (S0.37, S0.53).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

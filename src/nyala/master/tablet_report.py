@@ -1,7 +1,7 @@
 """What a tablet server reports, and the catalog, to plan. Pure.
 
 Older reports never overwrite newer ones (S0.81); a tablet that the catalog does not know is left alone
-(S0.46, trap T9). What a report makes the master *order* is derived in `reconcile.py`, from levels.
+(S0.46). What a report makes the master *order* is derived in `reconcile.py`, from levels.
 """
 
 from collections.abc import Sequence

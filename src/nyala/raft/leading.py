@@ -27,7 +27,7 @@ class Leading(NodeView):
 
         Args:
             hlc: the read's hybrid time; the round is confirmed by acknowledgements with HLCs at or
-                above it, so that no later leader stamps at or below it (design section 8).
+                above it, so that no later leader stamps at or below it.
 
         Returns:
             The round, answered by `Ready.confirmed` with this or a later round; None when not leader.
@@ -81,7 +81,7 @@ class Leading(NodeView):
         """Promise followers that this leader stamps nothing at or below `stamp`.
 
         The host may do so only for a `stamp` that a confirmed read round covered, with every entry at
-        or below it applied (design section 8). Ignored when not leader.
+        or below it applied. Ignored when not leader.
         """
         if self.core.leadership is not None:
             assert stamp < MAX_HYBRID_TIME, f"closed time {stamp}"

@@ -1,7 +1,7 @@
-"""Entries and messages, by the dissertation's names. Frozen values; the wire form is `wire/peers.py`.
+"""Entries and messages, by the dissertation's names. Frozen values; the wire form is `wire/raft_bytes.py`.
 
 Every message carries `term` (of the sender) and `hlc` (the sender's hybrid clock when the message was
-made, design section 8). A field that a kind does not use stays at its default.
+made). A field that a kind does not use stays at its default.
 """
 
 from dataclasses import dataclass, field

@@ -1,6 +1,6 @@
 """What the host owes the core after each step, and the order in which it owes it.
 
-The host keeps to these rules (design section 5):
+The host keeps to these rules:
 1. `persist` and `append` of one Ready go to the log as one record batch, in the order of the Readys.
 2. An `Outgoing` leaves only when its `after` point is durable (`DurablePoint.covers`); those that may
    leave keep their order. One that waits may be overtaken: a heartbeat's answer asserts nothing new,

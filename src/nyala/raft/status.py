@@ -11,7 +11,7 @@ from nyala.raft.membership import Configuration
 
 
 class Role(StrEnum):
-    """What a replica is to its group (design section 2)."""
+    """What a replica is to its group."""
 
     LEADER = "LEADER"
     FOLLOWER = "FOLLOWER"

@@ -1,4 +1,4 @@
-"""What a member that cannot stand lends to one that can: the suffix of its log (design section 5).
+"""What a member that cannot stand lends to one that can: the suffix of its log.
 
 A leader and a witness commit an entry, and the leader dies. The witness never stands, and may not vote for
 anybody whose log is older than its own: without help the rest would live on without a leader. So its

@@ -1,7 +1,7 @@
 """Closed time: what a leader may promise its followers, and how old that is where it is read.
 
 A leader that could answer a read at T may publish T: a majority has confirmed it with clocks at or above T,
-and every entry at or below T is applied (design section 8). It does so for the reads of clients, and by
+and every entry at or below T is applied. It does so for the reads of clients, and by
 rounds of its own while entries lie above the last closed time, or somebody reads stale here: at most
 one a heartbeat interval, on the heartbeats themselves. A quiet group's time stands still.
 """

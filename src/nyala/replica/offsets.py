@@ -1,6 +1,6 @@
 """How far the wall clocks of servers are apart, and what a leader does about its own.
 
-No promise rests on wall clocks (design section 8), but stamps that users read as times do: a leader whose
+No promise rests on wall clocks, but stamps that users read as times do: a leader whose
 clock is far from those of a majority hands leadership to a voter whose clock is near one. Where
 there is none it goes on: clocks that all disagree are no reason to stop.
 

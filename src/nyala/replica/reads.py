@@ -1,6 +1,6 @@
 """Reads in waiting: a read at T is due once a majority has confirmed the leader and all up to T is applied.
 
-The argument (design section 8): the majority acknowledged the round with clocks at or above T, and
+The argument: the majority acknowledged the round with clocks at or above T, and
 every later leader hears from one of them before it stamps anything; this leader's own clock has passed T.
 """
 

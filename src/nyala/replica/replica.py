@@ -71,7 +71,7 @@ class Replica(Life):
         )
 
     async def read_point(self, at: int | None, timeout_ms: int) -> int:
-        """Return a time T (`at`, or now) at which this leader can be read (design section 8).
+        """Return a time T (`at`, or now) at which this leader can be read.
 
         A majority has confirmed since the call that this replica leads, every entry stamped at or
         below T is applied here, and no leader will ever stamp another one.

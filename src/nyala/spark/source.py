@@ -1,4 +1,4 @@
-"""The data source `nyala` of PySpark's Python Data Source API (design section 14).
+"""The data source `nyala` of PySpark's Python Data Source API.
 
 Options of both sides: `table` (required), `masters` (or NYALA_MASTERS in the driver's environment).
 Of reads: `columns` (names, by commas), `where` (rows wanted, in the language of `Table.scan`), `at` (a

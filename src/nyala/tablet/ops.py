@@ -96,7 +96,7 @@ class RowError:
 
     Attributes:
         row: its position in the batch.
-        code: stable lower-case name (design section 13).
+        code: stable lower-case name.
         message: a sentence for a person.
     """
 

@@ -1,7 +1,7 @@
 """Names, ports and directories of a local cluster, and the file that remembers them.
 
 Masters listen on 7051 + 100 i, tablet servers on 7050 + 100 i, web ports 1000 above, peer ports 2000
-above (design section 18); a base moves all of them; a test cluster takes free ports instead.
+above; a base moves all of them; a test cluster takes free ports instead.
 """
 
 import socket

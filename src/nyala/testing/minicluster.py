@@ -1,4 +1,4 @@
-"""MiniCluster: a local cluster of real processes as a context manager, for tests (design section 13)."""
+"""MiniCluster: a local cluster of real processes as a context manager, for tests."""
 
 import shutil
 import signal

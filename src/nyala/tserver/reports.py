@@ -1,4 +1,4 @@
-"""Which tablets a master has yet to hear about: dirty until acknowledged (T10, S0.24-S0.27, S0.36).
+"""Which tablets a master has yet to hear about: dirty until acknowledged (S0.24-S0.27, S0.36).
 
 Pure bookkeeping: no clock, no network. One `ChangeLog` per server, one `MasterView` per master.
 """

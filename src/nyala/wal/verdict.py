@@ -1,6 +1,6 @@
 """Torn tail or damage: what the segments of a log are worth, and whose records are lost.
 
-The rule (design section 6): every record tells the position known durable when it was written. A
+The rule: every record tells the position known durable when it was written. A
 stretch without a record that begins below any such position is damage: its groups are corrupt, the
 files are kept. Any other is the torn tail of a crash: the log ends there, since nothing behind it
 was acknowledged. Pure: recovery.py acts on the verdict, `nyala wal dump` prints it.

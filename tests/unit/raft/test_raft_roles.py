@@ -1,4 +1,4 @@
-"""Roles and their transitions: those of seed 004 and the departures named in docs/internals/raft.md."""
+"""Roles and their transitions: those of the design and the departures named in docs/internals/raft.md."""
 
 import itertools
 
