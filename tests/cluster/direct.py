@@ -19,6 +19,8 @@ from nyala.wire.proto import flight_pb2
 from nyala.wire.proto import nyala_pb2 as pb
 
 T = TypeVar("T")
+ANSWER_MS = 20_000
+"""A server on a busy machine may take seconds; one that is stopped takes all of it."""
 
 
 class Direct:
@@ -50,7 +52,7 @@ class Direct:
 
     def ask(self, address: str, method: Method, request: object) -> Any:
         """Call a unary method."""
-        return self._loop.run(self._rpc.call(address, method, request, timeout_ms=5_000))
+        return self._loop.run(self._rpc.call(address, method, request, timeout_ms=ANSWER_MS))
 
     def read(self, address: str, token: pb.ScanToken) -> list[Any]:
         """Run a scan token at one server; return the values of column v."""
@@ -58,7 +60,7 @@ class Direct:
         async def run() -> list[Any]:
             ticket = flight_pb2.Ticket(ticket=token.SerializeToString())
             schema, found = None, []
-            async for data in self._rpc.stream(address, methods.DO_GET, ticket, timeout_ms=10_000):
+            async for data in self._rpc.stream(address, methods.DO_GET, ticket, timeout_ms=30_000):
                 if schema is None:
                     schema = flight.read_schema(data.header)
                 else:
@@ -102,10 +104,10 @@ def raw_call(address: str, path: str, requests: list[bytes], *, streams: bool) -
     with grpc.insecure_channel(address) as channel:
         try:
             if streams:
-                for _ in channel.stream_stream(path)(iter(requests), timeout=10):
+                for _ in channel.stream_stream(path)(iter(requests), timeout=30):
                     pass
             else:
-                channel.unary_unary(path)(requests[0], timeout=10)
+                channel.unary_unary(path)(requests[0], timeout=30)
         except grpc.RpcError as err:
             return str(err.code().name)
     return "OK"

@@ -31,20 +31,20 @@ from tests.waiting import wait_until
 TABLE = "storm"
 OPTIONS = {"flush_bytes": "65536", "flush_log_bytes": "65536", "wal_segment_mb": "1"}
 """Flushes and new segments every second or so: kills meet them."""
-RESUME_S = 30.0
+RESUME_S = 60.0
 """Acknowledgements have to resume in this time; a figure is printed, this only ends a dead run."""
 
 
 def ksck(cluster: MiniCluster) -> Health:
     """Return what `nyala cluster ksck` finds."""
-    connection = Connection(cluster.masters, ClientOptions(timeout_ms=15_000))
+    connection = Connection(cluster.masters, ClientOptions(timeout_ms=30_000))
     try:
         return connection.run(check(connection.core))
     finally:
         connection.close()
 
 
-def wait_ksck(cluster: MiniCluster, timeout_s: float = 60) -> Health:
+def wait_ksck(cluster: MiniCluster, timeout_s: float = 120) -> Health:
     """Wait until `ksck` finds no problem."""
     last = ["never answered"]
 
@@ -63,10 +63,10 @@ def wait_ksck(cluster: MiniCluster, timeout_s: float = 60) -> Health:
         raise AssertionError(f"{err}: {last[0]}") from None
 
 
-def wait_equal(cluster: MiniCluster, timeout_s: float = 60) -> None:
+def wait_equal(cluster: MiniCluster, timeout_s: float = 120) -> None:
     """Wait until `ksck --checksum` finds no problem: at the end of a test, every replica holds the same."""
     wait_ksck(cluster, timeout_s)
-    connection = Connection(cluster.masters, ClientOptions(timeout_ms=15_000))
+    connection = Connection(cluster.masters, ClientOptions(timeout_ms=30_000))
     last = ["never answered"]
 
     def equal() -> bool:
@@ -132,8 +132,8 @@ class Storm:
 
     def victims(self) -> list[str]:
         """Draw whom to kill: the leader master, any master, a leading tablet server, or one of each."""
-        leading = sorted(set(self.cluster.leaders(TABLE).values()))
-        tserver = self.random.choice(leading)
+        leading = sorted(set(wait_until(lambda: self.cluster.leaders(TABLE), "a leader").values()))
+        tserver = leading[int(self.random.random() * len(leading))]  # draws once, however many lead
         master = self.random.choice(
             [self.cluster.leader_master(), f"master-{self.random.randrange(3)}"]
         )

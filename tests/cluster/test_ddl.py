@@ -76,6 +76,7 @@ def test_a_table_is_altered_by_the_command_line_and_from_python(cluster):
 
 
 def test_what_cannot_be_made_or_replaced_is_refused_and_leaves_nothing(cluster):
+    cluster.wait_healthy()  # whoever leads knows all three servers
     with cluster.connect() as client:
         with pytest.raises(
             InvalidArgument, match="5 replicas need 5 live tablet servers, and 3 are"
@@ -84,16 +85,17 @@ def test_what_cannot_be_made_or_replaced_is_refused_and_leaves_nothing(cluster):
         assert "too_many" not in client.tables()
         table = client.create_table("works", SCHEMA, ["k"])
         table.upsert([{"k": 1, "v": 1}]).raise_for_errors()
-        maps = json.loads(say(cluster, "ops", "--maps"))
-        (tablet,) = maps["tablets_of"][table.id]
+        (tablet,) = json.loads(say(cluster, "ops", "--maps"))["tablets_of"][table.id]
         replace = ("tablet", "unsafe_replace_tablet", tablet)
         assert "can go on with what is left" in say(cluster, *replace, "--yes", status=2)
-        seen = json.loads(
-            CliRunner()
-            .invoke(app, [*replace, "--dry-run", "--format", "json", "--masters", cluster.masters])
-            .stdout
-        )
-        assert (seen["changed"], seen["state"], len(seen["shown_by"])) == (False, "RUNNING", 3)
+        look = [*replace, "--dry-run", "--format", "json", "--masters", cluster.masters]
+
+        def shown_by_all():
+            seen = json.loads(CliRunner().invoke(app, look).stdout)
+            assert (seen["changed"], seen["state"]) == (False, "RUNNING")
+            return len(seen["shown_by"]) == 3
+
+        wait_until(shown_by_all, "all three servers have reported their replica")
         assert table.count() == 1
         client.drop_table("works")
         say(cluster, *replace, "--yes", status=5)
@@ -114,15 +116,21 @@ def test_what_a_master_holds_in_memory_can_be_looked_at(cluster):
         (gone,) = maps["tablets_of"][table.id]
         assert maps["tablets"][gone]["state"] == "DELETED"
         assert len(maps["tservers"]) == 3
-        assert all(s["alive"] and s["full_in_term"] for s in maps["tservers"].values())
-        assert json.loads(say(cluster, "ops", "--format", "json")) == []
+
+        def heard_of_all():
+            told = json.loads(say(cluster, "ops", "--maps"))["tservers"].values()
+            return all(s["alive"] and s["full_in_term"] for s in told)
+
+        wait_until(heard_of_all, "every server has sent all it has in this term")
+        ended = ("ops", "--format", "json")
+        wait_until(lambda: json.loads(say(cluster, *ended)) == [], "no operation is under way")
         leader = next(s for s in client.servers() if s.leader)
         for page, word in {
             "/catalog": "REMOVED",
             "/tservers": tablet,
             "/operations": "locks",
         }.items():
-            with urllib.request.urlopen(f"http://{leader.web_address}{page}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://{leader.web_address}{page}", timeout=60) as answer:
                 assert word in answer.read().decode(), page
         client.drop_table("looked_at")
 
@@ -130,7 +138,7 @@ def test_what_a_master_holds_in_memory_can_be_looked_at(cluster):
 @pytest.mark.row("S0.30")
 def test_a_leader_killed_in_the_middle_of_definitions_loses_and_doubles_none(cluster):
     """Ten of them; a hundred: ./run soak masters."""
-    assert ddl_kills.run(cluster, 10, 77, prefix="storm") >= 5
+    assert ddl_kills.run(cluster, 10, 77, prefix="storm") == 10
 
 
 @pytest.mark.row("S0.18", "S0.86")
@@ -176,12 +184,12 @@ def test_definitions_wait_for_a_majority_of_masters_and_look_ups_do_not(cluster)
         cluster.kill(other)
         cluster.kill(leader)
         try:
-            with nyala.connect(cluster.masters, timeout_ms=5_000) as newcomer:
+            with nyala.connect(cluster.masters, timeout_ms=20_000) as newcomer:
                 assert newcomer.table("alone").get({"k": 1}) == {"k": 1, "v": 1}
                 assert "alone" in newcomer.tables(max_age_ms=30_000)
             with pytest.raises((TimedOut, OutcomeUnknown)):
                 hasty.drop_table("alone")
-            with pytest.raises(TimedOut, match=r"does not lead|cannot be reached"):
+            with pytest.raises(TimedOut, match="no leader master answered"):
                 hasty.tables()
         finally:
             cluster.start(other, wait=False)

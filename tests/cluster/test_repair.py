@@ -6,9 +6,11 @@ import sys
 
 import pytest
 
+from nyala.common.errors import NyalaError
 from nyala.testing import MiniCluster
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
+from tests.cluster import leading
 from tests.cluster.direct import Direct
 from tests.cluster.storm import ksck, wait_equal
 from tests.cluster.workload import Workload, create, rows
@@ -43,7 +45,7 @@ def states(cluster, name):
 
 def members(cluster, address):
     """Return the addresses of all members of the tablets that have one at an address, by tablet."""
-    with cluster.connect(10_000) as client:
+    with cluster.connect() as client:
         places = [p for name in client.tables() for p in client.table(name).tablets()]
     found = {p.id: sorted(where for _, where in p.replicas) for p in places}
     return {tablet: where for tablet, where in found.items() if not address or address in where}
@@ -64,7 +66,17 @@ def failed(cluster, address):
 
 def rebuilt(cluster, dead):
     """Whether nothing is wrong but that one server is gone."""
-    return all(p.startswith(f"tablet server {dead}") for p in ksck(cluster).problems)
+    try:
+        problems = ksck(cluster).problems
+    except NyalaError:  # the masters do not answer at the moment
+        return False
+    return all(p.startswith(f"tablet server {dead}") for p in problems)
+
+
+def leftovers(cluster, name):
+    """The tablets of which a server has a replica that is no member any more."""
+    held = {t for t, state in states(cluster, name).items() if state != "TOMBSTONED"}
+    return held - members(cluster, cluster.address(name)).keys()
 
 
 @pytest.mark.row("S1.1", "A9")
@@ -73,22 +85,20 @@ def test_a_server_that_is_gone_for_good_is_replaced_under_writes_and_its_leftove
         table = create(client, "repaired", buckets=6)
         with Workload(four.connect, "repaired", seed=1) as workload:
             wait_until(lambda: workload.acknowledged > 200, "the workload goes on")
-            victim = sorted(four.leaders("repaired").values())[0]
+            victim = sorted(leading.leaders(four, "repaired").values())[0]
             lost = [t for t, state in states(four, victim).items() if state == "RUNNING"]
             assert lost
             four.kill(victim)
             dead = four.address(victim)
-            wait_until(lambda: rebuilt(four, dead), "all replicas rebuilt", 60, 0.2)
+            wait_until(lambda: rebuilt(four, dead), "all replicas rebuilt", 120, 0.2)
+            assert not set(lost) & members(four, dead).keys()
             after = workload.acknowledged
             wait_until(lambda: workload.acknowledged > after + 100, "the workload goes on")
             workload.finish()
             workload.check()
             workload.verify(table.scan().to_arrow())
-        assert rebuilt(four, dead)
         four.start(victim)
-        wait_until(
-            lambda: set(states(four, victim).values()) <= {"TOMBSTONED"}, "leftovers deleted", 30
-        )
+        wait_until(lambda: not leftovers(four, victim), "leftovers deleted", poll_s=0.2)
         wait_equal(four)
 
 
@@ -96,7 +106,7 @@ def nyala(cluster, *words):
     """Run a command; return what it prints."""
     done = subprocess.run(
         [sys.executable, "-m", "nyala.cli.main", *words, "--masters", cluster.masters],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -106,21 +116,24 @@ def nyala(cluster, *words):
 def test_a_server_in_maintenance_keeps_its_replicas_and_leaves_them_to_those_in_its_will(four):
     with four.connect() as client:
         create(client, "maintained", buckets=2).insert(rows("all", [1, 2, 3], [1, 2, 3]))
-    victim = sorted(four.leaders("maintained").values())[0]
+    victim = sorted(leading.leaders(four, "maintained").values())[0]
     away = four.address(victim)
     nyala(four, "tserver", "state", "enter_maintenance", away)
     assert "IN MAINTENANCE" in nyala(four, "tserver", "list")
-    will = {
-        line["tablet"]: line["address"]
-        for line in json.loads(nyala(four, "tserver", "will", away, "--format", "json"))
-    }
     held = members(four, away)
-    assert will.keys() == held.keys()
+
+    def written():
+        lines = json.loads(nyala(four, "tserver", "will", away, "--format", "json"))
+        will = {line["tablet"]: line["address"] for line in lines}
+        assert will.keys() == held.keys()
+        return will if all(will.values()) else None
+
+    will = wait_until(written, "each of its tablets has an heir", poll_s=0.2)
     four.kill(victim)
-    wait_until(lambda: failed(four, away), "its leaders give it up", 30, 0.2)
-    assert members(four, away) == held, "and it keeps its place"
+    wait_until(lambda: failed(four, away), "its leaders give it up", 60, 0.2)
+    assert members(four, away).keys() == held.keys(), "and it keeps its place"
     nyala(four, "tserver", "state", "exit_maintenance", away)
-    wait_until(lambda: rebuilt(four, away), "all replicas rebuilt", 60, 0.2)
+    wait_until(lambda: rebuilt(four, away), "all replicas rebuilt", 120, 0.2)
     after = members(four, "")
     assert all(will[tablet] in after[tablet] for tablet in held), (will, after)
     four.start(victim)
@@ -131,7 +144,7 @@ def test_a_server_in_maintenance_keeps_its_replicas_and_leaves_them_to_those_in_
 def test_a_server_is_emptied_by_the_masters_and_everybody_has_the_list_of_servers(four):
     with four.connect() as client:
         create(client, "emptied", buckets=2).insert(rows("all", [1, 2, 3], [1, 2, 3]))
-    name = sorted(four.leaders("emptied").values())[0]
+    name = sorted(leading.leaders(four, "emptied").values())[0]
     address = four.address(name)
     assert members(four, address)
     nyala(four, "tserver", "decommission", address)
@@ -141,7 +154,7 @@ def test_a_server_is_emptied_by_the_masters_and_everybody_has_the_list_of_server
             answer = direct.ask(four.masters, methods.LIST_SERVERS, pb.ListServersRequest())
         return {s.address: s for s in answer.servers if s.role == "tserver"}
 
-    wait_until(lambda: not listed()[address].replicas, "it is empty", 60, 0.2)
+    wait_until(lambda: not listed()[address].replicas, "it is empty", 120, 0.2)
     wait_until(
         lambda: (
             {s.known_version for s in listed().values()}
@@ -149,7 +162,7 @@ def test_a_server_is_emptied_by_the_masters_and_everybody_has_the_list_of_server
         ),
         "all have the last version",
     )
-    assert address not in json.dumps(members(four, ""))
+    assert not members(four, address)
     nyala(four, "tserver", "decommission", address, "--cancel")
     assert not listed()[address].decommission
     wait_equal(four)

@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 
+from tests.cluster import leading
 from tests.waiting import wait_until
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
@@ -13,7 +14,7 @@ def test_followers_serve_stale_reads_while_their_leader_is_stopped(cluster):
         table.upsert([{"k": 1, "v": 1}]).raise_for_errors()
         scan = table.scan(mode="stale", max_age_ms=600_000)
         wait_until(lambda: all(scan.count() for _ in range(16)), "every follower has it")
-        (leader,) = cluster.leaders("stale").values()
+        leader = leading.leader(cluster, "stale")
         cluster.pause(leader)
         try:
             assert scan.to_arrow().to_pylist() == [{"k": 1, "v": 1}]
