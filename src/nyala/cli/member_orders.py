@@ -138,3 +138,9 @@ def failure(copy: pb.CopyProgress) -> CopyFailed:
     """Return why a copy failed."""
     why = str(status.from_proto(copy.error)) if copy.HasField("error") else copy.stage
     return CopyFailed(f"the copy of {copy.tablet_id} from {copy.source_address} failed: {why}")
+
+
+def tenths(copy: pb.CopyProgress) -> str:
+    """Return how far a copy is, in words that change ten times at most in each of its stages."""
+    done = 10 * copy.bytes_done // copy.bytes_total if copy.bytes_total else 0
+    return f"{copy.stage} {10 * done} % of {copy.bytes_total} bytes"

@@ -10,7 +10,7 @@ from enum import StrEnum
 from functools import partial
 
 from nyala.cli.groups import Group, Server
-from nyala.cli.member_orders import Orders
+from nyala.cli.member_orders import Orders, tenths
 from nyala.common.errors import InvalidArgument
 from nyala.raft.membership import Member
 
@@ -100,6 +100,11 @@ class Steps:
             return self._filling(server, member, group)
         promote = kind is Kind.VOTER and not member.voter
         wanted = replace(member, electable=True, promote=promote)
+        if kind is Kind.VOTER and member.replace:
+            stays = replace(wanted, replace=False)
+            return self._change(
+                group, f"let {server} stay: no other takes its place", ("modify", stays)
+            )
         if member != wanted:
             return self._change(group, f"make {server} {_words(wanted)}", ("modify", wanted))
         return Step(f"wait until {server} has caught up and is made a voter") if promote else None
@@ -160,7 +165,8 @@ class Steps:
         if there.state == "BOOTSTRAPPING":
             return Step(f"wait until {server} has opened its replica")
         if there.copying and there.copy is not None:
-            return Step(f"wait for the copy from {there.copy.source_address} to {server}")
+            where = f"from {there.copy.source_address} to {server}"
+            return Step(f"wait for the copy {where}: {tenths(there.copy)}")
         if not member.electable and member.voter and not member.promote:
             keeps = ("modify", replace(member, promote=True))
             return self._change(group, f"let the witness {server} keep all of its log", keeps)

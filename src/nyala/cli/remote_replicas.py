@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import astuple, dataclass, fields
 
 from nyala.cli.groups import ENDED, Cluster, Group, Server
-from nyala.cli.member_orders import Orders, failure
+from nyala.cli.member_orders import Orders, failure, tenths
 from nyala.client.core import Core
 from nyala.common.errors import InvalidArgument
 from nyala.wire import methods
@@ -114,7 +114,7 @@ async def copied(
     copy = await Orders(cluster, tablet).copy(target, source, force=force)
     told = ""
     while copy.stage not in (*ENDED, "WAITING"):
-        if (words := _tenths(copy)) != told:
+        if (words := tenths(copy)) != told:
             tell(words)
             told = words
         await core.env.tasks.sleep_ms(POLL_MS)
@@ -129,11 +129,6 @@ async def copied(
     if copy.may_lose:
         tell(f"it may lack something: {copy.may_lose}")
     return copy
-
-
-def _tenths(copy: pb.CopyProgress) -> str:
-    done = 10 * copy.bytes_done // copy.bytes_total if copy.bytes_total else 0
-    return f"{copy.stage} {10 * done} % of {copy.bytes_total} bytes"
 
 
 async def deleted(core: Core, name: str, tablet: str, *, force: bool, tell: Tell) -> bool:

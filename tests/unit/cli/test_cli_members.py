@@ -46,6 +46,46 @@ def test_a_move_whose_command_is_killed_goes_on_when_it_is_run_again(at, answere
     with_story(work)
 
 
+def test_a_move_says_how_far_its_copy_is():
+    async def work(story):
+        await story.cluster.loop.delay(1_000_000)  # some rows
+        membership, _ = story.command()
+        said: list[str] = []
+        membership.tell = said.append
+        await story.on(membership.move, story.uuid(story.leader), story.uuid(story.without()[0]))
+        tenths = [w.split(": ")[1] for w in said if w.startswith("wait for the copy from ")]
+        assert len(tenths) > 2, said
+        assert all(" % of " in t for t in tenths), said
+        assert len(set(tenths)) == len(tenths), "each is said once"
+
+    with_story(work, workers=1, copy_rate_bytes=3000)
+
+
+@pytest.mark.parametrize("repair", ["off", "on"])
+def test_a_move_is_called_off_by_making_the_one_that_was_to_leave_a_voter(repair):
+    """Masters then take the newcomer out by themselves; without them a person does."""
+
+    async def work(story):
+        new, old = story.without()[0], story.having()[1]
+        before = story.kinds()
+        membership, _ = story.command(at=2, after=die)
+        with pytest.raises(Killed):
+            await story.on(membership.move, story.uuid(old), story.uuid(new))
+        done = await story.do("change_type", story.uuid(old), Kind.VOTER)
+        assert [words.split()[0] for words in done] == ["let"]
+        assert not any(m.replace for m in story.status().committed_config.members)
+        if repair == "off":
+            await story.do("remove", story.uuid(new))
+        for _ in range(600):
+            if story.kinds() == before and story.state(new) in ("", "TOMBSTONED"):
+                break
+            await story.cluster.loop.delay(100_000)
+        assert story.kinds() == before
+        assert await story.do("change_type", story.uuid(old), Kind.VOTER) == []
+
+    with_story(work, repair=repair, copy_rate_bytes=500)
+
+
 @pytest.mark.parametrize("who", ["source", "target", "third"])
 @pytest.mark.parametrize("at", [2, 3, 4])
 def test_a_server_that_dies_in_a_move_and_comes_back_ends_nothing(at, who):
