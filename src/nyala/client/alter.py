@@ -1,4 +1,4 @@
-"""What a table is altered to, step by step; and the builder that users hold (design section 13).
+"""What a table is altered to, step by step; and the builder that users hold.
 
 Each step is checked here against what the steps before it leave of the table, and again by the master.
 """
@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from nyala.client.connection import Connection
+from nyala.client.given import check_replicas
 from nyala.client.locations import OpenTable
 from nyala.common import alteration
 from nyala.common.errors import InvalidArgument
@@ -94,10 +95,7 @@ class AlterSteps:
 
     def set_replicas(self, replicas: int) -> None:
         """See `Alter.set_replicas`."""
-        if not 0 < replicas < 1 << 31:
-            raise InvalidArgument(
-                f"replicas={replicas}: a table has an odd number of them, from 1 on"
-            )
+        check_replicas(replicas)
         self.steps.append(pb.AlterStep(replicas=replicas))
 
     def add_range(self, lower: Any, upper: Any) -> None:
@@ -112,7 +110,8 @@ class AlterSteps:
         ids = self._table.partition_schema.range_column_ids
         if not ids:
             raise InvalidArgument(
-                f"table {self._table.name!r} is not partitioned by range, so it has no ranges to alter"
+                f"table {self._table.name!r} is not partitioned by range, so it has no ranges to alter; "
+                "make a new table with nyala.Range"
             )
         names = [self._schema.by_id[i].name for i in ids]
         made = resolve(Partition(range=Range(names, [(lower, upper)])), self._schema)

@@ -1,4 +1,4 @@
-"""Client: the public, synchronous face of a cluster (design section 13)."""
+"""Client: the public, synchronous face of a cluster."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -9,6 +9,7 @@ import pyarrow as pa
 from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions
 from nyala.client.facts import Server, TableFacts
+from nyala.client.given import arrow_schema_of, check_replicas, whole
 from nyala.client.session import Limits
 from nyala.client.sql import run_sql
 from nyala.client.table import Table
@@ -97,7 +98,7 @@ class Client:
     def create_table(
         self,
         name: str,
-        schema: pa.Schema,
+        schema: Any,
         primary_key: Sequence[str],
         partition: Partition | None = None,
         replicas: int = DEFAULT_REPLICAS,
@@ -111,7 +112,8 @@ class Client:
 
         Args:
             name: unique among the tables.
-            schema: Arrow schema; key columns become not nullable.
+            schema: an Arrow schema, or a frame or stream whose columns it shall have; key columns become
+                not nullable.
             primary_key: names of the key columns, in order; any type but bool, float and double.
             partition: hash levels and ranges over key columns; None: one tablet.
             replicas: of each tablet; odd, at most the number of live tablet servers.
@@ -124,13 +126,9 @@ class Client:
             AlreadyPresent: the name is taken.
             InvalidArgument: a wrong definition, or more replicas than tablet servers.
         """
-        if isinstance(primary_key, str):
-            raise InvalidArgument(f"primary_key={primary_key!r}: pass a list of column names")
-        if replicas < 1:
-            raise InvalidArgument(
-                f"replicas={replicas}: a table has an odd number of them, from 1 on"
-            )
-        made = from_arrow(schema, list(primary_key), defaults=defaults, immutable=immutable)
+        check_replicas(replicas)
+        shape = arrow_schema_of(schema)
+        made = from_arrow(shape, primary_key, defaults=defaults, immutable=immutable)
         texts = {k: str(v) for k, v in (options or {}).items()}
         core = self._connection.core
         opened = self._connection.run(
@@ -166,8 +164,10 @@ class Client:
         Raises:
             NotFound: no such table.
         """
-        if isinstance(reserve_seconds, bool) or reserve_seconds < 0:
-            raise InvalidArgument(f"reserve_seconds={reserve_seconds}: 0 or a number of seconds")
+        if not whole(reserve_seconds) or reserve_seconds < 0:
+            raise InvalidArgument(
+                f"reserve_seconds={reserve_seconds!r} is no time; give 0 or a number of seconds"
+            )
         self._connection.run(self._connection.core.ddl.drop_table(name, reserve_seconds))
 
     def recall_table(self, table_id: str, new_name: str | None = None) -> Table:

@@ -26,6 +26,9 @@ from nyala.common.schema import (
     utf8_bytes,
 )
 
+NOT_OURS = "use a client of this version, none sends this"
+"""What is left to do about a definition that only a broken or hostile client can send."""
+
 
 @dataclass(frozen=True, slots=True)
 class AddColumn:
@@ -99,7 +102,7 @@ def alter(schema: Schema, steps: Sequence[Step]) -> Schema:
             or default that no column can have, too many columns.
     """
     if not steps:
-        raise InvalidArgument("an alteration has one step at least")
+        raise InvalidArgument("an alteration has one step at least, and this has none; add one")
     made = schema
     for step in steps:
         made = _add(made, step) if isinstance(step, AddColumn) else _change(made, step)
@@ -116,7 +119,7 @@ def _add(schema: Schema, step: AddColumn) -> Schema:
     if default is None and not step.nullable:
         raise InvalidArgument(
             f"column {step.name!r} is not nullable, so it needs a default, which rows that are there "
-            "already will hold"
+            "already will hold; give one, or allow nulls"
         )
     column = Column(
         ColumnId(schema.next_column_id),
@@ -143,7 +146,7 @@ def _change(schema: Schema, step: Change) -> Schema:
     elif old.id in schema.key_ids:
         raise InvalidArgument(
             f"column {step.name!r} is part of the primary key: it can be renamed and have a comment, not "
-            "be dropped, nor have a default or nulls"
+            "be dropped, nor have a default or nulls; make a new table for another key"
         )
     elif isinstance(step, SetDefault):
         given = step.default
@@ -158,7 +161,7 @@ def _change(schema: Schema, step: Change) -> Schema:
 def _check_free(schema: Schema, name: str) -> None:
     check_column_name(name)
     if name in schema.by_name:
-        raise AlreadyPresent(f"there is a column {name!r} already")
+        raise AlreadyPresent(f"there is a column {name!r} already; choose another name")
 
 
 def check_schema(schema: Schema) -> None:
@@ -172,28 +175,38 @@ def check_schema(schema: Schema) -> None:
     ids, names = [c.id for c in schema.columns], [c.name for c in schema.columns]
     keys = list(schema.key_ids)
     if len(set(ids)) != len(ids) or len(set(names)) != len(names):
-        raise InvalidArgument("a schema has a column id or name twice")
+        raise InvalidArgument(f"a schema has a column id or name twice; {NOT_OURS}")
     if not keys or keys != ids[: len(keys)]:
-        raise InvalidArgument(f"the key columns {keys} are not the first of the columns {ids}")
+        raise InvalidArgument(
+            f"the key columns {keys} are not the first of the columns {ids}; {NOT_OURS}"
+        )
     if len(ids) > MAX_COLUMNS:
-        raise InvalidArgument(f"{len(ids)} columns; a table has at most {MAX_COLUMNS}")
+        raise InvalidArgument(
+            f"{len(ids)} columns; a table has at most {MAX_COLUMNS}; drop some, or use a second table"
+        )
     if max(ids) >= schema.next_column_id:
-        raise InvalidArgument(f"next column id {schema.next_column_id} is not above {max(ids)}")
+        raise InvalidArgument(
+            f"next column id {schema.next_column_id} is not above {max(ids)}; {NOT_OURS}"
+        )
     for column in schema.columns:
         if column.id in keys and (
             column.nullable or column.default is not None or column.read_default is not None
         ):
-            raise InvalidArgument(f"key column {column.name[:80]!r} is nullable or has a default")
+            raise InvalidArgument(
+                f"key column {column.name[:80]!r} is nullable or has a default; {NOT_OURS}"
+            )
         if utf8_bytes(column.comment) > MAX_COMMENT_BYTES:
             raise InvalidArgument(
-                f"the comment of column {column.name[:80]!r} has over {MAX_COMMENT_BYTES} bytes"
+                f"the comment of column {column.name[:80]!r} has over {MAX_COMMENT_BYTES} bytes; "
+                "write a shorter one"
             )
         for default in (column.default, column.read_default):
             if default is None:
                 continue
             if default.type != column.type:
                 raise InvalidArgument(
-                    f"column {column.name[:80]!r} of type {column.type} has a default of type {default.type}"
+                    f"column {column.name[:80]!r} of type {column.type} has a default of type "
+                    f"{default.type}; {NOT_OURS}"
                 )
             check_default(column.name[:80], default)
 
@@ -210,31 +223,38 @@ def check_successor(old: Schema, new: Schema) -> None:
     if new.version <= old.version or new.next_column_id < old.next_column_id:
         raise InvalidArgument(
             f"version {new.version} with next column id {new.next_column_id} does not come after "
-            f"version {old.version} with {old.next_column_id}"
+            f"version {old.version} with {old.next_column_id}; {NOT_OURS}"
         )
     if new.key_ids != old.key_ids:
-        raise InvalidArgument(f"the key {list(old.key_ids)} would become {list(new.key_ids)}")
+        raise InvalidArgument(
+            f"the key {list(old.key_ids)} would become {list(new.key_ids)}; {NOT_OURS}"
+        )
     for column in new.columns:
         before = old.by_id.get(column.id)
         if before is not None:
             _check_kept(before, column)
         elif column.id < old.next_column_id:
-            raise InvalidArgument(f"column id {column.id} of {column.name[:80]!r} was used before")
+            raise InvalidArgument(
+                f"column id {column.id} of {column.name[:80]!r} was used before; {NOT_OURS}"
+            )
         elif column.read_default is None or not (column.nullable or column.read_default.is_valid):
-            raise InvalidArgument(f"column {column.name[:80]!r} has no value in older rows")
+            raise InvalidArgument(
+                f"column {column.name[:80]!r} has no value in older rows; {NOT_OURS}"
+            )
 
 
 def _check_kept(old: Column, new: Column) -> None:
     if new.type != old.type or not _same(new.read_default, old.read_default):
         raise InvalidArgument(
-            f"column {old.name[:80]!r} would change its type or what older rows hold"
+            f"column {old.name[:80]!r} would change its type or what older rows hold; {NOT_OURS}"
         )
     if old.nullable and not new.nullable:
         raise InvalidArgument(
-            f"column {old.name[:80]!r} allows nulls, and some row might hold one; that cannot be taken back"
+            f"column {old.name[:80]!r} allows nulls, and some row might hold one: that cannot be taken back; "
+            "make a new column instead"
         )
     if new.immutable and not old.immutable:
-        raise InvalidArgument(f"column {old.name[:80]!r} cannot become immutable")
+        raise InvalidArgument(f"column {old.name[:80]!r} cannot become immutable; {NOT_OURS}")
 
 
 def _same(one: pa.Scalar | None, other: pa.Scalar | None) -> bool:

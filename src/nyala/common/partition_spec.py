@@ -1,4 +1,4 @@
-"""How users say the partitioning of a new table: `Hash`, `Range` and `Partition` (design section 13).
+"""How users say the partitioning of a new table: `Hash`, `Range` and `Partition`.
 
 `resolve` checks a spec against the table's schema and makes the `PartitionSchema` that is stored.
 """
@@ -67,47 +67,60 @@ def resolve(spec: Partition | None, schema: Schema) -> PartitionSchema:
         return PartitionSchema()
     if not isinstance(spec, Partition):
         raise InvalidArgument(
-            f"partition= takes nyala.Partition(hash=[...], range=...), not {type(spec).__name__}"
+            f"partition= takes nyala.Partition, not {type(spec).__name__}; pass "
+            "nyala.Partition(hash=[...], range=...)"
         )
     levels = _levels(spec.hash, schema)
     range_columns: list[Column] = []
     ranges: tuple[KeyRange, ...] = ()
     if spec.range is not None:
         if not isinstance(spec.range, Range):
-            raise InvalidArgument(f"range= takes nyala.Range, not {type(spec.range).__name__}")
+            raise InvalidArgument(
+                f"range= takes nyala.Range, not {type(spec.range).__name__}; pass "
+                "nyala.Range([column], [(lower, upper)])"
+            )
         range_columns = _key_columns(spec.range.columns, schema, "Range")
         ranges = _ranges(spec.range, range_columns)
     made = PartitionSchema(levels, tuple(c.id for c in range_columns), ranges)
     if made.count > MAX_PARTITIONS:
         raise InvalidArgument(
             f"{len(made.all_ranges)} ranges x {made.buckets} buckets are {made.count} partitions; "
-            f"a table has at most {MAX_PARTITIONS}: use fewer buckets or ranges"
+            f"a table has at most {MAX_PARTITIONS}; use fewer buckets or ranges"
         )
     return made
 
 
 def _levels(specs: Sequence[Hash], schema: Schema) -> tuple[HashLevel, ...]:
     if isinstance(specs, Hash) or not _is_list(specs):
-        raise InvalidArgument("hash= takes a list: Partition(hash=[nyala.Hash([column], buckets)])")
+        raise InvalidArgument(
+            "hash= takes a list, as a table may have several levels; pass "
+            "Partition(hash=[nyala.Hash([column], buckets)])"
+        )
     levels: list[HashLevel] = []
     taken: dict[ColumnId, str] = {}
     for number, spec in enumerate(specs):
         if not isinstance(spec, Hash):
-            raise InvalidArgument(f"hash= takes nyala.Hash, not {type(spec).__name__}")
+            raise InvalidArgument(
+                f"hash= takes nyala.Hash, not {type(spec).__name__}; pass nyala.Hash([column], buckets)"
+            )
         columns = _key_columns(spec.columns, schema, "Hash")
         for column in columns:
             if column.id in taken:
                 raise InvalidArgument(
-                    f"column {column.name!r} is in two hash levels; each level needs columns of its own"
+                    f"column {column.name!r} is in two hash levels; each level needs columns of its own; "
+                    "take it out of one"
                 )
             taken[column.id] = column.name
         buckets = spec.buckets
         if isinstance(buckets, bool) or not isinstance(buckets, int):
-            raise InvalidArgument(f"Hash buckets are an int, not {type(buckets).__name__}")
+            raise InvalidArgument(
+                f"Hash buckets are an int, not {type(buckets).__name__}; pass a whole number from "
+                f"{MIN_BUCKETS} to {MAX_BUCKETS}"
+            )
         if not MIN_BUCKETS <= buckets <= MAX_BUCKETS:
             raise InvalidArgument(
                 f"Hash({_names(columns)}) has {buckets} buckets; "
-                f"a hash level has {MIN_BUCKETS} to {MAX_BUCKETS}"
+                f"a hash level has {MIN_BUCKETS} to {MAX_BUCKETS}; choose one, or leave it out"
             )
         levels.append(HashLevel(tuple(c.id for c in columns), buckets, LEVEL_SEED + number))
     return tuple(levels)
@@ -115,11 +128,15 @@ def _levels(specs: Sequence[Hash], schema: Schema) -> tuple[HashLevel, ...]:
 
 def _key_columns(names: Sequence[str], schema: Schema, what: str) -> list[Column]:
     if isinstance(names, str) or not _is_list(names) or not names:
-        raise InvalidArgument(f"{what} takes a list with at least one column name, not {names!r}")
+        raise InvalidArgument(
+            f"{what} takes a list with at least one column name, not {names!r}; pass [column, ...]"
+        )
     found: list[Column] = []
     for name in names:
         if not isinstance(name, str):
-            raise InvalidArgument(f"{what} takes column names, not {type(name).__name__}")
+            raise InvalidArgument(
+                f"{what} takes column names, not {type(name).__name__}; pass the name as a text"
+            )
         column = schema.by_name.get(name)
         keys = ", ".join(c.name for c in schema.key_columns)
         if column is None:
@@ -130,7 +147,7 @@ def _key_columns(names: Sequence[str], schema: Schema, what: str) -> list[Column
                 f"key alone; the key columns are: {keys}"
             )
         if column in found:
-            raise InvalidArgument(f"{what}: column {name!r} is named twice")
+            raise InvalidArgument(f"{what}: column {name!r} is named twice; name each column once")
         found.append(column)
     return found
 
@@ -139,21 +156,24 @@ def _ranges(spec: Range, columns: list[Column]) -> tuple[KeyRange, ...]:
     if not _is_list(spec.bounds) or not spec.bounds:
         raise InvalidArgument(
             f"Range({_names(columns)}) needs bounds, a list of (lower, upper) pairs: without any, "
-            "no row would have a place; (None, None) covers everything"
+            "no row would have a place; give one at least, (None, None) covers everything"
         )
     if len(spec.bounds) > MAX_PARTITIONS:
         raise InvalidArgument(
-            f"Range({_names(columns)}) has {len(spec.bounds)} ranges; at most {MAX_PARTITIONS}"
+            f"Range({_names(columns)}) has {len(spec.bounds)} ranges; a table has at most "
+            f"{MAX_PARTITIONS}; use fewer"
         )
     made: list[tuple[KeyRange, Any]] = []
     for pair in spec.bounds:
         if not _is_list(pair) or len(pair) != 2:
-            raise InvalidArgument(f"a range bound is a pair (lower, upper), not {pair!r}")
+            raise InvalidArgument(
+                f"a range bound is a pair (lower, upper), not {pair!r}; write None for an open end"
+            )
         lower, upper = (_end(value, columns) for value in pair)
         if lower is not None and upper is not None and lower >= upper:
             raise InvalidArgument(
                 f"the range {_shown(pair)} of {_names(columns)} is empty: its lower end must be below "
-                "its upper end, which is exclusive"
+                "its upper end, which is exclusive; swap or widen them"
             )
         made.append((KeyRange(lower, upper), pair))
     made.sort(key=lambda m: (m[0].lower is not None, m[0].lower or b""))
@@ -161,7 +181,7 @@ def _ranges(spec: Range, columns: list[Column]) -> tuple[KeyRange, ...]:
         if before.upper is None or after.lower is None or before.upper > after.lower:
             raise InvalidArgument(
                 f"the ranges {_shown(first)} and {_shown(second)} of {_names(columns)} overlap; "
-                "each row may have one place only"
+                "each row may have one place only; cut one of them shorter"
             )
     return tuple(range_ for range_, _ in made)
 
@@ -188,9 +208,13 @@ def _scalar(value: Any, column: Column) -> pa.Scalar:
         given = pa.chunked_array([pa.array([value])])
         return exact_cast(given, column.type, what).combine_chunks()[0]
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as err:
-        raise InvalidArgument(f"{what}: {value!r} is no {column.type}: {err}") from err
+        raise InvalidArgument(
+            f"{what}: {value!r} is no {column.type}: {err}; give a value of that type"
+        ) from err
     except SchemaMismatch as err:
-        raise InvalidArgument(f"{what}: {value!r} is no {column.type}; {err.message}") from err
+        raise InvalidArgument(
+            f"{what}: {value!r} is no {column.type}: {err.message}; give a value of that type"
+        ) from err
 
 
 def _is_list(value: object) -> bool:

@@ -28,6 +28,7 @@ _PLAIN: Mapping[str, pa.DataType] = {
     "timestamp[us]": pa.timestamp("us"),
     "timestamp[us,UTC]": pa.timestamp("us", "UTC"),
 }
+_TYPES = ", ".join([*_PLAIN, "decimal(precision,scale)"])
 _NAMES = {arrow: name for name, arrow in _PLAIN.items()}
 _ALIASES: Mapping[pa.DataType, pa.DataType] = {
     pa.large_string(): pa.string(),
@@ -54,10 +55,7 @@ def type_name(arrow: pa.DataType) -> str:
         return f"decimal({arrow.precision},{arrow.scale})"
     if not _is_extension(arrow) and arrow in _NAMES:
         return _NAMES[arrow]
-    raise InvalidArgument(
-        f"columns of Arrow type {arrow} are not stored; cast to one of: "
-        + ", ".join([*_PLAIN, "decimal(precision,scale)"])
-    )
+    raise InvalidArgument(f"columns of Arrow type {arrow} are not stored; cast to one of: {_TYPES}")
 
 
 def plain_type(arrow: pa.DataType) -> pa.DataType:
@@ -81,7 +79,7 @@ def arrow_type(name: str) -> pa.DataType:
             digits, after_point = int(precision), int(scale)
             if after_point <= digits <= 38 and digits > 0:
                 return pa.decimal128(digits, after_point)
-    raise InvalidArgument(f"unknown column type {name[:80]!r}")
+    raise InvalidArgument(f"unknown column type {name[:80]!r}; write one of: {_TYPES}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +186,9 @@ def from_arrow(
             allowed in a key, a default that does not convert without loss; each named.
     """
     if isinstance(primary_key, str):
-        raise InvalidArgument(f"primary_key is a list of column names: [{primary_key!r}]")
+        raise InvalidArgument(
+            f"primary_key={primary_key!r}: a key is a list; pass [{primary_key!r}]"
+        )
     names = schema.names
     _check_names(names, list(primary_key), [*(defaults or {}), *immutable])
     ordered = [*primary_key, *(n for n in names if n not in set(primary_key))]
@@ -200,12 +200,13 @@ def from_arrow(
         in_key = number < len(primary_key)
         if in_key and stored in _NOT_KEYS:
             raise InvalidArgument(
-                f"column {name!r} of type {stored} cannot be part of the primary key"
+                f"column {name!r} of type {stored} cannot be part of the primary key: bool, float and "
+                "double do not tell rows apart well; choose another column, or cast it"
             )
         default = None
         if defaults and defaults.get(name) is not None:
             if in_key:
-                raise InvalidArgument(f"key column {name!r} cannot have a default")
+                raise InvalidArgument(f"default of key column {name!r}: rows give it; leave it out")
             default = default_scalar(name, defaults[name], stored)
         columns.append(
             Column(
@@ -223,18 +224,18 @@ def from_arrow(
 
 def _check_names(names: list[str], keys: list[str], others: list[str]) -> None:
     if not keys:
-        raise InvalidArgument("a table needs a primary key: pass primary_key=[column, ...]")
+        raise InvalidArgument("a table needs a primary key: none is given; pass [column, ...]")
     for many in (names, keys):
         for name in many:
             if many.count(name) > 1:
-                raise InvalidArgument(f"column {name!r} is named twice")
+                raise InvalidArgument(f"column {name!r} is named twice; name each column once")
     for name in [*keys, *others]:
         if name not in names:
             raise InvalidArgument(f"no column {name!r}; the columns are: " + ", ".join(names))
     for name in names:
         check_column_name(name)
     if len(names) > MAX_COLUMNS:
-        raise InvalidArgument(f"{len(names)} columns; a table has at most {MAX_COLUMNS}")
+        raise InvalidArgument(f"{len(names)} columns; a table has at most {MAX_COLUMNS}; split it")
 
 
 def check_column_name(name: str) -> None:
@@ -246,7 +247,7 @@ def check_column_name(name: str) -> None:
     if not name or name.startswith("_") or utf8_bytes(name) > MAX_NAME_BYTES:
         raise InvalidArgument(
             f"column name {name[:40]!r}: names are 1 to {MAX_NAME_BYTES} bytes and do not begin "
-            "with '_', which marks nyala's own columns"
+            "with '_', which marks nyala's own columns; choose another name"
         )
     if not name.isprintable():
         raise InvalidArgument(
@@ -263,7 +264,7 @@ def utf8_bytes(text: str) -> int:
     try:
         return len(text.encode())
     except UnicodeEncodeError as err:
-        raise InvalidArgument(f"{text[:40]!r} is no text: {err}") from err
+        raise InvalidArgument(f"{text[:40]!r} is no text: {err}; write valid Unicode") from err
 
 
 def default_scalar(name: str, value: Any, stored: pa.DataType) -> pa.Scalar:
@@ -278,7 +279,7 @@ def default_scalar(name: str, value: Any, stored: pa.DataType) -> pa.Scalar:
         made = pa.scalar(value, stored)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as err:
         raise InvalidArgument(
-            f"default {value!r} of column {name!r} is no {stored}: {err}"
+            f"default {value!r} of column {name!r} is no {stored}: {err}; give a value of that type"
         ) from err
     check_default(name, made)
     return made
@@ -295,5 +296,5 @@ def check_default(name: str, value: pa.Scalar) -> None:
     if len(value.as_buffer()) > MAX_DEFAULT_BYTES:
         raise InvalidArgument(
             f"the default of column {name!r} has {len(value.as_buffer())} bytes; at most "
-            f"{MAX_DEFAULT_BYTES} are kept, since rows older than a column are read with it"
+            f"{MAX_DEFAULT_BYTES} are kept, since older rows are read with it; give a shorter one"
         )

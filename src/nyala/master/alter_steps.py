@@ -60,7 +60,9 @@ def take(before: pb.TableSpec, steps: Sequence[pb.AlterStep], rules: Rules) -> A
         AlreadyPresent: a column has the name.
     """
     if not 1 <= len(steps) <= MAX_STEPS:
-        raise InvalidArgument(f"{len(steps)} steps; an alteration has 1 to {MAX_STEPS}")
+        raise InvalidArgument(
+            f"{len(steps)} steps; an alteration has 1 to {MAX_STEPS}; alter in several goes, if at all"
+        )
     schema = convert.schema_from_proto(before.schema)
     spec = pb.TableSpec()
     spec.CopyFrom(before)
@@ -118,7 +120,9 @@ def _columns(step: pb.AlterStep) -> list[alteration.Step]:
         case "set_default":
             values = array_from_ipc(step.set_default.ipc) if step.set_default.ipc else None
             if values is not None and len(values) != 1:
-                raise InvalidArgument(f"a default is one value, not {len(values)}")
+                raise InvalidArgument(
+                    f"a default is one value, not {len(values)}; {alteration.NOT_OURS}"
+                )
             default = None if values is None else values[0].as_py()
             return [alteration.SetDefault(step.set_default.name, default)]
         case "allow_nulls":
@@ -127,7 +131,9 @@ def _columns(step: pb.AlterStep) -> list[alteration.Step]:
             text = step.column_comment
             return [alteration.SetComment(text.name, text.text)]
         case None:
-            raise InvalidArgument("a step that says nothing, or that this build does not know")
+            raise InvalidArgument(
+                f"a step that says nothing, or that this build does not know; {alteration.NOT_OURS}"
+            )
     return []
 
 
@@ -195,7 +201,9 @@ def _take_ranges(
     if not added and not dropped:
         return Altered(spec)
     if not ps.ranges:
-        raise InvalidArgument("a table keeps one range at least; drop the table instead")
+        raise InvalidArgument(
+            "no range would be left, and a table keeps one range at least; drop the table instead"
+        )
     kept = {convert.range_from_proto(r): r for r in before.partition.ranges}
     del spec.partition.ranges[:]
     spec.partition.ranges.extend(kept.get(r) or convert.range_to_proto(r) for r in ps.ranges)
@@ -218,17 +226,20 @@ def _with_range(schema: Schema, ps: PartitionSchema, piece: KeyRange) -> Partiti
 def _without_range(schema: Schema, ps: PartitionSchema, piece: KeyRange) -> PartitionSchema:
     _check_range(schema, ps, piece)
     if piece not in ps.ranges:
-        there = "; ".join(_words(schema, ps, r) for r in ps.ranges[:10]) or "one, without bounds"
+        there = ", ".join(_words(schema, ps, r) for r in ps.ranges[:10]) or "one, without bounds"
         raise NotFound(
-            f"no range {_words(schema, ps, piece)}; a range is dropped whole, by its own bounds. The "
-            f"ranges are: {there}"
+            f"no range {_words(schema, ps, piece)}; a range is dropped whole, by its own bounds; "
+            f"choose one of: {there}"
         )
     return replace(ps, ranges=tuple(r for r in ps.ranges if r != piece))
 
 
 def _check_range(schema: Schema, ps: PartitionSchema, piece: KeyRange) -> None:
     if not ps.range_column_ids:
-        raise InvalidArgument("the table is not partitioned by range, so it has no ranges to alter")
+        raise InvalidArgument(
+            "the table is not partitioned by range, so it has no ranges to alter; make a new table with "
+            "nyala.Range"
+        )
     check_spec.check_ranges(schema, replace(ps, ranges=(piece,)))
 
 

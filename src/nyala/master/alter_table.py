@@ -114,7 +114,9 @@ def check_free(catalog: Catalog, table: Table, name: str) -> None:
     """
     holder = catalog.named(name)
     if holder is not None and holder.id != table.id:
-        raise AlreadyPresent(f"a table {name!r} exists already (id {holder.id})")
+        raise AlreadyPresent(
+            f"a table {name!r} exists already (id {holder.id}); drop it first, or choose another name"
+        )
 
 
 def changed(

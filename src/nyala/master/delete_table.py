@@ -70,16 +70,22 @@ def plan(catalog: Catalog, request: pb.DropTableRequest, now_us: int) -> Plan:
     if done is not None:
         return Plan(answer=done)
     if bool(request.name) == bool(request.id):
-        raise InvalidArgument("give the name or the id of a table, one of the two")
+        raise InvalidArgument(
+            "a table is named once; give the name or the id of a table, one of the two"
+        )
     if request.reserve_seconds > MAX_RESERVE_S:
         raise InvalidArgument(
-            f"reserve_seconds={request.reserve_seconds}; at most {MAX_RESERVE_S} can be waited for"
+            f"reserve_seconds={request.reserve_seconds}; at most {MAX_RESERVE_S} can be waited for; "
+            "give a smaller number"
         )
     table = _wanted(catalog, request)
     if table is None:
         table = catalog.require(request.name) if request.name else None
     if table is None or not (table.live or table.recallable):
-        raise NotFound(f"no table has the id {request.id[:80]!r}, or it was dropped for good")
+        raise NotFound(
+            f"no table has the id {request.id[:80]!r}, or it was dropped for good; "
+            "see: nyala table list, nyala table list --dropped"
+        )
     removed = table.edit()
     if removed.dropped_by.client:  # of a drop that was recalled
         remember(removed, table.record.dropped_by)

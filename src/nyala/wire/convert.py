@@ -82,7 +82,9 @@ def _column_from_proto(message: pb.Column) -> Column:
     kind = arrow_type(message.type)
     default = value_from_ipc(message.default_ipc, message.name, kind)
     if default is not None and not default.is_valid:
-        raise InvalidArgument(f"the default of column {message.name[:80]!r} is a null")
+        raise InvalidArgument(
+            f"the default of column {message.name[:80]!r} is a null: none is said so; leave it out"
+        )
     return Column(
         ColumnId(message.id),
         message.name,

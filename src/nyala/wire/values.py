@@ -37,7 +37,9 @@ def array_from_ipc(stored: bytes) -> pa.Array:
     header, rest = split_message(rest)
     batch = read_batch(schema, header, rest[: read_header(header).body_bytes])
     if batch.num_columns != 1:
-        raise InvalidArgument(f"values travel as one column, not {batch.num_columns}")
+        raise InvalidArgument(
+            f"values travel as one column, not {batch.num_columns}; use a client of this version"
+        )
     return batch.column(0)
 
 
@@ -58,6 +60,6 @@ def value_from_ipc(stored: bytes, column: str, kind: pa.DataType) -> pa.Scalar |
     values = array_from_ipc(stored)
     if values.type != kind or len(values) != 1:
         raise InvalidArgument(
-            f"the default of column {column[:80]!r} is not one value of type {kind}"
+            f"the default of column {column[:80]!r} is not one value of type {kind}; give one"
         )
     return values[0]

@@ -38,7 +38,7 @@ def test_type_names_are_their_own_inverse(name):
 def test_unknown_type_names(name):
     with pytest.raises(InvalidArgument, match="unknown column type") as caught:
         arrow_type(name)
-    assert len(caught.value.message) < 200
+    assert len(caught.value.message) < 300
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ FIELDS = [("k", pa.int8()), ("f", pa.float64()), ("v", pa.int8())]
     ("fields", "key", "more", "words"),
     [
         (FIELDS, [], {}, "needs a primary key"),
-        (FIELDS, "k", {}, "is a list of column names: ['k']"),
+        (FIELDS, "k", {}, "a key is a list; pass ['k']"),
         (FIELDS, ["x"], {}, "no column 'x'"),
         (FIELDS, ["k", "k"], {}, "'k' is named twice"),
         ([*FIELDS, FIELDS[0]], ["k"], {}, "'k' is named twice"),
@@ -83,7 +83,7 @@ FIELDS = [("k", pa.int8()), ("f", pa.float64()), ("v", pa.int8())]
         ([*FIELDS, ("_op", pa.int8())], ["k"], {}, "'_op'"),
         ([*FIELDS, ("", pa.int8())], ["k"], {}, "''"),
         ([*FIELDS, ("é" * 200, pa.int8())], ["k"], {}, "256 bytes"),
-        (FIELDS, ["k"], {"defaults": {"k": 1}}, "key column 'k' cannot have a default"),
+        (FIELDS, ["k"], {"defaults": {"k": 1}}, "default of key column 'k'"),
         (FIELDS, ["k"], {"defaults": {"v": 300}}, "default 300 of column 'v'"),
         (FIELDS, ["k"], {"defaults": {"v": 2**70}}, "of column 'v' is no int8"),
         (FIELDS, ["k"], {"defaults": {"v": "x"}}, "default 'x' of column 'v'"),
