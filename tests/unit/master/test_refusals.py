@@ -262,6 +262,7 @@ def next_step(message: str) -> str:
     return said if said.split(" ")[0].rstrip(":") in NEXT else ""
 
 
+@pytest.mark.row("S0.55")
 @pytest.mark.parametrize("number", range(len(USERS)))
 def test_a_refusal_says_what_why_and_what_to_do(number):
     ask, what, why = USERS[number]
