@@ -15,9 +15,10 @@ from tests.sim import core_run
 from tests.sim.core_cluster import Make, core, host
 from tests.sim.core_run import run_core
 from tests.sim.core_server import Mistakes
-from tests.sim.files import SimDisk, SimFiles
+from tests.sim.files import SimDisk
 from tests.sim.judge import SECONDS, judge, swarm_of
 from tests.sim.linearizability import Kind, Op
+from tests.sim.mounted import SimFiles
 from tests.sim.outcome import Outcome
 from tests.sim.run import ENOUGH_SEEDS, Batch, main
 from tests.sim.trace import Trace
