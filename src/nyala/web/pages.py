@@ -4,6 +4,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
+STYLE = """\
+:root { color-scheme: light dark; --line: #8884; --quiet: #888; --well: #1a7f37; --sick: #cf222e }
+body { font: 15px/1.45 system-ui, sans-serif; margin: 1.5rem auto; max-width: 90rem; padding: 0 1rem }
+h1 { font-size: 1.25rem; overflow-wrap: anywhere }
+nav { display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; margin: 1rem 0 }
+main { overflow-x: auto }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums }
+th, td { border-bottom: 1px solid var(--line); padding: .3rem 1.2rem .3rem 0; vertical-align: top }
+th, td { text-align: left }
+td { overflow-wrap: break-word }
+th { color: var(--quiet); font-weight: 500; white-space: nowrap }
+.well { color: var(--well) }
+.sick { color: var(--sick); font-weight: 600 }
+.none { color: var(--quiet) }
+""" + "".join(f".number-{n} tr > :nth-child({n}) {{ text-align: right }}\n" for n in range(1, 33))
+"""Of all pages, served by itself: the pages hold no style, so that nothing injected could bring one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Listing:
@@ -22,15 +39,20 @@ class Listing:
 
 def listing(title: str, shown: Listing) -> str:
     """Return the page of a listing of a process with a title."""
+    numbers = " ".join(
+        f"number-{n}"
+        for n in range(1, len(shown.headings) + 1)
+        if shown.rows and all(_is_number(row[n - 1]) for row in shown.rows)
+    )
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in shown.headings)
     rows = "\n".join(
         "<tr>" + "".join(f"<td>{escape(text)}</td>" for text in row) + "</tr>" for row in shown.rows
     )
-    name = escape(f"{shown.title} of {title}")
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{name}</title>'
-        f"</head>\n<body><h1>{name}</h1>\n<table>\n<tr>{head}</tr>\n{rows}\n</table>\n"
-        f"<p>{_link('overview', '/')}</p></body></html>\n"
+    nothing = "" if shown.rows else '<p class="none">none</p>\n'
+    return _page(
+        f"{shown.title} of {title}",
+        f"<table{_class(numbers, numbers != '')}>\n<tr>{head}</tr>\n{rows}\n</table>\n{nothing}",
+        {"overview": "/"},
     )
 
 
@@ -46,20 +68,35 @@ def overview(
         links: address by text; only http(s) and local ones become links.
     """
     state = f"not serving: {sick}" if sick else "serving"
+    mark = "sick" if sick else "well"
     rows = "\n".join(
-        f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>'
-        for name, value in {"state": state, **values}.items()
+        f'<tr><th scope="row">{escape(name)}</th><td{_class(mark, at == 0)}>{escape(value)}</td></tr>'
+        for at, (name, value) in enumerate({"state": state, **values}.items())
     )
     own = {"health": "/healthz", "metrics": "/metrics"}
-    items = "\n".join(f"<li>{_link(text, to)}</li>" for text, to in {**own, **links}.items())
+    return _page(title, f"<table>\n{rows}\n</table>\n", {**own, **links})
+
+
+def _page(title: str, body: str, links: Mapping[str, str]) -> str:
+    name = escape(title)
+    items = "\n".join(_link(text, to) for text, to in links.items())
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        f"</head>\n<body><h1>{escape(title)}</h1>\n<table>\n{rows}\n</table>\n"
-        f"<ul>\n{items}\n</ul></body></html>\n"
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{name}</title>\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<link rel="stylesheet" href="/style.css"></head>\n'
+        f"<body><h1>{name}</h1>\n<nav>\n{items}\n</nav>\n<main>\n{body}</main></body></html>\n"
     )
+
+
+def _class(name: str, wanted: bool) -> str:
+    return f' class="{name}"' if wanted else ""
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(".", "", 1).replace(",", "").isdecimal()
 
 
 def _link(text: str, to: str) -> str:
     if to.startswith(("http://", "https://", "/")):
         return f'<a href="{escape(to)}">{escape(text)}</a>'
-    return f"{escape(text)}: {escape(to)}"
+    return f"<span>{escape(text)}: {escape(to)}</span>"

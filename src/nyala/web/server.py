@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from nyala.common import addresses
 from nyala.common.errors import InvalidArgument, NyalaError
-from nyala.web.pages import Listing, listing, overview
+from nyala.web.pages import STYLE, Listing, listing, overview
 
 Page = Callable[[Request], Awaitable[Response]]
 
@@ -65,6 +65,9 @@ def application(facts: Facts) -> Starlette:
     async def index(request: Request) -> Response:
         return HTMLResponse(overview(facts.title, facts.sick(), facts.values(), facts.links()))
 
+    async def style(request: Request) -> Response:
+        return Response(STYLE, media_type="text/css")
+
     def of_listing(read: Callable[[], Listing]) -> Page:
         async def answer(request: Request) -> Response:
             try:
@@ -75,7 +78,7 @@ def application(facts: Facts) -> Starlette:
         return answer
 
     pages = {path: of_listing(read) for path, read in facts.listings.items()}
-    pages |= {"/": index, "/healthz": healthz, "/metrics": metrics}
+    pages |= {"/": index, "/healthz": healthz, "/metrics": metrics, "/style.css": style}
     return Starlette(routes=[Route(path, _guarded(page)) for path, page in pages.items()])
 
 

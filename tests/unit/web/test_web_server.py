@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from nyala.common import addresses
 from nyala.common.errors import Forbidden, InvalidArgument
+from nyala.web.pages import Listing, listing
 from nyala.web.server import Facts, WebServer
 
 
@@ -82,6 +83,14 @@ def test_the_page_shows_facts_and_escapes_them():
             assert '<a href="/healthz">' in body
             assert 'href="javascript' not in body
             assert "nyala &lt;tserver&gt;" in body
+            assert '<link rel="stylesheet" href="/style.css">' in body
+            assert "style=" not in body
+            status, head, rules = await fetch(address, "/style.css")
+            assert (status, "text/css" in head, "color-scheme: light dark" in rules) == (
+                200,
+                True,
+                True,
+            )
 
     uvloop.run(story())
 
@@ -109,3 +118,11 @@ def test_only_loopback_can_be_bound_and_a_port_in_use_is_named():
             assert (await fetch(address, "/healthz"))[0] == 200
 
     uvloop.run(story())
+
+
+def test_a_listing_aligns_numbers_escapes_texts_and_says_that_it_is_empty():
+    shown = listing("x", Listing("tables", ("name", "rows"), [("<b>", "7"), ("c", "1,234")]))
+    assert '<table class="number-2">' in shown
+    assert "<td>1,234</td>" in shown
+    assert "<td>&lt;b&gt;</td>" in shown
+    assert '<p class="none">none</p>' in listing("x", Listing("tables", ("name",), []))
