@@ -6,7 +6,8 @@ is made, its group is neither created nor deleted here. On the loop only.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from nyala.common.errors import AlreadyPresent, InvalidArgument, NyalaError, Throttled
 from nyala.common.ids import TabletId
@@ -114,7 +115,8 @@ class Copies:
         self._known[group] = progress
         for old in [g for g, p in self._known.items() if p.stage in ENDED][:-KEPT]:
             del self._known[old]
-        parts = self._around, source, progress, self._pace, self._open_machine
+        owed = partial(_owed, self._known.values())
+        parts = self._around, source, progress, self._pace, owed, self._open_machine
         target = _target(replica, *parts)
         work = self._run(target, progress, source, force)
         task = self._running[group] = self._around.env.tasks.spawn(work, f"copy of {group}")
@@ -181,15 +183,21 @@ class Copies:
             await quietly(source.hold(target.fetch.offer.session, end=True))
 
 
+def _owed(known: Iterable[Progress]) -> int:
+    """Return how many bytes of files the copies under way have yet to write."""
+    return sum(p.bytes_total - p.bytes_done for p in known if p.stage not in ENDED)
+
+
 def _target(
     replica: Replica | None,
     around: Around,
     source: Source,
     progress: Progress,
     pace: Pace,
+    owed: Callable[[], int],
     open_machine: OpenMachine,
 ) -> CopyTarget | CopyWitness:
-    parts = around, source, progress, pace, open_machine
+    parts = around, source, progress, pace, owed, open_machine
     if replica is not None and _witness(replica):
         return CopyWitness(*parts, replica)
     buried = None if replica is None else replica.tombstone

@@ -69,6 +69,7 @@ class Fetch(_Patient):
         source: the replica that is copied.
         progress: is kept up to date.
         pace: shared by all copies into this server.
+        owed: returns how many bytes they all have yet to write.
         buried: the tombstone that is here of the group; None: nothing is.
 
     Attributes:
@@ -83,6 +84,7 @@ class Fetch(_Patient):
         source: Source,
         progress: Progress,
         pace: Pace,
+        owed: Callable[[], int],
         buried: Superblock | None,
     ) -> None:
         super().__init__(around, progress)
@@ -91,6 +93,7 @@ class Fetch(_Patient):
         self.logged = False
         self._source = source
         self._pace = pace
+        self._owed = owed
         self._buried = buried
         self._staging = Staging(around, progress.group, pace.piece)
 
@@ -127,7 +130,7 @@ class Fetch(_Patient):
         offer = await self._patiently(begin)
         self.offer, progress = offer, self.progress
         progress.bytes_total, progress.may_lose = offer.size_bytes, offer.may_lose
-        check_offer(self._around, progress, offer, self._buried, force=force)
+        check_offer(self._around, progress, offer, self._owed(), self._buried, force=force)
         progress.stage = Stage.FILES
         for file in offer.files:
             await self._patiently(partial(self._fetch_file, offer.session, file))

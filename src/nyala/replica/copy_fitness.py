@@ -13,9 +13,23 @@ from nyala.replica.superblock import Superblock
 
 
 def check_offer(
-    around: Around, progress: Progress, offer: Offer, buried: Superblock | None, *, force: bool
+    around: Around,
+    progress: Progress,
+    offer: Offer,
+    owed: int,
+    buried: Superblock | None,
+    *,
+    force: bool,
 ) -> None:
-    """Refuse what cannot be, or must not be, or does not fit on the disk.
+    """Refuse what cannot be, or must not be, or does not fit on the disk beside other copies.
+
+    Args:
+        around: the process.
+        progress: of the copy.
+        offer: what the source has.
+        owed: bytes that all copies to this server have yet to write, this one too.
+        buried: the tombstone that is here; None: none.
+        force: also where promises are lost.
 
     Raises:
         Corrupt: the source offers nonsense. InvalidArgument: this server's promises are lost.
@@ -34,10 +48,11 @@ def check_offer(
             )
         progress.may_lose += "; what only this server had acknowledged may be lost"
     room = around.env.files.free_bytes(around.directory)
-    need = offer.size_bytes + around.options.wal_reserve_mb * MIB
+    need = owed + around.options.wal_reserve_mb * MIB
     if room < need:
         raise OSError(
-            errno.ENOSPC, f"the copy needs {need} bytes with the log's reserve, {room} are free"
+            errno.ENOSPC,
+            f"the copy, others under way and the log's reserve need {need} bytes, {room} are free",
         )
 
 

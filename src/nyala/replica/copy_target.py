@@ -5,6 +5,7 @@ Whatever ends it before the replica is READY leaves what was there before. On th
 
 import asyncio
 import logging
+from collections.abc import Callable
 from functools import partial
 
 from nyala.common.errors import Corrupt, NyalaError
@@ -35,6 +36,7 @@ class CopyTarget:
         source: the replica that is copied.
         progress: is kept up to date.
         pace: shared by all copies into this server.
+        owed: returns how many bytes they all have yet to write.
         open_machine: see `OpenMachine`.
         tombstone: what is here of the group; None: nothing.
         again: what is here is what a crash left of another copy; so it is again if this one fails.
@@ -49,13 +51,14 @@ class CopyTarget:
         source: Source,
         progress: Progress,
         pace: Pace,
+        owed: Callable[[], int],
         open_machine: OpenMachine,
         tombstone: Tombstone | None,
         *,
         again: bool = False,
     ) -> None:
         buried = None if tombstone is None else tombstone.superblock
-        self.fetch = Fetch(around, source, progress, pace, buried)
+        self.fetch = Fetch(around, source, progress, pace, owed, buried)
         self._around = around
         self._group: TabletId = progress.group
         self._progress = progress

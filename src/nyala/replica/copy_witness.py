@@ -7,6 +7,7 @@ with data. On the loop only.
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 
 from nyala.common.errors import Corrupt, LogGap, NyalaError, Unavailable
@@ -41,6 +42,7 @@ class CopyWitness:
         source: the replica that is copied.
         progress: is kept up to date.
         pace: shared by all copies into this server.
+        owed: returns how many bytes they all have yet to write.
         open_machine: see `OpenMachine`.
         replica: the witness.
 
@@ -54,10 +56,11 @@ class CopyWitness:
         source: Source,
         progress: Progress,
         pace: Pace,
+        owed: Callable[[], int],
         open_machine: OpenMachine,
         replica: Replica,
     ) -> None:
-        self.fetch = Fetch(around, source, progress, pace, None)
+        self.fetch = Fetch(around, source, progress, pace, owed, None)
         self._around = around
         self._progress = progress
         self._open_machine = open_machine

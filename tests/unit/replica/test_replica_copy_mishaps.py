@@ -12,10 +12,10 @@ from nyala.replica import copy_files, copy_steps, lifecycle
 from nyala.replica.copying import Stage
 from nyala.replica.state_machine import AnyCheckpoint
 from nyala.replica.status import State
+from tests.unit.replica.copy_story import add, fill, flush
 from tests.unit.replica.copy_support import Checkpoint, PartsMachine, story
 from tests.unit.replica.replica_support import GROUP, uuid_of
-from tests.unit.replica.test_replica_copy import add, fill, flush
-from tests.unit.replica.test_replica_copy_refusals import nothing_changed
+from tests.unit.replica.test_replica_copy_refusals import OTHER, nothing_changed
 
 SLOW = Options(
     wal_segment_mb=1, wal_retain_mb=0, copy_chunk_bytes=1200, copy_session_ttl_ms=4000,
@@ -224,3 +224,31 @@ async def test_a_file_or_an_offset_that_a_session_does_not_have_is_refused(fleet
     ends = (first.name, first.size_bytes), (manifest.name, manifest.size_bytes)
     for name, offset in (*ends, (manifest.name, 2**64 - 1)):
         assert await fleet.as_(leader, sessions.read(offer.session, name, offset)) == b""
+
+
+@story()
+async def test_a_disk_with_room_for_one_of_two_copies_gets_one(fleet):
+    """Both would fill it together, and neither of them would end."""
+    for number in range(3):
+        await fleet.create(number, OTHER)
+    await fill(fleet)
+    leader = await flush(fleet)
+    for _ in range(20):
+        await fleet.write(b"k 1", group=OTHER)
+    other = await fleet.leader(OTHER)
+    await fleet.as_(other, fleet.replica(other, OTHER).flush())
+    fleet.host(3).copies._pace._rate = 3000
+    await fleet.order(3, leader)
+    await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "begun")
+    files, size = fleet.processes[3].env.files, fleet.progress(3).bytes_total
+    reserve = Options().wal_reserve_mb << 20
+    left = size - fleet.progress(3).bytes_done
+    files.free_bytes = lambda _: left + size + reserve - 1
+    await fleet.order(3, other, group=OTHER)
+    err = await fleet.refused(3, group=OTHER)
+    assert isinstance(err, OSError)
+    assert err.errno == errno.ENOSPC
+    await fleet.copied(3)
+    files.free_bytes = lambda _: size + reserve
+    await fleet.order(3, other, group=OTHER)
+    await fleet.copied(3, group=OTHER)
