@@ -23,7 +23,7 @@ async def eventually(condition: Callable[[], object], what: str, timeout_s: floa
 
 
 def wait_until(
-    condition: Callable[[], T | None], what: str, timeout_s: float = 60, poll_s: float = 0.02
+    condition: Callable[[], T | None], what: str, timeout_s: float = 120, poll_s: float = 0.02
 ) -> T:
     """Return what `condition()` returns once that is true; fail with `what` when it is not in time.
 

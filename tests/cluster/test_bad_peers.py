@@ -18,6 +18,7 @@ from nyala.raft.messages import (
 from nyala.wire import methods
 from nyala.wire.frames import HEADER, MAX_NUMBER, FrameKind, encode_frame
 from nyala.wire.proto import nyala_pb2 as pb
+from tests.cluster import leading
 from tests.cluster.direct import Direct
 from tests.waiting import wait_until
 
@@ -32,18 +33,32 @@ class Target:
     """A follower of a table's tablet, and the words of a stranger to it."""
 
     def __init__(self, cluster, direct, table):
-        (leader,) = cluster.leaders(table.name).values()
-        self.name = next(n for n in cluster.names if n.startswith("tserver") and n != leader)
+        self.leader = leading.leader(cluster, table.name)
+        others = (n for n in cluster.names if n.startswith("tserver") and n != self.leader)
+        self.name = next(others)
         self.cluster, self.direct = cluster, direct
         info = direct.ask(cluster.address(self.name), methods.SERVER_INFO, pb.ServerInfoRequest())
         self.peer_address, self.cluster_id = info.peer_address, info.cluster_id
         self.uuid, self.stranger = ServerUuid(info.uuid), ServerUuid("9" * 32)
         (self.tablet,) = (TabletId(t.id) for t in table.tablets())
 
-    def status(self):
+    def told_by(self, name):
         request = pb.ListTabletsRequest(tablet_ids=[self.tablet])
-        answer = self.direct.ask(self.cluster.address(self.name), methods.LIST_TABLETS, request)
+        answer = self.direct.ask(self.cluster.address(name), methods.LIST_TABLETS, request)
         (found,) = answer.tablets
+        return found
+
+    def until_level(self):
+        """Wait until the follower has all that the leader has: from then on nothing changes by itself."""
+
+        def level():
+            mine, leaders = self.told_by(self.name), self.told_by(self.leader)
+            return mine.last_index == leaders.last_index == mine.applied_index
+
+        wait_until(level, "the follower has everything")
+
+    def status(self):
+        found = self.told_by(self.name)
         consensus = found.report.consensus
         return (
             found.report.state, found.report.role, consensus.term, found.vote, found.last_index,
@@ -59,12 +74,12 @@ class Target:
     def say(self, *frames):
         """Send frames on a connection of their own, and close it."""
         host, _, port = self.peer_address.rpartition(":")
-        with socket.create_connection((host, int(port)), timeout=10) as connection:
+        with socket.create_connection((host, int(port)), timeout=60) as connection:
             connection.sendall(b"".join(frames))
 
     def counted(self, why):
         url = f"http://{self.cluster.web_address(self.name)}/metrics"
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             lines = answer.read().decode().splitlines()
         found = [
             float(line.split()[-1])
@@ -106,6 +121,7 @@ def cases(t):
 def test_bad_words_of_a_peer_change_nothing_and_are_counted(bad_peers, number):
     target, table = bad_peers
     why, frames = cases(target)[number]
+    target.until_level()
     before, counted = target.status(), target.counted(why)
     target.say(*frames)
     wait_until(lambda: target.counted(why) > counted, f"{why} is counted")
@@ -118,9 +134,9 @@ def test_who_connects_and_says_nothing_is_let_go(bad_peers):
     target, _ = bad_peers
     counted = target.counted("silent")
     host, _, port = target.peer_address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=30) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         assert connection.recv(1) == b""
-    assert target.counted("silent") == counted + 1
+    wait_until(lambda: target.counted("silent") > counted, "it is counted")
 
 
 @pytest.fixture(scope="module")

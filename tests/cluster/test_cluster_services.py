@@ -33,13 +33,13 @@ def down(cluster: MiniCluster, *names: str) -> Iterator[None]:
 
 
 def fetch(address: str, path: str) -> tuple[int, str]:
-    with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{address}{path}", timeout=60) as answer:
         return answer.status, answer.read().decode()
 
 
 def cli(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "nyala.cli.main", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_every_server_says_that_it_is_well_and_what_it_counts(cluster):
@@ -57,7 +57,7 @@ def test_one_master_address_is_enough_through_failover(cluster):
     """A client that was told of one follower master finds the leader, and the next one."""
     leader = cluster.leader_master()
     other = next(n for n in MASTERS if n != leader)
-    with nyala.connect(cluster.address(other), timeout_ms=30_000) as client:
+    with nyala.connect(cluster.address(other), timeout_ms=60_000) as client:
         assert set(client.masters.split(",")) == set(cluster.masters.split(","))
         table = client.create_table("before", SCHEMA, ["k"])
         with down(cluster, leader):
@@ -71,8 +71,9 @@ def test_one_master_address_is_enough_through_failover(cluster):
 
 @pytest.mark.row("S0.29")
 def test_with_all_masters_down_a_call_ends_with_a_clear_timeout(cluster):
-    with cluster.connect(2_000) as client:
-        client.create_table("there", SCHEMA, ["k"]).insert([{"k": 1, "v": "x"}]).raise_for_errors()
+    with cluster.connect() as patient, cluster.connect(2_000) as client:
+        there = patient.create_table("there", SCHEMA, ["k"])
+        there.insert([{"k": 1, "v": "x"}]).raise_for_errors()
         with down(cluster, *MASTERS):
             with pytest.raises(TimedOut, match="no leader master answered CreateTable within"):
                 client.create_table("never", SCHEMA, ["k"])
@@ -109,6 +110,7 @@ def test_the_command_line_sees_the_cluster(cluster):
         if "seen" not in client.tables():
             client.create_table("seen", SCHEMA, ["k"]).insert([{"k": 7, "v": "x"}])
         tablet = client.table("seen").tablets()[0].id
+    wait_ksck(cluster)
     at = ("--masters", cluster.masters)
     listed = cli("table", "list", *at, "--format", "json")
     assert "seen" in [t["table"] for t in json.loads(listed.stdout)]

@@ -10,6 +10,7 @@ import pytest
 
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
+from tests.cluster import leading
 from tests.cluster.direct import Direct
 from tests.waiting import wait_until
 
@@ -17,14 +18,14 @@ SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 
 
 def fetch(address, path):
-    with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{address}{path}", timeout=60) as answer:
         return answer.read().decode()
 
 
 def ksck(cluster):
     words = ["cluster", "ksck", "--masters", cluster.masters, "--format", "json"]
     command = [sys.executable, "-m", "nyala.cli.main", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     return json.loads(done.stdout)
 
 
@@ -43,7 +44,7 @@ def test_states_and_roles_are_visible_everywhere(cluster):
 
         well = [("RUNNING", "FOLLOWER"), ("RUNNING", "FOLLOWER"), ("RUNNING", "LEADER")]
         wait_until(lambda: roles() == well, "all run")
-        (leader,) = cluster.leaders("states").values()
+        leader = leading.leader(cluster, "states")
         (tablet,) = (t.id for t in table.tablets())
         request = pb.ListTabletsRequest(tablet_ids=[tablet])
 
@@ -51,8 +52,12 @@ def test_states_and_roles_are_visible_everywhere(cluster):
             (found,) = direct.ask(cluster.address(name), methods.LIST_TABLETS, request).tablets
             return found
 
-        mine = status(leader)
-        assert (mine.report.state, mine.report.role) == ("RUNNING", "LEADER")
+        def leads(name):
+            found = status(name)
+            return found if found.report.role == "LEADER" else None
+
+        mine = wait_until(lambda: leads(leader), f"{leader} leads")
+        assert mine.report.state == "RUNNING"
         assert len(mine.peers) == 2
         assert mine.durable_index >= mine.commit_index > 0
         assert [m.voter for m in mine.active.members] == [True] * 3
