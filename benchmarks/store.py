@@ -2,10 +2,11 @@
 
 `./run bench store` measures 5 M rows; `--quick` a tenth of that. Making the operations is not measured;
 applying them and every flush is, as one thread does both here. Memory is taken as servers take it
-(`testing/forkserver.py`; the rivals' too). `--kudu FOLDER` lets a real Kudu say how many
+(`testing/forkserver.py`; the rivals' too), garbage collected as rarely as there. `--kudu FOLDER` lets a real Kudu say how many
 bytes it takes for the same rows.
 """
 
+import gc
 import shutil
 import statistics
 import tempfile
@@ -17,6 +18,7 @@ import numpy as np
 from benchmarks import kudu_disk, store_reads, store_rivals
 from benchmarks.report import Report
 from benchmarks.store_tables import INT_KEY, STRING_KEYS, Keys, Kind, Store, Taken
+from nyala.cli.serve import GC_THRESHOLD
 from nyala.tablet.ops import Op
 from nyala.tablet.tablet import Tablet
 
@@ -29,6 +31,8 @@ FEWER = 5
 
 def run(*, quick: bool = False) -> Report:
     """Run it."""
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD, 20, 50)
     rows = QUICK if quick else FULL
     report = Report("store", f"{rows:,} wide rows, one thread, no log, real files")
     with tempfile.TemporaryDirectory(prefix="nyala-store-") as directory:

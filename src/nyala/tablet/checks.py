@@ -12,7 +12,7 @@ import pyarrow as pa
 from nyala.common.ids import ColumnId
 from nyala.common.keys import KeyBytes, encode_keys
 from nyala.common.schema import Column, Schema
-from nyala.tablet import decisions
+from nyala.tablet import decisions, gather_kernels
 from nyala.tablet.columns import cell_sizes
 from nyala.tablet.ops import Op
 
@@ -68,7 +68,8 @@ def check(
         largest: bytes that no cell can be larger than.
     """
     bad = np.zeros(len(ops), np.uint8)
-    where = np.full(len(ops), -1, np.int32)
+    where = np.empty(len(ops), np.int32)
+    where.fill(-1)
 
     def flag(rows: Flags, code: int, column: int) -> None:
         rows = rows & (bad == 0)
@@ -103,5 +104,5 @@ def _may_be_large(array: pa.Array) -> bool:
     _, offsets, data = array.buffers()
     if data is None or data.size <= MAX_CELL_BYTES:
         return False
-    ends = np.frombuffer(offsets, np.int32, len(array) + 1, 4 * array.offset)
-    return bool(np.diff(ends).max() > MAX_CELL_BYTES)
+    longest = gather_kernels.longest(offsets.address + 4 * array.offset, len(array))
+    return bool(longest > MAX_CELL_BYTES)

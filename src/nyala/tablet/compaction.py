@@ -63,9 +63,7 @@ class Rowset:
         if not garbage and all_ended.first <= below and ended > GARBAGE * disk.rows:
             garbage = int(np.count_nonzero((marks.ends != 0) & (marks.ends <= np.uint64(below))))
         entry = disk.entry
-        return Rowset(
-            entry.number, disk.rows, ended, garbage, disk.min_key, disk.max_key, disk.file_bytes
-        )
+        return Rowset(entry.number, disk.rows, ended, garbage, *disk.key_range, disk.file_bytes)
 
     @property
     def is_history(self) -> bool:

@@ -41,8 +41,7 @@ class DiskRowSet:
         entry: what the manifest says of it.
         marks: when its versions ended.
         file_bytes: of all its files.
-        min_key: least encoded key.
-        max_key: greatest encoded key.
+        key_range: least and greatest encoded key.
         place: for `live_kernels`.
     """
 
@@ -82,8 +81,7 @@ class DiskRowSet:
             at = f"{directory}/{marks_name(number)}"
             self.file_bytes += marks.read(files, at, ends, manifest.cut.stamp)
         self.marks = Marks(ends)
-        self.min_key = self._keys.key_at(0)
-        self.max_key = self._keys.key_at(meta.rows - 1)
+        self.key_range = (self._keys.key_at(0), self._keys.key_at(meta.rows - 1))
         self._view = RowSetView(
             rows=meta.rows,
             keys=self._keys,
@@ -95,7 +93,7 @@ class DiskRowSet:
             is_sorted=True,
             stats=self._columns.stats,
             lifetimes=Lifetimes(meta.rows, int(self._ins.min()), meta.max_ins, self.marks.ended),
-            key_range=(self.min_key, self.max_key),
+            key_range=self.key_range,
         )
         arrays = self._slots, self._keys.layout, self._keys.data, ends
         slots, layout, keys, ends_at = (a.ctypes.data for a in arrays)

@@ -122,7 +122,7 @@ def strings(places: Any, ends: Any, out: Any) -> None:
     cache=True,
     inline="always",
 )
-def _before(at: Any, size: Any, other: Any, other_size: Any) -> Any:
+def before(at: Any, size: Any, other: Any, other_size: Any) -> Any:
     """Return whether bytes at an address come before others."""
     shared = min(size, other_size)
     k = 0
@@ -144,10 +144,20 @@ def extremes(offsets: Any, data: Any, rows: Any) -> Any:
     for i in range(1, rows):
         at, size = data + ends[i], types.int64(ends[i + 1] - ends[i])
         other, other_size = data + ends[least], types.int64(ends[least + 1] - ends[least])
-        if _before(at, size, other, other_size):
+        if before(at, size, other, other_size):
             least = i
             continue
         other, other_size = data + ends[greatest], types.int64(ends[greatest + 1] - ends[greatest])
-        if _before(other, other_size, at, size):
+        if before(other, other_size, at, size):
             greatest = i
     return least, greatest
+
+
+@_kernel(types.int64(types.int64, types.int64))
+def longest(offsets: Any, rows: Any) -> Any:
+    """Return the size of the longest of some strings; `offsets` is the address of the first one's."""
+    ends = i32_at(offsets)
+    size = types.int64(0)
+    for i in range(rows):
+        size = max(size, types.int64(ends[i + 1] - ends[i]))
+    return size

@@ -23,7 +23,7 @@ RUN_BYTES = 64 << 20
 _VARYING = (pa.string(), pa.binary())
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)  # not frozen: that takes four times as long to make
 class Run:
     """Writes that are applied together.
 
@@ -38,7 +38,7 @@ class Run:
     stamps: Uint64s
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Given:
     """The rows of a run.
 

@@ -36,6 +36,6 @@ def take_many(keys: KeyBytes, rows: Int64s) -> KeyBytes:
     if keys.width:
         return keys.take(rows)
     ends = offsets_of(np.diff(keys.offsets)[rows])
-    data = np.empty(len(keys.data), np.uint8)
+    data = np.empty(int(ends[-1]), np.uint8)
     sort_kernels.take_keys(keys.offsets, keys.data, rows, ends, data)
     return KeyBytes(ends, data)

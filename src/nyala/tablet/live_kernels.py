@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
+from nyala.tablet.gather_kernels import before
 from nyala.tablet.key_kernels import FAR, NEAR, ask_for_key, home, newest_row, prefetch, u64_at
 
 _U = np.uint64
@@ -114,3 +115,17 @@ def end_live(
         at[place] = stamp
         cursor[number] = place + 1
     return 0
+
+
+@njit(types.UniTuple(types.int64, 2)(_I64, _U8), nogil=True, cache=True)
+def extremes(offsets: Any, data: Any) -> Any:
+    """Return where the least and the greatest of some keys are, one at least."""
+    base = data.ctypes.data
+    least = greatest = types.int64(0)
+    for i in range(1, len(offsets) - 1):
+        at, size = base + offsets[i], offsets[i + 1] - offsets[i]
+        if before(at, size, base + offsets[least], offsets[least + 1] - offsets[least]):
+            least = i
+        elif before(base + offsets[greatest], offsets[greatest + 1] - offsets[greatest], at, size):
+            greatest = i
+    return least, greatest

@@ -34,6 +34,7 @@ class MemRowSet:
         rows: how many versions.
         data_bytes: memory that they take, about.
         marks: when they ended.
+        key_range: bounds of its keys, as `widen` was told; None: it has none.
         place: for `live_kernels`, as of now.
     """
 
@@ -41,6 +42,7 @@ class MemRowSet:
         self._positions = {c.id: n for n, c in enumerate(columns)}
         self.rows = 0
         self.data_bytes = 0
+        self.key_range: tuple[bytes, bytes] | None = None
         self.marks = Marks(np.zeros(_FIRST_CAPACITY, np.uint64), recording=False)
         self._hashes = np.zeros(_FIRST_CAPACITY, np.uint64)
         self._ins = np.zeros(_FIRST_CAPACITY, np.uint64)
@@ -97,6 +99,16 @@ class MemRowSet:
         self.data_bytes += len(keys.data) + 48 * count
         self.rows = self.place[live_kernels.ROWS] = last
         self._view = None
+
+    def widen(self, low: bytes, high: bytes) -> None:
+        """Take note that versions of keys from `low` to `high` may be added."""
+        was = self.key_range
+        self.key_range = (low, high) if was is None else (min(was[0], low), max(was[1], high))
+
+    @property
+    def live(self) -> int:
+        """How many of its versions have not ended."""
+        return self.rows - self.marks.ended.rows
 
     def view(self) -> RowSetView:
         """Return what the rowset holds now. Lane APPLY; reading it is for any lane."""

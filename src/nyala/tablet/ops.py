@@ -184,7 +184,9 @@ def fields_of(op: WriteOp, schema: Schema, retired: Mapping[ColumnId, pa.DataTyp
 def op_codes(op: WriteOp, batch: pa.RecordBatch) -> np.ndarray:
     """Return the op code of each row of a batch (uint8; 0 where `_op` is null)."""
     if op.op is not _MIXED:
-        return np.full(batch.num_rows, int(op.op), np.uint8)
+        codes = np.empty(batch.num_rows, np.uint8)
+        codes.fill(op.op)
+        return codes
     codes = batch.column(batch.num_columns - 1).fill_null(0).to_numpy(zero_copy_only=False)
     return np.ascontiguousarray(codes, np.uint8)
 

@@ -9,7 +9,6 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from nyala.common.ids import ColumnId
 from nyala.common.keys import KeyBytes
@@ -73,12 +72,12 @@ class WriteKind:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)  # not frozen: that takes four times as long to make
 class Located:
     """Where the live versions of some keys are.
 
     Attributes:
-        rowsets: newest first; [0] is the memory rowset that takes new versions.
+        rowsets: [0] is the memory rowset that takes new versions.
         places: of them, for `live_kernels`.
         which: position in `rowsets` of each key's live version, or -1.
         rows: its row there.
@@ -135,6 +134,7 @@ class Store:
         self.frozen: list[MemRowSet] = []
         self.disks = list(disks)
         self.live = sum(d.rows - d.marks.ended.rows for d in disks)
+        self._named: list[RowSet] = []
         self._placed: list[RowSet] = []
         self._places = np.empty((0, len(live_kernels.PLACE)), np.int64)
         self._take(info)
@@ -193,7 +193,7 @@ class Store:
 
     def forget_places(self) -> None:
         """Let go of rowsets that were replaced: their files go once nobody maps them."""
-        self._placed = []
+        self._named, self._placed = [], []
 
     def views(self) -> tuple[RowSetView, ...]:
         """Return all rowsets for readers, oldest first."""
@@ -213,30 +213,39 @@ class Store:
             hashes: of `keys`.
             wanted: the rows of `keys` to find.
         """
-        rowsets: list[RowSet] = [self.mem, *reversed(self.frozen), *reversed(self.disks)]
-        if rowsets != self._placed:
-            self._placed, self._places = rowsets, np.array([r.place for r in rowsets], np.int64)
-        else:
-            self._places[0] = self.mem.place  # the others' do not change
+        if [*self.disks, *self.frozen, self.mem] != self._named:
+            self._place()
+        rowsets = self._placed
+        self._places[0] = self.mem.place  # the others' do not change
         skip = np.zeros(len(rowsets), np.uint8)
-        if self.disks and len(wanted):
+        if len(wanted):
             low, high = _ends(keys)
-            for number, disk in enumerate(reversed(self.disks), len(rowsets) - len(self.disks)):
-                if high < disk.min_key or low > disk.max_key or not disk.live:
+            for number, rowset in enumerate(rowsets):
+                within = rowset.key_range
+                may_have = within is not None and within[0] <= high and low <= within[1]
+                if not may_have or (number and not rowset.live):  # the first one's are chained to
                     skip[number] = 1
+            self.mem.widen(low, high)
         which, rows, newest = np.empty((3, len(wanted)), np.int64)
         live = live_kernels.find_live(
             self._places, skip, keys.layout, keys.data, hashes, wanted, which, rows, newest
         )
         return Located(rowsets, self._places, which, rows, newest, live)
 
+    def _place(self) -> None:
+        """Put rowsets in the order of being asked: a key lives in one of them, most likely in a large one."""
+        self._named = [*self.disks, *self.frozen, self.mem]
+        others = sorted(self._named[:-1], key=lambda rowset: -rowset.live)
+        self._placed = [self.mem, *others]
+        self._places = np.array([r.place for r in self._placed], np.int64)
+
 
 def _ends(keys: KeyBytes) -> tuple[bytes, bytes]:
     if keys.width == 8:
         low, high = key_kernels.word_range(keys.data)
         return low.to_bytes(8, "big"), high.to_bytes(8, "big")
-    found = pc.min_max(keys.as_arrow())
-    return found["min"].as_py(), found["max"].as_py()
+    least, greatest = live_kernels.extremes(keys.offsets, keys.data)
+    return keys.key_at(least), keys.key_at(greatest)
 
 
 def end_versions(located: Located, ended: Int64s, stamps: Uint64s) -> None:

@@ -381,3 +381,15 @@ def test_grouping_changes_neither_results_nor_scans(tmp_path, seed):
         assert one.files.read(f"{one.directory}/{name}") == other.files.read(
             f"{other.directory}/{name}"
         )
+
+
+def test_a_key_goes_on_in_its_chain_when_nothing_in_memory_is_live(driver):
+    driver.write(Op.INSERT, [row(1, 1)])
+    first = driver.now
+    driver.write(Op.DELETE, [{"k": 1}])
+    driver.write(Op.INSERT, [row(1, 2)])
+    driver.write(Op.UPSERT, [row(1, 3)])
+    keys = pa.record_batch([pa.array([1], driver.schema.columns[0].type)], ["k"])
+    for at, value in ((first, 1), (first + 10, None), (first + 20, 2), (driver.now, 3)):
+        found = driver.tablet.view().get(at, keys).to_pylist()
+        assert [r["a"] for r in found] == ([] if value is None else [value]), at
