@@ -1,46 +1,22 @@
 """A copy of a replica is a replica: its files, its log, its place in the group; and what is refused."""
 
 import asyncio
-from contextlib import suppress
 
 import pytest
 
 from nyala.common.errors import AlreadyPresent, InvalidArgument, Unavailable
 from nyala.common.options import Options
-from nyala.raft.changes import Change, ChangeKind
-from nyala.raft.membership import Configuration, Member
 from nyala.raft.status import Role
 from nyala.replica.copying import Stage
 from nyala.replica.status import State
 from nyala.replica.superblock import Superblocks
-from nyala.replica.witness import Witness
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
+from tests.unit.replica.copy_story import add, fill, flush
 from tests.unit.replica.copy_support import story
 from tests.unit.replica.replica_support import GROUP, uuid_of
 
 GENTLE = Options(wal_segment_mb=1, wal_retain_mb=0, copy_chunk_bytes=700, copy_busy_rate_bytes=5000)
-
-
-def newcomer(number, *, voter=False, promote=True):
-    return Member(uuid_of(number), f"s{number}:9", f"s{number}:7", voter=voter, promote=promote)
-
-
-async def add(fleet, number, **more):
-    leader = await fleet.leader()
-    change = Change(ChangeKind.ADD, newcomer(number, **more))
-    await fleet.as_(leader, fleet.replica(leader).change_config([change], None, 10_000))
-
-
-async def fill(fleet, writes=20):
-    for _ in range(writes):
-        await fleet.write(b"k 1")
-
-
-async def flush(fleet):
-    leader = await fleet.leader()
-    await fleet.as_(leader, fleet.replica(leader).flush())
-    return leader
 
 
 @pytest.mark.row("S1.7", "S1.37")
@@ -220,9 +196,6 @@ def test_a_copy_makes_room_for_writers_and_for_nobody_else(writing):
     tell()
 
 
-# ---- what was here before ----------------------------------------------------------------------------
-
-
 @story(servers=3, members=3)
 async def test_a_copy_takes_the_place_of_a_tombstone_and_keeps_its_promises(fleet):
     await fill(fleet)
@@ -338,99 +311,3 @@ async def _awaited(task):
 
 async def _nothing():
     return None
-
-
-# ---- a witness that gets the data ------------------------------------------------------------------
-
-
-async def with_witness(fleet):
-    """Two voters with data, and server 3 as a witness that is to get it."""
-    await fill(fleet)
-    leader = await flush(fleet)
-    status = fleet.replica(leader).status()
-    witness = Member(uuid_of(3), "s3:9", "s3:7", voter=True, promote=True, electable=False)
-    start = fleet.replica(leader).machine.cut
-    change = Change(ChangeKind.ADD, witness)
-    await fleet.as_(leader, fleet.replica(leader).change_config([change], None, 10_000))
-    config = Configuration((*status.config.members, witness), status.committed_config.id)
-    await fleet.as_(3, fleet.host(3).create_witness(GROUP, config, start))
-    await fill(fleet, 10)
-    await fleet.until(
-        lambda: fleet.replica(3).status().last == fleet.replica(leader).status().last, "it logs"
-    )
-    return leader
-
-
-def electable(number):
-    member = Member(uuid_of(number), f"s{number}:9", f"s{number}:7", voter=True, electable=True)
-    return Change(ChangeKind.MODIFY, member)
-
-
-@pytest.mark.row("S1.51")
-@story(servers=4, members=2)
-async def test_a_witness_gets_the_data_replays_its_own_log_and_may_lead(fleet):
-    leader = await with_witness(fleet)
-    await fleet.order(3, leader)
-    await fleet.until(lambda: fleet.stage(3) in (Stage.DONE, Stage.FAILED), "filled", 60_000)
-    assert fleet.progress(3).error is None
-    assert fleet.progress(3).log_bytes == 0, "its log is its own"
-    await fleet.as_(leader, fleet.replica(leader).change_config([electable(3)], None, 10_000))
-    await fill(fleet, 5)
-    await fleet.until(lambda: fleet.machine(3).sums == {"k": 35}, "it applies")
-    await fleet.restart_after_power_cut(3)
-    await fleet.until(lambda: fleet.machine(3).sums == {"k": 35}, "and still has it all")
-    fleet.replica(leader).transfer(uuid_of(3))
-    await fleet.until(lambda: fleet.leading() == 3, "it leads")
-    await fleet.until(lambda: fleet.sessions() == 0, "no session is left")
-
-
-@pytest.mark.row("S1.50")
-@story(servers=4, members=2)
-async def test_a_witness_whose_copy_is_cancelled_goes_on_as_one(fleet):
-    leader = await with_witness(fleet)
-    fleet.host(3).copies._pace._rate = 1000
-    await fleet.order(3, leader)
-    await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "begun")
-    request = pb.CancelCopyRequest(destination_uuid=uuid_of(3), cluster_id="one", tablet_id=GROUP)
-    await fleet.ask(3, methods.CANCEL_COPY, request)
-    assert fleet.stage(3) is Stage.CANCELLED
-    assert isinstance(fleet.replica(3).machine, Witness)
-    assert fleet.processes[3].env.files.list("/data/copy") == []
-    other = next(n for n in range(2) if n != leader)
-    fleet.processes[other].kill()
-    await fleet.write(b"k 1")
-
-
-@pytest.mark.parametrize("part", range(3))
-def test_a_witness_that_dies_at_any_file_operation_of_its_copy(part):
-    for step in range(part + 1, 40, 3):
-        _witness_dies(step)
-
-
-def _witness_dies(step):
-    @story(servers=4, members=2)
-    async def tell(fleet):
-        leader = await with_witness(fleet)
-        target = fleet.processes[3]
-        target.disk.die_after(step)
-        with suppress(Unavailable):  # dead before it answered
-            await fleet.order(3, leader)
-        await fleet.until(
-            lambda: not target.alive or fleet.stage(3) in (Stage.DONE, Stage.FAILED), "end"
-        )
-        if target.alive:
-            target.kill(power_cut=step % 2 == 0)
-        elif step % 2 == 0:
-            target.power_cut()
-        await fleet.write(b"k 1")
-        await fleet.restart(3)
-        assert fleet.replica(3).error is None
-        if isinstance(fleet.replica(3).machine, Witness):
-            await fleet.order(3, leader)
-            await fleet.until(
-                lambda: fleet.stage(3) in (Stage.DONE, Stage.FAILED), "filled", 60_000
-            )
-            assert fleet.progress(3).error is None
-        await fleet.until(lambda: fleet.machine(3).sums == {"k": 31}, "it has it all")
-
-    tell()

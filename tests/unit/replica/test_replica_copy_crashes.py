@@ -10,9 +10,9 @@ from nyala.replica.copying import ENDED, Stage
 from nyala.replica.status import State
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
+from tests.unit.replica.copy_story import add, fill, flush
 from tests.unit.replica.copy_support import story
 from tests.unit.replica.replica_support import GROUP, uuid_of
-from tests.unit.replica.test_replica_copy import add, fill, flush
 
 QUICK = Options(
     wal_segment_mb=1, wal_retain_mb=0, copy_chunk_bytes=1200, copy_retry_ms=3000,

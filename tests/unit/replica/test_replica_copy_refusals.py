@@ -22,9 +22,9 @@ from nyala.replica.status import State
 from nyala.wire import methods
 from nyala.wire.flight_data import FlightData
 from nyala.wire.proto import nyala_pb2 as pb
+from tests.unit.replica.copy_story import add, fill, flush
 from tests.unit.replica.copy_support import CopyProgram, story
 from tests.unit.replica.replica_support import GROUP, uuid_of
-from tests.unit.replica.test_replica_copy import add, fill, flush
 
 OTHER = TabletId("b" * 32)
 FEW = Options(wal_segment_mb=1, copy_chunk_bytes=700, copy_sessions_max=1, copy_retry_ms=2000)

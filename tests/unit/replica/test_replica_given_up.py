@@ -5,9 +5,9 @@ import pytest
 from nyala.common.errors import Forbidden, Unavailable
 from nyala.raft.rescue import TERMS_APART
 from nyala.replica.status import State
+from tests.unit.replica.copy_story import add, fill, flush
 from tests.unit.replica.copy_support import story
 from tests.unit.replica.replica_support import uuid_of
-from tests.unit.replica.test_replica_copy import add, fill, flush
 
 LOST, KEPT = 10, 5
 
