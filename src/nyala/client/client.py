@@ -86,6 +86,9 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        return f"<nyala.Client of {self.masters}{' (closed)' if self._connection.closed else ''}>"
+
     def close(self) -> None:
         """Disconnect; a second call does nothing."""
         self._connection.close()

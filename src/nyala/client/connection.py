@@ -91,6 +91,11 @@ class Connection:
         """Yield the items of an async iterator of the core, fetching one ahead."""
         return self._loop.iterate(items)
 
+    @property
+    def closed(self) -> bool:
+        """Whether it can be used no more."""
+        return self._loop.closed
+
     def close(self) -> None:
         """End the client; a second call does nothing."""
         if self._loop.closed:

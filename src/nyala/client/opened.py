@@ -8,6 +8,9 @@ from nyala.common.partition import PartitionSchema
 from nyala.common.plain_keys import PlainKeys
 from nyala.common.schema import Schema
 
+SHOWN = 20
+"""Columns in what a notebook shows of a table."""
+
 
 class OpenedTable:
     """A table as it was opened."""
@@ -49,4 +52,9 @@ class OpenedTable:
         return list(self._table.tablets)
 
     def __repr__(self) -> str:
-        return f"<nyala.Table {self.name!r}, {len(self._table.tablets)} tablets>"
+        schema = self._table.schema
+        columns = "".join(
+            f"\n  {c.name}: {c.type}{' key' if c.id in schema.key_ids else ''}"
+            for c in schema.columns[:SHOWN]
+        ) + ("\n  ..." if len(schema.columns) > SHOWN else "")
+        return f"<nyala.Table {self.name!r}, {len(self._table.tablets)} tablets>{columns}"

@@ -32,6 +32,15 @@ class WriteResult:
     errors: pa.Table
     timestamp: int
 
+    def __repr__(self) -> str:
+        if not self.errors.num_rows:
+            return f"<nyala.WriteResult: {self.rows} rows, at {self.timestamp}>"
+        first = self.errors.slice(0, 1).to_pylist()[0]
+        return (
+            f"<nyala.WriteResult: {self.rows} rows, and {self.errors.num_rows} WITHOUT EFFECT: row "
+            f"{first['row']}: {first['message']}; all in .errors, raise_for_errors() raises>"
+        )
+
     def raise_for_errors(self) -> "WriteResult":
         """Return this result if every row took effect.
 

@@ -34,6 +34,13 @@ class Scan:
         self._planned: list[pb.ScanToken] | None = None
         self._ages: dict[str, int] = {}
 
+    def __repr__(self) -> str:
+        names = ", ".join(self.schema.names)
+        return (
+            f"<nyala.Scan of {self._table.name!r}: {names}; nothing is read before to_arrow(), "
+            "to_pandas(), to_polars(), to_batches() or count()>"
+        )
+
     @property
     def schema(self) -> pa.Schema:
         """Arrow schema of the rows."""

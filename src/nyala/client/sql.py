@@ -24,6 +24,10 @@ from nyala.common.where import parse
 _LITERAL = re.compile(r"('(?:[^']|'')*')(?:::(DATE|TIMESTAMP WITH TIME ZONE|TIMESTAMP)(?!\w))?")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WORDS = frozenset(["and", "or", "not", "in", "between", "like", "is", "null", "true", "false"])
+_READS_ONLY = (
+    "sql() takes one query that reads (select, with); write rows with the table's own methods, and define "
+    "tables with create_table"
+)
 _OPTIONAL = "optional: "
 
 
@@ -53,7 +57,7 @@ def run_sql(query: str, open_table: Callable[[str], Table], now: Callable[[], in
             engine.register(name, rows)
         return engine.sql(query).to_arrow_table()
     except duckdb.Error as err:
-        raise InvalidArgument(f"SQL: {err}") from err
+        raise InvalidArgument(f"SQL: {err}; mend the query") from err
     finally:
         engine.close()
 
@@ -70,9 +74,12 @@ def _table_names(engine: Any, query: str) -> list[str]:
     """
     parsed = json.loads(engine.execute("select json_serialize_sql(?)", [query]).fetchall()[0][0])
     if parsed.get("error"):
-        raise InvalidArgument(f"SQL: {parsed.get('error_message', 'the text cannot be read')}")
+        said = str(parsed.get("error_message", "the text cannot be read"))
+        if "Only SELECT" in said:
+            raise InvalidArgument(_READS_ONLY)
+        raise InvalidArgument(f"SQL: {said}; mend the query")
     if len(parsed["statements"]) != 1:
-        raise InvalidArgument("sql() takes one query; write rows with the table's own methods")
+        raise InvalidArgument(_READS_ONLY)
     named: dict[str, None] = {}
     local: set[str] = set()
     for node in _nodes(parsed):

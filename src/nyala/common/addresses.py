@@ -20,6 +20,10 @@ def parse(address: str) -> tuple[str, int]:
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
+        if "://" in address:
+            raise InvalidArgument(
+                f"{address!r} is a URL; leave {address.partition('://')[0]}:// out"
+            )
         raise InvalidArgument(f"the address {address!r} is ambiguous; write IPv6 as [::1]:7051")
     good = colon and host and not any(c.isspace() or c == "/" for c in host)
     if not good or not (port.isascii() and port.isdigit()) or int(port) > _MAX_PORT:

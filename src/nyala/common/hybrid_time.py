@@ -43,8 +43,12 @@ def as_stamp(value: int | datetime) -> int:
         return as_stamp(from_micros(micros, LOGICAL_MASK))
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidArgument(
-            f"a timestamp is an int hybrid time or an aware datetime, not {type(value).__name__}"
+            f"a timestamp is an int hybrid time or an aware datetime, not {type(value).__name__}; pass "
+            "client.now(), a write's .timestamp, or datetime.now(timezone.utc)"
         )
     if not 0 <= value <= MAX_HYBRID_TIME:
-        raise InvalidArgument(f"the timestamp {value} is outside 0..{MAX_HYBRID_TIME}")
+        raise InvalidArgument(
+            f"the timestamp {value} is outside 0..{MAX_HYBRID_TIME}, the years 1970 to 2041; pass one of "
+            "these"
+        )
     return value

@@ -183,6 +183,8 @@ class _Parser(Cursor):
             return Literal(kind, token.text, token.at)
         if token.kind is Kind.KEYWORD and token.text == "null":
             raise problem("nothing equals null; write is null or is not null", token.at)
+        if token.kind is Kind.SIGN and token.text == "=":
+            raise problem(f"expected {wanted}, found {token}; write one = for equality", token.at)
         raise problem(f"expected {wanted}, found {token}", token.at)
 
 

@@ -166,6 +166,7 @@ def test_structure():
         ("", 1, "is empty"),
         ("   ", 1, "is empty"),
         ("m", 2, "expected a comparison after column 'm'"),
+        ("m == 1", 4, "write one = for equality"),
         ("m =", 4, "expected a literal after =, found end of the text"),
         ("m = 3 4", 7, "does not belong here"),
         ("m = 3)", 6, "does not belong here"),

@@ -1,0 +1,87 @@
+"""What a notebook shows of a client's objects, and what refusals of a slip say."""
+
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from nyala.client.client import Client
+from nyala.client.locations import OpenTable
+from nyala.client.planning import ReadSpec
+from nyala.client.results import WriteResult, errors_table
+from nyala.client.scan import Scan
+from nyala.client.sql import run_sql
+from nyala.client.table import Table
+from nyala.common import addresses
+from nyala.common.errors import InvalidArgument
+from nyala.common.hybrid_time import as_stamp
+from nyala.common.ids import TableId
+from nyala.common.partition import PartitionSchema
+from nyala.common.schema import from_arrow
+
+NOBODY: Any = None
+FIELDS = [("k", pa.int64()), *((f"c{n}", pa.string()) for n in range(30))]
+STAMP: Any = as_stamp
+MADE = from_arrow(pa.schema(FIELDS), ["k"])
+OPENED = OpenTable(TableId("i"), "t", MADE, PartitionSchema(), 3, {})
+
+
+def test_a_table_shows_its_columns_and_which_are_the_key():
+    lines = repr(Table(NOBODY, OPENED)).splitlines()
+    assert lines[:3] == ["<nyala.Table 't', 0 tablets>", "  k: int64 key", "  c0: string"]
+    assert lines[-1] == "  ..."
+    assert len(lines) == 22
+
+
+def test_a_scan_says_that_nothing_is_read_yet():
+    shown = repr(Scan(NOBODY, OPENED, ReadSpec(columns=("k", "c0"))))
+    assert shown.startswith("<nyala.Scan of 't': k, c0; nothing is read before to_arrow()")
+
+
+def test_a_write_whose_rows_had_no_effect_says_so():
+    assert repr(WriteResult(2, errors_table([]), 7)) == "<nyala.WriteResult: 2 rows, at 7>"
+    shown = repr(WriteResult(1, errors_table([(3, "null_key", "a key column is null")]), 7))
+    assert "1 rows, and 1 WITHOUT EFFECT: row 3: a key column is null" in shown
+    assert "raise_for_errors()" in shown
+
+
+def test_a_client_shows_its_masters():
+    class Masters:
+        known = ("a:1", "b:2")
+
+    class Connection:
+        closed = False
+
+        class core:
+            masters = Masters
+
+    connection: Any = Connection()
+    assert repr(Client(connection)) == "<nyala.Client of a:1,b:2>"
+    connection.closed = True
+    assert repr(Client(connection)) == "<nyala.Client of a:1,b:2 (closed)>"
+
+
+@pytest.mark.parametrize(
+    ("slip", "says", "then"),
+    [
+        (lambda: addresses.parse("http://127.0.0.1:7051"), "is a URL", "leave http:// out"),
+        (lambda: STAMP("2026-01-01"), "not str", "pass client.now()"),
+        (lambda: STAMP(1.5), "not float", "pass client.now()"),
+        (lambda: as_stamp(datetime(2026, 1, 1)), "no time zone", "pass an aware one"),
+        (lambda: as_stamp(1 << 63), "1970 to 2041", "pass one of these"),
+        (
+            lambda: run_sql("insert into t values (1)", NOBODY, NOBODY),
+            "that reads",
+            "write rows with",
+        ),
+        (lambda: run_sql("select 1; select 2", NOBODY, NOBODY), "one query", "write rows with"),
+        (lambda: run_sql("selec 1", NOBODY, NOBODY), "syntax error", "mend the query"),
+        (lambda: run_sql("select nope", NOBODY, NOBODY), "nope", "mend the query"),
+    ],
+)
+def test_a_slip_is_told_with_what_to_do(slip, says, then):
+    with pytest.raises(InvalidArgument) as told:
+        slip()
+    assert says in told.value.message
+    assert then in told.value.message
