@@ -85,7 +85,7 @@ class Member:
         changed = False
         if ready is not NOTHING:
             if ready.apply:
-                self.applier.feed(ready.apply)
+                self.applier.feed(ready.apply, awaited=self.node.is_leader)
             if ready.confirmed is not None:
                 self.requests.confirmed(ready.confirmed.round)
                 self._settle()
