@@ -31,7 +31,7 @@ os._exit(int.from_bytes(link.recv(1) or b"\\1", "big"))
 """
 USED = (
     "nyala.cli.main", "nyala.client.connection", "nyala.cli.alone", "nyala.cli.rescue", "nyala.cli.ksck",
-    "nyala.copying.offline", "nyala.replica.stopped", "nyala.testing.local_cluster", "nyala.cli.serve",
+    "nyala.copying.offline", "nyala.replica.rewriting", "nyala.testing.local_cluster", "nyala.cli.serve",
 )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from nyala.common.errors import InvalidArgument
 from nyala.common.ids import SYS_CATALOG, ServerUuid
 from nyala.copying.offline import copy_to_directory
 from nyala.env.env import Env
-from nyala.replica import stopped
+from nyala.replica import rewriting, stopped
 from nyala.replica.instance import format_instance
 from nyala.replica.status import State
 from tests.sim.cluster import OPTIONS, SimCluster
@@ -102,8 +102,8 @@ def tell_address(master: SimProcess, uuid: ServerUuid, there: SimProcess) -> Non
         replace(m, address=there.address, peer_address=there.peer_address) if m.uuid == uuid else m
         for m in known.config.members
     ]
-    after = stopped.rewritten(known, SYS_CATALOG, peers, force=False)
-    assert stopped.rewrite(files, FOLDER, SYS_CATALOG, known, after)
+    after = rewriting.rewritten(known, SYS_CATALOG, peers, force=False)
+    assert rewriting.rewrite(files, FOLDER, SYS_CATALOG, known, after)
 
 
 @pytest.mark.row("S2.5")

@@ -163,19 +163,19 @@ def rewrite_raft_config(
 ) -> None:
     """Replace the committed configuration of a replica; do the same on every server that has one."""
     from nyala.env.files import SystemFiles
-    from nyala.replica import stopped
+    from nyala.replica import rewriting, stopped
 
     files, group = SystemFiles(), _group(tablet)
     stopped.lock(files, dir)
     known = stopped.look(files, dir, group)
-    members = [stopped.member(p, known.config) for p in peers]
-    after = stopped.rewritten(known, group, members, force=force)
+    members = [rewriting.member(p, known.config) for p in peers]
+    after = rewriting.rewritten(known, group, members, force=force)
     for what, config in (("from", known.config), ("to", after)):
         for m in config.members:
             say(f"{what:5} {m.uuid} {m.address}/{m.peer_address}")
     if len(after.voters) % 2 == 0:
         say(f"note: {len(after.voters)} voters bear no more losses than {len(after.voters) - 1}")
-    _told(stopped.rewrite(files, dir, group, known, after), format)
+    _told(rewriting.rewrite(files, dir, group, known, after), format)
 
 
 @cmeta.command("set_term")
@@ -188,14 +188,14 @@ def set_term(
 ) -> None:
     """Raise the term of a replica; it has no vote in it."""
     from nyala.env.files import SystemFiles
-    from nyala.replica import stopped
+    from nyala.replica import rewriting, stopped
 
     files, group = SystemFiles(), _group(tablet)
     stopped.lock(files, dir)
     known = stopped.look(files, dir, group)
     say(f"from  term {known.hard_state.term}, vote {known.hard_state.vote or 'none'}")
     say(f"to    term {term}, vote none")
-    _told(stopped.set_term(files, dir, group, known, term), format)
+    _told(rewriting.set_term(files, dir, group, known, term), format)
 
 
 def _told(backup: str, format: Format) -> None:

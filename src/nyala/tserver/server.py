@@ -1,8 +1,7 @@
 """Puts a tablet server together: identity, replicas, services, heartbeats. It opens no socket itself."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from nyala.admin.deletion import DeletionService
 from nyala.admin.members_service import MembersService
@@ -83,10 +82,8 @@ def _control_plane(
 ) -> Handlers:
     """Return what masters and people's tools order."""
     service = TabletService(env, tablets.host, tablets, holds, orders, changed)
-    members, rescue = (
-        MembersService(env, tablets.host, orders),
-        RescueService(env, tablets.host, orders),
-    )
+    members = MembersService(env, tablets.host, orders)
+    rescue = RescueService(env, tablets.host, orders)
     deletion = DeletionService(tablets.host, orders)
     return {
         **service.handlers(),
@@ -232,7 +229,7 @@ class TabletServer:
         info.master_addresses.extend(self.masters.present())
         return info
 
-    def _reports(self, only: Any) -> list[pb.TabletReport]:
+    def _reports(self, only: Sequence[TabletId] | None) -> list[pb.TabletReport]:
         return (self._running.tablets if self._running else self._opening).reports(only)
 
     @property

@@ -79,9 +79,8 @@ class WritePath:
                 "(connect(batch_bytes=...))",
                 {"limit": str(limit), "size": str(size)},
             )
-        if (
-            hosted.replica.is_leader
-        ):  # any other says who leads: its own memory is not the client's concern
+        # Any other says who leads: its own memory is not the client's concern.
+        if hosted.replica.is_leader:
             self._memory.check()
         info = hosted.tablet.info  # one look: an alteration may be applied at any time
         op, columns = check_header(header, info.schema)
