@@ -108,7 +108,7 @@ class Superblocks:
 def encode(superblock: Superblock) -> bytes:
     """Return the bytes of a superblock."""
     fields = msgspec.to_builtins(superblock)
-    if not superblock.votes:  # as before there were such fields
+    if not superblock.votes:  # only who votes on has them
         del fields["votes"], fields["members"]
     body = msgspec.json.encode(fields)
     head = MAGIC + FORMAT_VERSION.to_bytes(4, "little") + len(body).to_bytes(4, "little")
