@@ -47,7 +47,7 @@ def fill(disk: Path) -> Path:
     return filler
 
 
-@pytest.mark.timeout(280)
+@pytest.mark.timeout(580)
 def test_a_full_disk_costs_nothing_but_that_server(cluster):
     disk = Path(cluster.data_dir(FULL))
     with cluster.connect() as client:
@@ -68,7 +68,7 @@ def test_a_full_disk_costs_nothing_but_that_server(cluster):
         filler.unlink()
         cluster.start(FULL, wait=False)
         wait_ksck(cluster)
-        wait_until(lambda: all_equal(cluster), "the server that was full has everything", 60)
+        wait_until(lambda: all_equal(cluster), "the server that was full has everything", 120)
         for name in ("tserver-0", "tserver-1"):
             cluster.kill(name)
             assert table.scan(where="owner = 'b'").count() == 4_000
