@@ -1,1 +1,1 @@
-"""common: see docs/architecture.md."""
+"""Values that everyone shares: errors, ids, schemas, keys, partitions, predicates, options."""

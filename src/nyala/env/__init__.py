@@ -1,1 +1,1 @@
-"""env: see docs/architecture.md."""
+"""The outside world as a parameter: clock, randomness, files, tasks and calls."""

@@ -1,1 +1,1 @@
-"""raft: see docs/architecture.md."""
+"""Consensus as a pure machine, after Ongaro's dissertation: inputs go in, `Ready` comes out."""

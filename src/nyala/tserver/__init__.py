@@ -1,1 +1,1 @@
-"""tserver: see docs/architecture.md."""
+"""A tablet server: tablets served to clients, orders obeyed, reports to every master."""

@@ -1,1 +1,1 @@
-"""wal: see docs/architecture.md."""
+"""The write-ahead log: one for all groups of a data directory; and consensus metadata."""

@@ -1,1 +1,1 @@
-"""web: see docs/architecture.md."""
+"""The web port: pages and metrics from values that the services pass in."""

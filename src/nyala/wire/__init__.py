@@ -1,4 +1,4 @@
-"""wire: see docs/architecture.md."""
+"""What travels between processes: gRPC and Flight, frames of streams and of Raft, and their limits."""
 
 import os
 
