@@ -205,11 +205,10 @@ def _target(
 
 
 async def _stop(tasks: Sequence[asyncio.Task[object]]) -> None:
-    """Cancel once, whoever else asks or goes away meanwhile: the end of a copy is not cut off."""
+    """Cancel them, and wait for the ends that they make of themselves (`to_end`)."""
     for task in tasks:
-        if not task.cancelling():
-            task.cancel()
-    await asyncio.shield(asyncio.gather(*tasks, return_exceptions=True))
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _witness(replica: Replica) -> bool:

@@ -44,39 +44,42 @@ async def test_a_copy_that_is_cancelled_before_its_first_step_can_be_ordered_aga
     await fleet.copied(3)
 
 
-@story(servers=3, members=3)
-async def test_a_copy_that_is_cancelled_twice_leaves_the_tombstone_that_was_there(fleet):
-    await fill(fleet)
-    leader = await flush(fleet)
-    gone = (leader + 1) % 3
-    await fleet.as_(gone, fleet.host(gone).delete_replica(GROUP))
-    copies = fleet.host(gone).copies
-    install, forget = copy_files.install, lifecycle.forget
-    asked = []
+@pytest.mark.parametrize("first", ["cancelled", "failed"])
+def test_a_copy_that_is_cancelled_again_as_it_ends_leaves_the_tombstone_that_was_there(first):
+    @story(servers=3, members=3)
+    async def tell(fleet):
+        await fill(fleet)
+        leader = await flush(fleet)
+        gone = (leader + 1) % 3
+        await fleet.as_(gone, fleet.host(gone).delete_replica(GROUP))
+        copies = fleet.host(gone).copies
+        install, forget = copy_files.install, lifecycle.forget
+        asked = []
 
-    def ask(*_):
-        asked.append(fleet.spawn(gone, copies.cancel(GROUP)))
+        def end(*args):
+            if first == "failed":
+                raise OSError(errno.EIO, "the disk")
+            asked.append(fleet.spawn(gone, copies.cancel(GROUP)))
+            install(*args)
 
-    async def asked_again(*args):
-        ask()
-        await fleet.pass_ms(1)
-        await forget(*args)
+        async def asked_again(*args):
+            asked.append(fleet.spawn(gone, copies.cancel(GROUP)))
+            await fleet.pass_ms(1)
+            await forget(*args)
 
-    def asked_first(*args):
-        ask()
-        install(*args)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(copy_steps, "forget", asked_again)
-        patch.setattr(copy_files, "install", asked_first)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(copy_steps, "forget", asked_again)
+            patch.setattr(copy_files, "install", end)
+            await fleet.order(gone, leader)
+            await fleet.until(lambda: fleet.stage(gone) is Stage.CANCELLED, "cancelled")
+        assert len(asked) == 1 + (first == "cancelled")
+        assert fleet.replica(gone).state is State.TOMBSTONED
+        assert fleet.leftovers(gone) == [f"superblock/{GROUP}"]
+        assert not fleet.replica(gone).tombstone._silent, "it votes again"
         await fleet.order(gone, leader)
-        await fleet.until(lambda: fleet.stage(gone) is Stage.CANCELLED, "cancelled")
-    assert len(asked) == 2
-    assert fleet.replica(gone).state is State.TOMBSTONED
-    assert fleet.leftovers(gone) == [f"superblock/{GROUP}"]
-    assert not fleet.replica(gone).tombstone._silent, "it votes again"
-    await fleet.order(gone, leader)
-    await fleet.copied(gone)
+        await fleet.copied(gone)
+
+    tell()
 
 
 @story()
