@@ -34,13 +34,21 @@ def test_the_readme_runs(cluster, capsys):
         client.drop_table("metrics")
 
 
-def test_the_page_of_history_runs_and_prints_what_it_says(cluster, capsys):
-    page = (ROOT / "docs" / "use" / "history.md").read_text()
+SCRIPTS = {"use/history.md": 4, "use/client.md": 3, "operate/sizing-and-backup.md": 1}
+"""Pages whose Python is one script, and how many of its blocks are followed by what they print."""
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_page_of_python_runs_and_prints_what_it_says(
+    name, cluster, capsys, tmp_path, monkeypatch
+):
+    page = (ROOT / "docs" / name).read_text()
     shown = re.findall(r"```python\n(.*?)```(?:\n```text\n(.*?)```)?", page, re.S)
-    assert sum(bool(text) for _, text in shown) == 4
+    assert sum(bool(text) for _, text in shown) == SCRIPTS[name]
+    monkeypatch.chdir(tmp_path)  # some write files
     names: dict[str, object] = {}
     for block, text in shown:
-        exec(compile(block.replace("127.0.0.1:7051", cluster.masters), "history.md", "exec"), names)
+        exec(compile(block.replace("127.0.0.1:7051", cluster.masters), name, "exec"), names)
         said = capsys.readouterr().out
         assert not text or said == text
 
