@@ -7,6 +7,7 @@ import argparse
 import random
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
@@ -64,7 +65,10 @@ class Definitions:
             raise AssertionError(f"{name} was created twice")
 
 
-def run(cluster: MiniCluster, kills: int, seed: int, *, prefix: str, until: float = 0) -> int:
+def run(
+    cluster: MiniCluster, kills: int, seed: int, *, prefix: str, until: float = 0,
+    say: Callable[[str], None] = lambda text: None,
+) -> int:  # fmt: skip
     """Kill the leader in the middle of so many definitions; return in how many.
 
     Args:
@@ -73,6 +77,7 @@ def run(cluster: MiniCluster, kills: int, seed: int, *, prefix: str, until: floa
         seed: of what is defined, and when the leader dies.
         prefix: of the names of its tables; they are dropped at the end.
         until: no further kill after this monotonic time; 0: there is time.
+        say: is told how far it is.
 
     Raises:
         AssertionError: a definition is lost or doubled; or definitions are over before a leader can die.
@@ -96,6 +101,7 @@ def run(cluster: MiniCluster, kills: int, seed: int, *, prefix: str, until: floa
                 under_way.result()
             finally:
                 cluster.start(victim, wait=False)
+            say(f"{met} leaders killed in the middle of a definition, {missed} just after one")
         cluster.wait_healthy()
         defined.check()
         for name in list(defined.tables):
@@ -112,7 +118,7 @@ def main() -> int:
     asked = parser.parse_args()
     until = time.monotonic() + 60 * asked.minutes
     with MiniCluster() as cluster:
-        met = run(cluster, asked.kills, asked.seed, prefix="storm", until=until)
+        met = run(cluster, asked.kills, asked.seed, prefix="storm", until=until, say=print)
     print(f"{met} leaders killed in the middle of a definition; none lost, none doubled")
     return 0
 
