@@ -117,7 +117,7 @@ def bounds(tree: Predicate, column_id: ColumnId) -> Bounds:
         case Const(value):
             return Bounds() if value else Bounds(values=(), nulls=False)
         case Compare() | In() | IsNull() | Prefix():
-            return _leaf(tree, column_id) if tree.column_id == column_id else Bounds()
+            return _leaf(tree) if tree.column_id == column_id else Bounds()
 
 
 def _negated_leaf(tree: Not, column_id: ColumnId) -> Bounds:
@@ -126,7 +126,7 @@ def _negated_leaf(tree: Not, column_id: ColumnId) -> Bounds:
     return _NOT_NULL if child.column_id == column_id else Bounds()
 
 
-def _leaf(tree: Compare | In | IsNull | Prefix, column_id: ColumnId) -> Bounds:
+def _leaf(tree: Compare | In | IsNull | Prefix) -> Bounds:
     match tree:
         case IsNull():
             return Bounds(values=())

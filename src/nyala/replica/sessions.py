@@ -99,7 +99,7 @@ class Sessions:
         """
         self._expire(stamp)
         client = self._client(header.client_id)
-        self._acknowledge(client, header.client_id, header.first_outstanding)
+        self._acknowledge(client, header.first_outstanding)
         saved = client.results.get(header.sequence)
         if saved is not None:
             return (Verdict.DUPLICATE if saved.crc == header.crc else Verdict.OTHER_BYTES), saved
@@ -135,7 +135,7 @@ class Sessions:
                 return
             self._drop(oldest)
 
-    def _acknowledge(self, client: _Client, client_id: bytes, first: int) -> None:
+    def _acknowledge(self, client: _Client, first: int) -> None:
         """The client has the results of everything below `first`."""
         if first <= client.floor:
             return
