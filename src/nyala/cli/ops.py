@@ -8,6 +8,7 @@ import typer
 from nyala.cli.output import Format, FormatOption, MastersOption, show, verb
 
 TIMEOUT_MS = 15_000
+MOST = (1 << 32) - 1
 COLUMNS = ("number", "operation", "subject", "step", "committed", "locks", "age_ms", "commit_point")
 
 
@@ -17,6 +18,12 @@ def ops(
     maps: Annotated[
         bool, typer.Option("--maps", help="Every map of the leader's memory, as JSON, instead.")
     ] = False,
+    limit: Annotated[
+        int, typer.Option(min=1, max=2000, help="Entries of each map; it says how many more.")
+    ] = 1000,
+    offset: Annotated[
+        int, typer.Option(min=0, max=MOST, help="Entries of each map to pass over.")
+    ] = 0,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """List the operations in flight, and moves under way: step, locks, commit point."""
@@ -25,12 +32,11 @@ def ops(
     from nyala.wire import methods
     from nyala.wire.proto import nyala_pb2 as pb
 
+    request = pb.InspectMasterRequest(maps=maps, limit=limit, offset=offset)
     connection = Connection(masters, ClientOptions(timeout_ms=TIMEOUT_MS))
     try:
         answer = connection.run(
-            connection.core.masters.call(
-                methods.INSPECT_MASTER, pb.InspectMasterRequest(), timeout_ms=TIMEOUT_MS
-            )
+            connection.core.masters.call(methods.INSPECT_MASTER, request, timeout_ms=TIMEOUT_MS)
         )
     finally:
         connection.close()

@@ -49,7 +49,7 @@ class Catalog(Known):
         self._of_table: dict[TableId, dict[TabletId, None]] = {}
         self._counts: dict[ServerUuid, int] = {}  # replicas of live tablets
         self._awaited: dict[TabletId, None] = {}
-        self._joining: dict[TabletId, None] = {}
+        self._moving: dict[TabletId, None] = {}
         self.executed = Executed()
         self._altering: dict[TableId, None] = {}
         self._creating: dict[TabletId, None] = {}
@@ -113,7 +113,7 @@ class Catalog(Known):
             self._of_table.setdefault(tablet.table_id, {})[tablet.id] = None
         self._count(before, tablet)
         _keep(self._awaited, tablet.id, bool(tablet.awaited))
-        _keep(self._joining, tablet.id, tablet.live and tablet.joins)
+        _keep(self._moving, tablet.id, tablet.live and tablet.moves)
 
     def _count(self, before: Tablet | None, tablet: Tablet) -> None:
         """Note whose replicas become more, or fewer."""

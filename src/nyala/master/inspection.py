@@ -1,60 +1,107 @@
 """What a leader holds in memory, read only: for the debug call, pages and tests. Changes nothing.
 
-Every map is here, so that whoever suspects one can look (S0.10-S0.17).
+Every map is here, so that whoever suspects one can look (S0.10-S0.17). A part of each is shown at a time: it
+is made on the loop, between two heartbeats.
 """
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any, TypeVar
 
-from nyala.common.ids import ServerUuid, TabletId
+from nyala.common.ids import ServerUuid, TableId, TabletId
 from nyala.master import long_operations
 from nyala.master.catalog import Catalog
 from nyala.master.leading import Term
 from nyala.master.operation import InFlight
 from nyala.master.plans import Scope
 from nyala.master.records import Table, Tablet
-from nyala.master.tservers import TServers
+from nyala.master.tservers import TServer, TServers
 from nyala.web.pages import Listing
 from nyala.wire.proto import nyala_pb2 as pb
 
 RANKS = ("name", "table", "tablet")
+SHOWN, MOST = 1000, 2000
+"""Entries of a map, and rows of a page, that are shown unless it is said; and whatever is said."""
+
+Entry = TypeVar("Entry")
 
 
-def answer(term: Term, servers: TServers, now_us: int) -> pb.InspectMasterResponse:
+class Part:
+    """The part of each map that is shown.
+
+    Args:
+        offset: entries that are passed over.
+        limit: entries that are shown, up to `MOST`; 0: `SHOWN`.
+
+    Attributes:
+        more: how many entries come after this part, of each map that has any.
+    """
+
+    def __init__(self, offset: int = 0, limit: int = 0) -> None:
+        self._limit = min(limit or SHOWN, MOST)
+        self._offset, self._end = offset, offset + self._limit
+        self.more: dict[str, int] = {}
+
+    def of(self, what: str, entries: Iterable[Entry], size: int) -> Iterable[Entry]:
+        """Return those entries of a map that are shown, and note how many are not."""
+        if size > self._end:
+            self.more[what] = size - self._end
+        return islice(entries, self._offset, self._end)
+
+    def within(self, what: str, entries: Sequence[Entry], lists: int) -> Sequence[Entry]:
+        """Return the first entries of one of several lists, all of which together are as a map."""
+        shown = entries[: max(1, self._limit // max(1, lists))]
+        if hidden := len(entries) - len(shown):
+            self.more[what] = self.more.get(what, 0) + hidden
+        return shown
+
+
+def answer(
+    term: Term, servers: TServers, now_us: int, request: pb.InspectMasterRequest
+) -> pb.InspectMasterResponse:
     """Return the answer to InspectMaster."""
     flights = term.memory.in_flight.items()
+    part = Part(request.offset, request.limit)
     return pb.InspectMasterResponse(
         term=term.memory.term,
         operations=[_operation(number, o, now_us) for number, o in flights],
-        maps=json.dumps(maps(term, servers, now_us)),
+        maps=json.dumps(maps(term, servers, now_us, part)) if request.maps else "",
         long_operations=long_operations.under_way(term.catalog),
     )
 
 
-def maps(term: Term, servers: TServers, now_us: int) -> dict[str, Any]:
-    """Return every map of a leader's memory, as plain values."""
+def maps(term: Term, servers: TServers, now_us: int, part: Part) -> dict[str, Any]:
+    """Return every map of a leader's memory, a part of each, as plain values."""
+    every, listed, taken = servers.all(), term.catalog.servers.all(), term.memory.locks.taken()
     return {
-        **_catalog_maps(term.catalog),
-        "locks": [_lock(key) for key in term.memory.locks.taken()],
+        **_catalog_maps(term.catalog, part),
+        "locks": [_lock(key) for key in part.of("locks", taken, len(taken))],
         "orders": term.dispatcher.pending(),
-        "tservers": {s.uuid: _tserver(s.uuid, servers, now_us) for s in servers.all()},
+        "tservers": {
+            s.uuid: _tserver(s.uuid, servers, now_us) | _replicas(s, part)
+            for s in part.of("tservers", every, len(every))
+        },
         "server_list": {
             "version": term.catalog.servers.version,
-            "servers": {s.uuid: _listed(s) for s in term.catalog.servers.all()},
+            "servers": {s.uuid: _listed(s) for s in part.of("server_list", listed, len(listed))},
         },
+        "more": part.more,
     }
 
 
 def catalog_page(term: Term) -> Listing:
-    """Return the page of all tables, gone ones included."""
-    catalog = term.catalog
+    """Return the page of the tables that became known first, gone ones included."""
+    catalog, part = term.catalog, Part()
+    every = catalog.every_table()
     rows = [
         (t.name, t.state.name if t.live or not t.recallable else "DROPPED, can be recalled",
          str(t.spec.schema.version), str(len(catalog.tablets_of(t.id))), str(t.spec.replicas), t.id)
-        for t in catalog.every_table()
+        for t in part.of("tables", every, len(every))
     ]  # fmt: skip
-    return Listing("tables", ("table", "state", "version", "tablets", "replicas", "id"), rows)
+    hidden = part.more.get("tables", 0)
+    title = f"tables ({hidden} more: nyala table list)" if hidden else "tables"
+    return Listing(title, ("table", "state", "version", "tablets", "replicas", "id"), rows)
 
 
 def tservers_page(servers: TServers, now_us: int) -> Listing:
@@ -79,18 +126,43 @@ def operations_page(term: Term, now_us: int) -> Listing:
 TSERVER_COLUMNS = ("uuid", "address", "alive", "heard_ms_ago", "report", "full_in_term", "replicas")
 
 
-def _catalog_maps(catalog: Catalog) -> dict[str, Any]:
-    return {
-        "tables": {t.id: _table(t) for t in catalog.every_table()},
-        "names": {t.name: t.id for t in catalog.tables()},
+def _catalog_maps(catalog: Catalog, part: Part) -> dict[str, Any]:
+    tables, names = catalog.every_table(), catalog.tables()
+    indexes: dict[str, list[TableId] | list[TabletId]] = {
         "altering": [t.id for t in catalog.altering()],
         "creating": [t.id for t in catalog.creating()],
         "recallable": [t.id for t in catalog.recallable()],
-        "tablets": {t.id: _tablet(t) for t in catalog.tablets()},
-        "tablets_of": {
-            t.id: [tablet.id for tablet in catalog.ever_of(t.id)] for t in catalog.every_table()
+    }
+    shown: dict[str, Any] = {
+        "tables": {t.id: _table(t) for t in part.of("tables", tables, len(tables))},
+        "names": {t.name: t.id for t in part.of("names", names, len(names))},
+        "tablets": {t.id: _tablet(t) for t in part.of("tablets", catalog.tablets(), catalog.size)},
+        "executed": {
+            what: {
+                f"{client.hex()}/{n}": table
+                for (client, n), table in part.of(f"executed {what}", done.items(), len(done))
+            }
+            for what, done in catalog.executed.listed().items()
         },
-        "executed": catalog.executed.listed(),
+    }
+    for what, ids in indexes.items():
+        shown[what] = list(part.of(what, ids, len(ids)))
+    of_table = {t: catalog.ever_of(t) for t in shown["tables"]}
+    shown["tablets_of"] = {
+        table: [t.id for t in part.within("tablets_of", ever, len(of_table))]
+        for table, ever in of_table.items()
+    }
+    return shown
+
+
+def _replicas(server: TServer, part: Part) -> dict[str, Any]:
+    known: dict[str, Mapping[TabletId, Any]] = {
+        "replicas": server.replicas,
+        "schema_versions": server.versions,
+    }
+    return {
+        what: dict(part.of(f"{what} of {server.uuid}", found.items(), len(found)))
+        for what, found in known.items()
     }
 
 
@@ -123,10 +195,9 @@ def _tablet(tablet: Tablet) -> dict[str, Any]:
     }
 
 
-def _tserver(uuid: ServerUuid, servers: TServers, now_us: int) -> Mapping[str, Any]:
+def _tserver(uuid: ServerUuid, servers: TServers, now_us: int) -> dict[str, Any]:
     server = servers.get(uuid)
     assert server is not None, uuid
-    versions: Mapping[TabletId, int] = server.versions
     return {
         "uuid": uuid,
         "address": server.registration.address,
@@ -134,8 +205,7 @@ def _tserver(uuid: ServerUuid, servers: TServers, now_us: int) -> Mapping[str, A
         "heard_ms_ago": (now_us - server.heard_us) // 1000,
         "report": server.sequence,
         "full_in_term": server.full_in_term,
-        "replicas": dict(server.replicas),
-        "schema_versions": dict(versions),
+        "replicas": len(server.replicas),
     }
 
 

@@ -28,13 +28,9 @@ class Executed:
         for operation in table.record.altered_by:
             self.altered[operation_key(operation)] = table.id
 
-    def listed(self) -> dict[str, dict[str, TableId]]:
-        """Return all of them, for people."""
-        known = {"create": self.created, "drop": self.dropped, "alter": self.altered}
-        return {
-            what: {f"{client.hex()}/{n}": table for (client, n), table in done.items()}
-            for what, done in known.items()
-        }
+    def listed(self) -> dict[str, dict[tuple[bytes, int], TableId]]:
+        """Return all of them, read only."""
+        return {"create": self.created, "drop": self.dropped, "alter": self.altered}
 
 
 class Known:
@@ -46,7 +42,7 @@ class Known:
     _of_table: dict[TableId, dict[TabletId, None]]
     _counts: dict[ServerUuid, int]
     _awaited: dict[TabletId, None]
-    _joining: dict[TabletId, None]
+    _moving: dict[TabletId, None]
     _creating: dict[TabletId, None]
     _altering: dict[TableId, None]
     _recallable: dict[TableId, None]
@@ -141,9 +137,9 @@ class Known:
         """Return the live tablets of which some member of the first configuration has shown nothing yet."""
         return [self._tablets[t] for t in self._awaited]
 
-    def joining(self) -> list[Tablet]:
-        """Return the live tablets with members that are to be promoted."""
-        return [self._tablets[t] for t in self._joining]
+    def moving(self) -> list[Tablet]:
+        """Return the live tablets with members that are to be promoted, or replaced."""
+        return [self._tablets[t] for t in self._moving]
 
     @property
     def size(self) -> int:

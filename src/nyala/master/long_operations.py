@@ -15,9 +15,8 @@ def under_way(catalog: Catalog) -> list[pb.LongOperation]:
     counts = catalog.replica_counts()
     leaving = [s for s in catalog.servers.all() if s.decommission]
     found = [_decommission(s, counts.get(ServerUuid(s.uuid), 0)) for s in leaving]
-    for tablet in catalog.tablets():
-        if tablet.live:
-            found += _moves(tablet)
+    for tablet in catalog.moving():
+        found += _moves(tablet)
     return found
 
 

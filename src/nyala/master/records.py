@@ -17,7 +17,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 
 class TableState(Enum):
-    """Life of a table (one enum for memory and disk: trap T8)."""
+    """Life of a table (one enum for memory and disk)."""
 
     UNKNOWN = cat.TABLE_UNKNOWN
     PREPARING = cat.TABLE_PREPARING
@@ -27,7 +27,7 @@ class TableState(Enum):
 
 
 class TabletState(Enum):
-    """Life of a tablet (trap T8)."""
+    """Life of a tablet (one enum for memory and disk)."""
 
     UNKNOWN = cat.TABLET_UNKNOWN
     PREPARING = cat.TABLET_PREPARING
@@ -149,9 +149,9 @@ class Tablet:
         return tuple(m for m in self.members if m not in reported)
 
     @property
-    def joins(self) -> bool:
-        """Whether a member is to be promoted."""
-        return any(m.promote and not m.voter for m in self.consensus.members)
+    def moves(self) -> bool:
+        """Whether a member is to be promoted, or replaced."""
+        return any(m.promote or m.replace for m in self.consensus.members)
 
     @property
     def consensus(self) -> pb.ConsensusState:

@@ -95,7 +95,7 @@ class Repairs:
         self.wills.keep(tablets, look, len(look.known))
         if not self._limits.on:
             return []
-        for tablet in filter(self._repairable, self._catalog.joining()):
+        for tablet in filter(self._repairable, self._catalog.moving()):
             for member in tablet.consensus.members:
                 if member.promote and not (member.voter and member.electable):
                     look.comes(tablet.id, ServerUuid(member.uuid))

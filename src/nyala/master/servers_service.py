@@ -33,7 +33,7 @@ class ServersService:
         """Answer what this leader holds in memory, and what it is doing; it waits for nothing."""
         term = self._parts.require_leading().require()
         now_us = self._parts.env.clock.monotonic_us()
-        return inspection.answer(term, self._parts.servers, now_us)
+        return inspection.answer(term, self._parts.servers, now_us, request)
 
     async def set_maintenance(self, request: pb.SetMaintenanceRequest) -> pb.SetMaintenanceResponse:
         """Let a server enter maintenance, or leave it; durable on return. The same again changes nothing.

@@ -18,7 +18,8 @@ from tests.unit.master.test_master_cluster import NAMES, others, with_masters
 
 
 async def maps(masters, leader):
-    asked = await masters.ask(leader, methods.INSPECT_MASTER, pb.InspectMasterRequest())
+    request = pb.InspectMasterRequest(maps=True)
+    asked = await masters.ask(leader, methods.INSPECT_MASTER, request)
     return json.loads(asked.maps)
 
 
@@ -238,3 +239,35 @@ def test_what_a_reader_holds_stays_as_it_was_committed():
 
 def _none():
     return TServers(1)
+
+
+@pytest.mark.row("S0.15")
+def test_a_part_of_each_map_is_shown_at_a_time_and_how_many_more_there_are():
+    async def work(masters):
+        masters.start()
+        leader = await masters.leader()
+        await masters.heartbeat("a", "b", "c")
+        for name in "vwxyz":
+            await masters.create(leader, name)
+
+        async def part(**more):
+            request = pb.InspectMasterRequest(maps=True, **more)
+            answer = await masters.ask(leader, methods.INSPECT_MASTER, request)
+            return json.loads(answer.maps)
+
+        whole = await part()
+        assert whole["more"] == {}
+        first = await part(limit=2)
+        assert list(first["names"]) == ["v", "w"]
+        assert {k: first["more"][k] for k in ("tables", "names", "tablets", "tservers")} == {
+            "tables": 3, "names": 3, "tablets": 3, "tservers": 1,
+        }  # fmt: skip
+        assert [len(first[k]) for k in ("tables", "tablets", "tservers")] == [2, 2, 2]
+        parts = [await part(limit=2, offset=n) for n in (0, 2, 4)]
+        assert "tablets" not in parts[-1]["more"]
+        assert {k: v for p in parts for k, v in p["tablets"].items()} == whole["tablets"]
+        assert list((await part(limit=2, offset=99))["tables"]) == []
+        bare = await masters.ask(leader, methods.INSPECT_MASTER, pb.InspectMasterRequest())
+        assert bare.maps == "", "nobody asked for them"
+
+    with_masters(work)

@@ -185,7 +185,7 @@ def test_counts_follow_what_is_published():
     joins = moved.consensus.members.add(uuid="e", promote=True)
     catalog.publish(catalog.draft(Plan((moved, deleted))))
     assert catalog.replica_counts() == counted()
-    assert [t.id for t in catalog.joining()] == [moved.id]
-    joins.voter = True
+    assert [t.id for t in catalog.moving()] == [moved.id]
+    joins.voter, joins.promote = True, False
     catalog.publish(catalog.draft(Plan((moved,))))
-    assert catalog.joining() == []
+    assert catalog.moving() == []

@@ -1516,12 +1516,24 @@ Global___MasterStatusResponse: _TypeAlias = MasterStatusResponse  # noqa: Y015
 class InspectMasterRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    MAPS_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    maps: _builtins.bool
+    """too; else they are not made"""
+    offset: _builtins.int
+    limit: _builtins.int
+    """of each map; limit 0: 1000"""
     def __init__(
         self,
+        *,
+        maps: _builtins.bool = ...,
+        offset: _builtins.int = ...,
+        limit: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "maps", b"maps", "offset", b"offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1609,7 +1621,7 @@ class InspectMasterResponse(_message.Message):
     MAPS_FIELD_NUMBER: _builtins.int
     term: _builtins.int
     maps: _builtins.str
-    """JSON: every map that this leader holds in memory"""
+    """JSON: a part of every map that this leader holds in memory, and of which more is there"""
     @_builtins.property
     def operations(self) -> _containers.RepeatedCompositeFieldContainer[Global___OperationInFlight]: ...
     @_builtins.property
