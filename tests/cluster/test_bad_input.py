@@ -24,6 +24,7 @@ from nyala.wire.flight import FlightData
 from nyala.wire.proto import flight_pb2
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.cluster.direct import Direct, mutations, raw_call, refusal
+from tests.waiting import wait_until
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string()), ("x", pa.float64())])
 PARTITION = Partition(hash=[Hash(["k"], 2)], range=Range(["k"], [(0, 1000)]))
@@ -32,7 +33,7 @@ ROWS = [{"k": n, "v": f"row {n}", "x": n / 2} for n in range(100)]
 
 @pytest.fixture(scope="module")
 def client(cluster) -> Iterator[Client]:
-    with cluster.connect(20_000) as made:
+    with cluster.connect() as made:
         made.create_table("bad", SCHEMA, ["k"], PARTITION).insert(ROWS).raise_for_errors()
         yield made
 
@@ -56,12 +57,21 @@ def nothing_changed(cluster, client, table, direct) -> Iterator[None]:
     yield
     assert incarnations(cluster, direct) == before
     assert sorted(table.scan().to_arrow().to_pylist(), key=lambda r: r["k"]) == ROWS
+    wait_until(
+        lambda: all_run(cluster, direct), "replicas that others left half-made run or are gone"
+    )
+
+
+def all_run(cluster: MiniCluster, direct: Direct) -> bool:
+    """Whether all replicas run or are tombstones; none may ever have failed."""
     answer = [
         direct.ask(cluster.address(n), methods.LIST_TABLETS, pb.ListTabletsRequest())
         for n in cluster.names
         if n.startswith("tserver")
     ]
-    assert {t.report.state for a in answer for t in a.tablets} <= {"RUNNING", "TOMBSTONED"}
+    states = {t.report.state for a in answer for t in a.tablets}
+    assert "FAILED" not in states
+    return states <= {"RUNNING", "TOMBSTONED"}
 
 
 def incarnations(cluster: MiniCluster, direct: Direct) -> dict[str, int]:

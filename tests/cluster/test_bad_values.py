@@ -27,7 +27,7 @@ REFUSALS = ("SCHEMA_MISMATCH", "INVALID_ARGUMENT")
 
 @pytest.fixture(scope="module")
 def table(cluster) -> Iterator[Table]:
-    with cluster.connect(20_000) as client:
+    with cluster.connect() as client:
         made: Table = client.create_table("values", SCHEMA, ["d", "s"])
         yield made
 

@@ -52,14 +52,14 @@ def everywhere(cluster: MiniCluster) -> dict[str, set[tuple[int, int, int]]]:
                     cluster.address(name),
                     methods.LIST_TABLETS,
                     pb.ListTabletsRequest(),
-                    timeout_ms=5_000,
+                    timeout_ms=20_000,
                 )
                 for t in answer.tablets:
                     state = (t.last_index, t.applied_index, t.rows)
                     found.setdefault(t.report.tablet_id, set()).add(state)
         return found
 
-    connection = Connection(cluster.masters, ClientOptions(timeout_ms=10_000))
+    connection = Connection(cluster.masters, ClientOptions(timeout_ms=60_000))
     try:
         return connection.run(ask(connection.core))
     finally:
@@ -83,7 +83,7 @@ def test_kill_of_all_servers_under_load_keeps_what_was_acknowledged(cluster):
                 workload.check()
                 return workload.acknowledged >= goal
 
-            wait_until(went_on, "the workload goes on", 60)
+            wait_until(went_on, f"{goal} operations", 240)
             kill_all(cluster)
             for number, name in enumerate(cluster.names):
                 path, end = last_segment(cluster, name)
