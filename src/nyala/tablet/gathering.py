@@ -44,9 +44,11 @@ def one_row(source: Chunked, row: int, columns: Sequence[Column]) -> list[pa.Arr
     """As `gather`, of one row of one source."""
     chunk = int(source.starts.searchsorted(row, side="right")) - 1
     local = row - int(source.starts[chunk])
-    if isinstance(source, Batches) and not any(source.lacks(c.id) for c in columns):
-        found = source.batches[chunk].slice(local, 1).columns  # one call for all columns
-        return [found[source.positions[c.id]] for c in columns]
+    if isinstance(source, Batches):
+        places = [source.positions.get(c.id) for c in columns]
+        if None not in places:
+            found = source.batches[chunk].slice(local, 1).columns  # one call for all columns
+            return [found[place] for place in places if place is not None]
     return [_run(source, chunk, column, local, 1) for column in columns]
 
 

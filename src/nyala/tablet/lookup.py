@@ -1,12 +1,13 @@
 """Look-ups by key: the version of each key that is visible at a time. Lane COMPUTE."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from nyala.common.errors import InvalidArgument, TooLarge
+from nyala.common.ids import ColumnId
 from nyala.common.keys import KeyBytes
 from nyala.common.schema import Column, Schema, arrow_schema
 from nyala.tablet import kernels
@@ -16,7 +17,7 @@ from nyala.tablet.gathering import gather, one_row
 from nyala.tablet.rowset import HashKeys, Int64s, RowSetView, Uint64s
 
 ROW_FIELD = pa.field("_row", pa.int64(), nullable=False)
-_NONE, _FIRST = np.empty(0, np.int64), np.zeros(1, np.int64)
+_NONE, _FIRST = pa.array([], pa.int64()), pa.array([0], pa.int64())
 
 
 def get(
@@ -44,10 +45,11 @@ def get(
         InvalidArgument: `keys` are not the key columns.
         TooLarge: a string column of the answer would pass 2 GiB.
     """
-    todo = _positions(keys, schema)
-    encoded = keys_of({c.id: keys.column(c.name) for c in schema.key_columns}, schema)
+    given = _given(keys, schema)
+    todo = _positions(given)
+    encoded = keys_of(given, schema)
     if len(todo) == keys.num_rows == 1:
-        arrays, present = _one(rowsets, at, encoded.key_at(0), columns, seed, hash_keys)
+        arrays, rows_of = _one(rowsets, at, encoded.key_at(0), columns, seed, hash_keys)
     else:
         hashes = hash_keys(encoded.offsets, encoded.data, seed)
         which, rows = _find(rowsets, at, encoded, hashes, todo)
@@ -58,9 +60,10 @@ def get(
             raise TooLarge(
                 f"the rows of {len(present)} keys do not fit into one answer; ask for fewer at a time"
             ) from err
+        rows_of = pa.array(present)
     whole = len(columns) == len(schema.columns) and list(columns) == list(schema.columns)
     fields = schema.arrow if whole else arrow_schema(columns)
-    return pa.RecordBatch.from_arrays([*arrays, pa.array(present)], schema=fields.append(ROW_FIELD))
+    return pa.RecordBatch.from_arrays([*arrays, rows_of], schema=fields.append(ROW_FIELD))
 
 
 def _one(
@@ -70,7 +73,7 @@ def _one(
     columns: Sequence[Column],
     seed: int,
     hash_keys: HashKeys,
-) -> tuple[list[pa.Array], Int64s]:
+) -> tuple[list[pa.Array], pa.Array]:
     """Return the columns of one key's row, and which of the keys (the only one) has a row."""
     place = find_one(rowsets, at, key, hash_of(key, seed, hash_keys))
     if place is None:
@@ -121,19 +124,30 @@ def _apart(key_range: tuple[bytes, bytes] | None, low: bytes, high: bytes) -> bo
     return key_range is not None and (high < key_range[0] or low > key_range[1])
 
 
-def _positions(keys: pa.RecordBatch, schema: Schema) -> np.ndarray:
-    """Return which rows of `keys` can be found at all."""
-    expected = {c.name: c.type for c in schema.key_columns}
-    given = {f.name: f.type for f in keys.schema}
-    if any(given.get(n) != kind for n, kind in expected.items()):
+def _given(keys: pa.RecordBatch, schema: Schema) -> dict[ColumnId, pa.Array]:
+    """Return the key columns of a look-up; raise InvalidArgument where they are not these."""
+    try:
+        given = {c.id: keys.column(c.name) for c in schema.key_columns}
+    except KeyError:  # there is none of the name, or there are several
+        given = {}
+    if not given or any(given[c.id].type != c.type for c in schema.key_columns):
+        expected = {c.name: c.type for c in schema.key_columns}
+        named = [(f.name, f.type) for f in keys.schema]
         raise InvalidArgument(
-            f"a look-up needs the key columns {expected}; it was given {given}".replace(
+            f"a look-up needs the key columns {expected}; it was given {named}".replace(
                 "DataType", ""
             )
         )
-    if not any(keys.column(name).null_count for name in expected):
-        return np.arange(keys.num_rows)
-    nulls = np.zeros(keys.num_rows, np.bool_)
-    for name in expected:
-        nulls |= null_flags(keys.column(name))
+    return given
+
+
+def _positions(given: Mapping[ColumnId, pa.Array]) -> Int64s:
+    """Return which rows can be found at all: those without a null."""
+    arrays = list(given.values())
+    count = len(arrays[0])
+    if not any(array.null_count for array in arrays):
+        return np.arange(count)
+    nulls = np.zeros(count, np.bool_)
+    for array in arrays:
+        nulls |= null_flags(array)
     return np.flatnonzero(~nulls)

@@ -178,9 +178,11 @@ def test_look_ups_take_the_key_columns_only(tmp_path):
         [pa.array([1, 1, None], pa.int32()), pa.array(["h", None, "h"])], names=["n", "host"]
     )
     assert view.get(driver.now, good, driver.ids("b")).to_pylist() == [{"b": b"z", "_row": 0}]
-    for wrong in ({"host": ["h"]}, {"host": ["h"], "n": [1]}):
+    wrong = [pa.record_batch(w) for w in ({"host": ["h"]}, {"host": ["h"], "n": [1]})]
+    twice = [good.column("n"), good.column("host"), good.column("host")]
+    for keys in (*wrong, pa.RecordBatch.from_arrays(twice, names=["n", "host", "host"])):
         with pytest.raises(InvalidArgument, match="needs the key columns"):
-            view.get(driver.now, pa.record_batch(wrong))
+            view.get(driver.now, keys)
     none = good.slice(0, 0)
     assert view.get(driver.now, none).num_rows == 0
     assert Driver(str(tmp_path / "e"), PAIR_KEY).tablet.view().get(0, good).num_rows == 0
