@@ -44,6 +44,7 @@ async def test_a_copy_that_is_cancelled_before_its_first_step_can_be_ordered_aga
     await fleet.copied(3)
 
 
+@pytest.mark.row("S1.50")
 @pytest.mark.parametrize("first", ["cancelled", "failed"])
 def test_a_copy_that_is_cancelled_again_as_it_ends_leaves_the_tombstone_that_was_there(first):
     @story(servers=3, members=3)
