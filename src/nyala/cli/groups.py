@@ -181,7 +181,10 @@ class Cluster:
         if all(r.status is None for r in replicas.values()):
             silent = [str(s) for s in order if replicas[s.uuid].silent]
             more = f"; {', '.join(silent)} did not answer" if silent else ""
-            raise NotFound(f"no tablet server has a replica of a tablet {tablet!r}{more}")
+            raise NotFound(
+                f"no tablet server has a replica of a tablet {tablet!r}{more}; nyala "
+                "table describe NAME lists the tablets of a table"
+            )
         group = Group(tablet, servers, replicas)
         for member in () if group.config is None else group.config.members:
             if member.uuid not in servers:  # dead since before the masters started
@@ -219,5 +222,6 @@ class Cluster:
         if info.uuid != server.uuid or info.cluster_id != self.id:
             raise Forbidden(
                 f"at {server.address} there is server {info.uuid} of cluster "
-                f"{info.cluster_id or 'none yet'}, not {server.uuid} of cluster {self.id}"
+                f"{info.cluster_id or 'none yet'}, not {server.uuid} of cluster {self.id}; stop that one, "
+                "and start the one that belongs there"
             )

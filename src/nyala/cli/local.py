@@ -112,7 +112,7 @@ def down(
 
     found = layout.load(dir)
     if found is None:
-        raise fail(f"no local cluster in {dir}", 5)
+        raise fail(f"no local cluster in {dir}; name its folder: nyala down --dir DIR", 5)
     stopped = processes.stop(found)
     print(
         f"stopped {len(stopped)} processes"

@@ -87,7 +87,9 @@ class MasterCluster(Cluster):
                 f"--address {address} --master-addresses {','.join(self.addresses())},{address} ..."
             ) from err
         if info.role != "master":
-            raise InvalidArgument(f"at {address} there is a {info.role}, not a master")
+            raise InvalidArgument(
+                f"at {address} there is a {info.role}, not a master; name a master's public address"
+            )
         if info.cluster_id not in ("", self.id):
             raise Forbidden(
                 f"the master at {address} belongs to cluster {info.cluster_id}, not to {self.id}; a new one "
@@ -119,7 +121,10 @@ class MasterCluster(Cluster):
     async def check(self, server: Server) -> None:
         """Make sure that a master answers, and is who it is held for. Raises as `meet`."""
         if await self.meet(server.address) != server:
-            raise Forbidden(f"at {server.address} there is another master than {server.uuid}")
+            raise Forbidden(
+                f"at {server.address} there is another master than {server.uuid}; stop that one, and start "
+                "the one that belongs there"
+            )
 
 
 def _at(status: pb.MasterStatusResponse) -> tuple[int, int]:

@@ -75,7 +75,9 @@ class Membership(Driver):
         leaving, group = await self.find(old)
         coming = self.cluster.find(new, group)
         if leaving == coming:
-            raise InvalidArgument(f"the replica is to be moved from {leaving} to another server")
+            raise InvalidArgument(
+                f"from {leaving} to itself: a replica is to be moved to another server; name that"
+            )
         if group.member(leaving) is None and group.member(coming) is None:
             raise InvalidArgument(
                 f"neither {leaving} nor {coming} is a member of {self.tablet}: there is nothing to move"
@@ -92,7 +94,10 @@ class Membership(Driver):
         successor = self.cluster.find(to, group) if to else None
         config, before = group.config, group.leader
         if successor and config is not None and not config.may_lead(successor.uuid):
-            raise InvalidArgument(f"{successor} is no voter of {self.tablet} that may lead")
+            raise InvalidArgument(
+                f"{successor} is no voter of {self.tablet} that may lead; choose one: nyala tablet members "
+                f"{self.tablet}"
+            )
 
         def decide(group: Group) -> Step | None:
             nonlocal before

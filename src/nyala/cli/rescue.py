@@ -64,7 +64,10 @@ async def plan(env: Env, tablet: str, target: Place, keep: Sequence[str]) -> Pla
     if here is None:
         raise Unavailable(f"{target.address} does not answer; name a server that has survived")
     if tablet not in here:
-        raise NotFound(f"the server {info.uuid} at {target.address} has no replica of {tablet}")
+        raise NotFound(
+            f"the server {info.uuid} at {target.address} has no replica of {tablet}; choose another: nyala "
+            f"tablet survivors {tablet}"
+        )
     mine = here[tablet]
     if not mine.healthy:
         raise InvalidArgument(

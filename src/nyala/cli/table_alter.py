@@ -30,7 +30,9 @@ def _value(text: str | None, kind: Any) -> Any:
     try:
         return pa.array([text], pa.string()).cast(kind)[0].as_py()
     except pa.ArrowException as err:
-        raise InvalidArgument(f"{text[:80]!r} is no {kind}: {err}") from err
+        raise InvalidArgument(
+            f"{text[:80]!r} is no {kind}: {err}; give a value of that type"
+        ) from err
 
 
 def _end(text: str, kinds: list[Any]) -> Any:
@@ -40,7 +42,10 @@ def _end(text: str, kinds: list[Any]) -> Any:
     try:
         given = json.loads(text)
     except ValueError as err:
-        raise InvalidArgument(f"the bound {text[:80]!r} is no JSON: {err}") from err
+        raise InvalidArgument(
+            f"the bound {text[:80]!r} is no JSON: {err}; write a number, or a text in double quotes within "
+            "single ones: '\"a\"'"
+        ) from err
     if given is None:
         return None
     values = given if isinstance(given, list) else [given]

@@ -44,7 +44,10 @@ def survivors(
           "pending", "majority"), rows, format)  # fmt: skip
     missing = [t for t in wanted if t not in found]
     if missing:
-        raise fail(f"no server that answers has a replica of {', '.join(missing)}", 5)
+        raise fail(
+            f"no server that answers has a replica of {', '.join(missing)}; see: nyala cluster ksck",
+            5,
+        )
 
 
 def _row(tablet: str, one: "Survivor", majority: bool) -> tuple[object, ...]:
