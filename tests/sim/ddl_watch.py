@@ -56,7 +56,11 @@ class CatalogWatch:
         loop, inner = self._cluster.loop, self._cluster.look
 
         def look() -> None:
+            touched = dict.fromkeys(self._cluster.network.touched)
             inner()
+            for process in self._cluster.masters:
+                if process.name in touched:
+                    self._read_newest(process)
             if loop.time() >= self._next_look:
                 self._next_look = loop.time() + LOOK_S
                 self.look()
@@ -72,7 +76,8 @@ class CatalogWatch:
         for process, term in self._leading():
             self._whole(term.catalog)
             self._equals_disk(process, term)
-        self._read_newest()
+        for process in self._cluster.masters:
+            self._read_newest(process)
         self._deletions()
         assert not any(map(orphan_gone, self._cluster.tservers)), "what is nobody's was deleted"
 
@@ -82,7 +87,6 @@ class CatalogWatch:
             if term.memory.in_flight:
                 self._whole(term.catalog)
                 self._equals_disk(process, term)
-                self._read_newest()
 
     def _leading(self) -> Iterator[tuple[SimProcess, Term]]:
         """Who leads and is ready; not asked by `current`, which would drop what an ended term holds."""
@@ -164,26 +168,23 @@ class CatalogWatch:
         assert isinstance(process.server, TabletServer), process.server
         voter = known is None or process.server.uuid in known.voters
         tablet = self._newest.tablet(group)
-        if tablet is None or (tablet.live and voter):  # unless it was deleted since it was read
-            tablet = self._read_newest().tablet(group)
         assert tablet is not None, f"{process.name} deleted {group} of nobody"
         assert not (tablet.live and voter), f"{process.name} deleted {tablet.id}"
 
-    def _read_newest(self) -> Catalog:
-        """Return what is applied on the disk that was ever furthest: the next leader would begin with it."""
-        for process in self._cluster.masters:
-            for host in hosts_of(process):
-                replica = host.find(SYS_CATALOG)
-                if replica is None or replica.member is None:  # removed, or half a copy
-                    continue
-                if not isinstance(replica.machine, Tablet):
-                    continue
-                at = replica.status().applied_stamp
-                if at > self._newest_at:
-                    self._newest_at, self._newest = at, Catalog()
-                    self._newest.load(sys_catalog.scan(replica.machine.view(), at))
-                    self._whole(self._newest)
-        return self._newest
+    def _read_newest(self, process: SimProcess) -> None:
+        """Read what is applied of a master's disk, if none was ever further: orders may follow from it, and
+        if all die now the next leader begins with it."""
+        for host in hosts_of(process):
+            replica = host.find(SYS_CATALOG)
+            if replica is None or replica.member is None:  # removed, or half a copy
+                continue
+            if not isinstance(replica.machine, Tablet):
+                continue
+            at = replica.member.applier.applied_stamp
+            if at > self._newest_at:
+                self._newest_at, self._newest = at, Catalog()
+                self._newest.load(sys_catalog.scan(replica.machine.view(), at))
+                self._whole(self._newest)
 
     # ---- when all is healed ------------------------------------------------------------------------
 
