@@ -8,7 +8,7 @@ CYCLES = 14
 """About 20 kills: some cycles kill a master and a tablet server, and three follow the last one."""
 
 
-@pytest.mark.timeout(290)
+@pytest.mark.timeout(590)
 def test_kills_lose_nothing_and_duplicate_nothing():
     outcome = run(CYCLES, seed=2013, say=print)
     print(outcome)

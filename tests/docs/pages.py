@@ -31,7 +31,7 @@ from tests.docs.quick import Quick
 
 ROOT = Path(__file__).parent.parent.parent
 FOLDER = "nyala-data"
-BLOCK_LIMIT_S = 120
+BLOCK_LIMIT_S = 240
 _FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.S | re.M)
 _END = "<<end of block>>"
 

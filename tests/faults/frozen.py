@@ -17,7 +17,7 @@ def freeze(pids: Sequence[int]) -> None:
     """
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
-    wait_until(lambda: all(map(_stopped, pids)), f"processes {pids} stop", 10, poll_s=0.0005)
+    wait_until(lambda: all(map(_stopped, pids)), f"processes {pids} stop", 60, poll_s=0.0005)
 
 
 def _stopped(pid: int) -> bool:

@@ -47,7 +47,7 @@ def run(yard: Yard, kind: str, first: int, count: int, seed: int, end: float) ->
             done += 1
             say(f"{kind} {done}: {what}; {time.monotonic() - at:.1f} s")
     scene.check()
-    wait_until(lambda: all_equal(yard), "equal replicas", 60)
+    wait_until(lambda: all_equal(yard), "equal replicas", 120)
     judged = registers.histories.judge()
     if kind in LOSING:
         found, where = storm.verify_on_every_pair(workload), "on every pair of servers"

@@ -41,7 +41,7 @@ def missing() -> str | None:
             command = [*NAMESPACES, "sh", "-c", script]
             try:
                 done = subprocess.run(
-                    command, cwd=folder, capture_output=True, text=True, timeout=30, check=False
+                    command, cwd=folder, capture_output=True, text=True, timeout=120, check=False
                 )
             except (OSError, subprocess.TimeoutExpired) as err:
                 return f"no {what}: {err}"

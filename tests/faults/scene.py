@@ -61,16 +61,16 @@ class Scene:
 
     def leading_machine(self) -> int:
         """Draw a machine whose tablet server leads a tablet."""
-        leading = sorted(set(self.yard.leaders(TABLE).values()))
+        leading = sorted(set(wait_until(lambda: self.yard.leaders(TABLE), "a leader").values()))
         return int(self.random.choice(leading).rpartition("-")[2])
 
     def terms(self, name: str) -> dict[str, int]:
         """Return by tablet the term that a tablet server is in, by its own word."""
-        connection = Connection(self.yard.masters, ClientOptions(timeout_ms=10_000))
+        connection = Connection(self.yard.masters, ClientOptions(timeout_ms=30_000))
         try:
             call = connection.core.env.rpc.call(
                 self.yard.address(name), methods.LIST_TABLETS, pb.ListTabletsRequest(),
-                timeout_ms=5_000,
+                timeout_ms=20_000,
             )  # fmt: skip
             answer = connection.run(call)
         finally:

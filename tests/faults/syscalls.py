@@ -25,7 +25,7 @@ def injected(pid: int, calls: str, what: str) -> Iterator[None]:
     command += ["-e", f"trace={calls}", "-e", f"inject={calls}:{what}"]
     strace = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
-        wait_until(lambda: strace.poll() is not None or _traced(pid), "strace is attached", 20)
+        wait_until(lambda: strace.poll() is not None or _traced(pid), "strace is attached", 60)
         if strace.poll() is not None:
             raise AssertionError(f"strace ended: {strace.stderr.read() if strace.stderr else ''}")
         yield

@@ -4,7 +4,7 @@ import pytest
 
 from tests.faults import sandbox
 
-LIMIT_S = 280
+LIMIT_S = 580
 
 
 def inject(kind: str, seed: int, count: int = 5) -> None:

@@ -35,7 +35,7 @@ def test_without_a_known_name_the_names_are_listed_and_nothing_runs(words):
         [sys.executable, "-m", "benchmarks.main", *words],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
     )
     assert told.returncode == 2
     names = "write, scan, store, failover, consensus, groups, group_commit, kudu, copy"

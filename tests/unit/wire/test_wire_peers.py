@@ -81,7 +81,7 @@ async def stuck_story(a, address, stuck, control):
     assert a.transport.dropped() > 30  # the buffer is bounded
     before = len(control)
     a.transport.send(address, heartbeat(999))
-    await eventually(lambda: len(control) > before, "a heartbeat passes the stuck appends", 5)
+    await eventually(lambda: len(control) > before, "a heartbeat passes the stuck appends")
 
 
 def test_a_peer_that_does_not_read_its_appends_still_gets_heartbeats():
