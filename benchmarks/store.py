@@ -2,8 +2,8 @@
 
 `./run bench store` measures 5 M rows; `--quick` a tenth of that. Making the operations is not measured;
 applying them and every flush is, as one thread does both here. Memory is taken as servers take it
-(`testing/forkserver.py`; the rivals' too), garbage collected as rarely as there. `--kudu FOLDER` lets a real Kudu say how many
-bytes it takes for the same rows.
+(`testing/forkserver.py`; the rivals' too), garbage collected as rarely as there. `--kudu FOLDER` lets a
+real Kudu say how many bytes it takes for the same rows.
 """
 
 import gc

@@ -174,6 +174,13 @@ def test_nothing_is_left_for_later(marker):
     assert not [str(p.relative_to(ROOT)) for p in files if word.search(p.read_text())]
 
 
+def test_nothing_is_said_by_documents_that_are_not_here():
+    """Rows (S0.1 ...) are in docs/internals/rows.md; what else is referred to is a page, or said in place."""
+    elsewhere = re.compile(r"design section|style rule|trap T\d|\b[Ss]eed 00\d")
+    files = [*tracked("src/*.py"), *tracked("docs/*.md"), *tracked("*.proto")]
+    assert not [str(p.relative_to(ROOT)) for p in files if elsewhere.search(p.read_text())]
+
+
 def test_the_options_page_is_current():
     from scripts import options_page
 

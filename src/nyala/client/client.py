@@ -185,9 +185,8 @@ class Client:
             AlreadyPresent: another table has the name by now; give a new one.
         """
         core = self._connection.core
-        return Table(
-            self._connection, self._connection.run(core.ddl.recall_table(table_id, new_name or ""))
-        )
+        opened = self._connection.run(core.ddl.recall_table(table_id, new_name or ""))
+        return Table(self._connection, opened)
 
     def dropped_tables(self) -> dict[str, str]:
         """Return the tables that can be recalled: the name that each had, by id."""
@@ -201,10 +200,8 @@ class Client:
             NotFound: no such table.
         """
         _check_age("max_age_ms", max_age_ms)
-        core = self._connection.core
-        return TableFacts.from_proto(
-            self._connection.run(core.describe(name, max_age_ms=max_age_ms))
-        )
+        found = self._connection.run(self._connection.core.describe(name, max_age_ms=max_age_ms))
+        return TableFacts.from_proto(found)
 
     def servers(self, *, max_age_ms: int = 0) -> list[Server]:
         """Return all masters and tablet servers; `max_age_ms` as for `tables`: each tells whom it hears."""
