@@ -30,6 +30,10 @@ class Orders:
         self._tablet = tablet
         self._begun = 0  # copies
 
+    def begin(self) -> None:
+        """Forget what earlier commands tried in vain."""
+        self._begun = 0
+
     async def change(self, group: Group, *edits: tuple[str, Member]) -> None:
         """Change members of the configuration that `group` shows; committed on return."""
         leader, config = group.leader, group.config
@@ -76,9 +80,7 @@ class Orders:
         Raises:
             CopyFailed: as those before this one did.
         """
-        if last is None or last.stage == "DONE":  # what was tried before is over
-            self._begun = 0
-        elif self._begun >= COPY_TRIES:
+        if last is not None and last.stage != "DONE" and self._begun >= COPY_TRIES:
             raise failure(last)
         request = pb.StartCopyRequest(
             destination_uuid=server.uuid,

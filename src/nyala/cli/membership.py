@@ -29,7 +29,8 @@ class Membership(Driver):
         cluster: Cluster | None = None,
     ) -> None:
         super().__init__(core, tablet, tell, patience_ms, cluster)
-        self.steps = Steps(Orders(self.cluster, tablet))
+        self._orders = Orders(self.cluster, tablet)
+        self.steps = Steps(self._orders)
         self._lacking_us: dict[str, int] = {}
         self._silent_us: dict[str, int] = {}
 
@@ -115,6 +116,7 @@ class Membership(Driver):
 
     async def _becoming(self, server: Server, decide: Decide) -> Group:
         """Drive, and begin anew with a replica that the group's logs can no longer bring up to date."""
+        self._orders.begin()
 
         def decided(group: Group) -> Step | None:
             step = decide(group)

@@ -11,7 +11,8 @@ def check(given: Sequence[str], config: Configuration, opened: Instance) -> None
     """Refuse a list that is not the committed configuration's, nor was it ever.
 
     Who is a master is decided by the committed configuration. A list that was right once, before masters were
-    added or removed online, is fine: nobody has to change it on each machine before the next restart.
+    added or removed online, is fine: nobody has to change it on each machine before the next restart. Not
+    asked of a new master that died before its first start was complete: its list was true when it was made.
 
     Raises:
         InvalidArgument: names the addresses that differ.

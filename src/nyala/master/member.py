@@ -37,7 +37,7 @@ class GroupMember(Place):
                 "from the leader with nyala local_replica copy_from_remote catalog ADDRESS, then start it"
             )
         self._here = await group.here()
-        if (config := group.config()) is not None:
+        if (config := group.config()) is not None and opened.initialised:
             given.check(self._addresses, config, opened)
         self._group = group
         self._peers.start()

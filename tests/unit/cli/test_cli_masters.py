@@ -263,6 +263,26 @@ def test_the_list_of_a_start_has_to_be_that_of_the_configuration_now_or_once():
     with_story(work)
 
 
+@pytest.mark.row("S2.16")
+def test_a_new_master_that_dies_with_its_copy_installed_starts_again_whoever_left_meanwhile():
+    """Before its first start is complete, nothing knows yet that its list was right once."""
+
+    async def work(story):
+        first, gone = story.cluster.masters[0], story.a_master()
+        await story.do("add", gone.address)
+        new = story.a_master(first.address, gone.address)
+        await new.started
+        new.server._identity.learn = lambda **_: None  # it never came so far
+        await story.do("add", new.address)
+        await story.do("remove", gone.address)
+        new.kill()
+        new.start()
+        await new.started
+        await story.until(lambda: leading(new) is not None, "it is a master again")
+
+    with_story(work)
+
+
 @pytest.mark.row("W6")
 def test_a_tablet_server_that_is_started_with_an_old_list_finds_the_masters_of_today():
     async def work(story):
