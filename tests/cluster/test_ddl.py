@@ -127,7 +127,8 @@ def test_what_a_master_holds_in_memory_can_be_looked_at(cluster):
         leader = next(s for s in client.servers() if s.leader)
         for page, word in {
             "/catalog": "REMOVED",
-            "/tservers": tablet,
+            "/tablets": tablet,
+            "/tservers": next(iter(maps["tservers"])),
             "/operations": "locks",
         }.items():
             with urllib.request.urlopen(f"http://{leader.web_address}{page}", timeout=60) as answer:

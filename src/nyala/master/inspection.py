@@ -104,6 +104,24 @@ def catalog_page(term: Term) -> Listing:
     return Listing(title, ("table", "state", "version", "tablets", "replicas", "id"), rows)
 
 
+def tablets_page(term: Term) -> Listing:
+    """Return the page of the tablets that became known first, gone ones included, and who has them."""
+    catalog, part = term.catalog, Part()
+    rows = []
+    for tablet in part.of("tablets", catalog.tablets(), catalog.size):
+        shown = _tablet(tablet)
+        table = catalog.table(tablet.table_id)
+        name = table.name if table else tablet.table_id
+        config = ".".join(str(n) for n in shown["config"])
+        others = " ".join(sorted(u for u in tablet.members if u != shown["leader"]))
+        rows.append((tablet.id, name, shown["state"], config, shown["leader"], others))
+    hidden = part.more.get("tablets", 0)
+    title = f"tablets ({hidden} more: nyala ops --maps --offset {SHOWN})" if hidden else "tablets"
+    return Listing(
+        title, ("tablet", "table", "state", "configuration", "leader", "other members"), rows
+    )
+
+
 def tservers_page(servers: TServers, now_us: int) -> Listing:
     """Return the page of the tablet servers that report to this master, leader or not (S0.28)."""
     rows = []

@@ -168,6 +168,7 @@ class Master:
         servers, now_us = self._servers, self._env.clock.monotonic_us
         return {
             "/catalog": lambda: inspection.catalog_page(term()),
+            "/tablets": lambda: inspection.tablets_page(term()),
             "/tservers": lambda: inspection.tservers_page(servers, now_us()),
             "/operations": lambda: inspection.operations_page(term(), now_us()),
             "/masters": self._member.page,

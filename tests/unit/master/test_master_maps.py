@@ -267,6 +267,11 @@ def test_a_part_of_each_map_is_shown_at_a_time_and_how_many_more_there_are():
         assert "tablets" not in parts[-1]["more"]
         assert {k: v for p in parts for k, v in p["tablets"].items()} == whole["tablets"]
         assert list((await part(limit=2, offset=99))["tables"]) == []
+        page = masters.master(leader).pages()["/tablets"]()
+        assert {row[0]: row[2] for row in page.rows} == {
+            tablet: shown["state"] for tablet, shown in whole["tablets"].items()
+        }
+        assert {row[1] for row in page.rows} == set("vwxyz")
         bare = await masters.ask(leader, methods.INSPECT_MASTER, pb.InspectMasterRequest())
         assert bare.maps == "", "nobody asked for them"
 
