@@ -56,7 +56,9 @@ class CatalogWatch:
         loop, inner = self._cluster.loop, self._cluster.look
 
         def look() -> None:
-            touched = dict.fromkeys(self._cluster.network.touched)
+            network = self._cluster.network
+            touched = network.touched | network.called  # who gives an order may die at once
+            network.called.clear()
             inner()
             for process in self._cluster.masters:
                 if process.name in touched:

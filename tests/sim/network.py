@@ -63,6 +63,7 @@ class SimNetwork:
         self.faults = NetFaults()
         self.doubles_calls = True  # where servers know a repeated request
         self.touched: dict[str, None] = {}  # who has sent or been sent something since last asked
+        self.called: dict[str, None] = {}  # who has begun a call; whoever asks empties it
         self.on_send: Callable[[str, PeerBatch], None] | None = None
         self._endpoints: dict[str, Endpoint] = {}
         self._cut: set[tuple[str, str]] = set()

@@ -75,6 +75,7 @@ class _Call:
 
     async def answer(self, timeout_ms: int) -> Any:
         network = self._network
+        network.called[self._source] = None
         copies = network.copies()
         if not network.doubles_calls:
             copies = min(copies, 1)
