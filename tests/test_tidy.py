@@ -17,9 +17,7 @@ MAX_FILE, MAX_FUNCTION, MAX_CLASS, MAX_FACE = 300, 60, 150, 40
 # Ratchet: what is over a limit, with the size that it may not pass. Entries only ever shrink or go.
 OVER_FILE: dict[str, int] = {}
 OVER_FUNCTION: dict[str, int] = {}
-OVER_CLASS = {
-    "src/nyala/wal/log.py::Wal": 181,  # the log's whole face; its parts are rooms of their own
-}
+OVER_CLASS: dict[str, int] = {}
 
 BANNED = {  # call -> (replacement, rooms under src/nyala where it is the real implementation)
     "time.time": ("env.clock.Clock", ("env",)),
@@ -64,8 +62,22 @@ def own_tests() -> dict[str, ast.Module]:
     return {str(p.relative_to(ROOT)): ast.parse(p.read_text()) for p in files}
 
 
-def length(node: Any) -> int:
-    return int(node.end_lineno - node.lineno + 1)
+@functools.cache
+def code_lines(path: str) -> frozenset[int]:
+    """Return the numbers of the lines that hold code: no docstring, comment or blank line."""
+    text = (ROOT / path).read_text()
+    tree = ast.parse(text)
+    prose = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant | ast.JoinedStr):
+            prose.update(range(node.lineno, node.end_lineno + 1))
+    lines = enumerate(text.splitlines(), 1)
+    return frozenset(n for n, t in lines if n not in prose and t.strip() and t.strip()[0] != "#")
+
+
+def length(path: str, node: Any) -> int:
+    """Return how many lines of code a function or class has."""
+    return len(code_lines(path) & set(range(node.lineno, node.end_lineno + 1)))
 
 
 def walk(kind, trees: dict[str, ast.Module]) -> Iterator[tuple[str, Any]]:
@@ -89,18 +101,18 @@ def over(sizes: dict[str, int], limit: int, ratchet: dict[str, int]) -> list[str
 
 
 def test_files_stay_small():
-    sizes = {p: len((ROOT / p).read_text().splitlines()) for p in product()}
+    sizes = {p: len(code_lines(p)) for p in product()}
     assert not over(sizes, MAX_FILE, OVER_FILE)
 
 
 def test_functions_stay_small():
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    sizes = {f"{p}::{n.name}": length(n) for p, n in walk(kinds, product())}
+    sizes = {f"{p}::{n.name}": length(p, n) for p, n in walk(kinds, product())}
     assert not over(sizes, MAX_FUNCTION, OVER_FUNCTION)
 
 
 def test_classes_stay_small():
-    sizes = {f"{p}::{n.name}": length(n) for p, n in walk(ast.ClassDef, product())}
+    sizes = {f"{p}::{n.name}": length(p, n) for p, n in walk(ast.ClassDef, product())}
     assert not over(sizes, MAX_CLASS, OVER_CLASS)
 
 
