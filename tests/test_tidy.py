@@ -67,10 +67,10 @@ def code_lines(path: str) -> frozenset[int]:
     """Return the numbers of the lines that hold code: no docstring, comment or blank line."""
     text = (ROOT / path).read_text()
     tree = ast.parse(text)
-    prose = set()
+    prose: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant | ast.JoinedStr):
-            prose.update(range(node.lineno, node.end_lineno + 1))
+            prose.update(range(node.lineno, (node.end_lineno or 0) + 1))
     lines = enumerate(text.splitlines(), 1)
     return frozenset(n for n, t in lines if n not in prose and t.strip() and t.strip()[0] != "#")
 
