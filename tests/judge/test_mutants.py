@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts import mutants
 from tests.judge import directed
 
 ROOT = Path(__file__).parents[2]
@@ -30,8 +31,26 @@ def test_the_tree_as_it_is_holds():
 
 
 @pytest.mark.parametrize("mistake", SAMPLE)
-def test_a_mistake_is_found(mistake: str):
+def test_a_mistake_is_found(mistake: str, tmp_path: Path):
     command = [sys.executable, "scripts/mutants.py", "judge", "--only", mistake]
+    command += ["--verdicts", str(tmp_path / "verdicts.json")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert SAMPLE[mistake] in done.stdout
+
+
+def test_a_verdict_holds_until_the_file_or_its_tests_change(tmp_path: Path):
+    mutant = {"file": "a.py", "find": "1", "replace": "2", "killed_by": "tests/test_a.py::test_one"}
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "a.py").write_text("a = 1\n")
+    (tmp_path / "tests" / "test_a.py").write_text("def test_one(): ...\n")
+    path = tmp_path / "verdicts.json"
+    mutants.Verdicts(path, tmp_path).record("room", mutant, "killed")
+    assert mutants.Verdicts(path, tmp_path).of("room", mutant) == "killed"
+    assert mutants.Verdicts(path, tmp_path).of("another", mutant) is None
+    assert mutants.Verdicts(path, tmp_path).of("room", {**mutant, "replace": "3"}) is None
+    (tmp_path / "tests" / "test_a.py").write_text("def test_one(): assert True\n")
+    assert mutants.Verdicts(path, tmp_path).of("room", mutant) is None
+    mutants.Verdicts(path, tmp_path).record("room", mutant, "SURVIVED")
+    (tmp_path / "a.py").write_text("a = 1  # changed\n")
+    assert mutants.Verdicts(path, tmp_path).of("room", mutant) is None
