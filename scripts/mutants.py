@@ -251,8 +251,8 @@ def main(arguments: list[str]) -> int:
     mutants = [(r, m) for r, m in load(asked.rooms) if asked.only in str(m.get("why", ""))]
     if asked.list:
         for room, mutant in mutants:
-            verdict = verdicts.of(room, mutant) or "no verdict"
-            print(f"{room:<10} {verdict:<12} {mutant['file']}: {_name(mutant)}")
+            word = verdicts.of(room, mutant) or "no verdict"
+            print(f"{room:<10} {word:<12} {mutant['file']}: {_name(mutant)}")
         return 0
     todo = [(r, m) for r, m in mutants if asked.again or verdicts.of(r, m) != "killed"]
     alive = 0
@@ -283,8 +283,8 @@ def _closing_line(mutants: list[tuple[str, Mutant]], verdicts: Verdicts, alive: 
     """Print how many mutants of each room have which verdict, and the sum; return the exit status."""
     rooms: dict[str, Counter[str]] = {}
     for room, mutant in mutants:
-        verdict = verdicts.of(room, mutant)
-        word = "killed" if verdict == "killed" else "failed" if verdict else "no verdict"
+        known = verdicts.of(room, mutant)
+        word = "killed" if known == "killed" else "failed" if known else "no verdict"
         rooms.setdefault(room, Counter())[word] += 1
     for room, words in rooms.items():
         print(f"{room:<10} " + ", ".join(f"{n} {w}" for w, n in sorted(words.items())))
