@@ -1,5 +1,6 @@
 """What a write returns."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -12,10 +13,23 @@ SHOWN = 5
 
 
 class RowErrors(Rejected):
-    """Some rows of a write had no effect. `errors` is the table of `WriteResult`."""
+    """Some rows of a write had no effect, the others had theirs.
+
+    Attributes:
+        errors: the table of `WriteResult`.
+    """
 
     code = "ROW_ERRORS"
-    errors: pa.Table
+
+    def __init__(
+        self,
+        message: str,
+        details: Mapping[str, str] | None = None,
+        *,
+        errors: pa.Table | None = None,
+    ) -> None:
+        super().__init__(message, details)
+        self.errors = _no_errors() if errors is None else errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +66,11 @@ class WriteResult:
         first = self.errors.slice(0, SHOWN).to_pylist()
         words = "; ".join(f"row {e['row']}: {e['code']} ({e['message']})" for e in first)
         more = self.errors.num_rows - len(first)
-        error = RowErrors(
+        raise RowErrors(
             f"{self.errors.num_rows} of {self.rows + self.errors.num_rows} rows had no effect: {words}"
-            + (f"; and {more} more in .errors" if more > 0 else "")
+            + (f"; and {more} more in .errors" if more > 0 else ""),
+            errors=self.errors,
         )
-        error.errors = self.errors
-        raise error
 
 
 @cache

@@ -46,6 +46,9 @@ class ScanToken:
     def __bytes__(self) -> bytes:
         return self._message.SerializeToString()
 
+    def __reduce__(self) -> tuple[object, ...]:  # without the connection, which is this process's
+        return (ScanToken.parse, (bytes(self),))
+
     @property
     def tablet_id(self) -> str:
         """The tablet that this token reads."""

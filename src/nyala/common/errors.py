@@ -36,8 +36,8 @@ class NyalaError(Exception):
     def __str__(self) -> str:
         return f"{self.message} [{self.code}]"
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (type(self), (self.message, self.details))
+    def __reduce__(self) -> tuple[object, ...]:  # with whatever a subclass has beside these two
+        return (type(self), (self.message, self.details), dict(self.__dict__))
 
 
 class Retryable(NyalaError):

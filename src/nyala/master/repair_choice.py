@@ -7,7 +7,7 @@ from nyala.common.ids import ServerUuid
 from nyala.master.records import Tablet
 from nyala.master.repair_look import Look
 from nyala.master.situation import Health, Situation
-from nyala.master.wills import Wills
+from nyala.master.wills import Left, Wills
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,4 +52,4 @@ class Choice:
     def _beside(self, free: Sequence[ServerUuid]) -> ServerUuid | None:
         """Return one of `free` that stands apart from those who stay."""
         stays = [s for s in self.now.seats if s.health is not Health.FAILED and not s.replace]
-        return self.look.place(self.tablet, free, [s.uuid for s in stays], {})
+        return self.look.place(self.tablet, free, [s.uuid for s in stays], Left())

@@ -1,16 +1,18 @@
 """What one look at catalog and reports shows: who lives, how loaded, and what each member is worth."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from nyala.common.ids import ServerUuid, TabletId
+from nyala.common.ids import ServerUuid, TableId, TabletId
 from nyala.master.check_spec import WITNESS_FIRST
 from nyala.master.placement import Candidate, place_one
 from nyala.master.records import Tablet
 from nyala.master.repair_copies import OrderedCopies
 from nyala.master.situation import Health, Seat, Situation
 from nyala.master.tservers import WITNESS, TServer
+from nyala.master.wills import Left
 from nyala.wire.proto import nyala_pb2 as pb
 
 
@@ -22,6 +24,7 @@ class Look:
         known: live servers whose replicas are known from a full report in this term.
         now_us: monotonic.
         loads: replicas that each server is to have; grows with what this look orders.
+        tablets_of: the live tablets of a table.
         maintained: servers that are away on purpose.
         leaving: servers that are to have no replicas.
         coming: members that are to be promoted.
@@ -31,10 +34,17 @@ class Look:
     known: Mapping[ServerUuid, TServer]
     now_us: int
     loads: dict[ServerUuid, int]
+    tablets_of: Callable[[TableId], Iterable[Tablet]]
     maintained: tuple[str, ...] = ()
     leaving: tuple[str, ...] = ()
     coming: dict[tuple[TabletId, ServerUuid], None] = field(default_factory=dict)
     given: dict[ServerUuid, int] = field(default_factory=dict)
+    _of_table: dict[TableId, Counter[str]] = field(default_factory=dict)
+
+    def adds(self, tablet: Tablet, server: ServerUuid) -> None:
+        """Count a replica that this look orders."""
+        self.loads[server] = self.loads.get(server, 0) + 1
+        self._of(tablet.table_id)[server] += 1
 
     def comes(self, tablet: TabletId, server: ServerUuid) -> None:
         """Count a member that is to be promoted."""
@@ -57,9 +67,7 @@ class Look:
             and heir not in (*self.maintained, *self.leaving)
         )
 
-    def choose(
-        self, tablet: Tablet, lost: ServerUuid, left: Mapping[ServerUuid, int]
-    ) -> ServerUuid | None:
+    def choose(self, tablet: Tablet, lost: ServerUuid, left: Left) -> ServerUuid | None:
         """Return the best server for a replica in the place of `lost`; see `wills.Heirs`."""
         free = [u for u in self.known if self.may_inherit(tablet, u)]
         return self.place(tablet, free, [m for m in tablet.members if m != lost], left)
@@ -69,17 +77,35 @@ class Look:
         tablet: Tablet,
         free: Sequence[ServerUuid],
         others: Sequence[ServerUuid],
-        more: Mapping[ServerUuid, int],
+        more: Left,
     ) -> ServerUuid | None:
-        """Return one of `free`, by load and away from the others; always the same in one situation."""
+        """Return one of `free`, by load and away from the others; always the same in one situation.
+
+        Replicas of the same table count first, as they do when a table is made.
+        """
         if not free:
             return None
+        of_table = self._of(tablet.table_id)
         candidates = [
-            Candidate(u, self.location(u), self.loads.get(u, 0) + more.get(u, 0)) for u in free
+            Candidate(
+                u,
+                self.location(u),
+                self.loads.get(u, 0) + more.of_all.get(u, 0),
+                of_table[u] + more.of_table.get(u, 0),
+            )
+            for u in free
         ]
         taken = [where for u in others if (where := self.location(u))]
         found = place_one(candidates, taken, Random(f"{tablet.id} {tablet.config_id}"))
         return None if found is None else found.uuid
+
+    def _of(self, table: TableId) -> Counter[str]:
+        """Return how many replicas of a table each server is to have."""
+        found = self._of_table.get(table)
+        if found is None:
+            found = Counter(m for tablet in self.tablets_of(table) for m in tablet.members)
+            self._of_table[table] = found
+        return found
 
 
 def situation(

@@ -125,6 +125,7 @@ class Repairs:
             by_uuid,
             now_us,
             self._catalog.replica_counts(),
+            self._catalog.tablets_of,
             tuple(s.uuid for s in listed if s.maintenance),
             tuple(s.uuid for s in listed if s.decommission),
         )
@@ -160,7 +161,7 @@ class Repairs:
                 self._copies.forget(
                     tablet.id, step.server
                 )  # an earlier copy says nothing of this one
-                look.loads[step.server] = look.loads.get(step.server, 0) + 1
+                look.adds(tablet, step.server)
             gets_data = isinstance(step, Add) and not step.witness
             if gets_data or (isinstance(step, Modify) and step.promote):
                 look.comes(tablet.id, step.server)

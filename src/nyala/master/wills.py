@@ -5,11 +5,26 @@ who inherit more than their share of somebody leave some of it to them. Pure boo
 how loaded they are, is passed in.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from nyala.common.ids import ServerUuid, TabletId
+from nyala.common.ids import ServerUuid, TableId, TabletId
 from nyala.master.records import Tablet
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What the servers are to inherit of one of them already.
+
+    Attributes:
+        of_all: replicas, by heir.
+        of_table: those of the table in question.
+    """
+
+    of_all: Mapping[ServerUuid, int] = field(default_factory=dict)
+    of_table: Mapping[ServerUuid, int] = field(default_factory=dict)
 
 
 class Heirs(Protocol):
@@ -19,10 +34,8 @@ class Heirs(Protocol):
         """Whether a server could be given a replica of a tablet now."""
         ...
 
-    def choose(
-        self, tablet: Tablet, lost: ServerUuid, left: Mapping[ServerUuid, int]
-    ) -> ServerUuid | None:
-        """Return the best server for a replica; `left` is how many each inherits already."""
+    def choose(self, tablet: Tablet, lost: ServerUuid, left: Left) -> ServerUuid | None:
+        """Return the best server for a replica; `left` is what each inherits already."""
         ...
 
 
@@ -32,6 +45,8 @@ class Wills:
     def __init__(self) -> None:
         self._heirs: dict[TabletId, dict[ServerUuid, ServerUuid]] = {}
         self._left: dict[ServerUuid, dict[ServerUuid, int]] = {}
+        self._left_of: dict[tuple[ServerUuid, TableId], Counter[ServerUuid]] = {}
+        self._tables: dict[TabletId, TableId] = {}
         self._among = 0
         self._to_share: dict[TabletId, None] = {}
         self._shares: dict[ServerUuid, int] = {}
@@ -79,14 +94,25 @@ class Wills:
         self._forget(tablet.id)
         for lost in tablet.members:
             left = self._left.setdefault(lost, {})
-            heir = stay.get(lost) or heirs.choose(tablet, lost, left)
+            left_of = self._left_of.get((lost, tablet.table_id), Counter())
+            heir = stay.get(lost) or heirs.choose(tablet, lost, Left(left, left_of))
             if heir is not None:
                 self._heirs.setdefault(tablet.id, {})[lost] = heir
+                self._tables[tablet.id] = tablet.table_id
                 left[heir] = left.get(heir, 0) + 1
+                left_of[heir] += 1
+                self._left_of[lost, tablet.table_id] = left_of
 
     def _forget(self, tablet: TabletId) -> None:
+        table = self._tables.pop(tablet, TableId(""))
         for lost, heir in self._heirs.pop(tablet, {}).items():
             self._left[lost][heir] -= 1
+            left_of = self._left_of[lost, table]
+            left_of[heir] -= 1
+            if not left_of[heir]:
+                del left_of[heir]
+            if not left_of:
+                del self._left_of[lost, table]
 
 
 def _share(left: Mapping[ServerUuid, int], newcomers: int) -> int:

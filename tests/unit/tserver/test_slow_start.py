@@ -57,7 +57,7 @@ def test_a_server_that_does_not_get_on_with_opening_is_given_up():
     member = pb.Member(uuid="c", voter=True, electable=True)
 
     def said(now_us):
-        look = Look({server.uuid: server}, now_us, {})
+        look = Look({server.uuid: server}, now_us, {}, lambda _: ())
         return judged(TabletId("t"), member, Health.FAILED, look, copies)
 
     server.opening, server.opening_us = 3, 1000
