@@ -27,7 +27,7 @@ from nyala.replica.footing import Footing, with_address
 from nyala.replica.reads import Reads
 from nyala.replica.standing import Standing
 from nyala.replica.status import WriteOutcome
-from nyala.replica.writes import Writes
+from nyala.replica.writes import Identity, Writes
 
 
 class Requests(Footing):
@@ -70,6 +70,10 @@ class Requests(Footing):
         around, node = self._around, self._node
         deadline_us = around.env.clock.monotonic_us() + timeout_ms * 1000
         await self.accepting(deadline_us)
+        identity = Identity(client_id, sequence, session_header.crc_of(payload))
+        joined = self._writes.join(identity, deadline_us)
+        if joined is not None:
+            return _outcome(await joined, identity)
         self.check_room(len(payload), self._writes.inflight_bytes)
         wrapped = session_header.wrap(
             payload, client_id, sequence, first_outstanding, around.options.client_result_ttl_s
@@ -80,11 +84,9 @@ class Requests(Footing):
         op = node.propose(wrapped, self.stamp(above))
         if op is None:
             raise self.not_leader()
-        done = self._writes.add(op, len(payload), deadline_us)
+        done = self._writes.add(op, len(payload), deadline_us, identity)
         around.dirty(self._group)
-        answer = await done
-        assert answer is not None, f"{self._group}: an operation came to nothing at {op}"
-        return writes.outcome(answer)
+        return _outcome(await done, identity)
 
     async def change_config(
         self, changes: Sequence[Change], expected: OpId | None, timeout_ms: int
@@ -161,6 +163,11 @@ class Requests(Footing):
         self._standing.close()
         self._writes.fail(why)
         self._reads.end(err)
+
+
+def _outcome(answer: Answer | None, identity: Identity) -> WriteOutcome:
+    assert answer is not None, f"operation {identity.sequence} came to nothing"
+    return writes.outcome(answer)
 
 
 def _check_ahead(around: Around, at: int) -> None:

@@ -51,12 +51,16 @@ def check(client_id: bytes, sequence: int, first_outstanding: int) -> None:
         )
 
 
+def crc_of(payload: bytes) -> int:
+    """Return the checksum by which a retry is told from another operation."""
+    return int(google_crc32c.value(payload))
+
+
 def wrap(
     payload: bytes, client_id: bytes, sequence: int, first_outstanding: int, ttl_s: int
 ) -> bytes:
     """Return what is replicated for a payload; the arguments have been checked."""
-    crc = int(google_crc32c.value(payload))
-    head = _HEADER.pack(VERSION, client_id, sequence, first_outstanding, ttl_s, crc)
+    head = _HEADER.pack(VERSION, client_id, sequence, first_outstanding, ttl_s, crc_of(payload))
     return head + payload
 
 

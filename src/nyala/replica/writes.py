@@ -1,10 +1,12 @@
 """Writes in flight: from the proposal to the entry that was applied at its index, or to the reason why not.
 
 Rules: a leader never takes back a proposal. Whoever waits hears of the outcome, or that it is unknown.
+A retry of an operation in flight waits for the same entry: it is not proposed again.
 """
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from nyala.common.errors import (
     InvalidArgument,
@@ -18,12 +20,24 @@ from nyala.replica.applier import Answer, Kind
 from nyala.replica.status import WriteOutcome
 
 
+class Identity(NamedTuple):
+    """What a retry has in common with the first try: whose operation, its number, CRC32C of its bytes."""
+
+    client_id: bytes
+    sequence: int
+    crc: int
+
+
+_Waiter = tuple[int, asyncio.Future[Answer | None]]
+"""When it gives up (monotonic microseconds), and what it waits for."""
+
+
 @dataclass(slots=True)
 class _Pending:
     term: int
     size_bytes: int
-    deadline_us: int
-    done: asyncio.Future[Answer | None]
+    identity: Identity | None
+    waiters: list[_Waiter] = field(default_factory=list)
 
 
 class Writes:
@@ -36,41 +50,57 @@ class Writes:
     def __init__(self) -> None:
         self.inflight_bytes = 0
         self._pending: dict[int, _Pending] = {}  # by index, which grows
+        self._by_identity: dict[Identity, _Pending] = {}
 
     def __len__(self) -> int:
         return len(self._pending)
 
-    def add(self, op: OpId, size_bytes: int, deadline_us: int) -> asyncio.Future[Answer | None]:
-        """Return what will be done when the entry at `op.index` is applied; None for a configuration."""
-        done: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
-        displaced = self._pending.pop(op.index, None)
-        assert displaced is None or displaced.term < op.term, f"{op} was proposed twice"
-        if displaced is not None:  # its entry was truncated before it was committed
-            self._end(displaced, NotLeader("the operation was displaced by a newer leader's"))
-        self._pending[op.index] = _Pending(op.term, size_bytes, deadline_us, done)
+    def add(
+        self, op: OpId, size_bytes: int, deadline_us: int, identity: Identity | None = None
+    ) -> asyncio.Future[Answer | None]:
+        """Return what will be done when the entry at `op.index` is applied; None for a configuration.
+
+        Args:
+            op: of the entry.
+            size_bytes: of its payload.
+            deadline_us: when the caller gives up.
+            identity: by which a retry finds it; None: it has none.
+        """
+        if op.index in self._pending:  # an entry that was truncated before it was committed
+            displaced = self._take(op.index)
+            assert displaced.term < op.term, f"{op} was proposed twice"
+            _tell(displaced, NotLeader("the operation was displaced by a newer leader's"))
+        pending = self._pending[op.index] = _Pending(op.term, size_bytes, identity)
+        if identity is not None:
+            self._by_identity[identity] = pending
         self.inflight_bytes += size_bytes
-        return done
+        return _wait(pending, deadline_us)
+
+    def join(self, identity: Identity, deadline_us: int) -> asyncio.Future[Answer | None] | None:
+        """Return what will be done when an operation in flight is applied; None: it is not in flight."""
+        pending = self._by_identity.get(identity)
+        return None if pending is None else _wait(pending, deadline_us)
 
     def applied(self, op: OpId, answer: Answer | None) -> None:
         """Tell whoever proposed the entry at this index."""
-        pending = self._pending.pop(op.index, None)
-        if pending is None:
+        if op.index not in self._pending:
             return
-        self.inflight_bytes -= pending.size_bytes
-        if pending.done.done():
-            return
-        if pending.term == op.term:
-            pending.done.set_result(answer)
-        else:
-            pending.done.set_exception(
-                NotLeader("another leader's entry took this operation's place; send it again")
+        pending = self._take(op.index)
+        if pending.term != op.term:
+            _tell(
+                pending,
+                NotLeader("another leader's entry took this operation's place; send it again"),
             )
+            return
+        for _, done in pending.waiters:
+            if not done.done():
+                done.set_result(answer)
 
     def deposed(self, commit: int) -> None:
         """Leadership is lost: what is not known to be committed has an unknown outcome."""
         for index in [i for i in self._pending if i > commit]:
-            self._end(
-                self._pending.pop(index),
+            _tell(
+                self._take(index),
                 OutcomeUnknown(
                     "leadership was lost while the operation was in flight: it may or may not take "
                     "effect; send it again under the same sequence number to learn which"
@@ -80,24 +110,43 @@ class Writes:
     def expire(self, now_us: int) -> None:
         """Answer those whose deadline has passed; their entries stay in flight."""
         for pending in self._pending.values():
-            if pending.deadline_us <= now_us and not pending.done.done():
-                pending.done.set_exception(
-                    OutcomeUnknown(
-                        "the deadline passed while the operation was in flight: it may or may not "
-                        "take effect; send it again under the same sequence number to learn which"
+            for deadline_us, done in pending.waiters:
+                if deadline_us <= now_us and not done.done():
+                    done.set_exception(
+                        OutcomeUnknown(
+                            "the deadline passed while the operation was in flight: it may or may not "
+                            "take effect; send it again under the same sequence number to learn which"
+                        )
                     )
-                )
+            pending.waiters = [w for w in pending.waiters if not w[1].done()]
 
     def fail(self, why: str) -> None:
         """The replica ends: every outcome is unknown."""
-        for pending in list(self._pending.values()):
-            self._end(pending, OutcomeUnknown(f"{why}: the operation may or may not take effect"))
-        self._pending.clear()
+        for index in list(self._pending):
+            _tell(
+                self._take(index),
+                OutcomeUnknown(f"{why}: the operation may or may not take effect"),
+            )
 
-    def _end(self, pending: _Pending, err: NyalaError) -> None:
+    def _take(self, index: int) -> _Pending:
+        """Remove what is in flight at an index."""
+        pending = self._pending.pop(index)
         self.inflight_bytes -= pending.size_bytes
-        if not pending.done.done():
-            pending.done.set_exception(err)
+        if pending.identity is not None and self._by_identity.get(pending.identity) is pending:
+            del self._by_identity[pending.identity]
+        return pending
+
+
+def _wait(pending: _Pending, deadline_us: int) -> asyncio.Future[Answer | None]:
+    done: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
+    pending.waiters.append((deadline_us, done))
+    return done
+
+
+def _tell(pending: _Pending, err: NyalaError) -> None:
+    for _, done in pending.waiters:
+        if not done.done():
+            done.set_exception(err)
 
 
 def outcome(answer: Answer) -> WriteOutcome:
