@@ -76,7 +76,8 @@ class Status:
         last: op id of the last entry.
         config: active configuration, committed or not.
         committed_config: last committed configuration.
-        accepting: leads, has committed an entry of its own term, and is not handing over.
+        accepting: leads, has committed *and applied* an entry of its own term, and is not handing over: what
+            is decided on the applied state then rests on everything that earlier leaders committed.
         transferee: whom leadership is being handed to.
         closed: hybrid time below which this replica's applied state is complete (0: unknown).
         told: highest index that a leader told to be committed, here or not.

@@ -102,7 +102,7 @@ def _status(core: Core) -> Status:
         last=log.last,
         config=core.configs.active,
         committed_config=core.configs.committed,
-        accepting=lead is not None and log.committed >= lead.first and lead.transfer is None,
+        accepting=lead is not None and log.applied >= lead.first and lead.transfer is None,
         transferee=None if lead is None or lead.transfer is None else lead.transfer.to,
         closed=core.closed,
         told=max(core.told, log.committed),

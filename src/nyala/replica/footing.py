@@ -32,14 +32,18 @@ class Footing:
         self._closed = False
 
     async def accepting(self, deadline_us: int) -> None:
-        """Wait until an entry of the leader's own term is committed (S4.38)."""
+        """Wait until an entry of the leader's own term is applied (S4.38).
+
+        What is checked before a proposal - schema, sessions, the catalog - is then checked against a state
+        that has everything earlier leaders committed.
+        """
         standing, clock = self._standing, self._around.env.clock
         while not standing.accepting:
             if not self._node.is_leader or self._closed:
                 raise self.not_leader()
             if clock.monotonic_us() >= deadline_us:
                 raise Unavailable(
-                    "this leader has not committed an entry of its term yet; ask again"
+                    "this leader has not applied an entry of its term yet; ask again"
                 )
             await standing.next_change()
 

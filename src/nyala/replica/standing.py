@@ -22,7 +22,7 @@ class Standing:
     """Compares a core with what it was. On the loop only.
 
     Attributes:
-        accepting: it leads, and has committed an entry of its own term.
+        accepting: it leads, and has applied an entry of its own term (`raft.status.Status.accepting`).
     """
 
     def __init__(self, node: RaftNode) -> None:

@@ -14,7 +14,7 @@ class State(StrEnum):
     BOOTSTRAPPING = "BOOTSTRAPPING"
     """Its files and its log are being opened."""
     CONFIGURING = "CONFIGURING"
-    """No leader is known, or this one leads and no entry of its term is committed yet."""
+    """No leader is known, or this one leads and no entry of its term is applied yet."""
     RUNNING = "RUNNING"
     FAILED = "FAILED"
     """Broken or damaged: files are kept; it neither votes nor acknowledges."""
