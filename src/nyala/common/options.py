@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import msgspec
 
 from nyala.common.errors import InvalidArgument
-from nyala.common.repair_options import RepairOptions
+from nyala.common.memory_options import MemoryOptions
 
 ENVIRONMENT_PREFIX = "NYALA_"
 NOT_OPTIONS = ("NYALA_MASTERS",)
@@ -30,7 +30,7 @@ def _choice(pattern: str, sentence: str) -> Any:
     return msgspec.Meta(pattern=pattern, description=sentence)
 
 
-class ReplicaOptions(RepairOptions, frozen=True, kw_only=True):
+class ReplicaOptions(MemoryOptions, frozen=True, kw_only=True):
     """Consensus, log and the replicas' own limits."""
 
     # ---- consensus

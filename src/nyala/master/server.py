@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from nyala.admin.registration import registration
 from nyala.common.errors import InvalidArgument, NyalaError, Unavailable
-from nyala.common.ids import ServerUuid
+from nyala.common.ids import SYS_CATALOG, ServerUuid
 from nyala.common.metrics import Metrics
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
@@ -26,6 +26,7 @@ from nyala.master.service import MasterService, Parts
 from nyala.master.settings import Settings
 from nyala.master.tablets_service import TabletsService
 from nyala.master.tservers import TServers
+from nyala.master.upkeep import Upkeep
 from nyala.replica.host import ReplicaHost
 from nyala.replica.identity import Identity
 from nyala.replica.state_machine import Transport
@@ -114,6 +115,7 @@ class Master:
         )
         self._host = host
         await self._member.start(Group(self._env, self._config, host))
+        Upkeep(self._env, lambda: host.find(SYS_CATALOG), self._config.options).start()
 
     def handlers(self) -> Handlers:
         """Return everything that this master answers on its public port."""

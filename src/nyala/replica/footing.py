@@ -42,9 +42,7 @@ class Footing:
             if not self._node.is_leader or self._closed:
                 raise self.not_leader()
             if clock.monotonic_us() >= deadline_us:
-                raise Unavailable(
-                    "this leader has not applied an entry of its term yet; ask again"
-                )
+                raise Unavailable("this leader has not applied an entry of its term yet; ask again")
             await standing.next_change()
 
     def stamp(self, above: int) -> int:

@@ -125,7 +125,9 @@ class Member:
         self.requests.applied(entries, answers)
         self.node.applied(entries[-1].id.index)
         if self.node.is_leader and not self.standing.accepting:
-            self._around.dirty(self._group)  # perhaps its first entry was among them: it may accept now
+            self._around.dirty(
+                self._group
+            )  # perhaps its first entry was among them: it may accept now
         self._settle()
         counters = self._around.counters
         counters.applied.inc(len(entries))

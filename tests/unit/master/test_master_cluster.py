@@ -32,8 +32,14 @@ class Unlucky(random.Random):
 class Masters:
     """Real masters; the test speaks as client and as tablet servers that keep no replicas."""
 
-    def __init__(self, loop: SimLoop, lists: dict[str, tuple[str, ...]] | None = None) -> None:
+    def __init__(
+        self,
+        loop: SimLoop,
+        lists: dict[str, tuple[str, ...]] | None = None,
+        options: Options = OPTIONS,
+    ) -> None:
         self.loop = loop
+        self.options = options
         self.network = SimNetwork(loop, seeded(7, "network"))
         self.processes = {
             name: self._process(name, (lists or {}).get(name, NAMES)) for name in NAMES
@@ -48,7 +54,7 @@ class Masters:
             f"{name}:1",
             f"{name}:2",
             master_addresses=tuple(f"{m}:1" for m in masters),
-            options=OPTIONS,
+            options=self.options,
         )
 
         def program(env: Any, transport: Any) -> Master:
@@ -113,10 +119,12 @@ class Masters:
 
 
 def with_masters(
-    work: Callable[[Masters], Awaitable[Any]], lists: dict[str, tuple[str, ...]] | None = None
+    work: Callable[[Masters], Awaitable[Any]],
+    lists: dict[str, tuple[str, ...]] | None = None,
+    options: Options = OPTIONS,
 ) -> Any:
     async def main(loop: SimLoop) -> Any:
-        masters = Masters(loop, lists)
+        masters = Masters(loop, lists, options)
         result = await work(masters)
         masters.check()
         return result

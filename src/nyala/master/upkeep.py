@@ -1,0 +1,77 @@
+"""Flushes and merges of a master's own replica of the sys catalog, so that it stays as small as what it holds.
+
+Each definition, and each change of leader or members that is reported, writes versions of catalog rows. Nobody reads old
+ones but a follower that brings its catalog up to date (`followed.py`, which reads all anew where they are
+gone), so little history is kept. Every master does this for itself, leader or not. On the loop; work in lanes.
+"""
+
+import logging
+from collections.abc import Callable
+
+from nyala.common.errors import NyalaError
+from nyala.common.hybrid_time import LOGICAL_BITS
+from nyala.common.options import Options
+from nyala.env.env import Env
+from nyala.env.tasks import Lane
+from nyala.replica.replica import Replica
+from nyala.replica.status import State
+from nyala.tablet.tablet import Tablet
+
+log = logging.getLogger(__name__)
+
+LOOK_MS = 2_000
+MERGES = 8
+"""Of one look: what is left to do is done at the next."""
+
+
+class Upkeep:
+    """The maintenance of one replica.
+
+    Args:
+        env: tasks.
+        replica: returns the replica of the sys catalog; None while there is none.
+        options: sizes and ages.
+    """
+
+    def __init__(self, env: Env, replica: Callable[[], Replica | None], options: Options) -> None:
+        self._env = env
+        self._replica = replica
+        self._flush_bytes = options.catalog_flush_bytes
+        self._history = options.catalog_history_max_age_s * 1_000_000 << LOGICAL_BITS
+
+    def start(self) -> None:
+        """Begin to look, again and again."""
+        self._env.tasks.spawn(self._run(), "upkeep of the catalog")
+
+    async def _run(self) -> None:
+        while True:
+            await self._env.tasks.sleep_ms(LOOK_MS)
+            replica = self._replica()
+            if replica is None or replica.state not in (State.RUNNING, State.CONFIGURING):
+                continue
+            try:
+                await self.look(replica)
+            except (NyalaError, OSError) as err:  # deleted meanwhile, or a full disk: tried again
+                log.warning("the catalog was not flushed or merged: %s", err)
+            except Exception as bug:  # the task's top: the next look may do better
+                log.error("the catalog was not flushed or merged", exc_info=bug)
+
+    async def look(self, replica: Replica) -> None:
+        """Flush and merge what is due.
+
+        Raises:
+            OSError: the disk failed; nothing changed.
+            NyalaError: the replica does not take part (any more).
+        """
+        if replica.machine.unflushed_bytes() >= self._flush_bytes:
+            await replica.flush()
+        for _ in range(MERGES):
+            tablet = replica.machine
+            if not isinstance(tablet, Tablet):
+                return  # a witness
+            horizon = replica.status().applied_stamp - self._history
+            at = horizon if horizon > 0 else None
+            if not await self._env.tasks.run(Lane.COMPUTE, tablet.merge_score, at):
+                return
+            if not await replica.maintain(lambda t=tablet: t.prepare_compaction(at)):
+                return
