@@ -14,7 +14,6 @@ from nyala.common.options import Options
 from nyala.master import sys_catalog
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.unit.master import test_master_cluster
 from tests.unit.master.ddl_operations import create_request as ranged_request
 from tests.unit.master.master_helpers import report, server_info
 from tests.unit.master.test_ddl_bad_input import BAD, Step
@@ -125,9 +124,8 @@ def disk(masters, leader):
 
 
 @pytest.mark.row("S0.55")
-def test_what_is_wrong_is_refused_before_anything_is_replicated(monkeypatch):
+def test_what_is_wrong_is_refused_before_anything_is_replicated():
     options = Options(wal_segment_mb=1, tablets_per_table_max=100)
-    monkeypatch.setattr(test_master_cluster, "OPTIONS", options)
 
     async def work(masters):
         masters.start()
@@ -153,7 +151,7 @@ def test_what_is_wrong_is_refused_before_anything_is_replicated(monkeypatch):
         assert seen > 60
         assert not masters.master(leader).leading.current().memory.locks.held()
 
-    with_masters(work)
+    with_masters(work, options=options)
 
 
 async def refusal(asking):
