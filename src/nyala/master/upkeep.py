@@ -1,12 +1,14 @@
-"""Flushes and merges of a master's own replica of the sys catalog, so that it stays as small as what it holds.
+"""Flushes and merges of a master's own replica of the sys catalog: it stays as small as what it holds.
 
-Each definition, and each change of leader or members that is reported, writes versions of catalog rows. Nobody reads old
-ones but a follower that brings its catalog up to date (`followed.py`, which reads all anew where they are
-gone), so little history is kept. Every master does this for itself, leader or not. On the loop; work in lanes.
+Each definition, and each change of leader or members that is reported, writes versions of catalog rows.
+Nobody reads old ones but a follower that brings its catalog up to date (`followed.py`, which reads all anew
+where they are gone), so little history is kept. Every master does this for itself, leader or not. On the
+loop; work in lanes.
 """
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from nyala.common.errors import NyalaError
 from nyala.common.hybrid_time import LOGICAL_BITS
@@ -73,5 +75,5 @@ class Upkeep:
             at = horizon if horizon > 0 else None
             if not await self._env.tasks.run(Lane.COMPUTE, tablet.merge_score, at):
                 return
-            if not await replica.maintain(lambda t=tablet: t.prepare_compaction(at)):
+            if not await replica.maintain(partial(tablet.prepare_compaction, at)):
                 return

@@ -1,4 +1,4 @@
-"""The masters' catalog is as large as what it holds, however much has been reported: real masters, virtual time."""
+"""The masters' catalog is as large as what it holds, however much has been reported, on virtual time."""
 
 from nyala.common.ids import SYS_CATALOG
 from nyala.common.options import Options

@@ -1,4 +1,4 @@
-"""A new leader takes writes once it has applied the first entry of its own term, not when that is committed."""
+"""A new leader takes writes once it has applied the first entry of its own term."""
 
 import pytest
 
