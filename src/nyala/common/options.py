@@ -75,6 +75,10 @@ class ReplicaOptions(MemoryOptions, frozen=True, kw_only=True):
         int,
         _number(0, 1 << 20, "Free disk space left for flushes: below it, writes are throttled."),
     ] = 64
+    wal_cleanup_mb: Annotated[
+        int,
+        _number(0, 1 << 20, "Of wal_reserve_mb, what the log may use to shrink on a full disk."),
+    ] = 16
     wal_segment_mb: Annotated[
         int, _number(1, 1024, "Preallocated length of a log segment (Kudu: 8).")
     ] = 8

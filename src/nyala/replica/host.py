@@ -97,6 +97,7 @@ class ReplicaHost(Making):
             sync=options.wal_sync == "always",
             sync_interval_ms=options.wal_sync_interval_ms if options.wal_sync == "interval" else 0,
             reserve_bytes=options.wal_reserve_mb * MIB,
+            cleanup_bytes=options.wal_cleanup_mb * MIB,
             clock=env.clock,
         )
         metrics = metrics or Metrics()

@@ -7,6 +7,7 @@ roll nothing is written or acknowledged any more: what the disk holds is then un
 import asyncio
 import errno
 import logging
+from functools import partial
 
 from nyala.env.clock import Clock
 from nyala.env.files import Files
@@ -103,7 +104,7 @@ class Appender:
         at = Position(segment.sequence, segment.end)
         buffers, end = frame(drafts, at, self._synced)
         if end > self._ledger.active.allocated_bytes:
-            await self.roller.extend(self._ledger.active, end)
+            await self.roller.extend(self._ledger.active, end, partial(self._freeing, slots))
         sync = self._always or any(s.group is None or s.hard_state is not None for s in slots)
         await self._tasks.run(Lane.DISK, self._ledger.active.write, buffers, sync=sync)
         segment.end = end
@@ -121,17 +122,23 @@ class Appender:
             self.roller.start(segment.sequence + 1)
         self.markers.round_done(slots)
 
+    def _freeing(self, slots: list[Slot]) -> bool:
+        """Whether what waits for space, or waits behind it, lets the log shrink."""
+        return self._queue.freeing > 0 or any(slot.frees for slot in slots)
+
     def _full(self) -> bool:
         return self._ledger.active.segment.end >= self._ledger.active.preallocated_bytes
 
     async def _roll(self) -> None:
         """Seal the active segment and go on in the next one. Durable before anything is written."""
-        full, following = self._ledger.active, self.roller.take()
+        full, following = self._ledger.active, self.roller.following
         try:
             await self._tasks.run(Lane.DISK, self._swap, full, following)
         except OSError:
             following.close()
             raise
+        finally:
+            self.roller.taken()
         self._ledger.rolled(following)
         self._synced = Position(following.segment.sequence, SEGMENT_HEADER_BYTES)
         self.counts.rolls += 1

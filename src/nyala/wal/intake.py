@@ -54,6 +54,11 @@ class Intake:
         """Fix the order."""
         self._admit(group, entries)
         slot = Slot(group, entries, hard_state)
+        return self._take(slot)
+
+    def _take(self, slot: Slot) -> Slot:
+        group, entries, hard_state = slot.group, slot.entries, slot.hard_state
+        assert group is not None, "a marker is the appender's own"
         self._enqueue(slot)
         if hard_state is not None:
             self._hard_states[group] = hard_state
@@ -85,13 +90,25 @@ class Intake:
     def _enqueue(self, slot: Slot) -> None:
         if self._appender.refusal is not None:
             return  # append_async tells
-        full, active = self._appender.roller.error, self._ledger.active
-        end = active.segment.end + self._queue.pending_bytes + slot.size_bytes
-        if full is not None and end > active.preallocated_bytes:
-            raise Throttled(
-                f"the log cannot grow: {full}; free space on its disk", {"retry_after_ms": "1000"}
-            )
+        if not slot.frees:
+            self._check_room(slot.size_bytes)
         self._queue.add(slot)
+
+    def _check_room(self, size_bytes: int) -> None:
+        """Raise Throttled where the active segment would grow too far before the next one is there."""
+        roller, active, queue = self._appender.roller, self._ledger.active, self._queue
+        length, begun = active.preallocated_bytes, active.segment.end + queue.pending_bytes
+        if roller.error is not None and begun + size_bytes > length:
+            raise Throttled(
+                f"the log cannot grow: {roller.error}; free space on its disk",
+                {"retry_after_ms": "1000"},
+            )
+        if not roller.ready and begun >= length and begun + size_bytes > length + queue.limit_bytes:
+            raise Throttled(
+                f"the log waits for its next segment, and the present one has {begun} bytes of "
+                f"{length}; try again shortly",
+                {"retry_after_ms": "100"},
+            )
 
     def append_async(self, slot: Slot, callback: Callback) -> None:
         """Serialise a slot and let the appender have it."""
@@ -121,5 +138,11 @@ class Intake:
         self.append_async(slot, callback or (lambda err: None))
 
     def rewrite(self, group: TabletId, callback: Callback) -> None:
-        """Append the last hard state of a group again."""
-        self.append_async(self.reserve(group, (), self._hard_states[group]), callback)
+        """Append the last hard state of a group again, whatever the queue holds.
+
+        Raises:
+            Unavailable: the log is closed.
+        """
+        self._admit(group, ())
+        slot = self._take(Slot(group, (), self._hard_states[group], frees=True))
+        self.append_async(slot, callback)

@@ -88,6 +88,7 @@ class Wal:
         sync: bool = True,
         sync_interval_ms: int = 0,
         reserve_bytes: int = 0,
+        cleanup_bytes: int = 0,
         clock: Clock | None = None,
     ) -> tuple["Wal", dict[TabletId, RecoveredGroup]]:
         """Recover the log and start a new segment.
@@ -102,6 +103,7 @@ class Wal:
             sync: False: acknowledge before the sync; a power cut may then lose a tail of the entries.
             sync_interval_ms: without `sync`: so long after a round it is synced; 0: with its segment.
             reserve_bytes: free space that the log leaves on its disk; below, it is full.
+            cleanup_bytes: of that, so much may be used for what lets the log shrink.
             clock: tells the close time of segments; None: it is left unknown.
 
         Returns:
@@ -118,7 +120,7 @@ class Wal:
         group_bytes(server_uuid)
         path = f"{directory}/wal"
         now_us = 0 if clock is None else clock.wall_us()
-        maker = SegmentMaker(files, path, server_uuid, segment_bytes, reserve_bytes)
+        maker = SegmentMaker(files, path, server_uuid, segment_bytes, reserve_bytes, cleanup_bytes)
         found = await tasks.run(Lane.DISK, _begin, files, path, server_uuid, now_us, maker)
         interval_ms = None if sync else sync_interval_ms
         wal = cls(files, tasks, clock, *found, maker, queue_bytes, interval_ms)

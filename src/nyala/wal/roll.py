@@ -61,11 +61,15 @@ class Roller:
         """Whether a segment waits to be swapped in."""
         return self._ready is not None
 
-    def take(self) -> SegmentWriter:
-        """Return the segment that is ready."""
-        writer, self._ready = self._ready, None
-        assert writer is not None, "no segment is ready"
-        return writer
+    @property
+    def following(self) -> SegmentWriter:
+        """The segment that is ready."""
+        assert self._ready is not None, "no segment is ready"
+        return self._ready
+
+    def taken(self) -> None:
+        """The segment that was ready is swapped in, or useless."""
+        self._ready = None
 
     async def _prepare(self, sequence: int) -> None:
         while not self._closed:
@@ -84,15 +88,20 @@ class Roller:
         self._attempt = None
         self._on_change()
 
-    async def extend(self, writer: SegmentWriter, end: int) -> None:
+    async def extend(self, writer: SegmentWriter, end: int, freeing: Callable[[], bool]) -> None:
         """Have disk space for a round beyond the preallocated length, whenever that may be.
+
+        Args:
+            writer: of the active segment.
+            end: of the round.
+            freeing: whether the round, or one that waits behind it, lets the log go of older records.
 
         Raises:
             OSError: the disk failed, or is full at the end.
         """
         while True:
             try:
-                await self._tasks.run(Lane.DISK, self._maker.extend, writer, end)
+                await self._tasks.run(Lane.DISK, self._maker.extend, writer, end, freeing())
             except OSError as err:
                 if self.stopping or err.errno not in FULL:
                     raise
@@ -112,4 +121,4 @@ class Roller:
             await asyncio.gather(self._attempt, return_exceptions=True)
         if self._ready is not None:
             with contextlib.suppress(OSError):  # the next open removes placeholders too
-                await self._tasks.run(Lane.DISK, self.take().discard, self._files)
+                await self._tasks.run(Lane.DISK, self._ready.discard, self._files)

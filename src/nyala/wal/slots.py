@@ -27,7 +27,8 @@ class Slot:
     """A place in the order of the log, got from `Wal.reserve`, handed in by `Wal.append_async`."""
 
     __slots__ = (
-        "callback", "drafts", "entries", "forget", "group", "hard_state", "size_bytes", "state",
+        "callback", "drafts", "entries", "forget", "frees", "group", "hard_state", "size_bytes",
+        "state",
     )  # fmt: skip
 
     def __init__(
@@ -37,11 +38,14 @@ class Slot:
         hard_state: HardState | None = None,
         *,
         forget: bool = False,
+        frees: bool = False,
     ) -> None:
         self.group = group
         self.entries = tuple(entries)
         self.hard_state = hard_state
         self.forget = forget
+        self.frees = frees or forget
+        """It lets the log go of older records: neither a full queue nor a full disk may refuse it."""
         self.state = SlotState.RESERVED
         self.drafts: list[Draft] = []
         self.callback: Callback | None = None
@@ -55,12 +59,17 @@ class SlotQueue:
     """Slots in reserved order.
 
     Args:
-        limit_bytes: of what is reserved and not yet durable; one slot is always let in.
+        limit_bytes: of what is reserved and not yet durable. One slot is always let in, and so are
+            markers and what frees the log: they are few and small, and hold back nobody's data.
+
+    Attributes:
+        freeing: slots in the queue that free the log.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.pending_bytes = 0
+        self.freeing = 0
         self._slots: deque[Slot] = deque()
 
     def add(self, slot: Slot) -> None:
@@ -69,13 +78,15 @@ class SlotQueue:
         Raises:
             Throttled: the queue is full; nothing was reserved.
         """
-        if self.pending_bytes and self.pending_bytes + slot.size_bytes > self.limit_bytes:
+        over = self.pending_bytes and self.pending_bytes + slot.size_bytes > self.limit_bytes
+        if over and slot.group is not None and not slot.frees:
             raise Throttled(
                 f"{self.pending_bytes} bytes wait for the log's disk, the limit is "
                 f"{self.limit_bytes}; try again shortly",
                 {"retry_after_ms": "20"},
             )
         self.pending_bytes += slot.size_bytes
+        self.freeing += slot.frees
         self._slots.append(slot)
 
     def head_ready(self) -> bool:
@@ -87,6 +98,7 @@ class SlotQueue:
         taken = []
         while self.head_ready():
             taken.append(self._slots.popleft())
+            self.freeing -= taken[-1].frees
         return taken
 
     def done(self, slots: Sequence[Slot]) -> None:
@@ -99,6 +111,7 @@ class SlotQueue:
         """Take everything, ready or not, and return what is ready: nothing more will be written."""
         slots = list(self._slots)
         self._slots.clear()
+        self.freeing = 0
         for slot in slots:
             self.pending_bytes -= slot.size_bytes
         return [s for s in slots if s.state is SlotState.READY]
