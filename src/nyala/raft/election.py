@@ -18,7 +18,7 @@ def tick(core: Core) -> None:
     core.silent += 1
     if core.elapsed >= core.timeout:
         core.reset_timer()
-        if core.may_stand:
+        if core.may_stand and not core.short:
             campaign(core, pre=True)
 
 
@@ -91,8 +91,11 @@ def _would_vote(core: Core, message: RequestVote) -> bool:
 
 
 def up_to_date(core: Core, last: OpId) -> bool:
-    """Whether a log that ends at `last` is at least as complete as ours (dissertation 3.6.1)."""
-    return last >= core.log.last
+    """Whether a log that ends at `last` is at least as complete as ours ever was (dissertation 3.6.1).
+
+    What this log lost still counts: a majority may have been counted with it.
+    """
+    return last >= max(core.log.last, core.owed)
 
 
 def _answer(core: Core, message: RequestVote, *, granted: bool) -> None:
@@ -165,5 +168,6 @@ def continue_transfer(core: Core) -> None:
 
 def on_timeout_now(core: Core, message: TimeoutNow) -> None:
     """Stand at once, without asking first: the leader ordered it."""
-    if core.stand is Stand.FOLLOWER and core.leader == message.sender and core.may_stand:
+    able = core.may_stand and not core.short
+    if core.stand is Stand.FOLLOWER and core.leader == message.sender and able:
         campaign(core, pre=False, override=True)

@@ -49,6 +49,8 @@ def on_append(core: Core, message: AppendEntries) -> None:
     previous = message.previous
     if previous.index >= log.committed and not log.holds(previous):
         hint = log.at_or_below(previous.index, previous.term)
+        if message.acknowledged:
+            core.owed = max(core.owed, previous)
         _answer(core, message, success=False, match=0, hint=hint, last=None)
         return
     _check_committed(log, previous)
@@ -142,6 +144,7 @@ def _answer(
         hint=hint,
         round=core.round_seen,
         quiesce=core.asleep,
+        lost=message.acknowledged and not success and message.term == core.term,
     )
     if last is None:
         core.send(reply)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from nyala.common.ids import NO_OP, ServerUuid
+from nyala.common.ids import NO_OP, OpId, ServerUuid
 from nyala.raft.log_view import LogView
 from nyala.raft.membership import Configuration, History
 from nyala.raft.messages import HardState
@@ -74,6 +74,7 @@ class Memory:
     needed: int = 0  # lowest index that some member may still have to be sent; 0: not known
     told: int = 0  # highest index that a leader told to be committed, here or not
     held: int = 0  # lowest index that a copy made from here needs; 0: none is made
+    owed: OpId = NO_OP  # acknowledged and lost since, by a leader's word: this log once reached it
     round_seen: int = 0
     round: int = 0  # highest read round begun here; never falls, so late answers cannot mislead
     hlc: int = 0
@@ -100,6 +101,11 @@ class Memory:
     def may_stand(self) -> bool:
         """Whether this member may become leader: a voter, and not a witness."""
         return self.configs.active.may_lead(self.uuid)
+
+    @property
+    def short(self) -> bool:
+        """Whether this log lost entries that it acknowledged, and does not have again."""
+        return self.log.last < self.owed
 
     @property
     def hears_leader(self) -> bool:

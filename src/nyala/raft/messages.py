@@ -61,6 +61,7 @@ class AppendEntries(Message):
     `closed` is the hybrid time below which the leader promises no further stamps (0: none).
     `needed` is the lowest index that some member may still have to be sent (0: not known): whoever
     leads next must still have it. `quiesce` asks the follower to fall asleep (`quiescence.py`).
+    `acknowledged`: the receiver has acknowledged `previous` in this term, so it must have it.
     """
 
     previous: OpId = NO_OP
@@ -70,6 +71,7 @@ class AppendEntries(Message):
     closed: int = 0
     needed: int = 0
     quiesce: bool = False
+    acknowledged: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +83,7 @@ class AppendReply(Message):
     On refusal `hint` is the follower's last op id at or below `previous.index` whose term is not above
     `previous.term` (conflict search).
     `round` echoes the highest round seen from this leader in this term. `quiesce`: asleep from now on.
+    `lost`: refused, though `previous` was acknowledged: this log lost it since.
     """
 
     success: bool
@@ -88,6 +91,7 @@ class AppendReply(Message):
     hint: OpId = NO_OP
     round: int = 0
     quiesce: bool = False
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

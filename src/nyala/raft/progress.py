@@ -27,7 +27,7 @@ class Progress:
     """What a leader knows of one peer; the transitions live here, the reasons in `replication.py`."""
 
     __slots__ = (
-        "flow", "heard_at", "hlc", "inflight", "inflight_bytes", "match", "needs_copy", "next",
+        "doubted", "flow", "heard_at", "hlc", "inflight", "inflight_bytes", "match", "needs_copy", "next",
         "quiet", "reading", "received", "round", "seen", "since", "waiting",
     )  # fmt: skip
 
@@ -39,6 +39,7 @@ class Progress:
         self.waiting = False  # a probe is under way
         self.reading = False  # the host is reading entries for it
         self.needs_copy = False
+        self.doubted = False  # refused something below `match`: the next heartbeat asks for that
         self.inflight: deque[tuple[int, int]] = deque()  # (last index, bytes) of each message
         self.inflight_bytes = 0
         self.heard_at = now  # tick of the last answer in this term
@@ -57,8 +58,15 @@ class Progress:
         self.inflight.clear()
         self.inflight_bytes = self.quiet = 0
 
+    def forget(self, since: int) -> None:
+        """Know nothing of its log any more; `since`: the read round from which on its answers count."""
+        self.match = self.received = self.round = self.hlc = 0
+        self.since = since
+        self.needs_copy = self.doubted = False
+
     def acknowledge(self, match: int, received: int) -> bool:
         """Take a success; return whether `match` grew."""
+        self.doubted = False
         grew = match > self.match
         if grew:
             self.match = match

@@ -95,7 +95,7 @@ def has_room(core: Core, peer: Progress) -> bool:
 
 def send_entries(core: Core, uuid: ServerUuid, peer: Progress, entries: Sequence[Entry]) -> None:
     """Send a peer what follows what it was sent before."""
-    _send(core, uuid, core.log.op_id(peer.next - 1), tuple(entries))
+    _send(core, uuid, peer, peer.next - 1, tuple(entries))
     peer.sent(entries[-1].id.index, sum(map(size_of, entries)))
 
 
@@ -103,16 +103,18 @@ def heartbeat(core: Core, uuid: ServerUuid, peer: Progress, *, quiesce: bool = F
     """Send no entries, only the commit index, the closed time and the read round.
 
     While streaming it builds on what the peer has received, so that it may overtake entries; while
-    probing it is a probe.
+    probing it is a probe. Of a peer in doubt it asks for what that has acknowledged.
     """
     index = peer.received if peer.flow is Flow.STREAM else peer.next - 1
-    _send(core, uuid, core.log.op_id(max(index, core.log.base.index)), (), quiesce=quiesce)
+    index = peer.match if peer.doubted else index
+    _send(core, uuid, peer, max(index, core.log.base.index), (), quiesce=quiesce)
 
 
 def _send(
     core: Core,
     uuid: ServerUuid,
-    previous: OpId,
+    peer: Progress,
+    previous: int,
     entries: tuple[Entry, ...],
     *,
     quiesce: bool = False,
@@ -123,13 +125,14 @@ def _send(
             to=uuid,
             term=core.hard.term,
             hlc=core.hlc,
-            previous=previous,
+            previous=core.log.op_id(previous),
             entries=entries,
             commit=core.log.committed,
             round=core.round,
             closed=core.closed,
             needed=needed(core),
             quiesce=quiesce,
+            acknowledged=0 < previous <= peer.match,
         )
     )
 
@@ -191,15 +194,27 @@ def on_reply(core: Core, leadership: Leadership, message: AppendReply) -> None:
         if peer.acknowledge(message.match, message.hint.index):
             advance_commit(core, leadership)
     else:
+        if message.lost:
+            begin_anew(core, peer)
         search(core, peer, message.hint)
     reads.confirm(core, leadership)
     core.dirty = True
 
 
+def begin_anew(core: Core, peer: Progress) -> None:
+    """Forget what a peer acknowledged, since its log lost it: it counts for no commit, nor as a round's echo.
+
+    An answer to anything sent before now says nothing of the log that it has now.
+    """
+    core.round += 1
+    peer.forget(core.round)
+
+
 def search(core: Core, peer: Progress, hint: OpId) -> None:
     """Step back to where the logs may agree: at most one refusal for each term that differs (3.5)."""
     if hint.index < peer.match:
-        return  # late: it was refused before it agreed
+        peer.doubted = True  # late: it was refused before it agreed; or what agreed is lost there
+        return
     log = core.log
     agreed = log.at_or_below(hint.index, hint.term)
     if agreed == log.base != hint and hint.index <= log.base.index and log.base != NO_OP:

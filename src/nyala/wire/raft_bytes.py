@@ -55,6 +55,8 @@ class _Flag(IntFlag):
 _YES, _PRE, _OVERRIDE, _QUIESCE, _LENDS = (int(f) for f in _Flag)
 _APPEND, _REPLY, _SUFFIX = int(_Kind.APPEND_ENTRIES), int(_Kind.APPEND_REPLY), int(_Kind.SUFFIX)
 _MAX_FLAGS = 2 * _LENDS - 1
+_OF_APPEND = _PRE
+"""In AppendEntries: `acknowledged`; in its answer: `lost`. Builds that know neither ignore it there."""
 
 
 def pack(parts: list[bytes], group: TabletId, message: AnyMessage) -> None:
@@ -64,11 +66,17 @@ def pack(parts: list[bytes], group: TabletId, message: AnyMessage) -> None:
     match message:
         case AppendEntries():
             kind, op, entries = _APPEND, message.previous, message.entries
-            flags = _QUIESCE if message.quiesce else 0
+            flags = (_QUIESCE if message.quiesce else 0) | (
+                _OF_APPEND if message.acknowledged else 0
+            )
             numbers = (message.commit, message.round, message.closed, message.needed)
         case AppendReply():
             kind, op = _REPLY, message.hint
-            flags = (_YES if message.success else 0) | (_QUIESCE if message.quiesce else 0)
+            flags = (
+                (_YES if message.success else 0)
+                | (_QUIESCE if message.quiesce else 0)
+                | (_OF_APPEND if message.lost else 0)
+            )
             numbers = (message.match, message.round, 0, 0)
         case RequestVote():
             kind, op = int(_Kind.REQUEST_VOTE), message.last
@@ -131,11 +139,12 @@ def unpack(
         message = AppendEntries(
             sender=sender, to=to, term=term, hlc=hlc, previous=op, entries=entries, commit=first,
             round=second, closed=closed, needed=fourth, quiesce=bool(flags & _QUIESCE),
+            acknowledged=bool(flags & _OF_APPEND),
         )  # fmt: skip
     elif kind == _REPLY:
         message = AppendReply(
             sender=sender, to=to, term=term, hlc=hlc, success=bool(flags & _YES), match=first,
-            hint=op, round=second, quiesce=bool(flags & _QUIESCE),
+            hint=op, round=second, quiesce=bool(flags & _QUIESCE), lost=bool(flags & _OF_APPEND),
         )  # fmt: skip
     elif kind == _SUFFIX:
         message = Suffix(
