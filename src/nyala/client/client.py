@@ -11,7 +11,7 @@ from nyala.client.core import ClientOptions
 from nyala.client.facts import Server, TableFacts
 from nyala.client.given import arrow_schema_of, check_replicas, whole
 from nyala.client.session import Limits
-from nyala.client.sql import run_sql
+from nyala.client.sql import ClusterTables, run_sql
 from nyala.client.table import Table
 from nyala.common.errors import InvalidArgument
 from nyala.common.partition_spec import Partition
@@ -216,13 +216,14 @@ class Client:
     def sql(self, query: str) -> pa.Table:
         """Run a SQL query (DuckDB) over tables of this cluster; they are read at one snapshot.
 
-        Only the columns and rows that the query can use are fetched.
+        Only the columns and rows that the query can use are fetched, each table as its first scan begins.
 
         Raises:
             NotFound: a table that does not exist.
-            InvalidArgument: DuckDB's own message on a wrong query, or a statement that is no query.
+            InvalidArgument: DuckDB's own message on a wrong query, a statement that is no query or reads
+                files, or names of tables or columns that differ in case only.
         """
-        return run_sql(query, self.table, self.now)
+        return run_sql(query, ClusterTables(self._connection))
 
 
 def _check_age(name: str, age_ms: object) -> None:

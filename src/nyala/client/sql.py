@@ -1,94 +1,187 @@
-"""SQL by DuckDB over scans, with projection and filters pushed down.
+"""SQL by DuckDB over tables of a cluster, all read at one snapshot.
 
-How: the query is first explained over empty tables of the same schemas. Each scan of that plan names
-the columns it reads and the filters that DuckDB would push into it; those that this store's `where`
-language can say are sent along, the others only cost rows. Then the fetched rows are registered under
-the tables' names and the query runs: DuckDB filters again, so that a push-down can make a query faster
-but never change its answer. duckdb is loaded on first use: importing nyala stays light.
+Each table that a query names is known to DuckDB with all its columns, so that every query means what it
+means to DuckDB by itself. Rows come when a scan begins (`sql_source.py`): the columns that it reads, and
+of the rows those that pass its filter, as far as servers can evaluate it (`sql_filters.py`).
+duckdb is loaded on first use: importing nyala stays light.
 """
 
 import json
-import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
 
 import pyarrow as pa
 
-from nyala.client.table import Table
-from nyala.common.errors import InvalidArgument, NotFound, NyalaError
-from nyala.common.predicate import columns_of
+from nyala.client.connection import Connection
+from nyala.client.locations import OpenTable
+from nyala.client.planning import ReadSpec
+from nyala.client.scan import Scan
+from nyala.common.errors import InvalidArgument, NotFound
+from nyala.common.predicate import Predicate
 from nyala.common.schema import Schema
-from nyala.common.where import parse
 
-_LITERAL = re.compile(r"('(?:[^']|'')*')(?:::(DATE|TIMESTAMP WITH TIME ZONE|TIMESTAMP)(?!\w))?")
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_WORDS = frozenset(["and", "or", "not", "in", "between", "like", "is", "null", "true", "false"])
-_READS_ONLY = (
-    "sql() takes one query that reads (select, with); write rows with the table's own methods, and define "
-    "tables with create_table"
+READS_ONLY = (
+    "sql() takes one query that reads tables (select, with, values, show tables, describe); write rows with "
+    "the table's own methods, define tables with create_table, and read files with duckdb itself"
 )
-_OPTIONAL = "optional: "
+FUNCTIONS = frozenset([
+    "duckdb_functions", "duckdb_keywords", "duckdb_types", "generate_series", "icu_calendar_names",
+    "json_each", "json_tree", "pg_timezone_names", "pragma_version", "range", "repeat", "repeat_row",
+    "summary", "unnest",
+])  # fmt: skip
+"""Functions that give rows and touch neither files, memory by address, nor the engine's state."""
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
-    """What a query needs of one table: columns (None: all) and a filter that rows outside do not pass."""
+class Tables(Protocol):
+    """The tables that queries may name."""
 
-    columns: tuple[str, ...] | None
-    where: str | None
+    def names(self) -> list[str]:
+        """Return the names of all tables."""
+
+    def open(self, name: str) -> Schema:
+        """Return the columns of a table; raises NotFound."""
+
+    def now(self) -> int:
+        """Return a time at or above every acknowledged write."""
+
+    def read(
+        self, name: str, columns: tuple[str, ...], where: Predicate | None, at: int
+    ) -> pa.Table:
+        """Return the rows of a snapshot that pass."""
 
 
-def run_sql(query: str, open_table: Callable[[str], Table], now: Callable[[], int]) -> pa.Table:
+class ClusterTables:
+    """The tables of a cluster.
+
+    Args:
+        connection: to it.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._opened: dict[str, OpenTable] = {}
+
+    def names(self) -> list[str]:
+        """See `Tables.names`."""
+        core = self._connection.core
+        listed = core.tables(max_age_ms=core.options.lookup_max_age_ms)
+        return [t.name for t in self._connection.run(listed)]
+
+    def open(self, name: str) -> Schema:
+        """See `Tables.open`."""
+        opened = self._connection.run(self._connection.core.open_table(name))
+        self._opened[name] = opened
+        return opened.schema
+
+    def now(self) -> int:
+        """See `Tables.now`."""
+        return self._connection.run(self._connection.core.now())
+
+    def read(
+        self, name: str, columns: tuple[str, ...], where: Predicate | None, at: int
+    ) -> pa.Table:
+        """See `Tables.read`."""
+        spec = ReadSpec(columns=columns, where=where, at=at)
+        return Scan(self._connection, self._opened[name], spec).to_arrow()
+
+
+@dataclass(slots=True)
+class _Snapshot:
+    """The time at which a query reads, fixed as its first scan begins."""
+
+    tables: Tables
+    at: int = 0
+    turn: threading.Lock = field(default_factory=threading.Lock)
+
+    def read(self, name: str, columns: tuple[str, ...], where: Predicate | None) -> pa.Table:
+        with self.turn:
+            self.at = self.at or self.tables.now()
+        return self.tables.read(name, columns, where, self.at)
+
+
+def run_sql(query: str, tables: Tables) -> pa.Table:
     """Run one query over the tables that it names, all read at one snapshot; see `Client.sql`."""
     import duckdb
 
+    from nyala.client.sql_source import Source
+
     engine = duckdb.connect(":memory:", config={"enable_external_access": "false"})
+    sources: list[Source] = []
     try:
         engine.execute("set python_enable_replacements=false").fetchall()
-        names = _table_names(engine, query)
-        tables = {name: open_table(name) for name in names}
-        needs = _needs(engine, query, tables)
-        at = now() if tables else 0
-        for name, table in tables.items():
-            need = needs[name]
-            rows = table.scan(columns=need.columns, where=need.where, at=at).to_arrow()
-            engine.execute(f"drop table {_quoted(name)}").fetchall()
-            engine.register(name, rows)
+        snapshot = _Snapshot(tables)
+        named = _read(engine, query)
+        for name in _chosen(named, tables):
+            schema = tables.open(name)
+            if _folded(name) in named.tables:  # else only its name is told
+                _check_columns(name, schema)
+            source = Source(schema, partial(snapshot.read, name))
+            sources.append(source)
+            engine.register(name, source)
+        engine.execute("set lock_configuration=true").fetchall()
         return engine.sql(query).to_arrow_table()
-    except duckdb.Error as err:
+    except duckdb.PermissionException as err:
+        raise InvalidArgument(f"SQL: {err}; {READS_ONLY}") from err
+    except Exception as err:  # of a read: DuckDB passes its text on, in one of several errors
+        for source in sources:
+            if source.failure is not None:
+                raise source.failure from None
+        if not isinstance(err, duckdb.Error):
+            raise
         raise InvalidArgument(f"SQL: {err}; mend the query") from err
     finally:
         engine.close()
 
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+@dataclass(slots=True)
+class _Named:
+    """What a query names.
+
+    Attributes:
+        tables: and common table expressions, folded, each as it was first written.
+        local: names of common table expressions, folded.
+        every: it asks for the list of all tables.
+    """
+
+    tables: dict[str, str] = field(default_factory=dict)
+    local: set[str] = field(default_factory=set)
+    every: bool = False
 
 
-def _table_names(engine: Any, query: str) -> list[str]:
-    """Return the tables that a query reads, in the order in which it first names them.
+def _read(engine: Any, query: str) -> _Named:
+    """Return what a query names, in the order in which it first does.
 
     Raises:
-        InvalidArgument: not one SELECT.
+        InvalidArgument: not one SELECT, or one that is more than a query over tables.
+        NotFound: a table of a schema.
     """
     parsed = json.loads(engine.execute("select json_serialize_sql(?)", [query]).fetchall()[0][0])
     if parsed.get("error"):
         said = str(parsed.get("error_message", "the text cannot be read"))
         if "Only SELECT" in said:
-            raise InvalidArgument(_READS_ONLY)
+            raise InvalidArgument(READS_ONLY)
         raise InvalidArgument(f"SQL: {said}; mend the query")
     if len(parsed["statements"]) != 1:
-        raise InvalidArgument(_READS_ONLY)
-    named: dict[str, None] = {}
-    local: set[str] = set()
+        raise InvalidArgument(READS_ONLY)
+    found = _Named()
     for node in _nodes(parsed):
-        if node.get("type") == "BASE_TABLE":
+        kind = node.get("type")
+        if kind == "BASE_TABLE":
             if node.get("schema_name") or node.get("catalog_name"):
                 raise NotFound(f"no schema {node['schema_name']!r}: tables are named alone")
-            named[node["table_name"]] = None
-        local.update(entry["key"] for entry in node.get("cte_map", {}).get("map", []))
-    return [name for name in named if name not in local]
+            found.tables.setdefault(_folded(node["table_name"]), node["table_name"])
+        elif kind == "SHOW_REF":
+            if node.get("show_type") == "SHOW_SPECIAL":
+                found.every = True
+            elif node.get("table_name"):
+                found.tables.setdefault(_folded(node["table_name"]), node["table_name"])
+        elif kind == "TABLE_FUNCTION":
+            _check_function(str(node.get("function", {}).get("function_name", "")))
+        found.local.update(_folded(e["key"]) for e in node.get("cte_map", {}).get("map", []))
+    return found
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
@@ -101,68 +194,59 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
             yield from _nodes(value)
 
 
-def _needs(engine: Any, query: str, tables: dict[str, Table]) -> dict[str, Need]:
-    """Explain the query over empty tables; return what it needs of each.
+def _check_function(name: str) -> None:
+    if _folded(name) not in FUNCTIONS:
+        raise InvalidArgument(f"the function {name!r} cannot be read from here: {READS_ONLY}")
 
-    A table that is scanned twice is fetched once: the columns of all its scans, without a filter.
+
+def _folded(name: str) -> str:
+    """Return a name as DuckDB compares it: the letters of ASCII in lower case."""
+    return name.encode().lower().decode()
+
+
+def _chosen(named: _Named, tables: Tables) -> list[str]:
+    """Return the tables of the cluster that a query may read.
+
+    A name of a common table expression may be that of a table too: one can read the other.
+
+    Raises:
+        NotFound: no such table.
+        InvalidArgument: two tables have the name.
     """
-    for name, table in tables.items():
-        engine.register("_empty", table.schema.empty_table())
-        engine.execute(f"create table {_quoted(name)} as from _empty").fetchall()
-        engine.unregister("_empty")
-    # On empty tables this rule would prove every query empty and hide the scans.
-    engine.execute("set disabled_optimizers='statistics_propagation'").fetchall()
-    plan = json.loads(engine.execute(f"explain (format json) {query}").fetchall()[0][1])
-    engine.execute("reset disabled_optimizers").fetchall()
-    scans: dict[str, list[Need]] = {name: [] for name in tables}
-    for node in _nodes(plan):
-        facts = node.get("extra_info", {})
-        for name, table in tables.items():
-            if facts.get("Table", "").endswith(f".{name}"):
-                filters = _listed(facts, "Filters")
-                wanted = {*_listed(facts, "Projections"), *_mentioned(table, filters)}
-                columns = tuple(c for c in table.schema.names if c in wanted)
-                texts = [_usable(f, table.definition) for f in filters]
-                scans[name].append(Need(columns, " and ".join(t for t in texts if t) or None))
-    return {name: _merged(tables[name], found) for name, found in scans.items()}
+    if not named.tables and not named.every:
+        return []
+    by_folded: dict[str, list[str]] = {}
+    for name in tables.names():
+        by_folded.setdefault(_folded(name), []).append(name)
+    wanted = list(by_folded) if named.every else list(named.tables)
+    chosen = []
+    for folded in wanted:
+        same = by_folded.get(folded, [])
+        if len(same) > 1 and folded not in named.local:
+            raise InvalidArgument(
+                f"{_and(same)} are tables whose names differ in case only, and SQL does not tell them apart; "
+                "rename one: table.alter().rename(new_name).commit(), or read it with table.scan()"
+            )
+        if len(same) == 1:
+            chosen.append(same[0])
+        elif folded not in named.local:
+            written = named.tables[folded]
+            tables.open(written)  # raises, unless it was made just now
+            chosen.append(written)
+    return chosen
 
 
-def _listed(facts: dict[str, Any], key: str) -> list[str]:
-    value = facts.get(key) or []
-    return [value] if isinstance(value, str) else list(value)
+def _check_columns(table: str, schema: Schema) -> None:
+    by_folded: dict[str, str] = {}
+    for column in schema.columns:
+        other = by_folded.setdefault(_folded(column.name), column.name)
+        if other != column.name:
+            raise InvalidArgument(
+                f"{_and([other, column.name])} are columns of table {table!r} whose names differ in case "
+                "only, and SQL does not tell them apart; rename one: table.alter().rename_column(name, "
+                "new_name).commit(), or read the table with table.scan()"
+            )
 
 
-def _usable(text: str, schema: Schema) -> str | None:
-    """Return a filter of the plan in the `where` language, or None if it cannot be said there.
-
-    To DuckDB NaN is greater than every number and equals itself, to `where` it is neither: a filter that
-    names a column of floats is not sent. Neither is any of a table with a column whose name DuckDB, which
-    does not quote names in a plan, writes as if it were something else.
-    """
-    if not all(_PLAIN.fullmatch(c.name) and c.name.lower() not in _WORDS for c in schema.columns):
-        return None
-    said = "(" + _LITERAL.sub(_said, text.removeprefix(_OPTIONAL)) + ")"
-    try:
-        tree = parse(said, schema)
-    except NyalaError:
-        return None
-    types = [schema.by_id[column].type for column in columns_of(tree)]
-    return None if any(pa.types.is_floating(t) for t in types) else said
-
-
-def _said(literal: re.Match[str]) -> str:
-    text, kind = literal.groups()
-    return text if kind is None else f"{kind.split()[0].lower()} {text}"
-
-
-def _merged(table: Table, scans: list[Need]) -> Need:
-    if not scans:
-        return Need(None, None)
-    wanted = {c for s in scans for c in s.columns or ()} or {table.primary_key[0]}
-    columns = tuple(c for c in table.schema.names if c in wanted)  # count(*): any column will do
-    return Need(columns, scans[0].where if len(scans) == 1 else None)
-
-
-def _mentioned(table: Table, filters: list[str]) -> list[str]:
-    """Return columns that the filters may name: DuckDB, filtering again, has to have them."""
-    return [c for c in table.schema.names if any(c in text for text in filters)]
+def _and(names: Sequence[str]) -> str:
+    return " and ".join(map(repr, names))

@@ -71,13 +71,13 @@ def test_a_client_shows_its_masters():
         (lambda: as_stamp(datetime(2026, 1, 1)), "no time zone", "pass an aware one"),
         (lambda: as_stamp(1 << 63), "1970 to 2041", "pass one of these"),
         (
-            lambda: run_sql("insert into t values (1)", NOBODY, NOBODY),
+            lambda: run_sql("insert into t values (1)", NOBODY),
             "that reads",
             "write rows with",
         ),
-        (lambda: run_sql("select 1; select 2", NOBODY, NOBODY), "one query", "write rows with"),
-        (lambda: run_sql("selec 1", NOBODY, NOBODY), "syntax error", "mend the query"),
-        (lambda: run_sql("select nope", NOBODY, NOBODY), "nope", "mend the query"),
+        (lambda: run_sql("select 1; select 2", NOBODY), "one query", "write rows with"),
+        (lambda: run_sql("selec 1", NOBODY), "syntax error", "mend the query"),
+        (lambda: run_sql("select nope", NOBODY), "nope", "mend the query"),
     ],
 )
 def test_a_slip_is_told_with_what_to_do(slip, says, then):

@@ -1,0 +1,191 @@
+"""DuckDB's filter on a scan as a predicate of this store, as far as the two mean the same.
+
+DuckDB hands a filter over as an Arrow expression, which can be shown and compared but not taken apart.
+So its text is read, an expression is built again from what was read, and the two are compared: a text
+that was misread (names are not quoted in it) is never equal, and then nothing is pushed down.
+"""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nyala.common.predicate import And, Compare, In, IsNull, Not, Op, Or, Predicate
+from nyala.common.schema import Column, Schema
+
+MAX_DEPTH = 30
+"""Of a filter that is pushed down; servers take one that is a little deeper."""
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_PLAIN = re.compile(r"[^()]+?(?=\))")
+_SIGNS: dict[str, tuple[Op, Callable[[pc.Expression, pc.Expression], pc.Expression]]] = {
+    "==": (Op.EQ, lambda a, b: a == b),
+    "!=": (Op.NE, lambda a, b: a != b),
+    "<=": (Op.LE, lambda a, b: a <= b),
+    ">=": (Op.GE, lambda a, b: a >= b),
+    "<": (Op.LT, lambda a, b: a < b),
+    ">": (Op.GT, lambda a, b: a > b),
+}
+
+
+class _Unread(Exception):
+    """The text is not of a kind that is read here."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A part of a filter.
+
+    Attributes:
+        expression: what was read, built again.
+        predicate: true of every row of which the filter is true; None: nothing can be said.
+    """
+
+    expression: pc.Expression
+    predicate: Predicate | None
+
+
+def as_predicate(expression: pc.Expression, schema: Schema) -> Predicate | None:
+    """Return a predicate that every row passes which passes the filter; None: there is none to say."""
+    text = str(expression)
+    try:
+        reader = _Reader(text, schema)
+        read = reader.whole()
+        same = read.expression.equals(expression)
+    except (_Unread, ValueError, pa.ArrowException):
+        return None
+    return read.predicate if same else None
+
+
+def columns_in(expression: pc.Expression, names: Sequence[str]) -> set[str]:
+    """Return at least the columns that a filter names."""
+    text = str(expression)
+    return {name for name in names if name in text}
+
+
+class _Reader:
+    """Reads the text of one filter."""
+
+    def __init__(self, text: str, schema: Schema) -> None:
+        self._text = text
+        self._at = 0
+        self._columns = sorted(schema.columns, key=lambda c: -len(c.name))
+
+    def whole(self) -> _Read:
+        read = self._one(0)
+        if self._at != len(self._text):
+            raise _Unread
+        return read
+
+    def _take(self, text: str) -> bool:
+        if not self._text.startswith(text, self._at):
+            return False
+        self._at += len(text)
+        return True
+
+    def _expect(self, text: str) -> None:
+        if not self._take(text):
+            raise _Unread
+
+    def _one(self, depth: int) -> _Read:
+        if depth > MAX_DEPTH:
+            raise _Unread
+        if self._take("is_valid("):
+            column = self._column(")")
+            return _Read(pc.field(column.name).is_valid(), Not(IsNull(column.id)))
+        if self._take("is_null("):
+            column = self._column(", {nan_is_null=false})")
+            return _Read(pc.field(column.name).is_null(), IsNull(column.id))
+        if self._take("if_else(is_valid("):
+            return self._in()
+        if self._take("invert("):
+            read = self._one(depth + 1)
+            self._expect(")")
+            return _Read(~read.expression, None)
+        self._expect("(")
+        return self._compared() or self._joined(depth + 1)
+
+    def _joined(self, depth: int) -> _Read:
+        left = self._one(depth)
+        both = self._take(" and ")
+        if not both:
+            self._expect(" or ")
+        right = self._one(depth)
+        self._expect(")")
+        if both:
+            return _Read(left.expression & right.expression, _both(left, right))
+        return _Read(left.expression | right.expression, _either(left, right))
+
+    def _compared(self) -> _Read | None:
+        began = self._at
+        for column in self._columns:
+            self._at = began
+            if self._take(column.name + " "):
+                for sign, (op, build) in _SIGNS.items():
+                    if self._take(sign + " "):
+                        value = _value(self._literal(), column.type)
+                        self._expect(")")
+                        said = (
+                            None
+                            if pa.types.is_floating(column.type)
+                            else Compare(column.id, op, value)
+                        )
+                        return _Read(build(pc.field(column.name), pc.scalar(value)), said)
+        self._at = began
+        return None
+
+    def _in(self) -> _Read:
+        """Read `x in (...)`: unknown where x is null."""
+        column = self._column("), is_in(")
+        self._expect(f"{column.name}, {{value_set={column.type}:[\n  ")
+        end = self._text.find("\n], null_matching_behavior=MATCH}), null[bool])", self._at)
+        if end < 0:
+            raise _Unread
+        shown = self._text[self._at : end].split(",\n  ")
+        self._at = end
+        self._expect("\n], null_matching_behavior=MATCH}), null[bool])")
+        texts = pa.types.is_string(column.type)
+        values = [v[1:-1] if texts else v for v in shown]
+        made = pa.array([_value(v, column.type) for v in values], column.type)
+        field, unknown = pc.field(column.name), pc.scalar(pa.scalar(None, pa.bool_()))
+        expression = pc.if_else(field.is_valid(), field.isin(made), unknown)
+        return _Read(expression, None if pa.types.is_floating(column.type) else In(column.id, made))
+
+    def _column(self, after: str) -> Column:
+        for column in self._columns:
+            if self._take(column.name + after):
+                return column
+        raise _Unread
+
+    def _literal(self) -> str:
+        string = _STRING.match(self._text, self._at)
+        found = string or _PLAIN.match(self._text, self._at)
+        if found is None:
+            raise _Unread
+        self._at = found.end()
+        return str(json.loads(found[0], strict=False)) if string else found[0]
+
+
+def _value(text: str, kind: pa.DataType) -> pa.Scalar:
+    if pa.types.is_binary(kind):
+        return pa.scalar(bytes.fromhex(text), kind)
+    return pa.array([text]).cast(kind)[0]
+
+
+def _both(left: _Read, right: _Read) -> Predicate | None:
+    """What cannot be said of one side is left out: more rows pass, and DuckDB's own filter sees them."""
+    said = [r.predicate for r in (left, right) if r.predicate is not None]
+    parts = [c for p in said for c in (p.children if isinstance(p, And) else (p,))]
+    return And(tuple(parts)) if len(parts) > 1 else (parts[0] if parts else None)
+
+
+def _either(left: _Read, right: _Read) -> Predicate | None:
+    said = [left.predicate, right.predicate]
+    parts: list[Predicate] = []
+    for one in said:
+        if one is None:
+            return None
+        parts.extend(one.children if isinstance(one, Or) else (one,))
+    return Or(tuple(parts))
