@@ -92,6 +92,8 @@ class CoreServer:
         files = self._env.files
         files.make_dir("/core")
         self._clock = HybridClock(self._env.clock, files, "/core/ceiling")
+        self._clock.now()
+        self._clock.keep(self._env.tasks)
         self.machine = KvMachine(files, "/core/unused")
         hard, entries = await self._store.open(self._env, self._uuid)
         draw = self._env.random.randrange
@@ -116,14 +118,15 @@ class CoreServer:
     async def _tick(self) -> None:
         while True:
             await self._env.tasks.sleep_ms(50)
-            self._core.tick(self._clock.now())
+            self._clock.refresh()
+            self._core.tick(self._clock.peek())
             self._pump()
 
     def _receive(self, batch: PeerBatch) -> None:
-        self._clock.merge(batch.hlc)
+        if not self._clock.merge(max(batch.hlc, *(m.hlc for _, m in batch.messages))):
+            return  # as if lost: the ceiling is not durable so far up yet
         for _, message in batch.messages:
-            self._clock.merge(message.hlc)
-            self._core.step(message, self._clock.now())
+            self._core.step(message, self._clock.peek())
         self._pump()
 
     def _lose(self, server: ServerUuid) -> None:

@@ -20,10 +20,10 @@ class LaneDelays:
     """How long lane jobs take, in virtual microseconds.
 
     Attributes:
-        disk_us: mean of a DISK job.
+        disk_us: mean of a DISK or CLOCK job.
         apply_us: mean of an APPLY job.
         compute_us: mean of a COMPUTE job.
-        slow_rate: probability that a DISK job takes `slow_us` on average instead.
+        slow_rate: probability that a DISK or CLOCK job takes `slow_us` on average instead.
         slow_us: mean of a slow one.
     """
 
@@ -79,6 +79,7 @@ class SimTasks:
         self._queues: dict[Lane, deque[Callable[[], None]]] = {
             Lane.DISK: deque(),
             Lane.APPLY: deque(),
+            Lane.CLOCK: deque(),
         }
         self._busy = 0
         self._idle: list[asyncio.Future[None]] = []
@@ -107,7 +108,7 @@ class SimTasks:
         return await self.run(lane, fn, *args, **kwargs)
 
     async def run(self, lane: Lane, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a call inline after a delay; DISK and APPLY keep call order."""
+        """Run a call inline after a delay; all but COMPUTE keep call order."""
         future: asyncio.Future[T] = self._loop.create_future()
         self._busy += 1
 
@@ -152,7 +153,7 @@ class SimTasks:
 
     def _draw_us(self, lane: Lane) -> float:
         delays = self.delays
-        if lane is Lane.DISK and self._rng.random() < delays.slow_rate:
+        if lane in (Lane.DISK, Lane.CLOCK) and self._rng.random() < delays.slow_rate:
             self.slow_jobs += 1
             self._loop.trace.counts["slow_sync"] += 1
             return min(max(self._rng.expovariate(1 / delays.slow_us), 1000.0), MAX_SLOW_US)
@@ -160,6 +161,7 @@ class SimTasks:
             Lane.DISK: delays.disk_us,
             Lane.APPLY: delays.apply_us,
             Lane.COMPUTE: delays.compute_us,
+            Lane.CLOCK: delays.disk_us,
         }[lane]
         return 1 + self._rng.expovariate(1 / mean)
 

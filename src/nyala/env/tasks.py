@@ -2,7 +2,8 @@
 
 One event loop owns all replicas of a process. Blocking work goes to a lane:
 DISK (WAL writes and syncs, one thread, in order), APPLY (state machines, one thread, in order),
-COMPUTE (flush, compaction, scans: a small pool on immutable inputs).
+COMPUTE (flush, compaction, scans: a small pool on immutable inputs), CLOCK (the hybrid clock's ceiling, one
+thread: it must not wait for a sync of the log).
 The simulator's `Tasks` runs lanes inline at virtual times.
 """
 
@@ -28,6 +29,7 @@ class Lane(Enum):
     DISK = "disk"
     APPLY = "apply"
     COMPUTE = "compute"
+    CLOCK = "clock"
 
 
 class Tasks(Protocol):
@@ -42,7 +44,7 @@ class Tasks(Protocol):
         ...
 
     async def run(self, lane: Lane, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a blocking call in a lane and return its result. DISK and APPLY keep call order."""
+        """Run a blocking call in a lane and return its result. All but COMPUTE keep call order."""
         ...
 
     async def run_brief(

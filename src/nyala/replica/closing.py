@@ -6,6 +6,7 @@ rounds of its own while entries lie above the last closed time, or somebody read
 one a heartbeat interval, on the heartbeats themselves. A quiet group's time stands still.
 """
 
+from nyala.common.errors import Unavailable
 from nyala.common.hybrid_time import to_micros
 from nyala.raft.messages import AppendEntries
 from nyala.raft.node import RaftNode
@@ -55,7 +56,7 @@ class Closing:
         node = self._node
         try:
             at = self._around.clock.now()
-        except OSError:  # a full disk: nothing can be promised now
+        except Unavailable:  # a full or slow disk: nothing can be promised now
             return
         number = node.read_index(at)
         assert number is not None, "who accepts leads"

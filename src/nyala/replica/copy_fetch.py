@@ -188,7 +188,7 @@ class Fetch(_Patient):
         if not found:
             return False
         last, stamp = check_entries(found, *self.end(offer))
-        self._around.clock.merge(stamp)
+        await self._around.clock.past(stamp)
         await work.ended(WRITE)
         self.logged = True
         self._pace.writers.own()

@@ -86,7 +86,7 @@ class CopyTarget:
     async def _install(self, offer: Offer) -> Opened:
         around, group = self._around, self._group
         last, stamp = self.fetch.end(offer)
-        around.clock.merge(stamp)
+        await around.clock.past(stamp)
         buried = None if self._tombstone is None else await self._tombstone.fall_silent()
         hard_state = promised(offer, last, buried)
         self.fetch.logged = True

@@ -31,30 +31,58 @@ class Footing:
         self._standing = standing
         self._closed = False
 
-    async def accepting(self, deadline_us: int) -> None:
+    async def accepting(self, deadline_us: int, above: int = 0) -> None:
         """Wait until an entry of the leader's own term is applied (S4.38).
 
         What is checked before a proposal - schema, sessions, the catalog - is then checked against a state
         that has everything earlier leaders committed.
+
+        Args:
+            deadline_us: when to give up.
+            above: also until a stamp above it, and above the log's last, can be given.
+
+        Raises:
+            NotLeader: it does not lead. Unavailable: not in time, or the clock's ceiling cannot be saved.
         """
         standing, clock = self._standing, self._around.env.clock
-        while not standing.accepting:
-            if not self._node.is_leader or self._closed:
-                raise self.not_leader()
-            if clock.monotonic_us() >= deadline_us:
-                raise Unavailable("this leader has not applied an entry of its term yet; ask again")
-            await standing.next_change()
+        while True:
+            while not standing.accepting:
+                if not self._node.is_leader or self._closed:
+                    raise self.not_leader()
+                if clock.monotonic_us() >= deadline_us:
+                    raise Unavailable(
+                        "this leader has not applied an entry of its term yet; ask again"
+                    )
+                await standing.next_change()
+            if self._around.clock.merge(max(above, self._node.last_stamp)):
+                return
+            await self.past(max(above, self._node.last_stamp))
 
-    def stamp(self, above: int) -> int:
-        """Return a new stamp, above `above` and all before it."""
-        clock = self._around.clock
+    async def past(self, stamp: int) -> None:
+        """Move the clock past a stamp, waiting for the disk where that has to be durable first.
+
+        Raises:
+            Unavailable: it cannot be made durable; nothing was proposed or promised.
+        """
         try:
-            clock.merge(above)
-            return clock.now()
-        except OSError as err:  # a full disk: nothing was proposed or promised
+            await self._around.clock.past(stamp)
+        except OSError as err:
             raise Unavailable(
                 f"the hybrid clock's ceiling cannot be made durable: {err}; make room on the disk"
             ) from err
+
+    def stamp(self, above: int) -> int:
+        """Return a new stamp, above `above` and all before it.
+
+        Raises:
+            Unavailable: the clock's ceiling is not durable so far up; `past` or `accepting` waits for it.
+        """
+        clock = self._around.clock
+        if not clock.merge(above):
+            raise Unavailable(
+                f"the hybrid clock cannot pass {above} before its ceiling is durable there; ask again"
+            )
+        return clock.now()
 
     def check_room(self, size_bytes: int, inflight: int) -> None:
         """Refuse an operation that is too large, or for which the log has no room beside those in flight."""

@@ -80,6 +80,8 @@ class Replica(Life):
             InvalidArgument: `at` is further in the future than `clock_max_ahead_ms`.
             NotLeader: another replica leads. Unavailable: FAILED. NotFound: deleted. TimedOut: no majority.
         """
+        if at is not None:
+            await self.taking_part().requests.reach(at)
         return await self.read_soon(at, timeout_ms)
 
     def read_soon(self, at: int | None, timeout_ms: int) -> "asyncio.Future[int]":

@@ -69,7 +69,9 @@ class Requests(Footing):
         session_header.check(client_id, sequence, first_outstanding)
         around, node = self._around, self._node
         deadline_us = around.env.clock.monotonic_us() + timeout_ms * 1000
-        await self.accepting(deadline_us)
+        if _ahead_us(around, seen):
+            seen = 0
+        await self.accepting(deadline_us, seen)
         identity = Identity(client_id, sequence, session_header.crc_of(payload))
         joined = self._writes.join(identity, deadline_us)
         if joined is not None:
@@ -78,10 +80,7 @@ class Requests(Footing):
         wrapped = session_header.wrap(
             payload, client_id, sequence, first_outstanding, around.options.client_result_ttl_s
         )
-        above = node.last_stamp
-        if seen > above and _ahead_us(around, seen) == 0:
-            above = seen
-        op = node.propose(wrapped, self.stamp(above))
+        op = node.propose(wrapped, self.stamp(max(node.last_stamp, seen)))
         if op is None:
             raise self.not_leader()
         done = self._writes.add(op, len(payload), deadline_us, identity)
@@ -111,6 +110,16 @@ class Requests(Footing):
                 "was up; read the configuration from the leader, and decide anew"
             ) from err
         return changed
+
+    async def reach(self, at: int) -> None:
+        """Wait until the clock may pass a time that is to be read at.
+
+        Raises:
+            InvalidArgument: it lies too far in the future. Unavailable: the disk does not take the ceiling.
+        """
+        if self._node.is_leader:
+            _check_ahead(self._around, at)
+            await self.past(at)
 
     def read_soon(self, at: int | None, timeout_ms: int) -> "asyncio.Future[int]":
         """See `Replica.read_soon`."""

@@ -13,6 +13,7 @@ from nyala.common.errors import Corrupt
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.raft.messages import PeerBatch
 from nyala.replica.around import Around
+from nyala.replica.held import Held
 from nyala.replica.liveness import Liveness
 from nyala.replica.outbox import Outbox
 from nyala.replica.replica import Replica
@@ -50,10 +51,13 @@ class Turns:
         self._loop = asyncio.get_running_loop()
         self._ticker: asyncio.Task[object] | None = None
         self._around: Around
+        self._held: Held
 
     def start(self, around: Around, transport: Transport) -> None:
         """Begin to take part: messages are taken, time passes."""
         self._around = around
+        self._held = Held(around, self._take)
+        around.clock.keep(around.env.tasks)
         transport.receive(self.receive, self.lose)
         for group in self._replicas:
             self.mark(group)
@@ -80,11 +84,15 @@ class Turns:
         if self._stopped or batch.to != around.uuid:
             around.counters.refused.labels("destination").inc()
             return
-        try:
-            around.clock.merge(batch.hlc)
-        except OSError as err:  # a clock that cannot be made durable promises nothing: as if lost
-            log.warning("a batch from %s was dropped: %s", batch.sender, err)
+        if around.clock.merge(batch.hlc):
+            self._take(batch)
+        else:
+            self._held.add(batch)
+
+    def _take(self, batch: PeerBatch) -> None:
+        if self._stopped:
             return
+        around = self._around
         self._sleepers.rouse(self._liveness.hear(batch))
         vouched = self._liveness.vouched(batch)
         hlc = around.clock.peek()
@@ -106,6 +114,7 @@ class Turns:
 
     def lose(self, server: ServerUuid) -> None:
         """Take it that a server's process has ended."""
+        self._held.lose(server)
         self._sleepers.lose(server)
 
     def mark(self, group: TabletId) -> None:
@@ -147,6 +156,7 @@ class Turns:
         since_collection_ms = 0
         while True:
             await tasks.sleep_ms(tick_ms)
+            self._around.clock.refresh()
             hlc = self._around.clock.peek()
             self._sleepers.rouse(self._liveness.tick())
             for group in list(self._sleepers.up):

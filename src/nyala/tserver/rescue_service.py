@@ -59,6 +59,8 @@ class RescueService:
         changed = not active.lost or {m.uuid for m in active.members} != set(keep)
         last = replica.taking_part().node.last
         if changed:
+            standing = replica.taking_part()
+            await standing.requests.past(standing.node.last_stamp)
             member = await self._leaderless(replica)
             if not 0 <= request.term <= member.node.term + MOST_TERMS:
                 raise InvalidArgument(

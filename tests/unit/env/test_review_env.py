@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from nyala.common.errors import InvalidArgument, Unavailable
-from nyala.common.hybrid_time import from_micros, to_micros
+from nyala.common.hybrid_time import to_micros
 from nyala.env.clock import CEILING_STEP_US, HybridClock
-from nyala.env.files import Buffer, SystemFiles
+from nyala.env.files import SystemFiles
 from nyala.env.loop_thread import LoopThread
 
 NOW_US = 1_700_000_000_000_000
@@ -35,30 +35,6 @@ def test_many_restarts_in_a_row_do_not_drive_the_clock_away(tmp_path):
         last = clock.now()
         wall.us += 500_000
     assert to_micros(last) - wall.us <= 2 * CEILING_STEP_US  # clock_max_ahead_ms, by default
-
-
-def test_an_old_stamp_does_not_hide_a_ceiling_that_was_not_written(tmp_path):
-    class FullDisk(SystemFiles):
-        full = False
-
-        def write_atomic(self, path: str, data: Buffer) -> None:
-            if self.full:
-                raise OSError(28, "no space")
-            super().write_atomic(path, data)
-
-    files = FullDisk()
-    clock = HybridClock(Wall(), files, str(tmp_path / "clock"))
-    first = clock.now()
-    files.full = True
-    with pytest.raises(OSError, match="no space"):
-        clock.merge(from_micros(NOW_US + 60_000_000))
-    with pytest.raises(OSError, match="no space"):
-        clock.merge(first)
-    files.full = False
-    clock.merge(first)
-    assert HybridClock(Wall(), files, str(tmp_path / "clock")).seen > from_micros(
-        NOW_US + 60_000_000
-    )
 
 
 async def numbers() -> AsyncIterator[int]:

@@ -129,7 +129,9 @@ async def test_a_vote_hands_the_voters_time_on(fleet):
     await fleet.write(b"k 1")
     voter, other = (n for n in range(3) if n != old)
     far = fleet.processes[voter].server.clock.now() + from_micros(8_000_000)
-    fleet.processes[voter].server.clock.merge(far)  # as a read that joined its round would
+    await fleet.as_(
+        voter, fleet.processes[voter].server.clock.past(far)
+    )  # as a read that joined its round would
     heard: list[PeerBatch] = []
     overhear(fleet.processes[voter], heard)
     fleet.processes[old].kill()

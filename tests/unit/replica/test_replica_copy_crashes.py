@@ -87,7 +87,7 @@ def _target_dies(step, power_cut):
         await add(fleet, 3)
         await fleet.until(lambda: fleet.machine(3).sums == EVERYTHING, "it has everything")
         await fleet.until(lambda: fleet.sessions() == 0, "no session is left", 60_000)
-        assert not fleet.machine(leader).held
+        await fleet.until(lambda: not fleet.machine(leader).held, "nothing is held")
 
     tell()
 

@@ -8,6 +8,7 @@ from nyala.common.errors import (
     OutcomeUnknown,
     Unavailable,
 )
+from nyala.common.hybrid_time import from_micros
 from nyala.common.ids import TabletId
 from nyala.replica.status import State
 from tests.unit.replica.by_hand import OTHER, receive, vote
@@ -116,17 +117,21 @@ async def test_a_clock_that_could_not_be_written_is_not_believed(fleet):
     clock = fleet.processes[0].server.clock
     disk.faults.capacity_bytes = disk.used_bytes()
     fleet.processes[0].clock.jump(60_000_000)
+    now = from_micros(fleet.processes[0].clock.wall_us())
     for _ in range(2):
         with pytest.raises(Unavailable, match="ceiling"):
-            await fleet.as_(leader, fleet.replica(0).read_point(None, 1000))
+            await fleet.as_(leader, fleet.replica(0).read_point(now, 1000))
         with pytest.raises(Unavailable, match="ceiling"):
-            await fleet.as_(leader, fleet.call(leader, b"k 1"))
+            await fleet.as_(leader, fleet.call(leader, b"k 1", seen=now))
+    assert clock.peek() < int(fleet.processes[0].env.files.read("/data/hybrid_clock").split()[0])
+    at = await fleet.as_(leader, fleet.replica(0).read_point(None, 1000))
+    assert at < now, "below the old ceiling it goes on"
     named = "clock ceiling cannot be saved: [Errno 28]"
     assert fleet.host(0).sick.startswith(named)
     status = fleet.replica(0).status()
     assert (status.state, status.error.startswith(named)) == (State.RUNNING, True)
     disk.faults.capacity_bytes = None
-    at = await fleet.as_(leader, fleet.replica(0).read_point(None, 1000))
+    at = await fleet.as_(leader, fleet.replica(0).read_point(now, 1000))
     assert at < int(fleet.processes[0].env.files.read("/data/hybrid_clock").split()[0])
     assert clock.peek() >= at
     assert fleet.host(0).sick == fleet.replica(0).status().error == ""

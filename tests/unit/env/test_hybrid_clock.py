@@ -1,0 +1,158 @@
+"""The hybrid clock's ceiling: ahead of need, in the pool, never passed before it is durable."""
+
+import asyncio
+
+import pytest
+
+from nyala.common.errors import Unavailable
+from nyala.common.hybrid_time import from_micros, to_micros
+from nyala.env.clock import CEILING_STEP_US, MARGIN, HybridClock
+from nyala.env.tasks import Lane
+from tests.sim.files import SimDisk
+from tests.sim.loop import SimLoop, run, seeded
+from tests.sim.tasks import SimClock, SimTasks
+
+SECOND_US = 1_000_000
+
+
+class SlowTasks(SimTasks):
+    """Lanes that take as long as told."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        super().__init__(loop, seeded(1))
+        self.seconds = 0.001
+        self.jobs: list[Lane] = []
+
+    def _draw_us(self, lane: Lane) -> float:
+        self.jobs.append(lane)
+        return self.seconds * SECOND_US
+
+
+class Server:
+    """A running server's clock, its disk, and what is durable there."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self.loop = loop
+        self.disk = SimDisk(seeded(2), loop.trace, "s")
+        self.files = self.disk.mount()
+        self.tasks = SlowTasks(loop)
+        self.wall = SimClock(loop)
+        self.clock = HybridClock(self.wall, self.files, "/ceiling")
+        self.clock.now()
+        self.clock.keep(self.tasks)
+
+    def durable(self) -> int:
+        return int(self.files.read("/ceiling").split()[0])
+
+    def lag_us(self) -> int:
+        return self.wall.wall_us() - to_micros(self.clock.peek())
+
+    async def live(self, seconds: float) -> None:
+        """Let time pass as a host's ticks do."""
+        for _ in range(round(seconds * 20)):
+            self.clock.refresh()
+            await self.loop.delay(50_000)
+            assert self.clock.peek() < self.durable()
+
+
+def told(fn):
+    def test() -> None:
+        async def main(loop: SimLoop) -> None:
+            await fn(Server(loop))
+
+        run(main)
+
+    test.__doc__ = fn.__doc__
+    return test
+
+
+@told
+async def test_the_ceiling_is_moved_when_half_of_its_reach_is_used(server):
+    before = server.durable()
+    await server.live(2)
+    assert server.durable() == before
+    await server.live(1)
+    assert server.durable() > before
+    assert server.tasks.jobs == [Lane.CLOCK]
+    await server.live(30)
+    assert 10 <= len(server.tasks.jobs) <= 14, "one write for each half of the reach"
+    assert server.lag_us() <= 0
+
+
+@told
+async def test_a_disk_slower_than_the_reach_makes_the_clock_lag_and_nothing_wait(server):
+    server.tasks.seconds = 8.0
+    last = 0
+    for _ in range(400):
+        server.clock.refresh()
+        stamp = server.clock.now()
+        assert last < stamp < server.durable()
+        last = stamp
+        await server.loop.delay(50_000)
+    server.tasks.seconds = 0.001
+    await server.live(10)
+    assert server.lag_us() <= 0, "and it catches up"
+
+
+@told
+async def test_only_a_stamp_above_the_ceiling_waits_for_the_disk(server):
+    server.tasks.seconds = 1.0
+    began = server.loop.now_us()
+    near, far = (server.clock.seen + from_micros(s * SECOND_US) for s in (1, 60))
+    assert server.clock.merge(near)
+    assert not server.clock.merge(far)
+    assert server.clock.seen == near, "nothing was moved"
+    await server.clock.past(far)
+    assert far <= server.clock.seen < server.durable() - MARGIN // 2
+    assert SECOND_US <= server.loop.now_us() - began <= 3 * SECOND_US
+    assert server.clock.now() > far
+
+
+@told
+async def test_a_ceiling_that_could_not_be_written_moves_nothing(server):
+    far, before = server.clock.seen + from_micros(60 * SECOND_US), server.durable()
+    server.disk.faults.capacity_bytes = server.disk.used_bytes()
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space"):
+            await server.clock.past(far)
+        assert server.clock.failure is not None
+        assert server.clock.now() < server.durable() == before
+    server.disk.faults.capacity_bytes = None
+    await server.clock.past(far)
+    assert server.clock.failure is None
+    assert server.clock.now() > far
+
+
+@told
+async def test_when_no_stamp_is_left_below_the_ceiling_none_is_given(server):
+    server.tasks.seconds = 3600.0
+    server.clock._last = server.durable() - 2  # a million stamps later
+    assert server.clock.now() == server.durable() - 1
+    with pytest.raises(Unavailable, match="ceiling"):
+        server.clock.now()
+
+
+@told
+async def test_a_restart_begins_above_all_that_was_shown(server):
+    server.wall.jump(3 * SECOND_US)
+    await server.live(1)
+    shown = server.clock.peek()
+    server.wall.jump(-3600 * SECOND_US)
+    again = HybridClock(server.wall, server.disk.mount(), "/ceiling")
+    assert again.now() > shown
+    assert to_micros(again.now() - shown) <= 2 * CEILING_STEP_US
+
+
+def test_whoever_waits_for_the_ceiling_and_leaves_does_not_stop_it():
+    async def main(loop: SimLoop) -> None:
+        server = Server(loop)
+        server.tasks.seconds = 1.0
+        far = server.clock.seen + from_micros(60 * SECOND_US)
+        waits = [loop.create_task(server.clock.past(far)) for _ in range(2)]
+        await loop.delay(10_000)
+        waits[0].cancel()
+        await waits[1]
+        assert server.clock.seen >= far
+        assert isinstance((await asyncio.gather(*waits, return_exceptions=True))[0], BaseException)
+
+    run(main)

@@ -1,0 +1,103 @@
+"""Servers whose disk is slow to take the clock's ceiling: nothing stands still, what lies above it waits."""
+
+from nyala.common.errors import NyalaError
+from nyala.common.hybrid_time import from_micros, to_micros
+from nyala.env.tasks import Lane
+from nyala.raft.messages import PeerBatch
+from tests.unit.replica.replica_support import GROUP, story, uuid_of
+
+SECOND_US = 1_000_000
+
+
+def slow_ceiling(fleet, number: int, seconds: float) -> None:
+    """Make one server's writes of the ceiling slow; its log's disk stays as fast as before."""
+    tasks = fleet.processes[number].env.tasks
+    draw = tasks._draw_us
+    tasks._draw_us = lambda lane: seconds * SECOND_US if lane is Lane.CLOCK else draw(lane)
+
+
+def durable(fleet, number: int) -> int:
+    return int(fleet.processes[number].env.files.read("/data/hybrid_clock").split()[0])
+
+
+@story()
+async def test_a_ceiling_that_takes_two_seconds_costs_no_leadership_and_no_write(fleet):
+    leader = await fleet.leader()
+    term = fleet.replica(leader).status().term
+    for number in range(3):
+        slow_ceiling(fleet, number, 2.0)
+    for _ in range(60):
+        began = fleet.loop.now_us()
+        await fleet.write(b"k 1")
+        assert fleet.loop.now_us() - began < 100_000
+        assert all(p.server.clock.peek() < durable(fleet, n) for n, p in enumerate(fleet.processes))
+        await fleet.pass_ms(400)
+    assert (fleet.leading(), fleet.replica(leader).status().term) == (leader, term)
+
+
+@story()
+async def test_what_peers_say_above_the_ceiling_waits_for_the_disk_and_is_not_lost(fleet):
+    leader = await fleet.leader()
+    follower = (leader + 1) % 3
+    await fleet.write(b"k 1")
+    await fleet.settled()
+    slow_ceiling(fleet, follower, 1.0)
+    host, clock = fleet.host(follower), fleet.processes[follower].server.clock
+    far = clock.peek() + from_micros(8 * SECOND_US)
+    batches = [
+        PeerBatch(uuid_of(leader), uuid_of(follower), far + n, (), incarnation=n) for n in range(3)
+    ]
+    taken: list[PeerBatch] = []
+    turns = host._turns
+    take = turns._held._take
+
+    def note(batch: PeerBatch) -> None:
+        taken.append(batch)
+        take(batch)
+
+    turns._held._take = note
+    for batch in batches:
+        fleet.processes[follower].life.inside(turns.receive, batch)
+    assert clock.peek() < far
+    assert not taken
+    await fleet.until(lambda: len(taken) >= 3, "the disk took the ceiling")
+    assert [b for b in taken if b.hlc >= far][:3] == batches, "in their order"
+    assert far < clock.seen < durable(fleet, follower)
+    await fleet.write(b"k 1")
+    await fleet.settled()
+
+
+@story()
+async def test_of_a_server_that_has_ended_nothing_is_let_in_later(fleet):
+    leader = await fleet.leader()
+    follower = (leader + 1) % 3
+    slow_ceiling(fleet, follower, 1.0)
+    turns, clock = fleet.host(follower)._turns, fleet.processes[follower].server.clock
+    far = clock.peek() + from_micros(60 * SECOND_US)
+    batch = PeerBatch(uuid_of(leader), uuid_of(follower), far, ())
+    fleet.processes[follower].life.inside(turns.receive, batch)
+    fleet.processes[follower].life.inside(turns.lose, uuid_of(leader))
+    await fleet.pass_ms(5_000)
+    assert clock.seen < far
+
+
+@story()
+async def test_a_write_and_a_read_above_the_ceiling_wait_for_the_disk(fleet):
+    leader = await fleet.leader()
+    await fleet.write(b"k 1")
+    for number in range(3):
+        slow_ceiling(fleet, number, 0.3)
+    clock = fleet.processes[leader].server.clock
+    for ahead_s, ask in (
+        (6, lambda at: fleet.replica(leader).read_point(at, 5000)),
+        (3, lambda at: fleet.call(leader, b"k 1", seen=at)),
+    ):
+        at = clock.peek() + from_micros(ahead_s * SECOND_US)
+        began = fleet.loop.now_us()
+        answer = fleet.spawn(leader, ask(at))
+        await fleet.until(lambda a=answer: a, "an answer")
+        assert not isinstance(answer[0], NyalaError), answer
+        assert fleet.loop.now_us() - began >= SECOND_US // 4
+        assert clock.seen >= at
+        assert to_micros(durable(fleet, leader)) > to_micros(at)
+    assert fleet.replica(leader, GROUP).error is None
