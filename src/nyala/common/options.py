@@ -122,10 +122,6 @@ class Options(ReplicaOptions, frozen=True, kw_only=True):
     flush_log_bytes: Annotated[
         int, _number(1, 64 * GIB, "A tablet whose unflushed log is longer than this is flushed.")
     ] = 64 * MIB
-    memory_budget_bytes: Annotated[
-        int,
-        _number(64 * MIB, 4096 * GIB, "Memory of rowsets over which writes are throttled."),
-    ] = 4 * GIB
     history_max_age_s: Annotated[
         int, _number(0, 10_000_000_000, "Row versions older than this may be forgotten.")
     ] = 86_400

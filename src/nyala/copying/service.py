@@ -81,7 +81,15 @@ class CopySourceService:
 
     async def fetch_file(self, request: pb.FetchFileRequest) -> AsyncIterator[FlightData]:
         """Send a file from an offset to its end, in pieces that are copied nowhere on their way."""
-        read, offset = self._copies().sessions.read, request.offset
+        copies = self._copies()
+        with copies.passing():
+            async for data in self._pieces(copies, request):
+                yield data
+
+    async def _pieces(
+        self, copies: Copies, request: pb.FetchFileRequest
+    ) -> AsyncIterator[FlightData]:
+        read, offset = copies.sessions.read, request.offset
         ahead = asyncio.ensure_future(read(request.session_id, request.name, offset))
         try:
             while piece := await ahead:

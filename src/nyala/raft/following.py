@@ -54,8 +54,9 @@ def on_append(core: Core, message: AppendEntries) -> None:
         _answer(core, message, success=False, match=0, hint=hint, last=None)
         return
     _check_committed(log, previous)
-    added = merge(core, message.entries)
-    core.verified = max(core.verified, log.committed, previous.index + len(message.entries))
+    entries = () if core.full else message.entries
+    added = merge(core, entries)
+    core.verified = max(core.verified, log.committed, previous.index + len(entries))
     _note_commit(core, message)
     agreed = log.op_id(core.verified)
     if quiescence.take(core, message):
@@ -145,6 +146,7 @@ def _answer(
         round=core.round_seen,
         quiesce=core.asleep,
         lost=message.acknowledged and not success and message.term == core.term,
+        full=core.full,
     )
     if last is None:
         core.send(reply)

@@ -207,11 +207,20 @@ class LogView:
         """Note that entries up to `index` are applied, and let go of memory over the limit."""
         assert index <= self.handed_apply, f"applied {index} was never handed out: {self!r}"
         self.applied = max(self.applied, index)
-        if self._bytes <= self.cache_bytes:
+        self.shrink(self.cache_bytes)
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the entries in memory take."""
+        return self._bytes
+
+    def shrink(self, limit_bytes: int) -> None:
+        """Let go of the oldest entries that are applied and durable, until so many bytes are left."""
+        if self._bytes <= limit_bytes:
             return
         upto = min(self.applied, self.stable) + 1 - self.first_cached
         drop = 0
-        while drop < upto and self._bytes > self.cache_bytes:
+        while drop < upto and self._bytes > limit_bytes:
             self._bytes -= size_of(self._entries[drop])
             drop += 1
         if drop:

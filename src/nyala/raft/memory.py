@@ -83,6 +83,7 @@ class Memory:
     out: Output = field(default_factory=Output)
     dirty: bool = False  # a leader has something to replicate
     asleep: bool = False  # see `quiescence.py`
+    full: bool = False  # a follower's host has no room for entries: none are taken, answers say so
     lending: ServerUuid | None = None  # for whom the host reads the log: see `witness.py`
 
     # ---- who we are ------------------------------------------------------------------------------

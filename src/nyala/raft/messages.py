@@ -84,6 +84,7 @@ class AppendReply(Message):
     `previous.term` (conflict search).
     `round` echoes the highest round seen from this leader in this term. `quiesce`: asleep from now on.
     `lost`: refused, though `previous` was acknowledged: this log lost it since.
+    `full`: entries were let go, or would be, since there is no room for them now; heartbeats are answered.
     """
 
     success: bool
@@ -92,6 +93,7 @@ class AppendReply(Message):
     round: int = 0
     quiesce: bool = False
     lost: bool = False
+    full: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

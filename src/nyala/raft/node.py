@@ -156,6 +156,17 @@ class RaftNode(Leading):
         """Count entries from `index` on as needed, here and by a leader's word everywhere; 0: no more."""
         self.core.held = index
 
+    def set_full(self, full: bool) -> None:
+        """Take no entries as a follower while there is no room for them; heartbeats and votes go on.
+
+        The leader is told with each answer, and sends no entries until an answer says that there is room.
+        """
+        self.core.full = full
+
+    def shrink(self, limit_bytes: int) -> None:
+        """Let go of entries in memory that are applied and durable, down to so many bytes."""
+        self.core.log.shrink(limit_bytes)
+
     def rescue(self, keep: Sequence[ServerUuid], stamp: int, term: int = 0) -> OpId:
         """Go on without a majority that is lost for good: keep these members only, at once.
 

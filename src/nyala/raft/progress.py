@@ -27,7 +27,8 @@ class Progress:
     """What a leader knows of one peer; the transitions live here, the reasons in `replication.py`."""
 
     __slots__ = (
-        "doubted", "flow", "heard_at", "hlc", "inflight", "inflight_bytes", "match", "needs_copy", "next",
+        "doubted", "flow", "full", "heard_at", "hlc", "inflight", "inflight_bytes", "match", "needs_copy",
+        "next",
         "quiet", "reading", "received", "round", "seen", "since", "waiting",
     )  # fmt: skip
 
@@ -40,6 +41,7 @@ class Progress:
         self.reading = False  # the host is reading entries for it
         self.needs_copy = False
         self.doubted = False  # refused something below `match`: the next heartbeat asks for that
+        self.full = False  # it has no room: no entries are sent until an answer says that it has
         self.inflight: deque[tuple[int, int]] = deque()  # (last index, bytes) of each message
         self.inflight_bytes = 0
         self.heard_at = now  # tick of the last answer in this term
@@ -90,6 +92,15 @@ class Progress:
         self.inflight.append((last_index, size_bytes))
         self.inflight_bytes += size_bytes
         self.next = last_index + 1
+
+    def fill(self) -> None:
+        """It has no room for entries: what is on the way was let go, and is sent again when it has room."""
+        self.full = True
+        self.reading = False
+        if self.flow is Flow.STREAM:
+            self.next = self.received + 1
+            self.inflight.clear()
+            self.inflight_bytes = 0
 
     def stalled(self) -> bool:
         """Called once a heartbeat: whether entries were sent and nothing was heard of them since."""

@@ -90,6 +90,8 @@ def has_room(core: Core, peer: Progress) -> bool:
     """Whether a peer lacks entries, and takes more of them now."""
     if peer.next > core.log.last.index or peer.reading or peer.waiting or peer.needs_copy:
         return False
+    if peer.full:
+        return False
     return peer.inflight_bytes < core.options.inflight_bytes
 
 
@@ -197,6 +199,9 @@ def on_reply(core: Core, leadership: Leadership, message: AppendReply) -> None:
         if message.lost:
             begin_anew(core, peer)
         search(core, peer, message.hint)
+    peer.full = False
+    if message.full:
+        peer.fill()
     reads.confirm(core, leadership)
     core.dirty = True
 

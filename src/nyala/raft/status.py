@@ -50,6 +50,7 @@ class PeerStatus:
         inflight_bytes: entries sent and not acknowledged.
         ticks_silent: ticks since it last answered in this term.
         needs_copy: it lacks entries that the leader's log no longer holds.
+        full: its server has no room for entries now.
     """
 
     uuid: ServerUuid
@@ -58,6 +59,7 @@ class PeerStatus:
     inflight_bytes: int
     ticks_silent: int
     needs_copy: bool
+    full: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,9 @@ def _status(core: Core) -> Status:
         peers=()
         if lead is None
         else tuple(
-            PeerStatus(u, p.match, p.next, p.inflight_bytes, core.ticks - p.heard_at, p.needs_copy)
+            PeerStatus(
+                u, p.match, p.next, p.inflight_bytes, core.ticks - p.heard_at, p.needs_copy, p.full
+            )
             for u, p in lead.peers.items()
         ),
     )

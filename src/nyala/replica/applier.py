@@ -70,6 +70,7 @@ class Applier:
         group_ops: most operations applied at one go.
         group_bytes: most payload applied at one go, one operation at least.
         deliver: see `Delivery`.
+        may_apply: whether there is memory for what comes of more; asked again at `resume`.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Applier:
         group_ops: int,
         group_bytes: int,
         deliver: Delivery,
+        may_apply: Callable[[], bool],
     ) -> None:
         self.machine = machine
         self.sessions = sessions
@@ -88,6 +90,7 @@ class Applier:
         self._group_ops = group_ops
         self._group_bytes = group_bytes
         self._deliver = deliver
+        self._may_apply = may_apply
         self._queue: deque[Entry] = deque()
         self.backlog_bytes = 0  # of payload, fed and not yet taken
         self._wake = asyncio.Event()
@@ -105,6 +108,11 @@ class Applier:
         elif self._alarm is None:
             self._alarm = asyncio.get_running_loop().call_later(LINGER_MS / 1000, self._begin)
 
+    def resume(self) -> None:
+        """Go on with what was left for want of memory, if there is some again."""
+        if self._queue and self._alarm is None and self._may_apply():
+            self._begin()
+
     def _begin(self) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
@@ -116,7 +124,7 @@ class Applier:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._queue:
+            while self._queue and self._may_apply():
                 group = self._take()
                 brief = (
                     len(group) <= BRIEF_OPS and sum(len(e.payload) for e in group) <= BRIEF_BYTES

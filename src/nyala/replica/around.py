@@ -11,6 +11,7 @@ from nyala.env.env import Env
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import AnyMessage
 from nyala.raft.options import RaftOptions
+from nyala.replica.memory import Memory
 from nyala.replica.offsets import Offsets
 from nyala.replica.superblock import Superblocks
 from nyala.wal.cmeta import ConsensusMetadata
@@ -60,6 +61,7 @@ class Around:
         changed: tells that configuration, leader, role or state of a group changed.
         disk_failed: tells that the log is broken, for every replica of the process.
         offsets: how far other servers' clocks are from this one's.
+        memory: what the process has in memory, and may have.
     """
 
     env: Env
@@ -76,6 +78,7 @@ class Around:
     changed: Callable[[TabletId], None]
     disk_failed: Callable[[OSError], None]
     offsets: Offsets
+    memory: Memory
 
     @property
     def sick(self) -> str:

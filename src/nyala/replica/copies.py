@@ -7,6 +7,7 @@ is made, its group is neither created nor deleted here. On the loop only.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 
 from nyala.common.errors import AlreadyPresent, InvalidArgument, NyalaError, Throttled
@@ -15,11 +16,12 @@ from nyala.env.tasks import Lane
 from nyala.replica.around import Around
 from nyala.replica.bootstrap import Opened
 from nyala.replica.copy_sessions import CopySessions
-from nyala.replica.copy_steps import quietly
+from nyala.replica.copy_steps import PIECES, quietly
 from nyala.replica.copy_target import CopyTarget
 from nyala.replica.copy_witness import CopyWitness
 from nyala.replica.copying import ENDED, Offer, Progress, Source, Stage
 from nyala.replica.lifecycle import OpenMachine
+from nyala.replica.memory import Part
 from nyala.replica.pace import Pace, Writers
 from nyala.replica.replica import Replica
 from nyala.replica.status import State
@@ -105,6 +107,11 @@ class Copies:
             )
         self._reserve(group)
         return self._spawn(group, source, replica, force)
+
+    def passing(self) -> AbstractContextManager[None]:
+        """Count the pieces of a file that are on their way from here, until the block ends."""
+        around = self._around
+        return around.memory.hold(Part.COPIES, PIECES * around.options.copy_chunk_bytes)
 
     def _spawn(
         self, group: TabletId, source: Source, replica: Replica | None, force: bool

@@ -24,8 +24,9 @@ from nyala.raft.messages import Entry
 from nyala.replica.around import Around
 from nyala.replica.copy_files import Staging
 from nyala.replica.copy_fitness import check_entries, check_offer, check_reach
-from nyala.replica.copy_steps import PAUSE_MS, Behind, lane, quietly, void, write
+from nyala.replica.copy_steps import PAUSE_MS, PIECES, Behind, lane, quietly, void, write
 from nyala.replica.copying import CopyFile, Offer, Progress, Source, Stage
+from nyala.replica.memory import Part
 from nyala.replica.pace import Pace
 from nyala.replica.superblock import Superblock
 
@@ -132,8 +133,10 @@ class Fetch(_Patient):
         progress.bytes_total, progress.may_lose = offer.size_bytes, offer.may_lose
         check_offer(self._around, progress, offer, self._owed(), self._buried, force=force)
         progress.stage = Stage.FILES
-        for file in offer.files:
-            await self._patiently(partial(self._fetch_file, offer.session, file))
+        around = self._around
+        with around.memory.hold(Part.COPIES, PIECES * around.options.copy_chunk_bytes):
+            for file in offer.files:
+                await self._patiently(partial(self._fetch_file, offer.session, file))
         return offer
 
     async def _files_and_log(self, force: bool) -> Offer:

@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 PAUSE_MS = 200
+PIECES = 2
+"""Of a file, in memory at either end of a copy: one is read or written while the next one travels."""
 
 
 class Behind:

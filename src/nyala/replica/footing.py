@@ -93,6 +93,7 @@ class Footing:
                 f"the operation has {size_bytes} bytes; at most {limit} are replicated at one go",
                 {"limit": str(limit), "size": str(size_bytes)},
             )
+        self._around.memory.check()
         full = inflight and inflight + size_bytes > options.write_queue_bytes
         if full or self._driver.stalled:
             self._around.counters.throttled.inc()

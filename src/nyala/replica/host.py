@@ -20,6 +20,7 @@ from nyala.replica.copies import Copies
 from nyala.replica.lifecycle import CreateMachine, OpenMachine
 from nyala.replica.liveness import Liveness
 from nyala.replica.making import Making
+from nyala.replica.memory import Memory
 from nyala.replica.offsets import Offsets
 from nyala.replica.outbox import Outbox
 from nyala.replica.replica import Replica
@@ -39,6 +40,7 @@ class ReplicaHost(Making):
     Attributes:
         wal: the process's log.
         copies: of replicas, from here and to here.
+        memory: what the process has in memory, and may have.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class ReplicaHost(Making):
     ) -> None:
         super().__init__(around, turns, replicas)
         self.wal = around.wal
+        self.memory = around.memory
         self.copies = Copies(
             around, self.find, self._reserve, self._free, self._begin, open_machine
         )
@@ -104,12 +107,14 @@ class ReplicaHost(Making):
         transport = offsets = Offsets(transport, env.clock, options.clock_max_offset_ms)
         metrics.gauge("clock_offset_ms", "Largest known to a peer's.", read=offsets.worst_ms)
         replicas: dict[TabletId, Replica] = {}
+        memory = Memory(options)
+        memory.expose(metrics)
         turns = Turns(replicas, outbox := Outbox(uuid, transport, clock, liveness), liveness)
         around = Around(
             env, options, uuid, directory, clock, wal,
             ConsensusMetadata(env.files, directory), Superblocks(env.files, directory),
             Counters(metrics, wal, liveness),
-            outbox.add, turns.mark, on_change or _nobody, turns.disk_failed, offsets,
+            outbox.add, turns.mark, on_change or _nobody, turns.disk_failed, offsets, memory,
         )  # fmt: skip
         doubt = next((d.error for d in wal.damage if not d.certain), None)
         await lifecycle.open_all(around, recovered, replicas, open_machine, doubt)

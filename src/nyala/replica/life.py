@@ -177,5 +177,5 @@ def describe(life: Life) -> ReplicaStatus:
         unflushed_bytes=applier.machine.unflushed_bytes(),
         peers=raft.peers,
         quiesced=raft.quiesced,
-        error=life.around.sick,
+        error=life.around.sick or life.around.memory.strained,
     )

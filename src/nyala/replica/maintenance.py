@@ -17,6 +17,7 @@ from nyala.raft.messages import Entry
 from nyala.raft.node import RaftNode
 from nyala.replica.applier import Applier
 from nyala.replica.around import Around
+from nyala.replica.memory import Part
 from nyala.replica.status import Upkeep
 
 log = logging.getLogger(__name__)
@@ -97,6 +98,7 @@ class Keeper:
             await tasks.run(Lane.APPLY, install)
             tally.done += 1
             tally.us += clock.monotonic_us() - began_us
+            self.count()
         self._around.counters.flushed.inc()
         self._around.dirty(self._group)  # the log may need less of it
         return True
@@ -119,11 +121,15 @@ class Keeper:
         """Note what was applied, and flush in the background when that is due."""
         self._log_bytes += sum(len(e.payload) + ENTRY_OVERHEAD_BYTES for e in entries)
         options = self._around.options
-        if (
-            self._log_bytes >= options.flush_log_bytes
-            or self._applier.machine.unflushed_bytes() >= options.flush_bytes
-        ):
+        rows = self.count()
+        if self._log_bytes >= options.flush_log_bytes or rows >= options.flush_bytes:
             self.flush_soon()
+
+    def count(self) -> int:
+        """Count the rows that are not flushed; return their bytes."""
+        rows = self._applier.machine.unflushed_bytes()
+        self._around.memory.note(Part.ROWS, self._group, rows)
+        return rows
 
     def flush_soon(self) -> None:
         """Flush in the background, unless that is under way."""

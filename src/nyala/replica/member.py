@@ -5,7 +5,6 @@ Rules: on the loop only. Whatever is raised by the core or in a lane ends this r
 
 import asyncio
 from collections.abc import Container, Sequence
-from dataclasses import replace
 
 from nyala.common.errors import NyalaError, Unavailable
 from nyala.common.ids import ServerUuid, TabletId
@@ -19,6 +18,7 @@ from nyala.replica.bootstrap import Opened
 from nyala.replica.closing import Closing
 from nyala.replica.driver import Driver
 from nyala.replica.maintenance import Fail, Keeper
+from nyala.replica.memory import Part
 from nyala.replica.reads import Reads
 from nyala.replica.requests import Requests
 from nyala.replica.standing import Standing
@@ -44,6 +44,7 @@ class Member:
             group_ops=options.apply_group_ops,
             group_bytes=options.apply_group_bytes,
             deliver=self._applied,
+            may_apply=self._may_apply,
         )
         self.keeper = Keeper(around, group, opened.node, self.applier, fail)
         self.driver = Driver(around, group, opened.node, fail)
@@ -56,24 +57,28 @@ class Member:
         self._fail = fail
         self._closed = False
         self._task = around.env.tasks.spawn(self._apply(), f"apply {group}")
+        self.keeper.count()
+        self._count()
 
     # ---- what happens ------------------------------------------------------------------------------
 
     def step(self, message: AnyMessage, hlc: int) -> None:
         """Take a message; `hlc` is the clock's reading after it was merged. Raises as the core does.
 
-        A follower that cannot apply as fast as it is sent lets entries go, as if they were lost; the
-        leader's window closes, and what it cannot keep up with stays out of its memory.
+        A follower without room - it cannot apply as fast as it is sent, or this process' memory is spent -
+        takes no entries, and says so; it goes on to vote and to answer heartbeats, and its leader waits.
         """
-        limit = self._around.options.write_queue_bytes
-        if self.applier.backlog_bytes > limit and isinstance(message, AppendEntries):
-            message = replace(message, entries=())
+        if isinstance(message, AppendEntries):
+            around = self._around
+            behind = self.applier.backlog_bytes > around.options.write_queue_bytes
+            self.node.set_full(behind or around.memory.full)
         self.node.step(message, hlc)
         if isinstance(message, AppendEntries):
             self.closing.heard(message)
 
     def tick(self, hlc: int, absent: Container[ServerUuid]) -> None:
         """Let a tick of Raft's time pass; `absent` as in `RaftNode.tick`."""
+        self.applier.resume()
         self.closing.tick()
         self._around.offsets.hand_over(self.node)
         self.requests.tick()
@@ -90,6 +95,7 @@ class Member:
                 self.requests.confirmed(ready.confirmed.round)
                 self._settle()
             changed = ready.config is not None or ready.config_committed is not None
+        self._count()
         seen = self.standing.look()
         if seen.deposed:
             self.requests.deposed()
@@ -133,6 +139,23 @@ class Member:
         counters.applied.inc(len(entries))
         counters.groups.inc()
         self.keeper.applied(entries)
+        if self._around.memory.tight:
+            self.node.shrink(0)
+        self._count()
+
+    def _may_apply(self) -> bool:
+        return self._around.memory.may_apply(leads=self.node.is_leader)
+
+    def _count(self) -> None:
+        """Count what this group's entries and sessions take now."""
+        memory = self._around.memory
+        memory.note(Part.ENTRIES, self._group, self.node.core.log.memory_bytes)
+        memory.note(Part.SESSIONS, self._group, self.applier.sessions.memory_bytes)
+
+    def shrink(self) -> None:
+        """Let go of entries that nobody needs urgently: who needs them is sent them from the log."""
+        self.node.shrink(0)
+        self._count()
 
     def _settle(self) -> None:
         latest = self.requests.settle(self.applier.applied, self.applier.applied_stamp)
@@ -153,3 +176,4 @@ class Member:
         await self.keeper.close()
         await asyncio.gather(self._task, return_exceptions=True)
         await self._around.env.tasks.run(Lane.APPLY, self.applier.machine.close)
+        self._around.memory.forget(self._group)

@@ -28,6 +28,9 @@ MAX_RESULTS_PER_CLIENT = 16_384
 MAX_KEPT_BYTES = 32 << 20
 """Bytes of all kept results; beyond it the bytes of the older ones go, the knowledge of them stays."""
 
+RESULT_BYTES, CLIENT_BYTES = 400, 300
+"""Memory of a result beside its bytes, and of a client: objects and their places in two tables, measured."""
+
 _Body = tuple[list[tuple[bytes, int]], list[tuple[bytes, int, int, int, int, bytes | None]]]
 """Clients and their floors by last use; client, sequence, stamp, expiry, CRC, result by stamp."""
 _DECODER = msgspec.msgpack.Decoder(_Body)
@@ -85,6 +88,13 @@ class Sessions:
     def clients(self) -> int:
         """How many clients are remembered."""
         return len(self._clients)
+
+    @property
+    def memory_bytes(self) -> int:
+        """About what the table takes. Any lane."""
+        return (
+            self._kept_bytes + RESULT_BYTES * len(self._results) + CLIENT_BYTES * len(self._clients)
+        )
 
     def admit(self, header: Header, stamp: int) -> tuple[Verdict, Saved | None]:
         """Decide about the next operation of the log.

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 COLLECT_MS = 1000
 """How often the log's anchors are moved on and its oldest segments collected."""
+SHRUNK_AT_ONCE = 256
+"""So many groups let go of entries in one tick."""
 RELIEVED_AT_ONCE = 50
 """So many groups that hold the oldest segment are being flushed for it at a time."""
 
@@ -169,10 +171,22 @@ class Turns:
                 self.mark(group)
             if self._sleepers.greet():
                 self._schedule()
+            if self._around.memory.cached_too_much:
+                self._shrink()
             since_collection_ms += tick_ms
             if since_collection_ms >= COLLECT_MS:
                 since_collection_ms = 0
                 self._collect()
+
+    def _shrink(self) -> None:
+        """Let go of entries kept for slow followers: first those of groups that were idle longest."""
+        memory = self._around.memory
+        for group in memory.idle(SHRUNK_AT_ONCE):
+            if not memory.cached_too_much:
+                return
+            replica = self._replicas.get(group)
+            if replica is not None and replica.member is not None:
+                replica.member.shrink()
 
     def _collect(self) -> None:
         """Move anchors on; when the log is over its size, let go of its oldest segments."""

@@ -20,7 +20,8 @@ from nyala.env.env import Env
 from nyala.env.tasks import Lane
 from nyala.replica.replica import Replica
 from nyala.tablet.view import View
-from nyala.tserver.tablets import Tablets
+from nyala.tserver.scan_memory import ScanMemory
+from nyala.tserver.tablets import HostedTablet, Tablets
 from nyala.wire import convert, flight
 from nyala.wire.flight_data import FlightData
 from nyala.wire.proto import nyala_pb2 as pb
@@ -39,13 +40,17 @@ class Scanners:
         tablets: what is here.
         server_uuid: goes into each scan's header.
         options: sizes and deadlines of scans that name none, and how many may be open.
+        memory: of all scans.
     """
 
-    def __init__(self, env: Env, tablets: Tablets, server_uuid: str, options: Options) -> None:
+    def __init__(
+        self, env: Env, tablets: Tablets, server_uuid: str, options: Options, memory: ScanMemory
+    ) -> None:
         self._env = env
         self._tablets = tablets
         self._uuid = server_uuid
         self._options = options
+        self._memory = memory
         self._open = 0
 
     async def run(self, token: pb.ScanToken) -> AsyncIterator[FlightData]:
@@ -80,6 +85,13 @@ class Scanners:
             )
         else:
             at = await hosted.replica.read_point(token.at or None, timeout_ms)
+        with self._memory.open(hosted.tablet, 0 if token.count_only else self._sizes(token)[1]):
+            async for data in self._stream(hosted, token, at, age_ms):
+                yield data
+
+    async def _stream(
+        self, hosted: HostedTablet, token: pb.ScanToken, at: int, age_ms: int
+    ) -> AsyncIterator[FlightData]:
         view = hosted.tablet.view()
         schema, rows = self._plan(view, token, at)
         header = pb.ScanHeader(

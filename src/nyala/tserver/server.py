@@ -35,6 +35,7 @@ from nyala.tserver.memory import MemoryBudget
 from nyala.tserver.opening import Opening
 from nyala.tserver.reached import Reached
 from nyala.tserver.rescue_service import RescueService
+from nyala.tserver.scan_memory import ScanMemory
 from nyala.tserver.scanners import Scanners
 from nyala.tserver.splits import Splits
 from nyala.tserver.tablet_service import TabletService
@@ -63,11 +64,11 @@ class _Running:
 
 
 def _data_plane(
-    env: Env, tablets: Tablets, memory: MemoryBudget, uuid: ServerUuid, options: Options
+    env: Env, tablets: Tablets, scans: ScanMemory, uuid: ServerUuid, options: Options
 ) -> Handlers:
     """Return what reads and writes rows."""
-    writes = WritePath(env, tablets, memory, options)
-    flights = FlightService(env, writes, Scanners(env, tablets, uuid, options))
+    writes = WritePath(env, tablets, tablets.host.memory, options)
+    flights = FlightService(env, writes, Scanners(env, tablets, uuid, options, scans))
     gets, sums = Lookups(env, tablets, options), Checksums(env, tablets, options)
     splits = Splits(env, tablets)
     return {**flights.handlers(), **gets.handlers(), **sums.handlers(), **splits.handlers()}
@@ -149,13 +150,14 @@ class TabletServer:
         options, holds = self._config.options, Holds(self._env.clock)
         health = Health(self._env, host, options, self.heartbeater.changed)
         tablets = Tablets(host, health)
-        memory = MemoryBudget(self._env, tablets, options)
+        scans = ScanMemory(host.memory, options)
+        memory = MemoryBudget(self._env, tablets, options, scans.look)
         memory.start()
         orders = Orders(self._env, self._identity, self._fence)
         compactor = Compactor(self._env, tablets, holds, options)
         self._running = _Running(host, tablets, Shown(tablets, memory, compactor))
         self._running.shown.expose(self.metrics)
-        data = _data_plane(self._env, tablets, memory, self.uuid, options)
+        data = _data_plane(self._env, tablets, scans, self.uuid, options)
         control = _control_plane(self._env, tablets, holds, orders, self.heartbeater.changed)
         self._gate.open({**control, **data})
         compactor.start()

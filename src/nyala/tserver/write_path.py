@@ -23,10 +23,10 @@ from nyala.common.partition import EVERYTHING, contains
 from nyala.common.schema import Schema, arrow_schema
 from nyala.env.env import Env
 from nyala.env.tasks import Lane
+from nyala.replica.memory import Memory, Part
 from nyala.replica.status import WriteOutcome
 from nyala.tablet import ops
 from nyala.tablet.manifest import TabletInfo
-from nyala.tserver.memory import MemoryBudget
 from nyala.tserver.tablets import HostedTablet, Tablets
 from nyala.wire import flight, status
 from nyala.wire.flight_data import FlightData
@@ -40,7 +40,7 @@ CLIENT_ID_BYTES = 16
 class WritePath:
     """Takes batches from clients. Runs on the loop."""
 
-    def __init__(self, env: Env, tablets: Tablets, memory: MemoryBudget, options: Options) -> None:
+    def __init__(self, env: Env, tablets: Tablets, memory: Memory, options: Options) -> None:
         self._env = env
         self._tablets = tablets
         self._memory = memory
@@ -81,12 +81,22 @@ class WritePath:
             )
         # Any other says who leads: its own memory is not the client's concern.
         if hosted.replica.is_leader:
-            self._memory.check()
+            self._memory.check(size)
+        with self._memory.hold(Part.WRITES, size):
+            return await self._propose(hosted, header, stream_schema, data)
+
+    async def _propose(
+        self,
+        hosted: HostedTablet,
+        header: pb.WriteHeader,
+        stream_schema: pa.Schema,
+        data: FlightData,
+    ) -> WriteOutcome:
         info = hosted.tablet.info  # one look: an alteration may be applied at any time
         op, columns = check_header(header, info.schema)
         expected = batch_schema(info.schema, op, columns)
         check_types(stream_schema, expected)
-        if size <= INLINE_BYTES:
+        if len(data.body or b"") <= INLINE_BYTES:
             decode_and_check(info, op, expected, data)
         else:
             await self._env.tasks.run(Lane.COMPUTE, decode_and_check, info, op, expected, data)

@@ -77,7 +77,7 @@ def pack(parts: list[bytes], group: TabletId, message: AnyMessage) -> None:
                 | (_QUIESCE if message.quiesce else 0)
                 | (_OF_APPEND if message.lost else 0)
             )
-            numbers = (message.match, message.round, 0, 0)
+            numbers = (message.match, message.round, 0, int(message.full))
         case RequestVote():
             kind, op = int(_Kind.REQUEST_VOTE), message.last
             flags = _PRE * message.pre | _OVERRIDE * message.override
@@ -145,6 +145,7 @@ def unpack(
         message = AppendReply(
             sender=sender, to=to, term=term, hlc=hlc, success=bool(flags & _YES), match=first,
             hint=op, round=second, quiesce=bool(flags & _QUIESCE), lost=bool(flags & _OF_APPEND),
+            full=bool(fourth),
         )  # fmt: skip
     elif kind == _SUFFIX:
         message = Suffix(

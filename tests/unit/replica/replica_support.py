@@ -72,9 +72,10 @@ class AddingMachine:
             return None
         at = [cut.op.term, cut.op.index, cut.stamp, cut.extra.hex()]
         state = json.dumps({"sums": self.sums, "cut": at}).encode()
-        self._bytes = 0
+        frozen = self._bytes
 
         def install() -> None:
+            self._bytes -= frozen
             self.files.rename(self.path + ".new", self.path)
             self.files.sync_dir(self.path.rpartition("/")[0])
             self._cut = cut

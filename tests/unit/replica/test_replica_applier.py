@@ -51,6 +51,7 @@ def applier(directory="/nowhere"):
         group_ops=7,
         group_bytes=300,
         deliver=lambda *_: None,
+        may_apply=lambda: True,
     )
 
 

@@ -19,8 +19,10 @@ from nyala.common.keys import encode_key
 from nyala.common.options import Options
 from nyala.common.partition import Partition, PartitionSchema
 from nyala.env.clock import HybridClock, SystemClock
+from nyala.replica.memory import Memory
 from nyala.tablet.ops import Op
 from nyala.tablet.tablet import Tablet
+from nyala.tserver.scan_memory import ScanMemory
 from nyala.tserver.scanners import Scanners
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
@@ -91,7 +93,9 @@ class Servers:
         replica = self.replicas[name] = Replica(driver)
         hosted = SimpleNamespace(replica=replica, tablet=driver.tablet)
         tablets: Any = SimpleNamespace(get=lambda _id: hosted)
-        self.scanners[name] = Scanners(self.env, tablets, name, Options())
+        self.scanners[name] = Scanners(
+            self.env, tablets, name, Options(), ScanMemory(Memory(Options()), Options())
+        )
 
     def stream(self, address: str, _method: object, ticket: Any) -> Any:
         token = pb.ScanToken.FromString(ticket.ticket)

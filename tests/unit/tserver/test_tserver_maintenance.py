@@ -9,6 +9,7 @@ import pytest
 from nyala.common.errors import Unavailable
 from nyala.common.options import MIB, Options
 from nyala.env.clock import SystemClock
+from nyala.replica.memory import Memory, Part
 from nyala.replica.status import State
 from nyala.tserver.holds import Holds
 from nyala.tserver.maintenance import Compactor
@@ -21,14 +22,20 @@ class Tablet:
     """A replica and its machine: `merges` are the scores of its merges to come."""
 
     def __init__(self, host, group, memory=0, log=0, merges=()):
-        self.host, self.group, self.memory, self.log_bytes = host, group, memory * MIB, log * MIB
+        self.host, self.group, self.log_bytes = host, group, log * MIB
+        self.memory = memory * MIB
         self.merges = list(merges)
         self.state, self.machine, self.tablet, self.replica = State.RUNNING, self, self, self
         self.info = SimpleNamespace(options={})
         self.busy, self.broken = False, False
 
-    def unflushed_bytes(self):
-        return self.memory
+    @property
+    def memory(self):
+        return self.host.memory.sizes(Part.ROWS)[self.group]
+
+    @memory.setter
+    def memory(self, size_bytes):
+        self.host.memory.note(Part.ROWS, self.group, size_bytes)
 
     def upkeep(self):
         return SimpleNamespace(busy=self.busy, log_bytes=self.log_bytes)
@@ -59,6 +66,7 @@ class Server:
 
     def __init__(self, **tablets):
         self.story: list[str] = []
+        self.memory = Memory(OPTIONS)
         self.tablets = {g: Tablet(self, g, **given) for g, given in tablets.items()}
         self.host = self.tasks = self
         self.left = 0
@@ -91,7 +99,7 @@ class Server:
 
     def flush(self, sleeps):
         anything: Any = self
-        return self._story(MemoryBudget(anything, anything, OPTIONS), sleeps)
+        return self._story(MemoryBudget(anything, anything, OPTIONS, lambda: None), sleeps)
 
     def _story(self, part, sleeps):
         self.left, self.story = sleeps, []

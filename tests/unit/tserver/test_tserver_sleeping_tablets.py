@@ -9,10 +9,9 @@ import pytest
 from nyala.common.options import Options
 from nyala.env.clock import SystemClock
 from nyala.replica.status import State
-from nyala.tserver import maintenance, memory
+from nyala.tserver import maintenance
 from nyala.tserver.holds import Holds
 from nyala.tserver.maintenance import Compactor
-from nyala.tserver.memory import MemoryBudget
 
 
 class Tablet:
@@ -21,16 +20,11 @@ class Tablet:
     def __init__(self, group):
         self.group = group
         self.state = State.RUNNING
-        self.bytes = 10
         self.log_bytes = 0
         self.busy = False
         self.asked = 0
         self.machine = self
         self.worth = 0  # compactions that are worth their cost
-
-    def unflushed_bytes(self):
-        self.asked += 1
-        return self.bytes
 
     def merge_score(self, _horizon):
         self.asked += 1
@@ -97,23 +91,6 @@ class Looks:
 def run(work: Any) -> None:
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(work)
-
-
-def test_memory_of_sleeping_tablets_counts_and_is_asked_for_now_and_then():
-    tablets: Any = Tablets()
-    budget = MemoryBudget(Looks(0), tablets, Options())  # type: ignore[arg-type]
-    budget.look()
-    assert (budget.used_bytes, tablets.asked()) == (30, {"a": 1, "b": 1, "c": 1})
-    tablets.replicas["a"].bytes = tablets.replicas["b"].bytes = 50
-    budget.look()
-    largest = budget.best()
-    assert (budget.used_bytes, tablets.asked()) == (70, {"a": 1, "b": 0, "c": 0})
-    assert largest is tablets.replicas["a"]
-    del tablets.replicas["c"]
-    for _ in range(memory.WHOLE_LOOKS - 1):
-        budget.look()
-    assert budget.used_bytes == 100
-    assert tablets.asked()["b"] == 1
 
 
 def test_compactions_of_sleeping_tablets_go_on_until_there_is_nothing_to_do():

@@ -1,0 +1,171 @@
+"""What a process holds in memory, by part, against one budget; and what has to wait when it is spent.
+
+    rows       not flushed yet; a flush lets them go
+    entries    of Raft's logs: not applied yet, or kept for slow followers; these go, idle groups' first
+    sessions   results of writes, kept for retries; they expire
+    writes     batches that came and are not answered; bounded by `write_queue_total_bytes`
+    scans      batches on their way to readers, and flushed rows that readers still hold
+    copies     pieces and entries of replicas on their way
+
+Over the budget leaders refuse writes, and followers take no entries (`RaftNode.set_full`). Rows alone decide
+whether followers apply: what is applied can be flushed, so that whatever is over the budget goes in the end.
+Everything is counted where it changes; docs/internals/memory.md. On the loop only.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from enum import StrEnum
+
+from nyala.common.errors import Throttled
+from nyala.common.ids import TabletId
+from nyala.common.metrics import Family, Metrics
+from nyala.common.options import Options
+
+RETRY_AFTER_MS = 100
+TIGHT = 0.75
+"""Of the budget: from there on caches are let go and rows flushed, so that nothing need wait."""
+LEADER = 1.25
+"""Of the budget: rows over which a leader applies no more; below, it finishes what it took before."""
+
+
+class Part(StrEnum):
+    """What memory is for."""
+
+    ROWS = "rows"
+    ENTRIES = "entries"
+    SESSIONS = "sessions"
+    WRITES = "writes"
+    SCANS = "scans"
+    COPIES = "copies"
+
+
+class Memory:
+    """The account of one process.
+
+    Args:
+        options: the budget, and what parts may have of it.
+
+    Attributes:
+        used_bytes: of all parts.
+        budget_bytes: what they may have.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.budget_bytes = options.memory_budget_bytes
+        self.used_bytes = 0
+        self._cache_bytes = options.raft_cache_total_bytes
+        self._writes_bytes = min(options.write_queue_total_bytes, self.budget_bytes // 4)
+        self._parts = dict.fromkeys(Part, 0)
+        self._of: dict[Part, OrderedDict[TabletId, int]] = {p: OrderedDict() for p in Part}
+
+    # ---- counting ----------------------------------------------------------------------------------
+
+    def note(self, part: Part, group: TabletId, size_bytes: int) -> None:
+        """Count what a group has of a part now.
+
+        Args:
+            part: which.
+            group: whose.
+            size_bytes: all that it has of it.
+        """
+        sizes = self._of[part]
+        self._add(part, size_bytes - sizes.get(group, 0))
+        sizes[group] = size_bytes
+        sizes.move_to_end(group)
+
+    def forget(self, group: TabletId) -> None:
+        """Count nothing of a group any more: its machine is closed."""
+        for part, sizes in self._of.items():
+            self._add(part, -sizes.pop(group, 0))
+
+    @contextmanager
+    def hold(self, part: Part, size_bytes: int) -> Iterator[None]:
+        """Count so many bytes until the block ends."""
+        self._add(part, size_bytes)
+        try:
+            yield
+        finally:
+            self._add(part, -size_bytes)
+
+    def _add(self, part: Part, size_bytes: int) -> None:
+        self._parts[part] += size_bytes
+        self.used_bytes += size_bytes
+
+    # ---- what it says ------------------------------------------------------------------------------
+
+    def of(self, part: Part) -> int:
+        """Return what a part has."""
+        return self._parts[part]
+
+    @property
+    def full(self) -> bool:
+        """Whether the budget is spent: no writes and no entries are taken."""
+        return self.used_bytes > self.budget_bytes
+
+    @property
+    def tight(self) -> bool:
+        """Whether flushes should begin, and caches go."""
+        return self.used_bytes > TIGHT * self.budget_bytes
+
+    @property
+    def cached_too_much(self) -> bool:
+        """Whether entries that nobody needs urgently should go."""
+        return self._parts[Part.ENTRIES] > self._cache_bytes or self.tight
+
+    def may_apply(self, *, leads: bool) -> bool:
+        """Whether there is room for the rows of more entries."""
+        rows = self._parts[Part.ROWS]
+        return rows <= self.budget_bytes * (LEADER if leads else 1)
+
+    def sizes(self, part: Part) -> Mapping[TabletId, int]:
+        """Return what each group has of a part; read only."""
+        return self._of[part]
+
+    def idle(self, most: int) -> list[TabletId]:
+        """Return the groups with entries in memory that used them longest ago; asked again, others."""
+        sizes = self._of[Part.ENTRIES]
+        found = [g for g, _ in zip(sizes, range(most), strict=False)]
+        for group in found:
+            sizes.move_to_end(group)
+        return found
+
+    @property
+    def strained(self) -> str:
+        """Why writes and entries have to wait here; empty: they need not."""
+        if not self.full:
+            return ""
+        shares = ", ".join(f"{p} {n >> 20}" for p, n in self._parts.items() if n >> 20)
+        return (
+            f"{self.used_bytes >> 20} MiB of memory are in use ({shares}), more than memory_budget_bytes "
+            f"({self.budget_bytes >> 20} MiB) allows: writes are throttled here, and followers here take no "
+            "entries, until rows are flushed"
+        )
+
+    # ---- at the door -------------------------------------------------------------------------------
+
+    def check(self, size_bytes: int = 0) -> None:
+        """Refuse a write for which there is no room.
+
+        Raises:
+            Throttled: send the same again after `retry_after_ms`.
+        """
+        writes = self._parts[Part.WRITES]
+        why = self.strained
+        if not why and size_bytes and writes and writes + size_bytes > self._writes_bytes:
+            why = (
+                f"{writes >> 10} KiB of writes are in flight on this server, as many as "
+                "write_queue_total_bytes and a quarter of memory_budget_bytes allow"
+            )
+        if why:
+            raise Throttled(f"{why}; wait and send again", {"retry_after_ms": str(RETRY_AFTER_MS)})
+
+    def expose(self, metrics: Metrics) -> None:
+        """Put the account into `/metrics`."""
+        metrics.gauge("memory_budget_bytes", "What the parts may have.").set(self.budget_bytes)
+        metrics.gauge("memory_used_bytes", "Of all parts.", read=lambda: self.used_bytes)
+        metrics.families(self._families)
+
+    def _families(self) -> Iterator[Family]:
+        samples = [((str(p),), float(n)) for p, n in self._parts.items()]
+        yield Family("memory_part_bytes", "In use, by part.", ["part"], samples)
