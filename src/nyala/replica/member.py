@@ -154,7 +154,8 @@ class Member:
 
     def shrink(self) -> None:
         """Let go of entries that nobody needs urgently: who needs them is sent them from the log."""
-        self.node.shrink(0)
+        node, excess = self.node, self._around.memory.excess_bytes
+        node.shrink(max(0, node.core.log.memory_bytes - excess))
         self._count()
 
     def _settle(self) -> None:

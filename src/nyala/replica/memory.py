@@ -70,9 +70,12 @@ class Memory:
             size_bytes: all that it has of it.
         """
         sizes = self._of[part]
-        self._add(part, size_bytes - sizes.get(group, 0))
-        sizes[group] = size_bytes
-        sizes.move_to_end(group)
+        before = sizes.get(group, -1)
+        if size_bytes != before:
+            self._add(part, size_bytes - max(before, 0))
+            sizes[group] = size_bytes
+            if size_bytes > before:
+                sizes.move_to_end(group)
 
     def forget(self, group: TabletId) -> None:
         """Count nothing of a group any more: its machine is closed."""
@@ -109,9 +112,10 @@ class Memory:
         return self.used_bytes > TIGHT * self.budget_bytes
 
     @property
-    def cached_too_much(self) -> bool:
-        """Whether entries that nobody needs urgently should go."""
-        return self._parts[Part.ENTRIES] > self._cache_bytes or self.tight
+    def excess_bytes(self) -> int:
+        """How many bytes of entries that nobody needs urgently should go."""
+        entries = self._parts[Part.ENTRIES]
+        return entries if self.tight else max(0, entries - self._cache_bytes)
 
     def may_apply(self, *, leads: bool) -> bool:
         """Whether there is room for the rows of more entries."""

@@ -171,7 +171,7 @@ class Turns:
                 self.mark(group)
             if self._sleepers.greet():
                 self._schedule()
-            if self._around.memory.cached_too_much:
+            if self._around.memory.excess_bytes:
                 self._shrink()
             since_collection_ms += tick_ms
             if since_collection_ms >= COLLECT_MS:
@@ -182,7 +182,7 @@ class Turns:
         """Let go of entries kept for slow followers: first those of groups that were idle longest."""
         memory = self._around.memory
         for group in memory.idle(SHRUNK_AT_ONCE):
-            if not memory.cached_too_much:
+            if not memory.excess_bytes:
                 return
             replica = self._replicas.get(group)
             if replica is not None and replica.member is not None:

@@ -29,7 +29,13 @@ def uuid_of(number: int) -> ServerUuid:
 
 
 class AddingMachine:
-    """key -> sum of what was added to it; adding twice shows. One file as of the cut."""
+    """key -> sum of what was added to it; adding twice shows. One file as of the cut.
+
+    Attributes:
+        growth: bytes in memory for each byte of an operation.
+    """
+
+    growth = 1
 
     def __init__(self, files: Files, directory: str) -> None:
         self.files = files
@@ -61,7 +67,7 @@ class AddingMachine:
         key, amount = operation.payload.decode().split()
         self.sums[key] = self.sums.get(key, 0) + int(amount)
         self.runs += 1
-        self._bytes += len(operation.payload)
+        self._bytes += self.growth * len(operation.payload)
         return b"%d" % self.sums[key]
 
     def unflushed_bytes(self) -> int:
