@@ -50,6 +50,7 @@ def _peer(peer: PeerStatus, tick_ms: int) -> pb.PeerReport:
         inflight_bytes=peer.inflight_bytes,
         silent_ms=peer.ticks_silent * tick_ms,
         needs_copy=peer.needs_copy,
+        stuck_ms=peer.ticks_stuck * tick_ms,
     )
 
 

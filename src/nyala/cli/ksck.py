@@ -18,6 +18,8 @@ ENDED = ("DONE", "FAILED", "CANCELLED")
 """Stages of copies that are over."""
 BEHIND = 10_000
 """A replica that lags so many entries behind its leader is a problem."""
+STUCK_MS = 10_000
+"""So is one that has acknowledged nothing for so long, though it lacks entries."""
 _REPLICA = ("table", "tablet", "address", "state", "role", "term", "applied", "behind")
 
 
@@ -224,6 +226,13 @@ def _index_problems(
             where = addresses.get(peer.uuid, peer.uuid)
             found.append(
                 f"the replica on {where} needs a copy: it lacks entries that its leader's log no longer holds"
+            )
+        elif peer.stuck_ms >= STUCK_MS:
+            where = addresses.get(peer.uuid, peer.uuid)
+            found.append(
+                f"the replica on {where} has made no progress for {peer.stuck_ms // 1000} s: its log ends at "
+                f"{peer.match} as far as its leader knows, whose own ends at {leader.last_index}; look at "
+                "its server's log and disk, and replace it if that does not pass"
             )
     for replica, status in there:
         behind = leader.commit_index - status.applied_index

@@ -27,9 +27,8 @@ class Progress:
     """What a leader knows of one peer; the transitions live here, the reasons in `replication.py`."""
 
     __slots__ = (
-        "doubted", "flow", "full", "heard_at", "hlc", "inflight", "inflight_bytes", "match", "needs_copy",
-        "next",
-        "quiet", "reading", "received", "round", "seen", "since", "waiting",
+        "doubted", "flow", "full", "heard_at", "hlc", "inflight", "inflight_bytes", "match", "moved_at",
+        "needs_copy", "next", "quiet", "reading", "received", "round", "seen", "since", "waiting",
     )  # fmt: skip
 
     def __init__(self, next_index: int, now: int, since: int = 0) -> None:
@@ -45,6 +44,7 @@ class Progress:
         self.inflight: deque[tuple[int, int]] = deque()  # (last index, bytes) of each message
         self.inflight_bytes = 0
         self.heard_at = now  # tick of the last answer in this term
+        self.moved_at = now  # tick at which `match` last grew, or nothing was missing
         self.round = 0  # highest read round it echoed
         self.hlc = 0  # highest hybrid time it answered with
         self.since = since  # read round that was current when it joined

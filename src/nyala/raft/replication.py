@@ -194,6 +194,7 @@ def on_reply(core: Core, leadership: Leadership, message: AppendReply) -> None:
     quiescence.answered(core, leadership, message)
     if message.success:
         if peer.acknowledge(message.match, message.hint.index):
+            peer.moved_at = core.ticks
             advance_commit(core, leadership)
     else:
         if message.lost:
@@ -277,6 +278,8 @@ def tick(core: Core, leadership: Leadership, absent: Container[ServerUuid]) -> N
 
 def ask_again(core: Core, uuid: ServerUuid, peer: Progress, *, quiesce: bool = False) -> None:
     """Send a heartbeat; what was sent and not heard of for long counts as lost."""
+    if peer.match == core.log.last.index:
+        peer.moved_at = core.ticks
     if peer.stalled():
         peer.probe(max(peer.received, core.log.base.index) + 1)
     heartbeat(core, uuid, peer, quiesce=quiesce)

@@ -51,6 +51,7 @@ class PeerStatus:
         ticks_silent: ticks since it last answered in this term.
         needs_copy: it lacks entries that the leader's log no longer holds.
         full: its server has no room for entries now.
+        ticks_stuck: ticks since it last acknowledged more, while it lacks entries; whatever it answers.
     """
 
     uuid: ServerUuid
@@ -60,6 +61,7 @@ class PeerStatus:
     ticks_silent: int
     needs_copy: bool
     full: bool = False
+    ticks_stuck: int = 0
 
 
 @dataclass(frozen=True, slots=True)

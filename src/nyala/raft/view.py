@@ -5,6 +5,7 @@ Rules: reads only.
 
 from nyala.common.ids import OpId, ServerUuid
 from nyala.raft import replication
+from nyala.raft.progress import Progress
 from nyala.raft.state import Core
 from nyala.raft.status import PeerStatus, Role, Status
 
@@ -107,12 +108,18 @@ def _status(core: Core) -> Status:
         closed=core.closed,
         told=max(core.told, log.committed),
         quiesced=core.asleep,
-        peers=()
-        if lead is None
-        else tuple(
-            PeerStatus(
-                u, p.match, p.next, p.inflight_bytes, core.ticks - p.heard_at, p.needs_copy, p.full
-            )
-            for u, p in lead.peers.items()
-        ),
+        peers=() if lead is None else tuple(_peer(core, u, p) for u, p in lead.peers.items()),
+    )
+
+
+def _peer(core: Core, uuid: ServerUuid, peer: Progress) -> PeerStatus:
+    return PeerStatus(
+        uuid,
+        peer.match,
+        peer.next,
+        peer.inflight_bytes,
+        core.ticks - peer.heard_at,
+        peer.needs_copy,
+        peer.full,
+        core.ticks - peer.moved_at if peer.match < core.log.last.index else 0,
     )

@@ -31,6 +31,9 @@ from nyala.replica.turns import Turns
 from nyala.wal.cmeta import ConsensusMetadata
 from nyala.wal.log import Wal
 
+STUCK_MS = 10_000
+"""A member that lacks entries and acknowledged none for so long is counted."""
+
 __all__ = ["CreateMachine", "OpenMachine", "ReplicaHost"]
 
 
@@ -116,10 +119,10 @@ class ReplicaHost(Making):
             Counters(metrics, wal, liveness),
             outbox.add, turns.mark, on_change or _nobody, turns.disk_failed, offsets, memory,
         )  # fmt: skip
-        doubt = next((d.error for d in wal.damage if not d.certain), None)
-        await lifecycle.open_all(around, recovered, replicas, open_machine, doubt)
+        await lifecycle.note_lost(around, recovered)
+        await lifecycle.open_all(around, recovered, replicas, open_machine)
         turns.start(around, transport)
-        _count(metrics, replicas)
+        _count(metrics, replicas, options.raft_tick_ms)
         return cls(around, turns, replicas, open_machine)
 
     def find(self, group: TabletId) -> Replica | None:
@@ -159,7 +162,13 @@ class ReplicaHost(Making):
                 raise err
 
 
-def _count(metrics: Metrics, replicas: Mapping[TabletId, Replica]) -> None:
+def _stuck(replicas: Mapping[TabletId, Replica], tick_ms: int) -> int:
+    led = [r.node for r in replicas.values() if r.node is not None and r.is_leader]
+    longest = STUCK_MS // tick_ms
+    return sum(p.ticks_stuck > longest for node in led for p in node.status().peers)
+
+
+def _count(metrics: Metrics, replicas: Mapping[TabletId, Replica], tick_ms: int) -> None:
     """Show how many replicas there are of each state and of each role (S4.40)."""
     states = metrics.gauge("replica_state_count", "Replicas by state.", ["state"])
     roles = metrics.gauge("replica_role_count", "Replicas by role.", ["role"])
@@ -172,6 +181,8 @@ def _count(metrics: Metrics, replicas: Mapping[TabletId, Replica]) -> None:
 
     for state in State:
         states.labels(state.value).set_function(partial(of_state, state))
+    stuck = "Members of groups led here that have lacked entries for 10 s and acknowledged none."
+    metrics.gauge("replica_stuck_members", stuck, read=lambda: _stuck(replicas, tick_ms))
     for role in Role:
         roles.labels(role.value).set_function(partial(of_role, role))
 

@@ -5,6 +5,7 @@
     copy:    see `copy_files.py`
     open:    CREATING: removed, it never took part · READY: bootstrap · TOMBSTONED: removal repeated ·
              COPYING: half a copy is removed; FAILED, until it is made again or deleted
+             LOST: FAILED, until it is deleted
 
 A crash between any two leaves a state from which `open` goes on. Nothing is removed but by these rules.
 """
@@ -15,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from nyala.common.errors import Corrupt, NyalaError, Unavailable
+from nyala.common.errors import Corrupt, LogGap, NyalaError, Unavailable
 from nyala.common.ids import TabletId
 from nyala.env.tasks import Lane
 from nyala.raft.membership import Configuration
@@ -83,12 +84,36 @@ def _remove_new(around: Around, group: TabletId) -> None:
     around.superblocks.delete(group)
 
 
+async def note_lost(around: Around, recovered: Mapping[TabletId, RecoveredGroup]) -> None:
+    """Note, durably, which replicas a log with missing parts cannot vouch for; then it goes on without them.
+
+    Raises:
+        OSError: not all are noted; the next start finds the same missing.
+    """
+    doubt = around.wal.doubt
+    if doubt is not None:
+        await around.env.tasks.run(Lane.DISK, _mark_lost, around, recovered)
+        await around.wal.accept()
+
+
+def _mark_lost(around: Around, recovered: Mapping[TabletId, RecoveredGroup]) -> None:
+    for group in around.superblocks.groups():
+        own = recovered.get(group)
+        if own is not None and own.corrupt is None:
+            continue
+        try:
+            superblock = around.superblocks.load(group)
+        except NyalaError:
+            continue  # it cannot be opened anyway
+        if superblock is not None and superblock.stage is Stage.READY:
+            around.superblocks.save(Superblock(group, Stage.LOST))
+
+
 async def open_all(
     around: Around,
     recovered: Mapping[TabletId, RecoveredGroup],
     replicas: dict[TabletId, Replica],
     open_machine: OpenMachine,
-    doubt: Corrupt | None = None,
 ) -> None:
     """Bring every replica of a data directory to the state that its superblock names.
 
@@ -97,14 +122,13 @@ async def open_all(
         recovered: what the log held.
         replicas: gets an entry for each group that has, or should have, a superblock.
         open_machine: see `OpenMachine`.
-        doubt: damage to the log that may have hit groups of which it holds nothing any more; None: none.
     """
     groups, saved = await around.env.tasks.run(Lane.DISK, _listed, around)
     for group in sorted({*groups, *saved, *recovered}):
         replicas[group] = Replica(around, group)
     for group, replica in list(replicas.items()):
         try:
-            if not await _open(around, replica, recovered.get(group), open_machine, doubt):
+            if not await _open(around, replica, recovered.get(group), open_machine):
                 del replicas[group]
         except Exception as err:  # whatever is wrong with one replica, the others go on
             replica.fail(err)
@@ -121,7 +145,6 @@ async def _open(
     replica: Replica,
     recovered: RecoveredGroup | None,
     open_machine: OpenMachine,
-    doubt: Corrupt | None,
 ) -> bool:
     """Open one replica; return whether there is one."""
     group, tasks = replica.group, around.env.tasks
@@ -132,8 +155,6 @@ async def _open(
             "replica are lost; replace it"
         )
     if superblock.stage is Stage.READY:
-        if recovered is None and doubt is not None:
-            raise doubt  # its votes and entries may have stood in what is damaged
         replica.take_part(
             await bootstrap(
                 around,
@@ -143,6 +164,8 @@ async def _open(
             )
         )
         return True
+    if superblock.stage is Stage.LOST:
+        raise _lost(around, group, recovered)
     if superblock.stage is Stage.CREATING:
         await tasks.run(Lane.DISK, _remove_new, around, group)
         return False
@@ -159,6 +182,18 @@ async def _open(
         around.wal.forget(group)
     await tasks.run(Lane.DISK, _remove_old, around, group)
     return True
+
+
+def _lost(around: Around, group: TabletId, recovered: RecoveredGroup | None) -> Corrupt:
+    """Return why a replica of stage LOST is FAILED: what was found now, or at an earlier start."""
+    if recovered is not None and recovered.corrupt is not None:
+        return recovered.corrupt
+    if around.wal.doubt is not None:
+        return around.wal.doubt.error
+    return LogGap(
+        f"the log of this server lost records of {group}, votes perhaps among them: it takes part no more; "
+        "delete this replica, and have it copied from another one"
+    )
 
 
 async def delete(around: Around, replica: Replica) -> None:

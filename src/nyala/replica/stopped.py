@@ -171,6 +171,8 @@ def problems(files: Files, directory: str) -> list[str]:
     found = [f"{r.group}: {r.error}" for r in listed if r.error]
     whole = {r.group: r.stage for r in listed}
     for group, stage in whole.items():
+        if stage == Stage.LOST:
+            found.append(f"{group}: the log lost records of it; delete it, and have it copied")
         if stage == Stage.COPYING:
             found.append(f"{group}: a copy was broken off; make it again, or delete it")
         if stage == Stage.READY and not files.list(f"{directory}/data/{group}"):

@@ -31,6 +31,8 @@ class Stage(StrEnum):
     """Its files are being made; after a crash they are removed, since it never took part."""
     COPYING = "COPYING"
     """A copy of another server's replica is being made; after a crash it has to be made again."""
+    LOST = "LOST"
+    """Records of it in the log are lost, votes perhaps among them; its files are kept until it is deleted."""
     READY = "READY"
     TOMBSTONED = "TOMBSTONED"
     """Deleted on purpose; what it promised is kept."""

@@ -1,7 +1,8 @@
 """What the leaders on this server say of their groups' other members: FINE, SILENT, FAILED.
 
 A member is SILENT when it has not answered for an election timeout, and FAILED when it has been so for
-`member_failed_after_ms`. The core counts ticks, and a group that sleeps has none; so the time is kept here.
+`member_failed_after_ms`, or has acknowledged nothing more for so long, though it lacks entries and answers.
+The core counts ticks, and a group that sleeps has none; so the time is kept here.
 """
 
 import asyncio
@@ -93,13 +94,16 @@ class Health:
         )
 
     def _silent_since(self, group: TabletId, node: RaftNode) -> dict[ServerUuid, int]:
-        """Return since when each silent member has been silent, in monotonic microseconds."""
+        """Return since when each silent member has been silent, or stuck, in monotonic microseconds."""
         tick_us = self._options.raft_tick_ms * 1000
         longest = max(1, self._options.election_timeout_ms * 1000 // tick_us)
         now_us, before = self._env.clock.monotonic_us(), self._since_us.get(group, {})
+        failed_ticks = self._options.member_failed_after_ms * 1000 // tick_us
         silent: dict[ServerUuid, int] = {}
         for peer in node.status().peers:
-            if peer.ticks_silent > longest or peer.needs_copy:
+            if peer.ticks_stuck > failed_ticks:
+                silent[peer.uuid] = now_us - peer.ticks_stuck * tick_us
+            elif peer.ticks_silent > longest or peer.needs_copy:
                 heard_us = now_us - peer.ticks_silent * tick_us
                 silent[peer.uuid] = min(heard_us, before.get(peer.uuid, heard_us))
         self._since_us.pop(group, None)

@@ -12,6 +12,7 @@ from functools import partial
 from nyala.env.clock import Clock
 from nyala.env.files import Files
 from nyala.env.tasks import Lane, Tasks
+from nyala.wal.extent import ExtentFile
 from nyala.wal.format import RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, Position
 from nyala.wal.frame import frame
 from nyala.wal.ledger import Ledger
@@ -35,13 +36,14 @@ class Appender:
         queue: what to write.
         ledger: knows the segment to write to; told of each record, in order, once it is durable.
         maker: makes the next one.
+        extent: told of each roll, and of the end.
         sync_interval_ms: None: each round is synced before it is acknowledged; else so long after a
             round at the latest; 0: when the segment is sealed. Terms and votes are synced always.
     """
 
     def __init__(
         self, files: Files, tasks: Tasks, clock: Clock | None, queue: SlotQueue,
-        ledger: Ledger, maker: SegmentMaker, sync_interval_ms: int | None,
+        ledger: Ledger, maker: SegmentMaker, extent: ExtentFile, sync_interval_ms: int | None,
     ) -> None:  # fmt: skip
         self.counts = Counts()
         self.failed: OSError | None = None
@@ -54,6 +56,7 @@ class Appender:
         self._queue = queue
         self._always = sync_interval_ms is None
         self._ledger = ledger
+        self._extent = extent
         self._synced = Position(ledger.active.segment.sequence, SEGMENT_HEADER_BYTES)
         self._wake = asyncio.Event()
         self._closing = False
@@ -133,7 +136,7 @@ class Appender:
         """Seal the active segment and go on in the next one. Durable before anything is written."""
         full, following = self._ledger.active, self.roller.following
         try:
-            await self._tasks.run(Lane.DISK, self._swap, full, following)
+            await self._tasks.run(Lane.DISK, self._swap, full, following, self._ledger.first)
         except OSError:
             following.close()
             raise
@@ -143,9 +146,10 @@ class Appender:
         self._synced = Position(following.segment.sequence, SEGMENT_HEADER_BYTES)
         self.counts.rolls += 1
 
-    def _swap(self, full: SegmentWriter, following: SegmentWriter) -> None:
+    def _swap(self, full: SegmentWriter, following: SegmentWriter, first: int) -> None:
         full.seal(self._now_us(), self._synced)
         following.activate(self._files)
+        self._extent.reach(Position(following.segment.sequence, SEGMENT_HEADER_BYTES), first)
 
     def _now_us(self) -> int:
         return 0 if self._clock is None else self._clock.wall_us()
@@ -177,5 +181,7 @@ class Appender:
     def _finish(self) -> None:
         if self.failed is None:
             self._ledger.active.seal(self._now_us(), self._synced)
+            last = self._ledger.active.segment
+            self._extent.reach(Position(last.sequence, last.end), self._ledger.first)
         else:
             self._ledger.active.close()

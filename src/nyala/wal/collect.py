@@ -12,6 +12,7 @@ from nyala.common.errors import Throttled, Unavailable
 from nyala.common.ids import TabletId
 from nyala.env.files import Files
 from nyala.env.tasks import Lane, Tasks
+from nyala.wal.extent import ExtentFile
 from nyala.wal.ledger import Ledger
 from nyala.wal.segment import Segment
 from nyala.wal.slots import Callback
@@ -26,6 +27,7 @@ class Collector:
         files: where segments live.
         tasks: for the lane.
         ledger: knows who needs what.
+        extent: is told before a segment goes.
         rewrite: appends a group's hard state again; may raise Throttled or Unavailable.
     """
 
@@ -34,12 +36,14 @@ class Collector:
         files: Files,
         tasks: Tasks,
         ledger: Ledger,
+        extent: ExtentFile,
         rewrite: Callable[[TabletId, Callback], None],
     ) -> None:
         self.removed = 0
         self._files = files
         self._tasks = tasks
         self._ledger = ledger
+        self._extent = extent
         self._rewrite = rewrite
         self._running = False
 
@@ -67,6 +71,7 @@ class Collector:
         if groups:
             return await self._rewrite_all(groups)
         self._ledger.index.drop_before(oldest.sequence + 1)  # no new reader finds it
+        await self._tasks.run(Lane.DISK, self._extent.begin_at, oldest.sequence + 1)
         await self._tasks.run(Lane.COMPUTE, self._remove, oldest.path)
         self._ledger.drop_oldest()
         self.removed += 1

@@ -198,7 +198,7 @@ def _check(data: bytes, sequence: int, gap: Gap) -> str:
 def _judged(looks: list[_Look], placeholders: tuple[str, ...], only: str | None) -> LogDump:
     scans = [look.scan for look in looks]
     owners = {s.server_uuid for s in scans if s.server_uuid is not None}
-    verdict = judge(scans)
+    verdict = judge(scans, looks[0].scan.path.rpartition("/")[0] if looks else "")
     dumps = tuple(
         _dump(look, verdict, foreign=len(owners) > 1)
         for look in looks

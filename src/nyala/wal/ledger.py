@@ -54,6 +54,11 @@ class Ledger:
         else:
             self._forget(group)
 
+    @property
+    def first(self) -> int:
+        """The oldest segment there is."""
+        return (self.closed[0] if self.closed else self.active.segment).sequence
+
     def _forget(self, group: TabletId) -> None:
         """All records of the group so far are void."""
         self.index.drop_group(group)

@@ -7,7 +7,7 @@ the loop; files are touched in lanes only. The bytes: docs/internals/formats-wal
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from nyala.common.errors import InvalidArgument
 from nyala.common.ids import TabletId
@@ -17,7 +17,8 @@ from nyala.env.tasks import Lane, Tasks
 from nyala.raft.messages import Entry, HardState
 from nyala.wal.appender import Appender
 from nyala.wal.collect import Collector
-from nyala.wal.format import SEGMENT_HEADER_BYTES, group_bytes
+from nyala.wal.extent import Extent, ExtentFile
+from nyala.wal.format import SEGMENT_HEADER_BYTES, Position, group_bytes
 from nyala.wal.intake import Intake
 from nyala.wal.ledger import Ledger
 from nyala.wal.maker import SegmentMaker
@@ -33,13 +34,21 @@ MAX_SEGMENT_BYTES = 1 << 30
 
 
 def _begin(
-    files: Files, path: str, server_uuid: str, now_us: int, maker: SegmentMaker
+    files: Files, path: str, server_uuid: str, now_us: int, maker: SegmentMaker, note: ExtentFile
 ) -> tuple[Recovery, SegmentWriter]:
     """Recover what is there and make the segment to append to. Blocks."""
     files.make_dir(path)
-    recovery = recover(files, path, server_uuid, now_us)
-    active = maker.first(recovery.next_sequence)
+    note.load()
+    recovery = recover(files, path, server_uuid, now_us, note.extent)
+    at = recovery.next_sequence
+    first = recovery.segments[0].sequence if recovery.segments else at
+    made = Extent(first, Position(at, SEGMENT_HEADER_BYTES))
+    if recovery.missing:  # new segments must not hide it
+        note.save(replace(note.extent or made, missing=True))
+    active = maker.first(at)
     active.activate(files)
+    if not recovery.missing:
+        note.save(made)
     return recovery, active
 
 
@@ -49,6 +58,7 @@ class Wal:
     Attributes:
         damage: what `open` found damaged, also where no group is affected.
         torn: the torn tail that `open` cut off; None: the log ended cleanly.
+        doubt: damage that may have hit groups of which nothing is here any more; None: none. See `accept`.
     """
 
     def __init__(
@@ -59,21 +69,24 @@ class Wal:
         recovery: Recovery,
         active: SegmentWriter,
         maker: SegmentMaker,
+        note: ExtentFile,
         queue_bytes: int,
         sync_interval_ms: int | None,
     ) -> None:
         self.damage: tuple[Damage, ...] = tuple(recovery.damage)
         self.torn: TornTail | None = recovery.torn
+        self.doubt: Damage | None = recovery.doubt
+        self._note = note
         self._files = files
         self._tasks = tasks
         self._ledger = Ledger(recovery, active)
         self._queue = SlotQueue(queue_bytes)
         self._appender = Appender(
-            files, tasks, clock, self._queue, self._ledger, maker, sync_interval_ms
+            files, tasks, clock, self._queue, self._ledger, maker, note, sync_interval_ms
         )
         hard_states = {g: r.hard_state for g, r in recovery.groups.items() if r.hard_state}
         self._intake = Intake(self._queue, self._appender, self._ledger, hard_states)
-        self._collector = Collector(files, tasks, self._ledger, self._intake.rewrite)
+        self._collector = Collector(files, tasks, self._ledger, note, self._intake.rewrite)
 
     @classmethod
     async def open(
@@ -121,11 +134,23 @@ class Wal:
         path = f"{directory}/wal"
         now_us = 0 if clock is None else clock.wall_us()
         maker = SegmentMaker(files, path, server_uuid, segment_bytes, reserve_bytes, cleanup_bytes)
-        found = await tasks.run(Lane.DISK, _begin, files, path, server_uuid, now_us, maker)
+        note = ExtentFile(files, directory)
+        found = await tasks.run(Lane.DISK, _begin, files, path, server_uuid, now_us, maker, note)
         interval_ms = None if sync else sync_interval_ms
-        wal = cls(files, tasks, clock, *found, maker, queue_bytes, interval_ms)
+        wal = cls(files, tasks, clock, *found, maker, note, queue_bytes, interval_ms)
         wal._appender.start()
         return wal, found[0].groups
+
+    async def accept(self) -> None:
+        """Go on from what is there: whose records the `doubt` may have cost is noted, durably, elsewhere.
+
+        Until then each start finds it anew.
+
+        Raises:
+            OSError: not noted.
+        """
+        end = Position(self._ledger.active.segment.sequence, SEGMENT_HEADER_BYTES)
+        await self._tasks.run(Lane.DISK, self._note.save, Extent(self._ledger.first, end))
 
     def reserve(
         self, group: TabletId, entries: Sequence[Entry], hard_state: HardState | None

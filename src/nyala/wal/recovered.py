@@ -63,6 +63,7 @@ class Recovery:
         hard_state_at: the segment that holds each group's last hard state.
         damage: what is damaged.
         torn: the tail that was cut off, or None.
+        missing: first or last segments are gone.
         next_sequence: for the segment to append to.
     """
 
@@ -72,7 +73,13 @@ class Recovery:
     hard_state_at: dict[TabletId, int] = field(default_factory=dict)
     damage: list[Damage] = field(default_factory=list)
     torn: TornTail | None = None
+    missing: bool = False
     next_sequence: int = 1
+
+    @property
+    def doubt(self) -> Damage | None:
+        """Damage that may have hit groups of which the log holds nothing any more; None: none."""
+        return next((d for d in self.damage if not d.certain), None)
 
     def mark(self, damage: Damage) -> None:
         """Make the groups of a damage corrupt."""

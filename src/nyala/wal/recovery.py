@@ -5,6 +5,7 @@ import logging
 
 from nyala.common.errors import Corrupt
 from nyala.env.files import Files
+from nyala.wal.extent import Extent
 from nyala.wal.format import Kind, Position, Row
 from nyala.wal.recovered import Damage, Recovery
 from nyala.wal.scan import Scan, scan
@@ -25,19 +26,34 @@ READS = 5
 log = logging.getLogger(__name__)
 
 
-def recover(files: Files, directory: str, server_uuid: str, close_time_us: int) -> Recovery:
+def recover(
+    files: Files,
+    directory: str,
+    server_uuid: str,
+    close_time_us: int,
+    extent: Extent | None = None,
+) -> Recovery:
     """Read the log in `directory` and leave it sealed: every segment on disk, none half-written.
+
+    Args:
+        files: where it lives.
+        directory: of its segments.
+        server_uuid: of the server that must have written it.
+        close_time_us: of a segment that is sealed now.
+        extent: what must be there of it; None: not known.
 
     Raises:
         Corrupt: the log belongs to another server. BadVersion: it is of an unknown format.
         OSError: a file cannot be read or written.
     """
     scans, data = _read(files, directory, server_uuid)
-    verdict = judge(scans)
-    for blank in verdict.blank:
-        files.remove(blank.path)
-    files.sync_dir(directory)
+    verdict = judge(scans, directory, extent)
     result = Recovery(damage=verdict.damage, torn=verdict.torn)
+    result.missing = verdict.missing is not None
+    if verdict.blank:
+        result.next_sequence = verdict.blank[-1].sequence
+    elif extent is not None:
+        result.next_sequence = extent.end.sequence + 1
     if verdict.torn is not None:
         log.warning(
             "%s: the log ends at offset %d; what a crash left behind it was never acknowledged",
@@ -49,6 +65,10 @@ def recover(files: Files, directory: str, server_uuid: str, close_time_us: int) 
     if scans:
         result.next_sequence = scans[-1].sequence + 1
         _seal_last(files, result, scans[-1], data, verdict.proven, close_time_us)
+    for blank in verdict.blank:
+        if blank.sequence != result.next_sequence:  # that one is replaced, and never missing
+            files.remove(blank.path)
+    files.sync_dir(directory)
     return result
 
 
@@ -120,8 +140,7 @@ def _seal_last(
     damage = [d for d in result.damage if d.error.details["path"] == last.path]
     if not last.records and not damage:
         result.segments.pop()
-        result.next_sequence = last.sequence
-        files.remove(last.path)
+        result.next_sequence = last.sequence  # it is replaced
         return
     rows = [row_of(r) for r in last.records if r.kind is not Kind.MARKER]
     for gap in last.gaps:  # the verdict stays readable when the groups can no longer be told

@@ -3,14 +3,16 @@
 The rule: every record tells the position known durable when it was written. A
 stretch without a record that begins below any such position is damage: its groups are corrupt, the
 files are kept. Any other is the torn tail of a crash: the log ends there, since nothing behind it
-was acknowledged. Pure: recovery.py acts on the verdict, `nyala wal dump` prints it.
+was acknowledged. The note of the log's extent proves a position too, and tells where the log begins.
+Pure: recovery.py acts on the verdict, `nyala wal dump` prints it.
 """
 
 from dataclasses import dataclass, field
 
 from nyala.common.errors import BadChecksum, Corrupt, LogGap
 from nyala.common.ids import TabletId
-from nyala.wal.format import Kind, Position, to_group
+from nyala.wal.extent import Extent
+from nyala.wal.format import SEGMENT_HEADER_BYTES, Kind, Position, to_group
 from nyala.wal.recovered import Damage, TornTail
 from nyala.wal.scan import Gap, Scan
 
@@ -24,34 +26,77 @@ class Verdict:
         blank: segments at the end that were never written to, with a header or without.
         torn: where a crash ended the log; None: it ends cleanly.
         found: by sequence number, the damage of a segment as (offset, damage).
+        missing: what the note of the extent tells of and is not there; None: nothing.
     """
 
     proven: Position
     blank: list[Scan] = field(default_factory=list)
     torn: TornTail | None = None
     found: dict[int, list[tuple[int, Damage]]] = field(default_factory=dict)
+    missing: Damage | None = None
 
     @property
     def damage(self) -> list[Damage]:
         """All damage, in the order of the log."""
-        return [damage for damages in self.found.values() for _, damage in damages]
+        found = [damage for damages in self.found.values() for _, damage in damages]
+        return found if found or self.missing is None else [self.missing]
 
 
-def judge(scans: list[Scan]) -> Verdict:
+def judge(scans: list[Scan], directory: str, extent: Extent | None = None) -> Verdict:
     """Judge the segments of a log.
 
     Args:
         scans: all of them, oldest first. Blank ones at the end are taken off, what stands behind a
             torn tail is dropped from the last, missing footers are noted as gaps.
+        directory: of the segments, for messages.
+        extent: what must be there; None: not known.
     """
-    verdict = Verdict(max((s.proven for s in scans), default=Position(0, 0)))
-    while scans and scans[-1].blank:
+    end = Position(0, 0) if extent is None else extent.end
+    verdict = Verdict(max([end, *(s.proven for s in scans)]))
+    while scans and scans[-1].blank and _may_be_blank(scans[-1], end):
         verdict.blank.append(scans.pop())
     if scans:
         _expect_footers(scans, verdict.proven)
+        _expect_end(scans[-1], end)
         verdict.torn = _cut(scans[-1], verdict.proven)
     verdict.found = _attribute(scans)
+    if extent is not None and not extent.empty:
+        _note_missing(verdict, scans, directory, extent)
     return verdict
+
+
+def _may_be_blank(one: Scan, end: Position) -> bool:
+    """Whether nothing in a segment was durable but for its header, which is so once it is in the log."""
+    begins = Position(one.sequence, SEGMENT_HEADER_BYTES if one.server_uuid is not None else 0)
+    return end <= begins
+
+
+def _note_missing(verdict: Verdict, scans: list[Scan], directory: str, extent: Extent) -> None:
+    """Note as damage that first or last segments are gone."""
+    first, last = extent.first, extent.end.sequence - (extent.end.offset == 0)
+    found = [s.sequence for s in (*scans, *reversed(verdict.blank))]
+    head = not found or found[0] > first
+    tail = not found or found[-1] < last or extent.missing
+    if not head and not tail:
+        return
+    there = f"{found[0]} to {found[-1]}" if found else "none"
+    text = (
+        f"{directory}: segments {first} to {last} of the log have to be there, and there are {there}: "
+        "replicas whose records were in the others have to be replaced"
+    )
+    error = LogGap(text, {"path": directory, "offset": "0"})
+    verdict.missing = Damage(error, _present(scans), certain=False)
+    if head and scans:
+        verdict.found[scans[0].sequence].insert(0, (0, verdict.missing))
+    if tail and scans:
+        verdict.found[scans[-1].sequence].append((scans[-1].end, verdict.missing))
+
+
+def _expect_end(last: Scan, end: Position) -> None:
+    """Note as a gap that the last segment ends before a position in it that was durable."""
+    if last.sequence == end.sequence and last.end < end.offset:
+        last.gaps.append(Gap(last.end, end.offset))
+        last.end, last.footer = end.offset, None
 
 
 def _expect_footers(scans: list[Scan], proven: Position) -> None:

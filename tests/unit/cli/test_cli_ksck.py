@@ -75,6 +75,14 @@ def test_a_follower_that_needs_a_copy_is_shown():
     assert "c:1 needs a copy" in problem
 
 
+def test_a_follower_without_progress_is_shown():
+    found = told()
+    found["a"]["x"].peers.add(uuid="b", match=90, stuck_ms=9_999)
+    found["a"]["x"].peers.add(uuid="c", match=17, stuck_ms=12_345)
+    (problem,) = problems(found)
+    assert "c:1 has made no progress for 12 s: its log ends at 17" in problem
+
+
 def test_states_and_roles_are_listed():
     health = Health()
     health.replicas = _replicas(TABLET, told(c__applied_index=80), TABLE)

@@ -20,6 +20,7 @@ class Leader:
         self.is_leader, self.asleep = True, False
         self.silent = {"b": 0, "c": 0}
         self.needs_copy = ""
+        self.stuck = {"b": 0, "c": 0}
         self.node = self
 
     @property
@@ -30,7 +31,9 @@ class Leader:
 
     def status(self):
         peers = [
-            SimpleNamespace(uuid=u, ticks_silent=n, needs_copy=u == self.needs_copy)
+            SimpleNamespace(
+                uuid=u, ticks_silent=n, needs_copy=u == self.needs_copy, ticks_stuck=self.stuck[u]
+            )
             for u, n in self.silent.items()
         ]
         return SimpleNamespace(peers=peers)
@@ -71,6 +74,16 @@ def test_a_member_is_silent_after_an_election_timeout_and_failed_after_the_optio
     assert world.told(1400, c=39) == ([FINE, SILENT], 2)
     assert world.told(50, c=40) == ([FINE, FAILED], 3)
     assert world.told(50, c=0) == ([FINE, FINE], 4)
+
+
+def test_a_member_that_answers_and_acknowledges_nothing_fails_after_the_option():
+    world = World()
+    world.leader.stuck["c"] = 40
+    assert world.told() == ([FINE, FINE], 1)
+    world.leader.stuck["c"] = 41
+    assert world.told(50) == ([FINE, FAILED], 2)
+    world.leader.stuck["c"] = 0
+    assert world.told(50) == ([FINE, FINE], 3)
 
 
 @pytest.mark.row("A9")

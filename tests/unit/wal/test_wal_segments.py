@@ -78,7 +78,7 @@ def test_the_next_segment_is_made_in_the_background_while_appends_go_on(tmp_path
         order = [c[0] for c in spy.calls]
         sealed = order.index("truncate")
         assert order[:sealed] == ["remove", "preallocate", "append", "sync", "append"]
-        assert order[sealed:] == ["truncate", "sync", "rename", "sync_dir"]
+        assert order[sealed:] == ["truncate", "sync", "rename", "sync_dir", "write_atomic"]
         await fill(wal, A, 21, 22)
         await wal.close()
         await tasks.close()

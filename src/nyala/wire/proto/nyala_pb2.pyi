@@ -2428,6 +2428,7 @@ class PeerReport(_message.Message):
     INFLIGHT_BYTES_FIELD_NUMBER: _builtins.int
     SILENT_MS_FIELD_NUMBER: _builtins.int
     NEEDS_COPY_FIELD_NUMBER: _builtins.int
+    STUCK_MS_FIELD_NUMBER: _builtins.int
     uuid: _builtins.str
     match: _builtins.int
     next: _builtins.int
@@ -2435,6 +2436,8 @@ class PeerReport(_message.Message):
     silent_ms: _builtins.int
     needs_copy: _builtins.bool
     """it lacks entries that the leader's log no longer holds"""
+    stuck_ms: _builtins.int
+    """since it last acknowledged more, while it lacks entries"""
     def __init__(
         self,
         *,
@@ -2444,10 +2447,11 @@ class PeerReport(_message.Message):
         inflight_bytes: _builtins.int = ...,
         silent_ms: _builtins.int = ...,
         needs_copy: _builtins.bool = ...,
+        stuck_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["inflight_bytes", b"inflight_bytes", "match", b"match", "needs_copy", b"needs_copy", "next", b"next", "silent_ms", b"silent_ms", "uuid", b"uuid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["inflight_bytes", b"inflight_bytes", "match", b"match", "needs_copy", b"needs_copy", "next", b"next", "silent_ms", b"silent_ms", "stuck_ms", b"stuck_ms", "uuid", b"uuid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
