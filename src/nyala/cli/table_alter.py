@@ -89,7 +89,7 @@ def add_column(
     comment: Annotated[str, typer.Option(help="For people.")] = "",
 ) -> None:
     """Add a column; rows that are there hold its default, or null."""
-    from nyala.common.schema import arrow_type
+    from nyala.common.types import arrow_type
 
     kind = arrow_type(type)
     _alter(name, masters, "add_column", column, kind, nullable=not not_null,

@@ -15,7 +15,7 @@ from nyala.common import alteration
 from nyala.common.errors import InvalidArgument
 from nyala.common.partition import KeyRange
 from nyala.common.partition_spec import Partition, Range, resolve
-from nyala.common.schema import plain_type, type_name
+from nyala.common.types import plain_type, type_name
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.values import value_to_ipc

@@ -9,13 +9,13 @@ import pyarrow as pa
 from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions
 from nyala.client.facts import Server, TableFacts
-from nyala.client.given import arrow_schema_of, check_replicas, whole
+from nyala.client.given import check_replicas, whole
 from nyala.client.session import Limits
 from nyala.client.sql import ClusterTables, run_sql
 from nyala.client.table import Table
 from nyala.common.errors import InvalidArgument
+from nyala.common.frames import definition_of
 from nyala.common.partition_spec import Partition
-from nyala.common.schema import from_arrow
 
 ENVIRONMENT = "NYALA_MASTERS"
 DEFAULT_REPLICAS = 3
@@ -115,8 +115,9 @@ class Client:
 
         Args:
             name: unique among the tables.
-            schema: an Arrow schema, or a frame or stream whose columns it shall have; key columns become
-                not nullable.
+            schema: an Arrow schema; or data as the writes take them, whose columns it shall have (none of
+                their rows is written): unsigned integers become wider ones, times microseconds, naive or
+                in UTC. Key columns become not nullable.
             primary_key: names of the key columns, in order; any type but bool, float and double.
             partition: hash levels and ranges over key columns; None: one tablet.
             replicas: of each tablet; odd, at most the number of live tablet servers.
@@ -128,10 +129,10 @@ class Client:
         Raises:
             AlreadyPresent: the name is taken.
             InvalidArgument: a wrong definition, or more replicas than tablet servers.
+            SchemaMismatch: a value of the frame that its column would not hold exactly.
         """
         check_replicas(replicas)
-        shape = arrow_schema_of(schema)
-        made = from_arrow(shape, primary_key, defaults=defaults, immutable=immutable)
+        made = definition_of(schema, primary_key, defaults=defaults, immutable=immutable)
         texts = {k: str(v) for k, v in (options or {}).items()}
         core = self._connection.core
         opened = self._connection.run(

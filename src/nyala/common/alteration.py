@@ -20,11 +20,11 @@ from nyala.common.schema import (
     Schema,
     check_column_name,
     check_default,
+    check_stored,
     default_scalar,
-    plain_type,
-    type_name,
     utf8_bytes,
 )
+from nyala.common.types import plain_type
 
 NOT_OURS = "use a client of this version, none sends this"
 """What is left to do about a definition that only a broken or hostile client can send."""
@@ -114,7 +114,7 @@ def alter(schema: Schema, steps: Sequence[Step]) -> Schema:
 def _add(schema: Schema, step: AddColumn) -> Schema:
     _check_free(schema, step.name)
     stored = plain_type(step.type)
-    type_name(stored)
+    check_stored(step.name, stored)
     default = None if step.default is None else default_scalar(step.name, step.default, stored)
     if default is None and not step.nullable:
         raise InvalidArgument(

@@ -4,15 +4,15 @@ Columns are matched by name. Nothing here knows the kinds of write; pandas and p
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from nyala.common.casting import exact_cast
 from nyala.common.errors import InvalidArgument, SchemaMismatch
+from nyala.common.python_values import array_of
 from nyala.common.schema import Column, Schema, arrow_schema
 
 _EXPECTED = "an Arrow table, batch or stream, a pandas or polars frame, or a list of dicts with the same keys"
@@ -116,7 +116,7 @@ def _tables(data: Any, schema: Schema, extra: Sequence[str]) -> list[pa.Table]:
     if isinstance(data, Sequence) and not isinstance(data, str | bytes | Mapping):
         return _of_dicts(data, schema, extra)
     try:
-        table = _one_table(data, schema)
+        table = one_table(data, schema.by_name)
         if table is not None:
             table.validate(full=True)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as err:
@@ -128,7 +128,14 @@ def _tables(data: Any, schema: Schema, extra: Sequence[str]) -> list[pa.Table]:
     return [table]
 
 
-def _one_table(data: Any, schema: Schema) -> pa.Table | None:
+def one_table(data: Any, wanted: Collection[str] | None) -> pa.Table | None:
+    """Return data as Arrow has them; None: data of no kind that is known here.
+
+    Args:
+        data: as `to_batches` takes them, but no list.
+        wanted: names of columns; pandas' index is left out unless it has names that are all among them,
+            and none of a column of its own. None: any names.
+    """
     if isinstance(data, pa.Table):
         return data
     if isinstance(data, pa.RecordBatch):
@@ -136,8 +143,9 @@ def _one_table(data: Any, schema: Schema) -> pa.Table | None:
     pandas: Any = sys.modules.get("pandas")
     frame: Any = getattr(pandas, "DataFrame", None)
     if frame is not None and isinstance(data, frame):
-        index = [n for n in data.index.names if n is not None]
-        keep = bool(index) and all(n in schema.by_name for n in index)
+        index = data.index.names
+        keep = all(n in wanted if wanted is not None else n is not None for n in index)
+        keep = keep and not any(n in data.columns for n in index)
         return pa.Table.from_pandas(data, preserve_index=keep).replace_schema_metadata(None)
     if hasattr(data, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(data).read_all()
@@ -162,60 +170,11 @@ def _of_dicts(rows: Sequence[Any], schema: Schema, extra: Sequence[str]) -> list
             if not isinstance(name, str):
                 raise InvalidArgument(f"row {first}: a column name is a str, not {name!r}")
         _check_names(names, schema, extra)
-        arrays = [_of_values([r[n] for r in run], n, schema, first) for n in names]
+        types = [schema.by_name[n].type if n in schema.by_name else None for n in names]
+        arrays = [
+            array_of([r[n] for r in run], kind, n, first)
+            for n, kind in zip(names, types, strict=True)
+        ]
         tables.append(pa.Table.from_arrays(arrays, names=names))
         first += len(run)
     return tables
-
-
-def _of_values(values: list[Any], name: str, schema: Schema, first_row: int) -> pa.Array:
-    """Return Python values as an Arrow array, of the type that they have by themselves."""
-    column = schema.by_name.get(name)
-    wanted = None if column is None else column.type
-    try:
-        array = pa.array(values)
-        if pa.types.is_timestamp(array.type):
-            _refuse_mixed_zones(values, name, first_row)
-        if wanted == pa.float32() and array.type == pa.float64():
-            return _nearest_floats(array, name, first_row)
-        return array
-    except (pa.ArrowException, ValueError, TypeError, OverflowError) as err:
-        row = next((i for i, v in enumerate(values) if not _converts(v, wanted)), 0)
-        raise SchemaMismatch(
-            f"column {name!r}, row {first_row + row}: {str(values[row])[:60]!r} of type "
-            f"{type(values[row]).__name__} does not convert to {wanted or 'one type'}: {err}",
-            {"row": str(first_row + row)},
-        ) from err
-
-
-def _refuse_mixed_zones(values: list[Any], name: str, first_row: int) -> None:
-    """Arrow takes naive datetimes among aware ones for UTC, without a word."""
-    naive = [getattr(v, "tzinfo", None) is None for v in values]
-    given = [n for n, v in zip(naive, values, strict=True) if v is not None]
-    if len(set(given)) > 1:
-        row = first_row + next(i for i, v in enumerate(values) if v is not None and naive[i])
-        raise SchemaMismatch(
-            f"column {name!r} mixes datetimes with and without a time zone; row {row} has none",
-            {"row": str(row)},
-        )
-
-
-def _nearest_floats(array: pa.Array, name: str, first_row: int) -> pa.Array:
-    """Python has no 32-bit float: its floats become the nearest ones, unless they are beyond."""
-    made = array.cast(pa.float32())
-    grown = pc.and_(pc.is_inf(made), pc.is_finite(array)).fill_null(False)
-    if pc.any(grown, min_count=0).as_py():
-        row = first_row + pc.index(grown, True).as_py()
-        raise SchemaMismatch(
-            f"column {name!r}, row {row}: {array[row - first_row]} is beyond the range of a float",
-            {"row": str(row)},
-        )
-    return made
-
-
-def _converts(value: Any, wanted: pa.DataType | None) -> bool:
-    try:
-        pa.array([value], wanted)
-    except (pa.ArrowException, ValueError, TypeError, OverflowError):
-        return False
-    return True

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nyala.common.errors import SchemaMismatch
-from nyala.common.schema import plain_type
+from nyala.common.types import plain_type
 
 _ALLOWED = {
     ("integer", "integer"),

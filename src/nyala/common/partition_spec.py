@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from nyala.common.casting import exact_cast
-from nyala.common.errors import InvalidArgument, SchemaMismatch
+from nyala.common.errors import InvalidArgument
 from nyala.common.ids import ColumnId
 from nyala.common.keys import encode_key
 from nyala.common.partition import HashLevel, KeyRange, PartitionSchema
+from nyala.common.python_values import scalar_of
 from nyala.common.schema import Column, Schema
 
 MIN_BUCKETS = 2
@@ -204,17 +204,7 @@ def _scalar(value: Any, column: Column) -> pa.Scalar:
     what = f"range end of column {column.name!r}"
     if value is None:
         raise InvalidArgument(f"{what}: one column of an end cannot be open; say None for the end")
-    try:
-        given = pa.chunked_array([pa.array([value])])
-        return exact_cast(given, column.type, what).combine_chunks()[0]
-    except (pa.ArrowException, ValueError, TypeError, OverflowError) as err:
-        raise InvalidArgument(
-            f"{what}: {value!r} is no {column.type}: {err}; give a value of that type"
-        ) from err
-    except SchemaMismatch as err:
-        raise InvalidArgument(
-            f"{what}: {value!r} is no {column.type}: {err.message}; give a value of that type"
-        ) from err
+    return scalar_of(value, column.type, f"{what}: {value!r}")
 
 
 def _is_list(value: object) -> bool:

@@ -3,7 +3,6 @@
 Pure values. Partitioning is `common/partition.py`; the wire form is `wire/convert.py`.
 """
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,73 +12,15 @@ import pyarrow as pa
 
 from nyala.common.errors import InvalidArgument, NotFound
 from nyala.common.ids import ColumnId
+from nyala.common.python_values import scalar_of
+from nyala.common.types import plain_type, type_name
 
-_PLAIN: Mapping[str, pa.DataType] = {
-    "bool": pa.bool_(),
-    "int8": pa.int8(),
-    "int16": pa.int16(),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp[us]": pa.timestamp("us"),
-    "timestamp[us,UTC]": pa.timestamp("us", "UTC"),
-}
-_TYPES = ", ".join([*_PLAIN, "decimal(precision,scale)"])
-_NAMES = {arrow: name for name, arrow in _PLAIN.items()}
-_ALIASES: Mapping[pa.DataType, pa.DataType] = {
-    pa.large_string(): pa.string(),
-    pa.string_view(): pa.string(),
-    pa.large_binary(): pa.binary(),
-    pa.binary_view(): pa.binary(),
-}
-_SHORT_NUMBER = re.compile("[0-9]{1,2}")
 _NOT_KEYS = frozenset({pa.bool_(), pa.float32(), pa.float64()})
 MAX_COLUMNS = 1000
 MAX_NAME_BYTES = 256
 MAX_COMMENT_BYTES = 1024
 MAX_DEFAULT_BYTES = 1024
 """Of a default: rows older than a column are read as if each held it."""
-
-
-def type_name(arrow: pa.DataType) -> str:
-    """Return nyala's name of an Arrow type.
-
-    Raises:
-        InvalidArgument: a type that nyala does not store, named.
-    """
-    if pa.types.is_decimal128(arrow) and 0 <= arrow.scale <= arrow.precision:
-        return f"decimal({arrow.precision},{arrow.scale})"
-    if not _is_extension(arrow) and arrow in _NAMES:
-        return _NAMES[arrow]
-    raise InvalidArgument(f"columns of Arrow type {arrow} are not stored; cast to one of: {_TYPES}")
-
-
-def plain_type(arrow: pa.DataType) -> pa.DataType:
-    """Return the stored type of an accepted variant (large_string, string_view, dictionary, ...)."""
-    if pa.types.is_dictionary(arrow):
-        return plain_type(arrow.value_type)
-    return arrow if _is_extension(arrow) else _ALIASES.get(arrow, arrow)
-
-
-def _is_extension(arrow: pa.DataType) -> bool:
-    return isinstance(arrow, pa.BaseExtensionType)  # a user's own one may have no hash
-
-
-def arrow_type(name: str) -> pa.DataType:
-    """Return the Arrow type of a nyala type name; the inverse of `type_name`."""
-    if name in _PLAIN:
-        return _PLAIN[name]
-    if name.startswith("decimal(") and name.endswith(")"):
-        precision, _, scale = name[len("decimal(") : -1].partition(",")
-        if _SHORT_NUMBER.fullmatch(precision) and _SHORT_NUMBER.fullmatch(scale):
-            digits, after_point = int(precision), int(scale)
-            if after_point <= digits <= 38 and digits > 0:
-                return pa.decimal128(digits, after_point)
-    raise InvalidArgument(f"unknown column type {name[:80]!r}; write one of: {_TYPES}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +137,7 @@ def from_arrow(
     for number, name in enumerate(ordered):
         field = schema.field(name)
         stored = plain_type(field.type)
-        type_name(stored)
+        check_stored(name, stored)
         in_key = number < len(primary_key)
         if in_key and stored in _NOT_KEYS:
             raise InvalidArgument(
@@ -238,6 +179,18 @@ def _check_names(names: list[str], keys: list[str], others: list[str]) -> None:
         raise InvalidArgument(f"{len(names)} columns; a table has at most {MAX_COLUMNS}; split it")
 
 
+def check_stored(name: str, kind: pa.DataType) -> None:
+    """Refuse a type that no column can have.
+
+    Raises:
+        InvalidArgument: not a stored type.
+    """
+    try:
+        type_name(kind)
+    except InvalidArgument as err:
+        raise InvalidArgument(f"column {name!r}: {err.message}") from err
+
+
 def check_column_name(name: str) -> None:
     """Refuse what cannot be a column's name.
 
@@ -273,14 +226,7 @@ def default_scalar(name: str, value: Any, stored: pa.DataType) -> pa.Scalar:
     Raises:
         InvalidArgument: it does not convert without loss, or is too large.
     """
-    try:
-        if pa.types.is_integer(stored) and isinstance(value, float) and not value.is_integer():
-            raise ValueError("it has a fraction")  # Arrow cuts it off without a word
-        made = pa.scalar(value, stored)
-    except (pa.ArrowException, ValueError, TypeError, OverflowError) as err:
-        raise InvalidArgument(
-            f"default {value!r} of column {name!r} is no {stored}: {err}; give a value of that type"
-        ) from err
+    made = scalar_of(value, stored, f"default {value!r} of column {name!r}")
     check_default(name, made)
     return made
 

@@ -12,7 +12,8 @@ from google.protobuf.message import Message
 from nyala.common import alteration
 from nyala.common.errors import InvalidArgument, NotFound
 from nyala.common.partition import EVERYTHING, KeyRange, Partition, PartitionSchema, describe
-from nyala.common.schema import Schema, arrow_type
+from nyala.common.schema import Schema
+from nyala.common.types import arrow_type
 from nyala.master import check_spec
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 
 from nyala.common.errors import Corrupt, InvalidArgument
 from nyala.common.ids import ColumnId
-from nyala.common.schema import Column, arrow_type, type_name
+from nyala.common.schema import Column
+from nyala.common.types import arrow_type, type_name
 from nyala.env.files import Files
 from nyala.tablet.format import Kind, Sections, SectionWriter
 from nyala.tablet.ops import read_batch

@@ -14,7 +14,8 @@ import pyarrow as pa
 from nyala.common.errors import AlreadyPresent, Corrupt, NyalaError
 from nyala.common.ids import NO_OP, ColumnId, OpId, TableId, TabletId
 from nyala.common.partition import Partition, PartitionSchema
-from nyala.common.schema import Schema, arrow_type, type_name
+from nyala.common.schema import Schema
+from nyala.common.types import arrow_type, type_name
 from nyala.env.files import Files
 from nyala.tablet import stored_schema
 from nyala.tablet.format import Kind, Sections, pack

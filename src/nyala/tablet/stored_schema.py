@@ -9,7 +9,8 @@ import pyarrow as pa
 from nyala.common.alteration import check_schema
 from nyala.common.errors import Corrupt, InvalidArgument
 from nyala.common.ids import ColumnId
-from nyala.common.schema import Column, Schema, arrow_type, type_name
+from nyala.common.schema import Column, Schema
+from nyala.common.types import arrow_type, type_name
 
 
 class StoredColumn(msgspec.Struct, frozen=True):

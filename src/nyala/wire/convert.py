@@ -21,7 +21,8 @@ from nyala.common.predicate import (
     Predicate,
     Prefix,
 )
-from nyala.common.schema import Column, Schema, arrow_type, type_name
+from nyala.common.schema import Column, Schema
+from nyala.common.types import arrow_type, type_name
 from nyala.raft.membership import Configuration, Member
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.values import array_from_ipc, array_to_ipc, value_from_ipc, value_to_ipc

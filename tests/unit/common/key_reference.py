@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from nyala.common.schema import arrow_type
+from nyala.common.types import arrow_type
 
 WORD = (1 << 64) - 1
 EPOCH = datetime(1970, 1, 1)

@@ -11,7 +11,7 @@ import pytest
 
 from nyala.common import keys
 from nyala.common.errors import Corrupt
-from nyala.common.schema import arrow_type
+from nyala.common.types import arrow_type
 from tests.unit.common import calls, key_reference
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "keys.json").read_text())

@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 
 from nyala.common.errors import InvalidArgument, NotFound
-from nyala.common.schema import arrow_type, from_arrow, plain_type, type_name
+from nyala.common.schema import from_arrow
+from nyala.common.types import arrow_type, plain_type, type_name
 
 
 class Own(pa.ExtensionType):  # type: ignore[misc]

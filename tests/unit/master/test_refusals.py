@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -17,12 +18,13 @@ import nyala
 from nyala.client import given
 from nyala.client.alter import AlterSteps
 from nyala.client.locations import OpenTable
-from nyala.common import alteration, partition_spec
+from nyala.common import alteration, frames, partition_spec, python_values, types
 from nyala.common import schema as schemas
 from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound, NyalaError
 from nyala.common.ids import ColumnId, TableId
 from nyala.common.partition import PartitionSchema
 from nyala.common.schema import Column, Schema, from_arrow
+from nyala.common.types import arrow_type
 from nyala.master import (
     alter_steps,
     alter_table,
@@ -131,7 +133,13 @@ READ = {"read_default": pa.scalar(None, pa.string())}
 USERS: list[tuple[Callable[[], object], str, str]] = [
     # what is done, what the refusal says of it, and why
     (lambda: given.check_replicas("3"), "replicas='3'", "an odd number"),
-    (lambda: given.arrow_schema_of({"k": "int64"}), "dict", "takes an Arrow schema"),
+    (lambda: frames.definition_of({"k": "int64"}, ["k"]), "dict", "takes an Arrow schema"),
+    (lambda: frames.definition_of([{"k": 1}, 5], ["k"]), "row 1", "not a dict"),
+    (lambda: frames.definition_of([{5: 1}], ["k"]), "row 0", "name is a str"),
+    (lambda: frames.definition_of([{"k": 1}, {"k": "a"}], ["k"]), "'k'", "mixes integer and string"),
+    (lambda: frames.definition_of(pd.DataFrame({"k": [object()]}), ["k"]), "schema=", "cannot be read"),
+    (lambda: frames.definition_of(pa.table({"k": [1], "v": pa.nulls(1)}), ["k"]), "'v'", "unknown"),
+    (shape(defaults={"v": "\ud800"}), "of column 'v'", "is no string"),
     (steps(lambda s: s.set_replicas(0)), "replicas=0", "an odd number"),
     (steps(lambda s: s.add_range(1, 2)), "'t'", "not partitioned by range"),
     (shape("k"), "primary_key='k'", "a key is a list"),
@@ -148,7 +156,8 @@ USERS: list[tuple[Callable[[], object], str, str]] = [
     (shape(columns=[("k", pa.int64())] + [(f"c{n}", pa.int8()) for n in range(1000)]),
      "1001 columns", "at most 1000"),
     (lambda: schemas.check_column_name("a\ud800"), r"'a\ud800'", "is no text"),
-    (lambda: schemas.arrow_type("int65"), "'int65'", "unknown column type"),
+    (lambda: arrow_type("int65"), "'int65'", "unknown column type"),
+    (lambda: types.type_name(pa.uint64()), "uint64", "not stored"),
     (cut(nyala.Hash(["k"], 4)), "not Hash", "takes nyala.Partition"),
     (cut(ANY.Partition(hash=nyala.Hash(["k"], 4))), "hash=", "takes a list"),
     (cut(ANY.Partition(range=3)), "not int", "takes nyala.Range"),
@@ -242,8 +251,8 @@ SENT: list[tuple[Callable[[], object], str]] = [
     (on_master(alter_table.operation, pb.AlterTableRequest(steps=[Step(owner="x")]), around()), "one of"),
 ]  # fmt: skip
 ROOMS = (
-    given, schemas, partition_spec, alteration, check_spec, alter_steps, alter_table, create_table,
-    delete_table, recall_table, placement,
+    given, schemas, types, frames, python_values, partition_spec, alteration, check_spec, alter_steps,
+    alter_table, create_table, delete_table, recall_table, placement,
 )  # fmt: skip
 
 

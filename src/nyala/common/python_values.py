@@ -1,0 +1,158 @@
+"""Python values as Arrow arrays, exactly: what Arrow would cut off or convert without a word is refused.
+
+Arrow takes the type of a list from its first values: a datetime among dates loses its time, a small float
+among integers its fraction, a bool becomes a number; nanoseconds of pandas' timestamps are lost in any
+company. So values of different kinds are converted apart, each kind as a column of its own would be.
+"""
+
+from collections.abc import Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nyala.common.casting import exact_cast
+from nyala.common.errors import InvalidArgument, SchemaMismatch
+
+_OF_ONE_KIND = frozenset([bool, int, float, str, bytes, date, Decimal])
+"""Types whose values are all of one kind."""
+_ABSENT = frozenset(["NoneType", "NaTType", "NAType"])
+_FINER = "nanosecond"
+"""What pandas' timestamps have and Python's do not."""
+_FAILURES = (pa.ArrowException, ValueError, TypeError, OverflowError)
+
+Kind = tuple[type, Any, bool]
+
+
+def array_of(
+    values: Sequence[Any], wanted: pa.DataType | None, name: str, first_row: int
+) -> pa.Array:
+    """Return the values of a column: of the type that they have by themselves, or else of the wanted one.
+
+    Args:
+        values: Python's, numpy's, pandas' or Arrow's scalars; None, NaT and NA are nulls.
+        wanted: the stored type; None: of a column that is not stored.
+        name: of the column, in errors.
+        first_row: the number that errors give to the first value.
+
+    Raises:
+        SchemaMismatch: a value that is lost or changed on the way; names its row (details: `row`).
+    """
+    try:
+        kinds = _kinds(values)
+        if len(kinds) < 2 or wanted is None:
+            return _alike(values, wanted)
+        return _mixed(values, kinds, wanted)
+    except (*_FAILURES, SchemaMismatch) as err:
+        raise _blame(values, wanted, name, first_row, err) from err
+
+
+def scalar_of(value: Any, wanted: pa.DataType, what: str) -> pa.Scalar:
+    """Return one value of a stored type.
+
+    Args:
+        value: not None.
+        wanted: the type.
+        what: begins the message, for instance "default 5 of column 'a'".
+
+    Raises:
+        InvalidArgument: it does not convert without loss.
+    """
+    try:
+        return _exactly([value], wanted).combine_chunks()[0]
+    except _FAILURES as err:
+        raise InvalidArgument(f"{what} is no {wanted}: {err}; give a value of that type") from err
+    except SchemaMismatch as err:
+        raise InvalidArgument(
+            f"{what} is no {wanted}: {err.message}; give a value of that type"
+        ) from err
+
+
+def _exactly(values: Sequence[Any], wanted: pa.DataType) -> pa.ChunkedArray:
+    return exact_cast(pa.chunked_array([_alike(values, wanted)]), wanted, "the value")
+
+
+def _kinds(values: Sequence[Any]) -> set[Kind]:
+    """Return which kinds of values there are, nulls apart."""
+    types = [t for t in set(map(type, values)) if t.__name__ not in _ABSENT]
+    if len(types) < 2 and _OF_ONE_KIND.issuperset(types):
+        return {(t, None, False) for t in types}
+    return {_kind(v) for v in values if not _absent(v)}
+
+
+def kinds_of(values: Sequence[Any]) -> list[list[Any]]:
+    """Return the values of each kind, nulls left out."""
+    kinds = _kinds(values)
+    if len(kinds) < 2:
+        return [list(values)] if kinds else []
+    return [[v for v in values if not _absent(v) and _kind(v) == kind] for kind in kinds]
+
+
+def _kind(value: Any) -> Kind:
+    aware = isinstance(value, datetime) and value.tzinfo is not None
+    return type(value), getattr(value, "dtype", getattr(value, "type", None)), aware
+
+
+def _absent(value: Any) -> bool:
+    return type(value).__name__ in _ABSENT
+
+
+def _alike(values: Sequence[Any], wanted: pa.DataType | None) -> pa.Array:
+    """Return values of one kind as Arrow has them."""
+    try:
+        array = pa.array(values)
+    except _FAILURES:
+        array = pa.array([None if _absent(v) else v for v in values])
+    finer = pa.types.is_temporal(array.type) and any(
+        hasattr(t, _FINER) for t in {*map(type, values)}
+    )
+    if finer and any(getattr(value, _FINER, 0) for value in values):
+        raise ValueError("it has nanoseconds, and microseconds are kept; round it first")
+    if wanted == pa.float32() and array.type == pa.float64():
+        return _nearest(array)
+    return array
+
+
+def _mixed(values: Sequence[Any], kinds: set[Kind], wanted: pa.DataType) -> pa.Array:
+    """Return values of several kinds as the wanted type, in which they are one kind."""
+    rows: dict[Any, list[int]] = {kind: [] for kind in kinds}
+    absent: list[int] = []
+    for row, value in enumerate(values):
+        (absent if _absent(value) else rows[_kind(value)]).append(row)
+    parts, order = [pa.nulls(len(absent), wanted)], absent
+    for mine in rows.values():
+        parts += _exactly([values[r] for r in mine], wanted).chunks
+        order = order + mine
+    places = pc.sort_indices(pa.array(order, pa.int64()))
+    return pa.concat_arrays(parts).take(places)
+
+
+def _nearest(array: pa.Array) -> pa.Array:
+    """Python has no 32-bit float: its floats become the nearest ones, unless they are beyond."""
+    made = array.cast(pa.float32())
+    grown = pc.and_(pc.is_inf(made), pc.is_finite(array)).fill_null(False)
+    if pc.any(grown, min_count=0).as_py():
+        raise ValueError("it is beyond the range of a float")
+    return made
+
+
+def _blame(
+    values: Sequence[Any], wanted: pa.DataType | None, name: str, first_row: int, err: Exception
+) -> SchemaMismatch:
+    """Return the error that names the first value which cannot be converted by itself."""
+    row, why = 0, err
+    for number, value in enumerate(values):
+        try:
+            if not _absent(value):
+                _alike([value], wanted) if wanted is None else _exactly([value], wanted)
+        except (*_FAILURES, SchemaMismatch) as found:
+            row, why = number, found
+            break
+    said = why.message if isinstance(why, SchemaMismatch) else str(why)
+    return SchemaMismatch(
+        f"column {name!r}, row {first_row + row}: {str(values[row])[:60]!r} of type "
+        f"{type(values[row]).__name__} does not convert to {wanted or 'one type'}: {said}",
+        {"row": str(first_row + row)},
+    )
