@@ -18,7 +18,7 @@ def tick(core: Core) -> None:
     core.silent += 1
     if core.elapsed >= core.timeout:
         core.reset_timer()
-        if core.may_stand and not core.short:
+        if core.may_stand:
             campaign(core, pre=True)
 
 
@@ -48,9 +48,13 @@ def campaign(core: Core, *, pre: bool, override: bool = False) -> None:
 
 
 def count(core: Core) -> None:
-    """Act on the votes so far: go on to the vote, lead, or give up until the next timeout."""
+    """Act on the votes so far: go on to the vote, lead, or give up until the next timeout.
+
+    Who knows that its log lacks something asks all the same: a witness may lend it.
+    """
     result = quorum.tally(core.voters, core.votes)
-    if result is quorum.Tally.LOST:
+    vain = result is quorum.Tally.WON and core.stand is Stand.PRE_CANDIDATE and core.short
+    if result is quorum.Tally.LOST or vain:
         core.become_follower(core.term, None)
     elif result is quorum.Tally.WON:
         if core.stand is Stand.PRE_CANDIDATE:
@@ -93,9 +97,10 @@ def _would_vote(core: Core, message: RequestVote) -> bool:
 def up_to_date(core: Core, last: OpId) -> bool:
     """Whether a log that ends at `last` is at least as complete as ours ever was (dissertation 3.6.1).
 
-    What this log lost still counts: a majority may have been counted with it.
+    What this log lost still counts: a majority may have been counted with it. So does what it is to get: who
+    has lost it may vote for a log without it, and must find nobody to do the same.
     """
-    return last >= max(core.log.last, core.owed)
+    return last >= core.log.last and core.complete(last)
 
 
 def _answer(core: Core, message: RequestVote, *, granted: bool) -> None:

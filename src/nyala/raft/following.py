@@ -45,7 +45,8 @@ def on_append(core: Core, message: AppendEntries) -> None:
         Forbidden: the leader's log parts from what is committed here; see `_check_committed`.
     """
     log = core.log
-    core.told = max(core.told, message.commit)
+    if message.commit > core.told:
+        core.told, core.told_in = message.commit, message.term
     previous = message.previous
     if previous.index >= log.committed and not log.holds(previous):
         hint = log.at_or_below(previous.index, previous.term)

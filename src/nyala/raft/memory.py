@@ -73,6 +73,7 @@ class Memory:
     verified: int = 0  # the log agrees with the leader's up to here
     needed: int = 0  # lowest index that some member may still have to be sent; 0: not known
     told: int = 0  # highest index that a leader told to be committed, here or not
+    told_in: int = 0  # that leader's term
     held: int = 0  # lowest index that a copy made from here needs; 0: none is made
     owed: OpId = NO_OP  # acknowledged and lost since, by a leader's word: this log once reached it
     round_seen: int = 0
@@ -105,8 +106,15 @@ class Memory:
 
     @property
     def short(self) -> bool:
-        """Whether this log lost entries that it acknowledged, and does not have again."""
-        return self.log.last < self.owed
+        """Whether this log lacks entries that it acknowledged, or was told to be committed."""
+        return not self.complete(self.log.last)
+
+    def complete(self, last: OpId) -> bool:
+        """Whether a log that ends at `last` has what is known here of what a majority has.
+
+        A log with entries of a later term than the word's has what was committed before.
+        """
+        return last >= self.owed and (last.term > self.told_in or last.index >= self.told)
 
     @property
     def hears_leader(self) -> bool:

@@ -133,6 +133,42 @@ def test_who_lost_a_tail_does_not_stand_though_others_know_even_less():
     assert group[TWO].term == 1
 
 
+def test_who_was_told_of_a_commit_that_it_lacks_is_not_elected_with_the_vote_of_who_lost_it():
+    """1 leads, and commits with 2 what 3 only hears of; 1 comes back with an older disk, and 2 is slow."""
+    group = led()
+    write(group, "a", wants=without(THREE))
+    heartbeats(group, 2, lambda m: not isinstance(m, AppendEntries) or not m.entries)
+    assert group[THREE].status().told == 2 > group[THREE].last.index
+    lose_tail(group, ONE, 1)
+    for _ in range(200):
+        group.tick(THREE)
+        group.tick(ONE)
+        group.settle(without(TWO))
+    assert not group[THREE].is_leader
+    assert not group[ONE].is_leader
+    for _ in range(100):
+        for uuid in (ONE, TWO, THREE):
+            group.tick(uuid)
+        group.settle()
+    assert group[TWO].is_leader
+    assert group.committed[2].payload == b"a"
+
+
+def test_who_lost_a_tail_borrows_it_from_a_witness():
+    group = Cluster((ONE, TWO, THREE), witnesses=THREE)
+    group.elect(ONE)
+    write(group, "a", "b")
+    lose_tail(group, TWO, 2)
+    group[TWO].core.owed = OpId(1, 3)
+    group.crash(ONE)
+    group[THREE].core.silent = group.options.election_ticks
+    for _ in range(100):
+        group.tick(TWO)
+        group.settle()
+    assert group[TWO].is_leader
+    assert group[TWO].core.log.holds(OpId(1, 3))
+
+
 def test_an_answer_of_the_life_before_does_not_bring_back_what_was_lost():
     group = led()
     write(group, "a", "b")
