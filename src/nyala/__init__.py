@@ -15,6 +15,7 @@ _HOMES = {
     "ScanToken": "nyala.client",
     "WriteResult": "nyala.client",
     "RowErrors": "nyala.client",
+    "PartlyWritten": "nyala.client",
     "Hash": "nyala.common.partition_spec",
     "Range": "nyala.common.partition_spec",
     "Partition": "nyala.common.partition_spec",

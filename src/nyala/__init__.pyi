@@ -1,4 +1,5 @@
 from nyala.client import Client as Client
+from nyala.client import PartlyWritten as PartlyWritten
 from nyala.client import RowErrors as RowErrors
 from nyala.client import Scan as Scan
 from nyala.client import ScanToken as ScanToken

@@ -6,11 +6,11 @@ is open.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 from zlib import crc32
 
-from nyala.common.errors import NyalaError, TimedOut, Unavailable
+from nyala.common.errors import NOT_SENT, NyalaError, TimedOut, Unavailable
 from nyala.env.asking import Asking, Hear, StreamAsking
 from nyala.env.rpc import Method, Shape
 from nyala.wire.proto.nyala_pb2 import Error
@@ -71,6 +71,7 @@ class _Call:
         self._payload = payload
         self._future: asyncio.Future[bytes] = network.loop.create_future()
         self._servers: list[tuple[Endpoint, asyncio.Task[None]]] = []
+        self._doubled = False
         self._what = f"{source} -> {address} {method.path}"
 
     async def answer(self, timeout_ms: int) -> Any:
@@ -79,6 +80,7 @@ class _Call:
         copies = network.copies()
         if not network.doubles_calls:
             copies = min(copies, 1)
+        self._doubled = copies > 1
         kind = ("call_lost", "call", "call_doubled")[copies]
         network.trace.note(kind, f"{self._what} {len(self._payload)} {crc32(self._payload):08x}")
         for _ in range(copies):
@@ -100,7 +102,8 @@ class _Call:
             return
         endpoint = network.endpoint(self._address)
         if endpoint is None:
-            network.after(network.draw_delay_us(), self._refuse, owner)
+            sent = None if self._doubled else NOT_SENT
+            network.after(network.draw_delay_us(), self._refuse, owner, sent)
         else:
             network.into(endpoint.life, self._serve, endpoint)
 
@@ -144,12 +147,12 @@ class _Call:
         else:
             self._future.set_exception(from_proto(Error.FromString(sent[1:])))
 
-    def _refuse(self, server: str | None) -> None:
+    def _refuse(self, server: str | None, details: Mapping[str, str] | None = None) -> None:
         if server is not None and not self._network.passes(server, self._source):
             return
         if not self._future.done():
             self._network.trace.note("call_refused", self._what)
-            self._future.set_exception(Unavailable(f"{self._address} cannot be reached"))
+            self._future.set_exception(Unavailable(f"{self._address} cannot be reached", details))
 
     def _expire(self, timeout_ms: int) -> None:
         if not self._future.done():

@@ -84,7 +84,7 @@ def replace(masters: str, tablet: str, *, force: bool) -> Seen:
 def _ask(masters: str, request: pb.ReplaceTabletRequest) -> Seen:
     answer: pb.ReplaceTabletResponse = connected(
         masters,
-        lambda core: core.masters.call(methods.REPLACE_TABLET, request, timeout_ms=TIMEOUT_MS),
+        lambda core: core.masters.change(methods.REPLACE_TABLET, request, timeout_ms=TIMEOUT_MS),
     )
     members = tuple((m.uuid, m.address) for m in answer.members)
     shown = tuple(answer.shown_by)

@@ -27,14 +27,20 @@ def _ask(masters: str, *calls: Any) -> list[Any]:
     """Call the leader master: pairs of a method, and a request or a function of the answers before it."""
     from nyala.client.connection import Connection
     from nyala.client.core import ClientOptions
+    from nyala.wire import methods
 
     connection = Connection(masters, ClientOptions(timeout_ms=TIMEOUT_MS))
     answers: list[Any] = []
     try:
         for method, request in calls:
             made = request(answers) if callable(request) else request
-            call = connection.core.masters.call(method, made, timeout_ms=TIMEOUT_MS)
-            answers.append(connection.run(call))
+            masters_ = connection.core.masters
+            ask = (
+                masters_.call
+                if method in (methods.LIST_SERVERS, methods.WILLS)
+                else masters_.change
+            )
+            answers.append(connection.run(ask(method, made, timeout_ms=TIMEOUT_MS)))
     finally:
         connection.close()
     return answers

@@ -1,9 +1,18 @@
 """The client: what `nyala` itself hands on, by its home."""
 
 from nyala.client.client import Client, connect
-from nyala.client.results import RowErrors, WriteResult
+from nyala.client.results import PartlyWritten, RowErrors, WriteResult
 from nyala.client.scan import Scan
 from nyala.client.scan_token import ScanToken
 from nyala.client.table import Table
 
-__all__ = ["Client", "RowErrors", "Scan", "ScanToken", "Table", "WriteResult", "connect"]
+__all__ = [
+    "Client",
+    "PartlyWritten",
+    "RowErrors",
+    "Scan",
+    "ScanToken",
+    "Table",
+    "WriteResult",
+    "connect",
+]

@@ -212,8 +212,9 @@ class Alter:
             NotFound: no such table, column or range (any more); nothing was altered.
             AlreadyPresent: the new name is taken; nothing was altered.
             InvalidArgument: a step that cannot be taken, or none; nothing was altered.
-            TimedOut: altered, but some tablet did not follow in time; the message says how many.
+            NotReady: altered, but some tablet did not follow in time; the message says how many.
+            OutcomeUnknown: it may have been altered, or may yet be.
         """
         ddl = self._connection.core.ddl
-        fresh = self._connection.run(ddl.alter_table(self._table, self._steps.steps))
+        fresh = self._connection.change(ddl.alter_table(self._table, self._steps.steps))
         self._table.follow(fresh)

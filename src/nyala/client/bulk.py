@@ -1,33 +1,25 @@
-"""Writes of many rows: window by window grouped by tablet, each group sent to its leader until it answers.
+"""Rows grouped by tablet and cut into requests; `upload.py` sends them."""
 
-Order: the batches of one write that fall into one tablet are sent one after the other, so that rows of
-one key take effect in the order given. Different tablets, and different writes, go side by side. While
-servers work on some windows the next one is made ready: nobody waits for a whole table to be grouped.
-"""
-
-import asyncio
 import contextlib
-from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from nyala.client.calls import Written
-from nyala.client.locations import OpenTable, TabletPlace
+from nyala.client.locations import OpenTable
+from nyala.client.outcomes import RowErrors
 from nyala.client.requests import Requests
 from nyala.client.retrying import Attempts
-from nyala.common.errors import OutcomeUnknown, Retryable
-from nyala.common.partition import Partition, locate
+from nyala.client.upload import Part, Upload, Writing
+from nyala.common.errors import Retryable
+from nyala.common.partition import locate
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.env.tasks import Lane
 
 NO_PARTITION = "no_partition"
-AHEAD = 3
-"""Windows under way at a time; one more is being made ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,46 +28,6 @@ class Limits:
 
     batch_rows: int = 10_000
     batch_bytes: int = 1 << 20
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Part:
-    """The rows of one window that fall into one tablet.
-
-    Attributes:
-        tablet: where they go.
-        rows: positions in the write, in order.
-        batch: of these rows.
-    """
-
-    tablet: TabletPlace
-    rows: npt.NDArray[np.int64]
-    batch: pa.RecordBatch
-
-
-@dataclass(slots=True)
-class _Line:
-    """What one write sends to one part of the table: one request after the other, none after one that failed.
-
-    Its tablet may be replaced by another one meanwhile.
-    """
-
-    turn: asyncio.Lock
-    failed: bool = False
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Write:
-    """One call of a user."""
-
-    table: OpenTable
-    op: int
-    whole: bool
-    attempts: Attempts
-    lines: dict[Partition, _Line]
-
-
-RowErrors = list[tuple[int, str, str]]
 
 
 class Bulk:
@@ -103,41 +55,41 @@ class Bulk:
         self._limits = limits
         self._refresh = refresh
 
+    def begin(self, table: OpenTable, op: int, all_or_nothing: bool, timeout_ms: int) -> Upload:
+        """Begin a write whose rows come batch by batch.
+
+        Args:
+            table: where to.
+            op: a `WriteOp` of the wire.
+            all_or_nothing: per tablet and batch of `Limits`: one failing row voids the rest.
+            timeout_ms: so long it may go without any batch being acknowledged.
+        """
+        call = Writing(table, op, all_or_nothing, Attempts(self._env, timeout_ms))
+        return Upload(self._env, self, self._requests, self._clock, call)
+
     async def write(
         self, table: OpenTable, op: int, batch: pa.RecordBatch, all_or_nothing: bool,
         timeout_ms: int,
     ) -> Written:  # fmt: skip
         """See `Session.write`."""
-        call = _Write(table, op, all_or_nothing, Attempts(self._env, timeout_ms), {})
-        written, failures = Written(), list[BaseException]()
-        under_way: deque[asyncio.Future[list[Written | BaseException]]] = deque()
-        step = batch.num_rows if all_or_nothing else _window_rows(table, batch, self._limits)
+        upload = self.begin(table, op, all_or_nothing, timeout_ms)
         try:
-            for first in range(0, batch.num_rows, max(1, step)):
-                if len(under_way) == AHEAD:
-                    failures += _add(written, await under_way.popleft())
-                if failures:
-                    break
-                parts, errors = await self._group(table, batch.slice(first, step), first)
-                written.errors += errors
-                if errors and all_or_nothing:
-                    break
-                work = (self._send(call, part) for part in parts)
-                under_way.append(asyncio.gather(*work, return_exceptions=True))
-            while under_way:
-                failures += _add(written, await under_way.popleft())
+            await upload.take(batch)
+            return await upload.finish()
         finally:  # also when this caller is cancelled
-            for one in under_way:
-                one.cancel()
-        if failures:
-            raise min(failures, key=_gravity)
-        written.errors.sort()
-        self._clock.merge(written.timestamp)
-        return written
+            upload.abandon()
 
-    async def _group(
+    def window_rows(self, table: OpenTable, batch: pa.RecordBatch) -> int:
+        """Return how many rows of a batch like this are grouped at a time."""
+        return _window_rows(table, batch, self._limits)
+
+    def pieces(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
+        """Cut the rows of one tablet into requests; return (first row, piece)."""
+        return _slices(batch, self._limits)
+
+    async def group(
         self, table: OpenTable, window: pa.RecordBatch, first: int
-    ) -> tuple[list[_Part], RowErrors]:
+    ) -> tuple[list[Part], RowErrors]:
         """Group rows by tablet; before a row is told that it has no place, the ranges are looked up."""
         parts, errors = await self._cut(table, window, first)
         if self._refresh is None or all(code != NO_PARTITION for _, code, _ in errors):
@@ -151,45 +103,11 @@ class Bulk:
 
     async def _cut(
         self, table: OpenTable, window: pa.RecordBatch, first: int
-    ) -> tuple[list[_Part], RowErrors]:
+    ) -> tuple[list[Part], RowErrors]:
         as_it_is = replace(table)  # its ranges and tablets may be replaced while this is under way
         if window.num_rows <= self._limits.batch_rows:
             return _by_tablet(as_it_is, window, first)
         return await self._env.tasks.run(Lane.COMPUTE, _by_tablet, as_it_is, window, first)
-
-    async def _send(self, call: _Write, part: _Part) -> Written:
-        """Send the rows of one part, after those of earlier ones for the same tablet."""
-        tablet = part.tablet
-        line = call.lines.setdefault(tablet.partition, _Line(asyncio.Lock()))
-        total = Written()
-        async with line.turn:
-            for start, piece in _slices(part.batch, self._limits):
-                if line.failed:
-                    break
-                line.failed = True  # until it is known that it did not
-                result = await self._requests.deliver(
-                    call.table, tablet, call.op, piece, call.whole, call.attempts
-                )
-                line.failed = False
-                total.rows += result.rows
-                total.timestamp = max(total.timestamp, result.timestamp)
-                total.errors += [
-                    (int(part.rows[start + e.row]), e.code, e.message) for e in result.row_errors
-                ]
-        return total
-
-
-def _add(written: Written, results: list[Written | BaseException]) -> list[BaseException]:
-    """Add what one window came to; return what failed in it."""
-    failures: list[BaseException] = []
-    for result in results:
-        if isinstance(result, BaseException):
-            failures.append(result)
-        else:
-            written.rows += result.rows
-            written.errors += result.errors
-            written.timestamp = max(written.timestamp, result.timestamp)
-    return failures
 
 
 def _window_rows(table: OpenTable, batch: pa.RecordBatch, limits: Limits) -> int:
@@ -204,9 +122,7 @@ def _batch_rows(batch: pa.RecordBatch, limits: Limits) -> int:
     return max(1, min(limits.batch_rows, limits.batch_bytes // per_row))
 
 
-def _by_tablet(
-    table: OpenTable, batch: pa.RecordBatch, first: int
-) -> tuple[list[_Part], RowErrors]:
+def _by_tablet(table: OpenTable, batch: pa.RecordBatch, first: int) -> tuple[list[Part], RowErrors]:
     """Group rows by tablet, in order; rows with a null key or outside every partition become errors.
 
     Args:
@@ -225,24 +141,19 @@ def _by_tablet(
     if not batch.num_rows:
         return [], errors
     if table.partition_schema.count == 1 and table.partition_schema.ranges == ():
-        return [_Part(table.tablets[0], rows, batch)], errors
+        return [Part(table.tablets[0], rows, batch)], errors
     numbers = locate(table.schema, table.partition_schema, batch)
     order = np.argsort(numbers, kind="stable")
     cuts = np.flatnonzero(np.diff(numbers[order])) + 1
-    parts: list[_Part] = []
+    parts: list[Part] = []
     for mine in np.split(order, cuts):
         number = int(numbers[mine[0]])
         if number >= 0:
-            parts.append(_Part(table.tablets[number], rows[mine], batch.take(pa.array(mine))))
+            parts.append(Part(table.tablets[number], rows[mine], batch.take(pa.array(mine))))
         else:
             text = f"no range partition of table {table.name!r} covers this key"
             errors += [(int(r), NO_PARTITION, text) for r in rows[mine]]
     return parts, errors
-
-
-def _gravity(failure: BaseException) -> int:
-    """What is told first: that an outcome is unknown, which no other failure may hide."""
-    return 0 if isinstance(failure, OutcomeUnknown) else 1
 
 
 def _slices(batch: pa.RecordBatch, limits: Limits) -> list[tuple[int, pa.RecordBatch]]:

@@ -37,7 +37,8 @@ def connect(
     Args:
         masters: "host:port,host:port,..." or a list; one reachable master is enough. None: the
             environment variable NYALA_MASTERS.
-        timeout_ms: deadline of each call, with all its retries.
+        timeout_ms: deadline of each call, with all its retries; of a write of many rows: since the last
+            batch of it that was acknowledged.
         batch_rows: most rows that travel as one operation to one tablet.
         batch_bytes: most bytes of such an operation; at most the servers' write_max_bytes.
         scan_batch_bytes: size of the batches in which scans arrive.
@@ -130,12 +131,15 @@ class Client:
             AlreadyPresent: the name is taken.
             InvalidArgument: a wrong definition, or more replicas than tablet servers.
             SchemaMismatch: a value of the frame that its column would not hold exactly.
+            NotReady: it was created, and not all its tablets run yet.
+            OutcomeUnknown: it may have been created, or may yet be.
+            TimedOut: no master could be asked; nothing was created.
         """
         check_replicas(replicas)
         made = definition_of(schema, primary_key, defaults=defaults, immutable=immutable)
         texts = {k: str(v) for k, v in (options or {}).items()}
         core = self._connection.core
-        opened = self._connection.run(
+        opened = self._connection.change(
             core.ddl.create_table(name, made, partition, replicas, texts, comment)
         )
         return Table(self._connection, opened)
@@ -172,7 +176,7 @@ class Client:
             raise InvalidArgument(
                 f"reserve_seconds={reserve_seconds!r} is no time; give 0 or a number of seconds"
             )
-        self._connection.run(self._connection.core.ddl.drop_table(name, reserve_seconds))
+        self._connection.change(self._connection.core.ddl.drop_table(name, reserve_seconds))
 
     def recall_table(self, table_id: str, new_name: str | None = None) -> Table:
         """Bring a table back that was dropped with `reserve_seconds`, with all its rows.
@@ -186,7 +190,7 @@ class Client:
             AlreadyPresent: another table has the name by now; give a new one.
         """
         core = self._connection.core
-        opened = self._connection.run(core.ddl.recall_table(table_id, new_name or ""))
+        opened = self._connection.change(core.ddl.recall_table(table_id, new_name or ""))
         return Table(self._connection, opened)
 
     def dropped_tables(self) -> dict[str, str]:

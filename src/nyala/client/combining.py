@@ -3,7 +3,8 @@
 A free line delays nobody: what one loop turn brings goes at its end. While a request of a line is under
 way, further callers wait until they are as many as travel in it, or until it is answered, and go together as
 the next. A request has one sequence number and the same bytes at each try; each caller gets the outcome of
-its own rows, and nobody else's failure. On the client's loop only.
+its own rows, and nobody else's failure. A request ends at the first deadline of its callers: nobody's rows
+are sent anew after its caller was told that the time is up. On the client's loop only.
 """
 
 import asyncio
@@ -111,7 +112,8 @@ class Combiner:
 
     def _move(self, key: Key, line: Line) -> None:
         """Send what may go now."""
-        while calls := line.depart(self._max_rows, self._max_bytes):
+        now_us = self._env.clock.monotonic_us()
+        while calls := line.depart(self._max_rows, self._max_bytes, now_us):
             self._env.tasks.spawn(self._request(key, line, calls), "small writes")
         if line.idle:
             self._lines.pop(key, None)
@@ -124,7 +126,7 @@ class Combiner:
         finally:
             for call in calls:  # told already, unless this task was ended from outside
                 self._waiting.drop(call)
-                call.failed(closed_meanwhile())
+                call.failed(closed_meanwhile(sent=call.sent))
             line.arrived(calls)
             self._move(key, line)
 
@@ -135,7 +137,7 @@ class Combiner:
             batch = pa.concat_batches([c.batch for c in calls])
         for call in calls:
             call.sent = True
-        deadline_us = max(c.deadline_us for c in calls)
+        deadline_us = min(c.deadline_us for c in calls)
         try:
             result = await self._send(tablet, calls[0], batch, deadline_us)
         except Rejected as err:
@@ -159,7 +161,7 @@ class Combiner:
         except Exception as err:  # whatever it is, the caller has to be told
             call.failed(err)
         finally:
-            call.failed(closed_meanwhile())
+            call.failed(closed_meanwhile(sent=True))
 
 
 def _share(result: pb.WriteResult, calls: list[Call]) -> None:

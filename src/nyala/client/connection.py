@@ -15,8 +15,10 @@ from nyala.client.core import ClientOptions, Core
 from nyala.client.getting import Wanted, is_passing
 from nyala.client.locations import OpenTable, TabletPlace
 from nyala.client.masters import parse_addresses
+from nyala.client.upload import Upload
+from nyala.client.waiting import closed_meanwhile
 from nyala.env.env import system_env
-from nyala.env.loop_thread import LoopThread
+from nyala.env.loop_thread import ClosedMeanwhile, LoopThread
 from nyala.wire.channels import GrpcRpc
 
 T = TypeVar("T")
@@ -46,8 +48,23 @@ class Connection:
             raise
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine of the core and wait for its result."""
+        """Run a coroutine of the core that changes nothing, and wait for its result.
+
+        Raises:
+            Unavailable: closed by another thread meanwhile.
+        """
         return self._loop.run(work)
+
+    def change(self, work: Coroutine[Any, Any, T]) -> T:
+        """As `run`, for what changes something.
+
+        Raises:
+            OutcomeUnknown: closed by another thread meanwhile.
+        """
+        try:
+            return self._loop.run(work)
+        except ClosedMeanwhile as err:
+            raise closed_meanwhile(sent=True) from err
 
     def write(
         self, table: OpenTable, op: int, batch: pa.RecordBatch, all_or_nothing: bool
@@ -59,7 +76,7 @@ class Connection:
             table, op, batch, all_or_nothing=all_or_nothing, timeout_ms=timeout_ms, tell=bell.ring
         )
         if call is None:
-            return self.run(
+            return self.change(
                 session.write(
                     table, op, batch, all_or_nothing=all_or_nothing, timeout_ms=timeout_ms
                 )
@@ -67,9 +84,41 @@ class Connection:
         self._loop.hand_over(session.combiner.take, call)
         try:
             self._loop.wait(bell.wait)
+        except ClosedMeanwhile as err:
+            raise closed_meanwhile(sent=call.sent) from err
         finally:
             call.over = True  # also when interrupted: what was not sent stays here
         return call.outcome()
+
+    def upload(
+        self, table: OpenTable, op: int, batches: Iterator[pa.RecordBatch], all_or_nothing: bool
+    ) -> Written:
+        """Write batches as they come; the next one is fetched, in this thread, when there is room for it.
+
+        Raises:
+            PartlyWritten, NyalaError: as `Upload.finish`; also when the batches end in an error of their own
+                after some were written.
+            Exception: what fetching a batch raised; nothing took effect.
+        """
+        session, timeout_ms = self.core.session, self.core.options.timeout_ms
+        upload = self.change(
+            session.begin(table, op, all_or_nothing=all_or_nothing, timeout_ms=timeout_ms)
+        )
+        try:
+            while True:
+                try:
+                    batch = next(batches, None)
+                except Exception as err:  # of the caller's own making
+                    told = self.change(upload.stop(err))
+                    if told is err:
+                        raise
+                    raise told from err
+                if batch is None:
+                    return self.change(upload.finish())
+                self.change(upload.take(batch))
+        finally:  # also when interrupted
+            if not self.closed:
+                self._loop.hand_over(Upload.abandon, upload)
 
     def get(
         self, table: OpenTable, tablet: TabletPlace, key: bytes, columns: tuple[str, ...] | None,

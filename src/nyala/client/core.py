@@ -35,7 +35,8 @@ class ClientOptions:
     """How one client behaves.
 
     Attributes:
-        timeout_ms: deadline of each call, all retries included.
+        timeout_ms: deadline of each call, all retries included; of a write of many rows: since the last batch
+            of it that was acknowledged.
         limits: how a write is cut into batches.
         client_id: 16 bytes under which operations are numbered; None: random. Two processes that give
             the same id and the same operations in the same order execute each once.

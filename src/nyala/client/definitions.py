@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from nyala.client.locations import Locations, OpenTable
 from nyala.client.masters import Masters
 from nyala.client.retrying import Attempts
-from nyala.common.errors import TimedOut, Unavailable
+from nyala.common.errors import NotFound, NotReady, Retryable
 from nyala.common.partition_spec import Partition, resolve
 from nyala.common.schema import Schema
 from nyala.env.env import Env
@@ -61,7 +61,8 @@ class Definitions:
         Raises:
             AlreadyPresent: the name is taken.
             InvalidArgument: the definition is wrong, or more replicas are asked for than servers live.
-            TimedOut: created, but some tablet did not start in time; the message says how many.
+            NotReady: created, but some tablet did not start in time; the message says how many.
+            OutcomeUnknown: it may have been created, or may yet be.
         """
         attempts = Attempts(self._env, self._timeout_ms)
         spec = pb.TableSpec(
@@ -73,21 +74,10 @@ class Definitions:
             comment=comment,
         )
         request = pb.CreateTableRequest(table=spec, operation=self._operation())
-        await self._masters.define(
+        made = await self._masters.define(
             methods.CREATE_TABLE, request, timeout_ms=max(1, attempts.left_ms())
         )
-        while True:
-            answer = await describe(self._masters, name, max(1, attempts.left_ms()))
-            if answer.ready:
-                try:
-                    return await self._locations.open(name, max(1, attempts.left_ms()))
-                except Unavailable:
-                    pass  # a tablet's leader is not known yet: look again below
-            if not await attempts.pause():
-                raise TimedOut(
-                    f"table {name!r} was created, but only {answer.tablets_running} of {answer.tablets} "
-                    "tablets run yet; watch it with: nyala table describe " + name
-                )
+        return await self._follow(f"table {name!r} was created", made.table_id, attempts)
 
     async def alter_table(self, table: OpenTable, steps: Sequence[pb.AlterStep]) -> OpenTable:
         """Alter a table, all steps or none, and wait until all its tablets follow.
@@ -97,23 +87,40 @@ class Definitions:
 
         Raises:
             NotFound, AlreadyPresent, InvalidArgument: nothing was altered.
-            TimedOut: altered, but some tablet did not follow in time; the message says how many.
+            NotReady: altered, but some tablet did not follow in time; the message says how many.
+            OutcomeUnknown: it may have been altered, or may yet be.
         """
         attempts = Attempts(self._env, self._timeout_ms)
         request = pb.AlterTableRequest(id=table.id, steps=steps, operation=self._operation())
         await self._masters.define(
             methods.ALTER_TABLE, request, timeout_ms=max(1, attempts.left_ms())
         )
+        return await self._follow(f"table {table.name!r} was altered", table.id, attempts)
+
+    async def _follow(self, done: str, table_id: str, attempts: Attempts) -> OpenTable:
+        """Wait until every tablet of a table is as the table is defined, and open it.
+
+        Raises:
+            NotReady: it did not come about in time; what was done stays done.
+        """
+        seen = "no master has told how far it is"
         while True:
             left_ms = max(1, attempts.left_ms())
-            answer = await describe(self._masters, "", left_ms, table_id=table.id)
-            if answer.ready and answer.state != "ALTERING":
-                return await self._locations.open("", left_ms, table_id=table.id)
+            try:
+                answer = await describe(self._masters, "", left_ms, table_id=table_id)
+                if answer.ready and answer.state != "ALTERING":
+                    return await self._locations.open("", left_ms, table_id=table_id)
+                seen = (
+                    f"only {answer.tablets_running} of {answer.tablets} tablets run yet, and "
+                    f"{answer.tablets_altered} follow"
+                )
+            except NotFound as err:
+                raise NotReady(f"{done}, and was dropped by another caller since") from err
+            except Retryable as err:  # also: a tablet's leader is not known yet
+                seen = f"{seen}; at last: {err.message}" if not attempts.left_ms() else seen
             if not await attempts.pause():
-                raise TimedOut(
-                    f"table {table.name!r} was altered, but only {answer.tablets_altered} of "
-                    f"{answer.tablets} tablets follow yet, and {answer.tablets_running} run; watch it with: "
-                    f"nyala table describe {answer.table.name}"
+                raise NotReady(
+                    f"{done}, but {seen}; watch it with: nyala table describe, or nyala cluster ksck"
                 )
 
     async def drop_table(self, name: str, reserve_seconds: int = 0, *, table_id: str = "") -> None:
@@ -123,6 +130,10 @@ class Definitions:
             name: of the table.
             reserve_seconds: so long it can be recalled; 0: its tablets are deleted at once.
             table_id: instead of the name; also of a dropped table that could be recalled still.
+
+        Raises:
+            NotFound: no such table.
+            OutcomeUnknown: it may have been dropped, or may yet be.
         """
         request = pb.DropTableRequest(
             name=name, id=table_id, reserve_seconds=reserve_seconds, operation=self._operation()
@@ -135,7 +146,10 @@ class Definitions:
         Raises:
             NotFound: no dropped table has this id (any more).
             AlreadyPresent: another table has the name by now.
+            NotReady: recalled, but it could not be opened in time.
+            OutcomeUnknown: it may have been recalled, or may yet be.
         """
+        attempts = Attempts(self._env, self._timeout_ms)
         request = pb.RecallTableRequest(id=table_id, new_name=new_name, operation=self._operation())
         await self._masters.define(methods.RECALL_TABLE, request, timeout_ms=self._timeout_ms)
-        return await self._locations.open("", self._timeout_ms, table_id=table_id)
+        return await self._follow(f"table {table_id} was recalled", table_id, attempts)

@@ -14,6 +14,7 @@ from nyala.common.errors import (
     SessionExpired,
     Throttled,
     TimedOut,
+    may_have_arrived,
 )
 from nyala.env.clock import HybridClock
 from nyala.wire import flight, status
@@ -77,7 +78,8 @@ class Delivery:
                     last, wait_ms = err.message, int(err.details.get("retry_after_ms", 50))
                     break
                 except (OutcomeUnknown, Retryable) as err:
-                    unknown, last = True, f"{address}: {err.message}"
+                    unknown |= may_have_arrived(err)
+                    last = f"{address}: {err.message}"
                     if stream.silent:
                         self._streams.abandon(address)
                     self._locations.learn(tablet, asked=address, leader=None, address=None)
@@ -90,7 +92,10 @@ class Delivery:
             if not await attempts.pause(wait_ms):
                 raise _gave_up(tablet, unknown, last)
             if not await self._look_again(table, tablet):
-                raise gone(tablet, table)
+                dropped = gone(tablet, table)
+                if not unknown:
+                    raise dropped
+                raise OutcomeUnknown(f"{dropped.message}. An earlier try was not answered")
             if tablet.id != header.tablet_id:
                 raise TabletReplaced
 

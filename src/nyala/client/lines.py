@@ -14,6 +14,12 @@ It travels once it has as many callers as the one before: fewer would cost the s
 come back as few."""
 
 
+EARLY = 8
+"""A request ends at the earliest deadline of its callers: the others lose at most 1/EARLY of their time.
+
+It must not be tried any longer: one of its callers was told that the time is up."""
+
+
 class Kind(NamedTuple):
     """Calls of one kind may share a request: same table and schema, op, columns."""
 
@@ -49,11 +55,11 @@ class Line:
         """Whether nobody is here."""
         return not self.waiting and not self.in_flight
 
-    def depart(self, max_rows: int, max_bytes: int) -> list[Call]:
+    def depart(self, max_rows: int, max_bytes: int, now_us: int) -> list[Call]:
         """Take those who go together now from the head of the line; nobody if they had better wait."""
         if self.in_flight == IN_FLIGHT or len(self.waiting) < self.travelling:
             return []
-        calls = self._first(max_rows, max_bytes)
+        calls = self._first(max_rows, max_bytes, now_us)
         if calls:
             self.in_flight += 1
             self.travelling += len(calls)
@@ -64,16 +70,19 @@ class Line:
         self.in_flight -= 1
         self.travelling -= len(calls)
 
-    def _first(self, max_rows: int, max_bytes: int) -> list[Call]:
+    def _first(self, max_rows: int, max_bytes: int, now_us: int) -> list[Call]:
         calls: list[Call] = []
-        rows = size = 0
+        rows = size = earliest = latest = 0
         while self.waiting:
             call = self.waiting[0]
             if call.over:  # gave up before it was sent
                 self.waiting.popleft()
                 continue
             rows, size = rows + call.batch.num_rows, size + call.size_bytes
-            if calls and (rows > max_rows or size > max_bytes):
+            earliest = min(earliest or call.deadline_us, call.deadline_us)
+            latest = max(latest, call.deadline_us)
+            apart = latest - earliest > (latest - now_us) // EARLY
+            if calls and (rows > max_rows or size > max_bytes or apart):
                 break
             calls.append(self.waiting.popleft())
         return calls

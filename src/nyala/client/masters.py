@@ -17,6 +17,7 @@ from nyala.common.errors import (
     OutcomeUnknown,
     Retryable,
     TimedOut,
+    may_have_arrived,
 )
 from nyala.env.env import Env
 from nyala.env.rpc import Method
@@ -80,13 +81,22 @@ class Masters(Finder):
         return await self._call(method, request, timeout_ms, patience_ms)
 
     async def define(self, method: Method, request: Any, *, timeout_ms: int) -> Any:
-        """Call the leader master to define something; later look-ups will know of it. Raises as `call`."""
-        answer = await self.call(method, request, timeout_ms=timeout_ms)
+        """Call the leader master to define something; later look-ups will know of it. Raises as `change`."""
+        answer = await self.change(method, request, timeout_ms=timeout_ms)
         self._defined = max(self._defined, answer.at)
         return answer
 
+    async def change(self, method: Method, request: Any, *, timeout_ms: int) -> Any:
+        """Call the leader master for something that changes what it knows, until the deadline.
+
+        Raises:
+            OutcomeUnknown: no answer in time, and some try may have reached a master that carries it out.
+            NyalaError: as `call`; nothing was changed.
+        """
+        return await self._call(method, request, timeout_ms, CALL_TIMEOUT_MS, changes=True)
+
     async def call(self, method: Method, request: Any, *, timeout_ms: int) -> Any:
-        """Call the leader master, wherever it is, until the deadline.
+        """Ask the leader master, wherever it is, until the deadline.
 
         Raises:
             TimedOut: no master led within the time; the message says what each one last answered.
@@ -94,16 +104,25 @@ class Masters(Finder):
         """
         return await self._call(method, request, timeout_ms, CALL_TIMEOUT_MS)
 
-    async def _call(self, method: Method, request: Any, timeout_ms: int, patience_ms: int) -> Any:
+    async def _call(
+        self,
+        method: Method,
+        request: Any,
+        timeout_ms: int,
+        patience_ms: int,
+        *,
+        changes: bool = False,
+    ) -> Any:
         attempts = Attempts(self._env, timeout_ms)
         said: dict[str, str] = {}
         hops = 0
+        unknown = False
         while True:
             hinted = False
             for address in self._order():
                 left_ms = attempts.left_ms()
                 if left_ms <= 0:
-                    raise self._gave_up(method, timeout_ms, said)
+                    raise self._gave_up(method, timeout_ms, said, unknown=unknown)
                 try:
                     answer = await self._env.rpc.call(
                         address, method, request, timeout_ms=min(left_ms, patience_ms)
@@ -118,6 +137,7 @@ class Masters(Finder):
                 except (Retryable, OutcomeUnknown) as err:
                     # A definition carries its number: sent again, it takes effect once.
                     said[address] = err.message
+                    unknown |= changes and may_have_arrived(err)
                     self._silent(address)
                 else:
                     self._heard(address, answer)
@@ -129,7 +149,7 @@ class Masters(Finder):
                 continue
             await self._learn(attempts)
             if not await attempts.pause():
-                raise self._gave_up(method, timeout_ms, said)
+                raise self._gave_up(method, timeout_ms, said, unknown=unknown)
 
     def _follow(self, told_by: str, hint: str | None) -> bool:
         """Take a leader hint; return whether it is worth trying before the rest."""
@@ -158,10 +178,18 @@ class Masters(Finder):
         elif as_of.leader_address != self._unheard:
             self._leader = as_of.leader_address or None
 
-    def _gave_up(self, method: Method, timeout_ms: int, said: dict[str, str]) -> TimedOut:
+    def _gave_up(
+        self, method: Method, timeout_ms: int, said: dict[str, str], *, unknown: bool
+    ) -> TimedOut | OutcomeUnknown:
         heard = "; ".join(f"{a}: {s}" for a, s in said.items()) or "none was asked"
-        return TimedOut(
-            f"no leader master answered {method.path.rpartition('/')[2]} within {timeout_ms} ms "
-            f"({heard}). "
+        what = method.path.rpartition("/")[2]
+        text = (
+            f"no leader master answered {what} within {timeout_ms} ms ({heard}). "
             "Check that a majority of masters runs: nyala status, or nyala cluster ksck"
         )
+        if unknown:
+            return OutcomeUnknown(
+                f"{text}. A master may have begun to carry it out, or may yet: look whether it was done, "
+                "before you call again"
+            )
+        return TimedOut(text)

@@ -6,7 +6,7 @@ from functools import cache
 
 import pyarrow as pa
 
-from nyala.common.errors import Rejected
+from nyala.common.errors import OutcomeUnknown, Rejected
 
 ERRORS = pa.schema([("row", pa.int64()), ("code", pa.string()), ("message", pa.string())])
 SHOWN = 5
@@ -30,6 +30,44 @@ class RowErrors(Rejected):
     ) -> None:
         super().__init__(message, details)
         self.errors = _no_errors() if errors is None else errors
+
+
+class PartlyWritten(OutcomeUnknown):
+    """A write of many rows ended early, for the reason in `__cause__` and in the message.
+
+    Rows are counted from 0 over all data that the call was given. Every row below `next_row` that is in none
+    of `errors`, `unknown` and `not_written` is written; nothing of a row from `next_row` on was sent.
+
+    Attributes:
+        rows: rows that are written.
+        errors: row errors so far: the table of `WriteResult`.
+        timestamp: hybrid time of the last batch that was acknowledged; 0: none was.
+        next_row: the first row from which on nothing was sent.
+        unknown: rows below it that were sent without an answer: they may have taken effect, or may yet.
+        not_written: rows below it that surely had no effect.
+    """
+
+    code = "PARTLY_WRITTEN"
+
+    def __init__(
+        self,
+        message: str,
+        details: Mapping[str, str] | None = None,
+        *,
+        rows: int = 0,
+        errors: pa.Table | None = None,
+        timestamp: int = 0,
+        next_row: int = 0,
+        unknown: pa.Array | None = None,
+        not_written: pa.Array | None = None,
+    ) -> None:
+        super().__init__(message, details)
+        self.rows = rows
+        self.errors = _no_errors() if errors is None else errors
+        self.timestamp = timestamp
+        self.next_row = next_row
+        self.unknown = pa.array([], pa.int64()) if unknown is None else unknown
+        self.not_written = pa.array([], pa.int64()) if not_written is None else not_written
 
 
 @dataclass(frozen=True, slots=True)

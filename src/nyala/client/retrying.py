@@ -17,8 +17,14 @@ class Attempts:
 
     def __init__(self, env: Env, timeout_ms: int) -> None:
         self._env = env
-        self._end_us = env.clock.monotonic_us() + int(timeout_ms * 1000)
+        self._budget_us = int(timeout_ms * 1000)
+        self._end_us = env.clock.monotonic_us() + self._budget_us
         self._backoff = Backoff(env.random, max_ms=LONGEST_PAUSE_MS)
+
+    def progressed(self) -> None:
+        """The call has got on: its whole budget counts from now."""
+        self._end_us = self._env.clock.monotonic_us() + self._budget_us
+        self._backoff.reset()
 
     def left_ms(self) -> int:
         """Milliseconds until the deadline; 0 when it has passed."""

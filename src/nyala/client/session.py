@@ -13,6 +13,7 @@ from nyala.client.locations import Locations, OpenTable, TabletPlace
 from nyala.client.requests import Requests, Sequences
 from nyala.client.retrying import Attempts
 from nyala.client.streams import PutStreams
+from nyala.client.upload import Upload
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.wire.proto import nyala_pb2 as pb
@@ -78,12 +79,12 @@ class Session:
             op: a `WriteOp` of the wire; MIXED: the last column, uint8 `_op`, gives each row's.
             batch: columns by name, every key column among them.
             all_or_nothing: per tablet and batch of `Limits`: one failing row voids the rest.
-            timeout_ms: for the whole write.
+            timeout_ms: so long it may go without any of its batches being acknowledged.
 
         Raises:
-            OutcomeUnknown: the deadline passed with a try under way that may still take effect.
-            TimedOut: the deadline passed and the last batch surely had no effect.
-            NyalaError: the write was refused.
+            PartlyWritten: some rows are acknowledged, or may have taken effect, others not.
+            OutcomeUnknown: all rows went in one request, and it may have taken effect.
+            NyalaError: nothing took effect.
         """
         told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         call = self.small(
@@ -98,6 +99,12 @@ class Session:
         finally:
             call.over = True  # also when this caller is cancelled: what was not sent stays here
         return call.outcome()
+
+    async def begin(
+        self, table: OpenTable, op: int, *, all_or_nothing: bool, timeout_ms: int
+    ) -> Upload:
+        """Begin a write whose rows come batch by batch; arguments as for `write`."""
+        return self._bulk.begin(table, op, all_or_nothing, timeout_ms)
 
     async def _write_alone(self, call: Call) -> Written:
         left_ms = (call.deadline_us - self._env.clock.monotonic_us()) // 1000

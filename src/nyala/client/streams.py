@@ -10,7 +10,14 @@ from collections.abc import AsyncIterator
 
 import pyarrow as pa
 
-from nyala.common.errors import NyalaError, OutcomeUnknown, Rejected, TooLarge, Unavailable
+from nyala.common.errors import (
+    NOT_SENT,
+    NyalaError,
+    OutcomeUnknown,
+    Rejected,
+    TooLarge,
+    Unavailable,
+)
 from nyala.env.env import Env
 from nyala.wire import flight, methods
 from nyala.wire.flight_data import FlightData
@@ -98,7 +105,7 @@ class PutStream:
             NyalaError: the stream broke; whether the batch was executed is not known either.
         """
         if self.broken:
-            raise Unavailable(f"the write stream to {self._address} is broken")
+            raise Unavailable(f"the write stream to {self._address} is broken", NOT_SENT)
         self._requests += 1
         header.request = self._requests
         header.timeout_ms = timeout_ms

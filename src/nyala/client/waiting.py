@@ -36,7 +36,7 @@ class Waiting:
     def close(self) -> None:
         """Tell everybody who waits that the client is closed."""
         for call in list(self._calls):
-            call.failed(closed_meanwhile())
+            call.failed(closed_meanwhile(sent=call.sent))
         self._calls.clear()
         if self._alarm is not None:
             self._alarm.cancel()
@@ -72,9 +72,15 @@ def _late(call: Call) -> OutcomeUnknown | TimedOut:
     )
 
 
-def closed_meanwhile() -> Unavailable:
-    """Return what a caller is told whose client was closed under it."""
-    return Unavailable(
-        "the client was closed while this call was under way; what it wrote may or may not have taken "
-        "effect"
-    )
+def closed_meanwhile(*, sent: bool) -> OutcomeUnknown | Unavailable:
+    """Return what a caller is told whose client was closed under it.
+
+    Args:
+        sent: a server may have seen what the caller wrote.
+    """
+    if sent:
+        return OutcomeUnknown(
+            "the client was closed while this call was under way; what it wrote may or may not have taken "
+            "effect"
+        )
+    return Unavailable("the client was closed before this call was sent; nothing took effect")

@@ -1,12 +1,12 @@
 """The writes of a table: each returns when it is acknowledged, with row errors beside it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nyala.client.calls import Written
+from nyala.client.feeding import in_memory, pieces
 from nyala.client.opened import OpenedTable
 from nyala.client.requests import OP_COLUMN
 from nyala.client.results import WriteResult, errors_table
@@ -25,6 +25,8 @@ OPS: Mapping[str, int] = {
     "delete_ignore": pb.DELETE_IGNORE,
 }
 _DELETES = ("delete", "delete_ignore")
+_Cast = Callable[[Any], list[pa.RecordBatch]]
+"""Returns data as batches of the table's types."""
 
 
 class TableWrites(OpenedTable):
@@ -42,7 +44,9 @@ class TableWrites(OpenedTable):
         """Add or change rows: columns given are set, others keep their value (or default, or null).
 
         Args:
-            data: anything with `__arrow_c_stream__`, a RecordBatch, a pandas frame, a list of dicts.
+            data: anything with `__arrow_c_stream__`, a RecordBatch, a pandas frame, a list of dicts; or an
+                iterable of these, or of dicts. A stream or an iterable is written as it comes: its next piece
+                is fetched when there is room for it.
             all_or_nothing: one failing row voids all rows that travel with it: per tablet, and per
                 batch of at most 10,000 rows or 1 MiB.
 
@@ -50,9 +54,10 @@ class TableWrites(OpenedTable):
             Acknowledged: durable on a majority of each tablet's replicas. Row errors are in `.errors`.
 
         Raises:
-            SchemaMismatch: a column that is unknown or does not convert without loss; nothing was sent.
-            OutcomeUnknown: the deadline passed; some rows may have taken effect.
-            TimedOut: the deadline passed, and the rows last sent had no effect.
+            PartlyWritten: some rows are written, others not; it says which, and where to go on.
+            OutcomeUnknown: all rows went in one request that was not answered; it may have taken effect.
+            SchemaMismatch: a column that is unknown or does not convert without loss; nothing took effect.
+            TimedOut: no leader took any row in time; nothing took effect.
         """
         return self._write("upsert", data, all_or_nothing)
 
@@ -85,24 +90,29 @@ class TableWrites(OpenedTable):
             InvalidArgument: an op that is null or unknown; nothing was sent.
         """
         schema = self._table.schema
-        made = [_with_codes(b, op_column) for b in to_batches(data, schema, extra=[op_column])]
-        return self._send(pb.MIXED, made, all_or_nothing)
+
+        def cast(piece: Any) -> list[pa.RecordBatch]:
+            return [_with_codes(b, op_column) for b in to_batches(piece, schema, extra=[op_column])]
+
+        return self._send(pb.MIXED, data, cast, all_or_nothing)
 
     def _write(self, op: str, data: Any, all_or_nothing: bool) -> WriteResult:
-        batches = to_batches(data, self._table.schema)
-        if op in _DELETES:
-            batches = [b.select(self.primary_key) for b in batches]
-        return self._send(OPS[op], batches, all_or_nothing)
+        def cast(piece: Any) -> list[pa.RecordBatch]:
+            batches = to_batches(piece, self._table.schema)
+            return [b.select(self.primary_key) for b in batches] if op in _DELETES else batches
 
-    def _send(self, op: int, batches: list[pa.RecordBatch], all_or_nothing: bool) -> WriteResult:
-        total, first = Written(), 0
-        for batch in batches:
-            done = self._connection.write(self._table, op, batch, all_or_nothing)
-            total.rows += done.rows
-            total.errors += [(first + row, code, message) for row, code, message in done.errors]
-            total.timestamp = max(total.timestamp, done.timestamp)
-            first += batch.num_rows
-        return WriteResult(total.rows, errors_table(total.errors), total.timestamp)
+        return self._send(OPS[op], data, cast, all_or_nothing)
+
+    def _send(self, op: int, data: Any, cast: _Cast, all_or_nothing: bool) -> WriteResult:
+        if not in_memory(data):
+            batches: Iterator[pa.RecordBatch] = (b for piece in pieces(data) for b in cast(piece))
+        elif len(made := cast(data)) == 1:
+            done = self._connection.write(self._table, op, made[0], all_or_nothing)
+            return WriteResult(done.rows, errors_table(done.errors), done.timestamp)
+        else:
+            batches = iter(made)
+        done = self._connection.upload(self._table, op, batches, all_or_nothing)
+        return WriteResult(done.rows, errors_table(done.errors), done.timestamp)
 
 
 def _with_codes(batch: pa.RecordBatch, op_column: str) -> pa.RecordBatch:

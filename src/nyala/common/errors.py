@@ -4,8 +4,12 @@ NyalaError
 ├─ Retryable       NotLeader(leader) · Unavailable · TimedOut · Throttled
 ├─ Rejected        NotFound · AlreadyPresent · InvalidArgument · CasFailed · SchemaMismatch · TooLarge
 │                  SessionExpired · HistoryGone · Unauthenticated · Forbidden
-├─ OutcomeUnknown
+├─ OutcomeUnknown  (the client's PartlyWritten)
+├─ NotReady
 └─ Corrupt         BadChecksum · BadVersion · LogGap
+
+What an error that a client raises says of its call (docs/use/client.md): Retryable and Rejected: nothing
+happened, save SessionExpired, which as OutcomeUnknown means that it may have; NotReady: it did happen.
 
 A message says what happened, why, and what to do next. Every error can be rebuilt from
 `(code, message, details)`, which is all that travels (`wire/status.py`).
@@ -41,7 +45,11 @@ class NyalaError(Exception):
 
 
 class Retryable(NyalaError):
-    """Nothing happened, or the same request may be sent again; the client does so until its deadline."""
+    """Nothing happened, and the same call may succeed later; the client has tried until its deadline.
+
+    Between processes it says less: an answer that is lost or late is Unavailable or TimedOut to whoever
+    called (`env.rpc`), and only the client knows which of its tries may have had an effect.
+    """
 
 
 class NotLeader(Retryable):
@@ -62,7 +70,10 @@ class NotLeader(Retryable):
 
 
 class Unavailable(Retryable):
-    """The server cannot be reached, is starting, or has no majority behind it."""
+    """The server cannot be reached, is starting, or has no majority behind it.
+
+    details: `sent` = "no" (`NOT_SENT`) when no connection came about: the server has seen nothing of it.
+    """
 
     code = "UNAVAILABLE"
     exit_status = 3
@@ -162,6 +173,13 @@ class OutcomeUnknown(NyalaError):
     code = "OUTCOME_UNKNOWN"
 
 
+class NotReady(NyalaError):
+    """The change was made, and what the call waits for after it did not come about in time."""
+
+    code = "NOT_READY"
+    exit_status = 7
+
+
 class Corrupt(NyalaError):
     """Bytes on disk or on the wire are damaged; nothing was changed because of them."""
 
@@ -178,6 +196,20 @@ class BadVersion(Corrupt):
 
 class LogGap(Corrupt):
     """Entries that must be there are missing from the log."""
+
+
+NOT_SENT: Mapping[str, str] = {"sent": "no"}
+"""Details of an Unavailable whose request has not left this process."""
+
+
+def may_have_arrived(error: NyalaError) -> bool:
+    """Whether a try that ended with a passing error may have reached a server that carries it out."""
+    return not isinstance(error, NotLeader | Throttled) and error.details.get("sent") != "no"
+
+
+def has_no_effect(error: BaseException) -> bool:
+    """Whether an error that a client's call ended with says that nothing of it took effect."""
+    return isinstance(error, Retryable | Rejected) and not isinstance(error, SessionExpired)
 
 
 def _leaves(base: type[NyalaError]) -> dict[str, type[NyalaError]]:

@@ -27,6 +27,10 @@ _made_in: list[int] = []
 """The process that made the first loop; a forked child finds its parent here."""
 
 
+class ClosedMeanwhile(Unavailable):
+    """The loop was closed by another thread while this one waited; what it waited for may have happened."""
+
+
 class LoopThread:
     """Runs coroutines for callers on other threads.
 
@@ -52,7 +56,7 @@ class LoopThread:
 
         Raises:
             InvalidArgument: called in a forked child, or after `close`.
-            Unavailable: closed by another thread meanwhile.
+            ClosedMeanwhile: closed by another thread meanwhile.
         """
         future = self._submit(work)
         try:
@@ -85,7 +89,7 @@ class LoopThread:
         """Wait until `done(seconds to wait)` is true, as long as there is a loop that may do it.
 
         Raises:
-            Unavailable: closed by another thread meanwhile.
+            ClosedMeanwhile: closed by another thread meanwhile.
         """
         while not done(LOOK_S):
             if not self._thread.is_alive():
@@ -112,7 +116,7 @@ class LoopThread:
         """Yield the items of an async iterator, fetching one ahead. Any thread but the loop's own.
 
         Raises:
-            InvalidArgument, Unavailable: as `run`.
+            InvalidArgument, ClosedMeanwhile: as `run`.
         """
 
         async def step() -> tuple[bool, T | None]:
@@ -165,10 +169,9 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return made
 
 
-def _closed_meanwhile() -> Unavailable:
-    return Unavailable(
-        "the client was closed while this call was under way; what it wrote may or may not have taken "
-        "effect"
+def _closed_meanwhile() -> ClosedMeanwhile:
+    return ClosedMeanwhile(
+        "the client was closed while this call was under way; connect again, and repeat it"
     )
 
 

@@ -12,6 +12,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from nyala.common.errors import (
+    NOT_SENT,
     Corrupt,
     Forbidden,
     InvalidArgument,
@@ -51,6 +52,7 @@ STATUS: dict[str, grpc.StatusCode] = {
     "UNAUTHENTICATED": _Code.UNAUTHENTICATED,
     "FORBIDDEN": _Code.PERMISSION_DENIED,
     "OUTCOME_UNKNOWN": _Code.UNKNOWN,
+    "NOT_READY": _Code.DEADLINE_EXCEEDED,
     "CORRUPT": _Code.DATA_LOSS,
 }
 """gRPC's status of each code; any other code is INTERNAL."""
@@ -79,8 +81,12 @@ def _clip(text: str, limit_bytes: int) -> str:
 
 
 def to_proto(err: NyalaError) -> Error:
-    """Return the message that carries an error; long texts are cut: metadata must stay small."""
-    details = sorted(err.details.items())[:MAX_DETAILS]
+    """Return the message that carries an error; long texts are cut: metadata must stay small.
+
+    That a request of the server's own was not sent says nothing of the one that it answers.
+    """
+    told = {k: v for k, v in err.details.items() if k not in NOT_SENT}
+    details = sorted(told.items())[:MAX_DETAILS]
     return Error(
         code=err.code,
         message=_clip(err.message, MAX_MESSAGE_BYTES),
@@ -151,7 +157,10 @@ def from_rpc_error(err: grpc.aio.AioRpcError, address: str, method: str) -> Nyal
     if err.code() is _Code.DEADLINE_EXCEEDED:
         return TimedOut(f"no answer from {address} to {method} before the deadline")
     if err.code() is _Code.UNAVAILABLE or "Stream removed" in text:  # so gRPC says it now and then
-        return Unavailable(f"the server at {address} cannot be reached: {_clip(text, 300)}")
+        details = NOT_SENT if "failed to connect to all addresses" in text else None
+        return Unavailable(
+            f"the server at {address} cannot be reached: {_clip(text, 300)}", details
+        )
     return _FOREIGN.get(err.code(), NyalaError)(
         f"{method} at {address} failed with {err.code().name}: {_clip(text, MAX_MESSAGE_BYTES)}"
     )

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from nyala.common import addresses
-from nyala.common.errors import Corrupt, TimedOut, TooLarge, Unavailable
+from nyala.common.errors import NOT_SENT, Corrupt, TimedOut, TooLarge, Unavailable
 from nyala.env.asking import Asking, Hear
 from nyala.env.rpc import Method, Shape
 from nyala.wire import status
@@ -101,7 +101,9 @@ class StreamClient:
             return await self._dial(address, found, method, make)
         except OSError as err:
             self._forget(address)
-            raise Unavailable(f"the server at {address} cannot be reached: {err}") from err
+            raise Unavailable(
+                f"the server at {address} cannot be reached: {err}", NOT_SENT
+            ) from err
 
     async def _dial(
         self,

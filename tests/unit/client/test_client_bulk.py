@@ -9,6 +9,7 @@ import pytest
 
 from nyala.client.bulk import Bulk, Limits
 from nyala.client.locations import OpenTable, TabletPlace
+from nyala.client.results import PartlyWritten
 from nyala.common.errors import Throttled, Unavailable
 from nyala.common.ids import TableId, TabletId
 from nyala.common.partition import HashLevel, KeyRange, PartitionSchema, partitions
@@ -132,8 +133,9 @@ def test_nothing_is_sent_when_a_row_of_all_or_nothing_can_go_nowhere():
 
 def test_after_a_failure_the_same_tablet_gets_nothing_more_and_no_new_window_begins():
     sink = Sink(fail_at=40, error=Unavailable("gone"))
-    with pytest.raises(Unavailable):
+    with pytest.raises(PartlyWritten) as partly:
         write(sink, numbered(np.arange(20_000)))
+    assert isinstance(partly.value.__cause__, Unavailable)
     counts = [len(pieces) for pieces in sink.got.values()]
     assert max(counts) <= 20, "far from all 100 batches of each tablet"
     sink = Sink(fail_at=1, error=Throttled("full"))

@@ -45,12 +45,14 @@ class Server:
     def __init__(self, loop: SimLoop) -> None:
         self.requests: list[tuple[str, int, list[int]]] = []
         self.answers: list[asyncio.Future[pb.WriteResult]] = []
+        self.deadlines: list[int] = []
         self._loop = loop
 
     def send(
         self, tablet: TabletPlace, like: Call, batch: pa.RecordBatch, deadline_us: int
     ) -> Awaitable[pb.WriteResult]:
         self.requests.append((tablet.id, like.op, batch.column(0).to_pylist()))
+        self.deadlines.append(deadline_us)
         self.answers.append(self._loop.create_future())
         return self.answers[-1]
 
@@ -265,14 +267,37 @@ async def test_each_caller_has_its_own_deadline(bench):
     await bench.loop.delay(1_000_000)
     with pytest.raises(TimedOut, match="no effect"):
         hasty.outcome()
-    bench.call(table(), rows(2), timeout_ms=60_000)
-    hasty = bench.call(table(), rows(3), timeout_ms=200)
-    bench.server.answer(0)
-    await bench.loop.delay(1_000_000)
-    assert bench.server.sent()[-1] == [2, 3]
-    with pytest.raises(OutcomeUnknown):
-        hasty.outcome()
     assert not calls[1].over
+
+
+@simulated
+async def test_a_request_ends_at_the_first_deadline_of_its_callers(bench):
+    """Its rows are not sent anew once one of its callers was told that the time is up."""
+    for _ in range(IN_FLIGHT):
+        bench.call(table(), rows(0), timeout_ms=60_000)
+        await bench.settle()
+    sharing = [
+        bench.call(table(), rows(key), timeout_ms=timeout_ms)
+        for key, timeout_ms in enumerate((55_000, 50_000, 57_000), 1)
+    ]
+    bench.server.answer(0)
+    bench.server.answer(1)
+    await bench.settle()
+    assert bench.server.sent()[-1] == [1, 2, 3]
+    assert bench.server.deadlines[-1] == min(c.deadline_us for c in sharing)
+
+
+@simulated
+async def test_callers_whose_deadlines_are_far_apart_do_not_share_a_request(bench):
+    for _ in range(IN_FLIGHT):
+        bench.call(table(), rows(0), timeout_ms=60_000)
+        await bench.settle()
+    for key, timeout_ms in enumerate((1_000, 60_000, 1_200, 1_100, 1_000), 1):
+        bench.call(table(), rows(key), timeout_ms=timeout_ms)
+    for number in range(5):
+        bench.server.answer(number)
+        await bench.settle()
+    assert bench.server.sent()[IN_FLIGHT:] == [[1], [2], [3, 4], [5]]
 
 
 @simulated
@@ -295,6 +320,8 @@ async def test_closing_tells_everybody(bench):
         calls.append(bench.call(table(), rows(key)))
         await bench.settle()
     bench.combiner.close()
-    for call in calls:
-        with pytest.raises(Unavailable, match="closed"):
+    for call in calls[:-1]:
+        with pytest.raises(OutcomeUnknown, match="closed"):
             call.outcome()
+    with pytest.raises(Unavailable, match="nothing took effect"):
+        calls[-1].outcome()

@@ -1,0 +1,275 @@
+"""One write of many rows: taken batch by batch, grouped by tablet, each group sent until it is answered.
+
+Order: the batches of one write that fall into one tablet are sent one after the other, so that rows of
+one key take effect in the order given. Different tablets, and different writes, go side by side. While
+servers work on some windows the next one is made ready: nobody waits for a whole table to be grouped.
+
+Memory: at most `AHEAD` windows are under way, and `take` returns only when less than one more waits.
+Time: the deadline counts from the last batch that was acknowledged, so that a load may take for ever as
+long as it gets on. When it does not, what is under way is ended, and the error says what became of each row.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from nyala.client.calls import Written
+from nyala.client.locations import OpenTable, TabletPlace
+from nyala.client.outcomes import Outcomes, RowErrors, Rows, Window
+from nyala.client.requests import Requests
+from nyala.client.retrying import Attempts
+from nyala.client.waiting import closed_meanwhile
+from nyala.common.errors import NyalaError, OutcomeUnknown
+from nyala.common.partition import Partition
+from nyala.env.clock import HybridClock
+from nyala.env.env import Env
+
+AHEAD = 3
+"""Windows under way at a time; one more is being made ready."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """The rows of one window that fall into one tablet.
+
+    Attributes:
+        tablet: where they go.
+        rows: positions in the write, in order.
+        batch: of these rows.
+    """
+
+    tablet: TabletPlace
+    rows: Rows
+    batch: pa.RecordBatch
+
+
+@dataclass(slots=True)
+class _Line:
+    """What one write sends to one part of the table: one request after the other, none after one that failed.
+
+    Its tablet may be replaced by another one meanwhile.
+    """
+
+    turn: asyncio.Lock
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Writing:
+    """One call of a user.
+
+    Attributes:
+        table: where to.
+        op: of the wire.
+        whole: all or nothing.
+        attempts: its deadline.
+        lines: what goes to each part of the table.
+    """
+
+    table: OpenTable
+    op: int
+    whole: bool
+    attempts: Attempts
+    lines: dict[Partition, _Line] = field(default_factory=dict)
+
+
+class Groups(Protocol):
+    """Groups rows by tablet."""
+
+    def window_rows(self, table: OpenTable, batch: pa.RecordBatch) -> int:
+        """Return how many rows of a batch like this are grouped at a time."""
+        ...
+
+    def pieces(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
+        """Cut the rows of one tablet into requests; return (first row, piece)."""
+        ...
+
+    async def group(
+        self, table: OpenTable, window: pa.RecordBatch, first: int
+    ) -> tuple[list[Part], RowErrors]:
+        """Group rows by tablet; return also those that can go nowhere."""
+        ...
+
+
+class Upload:
+    """One write under way. Made by `Bulk.begin`; on the client's loop only.
+
+    Args:
+        env: tasks.
+        groups: groups rows by tablet.
+        requests: number and deliver each batch.
+        clock: learns the stamps of what was written.
+        call: what is written, where to.
+    """
+
+    def __init__(
+        self, env: Env, groups: Groups, requests: Requests, clock: HybridClock, call: Writing
+    ) -> None:
+        self._env = env
+        self._groups = groups
+        self._requests = requests
+        self._clock = clock
+        self._call = call
+        self._waiting: deque[pa.RecordBatch] = deque()
+        self._ended = False
+        self._windows: dict[Window, asyncio.Task[object]] = {}
+        self._outcomes = Outcomes()
+        self._failures: list[BaseException] = []
+        self._change = asyncio.Event()
+        self._pump = env.tasks.spawn(self._run(), "write of many rows")
+        self._pump.add_done_callback(lambda _: self._changed())
+
+    async def take(self, batch: pa.RecordBatch) -> None:
+        """Take rows; returns when there is room for more.
+
+        Raises:
+            NyalaError: as `finish`.
+        """
+        if batch.num_rows:
+            self._waiting.append(batch)
+            self._changed()
+        while not self._over and self._waiting and self._is_full():
+            await self._until_changed()
+        if self._over:
+            await self.finish()
+
+    async def finish(self) -> Written:
+        """Wait until every row taken is acknowledged.
+
+        Raises:
+            PartlyWritten: some rows are acknowledged, or may have taken effect, others not.
+            OutcomeUnknown: all rows went in one request, and it may have taken effect.
+            NyalaError: nothing took effect.
+        """
+        self._ended = True
+        self._changed()
+        await asyncio.gather(self._pump, *self._windows.values(), return_exceptions=True)
+        if self._pump.cancelled():
+            self._failures.append(closed_meanwhile(sent=bool(self._outcomes.requests)))
+        elif (error := self._pump.exception()) is not None:
+            self._failures.append(error)
+        if self._failures:
+            raise self._outcomes.error(min(self._failures, key=_gravity))
+        written = self._outcomes.written
+        self._clock.merge(written.timestamp)
+        written.errors.sort()
+        return written
+
+    async def stop(self, why: BaseException) -> BaseException:
+        """The rest of the data cannot be had: write what was taken, and return what to raise."""
+        try:
+            await self.finish()
+        except NyalaError as err:
+            return err
+        return self._outcomes.error(why)
+
+    def abandon(self) -> None:
+        """End what is under way, if anything is: nobody waits any more."""
+        self._pump.cancel()
+        for task in self._windows.values():
+            task.cancel()
+
+    @property
+    def _over(self) -> bool:
+        """Whether nothing more is sent, whatever is taken."""
+        return bool(self._failures) or self._pump.done()
+
+    # ---- windows -----------------------------------------------------------------------------------
+
+    def _is_full(self) -> bool:
+        """Whether as much waits as is grouped at a time."""
+        head = self._waiting[0]
+        step = 1 if self._call.whole else self._groups.window_rows(self._call.table, head)
+        return int(sum(b.num_rows for b in self._waiting)) >= step
+
+    async def _until_changed(self) -> None:
+        await self._change.wait()
+
+    def _changed(self) -> None:
+        """Wake whoever waits for a change."""
+        self._change.set()
+        self._change = asyncio.Event()
+
+    async def _run(self) -> None:
+        """Launch windows while there are rows and room, until the end or the first failure."""
+        while True:
+            if not self._failures and self._waiting and len(self._windows) < AHEAD:
+                await self._launch()
+            elif not self._windows and (self._failures or (self._ended and not self._waiting)):
+                return
+            else:
+                await self._until_changed()
+
+    async def _launch(self) -> None:
+        """Group the rows of the next window, and begin to send them."""
+        call, batch = self._call, self._next()
+        try:
+            parts, errors = await self._groups.group(call.table, batch, self._outcomes.rows)
+        except Exception as err:  # whatever it is, the caller has to be told
+            self._failures.append(err)
+            return
+        window = self._outcomes.window(batch.num_rows, errors, void=bool(errors) and call.whole)
+        if errors and call.whole:
+            parts = []
+        if not self._windows:  # time without anything to send does not count
+            call.attempts.progressed()
+        self._windows[window] = self._env.tasks.spawn(self._send_all(window, parts), "rows")
+
+    def _next(self) -> pa.RecordBatch:
+        """Take the rows of the next window from those that wait: what is small goes together."""
+        head = self._waiting.popleft()
+        if self._call.whole:
+            return head
+        step = max(1, self._groups.window_rows(self._call.table, head))
+        if head.num_rows > step:
+            self._waiting.appendleft(head.slice(step))
+            return head.slice(0, step)
+        together, rows = [head], head.num_rows
+        while self._waiting:
+            more = self._waiting[0]
+            if rows + more.num_rows > step or not more.schema.equals(head.schema):
+                break
+            together.append(self._waiting.popleft())
+            rows += more.num_rows
+        self._changed()  # there may be room now
+        return head if len(together) == 1 else pa.concat_batches(together)
+
+    async def _send_all(self, window: Window, parts: list[Part]) -> None:
+        sending = (self._send(window, part) for part in parts)
+        try:
+            results = await asyncio.gather(*sending, return_exceptions=True)
+            self._failures += [r for r in results if isinstance(r, BaseException)]
+        finally:
+            del self._windows[window]
+            self._outcomes.over(window)
+            self._changed()
+
+    async def _send(self, window: Window, part: Part) -> None:
+        """Send the rows of one part, after those of earlier ones for the same tablet."""
+        call, tablet, outcomes = self._call, part.tablet, self._outcomes
+        line = call.lines.setdefault(tablet.partition, _Line(asyncio.Lock()))
+        async with line.turn:
+            for start, piece in self._groups.pieces(part.batch):
+                if line.failed:
+                    return
+                line.failed = True  # until it is known that it did not
+                rows = part.rows[start : start + piece.num_rows]
+                outcomes.sent(window, rows)
+                try:
+                    result = await self._requests.deliver(
+                        call.table, tablet, call.op, piece, call.whole, call.attempts
+                    )
+                except NyalaError as err:
+                    outcomes.failed(window, rows, err)
+                    raise
+                line.failed = False
+                outcomes.acknowledged(window, rows, result)
+                call.attempts.progressed()
+
+
+def _gravity(failure: BaseException) -> int:
+    """What is told first: that an outcome is unknown, which no other failure may hide."""
+    return 0 if isinstance(failure, OutcomeUnknown) else 1

@@ -1,0 +1,161 @@
+"""What a write takes: data in memory is checked as a whole, a stream is written as it comes."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from nyala.client.calls import Written
+from nyala.client.results import PartlyWritten
+from nyala.client.writing import TableWrites
+from nyala.common.errors import InvalidArgument, SchemaMismatch, TimedOut
+from tests.unit.client.test_client_bulk import opened
+
+ROWS = [{"k": n, "v": -n} for n in range(5)]
+WHOLE = pa.table({"k": range(5), "v": [-n for n in range(5)]})
+
+
+class Connection:
+    """Takes batches; notes how far its source has been read when each arrives."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.whole: list[int] = []
+        self.streamed: list[int] = []
+
+    def write(self, table: Any, op: int, batch: pa.RecordBatch, all_or_nothing: bool) -> Written:
+        self.whole.append(batch.num_rows)
+        self.rows += batch.to_pylist()
+        return Written(batch.num_rows, [], 7)
+
+    def upload(
+        self, table: Any, op: int, batches: Iterator[pa.RecordBatch], all_or_nothing: bool
+    ) -> Written:
+        total = 0
+        for batch in batches:
+            self.streamed.append(batch.num_rows)
+            self.rows += batch.to_pylist()
+            total += batch.num_rows
+        return Written(total, [], 7)
+
+
+def table() -> tuple[TableWrites, Any]:
+    connection: Any = Connection()
+    return TableWrites(connection, opened()), connection
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        ROWS,
+        tuple(ROWS),
+        WHOLE,
+        WHOLE.combine_chunks().to_batches()[0],
+        WHOLE.to_pandas(),
+        pl.DataFrame(WHOLE),
+    ],
+    ids=["dicts", "tuple", "table", "batch", "pandas", "polars"],
+)
+def test_data_in_memory_go_as_one(data):
+    writes, connection = table()
+    assert writes.upsert(data).rows == 5
+    assert (connection.whole, connection.streamed) == ([5], [])
+    assert connection.rows == ROWS
+
+
+def some(start: int) -> pa.RecordBatch:
+    return WHOLE.slice(start, 2).combine_chunks().to_batches()[0]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        lambda: pa.RecordBatchReader.from_batches(WHOLE.schema, [some(0), some(2), some(4)]),
+        lambda: (b for b in [some(0), some(2), some(4)]),
+        lambda: [some(0), some(2), some(4)],
+        lambda: iter([WHOLE.slice(0, 2), WHOLE.slice(2, 2), WHOLE.slice(4)]),
+        lambda: (pd.DataFrame(ROWS[n : n + 2]) for n in (0, 2, 4)),
+        lambda: (pl.DataFrame(ROWS[n : n + 2]) for n in (0, 2, 4)),
+        lambda: (ROWS[n : n + 2] for n in (0, 2, 4)),
+    ],
+    ids=["reader", "batches", "list", "tables", "pandas", "polars", "lists"],
+)
+def test_a_stream_goes_piece_by_piece(data):
+    writes, connection = table()
+    assert writes.upsert(data()).rows == 5
+    assert (connection.whole, connection.streamed) == ([], [2, 2, 1])
+    assert connection.rows == ROWS
+
+
+def test_dicts_one_by_one_are_gathered():
+    writes, connection = table()
+    assert writes.insert({"k": n, "v": 0} for n in range(2_500)).rows == 2_500
+    assert connection.streamed == [1000, 1000, 500]
+
+
+def test_a_stream_is_read_no_further_than_it_is_written():
+    fetched = []
+
+    def source():
+        for n in range(0, 100, 2):
+            fetched.append(n)
+            yield pa.record_batch({"k": [n, n + 1], "v": [0, 0]})
+
+    writes, connection = table()
+
+    def upload(table: Any, op: int, batches: Any, whole: bool) -> Written:
+        next(batches)
+        next(batches)
+        assert len(fetched) == 2
+        raise TimedOut("no leader took it")
+
+    connection.upload = upload
+    for data in (source(), pa.RecordBatchReader.from_batches(WHOLE.schema, source())):
+        fetched.clear()
+        with pytest.raises(TimedOut):
+            writes.upsert(data)
+
+
+def test_deletes_of_a_stream_take_the_key_alone_and_mixed_rows_their_codes():
+    writes, connection = table()
+    writes.delete(iter([some(0), some(2)]))
+    assert connection.rows == [{"k": n} for n in range(4)]
+    connection.rows.clear()
+    writes.write(iter([some(0).append_column("_op", pa.array(["upsert", "delete"]))]))
+    assert [row["_op"] for row in connection.rows] == [3, 7]
+
+
+def test_the_columns_of_an_arrow_stream_are_checked_before_its_first_row():
+    fetched = []
+
+    def source():
+        fetched.append(1)
+        yield pa.record_batch({"k": [1], "w": [1]})
+
+    reader = pa.RecordBatchReader.from_batches(
+        pa.schema({"k": pa.int64(), "w": pa.int64()}), source()
+    )
+    writes, _ = table()
+    with pytest.raises(SchemaMismatch, match="no column 'w'"):
+        writes.upsert(reader)
+    assert not fetched
+
+
+@pytest.mark.parametrize(
+    "data", [5, "text", {"k": 1}, {1, 2}, iter([1, 2]), iter(["k"]), [1], pd.Series([1, 2])]
+)
+def test_what_is_no_table_data_is_refused(data):
+    writes, connection = table()
+    with pytest.raises(InvalidArgument):
+        writes.upsert(data)
+    assert not connection.rows
+
+
+def test_partly_written_is_exported_where_users_look():
+    import nyala
+
+    assert nyala.PartlyWritten is PartlyWritten
+    assert issubclass(nyala.PartlyWritten, nyala.errors.OutcomeUnknown)
