@@ -27,10 +27,12 @@ class NyalaError(Exception):
         exit_status: of a command that ends with it.
         message: one or two sentences for a person.
         details: further facts, strings only; documented on each subclass.
+        answered: a server has answered a request with it; else it was made on this side.
     """
 
     code: ClassVar[str] = "INTERNAL"
     exit_status: ClassVar[int] = 1
+    answered: bool = False
 
     def __init__(self, message: str, details: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
@@ -47,8 +49,7 @@ class NyalaError(Exception):
 class Retryable(NyalaError):
     """Nothing happened, and the same call may succeed later; the client has tried until its deadline.
 
-    Between processes it says less: an answer that is lost or late is Unavailable or TimedOut to whoever
-    called (`env.rpc`), and only the client knows which of its tries may have had an effect.
+    Between processes it says less when nobody answered: see `may_have_arrived`.
     """
 
 
@@ -203,7 +204,13 @@ NOT_SENT: Mapping[str, str] = {"sent": "no"}
 
 
 def may_have_arrived(error: NyalaError) -> bool:
-    """Whether a try that ended with a passing error may have reached a server that carries it out."""
+    """Whether a try that ended with this error may have reached a server that carries it out.
+
+    A server that answers knows: whatever may take effect is OutcomeUnknown. An answer that is lost or late is
+    Unavailable or TimedOut, made on this side.
+    """
+    if error.answered:
+        return isinstance(error, OutcomeUnknown)
     return not isinstance(error, NotLeader | Throttled) and error.details.get("sent") != "no"
 
 

@@ -96,7 +96,9 @@ def to_proto(err: NyalaError) -> Error:
 
 def from_proto(error: Error) -> NyalaError:
     """Return the error that a message carries, of its own class."""
-    return from_code(error.code, error.message, dict(error.details))
+    made = from_code(error.code, error.message, dict(error.details))
+    made.answered = True
+    return made
 
 
 def as_nyala_error(err: BaseException, doing: str) -> NyalaError:
