@@ -67,8 +67,7 @@ class TableClient:
     async def scan(self, at: int = 0) -> list[dict[str, Any]]:
         """Return all rows at a time, ordered by key."""
         spec = ReadSpec(at=at)
-        tokens = await self.core.reader.tokens(self.table, spec, self.core.options.timeout_ms)
-        batches = await self.core.reader.collect_all(tokens)
+        batches = await self.core.plan(self.table, spec).collect()
         rows = [row for some in batches for batch in some for row in batch.to_pylist()]
         return sorted(rows, key=lambda row: int(row["k"]))
 

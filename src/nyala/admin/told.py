@@ -34,6 +34,7 @@ def report(replica: Replica) -> pb.TabletReport:
         schema_version=tablet.info.schema.version if tablet else 0,
         error=status.error,
         witness=_witness(replica),
+        retired_at=tablet.info.retired_at if tablet else 0,
     )
 
 

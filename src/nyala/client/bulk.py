@@ -1,19 +1,16 @@
 """Rows grouped by tablet and cut into requests; `upload.py` sends them."""
 
-import contextlib
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
 from nyala.client.calls import Written
-from nyala.client.locations import OpenTable
+from nyala.client.locations import Locations, OpenTable
 from nyala.client.outcomes import RowErrors
 from nyala.client.requests import Requests
 from nyala.client.retrying import Attempts
 from nyala.client.upload import Part, Upload, Writing
-from nyala.common.errors import Retryable
 from nyala.common.partition import locate
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
@@ -38,7 +35,8 @@ class Bulk:
         requests: number and deliver each batch.
         clock: learns the stamps of what was written.
         limits: of one batch.
-        refresh: looks a table's ranges up again when some row has no place; None: never.
+        locations: looks a table's ranges up again when a row has no place, or another one than it had;
+            None: they never change.
     """
 
     def __init__(
@@ -47,13 +45,13 @@ class Bulk:
         requests: Requests,
         clock: HybridClock,
         limits: Limits,
-        refresh: Callable[[OpenTable], Awaitable[None]] | None = None,
+        locations: Locations | None = None,
     ) -> None:
         self._env = env
         self._requests = requests
         self._clock = clock
         self._limits = limits
-        self._refresh = refresh
+        self._locations = locations
 
     def begin(self, table: OpenTable, op: int, all_or_nothing: bool, timeout_ms: int) -> Upload:
         """Begin a write whose rows come batch by batch.
@@ -88,18 +86,26 @@ class Bulk:
         return _slices(batch, self._limits)
 
     async def group(
-        self, table: OpenTable, window: pa.RecordBatch, first: int
+        self, call: Writing, window: pa.RecordBatch, first: int
     ) -> tuple[list[Part], RowErrors]:
-        """Group rows by tablet; before a row is told that it has no place, the ranges are looked up."""
-        parts, errors = await self._cut(table, window, first)
-        if self._refresh is None or all(code != NO_PARTITION for _, code, _ in errors):
+        """Group rows by tablet; before a row is told that it has no place, the ranges are looked up.
+
+        Raises:
+            TimedOut: some row has none as far as it is known here, and no leader master told.
+        """
+        parts, errors = await self._cut(call.table, window, first)
+        if self._locations is None or all(code != NO_PARTITION for _, code, _ in errors):
             return parts, errors
-        known = table.partition_schema
-        with contextlib.suppress(Retryable):
-            await self._refresh(table)
-        if table.partition_schema == known:
-            return parts, errors
-        return await self._cut(table, window, first)
+        return await self.group_anew(call, window, first)
+
+    async def group_anew(
+        self, call: Writing, window: pa.RecordBatch, first: int
+    ) -> tuple[list[Part], RowErrors]:
+        """Group rows by the tablets that the leader master names now. Raises as `group`."""
+        if self._locations is not None:
+            left_ms = max(1, call.attempts.left_ms())
+            await self._locations.refresh(call.table, left_ms, by_leader=True)
+        return await self._cut(call.table, window, first)
 
     async def _cut(
         self, table: OpenTable, window: pa.RecordBatch, first: int

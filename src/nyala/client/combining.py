@@ -17,7 +17,7 @@ from nyala.client.calls import Call, Written
 from nyala.client.lines import Key, Kind, Line
 from nyala.client.locations import TabletPlace
 from nyala.client.waiting import Waiting, closed_meanwhile
-from nyala.common.errors import Rejected, SessionExpired
+from nyala.common.errors import RangesChanged, Rejected, SessionExpired
 from nyala.common.partition import locate
 from nyala.env.env import Env
 from nyala.wire.proto import nyala_pb2 as pb
@@ -140,6 +140,9 @@ class Combiner:
         deadline_us = min(c.deadline_us for c in calls)
         try:
             result = await self._send(tablet, calls[0], batch, deadline_us)
+        except RangesChanged:  # their tablet takes no more, and took nothing of this
+            for call in calls:
+                await self._run_alone(call)
         except Rejected as err:
             if len(calls) == 1 or isinstance(err, SessionExpired):
                 _fail(calls, err)

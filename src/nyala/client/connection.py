@@ -17,6 +17,7 @@ from nyala.client.locations import OpenTable, TabletPlace
 from nyala.client.masters import parse_addresses
 from nyala.client.upload import Upload
 from nyala.client.waiting import closed_meanwhile
+from nyala.common.errors import RangesChanged
 from nyala.env.env import system_env
 from nyala.env.loop_thread import ClosedMeanwhile, LoopThread
 from nyala.wire.channels import GrpcRpc
@@ -134,7 +135,10 @@ class Connection:
             return getter.rows(wanted)[0]
         if not is_passing(wanted.error):
             raise wanted.error
-        return self.run(getter.patiently(table, tablet, batch(), columns, timeout_ms))[0]
+        try:
+            return self.run(getter.patiently(table, tablet, batch(), columns, timeout_ms))[0]
+        except RangesChanged:
+            return self.run(self.core.get(table, batch(), columns))[0]
 
     def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
         """Yield the items of an async iterator of the core, fetching one ahead."""

@@ -15,13 +15,15 @@ import pyarrow as pa
 from nyala.client.definitions import Definitions, describe
 from nyala.client.getting import Getter
 from nyala.client.holding import Holding
-from nyala.client.locations import Locations, OpenTable
+from nyala.client.locations import Locations, OpenTable, TabletPlace
 from nyala.client.masters import Masters
+from nyala.client.planning import ReadSpec
+from nyala.client.plans import Plan
 from nyala.client.reading import Reader
 from nyala.client.retrying import Attempts
 from nyala.client.session import Limits, Session
 from nyala.client.times import Times
-from nyala.common.errors import NotFound, Unavailable
+from nyala.common.errors import NotFound, RangesChanged, Unavailable
 from nyala.common.keys import encode_keys
 from nyala.common.partition import locate
 from nyala.env.clock import HybridClock, random_id
@@ -151,22 +153,47 @@ class Core:
     async def hold(self, table: OpenTable, at: int | None, ttl_ms: int) -> Holding:
         """Keep a moment of a table readable; None: now. See `Table.hold`."""
         timeout_ms = self.options.timeout_ms
-        moment = await self._times.snapshot(table, timeout_ms) if at is None else at
+        moment = at
+        if moment is None:
+            plan = self.plan(table, ReadSpec(count_only=True))
+            await plan.verified()
+            moment = plan.at
         holding = Holding(self.env, self.locations, table, moment, ttl_ms)
         await holding.begin(timeout_ms)
         return holding
+
+    def plan(self, table: OpenTable, spec: ReadSpec) -> Plan:
+        """Describe a read of a table; nothing is asked yet."""
+        timeout_ms = self.options.timeout_ms
+        return Plan(self.env, self.reader, self.locations, table, spec, timeout_ms)
 
     async def get(
         self, table: OpenTable, keys: pa.RecordBatch, columns: tuple[str, ...] | None
     ) -> list[dict[str, Any] | None]:
         """Return the row of each key, None where there is none; linearizable per tablet."""
-        found: list[dict[str, Any] | None] = [None] * keys.num_rows
         if not keys.num_rows:
-            return found
-        numbers, tablets = self._locate(table, keys), table.tablets
-        if (numbers < 0).any():  # before a key is told to be nowhere: a range may have been added
-            await self.locations.refresh(table)
+            return []
+        attempts = Attempts(self.env, self.options.timeout_ms)
+        fresh = False
+        while True:
             numbers, tablets = self._locate(table, keys), table.tablets
+            if fresh or (numbers >= 0).all():
+                try:
+                    return await self._get(table, keys, columns, (numbers, tablets))
+                except RangesChanged:
+                    if not await attempts.pause():
+                        raise
+            # Before a key is told to be nowhere: a range may have been added.
+            await self.locations.refresh(table, max(1, attempts.left_ms()), by_leader=True)
+            fresh = True
+
+    async def _get(
+        self, table: OpenTable, keys: pa.RecordBatch, columns: tuple[str, ...] | None,
+        places: tuple[npt.NDArray[np.int32], list[TabletPlace]],
+    ) -> list[dict[str, Any] | None]:  # fmt: skip
+        """As `get`, of keys in these places: of each the number of its tablet, and the tablets."""
+        numbers, tablets = places
+        found: list[dict[str, Any] | None] = [None] * keys.num_rows
         key_columns = table.schema.key_columns
         encoded = encode_keys(
             [keys.column(c.name) for c in key_columns], [c.type for c in key_columns]

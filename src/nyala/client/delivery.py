@@ -9,6 +9,7 @@ from nyala.common.errors import (
     NotLeader,
     NyalaError,
     OutcomeUnknown,
+    RangesChanged,
     Rejected,
     Retryable,
     SessionExpired,
@@ -49,6 +50,7 @@ class Delivery:
         """Send one batch to whoever leads its tablet, the same bytes each time, until it answers.
 
         Raises:
+            RangesChanged: the range of `tablet` was dropped, and nothing was written.
             TabletReplaced: `tablet` is another one by now; send the rows as a new operation.
         """
         parts = flight.batch_parts(piece)
@@ -67,6 +69,8 @@ class Delivery:
                         tablet.leader = address
                         return result
                     raise status.from_proto(result.error)
+                except RangesChanged:
+                    raise  # decided in the tablet's log: no try had, or will have, any effect
                 except NotLeader as err:
                     last = f"{address} does not lead"
                     self._locations.learn(

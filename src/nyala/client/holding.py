@@ -107,7 +107,7 @@ class Holding:
         """Ask all replicas; a majority of each tablet's has to keep it."""
         await self._locations.refresh(self._table, ASK_TIMEOUT_MS)
         kept, errors = await self._send(max(1, ttl_ms))
-        for tablet in self._table.tablets:
+        for tablet in self._table.with_rows(self.at):
             if 2 * kept.get(tablet.id, 0) > len(tablet.replicas):
                 continue
             gone = [e for e in errors.get(tablet.id, ()) if isinstance(e, HistoryGone)]
@@ -121,7 +121,7 @@ class Holding:
     async def _send(self, ttl_ms: int) -> tuple[dict[str, int], dict[str, list[NyalaError]]]:
         """Tell every server; return per tablet how many keep it, and what the others said."""
         by_address: dict[str, list[str]] = {}
-        for tablet in self._table.tablets:
+        for tablet in self._table.with_rows(self.at):
             for _, address in tablet.replicas:
                 if address:
                     by_address.setdefault(address, []).append(tablet.id)

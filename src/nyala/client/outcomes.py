@@ -63,12 +63,16 @@ class Outcomes:
         """
         made = Window(self.rows, rows)
         self.rows += rows
-        self.written.errors += errors
-        for row, _, _ in errors:
-            made.state[row - made.first] = ACKNOWLEDGED
+        self.refused(made, errors)
         if void:
             made.state[:] = ACKNOWLEDGED
         return made
+
+    def refused(self, window: Window, errors: RowErrors) -> None:
+        """Some rows of a window can go nowhere."""
+        self.written.errors += errors
+        for row, _, _ in errors:
+            window.state[row - window.first] = ACKNOWLEDGED
 
     def sent(self, window: Window, rows: Rows) -> None:
         """Some rows of a window are sent as one request."""

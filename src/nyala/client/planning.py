@@ -46,6 +46,7 @@ def make_token(table: OpenTable, tablet: TabletPlace, spec: ReadSpec, at: int) -
         table_name=table.name,
         tablet_id=tablet.id,
         schema_version=table.schema.version,
+        ranges_version=table.ranges_version,
         mode=pb.LATEST if spec.latest and not at else pb.SNAPSHOT,
         at=at,
         limit=spec.limit,
@@ -64,4 +65,11 @@ def make_token(table: OpenTable, tablet: TabletPlace, spec: ReadSpec, at: int) -
         token.column_names.extend(names)
     if spec.where is not None:
         token.where.CopyFrom(convert.predicate_to_proto(spec.where))
+    return token
+
+
+def make_probe(table: OpenTable, tablet: TabletPlace, at: int) -> pb.ScanToken:
+    """Return a token that reads no row, and is refused if the table has newer ranges at its time; 0: now."""
+    token = make_token(table, tablet, ReadSpec(count_only=True, latest=not at), at)
+    token.key_upper = b"\0"
     return token

@@ -12,11 +12,20 @@ import pyarrow as pa
 
 from nyala.client.locations import Locations, OpenTable, TabletPlace
 from nyala.client.masters import Masters
-from nyala.client.planning import ReadSpec, make_token
+from nyala.client.planning import ReadSpec, make_probe, make_token
 from nyala.client.progress import Heard, Progress
 from nyala.client.retrying import Attempts
 from nyala.client.times import Times
-from nyala.common.errors import NotLeader, OutcomeUnknown, Retryable, TimedOut, Unavailable
+from nyala.common.errors import (
+    HistoryGone,
+    NotFound,
+    NotLeader,
+    OutcomeUnknown,
+    RangesChanged,
+    Retryable,
+    TimedOut,
+    Unavailable,
+)
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.common.partition import Partition, prune
 from nyala.env.clock import HybridClock
@@ -47,17 +56,44 @@ class Reader:
         self.batch_rows = 0
 
     async def tokens(self, table: OpenTable, spec: ReadSpec, timeout_ms: int) -> list[pb.ScanToken]:
-        """Plan a read: one token per tablet that it can touch, all at one snapshot unless `latest`."""
+        """Plan a read: one token per tablet that it can touch, all at one snapshot unless `latest`.
+
+        Servers refuse tokens of ranges that are not those of the table at their time: see `plans.py`.
+
+        Raises:
+            HistoryGone: tablets that had rows then are gone.
+        """
         if table.until_us and self._env.clock.monotonic_us() >= table.until_us:
-            await self._locations.refresh(table)  # a range may have been added
-        at = spec.at
-        if not at and not spec.latest:
+            await self._locations.refresh(table)
+        return self.tokens_at(table, spec, await self.time_for(table, spec, timeout_ms), timeout_ms)
+
+    async def time_for(self, table: OpenTable, spec: ReadSpec, timeout_ms: int) -> int:
+        """Return the time of a read: at or above every write to the ranges known; 0: of each leader."""
+        if spec.at or spec.latest:
+            return spec.at
+        while True:
+            version = table.ranges_version
             at = await self._times.snapshot(table, timeout_ms)
-        every = [t.partition for t in table.tablets]
+            if table.ranges_version == version:
+                return at
+
+    def tokens_at(
+        self, table: OpenTable, spec: ReadSpec, at: int, timeout_ms: int
+    ) -> list[pb.ScanToken]:
+        """Return the tokens of a read at a time. Raises as `tokens`."""
+        first = spec.since if spec.changes else at or None
+        if first is not None and first < table.history_from:
+            raise HistoryGone(
+                f"the time {first} lies below {table.history_from}, before which table {table.name!r} had "
+                "ranges that were dropped, and whose rows are not kept any more; read at a later time",
+                {"horizon": str(table.history_from)},
+            )
+        tablets = table.with_rows(first)
+        every = [t.partition for t in tablets]
         wanted = set(prune(table.schema, table.partition_schema, every, spec.where))
         return [
             self.token(table, tablet, spec, at, timeout_ms)
-            for tablet in table.tablets
+            for tablet in tablets
             if tablet.partition in wanted
         ]
 
@@ -65,7 +101,19 @@ class Reader:
         self, table: OpenTable, tablet: TabletPlace, spec: ReadSpec, at: int, timeout_ms: int
     ) -> pb.ScanToken:
         """Return the token that reads one tablet at a time; 0: its leader's own."""
-        token = make_token(table, tablet, spec, at)
+        return self._ready(make_token(table, tablet, spec, at), timeout_ms)
+
+    async def probe(self, table: OpenTable, at: int, timeout_ms: int) -> None:
+        """Make sure that the ranges known of a table are those that it has at a time; 0: now.
+
+        Raises:
+            RangesChanged: it has others.
+            TimedOut: no leader of the tablet that was asked answered.
+        """
+        tablet = next((t for t in table.tablets if t.leader), table.tablets[0])
+        await self.collect(self._ready(make_probe(table, tablet, at), timeout_ms))
+
+    def _ready(self, token: pb.ScanToken, timeout_ms: int) -> pb.ScanToken:
         token.batch_bytes, token.batch_rows = self.batch_bytes, self.batch_rows
         token.masters.extend(self._masters.known)
         token.propagated_time = self._clock.seen
@@ -81,7 +129,7 @@ class Reader:
             try:
                 return [b async for b in self.run(token, attempts, heard)]
             except Retryable as err:
-                if isinstance(err, TimedOut) or not await attempts.pause():
+                if isinstance(err, TimedOut | RangesChanged) or not await attempts.pause():
                     raise
 
     async def collect_all(
@@ -94,7 +142,12 @@ class Reader:
             async with room:
                 return await self.collect(token, heard)
 
-        return list(await asyncio.gather(*(one(t) for t in tokens)))
+        runs = [asyncio.ensure_future(one(t)) for t in tokens]
+        try:
+            return list(await asyncio.gather(*runs))
+        finally:  # what one of them meets ends the others
+            for run in runs:
+                run.cancel()
 
     async def run(
         self,
@@ -111,6 +164,7 @@ class Reader:
             Unavailable: a stream without order broke after rows were delivered that cannot be told from
                 those to come; `collect` begins again by itself.
             TimedOut: no leader of the tablet served it before the deadline.
+            RangesChanged: the token was made from other ranges than the table has at its time.
         """
         budget_ms = token.timeout_ms or 60_000
         attempts = attempts or Attempts(self._env, budget_ms)
@@ -124,6 +178,8 @@ class Reader:
                     async for batch in _once(self._env, self._clock, address, read):
                         yield batch
                     return
+                except RangesChanged:
+                    raise
                 except NotLeader as err:
                     last = f"{address}: {err.message}"
                     self._locations.learn(place, asked=address, leader=None, address=err.address)
@@ -146,12 +202,23 @@ class Reader:
                 read.goes_to(place.id)
 
     async def find_again(self, token: pb.ScanToken, place: TabletPlace, attempts: Attempts) -> None:
-        """Ask the masters where a token's tablet is now; a failure only means another round."""
+        """Ask the masters where a token's tablet is now; a failure only means another round.
+
+        Raises:
+            NotFound: the table is gone.
+            RangesChanged: the tablet is, its range having been dropped long ago.
+        """
         request = pb.TabletLocationsRequest(table_id=token.table_id, tablet_ids=[token.tablet_id])
         try:
             answer = await self._locations.ask(request, max(1, min(5_000, attempts.left_ms())))
         except Retryable:
             return
+        except NotFound as err:
+            request.ClearField("tablet_ids")
+            await self._locations.ask(request, max(1, min(5_000, attempts.left_ms())))
+            raise RangesChanged(
+                f"{err.message}: plan the read anew: scan the table, or make the tokens, again"
+            ) from err
         for tablet in answer.tablets:
             place.id = TabletId(tablet.id)
             place.replicas = tuple((_NO_UUID, r.address) for r in tablet.replicas)

@@ -11,6 +11,7 @@ from nyala.client.merging import merge, sort_by_key
 from nyala.client.planning import ReadSpec
 from nyala.client.scan_token import ScanToken
 from nyala.client.splitting import check_split, split_all
+from nyala.common.errors import RangesChanged
 from nyala.common.schema import arrow_schema
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -31,7 +32,7 @@ class Scan:
         self._connection = connection
         self._table = table
         self._spec = spec
-        self._planned: list[pb.ScanToken] | None = None
+        self._plan = connection.core.plan(table, spec)
         self._ages: dict[str, int] = {}
 
     def __repr__(self) -> str:
@@ -55,19 +56,12 @@ class Scan:
         fields = [f if f.name in keys else f.with_nullable(True) for f in schema]
         return pa.schema([*fields, *_FEED])
 
-    def _plan(self) -> list[pb.ScanToken]:
-        if self._planned is None:
-            core = self._connection.core
-            self._planned = self._connection.run(
-                core.reader.tokens(self._table, self._spec, core.options.timeout_ms)
-            )
-        return self._planned
-
     @property
     def at(self) -> int:
         """The snapshot, fixed when first asked for or first run; 0 with mode "latest"."""
-        tokens = self._plan()
-        return tokens[0].at if tokens else self._spec.at
+        if not self._plan.is_fixed:
+            self._connection.run(self._plan.verified())
+        return self._plan.at
 
     @property
     def age_ms(self) -> int:
@@ -90,7 +84,7 @@ class Scan:
         """
         if split_bytes is not None:
             check_split(self._spec, split_bytes)
-        tokens = self._plan()
+        tokens = self._connection.run(self._plan.verified())
         if split_bytes is not None:
             core = self._connection.core
             tokens = self._connection.run(split_all(core.env, core.reader, tokens, split_bytes))
@@ -104,24 +98,54 @@ class Scan:
                 `to_arrow` starts such a tablet over, and an ordered scan goes on, by itself.
         """
         left = self._spec.limit or None
-        reader = self._connection.core.reader
-        streams = [self._connection.iterate(reader.run(t, heard=self._heard)) for t in self._plan()]
-        if self._spec.ordered and len(streams) > 1:
-            streams = [merge(self._table.schema, streams)]
-        for stream in streams:
-            for batch in stream:
-                piece = batch if left is None else batch.slice(0, left)
-                if piece.num_rows:
-                    yield piece
-                if left is not None:
-                    left -= piece.num_rows
-                    if left <= 0:
-                        return
+        for batch in self._merged() if self._spec.ordered else self._one_by_one():
+            piece = batch if left is None else batch.slice(0, left)
+            if piece.num_rows:
+                yield piece
+            if left is not None:
+                left -= piece.num_rows
+                if left <= 0:
+                    return
+
+    def _merged(self) -> Iterator[pa.RecordBatch]:
+        """Yield batches in key order; each tablet has sent its first before any goes out."""
+        run, plan = self._connection.run, self._plan
+        attempts = plan.attempts()
+        while True:
+            streams = [self._stream(t) for t in run(plan.made())]
+            try:
+                for batch in merge(self._table.schema, streams) if streams else ():
+                    plan.fix()
+                    yield batch
+                return
+            except RangesChanged:
+                run(plan.changed(attempts))
+
+    def _one_by_one(self) -> Iterator[pa.RecordBatch]:
+        """Yield batches tablet by tablet; a plan that is made anew goes on with those that were not read."""
+        run, plan = self._connection.run, self._plan
+        attempts = plan.attempts()
+        read: dict[str, None] = {}
+        while True:
+            try:
+                for token in run(plan.made()):
+                    if token.tablet_id not in read:
+                        for batch in self._stream(token):
+                            plan.fix()
+                            yield batch
+                        read[token.tablet_id] = None
+                return
+            except RangesChanged:
+                run(plan.changed(attempts))
+                if not plan.is_fixed:
+                    read.clear()  # empty so far, and read at another time
+
+    def _stream(self, token: pb.ScanToken) -> Iterator[pa.RecordBatch]:
+        return self._connection.iterate(self._connection.core.reader.run(token, heard=self._heard))
 
     def to_arrow(self) -> pa.Table:
         """Return all rows as an Arrow table."""
-        reader = self._connection.core.reader
-        parts = self._connection.run(reader.collect_all(self._plan(), self._heard))
+        parts = self._connection.run(self._plan.collect(self._heard))
         batches = [b for part in parts for b in part]
         if not batches:
             return self.schema.empty_table()
@@ -144,14 +168,7 @@ class Scan:
         """Return the number of rows, counted at the servers (change feeds, and limits: here)."""
         if self._spec.changes or self._spec.limit:
             return len(self.to_arrow())
-        tokens = []
-        for token in self._plan():
-            counting = pb.ScanToken()
-            counting.CopyFrom(token)
-            counting.count_only = True
-            tokens.append(counting)
-        reader = self._connection.core.reader
-        parts = self._connection.run(reader.collect_all(tokens, self._heard))
+        parts = self._connection.run(self._plan.collect(self._heard, counting=True))
         counts = [n for part in parts for b in part for n in b.column(COUNT_COLUMN).to_pylist()]
         return int(sum(counts))
 

@@ -42,7 +42,7 @@ class Session:
             Sequences(keep_results=keep_results),
             Delivery(locations, clock, self.streams),
         )
-        self._bulk = Bulk(env, self._requests, clock, limits, locations.refresh)
+        self._bulk = Bulk(env, self._requests, clock, limits, locations)
         # A process that repeats another's writes has to make the same requests of them.
         self._may_combine = not keep_results
         self.combiner = combining.Combiner(

@@ -22,7 +22,7 @@ from nyala.client.outcomes import Outcomes, RowErrors, Rows, Window
 from nyala.client.requests import Requests
 from nyala.client.retrying import Attempts
 from nyala.client.waiting import closed_meanwhile
-from nyala.common.errors import NyalaError, OutcomeUnknown
+from nyala.common.errors import NyalaError, OutcomeUnknown, RangesChanged, TimedOut
 from nyala.common.partition import Partition
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
@@ -88,9 +88,15 @@ class Groups(Protocol):
         ...
 
     async def group(
-        self, table: OpenTable, window: pa.RecordBatch, first: int
+        self, call: Writing, window: pa.RecordBatch, first: int
     ) -> tuple[list[Part], RowErrors]:
         """Group rows by tablet; return also those that can go nowhere."""
+        ...
+
+    async def group_anew(
+        self, call: Writing, window: pa.RecordBatch, first: int
+    ) -> tuple[list[Part], RowErrors]:
+        """As `group`, by the tablets that there are now."""
         ...
 
 
@@ -115,6 +121,7 @@ class Upload:
         self._call = call
         self._waiting: deque[pa.RecordBatch] = deque()
         self._ended = False
+        self._ranges = call.table.ranges_version
         self._windows: dict[Window, asyncio.Task[object]] = {}
         self._outcomes = Outcomes()
         self._failures: list[BaseException] = []
@@ -207,10 +214,13 @@ class Upload:
         """Group the rows of the next window, and begin to send them."""
         call, batch = self._call, self._next()
         try:
-            parts, errors = await self._groups.group(call.table, batch, self._outcomes.rows)
+            parts, errors = await self._groups.group(call, batch, self._outcomes.rows)
         except Exception as err:  # whatever it is, the caller has to be told
             self._failures.append(err)
             return
+        while self._windows and call.table.ranges_version != self._ranges:
+            await self._until_changed()  # rows of one key may go elsewhere: not before earlier ones
+        self._ranges = call.table.ranges_version
         window = self._outcomes.window(batch.num_rows, errors, void=bool(errors) and call.whole)
         if errors and call.whole:
             parts = []
@@ -249,25 +259,48 @@ class Upload:
 
     async def _send(self, window: Window, part: Part) -> None:
         """Send the rows of one part, after those of earlier ones for the same tablet."""
-        call, tablet, outcomes = self._call, part.tablet, self._outcomes
-        line = call.lines.setdefault(tablet.partition, _Line(asyncio.Lock()))
+        line = self._call.lines.setdefault(part.tablet.partition, _Line(asyncio.Lock()))
         async with line.turn:
-            for start, piece in self._groups.pieces(part.batch):
-                if line.failed:
-                    return
-                line.failed = True  # until it is known that it did not
-                rows = part.rows[start : start + piece.num_rows]
-                outcomes.sent(window, rows)
-                try:
-                    result = await self._requests.deliver(
-                        call.table, tablet, call.op, piece, call.whole, call.attempts
-                    )
-                except NyalaError as err:
-                    outcomes.failed(window, rows, err)
-                    raise
-                line.failed = False
-                outcomes.acknowledged(window, rows, result)
-                call.attempts.progressed()
+            await self._in_pieces(window, part, line)
+
+    async def _in_pieces(self, window: Window, part: Part, line: _Line) -> None:
+        call, outcomes = self._call, self._outcomes
+        for start, piece in self._groups.pieces(part.batch):
+            if line.failed:
+                return
+            line.failed = True  # until it is known that it did not
+            rows = part.rows[start : start + piece.num_rows]
+            outcomes.sent(window, rows)
+            try:
+                result = await self._requests.deliver(
+                    call.table, part.tablet, call.op, piece, call.whole, call.attempts
+                )
+            except RangesChanged as err:
+                outcomes.failed(window, rows, err)
+                await self._elsewhere(window, Part(part.tablet, rows, piece), line)
+                continue
+            except NyalaError as err:
+                outcomes.failed(window, rows, err)
+                raise
+            line.failed = False
+            outcomes.acknowledged(window, rows, result)
+            call.attempts.progressed()
+
+    async def _elsewhere(self, window: Window, part: Part, line: _Line) -> None:
+        """Send rows whose tablet takes no more to those that have their ranges now, if any has."""
+        call = self._call
+        if not await call.attempts.pause():
+            raise TimedOut(
+                f"the ranges of table {call.table.name!r} changed at every try; the rows of the last request "
+                "had no effect; write them again"
+            )
+        parts, errors = await self._groups.group_anew(call, part.batch, 0)
+        self._outcomes.refused(window, [(int(part.rows[r]), code, why) for r, code, why in errors])
+        line.failed = False
+        for other in parts:
+            await self._in_pieces(
+                window, Part(other.tablet, part.rows[other.rows], other.batch), line
+            )
 
 
 def _gravity(failure: BaseException) -> int:

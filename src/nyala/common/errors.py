@@ -1,7 +1,7 @@
 """The exception tree and its stable codes, the same on the wire, in Python and in the CLI.
 
 NyalaError
-├─ Retryable       NotLeader(leader) · Unavailable · TimedOut · Throttled
+├─ Retryable       NotLeader(leader) · Unavailable · TimedOut · Throttled · RangesChanged
 ├─ Rejected        NotFound · AlreadyPresent · InvalidArgument · CasFailed · SchemaMismatch · TooLarge
 │                  SessionExpired · HistoryGone · Unauthenticated · Forbidden
 ├─ OutcomeUnknown  (the client's PartlyWritten)
@@ -91,6 +91,16 @@ class Throttled(Retryable):
     """A queue or the memory budget is full; wait and send again. details: `retry_after_ms`."""
 
     code = "THROTTLED"
+    exit_status = 3
+
+
+class RangesChanged(Retryable):
+    """The table's ranges are others than the request was planned by; nothing happened. Plan it anew.
+
+    details: `version`, of the ranges that the server knows, if it does.
+    """
+
+    code = "RANGES_CHANGED"
     exit_status = 3
 
 

@@ -79,6 +79,8 @@ def take(before: pb.TableSpec, steps: Sequence[pb.AlterStep], rules: Rules) -> A
     made = _take_ranges(before, spec, schema, steps, rules)
     if _matters(before, spec) or made.added or made.dropped:
         spec.schema.version = before.schema.version + 1
+    if made.added or made.dropped:
+        spec.ranges_version = spec.schema.version
     return made
 
 
@@ -187,6 +189,7 @@ def _take_ranges(
 ) -> Altered:
     """Add and drop ranges; `schema` is of before: the type of a key column never changes."""
     ps = convert.partition_schema_from_proto(spec.partition)
+    ps = replace(ps, ranges=ps.all_ranges if ps.range_column_ids else ())
     added: list[KeyRange] = []
     dropped: list[KeyRange] = []
     for step in steps:
@@ -214,7 +217,7 @@ def _take_ranges(
 
 def _with_range(schema: Schema, ps: PartitionSchema, piece: KeyRange) -> PartitionSchema:
     _check_range(schema, ps, piece)
-    for other in ps.all_ranges:
+    for other in ps.ranges:
         if _overlap(piece, other):
             raise InvalidArgument(
                 f"the range {_words(schema, ps, piece)} overlaps {_words(schema, ps, other)}, which the "

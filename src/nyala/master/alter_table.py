@@ -20,7 +20,7 @@ from nyala.master.catalog import Catalog
 from nyala.master.create_table import Circumstances
 from nyala.master.operation import Operation
 from nyala.master.plans import Plan, Scope
-from nyala.master.records import Table, TableState, TabletState, operation_key
+from nyala.master.records import Table, TableState, Tablet, TabletState, operation_key
 from nyala.wire import convert
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
@@ -60,6 +60,9 @@ def scope(catalog: Catalog, request: pb.AlterTableRequest) -> Scope:
 def plan(catalog: Catalog, request: pb.AlterTableRequest, around: Circumstances) -> Plan:
     """Decide what altering a table writes and orders.
 
+    A tablet of a range that is added is not made before all others are known to follow (`opening`). One of a
+    range that is dropped is kept, and its leader ends its rows; one that never had a leader is deleted.
+
     Returns:
         A plan that writes nothing when this operation was executed already, or changes nothing.
 
@@ -81,28 +84,23 @@ def plan(catalog: Catalog, request: pb.AlterTableRequest, around: Circumstances)
     record = changed(catalog, table, altered.spec, request.operation)
     gone, orders = _dropped(catalog, table, altered)
     new = _added(catalog, table, altered, around)
-    creates = create_table.create_orders(new)
-    alters = follow(catalog, record, but=[t.id for t in gone])
-    actions = (*orders, *creates, *alters)
+    actions = (*orders, *follow(catalog, record))
     return Plan((*gone, *new), (record,), actions=actions, answer=table.id)
 
 
-def follow(
-    catalog: Catalog, record: cat.TableRecord, *, but: Sequence[str] = ()
-) -> list[AlterTabletAction]:
+def follow(catalog: Catalog, record: cat.TableRecord) -> list[AlterTabletAction]:
     """Return the orders to the leaders of an ALTERING table's tablets; they are derived again from levels.
 
     Args:
         catalog: as it is before the table becomes `record`.
         record: of the table.
-        but: tablets that go.
     """
     if record.state != TableState.ALTERING.value:
         return []
     return [
         AlterTabletAction(ServerUuid(t.consensus.leader), t.id)
         for t in catalog.tablets_of(TableId(record.id))
-        if t.state is TabletState.RUNNING and t.consensus.leader and t.id not in but
+        if t.runs and t.consensus.leader
     ]
 
 
@@ -131,7 +129,8 @@ def changed(
     if table.state is TableState.RUNNING:
         record.fully_applied_schema.CopyFrom(table.spec.schema)
     record.state = TableState.ALTERING.value
-    needed = {t.record.first_schema_version for t in catalog.tablets_of(table.id) if t.awaited}
+    made_later = (t for t in catalog.tablets_of(table.id) if t.awaited or t.held)
+    needed = {t.record.first_schema_version for t in made_later}
     kept = [e for e in (*table.record.earlier, table.spec) if e.schema.version in needed]
     del record.earlier[:]
     for definition in kept:
@@ -156,11 +155,14 @@ def _dropped(
     orders: list[Action] = []
     if not altered.dropped:
         return gone, orders
-    for tablet in catalog.tablets_of(table.id):
+    for tablet in catalog.current_of(table.id):
         if convert.partition_from_proto(tablet.record.partition).range in altered.dropped:
             record = tablet.edit()
-            record.state = TabletState.DELETED.value
             gone.append(record)
+            if tablet.runs:
+                record.state = TabletState.DROPPED.value
+                continue
+            record.state = TabletState.DELETED.value
             orders += [DeleteTabletAction(server, tablet.id) for server in tablet.holders]
     return gone, orders
 
@@ -173,10 +175,13 @@ def _added(
         return []
     placed = create_table.place_all(catalog, around, len(parts), altered.spec.replicas, table.id)
     version = altered.spec.schema.version
-    return [
+    new = [
         create_table.new_tablet(table.id, part, servers, around, version)
         for part, servers in zip(parts, placed, strict=True)
     ]
+    for record in new:
+        record.added_by = version
+    return new
 
 
 def _parts(spec: pb.TableSpec, piece: KeyRange) -> list[Partition]:
@@ -197,7 +202,62 @@ def is_finished(catalog: Catalog, table: Table, version_of: Callable[[TabletId],
     if table.state is not TableState.ALTERING:
         return False
     wanted = table.spec.schema.version
-    return all(version_of(t.id) >= wanted for t in catalog.tablets_of(table.id))
+    return all(
+        version_of(t.id) >= wanted and (t.record.dropped_at or not t.dropped)
+        for t in catalog.tablets_of(table.id)
+    )
+
+
+def opening(catalog: Catalog, table: Table, version_of: Callable[[TabletId], int]) -> list[Tablet]:
+    """Return the tablets of added ranges that can be made now: all that were there before follow.
+
+    Args:
+        catalog: the leader's.
+        table: that is ALTERING.
+        version_of: the highest schema version that a replica of a tablet has shown.
+    """
+    every = catalog.tablets_of(table.id)
+
+    def follows(tablet: Tablet, version: int) -> bool:
+        ended = not tablet.dropped or tablet.record.dropped_at > 0
+        return tablet.runs and ended and version_of(tablet.id) >= version
+
+    def ready(version: int) -> bool:
+        return all(follows(t, version) for t in every if t.record.added_by < version)
+
+    return [t for t in every if t.held and ready(t.record.added_by)]
+
+
+def open_ranges(
+    table: Table, version_of: Callable[[TabletId], int], time: Callable[[], int]
+) -> Operation:
+    """Return the operation that lets the tablets of added ranges be made, once all others follow.
+
+    What is written to them is stamped above the times at which the others followed. So whoever reads at a
+    time that shows any of it is told by each other tablet that the ranges have changed.
+
+    Args:
+        table: that is ALTERING.
+        version_of: the highest schema version that a replica of a tablet has shown.
+        time: a hybrid time above the stamps by which replicas got what they have shown.
+    """
+
+    def decide(catalog: Catalog) -> Plan:
+        now = catalog.table(table.id)
+        found = [] if now is None else opening(catalog, now, version_of)
+        records = [t.edit() for t in found]
+        for record in records:
+            record.floor = max(1, time())
+        return Plan(
+            tuple(records), actions=tuple(create_table.create_orders(records)), answer=table.id
+        )
+
+    def scope(catalog: Catalog) -> Scope:
+        return Scope(
+            tables=(table.id,), tablets=tuple(t.id for t in catalog.tablets_of(table.id) if t.held)
+        )
+
+    return Operation("open ranges", scope, decide)
 
 
 def finish(table: Table, version_of: Callable[[TabletId], int]) -> Operation:

@@ -22,7 +22,7 @@ def list_tables(catalog: Catalog, request: pb.ListTablesRequest) -> pb.ListTable
                 id=t.id,
                 name=t.name,
                 state=t.state.name,
-                tablets=len(catalog.tablets_of(t.id)),
+                tablets=len(catalog.current_of(t.id)),
                 replicas=t.spec.replicas,
                 purge_after_us=t.record.purge_after_us,
             )
@@ -61,7 +61,7 @@ def describe(
 ) -> pb.DescribeTableResponse:
     """Return what a table is and whether all of its tablets run and follow its last alteration."""
     table = find(catalog, request.name, request.id)
-    tablets = catalog.tablets_of(table.id)
+    tablets = catalog.current_of(table.id)
     running = sum(t.state is TabletState.RUNNING for t in tablets)
     altered = len(tablets)
     if table.state is TableState.ALTERING:
@@ -88,18 +88,21 @@ def locations(
         InvalidArgument: no table is named.
     """
     table = find(catalog, "", request.table_id)
-    tablets = catalog.tablets_of(table.id)
+    tablets, dropped = catalog.current_of(table.id), catalog.dropped_of(table.id)
     if request.tablet_ids:
         found = [catalog.successor(TabletId(wanted)) for wanted in request.tablet_ids]
         for wanted, tablet in zip(request.tablet_ids, found, strict=True):
             if tablet is None or not tablet.live or tablet.table_id != table.id:
                 raise NotFound(f"the table {table.name!r} has no tablet {wanted!r} (any more)")
-        tablets = [t for t in found if t is not None]
+        tablets, dropped = [t for t in found if t is not None], []
     return pb.TabletLocationsResponse(
         tablets=[location(t, servers) for t in tablets],
         schema_version=table.spec.schema.version,
         ttl_ms=ttl_ms,
         partition=table.spec.partition,
+        ranges_version=table.spec.ranges_version,
+        dropped=[location(t, servers) for t in dropped],
+        history_from=table.record.history_from,
     )
 
 
@@ -119,6 +122,7 @@ def location(tablet: Tablet, servers: TServers) -> pb.TabletLocation:
         replicas=sorted(replicas, key=lambda r: not r.leader),
         state=tablet.state.name,
         term=tablet.consensus.term,
+        dropped_at=tablet.record.dropped_at,
     )
 
 

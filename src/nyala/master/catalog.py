@@ -53,6 +53,7 @@ class Catalog(Known):
         self.executed = Executed()
         self._altering: dict[TableId, None] = {}
         self._creating: dict[TabletId, None] = {}
+        self._kept: dict[TabletId, None] = {}
         self._recallable: dict[TableId, None] = {}
         self.cluster: cat.ClusterRecord | None = None
         self.servers = ServerList()
@@ -109,6 +110,7 @@ class Catalog(Known):
         assert before is None or before.live or not tablet.live, f"{tablet.id} rises from the dead"
         self._tablets[tablet.id] = tablet
         _keep(self._creating, tablet.id, tablet.state is TabletState.CREATING)
+        _keep(self._kept, tablet.id, tablet.dropped)
         if tablet.live:
             self._of_table.setdefault(tablet.table_id, {})[tablet.id] = None
         self._count(before, tablet)

@@ -53,6 +53,7 @@ def checked(
     spec = pb.TableSpec()
     spec.CopyFrom(asked)
     spec.replicas = asked.replicas or default_replicas
+    spec.ClearField("ranges_version")
     if not asked.HasField("partition"):
         spec.partition.CopyFrom(convert.partition_schema_to_proto(PartitionSchema()))
     return spec, check_partitions(schema, spec.partition, max_tablets)

@@ -12,7 +12,14 @@ import logging
 
 from nyala.common.errors import NyalaError
 from nyala.env.env import Env
-from nyala.master import alter_table, create_table, creation, delete_table, server_marks
+from nyala.master import (
+    alter_table,
+    create_table,
+    creation,
+    delete_table,
+    dropped_ranges,
+    server_marks,
+)
 from nyala.master.catalog import Catalog
 from nyala.master.creation import Creations
 from nyala.master.operation import Memory, Operation, run
@@ -21,20 +28,32 @@ from nyala.master.tservers import TServers
 log = logging.getLogger(__name__)
 
 
-def due(catalog: Catalog, servers: TServers, now_us: int) -> list[Operation]:
+def due(
+    catalog: Catalog, servers: TServers, now_us: int, monotonic_us: int, history_s: int
+) -> list[Operation]:
     """Return the operations that are due.
 
     Args:
         catalog: of the leader.
         servers: what their replicas have shown.
         now_us: microseconds since the epoch.
+        monotonic_us: of this process.
+        history_s: how long a table that names no time keeps its history.
     """
     version_of = servers.schema_version
     ended = [t for t in catalog.altering() if alter_table.is_finished(catalog, t, version_of)]
+    opened = [t for t in catalog.altering() if alter_table.opening(catalog, t, version_of)]
     expired = [t for t in catalog.recallable() if t.record.purge_after_us <= now_us]
     return [
         *(alter_table.finish(t, version_of) for t in ended),
+        *(alter_table.open_ranges(t, version_of, servers.time) for t in opened),
         *(delete_table.purge(t, now_us) for t in expired),
+        *(
+            dropped_ranges.purge(t)
+            for t in catalog.kept()
+            if dropped_ranges.is_over(catalog, t, now_us, history_s)
+            and not dropped_ranges.is_held(servers, t, monotonic_us)
+        ),
     ]
 
 
@@ -45,12 +64,14 @@ class Chores:
         env: clock and tasks.
         servers: what their replicas have shown.
         interval_ms: between two looks.
+        history_s: how long a table that names no time keeps its history.
     """
 
-    def __init__(self, env: Env, servers: TServers, interval_ms: int) -> None:
+    def __init__(self, env: Env, servers: TServers, interval_ms: int, history_s: int) -> None:
         self._env = env
         self._servers = servers
         self._interval_ms = interval_ms
+        self._history_s = history_s
         self._since_us = env.clock.monotonic_us()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[object] | None = None
@@ -78,7 +99,9 @@ class Chores:
         loop = asyncio.get_running_loop()
         while memory.dropped is None:
             self._wake.clear()
-            known = due(memory.catalog, self._servers, self._env.clock.wall_us())
+            clock = self._env.clock
+            now = clock.wall_us(), clock.monotonic_us()
+            known = due(memory.catalog, self._servers, *now, self._history_s)
             listed = server_marks.due(memory.catalog, self._sighting())
             for operation in (*listed, *known, *self._replacements(memory, creations)):
                 await self._carry_out(operation, memory)

@@ -65,7 +65,7 @@ class Creations:
         moves = any(m in told and m not in tried for m in tablet.awaited)
         shown = len(tablet.record.reported_by)
         known = self._waiting.get(tablet.id)
-        if known is None or moves or known.shown != shown:
+        if known is None or moves or tablet.held or known.shown != shown:
             self._waiting[tablet.id] = _Waiting(shown, now_us)
             return False
         patience_us = self._patience_us << min(tablet.record.attempt, MAX_DOUBLINGS)

@@ -45,6 +45,7 @@ class Pace:
         timeout_ms: of one order.
         per_server: orders under way to one server.
         creation_us: a new tablet of which nothing is heard for so long is replaced.
+        history_s: how long a table that names no time keeps its history.
         repair: of what is done about lost replicas.
     """
 
@@ -52,6 +53,7 @@ class Pace:
     timeout_ms: int
     per_server: int
     creation_us: int = 30_000_000
+    history_s: int = 86_400
     repair: RepairLimits = DEFAULT_LIMITS
 
 
@@ -194,6 +196,7 @@ class Dispatcher:
         if isinstance(action, CreateTabletAction):
             server.replicas.setdefault(action.tablet, "BOOTSTRAPPING")
         elif isinstance(action, AlterTabletAction):
+            server.time = max(server.time, answer.hybrid_time)
             server.showed(action.tablet, answer.schema_version)
             self._on_news()
         elif isinstance(action, DeleteTabletAction):

@@ -50,7 +50,9 @@ class FlightService:
         catalog = (await self._parts.confirmed()).catalog
         table = catalog.require(name)
         servers = self._parts.servers
-        tablets = [answers.location(t, servers) for t in catalog.tablets_of(table.id)]
+        ending = [t for t in catalog.dropped_of(table.id) if not t.record.dropped_at]
+        wanted = (*catalog.current_of(table.id), *ending)
+        tablets = [answers.location(t, servers) for t in wanted]
         for tablet in tablets:
             if not tablet.replicas[0].leader:
                 raise Unavailable(f"tablet {tablet.id} of {name!r} has no leader yet; ask again")
@@ -100,6 +102,7 @@ class FlightService:
             tablet_id=tablet.id,
             table_name=table.name,
             schema_version=table.spec.schema.version,
+            ranges_version=table.spec.ranges_version,
             all_columns=True,
             mode=pb.SNAPSHOT,
             at=at,

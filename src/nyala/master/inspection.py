@@ -96,7 +96,7 @@ def catalog_page(term: Term) -> Listing:
     every = catalog.every_table()
     rows = [
         (t.name, t.state.name if t.live or not t.recallable else "DROPPED, can be recalled",
-         str(t.spec.schema.version), str(len(catalog.tablets_of(t.id))), str(t.spec.replicas), t.id)
+         str(t.spec.schema.version), str(len(catalog.current_of(t.id))), str(t.spec.replicas), t.id)
         for t in part.of("tables", every, len(every))
     ]  # fmt: skip
     hidden = part.more.get("tables", 0)

@@ -45,6 +45,7 @@ class Known:
     _moving: dict[TabletId, None]
     _creating: dict[TabletId, None]
     _altering: dict[TableId, None]
+    _kept: dict[TabletId, None]
     _recallable: dict[TableId, None]
     executed: Executed
 
@@ -81,9 +82,21 @@ class Known:
         return self._tablets.values()
 
     def tablets_of(self, table_id: TableId) -> list[Tablet]:
-        """Return the live tablets of a table, in the order of their partitions."""
+        """Return the live tablets of a table, of dropped ranges too, in the order of their partitions."""
         found = (self._tablets[t] for t in self._of_table.get(table_id, {}))
         return [t for t in found if t.live]
+
+    def current_of(self, table_id: TableId) -> list[Tablet]:
+        """Return the tablets of the ranges that a table has, in the order of their partitions."""
+        return [t for t in self.tablets_of(table_id) if not t.dropped]
+
+    def dropped_of(self, table_id: TableId) -> list[Tablet]:
+        """Return the tablets of a table's dropped ranges that are still kept."""
+        return [t for t in self.tablets_of(table_id) if t.dropped]
+
+    def kept(self) -> list[Tablet]:
+        """Return the tablets of dropped ranges that are still kept, of all tables."""
+        return [self._tablets[t] for t in self._kept]
 
     def ever_of(self, table_id: TableId) -> list[Tablet]:
         """Return the tablets that a table has, and those deleted since this catalog was loaded."""

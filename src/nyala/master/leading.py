@@ -259,7 +259,7 @@ async def build(env: Env, rows: CatalogRows, servers: TServers, number: int, pac
     catalog = Catalog()
     found = await rows.rows()
     await env.tasks.run(Lane.COMPUTE, catalog.load, found)
-    chores = Chores(env, servers, pace.interval_ms)
+    chores = Chores(env, servers, pace.interval_ms, pace.history_s)
     dispatcher = Dispatcher(env, catalog, servers, number, pace, chores.look)
 
     def stop() -> None:

@@ -14,7 +14,7 @@ from nyala.master.actions import (
     DeleteTabletAction,
 )
 from nyala.master.catalog import Catalog
-from nyala.master.records import Table, TableState, Tablet, TabletState
+from nyala.master.records import Table, TableState, Tablet
 from nyala.master.tservers import TServer
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -105,7 +105,7 @@ def _alterations(
     actions: list[Action] = []
     for tablet in catalog.tablets_of(table.id):
         leader = by_uuid.get(ServerUuid(tablet.consensus.leader))
-        if leader is None or tablet.state is not TabletState.RUNNING:
+        if leader is None or not tablet.runs:
             continue
         if leader.versions.get(tablet.id, 0) < table.spec.schema.version:
             actions.append(AlterTabletAction(leader.uuid, tablet.id))
@@ -138,6 +138,8 @@ def create_request(
         partition=tablet.record.partition,
         members=tablet.consensus.members,
         options=first.options,
+        ranges_version=first.ranges_version,
+        floor=tablet.record.floor,
     )
 
 
@@ -157,6 +159,8 @@ def alter_request(
         table_name=table.name,
         schema=table.spec.schema,
         options=table.spec.options,
+        ranges_version=table.spec.ranges_version,
+        retire=tablet.dropped,
     )
 
 

@@ -35,10 +35,11 @@ class TabletState(Enum):
     RUNNING = cat.TABLET_RUNNING
     REPLACED = cat.TABLET_REPLACED
     DELETED = cat.TABLET_DELETED
+    DROPPED = cat.TABLET_DROPPED
 
 
 _PRESENT = (TableState.RUNNING, TableState.ALTERING)
-_LIVE = (TabletState.CREATING, TabletState.RUNNING)
+_LIVE = (TabletState.CREATING, TabletState.RUNNING, TabletState.DROPPED)
 _TABLET_STATES = {state.value: state for state in TabletState}
 
 
@@ -143,10 +144,25 @@ class Tablet:
         One that had it and lost it is no longer the voter it was: making it a new, empty replica could
         elect a leader without acknowledged entries. Such a replica is replaced, not re-created.
         """
-        if not self.live or self.config_id != NO_OP:
+        if not self.live or self.config_id != NO_OP or self.held:
             return ()
         reported = tuple(self.record.reported_by)
         return tuple(m for m in self.members if m not in reported)
+
+    @property
+    def held(self) -> bool:
+        """Whether it is not made yet: the others have to follow the change that adds its range first."""
+        return self.record.added_by > 0 and not self.record.floor
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has had a leader: it is led, altered and repaired, also while its range is dropped."""
+        return self.state in (TabletState.RUNNING, TabletState.DROPPED)
+
+    @property
+    def dropped(self) -> bool:
+        """Whether its range was dropped: it takes no writes, and is kept for readers of its history."""
+        return self.state is TabletState.DROPPED
 
     @property
     def moves(self) -> bool:

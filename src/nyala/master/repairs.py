@@ -17,7 +17,7 @@ from nyala.master.actions import (
     WitnessAction,
 )
 from nyala.master.catalog import Catalog
-from nyala.master.records import Tablet, TabletState
+from nyala.master.records import Tablet
 from nyala.master.repair import next_steps
 from nyala.master.repair_choice import Choice
 from nyala.master.repair_copies import OrderedCopies
@@ -132,8 +132,7 @@ class Repairs:
 
     def _repairable(self, tablet: Tablet) -> bool:
         """Whether a tablet runs; one without a table's record is left alone (S0.77)."""
-        running = tablet.state is TabletState.RUNNING
-        return running and self._catalog.table(tablet.table_id) is not None
+        return tablet.runs and self._catalog.table(tablet.table_id) is not None
 
     def _runs(self, tablet_id: TabletId) -> bool:
         tablet = self._catalog.tablet(tablet_id)

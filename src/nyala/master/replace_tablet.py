@@ -116,6 +116,8 @@ def _replaced(
         part = convert.partition_from_proto(tablet.record.partition)
         made = create_table.new_tablet(table.id, part, servers, around, table.spec.schema.version)
         made.attempt = 0 if give_up else tablet.record.attempt + 1
+        if tablet.state is TabletState.CREATING:
+            made.added_by, made.floor = tablet.record.added_by, tablet.record.floor
         record = tablet.edit()
         record.state, record.replaced_by = TabletState.REPLACED.value, made.id
         gone.append(record)

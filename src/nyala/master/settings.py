@@ -46,6 +46,7 @@ class Settings:
                     timeout_ms=options.order_timeout_ms,
                     per_server=options.orders_per_server,
                     creation_us=options.tablet_creation_timeout_ms * 1000,
+                    history_s=options.history_max_age_s,
                     repair=RepairLimits(
                         on=options.repair == "on",
                         interval_ms=options.repair_interval_ms,

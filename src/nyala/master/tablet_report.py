@@ -54,6 +54,8 @@ def _updated(
         record.consensus.CopyFrom(merged(report.consensus, tablet.consensus))
     if tablet.state is TabletState.CREATING and record.consensus.leader:
         record.state = TabletState.RUNNING.value
+    if tablet.dropped and not record.dropped_at:
+        record.dropped_at = report.retired_at
     return None if record == tablet.record else record
 
 

@@ -44,6 +44,8 @@ class TServer:
             the present term.
         versions: the highest schema version that each of its replicas has shown. Whatever a replica has
             applied is committed, so what was once seen of a tablet stays true of it.
+        time: the highest hybrid time that it has told.
+        held_us: until when (monotonic) some reader holds the history of its retired replicas.
         words: what those of its replicas say that lead, as of its reports.
         busy: a report of it is being taken in.
         list_version: of the server list, that it has.
@@ -57,6 +59,8 @@ class TServer:
     full_in_term: int = 0
     replicas: dict[TabletId, str] = field(default_factory=dict)
     versions: dict[TabletId, int] = field(default_factory=dict)
+    time: int = 0
+    held_us: dict[TabletId, int] = field(default_factory=dict)
     words: dict[TabletId, Word] = field(default_factory=dict)
     busy: bool = False
     list_version: int = 0
@@ -92,6 +96,7 @@ class TServers:
             known = self._servers[uuid] = TServer(request.server, now_us)
         known.registration = request.server
         known.heard_us = now_us
+        known.time = max(known.time, request.server.hybrid_time)
         known.list_version = request.server_list.version
         if known.opening != request.opening:
             known.opening, known.opening_us = request.opening, now_us
@@ -110,14 +115,22 @@ class TServers:
             if report.state in GONE:
                 server.replicas.pop(TabletId(report.tablet_id), None)
                 server.versions.pop(TabletId(report.tablet_id), None)
+                server.held_us.pop(TabletId(report.tablet_id), None)
             else:
                 server.showed(TabletId(report.tablet_id), report.schema_version)
+                if report.retired_at:
+                    until_us = server.heard_us + report.held_ms * 1000
+                    server.held_us[TabletId(report.tablet_id)] = until_us
                 witness = report.witness and report.state == "RUNNING"
                 server.replicas[TabletId(report.tablet_id)] = WITNESS if witness else report.state
 
     def schema_version(self, tablet: TabletId) -> int:
         """Return the highest schema version that some replica of a tablet has shown."""
         return max((s.versions.get(tablet, 0) for s in self._servers.values()), default=0)
+
+    def time(self) -> int:
+        """Return a hybrid time above the stamp of every version that a replica has shown."""
+        return max((s.time for s in self._servers.values()), default=0)
 
     def get(self, uuid: ServerUuid) -> TServer | None:
         """Return a server by id, alive or not."""

@@ -138,6 +138,15 @@ class ReplicaHost(Making):
         return [self._replicas[group] for group in self._turns.up()]
 
     @property
+    def time(self) -> int:
+        """A hybrid time that is not below any stamp given out here, or seen."""
+        return self._around.clock.peek()
+
+    def stamp_above(self, floor: int) -> None:
+        """Let everything that is stamped here from now on lie above a time that a master names."""
+        self._around.clock.merge(floor)
+
+    @property
     def sick(self) -> str:
         """Why this server can promise nothing now, though its replicas are whole; empty: it can."""
         return self._around.sick

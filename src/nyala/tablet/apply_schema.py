@@ -14,16 +14,18 @@ from nyala.common.alteration import check_successor
 from nyala.common.errors import InvalidArgument
 from nyala.tablet import ops
 from nyala.tablet.columns import compression_of
+from nyala.tablet.manifest import MAX_RANGES, TabletInfo
 from nyala.tablet.ops import RowError
 from nyala.tablet.store import Store
 
 
-def apply_schema(store: Store, payload: bytes) -> bytes:
+def apply_schema(store: Store, payload: bytes, stamp: int) -> bytes:
     """Apply one replicated schema operation.
 
     Args:
         store: the tablet's versions, and what it is.
         payload: as `ops.encode_schema` made it.
+        stamp: of its entry.
 
     Returns:
         A result (`ops.decode_result`) with count 1 if it took effect; 0 if this version or a later one is
@@ -40,5 +42,21 @@ def apply_schema(store: Store, payload: bytes) -> bytes:
         compression_of(op.options)
     except InvalidArgument as err:
         return ops.encode_result(0, (RowError(0, "invalid_argument", err.message),))
-    store.alter(replace(store.info, schema=op.schema, table_name=op.table_name, options=op.options))
+    info = replace(store.info, schema=op.schema, table_name=op.table_name, options=op.options)
+    info = replace(info, ranges=_ranges(info, op.ranges_version, stamp))
+    if op.retire and not info.retired_at:
+        info = replace(info, retired_at=stamp)
+        store.live = 0
+    store.alter(info)
     return ops.encode_result(1, ())
+
+
+def _ranges(info: TabletInfo, version: int, stamp: int) -> tuple[tuple[int, int], ...]:
+    """Return the changes of ranges that a tablet has followed, with one more if `version` is new to it."""
+    if version <= max((v for v, _ in info.ranges), default=0):
+        return info.ranges
+    ranges = (*info.ranges, (version, stamp))
+    if len(ranges) <= MAX_RANGES:
+        return ranges
+    (_, first), (second, _), *others = ranges[-MAX_RANGES - 1 :]
+    return ((second, first), *others)

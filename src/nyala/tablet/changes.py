@@ -62,14 +62,17 @@ class _Touched:
 
 
 def touched(
-    rowsets: Sequence[RowSetView], since: int, until: int, *, seed: int, hash_keys: HashKeys
-) -> _Touched:
-    """Collect the versions that began or ended in (since, until]."""
+    rowsets: Sequence[RowSetView], since: int, until: int, *, seed: int, hash_keys: HashKeys,
+    retired_at: int = 0,
+) -> _Touched:  # fmt: skip
+    """Collect the versions that began or ended in (since, until]; as a tablet is retired, all end."""
     low, high = np.uint64(since), np.uint64(until)
     which, found, ins, ends, keys = [], [], [], [], []
     for number, rowset in enumerate(rowsets):
         end = rowset.ends[: rowset.rows].copy()  # lane APPLY goes on marking; one look decides
         end[end > high] = 0
+        if 0 < retired_at <= until:
+            end[end == 0] = retired_at
         began = (rowset.ins > low) & (rowset.ins <= high)
         rows = np.flatnonzero(began | (end > low))
         which.append(np.full(len(rows), number, np.int64))

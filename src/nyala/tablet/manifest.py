@@ -22,7 +22,9 @@ from nyala.tablet.format import Kind, Sections, pack
 from nyala.tablet.stored_schema import StoredSchema
 
 NAME = "MANIFEST"
-_BODY, _EXTRA = 1, 2
+MAX_RANGES = 256
+"""Changes of ranges that a tablet remembers; of more the two oldest are kept as one, of the first's time."""
+_BODY, _EXTRA, _RANGES = 1, 2, 3
 
 
 class AnyCut(Protocol):
@@ -71,6 +73,9 @@ class TabletInfo:
         partition_schema: how the table is partitioned.
         partition: this tablet's part of it.
         options: table options as text; `compression` is `none` (default), `lz4` or `zstd`.
+        ranges: (schema version, stamp) of the changes of the table's ranges that it has followed, oldest
+            first: what it was created with has stamp 0, and the newest `MAX_RANGES` are kept.
+        retired_at: when its range was dropped: its rows end there; 0: it was not.
     """
 
     tablet_id: TabletId
@@ -80,6 +85,17 @@ class TabletInfo:
     partition_schema: PartitionSchema = field(default_factory=PartitionSchema)
     partition: Partition = field(default_factory=Partition)
     options: Mapping[str, str] = field(default_factory=dict)
+    ranges: tuple[tuple[int, int], ...] = ()
+    retired_at: int = 0
+
+    def newer_ranges(self, known: int, at: int) -> int:
+        """Return the version of the newest ranges in force at a time, if a reader does not know them; else 0.
+
+        Args:
+            known: the version of the ranges from which the read was planned.
+            at: hybrid time of the read.
+        """
+        return max((v for v, since in self.ranges if v > known and since <= at), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +175,11 @@ class _Stored(msgspec.Struct, frozen=True):
     rowsets: list[RowSetEntry]
 
 
+class _StoredRanges(msgspec.Struct, frozen=True):
+    followed: list[tuple[int, int]]
+    retired_at: int
+
+
 def encode(manifest: Manifest) -> bytes:
     """Return the bytes of a manifest file."""
     info = manifest.info
@@ -179,8 +200,11 @@ def encode(manifest: Manifest) -> bytes:
         next_file=manifest.next_file,
         rowsets=list(manifest.rowsets),
     )
-    body = msgspec.msgpack.encode(stored)
-    return pack(Kind.MANIFEST, [(_BODY, body), (_EXTRA, manifest.cut.extra)])
+    sections = [(_BODY, msgspec.msgpack.encode(stored)), (_EXTRA, manifest.cut.extra)]
+    if info.ranges:
+        ranges = _StoredRanges(list(info.ranges), info.retired_at)
+        sections.append((_RANGES, msgspec.msgpack.encode(ranges)))
+    return pack(Kind.MANIFEST, sections)
 
 
 def decode(data: bytes, path: str) -> Manifest:
@@ -191,8 +215,11 @@ def decode(data: bytes, path: str) -> Manifest:
     """
     sections = Sections(memoryview(data), path, Kind.MANIFEST)
     body, extra = sections.tagged(_BODY), bytes(sections.tagged(_EXTRA))
+    ranges = _StoredRanges([], 0)
     try:
         stored = msgspec.msgpack.decode(body, type=_Stored)
+        if _RANGES in sections.tags:
+            ranges = msgspec.msgpack.decode(sections.tagged(_RANGES), type=_StoredRanges)
         schema = stored_schema.load(stored.schema)
         retired = {ColumnId(i): arrow_type(name) for i, name in stored.retired.items()}
     except (msgspec.MsgspecError, NyalaError) as err:
@@ -205,6 +232,8 @@ def decode(data: bytes, path: str) -> Manifest:
         partition_schema=stored.partition_schema,
         partition=stored.partition,
         options=stored.options,
+        ranges=tuple(ranges.followed),
+        retired_at=ranges.retired_at,
     )
     return Manifest(
         info=info,

@@ -23,6 +23,8 @@ from nyala.tablet.stored_schema import StoredSchema
 
 VERSION = 1
 OP_COLUMN = "_op"
+RANGE_DROPPED = "range_dropped"
+"""Code of the one error of a write that a retired tablet refuses as a whole."""
 MAX_OP_COLUMNS = 1000
 _HEAD = struct.Struct("<BBBxIHxx")  # version, op, flags, schema version, number of column ids
 _COUNT = slice(8, 10)
@@ -77,17 +79,23 @@ class SchemaOp:
         schema: its version is above that of what it replaces; it may have skipped some.
         table_name: for people.
         options: table options as text, all of them.
+        ranges_version: the schema version by which the table's ranges changed last; 0: never.
+        retire: the tablet's range is dropped: its rows end here, and no write takes effect any more.
     """
 
     schema: Schema
     table_name: str
     options: Mapping[str, str]
+    ranges_version: int = 0
+    retire: bool = False
 
 
-class _StoredSchemaOp(msgspec.Struct, frozen=True):
+class _StoredSchemaOp(msgspec.Struct, frozen=True, omit_defaults=True):
     table_name: str
     schema: StoredSchema
     options: dict[str, str]
+    ranges_version: int = 0
+    retire: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +217,8 @@ def encode_schema(op: SchemaOp) -> bytes:
     """Return the payload that is replicated."""
     options = dict(sorted(op.options.items()))
     stored = stored_schema.store(op.schema)
-    body = msgspec.msgpack.encode(_StoredSchemaOp(op.table_name, stored, options))
+    kept = _StoredSchemaOp(op.table_name, stored, options, op.ranges_version, op.retire)
+    body = msgspec.msgpack.encode(kept)
     return _SCHEMA_HEAD.pack(VERSION, _SCHEMA_KIND, int(google_crc32c.value(body))) + body
 
 
@@ -237,7 +246,8 @@ def decode_schema(payload: bytes) -> SchemaOp:
         found = msgspec.msgpack.decode(body, type=_StoredSchemaOp)
     except msgspec.MsgspecError as err:
         raise Corrupt(f"a schema operation does not decode: {err}") from err
-    return SchemaOp(stored_schema.load(found.schema), found.table_name, found.options)
+    schema = stored_schema.load(found.schema)
+    return SchemaOp(schema, found.table_name, found.options, found.ranges_version, found.retire)
 
 
 def encode_result(rows: int, errors: Sequence[RowError]) -> bytes:

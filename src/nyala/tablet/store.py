@@ -133,7 +133,8 @@ class Store:
         self.mem = MemRowSet(info.schema.columns)
         self.frozen: list[MemRowSet] = []
         self.disks = list(disks)
-        self.live = sum(d.rows - d.marks.ended.rows for d in disks)
+        ended = info.retired_at > 0
+        self.live = 0 if ended else sum(d.rows - d.marks.ended.rows for d in disks)
         self._named: list[RowSet] = []
         self._placed: list[RowSet] = []
         self._places = np.empty((0, len(live_kernels.PLACE)), np.int64)

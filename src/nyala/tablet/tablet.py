@@ -22,6 +22,9 @@ from nyala.tablet.rowset import HashKeys
 from nyala.tablet.store import Store
 from nyala.tablet.view import View
 
+_RANGE_DROPPED = ops.encode_result(
+    0, [ops.RowError(0, ops.RANGE_DROPPED, "the tablet's range was dropped")]
+)
 _INDEX_SEED = 0x6E79616C61696478  # "nyalaidx": no partition level uses it
 
 
@@ -167,7 +170,7 @@ class Tablet:
 
     def _publish(self) -> None:
         self._view = View(
-            self.info.schema,
+            self.info,
             self._maintenance.manifest.horizon,
             self._store.views(),
             seed=self._maintenance.manifest.index_seed,
@@ -188,5 +191,7 @@ def _in_order(operations: Sequence[Operation], last_stamp: int) -> int:
 
 def _apply(store: Store, run: Sequence[Operation]) -> list[bytes]:
     if ops.is_schema(run[0].payload):
-        return [apply_schema(store, o.payload) for o in run]
+        return [apply_schema(store, o.payload, o.stamp) for o in run]
+    if store.info.retired_at:
+        return [_RANGE_DROPPED] * len(run)
     return apply_writes(store, run)

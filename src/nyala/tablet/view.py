@@ -19,6 +19,7 @@ from nyala.tablet import lookup, scan, splitting
 from nyala.tablet import ordered as by_key
 from nyala.tablet.emit import emit
 from nyala.tablet.few import few as found_few
+from nyala.tablet.manifest import TabletInfo
 from nyala.tablet.rowset import HashKeys, RowSetView
 from nyala.tablet.selection import EVERY_KEY, Wanted
 
@@ -30,6 +31,7 @@ class View:
     """One immutable look at a tablet.
 
     Attributes:
+        info: what the tablet is.
         schema: of the table.
         horizon: the earliest time that can be read.
         check: raises Corrupt if a mapped file could not be read where it was touched; to be called before
@@ -38,7 +40,7 @@ class View:
 
     def __init__(
         self,
-        schema: Schema,
+        info: TabletInfo,
         horizon: int,
         rowsets: tuple[RowSetView, ...],
         *,
@@ -46,7 +48,8 @@ class View:
         hash_keys: HashKeys,
         check: Callable[[], None],
     ) -> None:
-        self.schema = schema
+        self.info = info
+        self.schema = info.schema
         self.horizon = horizon
         self._rowsets = rowsets
         self._seed = seed
@@ -82,19 +85,17 @@ class View:
             InvalidArgument: no such column.
             Corrupt: a file is damaged (from the iterator).
         """
-        _check_time(at, self.horizon)
-        wanted = Wanted(at, where, within)
+        rowsets, wanted = self._at(at), Wanted(at, where, within)
         chosen = _columns(self.schema, columns)
         if ordered:
-            found = by_key.scan_ordered(self._rowsets, self.schema, wanted, chosen, limit)
+            found = by_key.scan_ordered(rowsets, self.schema, wanted, chosen, limit)
         else:
-            found = scan.scan(self._rowsets, self.schema, wanted, chosen)
+            found = scan.scan(rowsets, self.schema, wanted, chosen)
         return emit(found, batch_rows=batch_rows, batch_bytes=batch_bytes, limit=limit)
 
     def count(self, at: int, where: Predicate | None = None, within: KeyBounds = EVERY_KEY) -> int:
         """Return the number of rows visible at a time; no column is read without `where`."""
-        _check_time(at, self.horizon)
-        found = scan.count(self._rowsets, self.schema, Wanted(at, where, within))
+        found = scan.count(self._at(at), self.schema, Wanted(at, where, within))
         self.check()
         return found
 
@@ -113,9 +114,8 @@ class View:
 
         Raises as `scan`; InvalidArgument also when `keys` are not the key columns.
         """
-        _check_time(at, self.horizon)
         found = lookup.get(
-            self._rowsets, self.schema, at, keys, _columns(self.schema, columns),
+            self._at(at), self.schema, at, keys, _columns(self.schema, columns),
             seed=self._seed, hash_keys=self._hash_keys,
         )  # fmt: skip
         self.check()
@@ -129,11 +129,8 @@ class View:
         Raises:
             As `get`.
         """
-        _check_time(at, self.horizon)
-        chosen = _columns(self.schema, columns)
-        found = found_few(
-            self._rowsets, at, keys, chosen, seed=self._seed, hash_keys=self._hash_keys
-        )
+        rowsets, chosen = self._at(at), _columns(self.schema, columns)
+        found = found_few(rowsets, at, keys, chosen, seed=self._seed, hash_keys=self._hash_keys)
         self.check()
         return found
 
@@ -170,12 +167,22 @@ class View:
 
         def rows() -> Iterator[pa.RecordBatch]:
             found = feed.touched(
-                self._rowsets, since, until, seed=self._seed, hash_keys=self._hash_keys
-            )
+                self._rowsets, since, until, seed=self._seed, hash_keys=self._hash_keys,
+                retired_at=self.info.retired_at,
+            )  # fmt: skip
             changed = feed.net(found, since) if net else feed.by_version(found, since)
             yield from feed.read(self._rowsets, self.schema, changed, chosen, where)
 
         return emit(rows(), batch_rows=batch_rows, batch_bytes=batch_bytes)
+
+    def _at(self, at: int) -> tuple[RowSetView, ...]:
+        """Return the rowsets that may have rows at a time: none, once the tablet is retired.
+
+        Raises:
+            HistoryGone: the time lies below the horizon.
+        """
+        _check_time(at, self.horizon)
+        return () if 0 < self.info.retired_at <= at else self._rowsets
 
 
 def split_keys(

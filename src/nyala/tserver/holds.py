@@ -99,6 +99,10 @@ class Holds:
         now_us = self._clock.monotonic_us()
         return [(n, h, (h.expires_us - now_us) // 1000) for n, h in sorted(kept.holds.items())]
 
+    def left_ms(self, tablet: TabletId, below: int) -> int:
+        """Return for how long some time of a tablet below another one is held; 0: none is."""
+        return max((left for _, hold, left in self.of(tablet) if hold.at < below), default=0)
+
     def limit(self, tablet: TabletId, horizon: int | None) -> int | None:
         """Return the horizon that a compaction could have now."""
         if horizon is None or self._clock.monotonic_us() < self._quiet_until_us:

@@ -26,6 +26,7 @@ from nyala.common.schema import Schema
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.env.tasks import Lane
+from nyala.tserver.scanners import check_present
 from nyala.tserver.tablets import HostedTablet, Tablets
 from nyala.wire import methods, status
 from nyala.wire.proto import reads_pb2 as pb
@@ -179,6 +180,7 @@ class _Part:
         if error is None:
             try:
                 self._at, self._view = point.result(), self.hosted.tablet.view()
+                check_present(self._view.info, self._at)
             except NyalaError as err:
                 self.error = err
         else:

@@ -11,7 +11,14 @@ from typing import Any
 import pyarrow as pa
 
 from nyala.common.bounds import KeyBounds
-from nyala.common.errors import Corrupt, InvalidArgument, SchemaMismatch, Throttled, Unavailable
+from nyala.common.errors import (
+    Corrupt,
+    InvalidArgument,
+    RangesChanged,
+    SchemaMismatch,
+    Throttled,
+    Unavailable,
+)
 from nyala.common.ids import ColumnId
 from nyala.common.options import Options
 from nyala.common.predicate import Predicate
@@ -19,6 +26,7 @@ from nyala.common.schema import arrow_schema
 from nyala.env.env import Env
 from nyala.env.tasks import Lane
 from nyala.replica.replica import Replica
+from nyala.tablet.manifest import TabletInfo
 from nyala.tablet.view import View
 from nyala.tserver.scan_memory import ScanMemory
 from nyala.tserver.tablets import HostedTablet, Tablets
@@ -62,6 +70,7 @@ class Scanners:
             HistoryGone: the snapshot lies below the history that is kept.
             InvalidArgument: the token does not fit the tablet.
             Throttled: too many scans are open.
+            RangesChanged: planned from older ranges of the table than those in force at its time.
         """
         if self._open >= self._options.scanners_max:
             raise Throttled(
@@ -93,6 +102,7 @@ class Scanners:
         self, hosted: HostedTablet, token: pb.ScanToken, at: int, age_ms: int
     ) -> AsyncIterator[FlightData]:
         view = hosted.tablet.view()
+        check_ranges(view, token, at)
         schema, rows = self._plan(view, token, at)
         header = pb.ScanHeader(
             at=at, tablet_id=token.tablet_id, server_uuid=self._uuid, age_ms=age_ms
@@ -148,6 +158,40 @@ def failing(replica: Replica) -> Iterator[None]:
         raise Unavailable(
             f"the replica of tablet {replica.group} here is FAILED: {err.message}; try another one"
         ) from err
+
+
+def check_ranges(view: View, token: pb.ScanToken, at: int) -> None:
+    """Refuse a read at a time when the table had other ranges than those from which it was planned.
+
+    A look-up by key needs no others than the tablet of its key, as long as its range is there.
+
+    Raises:
+        RangesChanged: the plan may lack tablets with rows at that time.
+    """
+    info = view.info
+    if token.keys_ipc:
+        check_present(info, at)
+        return
+    newer = info.newer_ranges(token.ranges_version, at)
+    if newer:
+        raise RangesChanged(
+            f"the read was planned from version {token.ranges_version} of the ranges of table "
+            f"{info.table_name!r}, and that was version {newer} by then; plan it anew: scan the table, or "
+            "make the tokens, again",
+            {"version": str(newer)},
+        )
+
+
+def check_present(info: TabletInfo, at: int) -> None:
+    """Refuse to look keys up in a tablet whose range was dropped: another one may have them.
+
+    Raises:
+        RangesChanged: it was dropped at that time.
+    """
+    if 0 < info.retired_at <= at:
+        raise RangesChanged(
+            f"the range of tablet {info.tablet_id} was dropped; look the table's ranges up again"
+        )
 
 
 def bounds_of(token: pb.ScanToken) -> KeyBounds:

@@ -149,7 +149,7 @@ class TabletServer:
             slow.cancel()
         options, holds = self._config.options, Holds(self._env.clock)
         health = Health(self._env, host, options, self.heartbeater.changed)
-        tablets = Tablets(host, health)
+        tablets = Tablets(host, health, holds)
         scans = ScanMemory(host.memory, options)
         memory = MemoryBudget(self._env, tablets, options, scans.look)
         memory.start()

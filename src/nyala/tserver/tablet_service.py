@@ -52,6 +52,8 @@ class TabletService:
     async def create_tablet(self, request: pb.CreateTabletRequest) -> pb.CreateTabletResponse:
         """Make a replica; durable on return. The same order again changes nothing."""
         self._orders.check(request)
+        self._host.stamp_above(request.floor)
+        first = ((request.ranges_version, 0),) if request.ranges_version else ()
         info = TabletInfo(
             TabletId(request.tablet_id),
             TableId(request.table_id),
@@ -60,6 +62,7 @@ class TabletService:
             convert.partition_schema_from_proto(request.partition_schema),
             convert.partition_from_proto(request.partition),
             dict(request.options),
+            first,
         )
         config = initial(convert.member_from_proto(m) for m in request.members)
 
@@ -83,11 +86,15 @@ class TabletService:
         """
         self._orders.check(request)
         op = SchemaOp(
-            convert.schema_from_proto(request.schema), request.table_name, dict(request.options)
+            convert.schema_from_proto(request.schema),
+            request.table_name,
+            dict(request.options),
+            request.ranges_version,
+            request.retire,
         )
         version = await self._tablets.alter(request.tablet_id, op, ALTER_TIMEOUT_MS)
         self._altered(TabletId(request.tablet_id))
-        return pb.AlterTabletResponse(schema_version=version)
+        return pb.AlterTabletResponse(schema_version=version, hybrid_time=self._host.time)
 
     async def list_tablets(self, request: pb.ListTabletsRequest) -> pb.ListTabletsResponse:
         """Describe the replicas named, or all."""
@@ -104,10 +111,16 @@ class TabletService:
             result = answer.results.add(tablet_id=tablet_id)
             try:
                 if request.ttl_ms:
-                    horizon = self._tablets.get(tablet_id).tablet.horizon
+                    tablet = self._tablets.get(tablet_id).tablet
                     self._holds.hold(
-                        TabletId(tablet_id), request.name, request.at, request.ttl_ms, horizon
+                        TabletId(tablet_id),
+                        request.name,
+                        request.at,
+                        request.ttl_ms,
+                        tablet.horizon,
                     )
+                    if tablet.info.retired_at:  # masters delete it when nobody holds it
+                        self._altered(TabletId(tablet_id))
                 else:
                     self._holds.release(TabletId(tablet_id), request.name)
             except NyalaError as err:

@@ -17,6 +17,7 @@ from nyala.tablet.columns import compression_of
 from nyala.tablet.ops import SchemaOp, decode_result, encode_schema
 from nyala.tablet.tablet import Tablet
 from nyala.tserver.health import Health
+from nyala.tserver.holds import Holds
 from nyala.wire.proto import nyala_pb2 as pb
 
 
@@ -34,11 +35,13 @@ class Tablets:
     Args:
         host: owns the replicas.
         health: what leaders say of their members.
+        holds: what of history has to stay.
     """
 
-    def __init__(self, host: ReplicaHost, health: Health) -> None:
+    def __init__(self, host: ReplicaHost, health: Health, holds: Holds) -> None:
         self.host = host
         self._health = health
+        self._holds = holds
 
     def get(self, tablet_id: str) -> HostedTablet:
         """Return a tablet that runs here.
@@ -96,6 +99,8 @@ class Tablets:
     def _reported(self, replica: Replica) -> pb.TabletReport:
         report = told.report(replica)
         report.health.extend(self._health.of(replica))
+        if report.retired_at:  # its history is all that it is kept for
+            report.held_ms = self._holds.left_ms(replica.group, report.retired_at)
         return report
 
     def statuses(self, only: Sequence[str]) -> list[pb.TabletStatus]:

@@ -13,6 +13,7 @@ from nyala.common.errors import (
     InvalidArgument,
     NyalaError,
     OutcomeUnknown,
+    RangesChanged,
     SchemaMismatch,
     TooLarge,
     Unavailable,
@@ -56,6 +57,12 @@ class WritePath:
         except NyalaError as err:
             return pb.WriteResult(request=header.request, error=status.to_proto(err))
         rows, errors = ops.decode_result(outcome.result)
+        if errors and errors[0].code == ops.RANGE_DROPPED:
+            dropped = RangesChanged(
+                f"the range of tablet {header.tablet_id} was dropped; nothing was written; look the table's "
+                "ranges up again"
+            )
+            return pb.WriteResult(request=header.request, error=status.to_proto(dropped))
         return pb.WriteResult(
             request=header.request,
             timestamp=outcome.stamp,

@@ -56,15 +56,28 @@ class Ddl:
         return await self.write(table, rows_of(list(keys), [k * 10 for k in keys]))
 
     async def scan(self, table, **spec):
-        async def scan():
-            tokens = await self.core.reader.tokens(table, ReadSpec(**spec), TIMEOUT_MS)
-            return await self.core.reader.collect_all(tokens)
-
-        rows = [r for some in await self.ask(scan) for b in some for r in b.to_pylist()]
+        rows = rows_in(await self.ask(self.core.plan(table, ReadSpec(**spec)).collect))
         return sorted(rows, key=lambda r: next(iter(r.values())))
 
     async def keys(self, table):
         return [next(iter(r.values())) for r in await self.scan(table)]
+
+    async def count(self, table):
+        counting = self.core.plan(table, ReadSpec()).collect
+        return sum(r["_count"] for r in rows_in(await self.ask(counting, counting=True)))
+
+    async def feed(self, table, since, until=0, **more):
+        """What changed: (operation, key, time) in order of time and key."""
+        spec = ReadSpec(changes=True, since=since, at=until, **more)
+        rows = rows_in(await self.ask(self.core.plan(table, spec).collect))
+        found = sorted((r["_timestamp"], r["k"], r["_op"]) for r in rows)
+        return [(op, key, at) for at, key, op in found]
+
+    async def now(self, table):
+        """A time above everything acknowledged in a table."""
+        plan = self.core.plan(table, ReadSpec())
+        await self.ask(plan.verified)
+        return plan.at
 
     async def get(self, table, *keys):
         return await self.ask(self.core.get, table, rows_of(list(keys)), None)
@@ -85,6 +98,10 @@ class Ddl:
         """The tablets that have a living replica somewhere."""
         tservers = [p.name for p in self.cluster.tservers]
         return sorted({g for p, g, _ in self.cluster.replicas() if p.name in tservers})
+
+
+def rows_in(parts):
+    return [r for some in parts for batch in some for r in batch.to_pylist()]
 
 
 def hashed(tablets):

@@ -4,7 +4,15 @@ import pyarrow as pa
 import pytest
 
 from nyala.common.ids import ServerUuid, TabletId
-from nyala.master import answers, chores, delete_table, recall_table, reconcile, tablet_report
+from nyala.master import (
+    alter_table,
+    answers,
+    chores,
+    delete_table,
+    recall_table,
+    reconcile,
+    tablet_report,
+)
 from nyala.master.actions import AlterTabletAction, CreateTabletAction
 from nyala.master.alter_steps import MAX_STEPS, Rules, take
 from nyala.master.records import Table, TableState, Tablet, table_row, tablet_row
@@ -69,16 +77,16 @@ def test_a_table_is_altering_until_every_tablet_has_shown_the_version():
     catalog = with_table()
     one, two = ids(catalog)
     put(catalog, altered(catalog, "t", NEW))
-    assert chores.due(catalog, heard(a={one: 1}), 0) == []
-    assert chores.due(catalog, heard(a={one: 1, two: 0}, b={one: 0}), 0) == []
+    assert chores.due(catalog, heard(a={one: 1}), 0, 0, 86_400) == []
+    assert chores.due(catalog, heard(a={one: 1, two: 0}, b={one: 0}), 0, 0, 86_400) == []
     servers = heard(a={one: 1}, c={two: 1})
-    (operation,) = chores.due(catalog, servers, 0)
+    (operation,) = chores.due(catalog, servers, 0, 0, 86_400)
     described = answers.describe(catalog, servers, pb.DescribeTableRequest(name="t"))
     assert (described.state, described.tablets_altered) == ("ALTERING", 2)
     put(catalog, altered(catalog, "t", ("set_default", "n", 3), sequence=10))
     assert not operation.plan(catalog).writes, "altered again meanwhile"
     assert catalog.require("t").record.fully_applied_schema.version == 0
-    (operation,) = chores.due(catalog, heard(a={one: 2, two: 2}), 0)
+    (operation,) = chores.due(catalog, heard(a={one: 2, two: 2}), 0, 0, 86_400)
     put(catalog, operation)
     assert catalog.require("t").state is TableState.RUNNING
     assert not catalog.require("t").record.HasField("fully_applied_schema"), "it is the present one"
@@ -112,10 +120,12 @@ def test_a_replica_that_is_made_late_begins_with_the_schema_of_its_log():
     assert [c.name for c in late.schema.columns] == ["k", "v"]
     assert (late.schema.version, late.table_name) == (0, "t")
     three = ids(catalog)[2]
-    new = reconcile.create_request(
-        catalog, CreateTabletAction(ServerUuid("c"), TabletId(three)), FENCE
-    )
+    order = CreateTabletAction(ServerUuid("c"), TabletId(three))
+    assert reconcile.create_request(catalog, order, FENCE) is None, "not before the others follow"
+    put(catalog, alter_table.open_ranges(catalog.require("u"), lambda _: 2, lambda: 77))
+    new = reconcile.create_request(catalog, order, FENCE)
     assert new is not None
+    assert (new.ranges_version, new.floor) == (2, 77)
     assert [c.name for c in new.schema.columns] == ["k", "n"]
     assert (new.schema.version, new.table_name) == (2, "u")
     plan = tablet_report.plan(catalog, ServerUuid("c"), seen)
@@ -137,22 +147,22 @@ def test_nothing_of_a_table_that_can_be_recalled_is_deleted_and_all_of_one_that_
     (table,) = catalog.recallable()
     assert reconcile.needed(catalog, servers.all()) == []
     assert catalog.named("t") is None
-    assert chores.due(catalog, servers, 60_999_999) == []
+    assert chores.due(catalog, servers, 60_999_999, 0, 86_400) == []
     put(catalog, recall_table.operation(pb.RecallTableRequest(id=table.id)))
-    assert chores.due(catalog, servers, 10**12) == []
+    assert chores.due(catalog, servers, 10**12, 0, 86_400) == []
     assert catalog.require("t").id == table.id
     put(
         catalog,
         delete_table.operation(pb.DropTableRequest(name="t", reserve_seconds=60), 1_000_000),
     )
-    (purge,) = chores.due(catalog, servers, 61_000_000)
+    (purge,) = chores.due(catalog, servers, 61_000_000, 0, 86_400)
     put(catalog, recall_table.operation(pb.RecallTableRequest(id=table.id)))
     assert not purge.plan(catalog).writes, "recalled before it came to that"
     put(
         catalog,
         delete_table.operation(pb.DropTableRequest(name="t", reserve_seconds=60), 1_000_000),
     )
-    (purge,) = chores.due(catalog, servers, 61_000_000)
+    (purge,) = chores.due(catalog, servers, 61_000_000, 0, 86_400)
     put(catalog, purge)
     assert [a.tablet for a in reconcile.needed(catalog, servers.all())] == [one, two]
     assert not catalog.recallable()

@@ -55,6 +55,8 @@ class _TabletStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TabletSta
     TABLET_RUNNING: _TabletState.ValueType  # 3
     TABLET_REPLACED: _TabletState.ValueType  # 4
     TABLET_DELETED: _TabletState.ValueType  # 5
+    TABLET_DROPPED: _TabletState.ValueType  # 6
+    """its range was dropped; it is kept for readers of its history"""
 
 class TabletState(_TabletState, metaclass=_TabletStateEnumTypeWrapper): ...
 
@@ -64,6 +66,8 @@ TABLET_CREATING: TabletState.ValueType  # 2
 TABLET_RUNNING: TabletState.ValueType  # 3
 TABLET_REPLACED: TabletState.ValueType  # 4
 TABLET_DELETED: TabletState.ValueType  # 5
+TABLET_DROPPED: TabletState.ValueType  # 6
+"""its range was dropped; it is kept for readers of its history"""
 Global___TabletState: _TypeAlias = TabletState  # noqa: Y015
 
 @_typing.final
@@ -83,6 +87,7 @@ class TableRecord(_message.Message):
     FULLY_APPLIED_SCHEMA_FIELD_NUMBER: _builtins.int
     EARLIER_FIELD_NUMBER: _builtins.int
     PURGE_AFTER_US_FIELD_NUMBER: _builtins.int
+    HISTORY_FROM_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     state: Global___TableState.ValueType
     created_us: _builtins.int
@@ -90,6 +95,8 @@ class TableRecord(_message.Message):
     dropped_us: _builtins.int
     purge_after_us: _builtins.int
     """dropped, and until then it can be recalled; 0: it was not dropped so"""
+    history_from: _builtins.int
+    """hybrid time below which rows of dropped ranges are gone"""
     @_builtins.property
     def spec(self) -> _nyala_pb2.TableSpec: ...
     @_builtins.property
@@ -122,10 +129,11 @@ class TableRecord(_message.Message):
         fully_applied_schema: _nyala_pb2.Schema | None = ...,
         earlier: _abc.Iterable[_nyala_pb2.TableSpec] | None = ...,
         purge_after_us: _builtins.int = ...,
+        history_from: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_by", b"created_by", "dropped_by", b"dropped_by", "fully_applied_schema", b"fully_applied_schema", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["altered_by", b"altered_by", "created_by", b"created_by", "created_us", b"created_us", "dropped_by", b"dropped_by", "dropped_us", b"dropped_us", "earlier", b"earlier", "fully_applied_schema", b"fully_applied_schema", "id", b"id", "purge_after_us", b"purge_after_us", "spec", b"spec", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["altered_by", b"altered_by", "created_by", b"created_by", "created_us", b"created_us", "dropped_by", b"dropped_by", "dropped_us", b"dropped_us", "earlier", b"earlier", "fully_applied_schema", b"fully_applied_schema", "history_from", b"history_from", "id", b"id", "purge_after_us", b"purge_after_us", "spec", b"spec", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -147,6 +155,9 @@ class TabletRecord(_message.Message):
     FIRST_SCHEMA_VERSION_FIELD_NUMBER: _builtins.int
     REPLACED_BY_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
+    ADDED_BY_FIELD_NUMBER: _builtins.int
+    FLOOR_FIELD_NUMBER: _builtins.int
+    DROPPED_AT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     table_id: _builtins.str
     state: Global___TabletState.ValueType
@@ -157,6 +168,12 @@ class TabletRecord(_message.Message):
     """REPLACED: the tablet that has its key range instead"""
     attempt: _builtins.int
     """how many tablets before it had the key range and never came to run"""
+    added_by: _builtins.int
+    """schema version that added its range to the table; 0: it came with the table"""
+    floor: _builtins.int
+    """everything in it is stamped above; 0 and added_by: it is not made yet"""
+    dropped_at: _builtins.int
+    """DROPPED: hybrid time at which its rows ended; 0: not known yet"""
     @_builtins.property
     def partition(self) -> _nyala_pb2.Partition: ...
     @_builtins.property
@@ -180,10 +197,13 @@ class TabletRecord(_message.Message):
         first_schema_version: _builtins.int = ...,
         replaced_by: _builtins.str = ...,
         attempt: _builtins.int = ...,
+        added_by: _builtins.int = ...,
+        floor: _builtins.int = ...,
+        dropped_at: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["consensus", b"consensus", "partition", b"partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "consensus", b"consensus", "created_us", b"created_us", "first_schema_version", b"first_schema_version", "id", b"id", "partition", b"partition", "replaced_by", b"replaced_by", "reported_by", b"reported_by", "state", b"state", "table_id", b"table_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["added_by", b"added_by", "attempt", b"attempt", "consensus", b"consensus", "created_us", b"created_us", "dropped_at", b"dropped_at", "first_schema_version", b"first_schema_version", "floor", b"floor", "id", b"id", "partition", b"partition", "replaced_by", b"replaced_by", "reported_by", b"reported_by", "state", b"state", "table_id", b"table_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

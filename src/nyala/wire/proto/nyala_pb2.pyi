@@ -533,10 +533,13 @@ class TableSpec(_message.Message):
     OPTIONS_FIELD_NUMBER: _builtins.int
     COMMENT_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
+    RANGES_VERSION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     replicas: _builtins.int
     comment: _builtins.str
     owner: _builtins.str
+    ranges_version: _builtins.int
+    """the schema version by which the ranges changed last; the masters' to set"""
     @_builtins.property
     def schema(self) -> Global___Schema: ...
     @_builtins.property
@@ -553,10 +556,11 @@ class TableSpec(_message.Message):
         options: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         comment: _builtins.str = ...,
         owner: _builtins.str = ...,
+        ranges_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "schema", b"schema"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["comment", b"comment", "name", b"name", "options", b"options", "owner", b"owner", "partition", b"partition", "replicas", b"replicas", "schema", b"schema"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["comment", b"comment", "name", b"name", "options", b"options", "owner", b"owner", "partition", b"partition", "ranges_version", b"ranges_version", "replicas", b"replicas", "schema", b"schema"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1148,9 +1152,12 @@ class TabletLocation(_message.Message):
     REPLICAS_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     TERM_FIELD_NUMBER: _builtins.int
+    DROPPED_AT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     state: _builtins.str
     term: _builtins.int
+    dropped_at: _builtins.int
+    """DROPPED: hybrid time at which its rows ended; 0: not known yet"""
     @_builtins.property
     def partition(self) -> Global___Partition: ...
     @_builtins.property
@@ -1163,10 +1170,11 @@ class TabletLocation(_message.Message):
         replicas: _abc.Iterable[Global___ReplicaLocation] | None = ...,
         state: _builtins.str = ...,
         term: _builtins.int = ...,
+        dropped_at: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "partition", b"partition", "replicas", b"replicas", "state", b"state", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dropped_at", b"dropped_at", "id", b"id", "partition", b"partition", "replicas", b"replicas", "state", b"state", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1210,8 +1218,15 @@ class TabletLocationsResponse(_message.Message):
     TTL_MS_FIELD_NUMBER: _builtins.int
     PARTITION_FIELD_NUMBER: _builtins.int
     AS_OF_FIELD_NUMBER: _builtins.int
+    RANGES_VERSION_FIELD_NUMBER: _builtins.int
+    DROPPED_FIELD_NUMBER: _builtins.int
+    HISTORY_FROM_FIELD_NUMBER: _builtins.int
     schema_version: _builtins.int
     ttl_ms: _builtins.int
+    ranges_version: _builtins.int
+    """of `partition`; plans made from it carry it"""
+    history_from: _builtins.int
+    """earlier times cannot be read: tablets that had rows then are gone; 0: none"""
     @_builtins.property
     def tablets(self) -> _containers.RepeatedCompositeFieldContainer[Global___TabletLocation]: ...
     @_builtins.property
@@ -1220,6 +1235,10 @@ class TabletLocationsResponse(_message.Message):
 
     @_builtins.property
     def as_of(self) -> Global___AsOf: ...
+    @_builtins.property
+    def dropped(self) -> _containers.RepeatedCompositeFieldContainer[Global___TabletLocation]:
+        """of dropped ranges, whose history can still be read"""
+
     def __init__(
         self,
         *,
@@ -1228,10 +1247,13 @@ class TabletLocationsResponse(_message.Message):
         ttl_ms: _builtins.int = ...,
         partition: Global___PartitionSchema | None = ...,
         as_of: Global___AsOf | None = ...,
+        ranges_version: _builtins.int = ...,
+        dropped: _abc.Iterable[Global___TabletLocation] | None = ...,
+        history_from: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "partition", b"partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "partition", b"partition", "schema_version", b"schema_version", "tablets", b"tablets", "ttl_ms", b"ttl_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "dropped", b"dropped", "history_from", b"history_from", "partition", b"partition", "ranges_version", b"ranges_version", "schema_version", b"schema_version", "tablets", b"tablets", "ttl_ms", b"ttl_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1892,6 +1914,8 @@ class TabletReport(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     HEALTH_FIELD_NUMBER: _builtins.int
     WITNESS_FIELD_NUMBER: _builtins.int
+    RETIRED_AT_FIELD_NUMBER: _builtins.int
+    HELD_MS_FIELD_NUMBER: _builtins.int
     tablet_id: _builtins.str
     table_id: _builtins.str
     state: _builtins.str
@@ -1901,6 +1925,10 @@ class TabletReport(_message.Message):
     error: _builtins.str
     witness: _builtins.bool
     """RUNNING, with a log and no data"""
+    retired_at: _builtins.int
+    """hybrid time at which its rows ended, its range being dropped; 0: it was not"""
+    held_ms: _builtins.int
+    """retired: for so long some reader holds a time below that"""
     @_builtins.property
     def consensus(self) -> Global___ConsensusState: ...
     @_builtins.property
@@ -1919,10 +1947,12 @@ class TabletReport(_message.Message):
         error: _builtins.str = ...,
         health: _abc.Iterable[Global___MemberHealth] | None = ...,
         witness: _builtins.bool = ...,
+        retired_at: _builtins.int = ...,
+        held_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["consensus", b"consensus"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consensus", b"consensus", "error", b"error", "health", b"health", "role", b"role", "schema_version", b"schema_version", "state", b"state", "table_id", b"table_id", "tablet_id", b"tablet_id", "witness", b"witness"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consensus", b"consensus", "error", b"error", "health", b"health", "held_ms", b"held_ms", "retired_at", b"retired_at", "role", b"role", "schema_version", b"schema_version", "state", b"state", "table_id", b"table_id", "tablet_id", b"tablet_id", "witness", b"witness"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2097,10 +2127,15 @@ class CreateTabletRequest(_message.Message):
     PARTITION_FIELD_NUMBER: _builtins.int
     MEMBERS_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
+    RANGES_VERSION_FIELD_NUMBER: _builtins.int
+    FLOOR_FIELD_NUMBER: _builtins.int
     destination_uuid: _builtins.str
     tablet_id: _builtins.str
     table_id: _builtins.str
     table_name: _builtins.str
+    ranges_version: _builtins.int
+    floor: _builtins.int
+    """hybrid time above which everything in it is stamped"""
     @_builtins.property
     def fence(self) -> Global___Fence: ...
     @_builtins.property
@@ -2126,10 +2161,12 @@ class CreateTabletRequest(_message.Message):
         partition: Global___Partition | None = ...,
         members: _abc.Iterable[Global___Member] | None = ...,
         options: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        ranges_version: _builtins.int = ...,
+        floor: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "partition", b"partition", "partition_schema", b"partition_schema", "schema", b"schema"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["destination_uuid", b"destination_uuid", "fence", b"fence", "members", b"members", "options", b"options", "partition", b"partition", "partition_schema", b"partition_schema", "schema", b"schema", "table_id", b"table_id", "table_name", b"table_name", "tablet_id", b"tablet_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["destination_uuid", b"destination_uuid", "fence", b"fence", "floor", b"floor", "members", b"members", "options", b"options", "partition", b"partition", "partition_schema", b"partition_schema", "ranges_version", b"ranges_version", "schema", b"schema", "table_id", b"table_id", "table_name", b"table_name", "tablet_id", b"tablet_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2240,9 +2277,15 @@ class AlterTabletRequest(_message.Message):
     TABLE_NAME_FIELD_NUMBER: _builtins.int
     SCHEMA_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
+    RANGES_VERSION_FIELD_NUMBER: _builtins.int
+    RETIRE_FIELD_NUMBER: _builtins.int
     destination_uuid: _builtins.str
     tablet_id: _builtins.str
     table_name: _builtins.str
+    ranges_version: _builtins.int
+    """the schema version by which the table's ranges changed last"""
+    retire: _builtins.bool
+    """the tablet's range is dropped: its rows end, and it takes no more"""
     @_builtins.property
     def fence(self) -> Global___Fence: ...
     @_builtins.property
@@ -2258,10 +2301,12 @@ class AlterTabletRequest(_message.Message):
         table_name: _builtins.str = ...,
         schema: Global___Schema | None = ...,
         options: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        ranges_version: _builtins.int = ...,
+        retire: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "schema", b"schema"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["destination_uuid", b"destination_uuid", "fence", b"fence", "options", b"options", "schema", b"schema", "table_name", b"table_name", "tablet_id", b"tablet_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["destination_uuid", b"destination_uuid", "fence", b"fence", "options", b"options", "ranges_version", b"ranges_version", "retire", b"retire", "schema", b"schema", "table_name", b"table_name", "tablet_id", b"tablet_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2272,15 +2317,20 @@ class AlterTabletResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SCHEMA_VERSION_FIELD_NUMBER: _builtins.int
+    HYBRID_TIME_FIELD_NUMBER: _builtins.int
     schema_version: _builtins.int
+    """that the tablet has now"""
+    hybrid_time: _builtins.int
+    """of the server, above the stamp by which the tablet got it"""
     def __init__(
         self,
         *,
         schema_version: _builtins.int = ...,
+        hybrid_time: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["schema_version", b"schema_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hybrid_time", b"hybrid_time", "schema_version", b"schema_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3567,6 +3617,7 @@ class ScanToken(_message.Message):
     COLUMN_NAMES_FIELD_NUMBER: _builtins.int
     KEY_LOWER_FIELD_NUMBER: _builtins.int
     KEY_UPPER_FIELD_NUMBER: _builtins.int
+    RANGES_VERSION_FIELD_NUMBER: _builtins.int
     table_id: _builtins.str
     tablet_id: _builtins.str
     schema_version: _builtins.int
@@ -3597,6 +3648,8 @@ class ScanToken(_message.Message):
     """only rows whose encoded key is not below this one"""
     key_upper: _builtins.bytes
     """and below this one; none: to the last. Not with `changes` or `keys_ipc`"""
+    ranges_version: _builtins.int
+    """of the ranges from which this was planned: newer ones in force at `at` are told"""
     @_builtins.property
     def column_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -3641,10 +3694,11 @@ class ScanToken(_message.Message):
         column_names: _abc.Iterable[_builtins.str] | None = ...,
         key_lower: _builtins.bytes = ...,
         key_upper: _builtins.bytes = ...,
+        ranges_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["where", b"where"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_columns", b"all_columns", "at", b"at", "batch_bytes", b"batch_bytes", "batch_rows", b"batch_rows", "changes", b"changes", "column_ids", b"column_ids", "column_names", b"column_names", "count_only", b"count_only", "key_lower", b"key_lower", "key_upper", b"key_upper", "keys_ipc", b"keys_ipc", "limit", b"limit", "masters", b"masters", "max_age_ms", b"max_age_ms", "mode", b"mode", "net", b"net", "ordered", b"ordered", "propagated_time", b"propagated_time", "replicas", b"replicas", "resume_after", b"resume_after", "schema_version", b"schema_version", "since", b"since", "table_id", b"table_id", "table_name", b"table_name", "tablet_id", b"tablet_id", "timeout_ms", b"timeout_ms", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_columns", b"all_columns", "at", b"at", "batch_bytes", b"batch_bytes", "batch_rows", b"batch_rows", "changes", b"changes", "column_ids", b"column_ids", "column_names", b"column_names", "count_only", b"count_only", "key_lower", b"key_lower", "key_upper", b"key_upper", "keys_ipc", b"keys_ipc", "limit", b"limit", "masters", b"masters", "max_age_ms", b"max_age_ms", "mode", b"mode", "net", b"net", "ordered", b"ordered", "propagated_time", b"propagated_time", "ranges_version", b"ranges_version", "replicas", b"replicas", "resume_after", b"resume_after", "schema_version", b"schema_version", "since", b"since", "table_id", b"table_id", "table_name", b"table_name", "tablet_id", b"tablet_id", "timeout_ms", b"timeout_ms", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
