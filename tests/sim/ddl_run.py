@@ -34,9 +34,11 @@ SECONDS = 60.0
 PAUSE_US = 800_000
 """Between two definitions of a client: so busy that an hour of one core is five simulated ones."""
 SETTLE_S = 180
-DEFINING = msgspec.structs.replace(REPAIRING, copy_wait_ms=8000, tablet_creation_timeout_ms=3000)
+DEFINING = msgspec.structs.replace(
+    REPAIRING, copy_wait_ms=8000, tablet_creation_timeout_ms=3000, history_max_age_s=15
+)
 """A copy that was no member for so long may be deleted; by default that takes ten minutes. New tablets that
-do not come to run are soon replaced."""
+do not come to run are soon replaced, and those of dropped ranges soon deleted."""
 LEAST_DEFINITIONS_PER_S = 0.5
 """Of time in which fewer are acknowledged none is counted."""
 

@@ -116,7 +116,7 @@ class CatalogWatch:
             if table.state is TableState.REMOVED:
                 assert not live, f"{table.id} is removed, {[t.id for t in live]} are not"
                 continue
-            self._tablets_fit(table, live)
+            self._tablets_fit(table, [t for t in live if not t.dropped])
             altering = table.state is TableState.ALTERING
             assert table.record.HasField("fully_applied_schema") is altering, table.record
             if table.live:

@@ -1,6 +1,7 @@
 """Scan: a read that has been described and not yet run."""
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ from nyala.client.connection import Connection
 from nyala.client.locations import OpenTable
 from nyala.client.merging import merge, sort_by_key
 from nyala.client.planning import ReadSpec
+from nyala.client.plans import Plan
 from nyala.client.scan_token import ScanToken
 from nyala.client.splitting import check_split, split_all
 from nyala.common.errors import RangesChanged
@@ -32,7 +34,6 @@ class Scan:
         self._connection = connection
         self._table = table
         self._spec = spec
-        self._plan = connection.core.plan(table, spec)
         self._ages: dict[str, int] = {}
 
     def __repr__(self) -> str:
@@ -41,6 +42,10 @@ class Scan:
             f"<nyala.Scan of {self._table.name!r}: {names}; nothing is read before to_arrow(), "
             "to_pandas(), to_polars(), to_batches() or count()>"
         )
+
+    @cached_property
+    def _plan(self) -> Plan:
+        return self._connection.core.plan(self._table, self._spec)
 
     @property
     def schema(self) -> pa.Schema:

@@ -104,7 +104,7 @@ def test_it_succeeds_in_one_batch_and_memory_equals_the_disk(case):
     for table in master.memory.catalog.tables():
         schema = convert.schema_from_proto(table.spec.schema)
         wanted = partitions(schema, convert.partition_schema_from_proto(table.spec.partition))
-        tablets = master.memory.catalog.tablets_of(table.id)
+        tablets = master.memory.catalog.current_of(table.id)
         found = [convert.partition_from_proto(t.record.partition) for t in tablets]
         assert sorted(found, key=repr) == sorted(wanted, key=repr), "a tablet for each, once"
     again = loaded(disk.rows)
