@@ -52,7 +52,7 @@ class TabletService:
     async def create_tablet(self, request: pb.CreateTabletRequest) -> pb.CreateTabletResponse:
         """Make a replica; durable on return. The same order again changes nothing."""
         self._orders.check(request)
-        self._host.stamp_above(request.floor)
+        await self._host.stamp_above(request.floor)
         first = ((request.ranges_version, 0),) if request.ranges_version else ()
         info = TabletInfo(
             TabletId(request.tablet_id),
