@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from nyala.common.errors import InvalidArgument, NotFound
 from nyala.common.ids import ServerUuid, TableId, TabletId
-from nyala.master import create_table
+from nyala.master import create_table, dropped_ranges
 from nyala.master.actions import Action, DeleteTabletAction
 from nyala.master.catalog import Catalog
 from nyala.master.create_table import Circumstances
@@ -46,7 +46,7 @@ def plan(
 
 
 def unsafe(
-    request: pb.ReplaceTabletRequest, around: Circumstances, shown: Sequence[ServerUuid]
+    request: pb.ReplaceTabletRequest, around: Circumstances, shown: Sequence[ServerUuid], time: int
 ) -> Operation:
     """Return the operation that replaces one tablet whatever it has been (S1.44).
 
@@ -54,6 +54,7 @@ def unsafe(
         request: of a person.
         around: who lives.
         shown: live servers that show a replica of it which works.
+        time: a hybrid time that is not below any at which it had rows.
     """
 
     def scope(catalog: Catalog) -> Scope:
@@ -63,7 +64,7 @@ def unsafe(
     return Operation(
         what="replace a lost tablet",
         scope=scope,
-        plan=lambda catalog: unsafe_plan(catalog, request, around, shown),
+        plan=lambda catalog: unsafe_plan(catalog, request, around, shown, time),
     )
 
 
@@ -72,8 +73,11 @@ def unsafe_plan(
     request: pb.ReplaceTabletRequest,
     around: Circumstances,
     shown: Sequence[ServerUuid],
+    time: int,
 ) -> Plan:
     """Decide what replacing one tablet writes; nothing when it is REPLACED already.
+
+    One of a dropped range has no successor: it is deleted, and with it the history of the table before.
 
     Raises:
         NotFound: no such tablet, or it was deleted.
@@ -88,6 +92,8 @@ def unsafe_plan(
             f"replicas of tablet {tablet.id} are on {', '.join(shown)}: let it go on with them (nyala "
             f"tablet survivors {tablet.id}), or give up what they have with --force"
         )
+    if tablet.dropped:
+        return dropped_ranges.given_up(catalog, tablet, tablet.record.dropped_at or time)
     return _replaced(catalog, table, [tablet], around, give_up=True)
 
 

@@ -175,7 +175,7 @@ def _late(catalog: Catalog) -> Operation:
 
 def _lost(catalog: Catalog) -> Operation:
     (tablet, _) = catalog.tablets_of(catalog.require("t").id)
-    return replace_tablet.unsafe(pb.ReplaceTabletRequest(tablet_id=tablet.id), around(4), [])
+    return replace_tablet.unsafe(pb.ReplaceTabletRequest(tablet_id=tablet.id), around(4), [], 7)
 
 
 NEW_COLUMN = ("add_column", "n", pa.int32())

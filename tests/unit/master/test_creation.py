@@ -1,5 +1,6 @@
 """Tablets on their way from PREPARING to RUNNING, or to REPLACED: plans, patience, and what is never seen."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ from tests.unit.master.master_helpers import report
 from tests.unit.master.test_ddl_plans import Disk, Master
 
 PATIENCE_US = 1_000_000
-unsafe_plan: Any = replace_tablet.unsafe_plan
+unsafe_plan: Any = partial(replace_tablet.unsafe_plan, time=7)
 
 
 def take(catalog, plan):

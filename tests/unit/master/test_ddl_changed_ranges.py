@@ -8,6 +8,8 @@ import pytest
 from nyala.client.planning import ReadSpec
 from nyala.common.errors import HistoryGone, NotFound, RangesChanged
 from nyala.common.where import parse
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.cluster import OPTIONS, SCHEMA
 from tests.unit.master.ddl_cluster import with_cluster
 
@@ -160,5 +162,25 @@ def test_a_table_goes_with_its_dropped_ranges_and_comes_back_with_them():
         await ddl.cluster.until(lambda: not ddl.groups(), "all of it is deleted")
         with pytest.raises(NotFound):
             await ddl.keys(back)
+
+    with_cluster(work)
+
+
+def test_a_dropped_range_that_is_lost_can_be_given_up_with_its_history():
+    async def work(ddl):
+        opened = await ddl.create_ranges()
+        await ddl.put(opened, 5, 15)
+        before = await ddl.now(opened)
+        lost = opened.tablets[0].id
+        last = await ddl.alter(await ddl.open(), ("drop_range", 0, 10))
+        request = pb.ReplaceTabletRequest(tablet_id=lost, force=True)
+        masters = ddl.core.masters
+        await ddl.ask(masters.call, methods.REPLACE_TABLET, request, timeout_ms=10_000)
+        await ddl.cluster.until(lambda: lost not in ddl.groups(), "it is deleted")
+        assert len((await ddl.open()).tablets) == 1, "nothing takes its place"
+        for table in (last, await ddl.open()):
+            with pytest.raises(HistoryGone, match="were dropped"):
+                await ddl.scan(table, at=before)
+            assert await ddl.keys(table) == [15]
 
     with_cluster(work)
