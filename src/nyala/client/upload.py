@@ -275,13 +275,12 @@ class Upload:
                 result = await self._requests.deliver(
                     call.table, part.tablet, call.op, piece, call.whole, call.attempts
                 )
-            except RangesChanged as err:
-                outcomes.failed(window, rows, err)
-                await self._elsewhere(window, Part(part.tablet, rows, piece), line)
-                continue
             except NyalaError as err:
                 outcomes.failed(window, rows, err)
-                raise
+                if not isinstance(err, RangesChanged):
+                    raise
+                await self._elsewhere(window, Part(part.tablet, rows, piece), line)
+                continue
             line.failed = False
             outcomes.acknowledged(window, rows, result)
             call.attempts.progressed()
@@ -298,9 +297,8 @@ class Upload:
         self._outcomes.refused(window, [(int(part.rows[r]), code, why) for r, code, why in errors])
         line.failed = False
         for other in parts:
-            await self._in_pieces(
-                window, Part(other.tablet, part.rows[other.rows], other.batch), line
-            )
+            moved = Part(other.tablet, part.rows[other.rows], other.batch)
+            await self._in_pieces(window, moved, line)
 
 
 def _gravity(failure: BaseException) -> int:
