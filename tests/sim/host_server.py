@@ -10,9 +10,9 @@ from typing import Any
 from nyala.common.errors import Unavailable
 from nyala.common.ids import OpId, ServerUuid, TabletId
 from nyala.common.options import Options
-from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
+from nyala.env.server_clock import ServerClock
 from nyala.raft.changes import Change
 from nyala.raft.membership import Configuration, Member
 from nyala.raft.node import RaftNode
@@ -66,7 +66,9 @@ class HostServer:
         """Open what is there, or make the replica."""
         env = self._env
         env.files.make_dir("/data")
-        clock = self.clock = HybridClock(env.clock, env.files, "/data/clock")
+        clock = self.clock = ServerClock(
+            env.clock, env.files, "/data/clock", self.options.clock_max_ahead_ms
+        )
         self.host = await ReplicaHost.open(
             env, self.options, "/data", self._uuid, self._transport, clock, self._open
         )

@@ -22,7 +22,7 @@ from nyala.client.plans import Plan
 from nyala.client.reading import Reader
 from nyala.client.retrying import Attempts
 from nyala.client.session import Limits, Session
-from nyala.client.times import Times
+from nyala.client.times import Times, near
 from nyala.common.errors import NotFound, RangesChanged, Unavailable
 from nyala.common.keys import encode_keys
 from nyala.common.partition import locate
@@ -132,23 +132,42 @@ class Core:
     async def now(self) -> int:
         """Return a hybrid time at or above the stamp of every write acknowledged before this call.
 
+        If all tablet servers answer, and their times are near each other, it is the largest of them; else a
+        majority of each tablet's servers is asked for.
+
         Raises:
-            Unavailable: more than one live tablet server did not answer, or none lives.
+            Unavailable: no tablet server answers, or no majority of some tablet's servers.
         """
         attempts = Attempts(self.env, self.options.timeout_ms)
         while True:
-            servers = [
-                s.address for s in (await self.servers()).servers if s.role == "tserver" and s.alive
-            ]
+            listed = [s.address for s in (await self.servers()).servers if s.role == "tserver"]
+            servers = dict.fromkeys(listed)
             heard = await self._times.ask(
-                dict.fromkeys(servers), [], min(2_000, attempts.left_ms())
+                servers, lambda heard: False, min(2_000, attempts.left_ms())
             )
-            # With one server silent every group of three or more still has a majority among the rest.
-            if heard and len(heard) >= len(servers) - (len(servers) > 2):
+            if heard and near(heard.values()) and len(heard) == len(servers):
+                self.clock.merge(max(heard.values()))
                 return self.clock.seen
+            if heard:
+                groups = await self._voters(attempts.left_ms())
+                of_groups = dict.fromkeys(a for g in groups for a in g)
+                return await self._times.time_of(of_groups, groups, attempts.left_ms())
             if not await attempts.pause():
-                silent = ", ".join(a for a in servers if a not in heard) or "no live tablet servers"
+                silent = ", ".join(servers) or "there are no tablet servers"
                 raise Unavailable(f"no time that all writes lie below: {silent} do not answer")
+
+    async def _voters(self, timeout_ms: int) -> list[list[str]]:
+        """Return for each tablet of every table where its voters are reached."""
+        found: list[list[str]] = []
+        for table in await self.tables():
+            answer: pb.TabletLocationsResponse = await self.masters.look_up(
+                methods.TABLET_LOCATIONS,
+                pb.TabletLocationsRequest(table_id=table.id),
+                max_age_ms=0,
+                timeout_ms=timeout_ms,
+            )
+            found += [[r.address for r in t.replicas if r.voter] for t in answer.tablets]
+        return found
 
     async def hold(self, table: OpenTable, at: int | None, ttl_ms: int) -> Holding:
         """Keep a moment of a table readable; None: now. See `Table.hold`."""

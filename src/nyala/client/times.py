@@ -1,16 +1,20 @@
 """The time of a snapshot: at or above the stamp of every write acknowledged before it was asked for."""
 
 import asyncio
+from collections.abc import Callable, Collection
 
 from nyala.client.locations import Locations, OpenTable
 from nyala.client.retrying import Attempts
 from nyala.common.errors import NyalaError, Retryable, Unavailable
+from nyala.common.hybrid_time import to_micros
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 
 ASK_TIMEOUT_MS = 2_000
+APART_US = 1_000_000
+"""Where times of a group are further apart, all of its servers are waited for: one of them may be wrong."""
 
 
 class Times:
@@ -27,7 +31,8 @@ class Times:
         """Return a time at or above the stamp of every write acknowledged before this call.
 
         An acknowledged write is durable on a majority of its group, and each of those servers' clocks
-        has passed its stamp; so the largest time among a majority of each group is enough.
+        has passed its stamp; so any majority of the group has a server whose time is at or above it, and the
+        smallest time that a majority of those asked has reached is enough. One wrong clock cannot raise it.
 
         Args:
             addresses: the servers to ask.
@@ -38,9 +43,16 @@ class Times:
             Unavailable: some group has no majority within reach.
         """
         attempts = Attempts(self._env, timeout_ms)
+
+        def enough(heard: dict[str, int]) -> bool:
+            return all(_settled(g, heard) for g in groups)
+
         while True:
-            heard = await self.ask(addresses, groups, min(ASK_TIMEOUT_MS, attempts.left_ms()))
-            if all(_majority(g, heard) for g in groups):
+            heard = await self.ask(addresses, enough, min(ASK_TIMEOUT_MS, attempts.left_ms()))
+            times = [_reached(g, heard) for g in groups]
+            found = [t for t in times if t is not None]
+            if len(found) == len(times):
+                self._clock.merge(max(found, default=0))
                 return self._clock.seen
             if not await attempts.pause():
                 silent = [a for a in addresses if a not in heard]
@@ -50,11 +62,17 @@ class Times:
                 )
 
     async def ask(
-        self, addresses: dict[str, None], groups: list[list[str]], timeout_ms: int
+        self,
+        addresses: dict[str, None],
+        enough: Callable[[dict[str, int]], bool],
+        timeout_ms: int,
     ) -> dict[str, int]:
-        """Return the times of the servers that answered, merged into the client's clock.
+        """Return the times of the servers that answered.
 
-        Stops early once a majority of each group has answered; without groups it waits for all.
+        Args:
+            addresses: the servers to ask.
+            enough: whether these answers will do; the others are then not waited for.
+            timeout_ms: for each.
         """
         heard: dict[str, int] = {}
         answers: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
@@ -74,8 +92,7 @@ class Times:
                 address, time = await answers.get()
                 if time:
                     heard[address] = time
-                    self._clock.merge(time)
-                if groups and all(_majority(g, heard) for g in groups):
+                if enough(heard):
                     break
         finally:
             for task in tasks:
@@ -96,5 +113,22 @@ class Times:
                 await self._locations.refresh(table, max(1, attempts.left_ms()))
 
 
-def _majority(group: list[str], heard: dict[str, int]) -> bool:
-    return 2 * sum(a in heard for a in group) > len(group)
+def near(times: Collection[int]) -> bool:
+    """Whether hybrid times are so near each other that none of them is suspect."""
+    return to_micros(max(times)) - to_micros(min(times)) <= APART_US
+
+
+def _reached(group: list[str], heard: dict[str, int]) -> int | None:
+    """Return the smallest time that a majority of a group has not passed; None: too few answered."""
+    times = sorted(heard[a] for a in group if a in heard)
+    majority = len(group) // 2 + 1
+    return times[majority - 1] if len(times) >= majority else None
+
+
+def _settled(group: list[str], heard: dict[str, int]) -> bool:
+    """Whether more answers would hardly change a group's time: they do where one clock is far ahead."""
+    reached = _reached(group, heard)
+    if reached is None:
+        return False
+    times = [heard[a] for a in group if a in heard]
+    return len(times) == len(group) or to_micros(reached) - to_micros(min(times)) <= APART_US

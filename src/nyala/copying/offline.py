@@ -38,6 +38,10 @@ class _Mute:
         """Nothing comes."""
 
 
+def _identity(env: Env, options: Options, directory: str, role: str) -> Identity:
+    return Identity(env, directory, role, options.clock_max_ahead_ms)
+
+
 async def _open(env: Env, options: Options, directory: str, identity: Identity) -> ReplicaHost:
     clock = identity.open()
 
@@ -61,7 +65,7 @@ async def delete_in_directory(
     Raises:
         Forbidden: the server runs. NotFound: it has no such replica. OSError: see `lifecycle.delete`.
     """
-    host = await _open(env, options, directory, Identity(env, directory, role))
+    host = await _open(env, options, directory, _identity(env, options, directory, role))
     try:
         if host.get(group).state is State.TOMBSTONED:
             return False
@@ -107,7 +111,7 @@ async def copy_to_directory(
     )
     if info.role != role:
         raise InvalidArgument(f"{address} is a {info.role}, and {directory} is to be a {role}'s")
-    identity = Identity(env, directory, role)
+    identity = _identity(env, options, directory, role)
     host = await _open(env, options, directory, identity)
     try:
         own = identity.instance.cluster_id

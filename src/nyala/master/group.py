@@ -5,8 +5,8 @@ from enum import Enum
 from nyala.common.errors import Corrupt, NotFound, NyalaError, Unavailable
 from nyala.common.ids import SYS_CATALOG, ServerUuid, TabletId
 from nyala.common.metrics import Metrics
-from nyala.env.clock import HybridClock
 from nyala.env.env import Env
+from nyala.env.server_clock import ServerClock
 from nyala.env.tasks import Lane
 from nyala.master import sys_catalog
 from nyala.master.config import MasterConfig
@@ -29,7 +29,7 @@ async def open_host(
     env: Env,
     config: MasterConfig,
     uuid: ServerUuid,
-    clock: HybridClock,
+    clock: ServerClock,
     transport: Transport,
     metrics: Metrics,
 ) -> ReplicaHost:

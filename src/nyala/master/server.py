@@ -68,7 +68,7 @@ class Master:
         silent_us = settings.unresponsive_us
         self._servers = TServers(silent_us)
         self._host: ReplicaHost | None = None
-        self._identity = Identity(env, config.dir, "master")
+        self._identity = Identity(env, config.dir, "master", config.options.clock_max_ahead_ms)
         peers = MasterPeers(env, self.info, masters, settings.heartbeat_ms, silent_us)
         self._member = member = GroupMember(
             env, self._identity, peers, self._servers, masters, settings.leading

@@ -2,8 +2,9 @@
 
 The host calls any of the inputs, then `ready()`, and owes what that returns (rules in `ready.py`). One
 caller at a time, on one loop. `hlc` is the reading of the host's hybrid clock *after* it has merged
-the incoming message's; the core never reads a clock. Departures from the dissertation:
-docs/internals/raft.md.
+the incoming message's, and never below a time that was asked for here (`read_index`, `publish_closed`);
+it may fall otherwise, when a clock that was wrong is set right. The core never reads a clock. Departures
+from the dissertation: docs/internals/raft.md.
 """
 
 from collections.abc import Callable, Container, Sequence
@@ -99,7 +100,7 @@ class RaftNode(Leading):
             following.check(message)
         elif isinstance(message, Suffix):
             witness.check(message)
-        self.core.hlc = max(self.core.hlc, hlc)
+        self.core.hlc = hlc
         if self.core.asleep and quiescence.disturbs(self.core, message):
             quiescence.wake(self.core)
         if message.term > self.core.term:
@@ -116,7 +117,7 @@ class RaftNode(Leading):
         core = self.core
         if core.asleep:
             return
-        core.hlc = max(core.hlc, hlc)
+        core.hlc = hlc
         core.ticks += 1
         if core.leadership is None:
             election.tick(core)

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.common.metrics import Metrics
 from nyala.common.options import Options
-from nyala.env.clock import HybridClock
 from nyala.env.env import Env
+from nyala.env.server_clock import ServerClock
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import AnyMessage
 from nyala.raft.options import RaftOptions
+from nyala.replica.clocks import Clocks
 from nyala.replica.memory import Memory
 from nyala.replica.offsets import Offsets
 from nyala.replica.superblock import Superblocks
@@ -62,13 +63,14 @@ class Around:
         disk_failed: tells that the log is broken, for every replica of the process.
         offsets: how far other servers' clocks are from this one's.
         memory: what the process has in memory, and may have.
+        clocks: what comes of that.
     """
 
     env: Env
     options: Options
     uuid: ServerUuid
     directory: str
-    clock: HybridClock
+    clock: ServerClock
     wal: Wal
     cmeta: ConsensusMetadata
     superblocks: Superblocks
@@ -78,6 +80,7 @@ class Around:
     changed: Callable[[TabletId], None]
     disk_failed: Callable[[OSError], None]
     offsets: Offsets
+    clocks: Clocks
     memory: Memory
 
     @property

@@ -3,8 +3,9 @@
 Rules: on the loop only. A stamp is taken in the loop step that assigns its index.
 """
 
-from nyala.common.errors import NotLeader, Throttled, TooLarge, Unavailable
+from nyala.common.errors import NotLeader, Throttled, TimedOut, TooLarge, Unavailable
 from nyala.common.ids import ServerUuid
+from nyala.env.server_clock import duration
 from nyala.raft.membership import Configuration
 from nyala.raft.node import RaftNode
 from nyala.replica.around import Around
@@ -12,6 +13,8 @@ from nyala.replica.driver import Driver
 from nyala.replica.standing import Standing
 
 RETRY_AFTER_MS = 20
+LOOK_MS = 50
+"""How often a request that waits for a time looks at the clock: others may move it."""
 
 
 class Footing:
@@ -58,6 +61,21 @@ class Footing:
                 return
             await self.past(max(above, self._node.last_stamp))
 
+    async def reached(self, time: int, deadline_us: int) -> None:
+        """Wait until this server's clock has reached a time that a client carries: it moves no clock.
+
+        Raises:
+            TimedOut: it does not before the deadline; nothing was done.
+        """
+        clock, env = self._around.clock, self._around.env
+        while time > clock.peek() and (ahead_us := clock.ahead_us(time)) > 0:
+            if env.clock.monotonic_us() + ahead_us > deadline_us:
+                raise TimedOut(
+                    f"the time {time} lies {duration(ahead_us)} in the future of this server, and the "
+                    "deadline is earlier; nothing was done. Give an earlier time, or a later deadline"
+                )
+            await env.tasks.sleep_ms(min(-(-ahead_us // 1000), LOOK_MS))
+
     async def past(self, stamp: int) -> None:
         """Move the clock past a stamp, waiting for the disk where that has to be durable first.
 
@@ -77,12 +95,15 @@ class Footing:
         Raises:
             Unavailable: the clock's ceiling is not durable so far up; `past` or `accepting` waits for it.
         """
-        clock = self._around.clock
-        if not clock.merge(above):
+        self.merge(above)
+        return self._around.clock.now()
+
+    def merge(self, stamp: int) -> None:
+        """Move the clock past a stamp. Raises as `stamp`."""
+        if not self._around.clock.merge(stamp):
             raise Unavailable(
-                f"the hybrid clock cannot pass {above} before its ceiling is durable there; ask again"
+                f"the hybrid clock cannot pass {stamp} before its ceiling is durable there; ask again"
             )
-        return clock.now()
 
     def check_room(self, size_bytes: int, inflight: int) -> None:
         """Refuse an operation that is too large, or for which the log has no room beside those in flight."""

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 
 from nyala.common.ids import ServerUuid
+from nyala.env.server_clock import FarAhead
 from nyala.raft.messages import AppendEntries, PeerBatch
 from nyala.replica.around import Around
 
@@ -56,12 +57,13 @@ class Held:
             try:
                 await self._around.clock.past(self._batches[0].hlc)
             except (
-                OSError
-            ) as err:  # a clock that cannot be made durable promises nothing: as if lost
+                OSError,
+                FarAhead,
+            ) as err:  # what cannot be durable, or not be believed: as if lost
                 log.warning("%d batches of peers were dropped: %s", len(self._batches), err)
                 self._batches.clear()
             # The first may be another one now, if the sender of the one before has ended.
-            while self._batches and self._around.clock.merge(self._batches[0].hlc):
+            while self._batches and not self._around.clocks.far(self._batches[0].hlc):
                 batch = self._batches.popleft()
                 self._bytes -= _size(batch)
                 self._take(batch)

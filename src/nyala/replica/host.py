@@ -13,11 +13,12 @@ from nyala.common.hybrid_time import to_micros
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.common.metrics import Metrics
 from nyala.common.options import MIB, Options
-from nyala.env.clock import HybridClock
 from nyala.env.env import Env
+from nyala.env.server_clock import ServerClock
 from nyala.raft.status import Role
 from nyala.replica import lifecycle
 from nyala.replica.around import Around, Counters, raft_options
+from nyala.replica.clocks import Clocks
 from nyala.replica.copies import Copies
 from nyala.replica.lifecycle import CreateMachine, OpenMachine
 from nyala.replica.liveness import Liveness
@@ -70,7 +71,7 @@ class ReplicaHost(Making):
         directory: str,
         uuid: ServerUuid,
         transport: Transport,
-        clock: HybridClock,
+        clock: ServerClock,
         open_machine: OpenMachine,
         *,
         metrics: Metrics | None = None,
@@ -110,7 +111,6 @@ class ReplicaHost(Making):
         )
         metrics = metrics or Metrics()
         transport = offsets = Offsets(transport, env.clock, options.clock_max_offset_ms)
-        metrics.gauge("clock_offset_ms", "Largest known to a peer's.", read=offsets.worst_ms)
         replicas: dict[TabletId, Replica] = {}
         memory = Memory(options)
         memory.expose(metrics)
@@ -119,7 +119,8 @@ class ReplicaHost(Making):
             env, options, uuid, directory, clock, wal,
             ConsensusMetadata(env.files, directory), Superblocks(env.files, directory),
             Counters(metrics, wal, liveness),
-            outbox.add, turns.mark, on_change or _nobody, turns.disk_failed, offsets, memory,
+            outbox.add, turns.mark, on_change or _nobody, turns.disk_failed, offsets,
+            Clocks(clock, offsets, outbox.address, metrics), memory,
         )  # fmt: skip
         await lifecycle.note_lost(around, recovered)
         await lifecycle.open_all(around, recovered, replicas, open_machine)
@@ -168,6 +169,10 @@ class ReplicaHost(Making):
     def sick(self) -> str:
         """Why this server can promise nothing now, though its replicas are whole; empty: it can."""
         return self._around.sick
+
+    def problems(self) -> list[str]:
+        """Return what is wrong with the clocks of this server and of those that it hears of, in sentences."""
+        return self._around.clocks.problems()
 
     def summary(self) -> str:
         """Return how many replicas there are of each state and role, in words."""

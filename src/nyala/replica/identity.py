@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from nyala.common.errors import Unavailable
 from nyala.common.ids import ServerUuid
-from nyala.env.clock import HybridClock
 from nyala.env.env import Env
+from nyala.env.server_clock import ServerClock
 from nyala.replica import instance
 from nyala.replica.instance import Instance
 
@@ -19,17 +19,19 @@ class Identity:
         env: the outside world.
         directory: the data directory.
         role: "master" or "tserver".
+        clock_max_ahead_ms: how far in the future a time may lie that others tell.
     """
 
-    def __init__(self, env: Env, directory: str, role: str) -> None:
+    def __init__(self, env: Env, directory: str, role: str, clock_max_ahead_ms: int) -> None:
         self._env = env
         self._directory = directory
         self._role = role
+        self._clock_max_ahead_ms = clock_max_ahead_ms
         self._instance: Instance | None = None
-        self._clock: HybridClock | None = None
+        self._clock: ServerClock | None = None
         self.incarnation = 0
 
-    def open(self) -> HybridClock:
+    def open(self) -> ServerClock:
         """Lock and open, or format, the data directory; durable on return.
 
         Raises:
@@ -37,7 +39,9 @@ class Identity:
         """
         env, directory = self._env, self._directory
         self._instance = instance.open_instance(env.files, directory, self._role, env.random)
-        self._clock = HybridClock(env.clock, env.files, f"{directory}/{CLOCK_FILE}")
+        self._clock = ServerClock(
+            env.clock, env.files, f"{directory}/{CLOCK_FILE}", self._clock_max_ahead_ms
+        )
         self.incarnation = self._clock.now()
         return self._clock
 
@@ -63,7 +67,7 @@ class Identity:
         return self.instance.uuid
 
     @property
-    def clock(self) -> HybridClock:
+    def clock(self) -> ServerClock:
         """The server's hybrid clock. Raises as `instance`."""
         if self._clock is None:
             raise Unavailable("this server is starting; ask again")

@@ -5,7 +5,8 @@ clock is far from those of a majority hands leadership to a voter whose clock is
 there is none it goes on: clocks that all disagree are no reason to stop.
 
 An offset is the sender's wall clock in a batch less ours at its arrival. The way only takes from it, so the
-greatest of a second's offsets is the nearest to the truth.
+greatest of a second's offsets is the nearest to the truth. It is kept against our monotonic clock: when our
+own wall clock is set, all offsets change with it at once.
 """
 
 import logging
@@ -24,6 +25,10 @@ log = logging.getLogger(__name__)
 SPAN_US = 1_000_000
 KEPT_SPANS = 3
 """An offset is forgotten when so many spans have passed without a new one."""
+
+
+REMEMBERED_US = 60_000_000
+"""What is known of a clock is worth something for so long, where it is only asked which clock is right."""
 
 
 class _Heard:
@@ -59,7 +64,7 @@ class Offsets:
         self._clock = clock
         self._limit_us = limit_ms * 1000
         self._heard: dict[ServerUuid, _Heard] = {}
-        self._far = False  # some clock ever seemed to be; the hot path looks here only
+        self._far = False  # some clock is, as of the last look
 
     def send(self, address: str, batch: PeerBatch) -> None:
         """See `Transport.send`."""
@@ -79,18 +84,31 @@ class Offsets:
     def _note(self, batch: PeerBatch) -> None:
         if not batch.wall_us:
             return
-        now_us, offset_us = self._clock.monotonic_us(), batch.wall_us - self._clock.wall_us()
-        self._far = self._far or abs(offset_us) > self._limit_us
+        now_us = self._clock.monotonic_us()
         heard = self._heard.get(batch.sender)
         if heard is None:
-            self._heard[batch.sender] = _Heard(now_us, offset_us)
+            self._heard[batch.sender] = _Heard(now_us, batch.wall_us - now_us)
         else:
-            heard.note(now_us, offset_us)
+            heard.note(now_us, batch.wall_us - now_us)
 
     def known_us(self) -> dict[ServerUuid, int]:
         """Return the offsets that are known: positive where the other's clock is ahead."""
-        since_us = self._clock.monotonic_us() - KEPT_SPANS * SPAN_US
-        return {u: h.offset_us for u, h in self._heard.items() if h.at_us > since_us}
+        now_us = self._clock.monotonic_us()
+        since_us, ours_us = now_us - KEPT_SPANS * SPAN_US, self._clock.wall_us() - now_us
+        return {u: h.offset_us - ours_us for u, h in self._heard.items() if h.at_us > since_us}
+
+    def latest_us(self) -> dict[ServerUuid, int]:
+        """Return the offsets by the batches of each one's last span: known from the first batch on.
+
+        They are remembered for long: followers hear of each other in elections only.
+        """
+        now_us = self._clock.monotonic_us()
+        since_us, ours_us = now_us - REMEMBERED_US, self._clock.wall_us() - now_us
+        return {u: h.best_us - ours_us for u, h in self._heard.items() if h.began_us > since_us}
+
+    def look(self) -> None:
+        """See whether any clock is far: once a tick, for the leaders of all groups."""
+        self._far = any(abs(o) > self._limit_us for o in self.known_us().values())
 
     def worst_ms(self) -> float:
         """Return the largest offset, either way, in milliseconds."""
@@ -102,8 +120,6 @@ class Offsets:
         if not self._far or lead is None or lead.transfer is not None:
             return
         known = self.known_us()
-        if all(abs(o) <= self._limit_us for o in known.values()):
-            return
         config = node.core.configs.active
         clocks = {node.core.uuid: 0} | {u: known[u] for u in config.voters if u in known}
         needed = majority(len(config.voters))

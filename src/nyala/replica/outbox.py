@@ -60,6 +60,10 @@ class Outbox:
             self._addresses[to] = found.peer_address
         self._messages.setdefault(to, [])
 
+    def address(self, server: ServerUuid) -> str:
+        """Return the peer address of a server that was spoken to; empty: not known."""
+        return self._addresses.get(server, "")
+
     def drop(self, group: TabletId) -> None:
         """Forget what a group wanted to say in this turn: its replica has ended."""
         for to, gathered in self._messages.items():

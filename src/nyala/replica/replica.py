@@ -71,7 +71,7 @@ class Replica(Life):
         )
 
     async def read_point(self, at: int | None, timeout_ms: int) -> int:
-        """Return a time T (`at`, or now) at which this leader can be read.
+        """Return a time T (`at`, once it is not in the future, or now) at which this leader can be read.
 
         A majority has confirmed since the call that this replica leads, every entry stamped at or
         below T is applied here, and no leader will ever stamp another one.
@@ -81,7 +81,10 @@ class Replica(Life):
             NotLeader: another replica leads. Unavailable: FAILED. NotFound: deleted. TimedOut: no majority.
         """
         if at is not None:
-            await self.taking_part().requests.reach(at)
+            clock = self.around.env.clock
+            deadline_us = clock.monotonic_us() + timeout_ms * 1000
+            await self.taking_part().requests.reach(at, deadline_us)
+            timeout_ms = -(-max(0, deadline_us - clock.monotonic_us()) // 1000)
         return await self.read_soon(at, timeout_ms)
 
     def read_soon(self, at: int | None, timeout_ms: int) -> "asyncio.Future[int]":

@@ -13,8 +13,8 @@ from nyala.common.errors import (
     NyalaError,
     OutcomeUnknown,
 )
-from nyala.common.hybrid_time import to_micros
 from nyala.common.ids import OpId, TabletId
+from nyala.env.server_clock import duration
 from nyala.raft.changes import Change
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import Entry
@@ -69,9 +69,7 @@ class Requests(Footing):
         session_header.check(client_id, sequence, first_outstanding)
         around, node = self._around, self._node
         deadline_us = around.env.clock.monotonic_us() + timeout_ms * 1000
-        if _ahead_us(around, seen):
-            seen = 0
-        await self.accepting(deadline_us, seen)
+        await self.accepting(deadline_us, await self._believed(seen, deadline_us))
         identity = Identity(client_id, sequence, session_header.crc_of(payload))
         joined = self._writes.join(identity, deadline_us)
         if joined is not None:
@@ -80,7 +78,7 @@ class Requests(Footing):
         wrapped = session_header.wrap(
             payload, client_id, sequence, first_outstanding, around.options.client_result_ttl_s
         )
-        op = node.propose(wrapped, self.stamp(max(node.last_stamp, seen)))
+        op = node.propose(wrapped, self.stamp(node.last_stamp))
         if op is None:
             raise self.not_leader()
         done = self._writes.add(op, len(payload), deadline_us, identity)
@@ -111,15 +109,24 @@ class Requests(Footing):
             ) from err
         return changed
 
-    async def reach(self, at: int) -> None:
-        """Wait until the clock may pass a time that is to be read at.
+    async def reach(self, at: int, deadline_us: int) -> None:
+        """Wait until the clock has reached a time that is to be read at, and that is durable: it moves none.
 
         Raises:
-            InvalidArgument: it lies too far in the future. Unavailable: the disk does not take the ceiling.
+            InvalidArgument: it lies too far in the future. TimedOut: it comes after the deadline.
+            Unavailable: the disk does not take the ceiling.
         """
         if self._node.is_leader:
             _check_ahead(self._around, at)
+            await self.reached(at, deadline_us)
             await self.past(at)
+
+    async def _believed(self, seen: int, deadline_us: int) -> int:
+        """Wait for a time that a client has seen; return it, or 0 where it lies too far in the future."""
+        if self._around.clock.ahead_us(seen) > self._around.clock.limit_us:
+            return 0
+        await self.reached(seen, deadline_us)
+        return seen
 
     def read_soon(self, at: int | None, timeout_ms: int) -> "asyncio.Future[int]":
         """See `Replica.read_soon`."""
@@ -129,8 +136,7 @@ class Requests(Footing):
         if at is None:
             at = self.stamp(0)
         else:
-            _check_ahead(around, at)
-            self.stamp(at)
+            self.merge(at)
         number = node.read_index(at)
         assert number is not None, f"{self._group}: a leader refused a read"
         deadline_us = around.env.clock.monotonic_us() + timeout_ms * 1000
@@ -180,18 +186,12 @@ def _outcome(answer: Answer | None, identity: Identity) -> WriteOutcome:
 
 
 def _check_ahead(around: Around, at: int) -> None:
-    """Refuse a time that is too far in the future, before it moves any clock."""
-    ahead_us, limit_ms = _ahead_us(around, at), around.options.clock_max_ahead_ms
-    if ahead_us > 0:
+    """Refuse a time that is too far in the future to be waited for."""
+    clock = around.clock
+    ahead_us, limit_ms = clock.ahead_us(at), around.options.clock_max_ahead_ms
+    if ahead_us > limit_ms * 1000 and at > clock.peek():
         raise InvalidArgument(
-            f"the time {at} lies {ahead_us / 1e6:.1f} s in the future of this server; at most "
-            f"clock_max_ahead_ms ({limit_ms}) are allowed. Give an earlier time; if you gave none, clocks "
+            f"the time {at} lies {duration(ahead_us)} in the future of this server; at most "
+            f"clock_max_ahead_ms ({limit_ms}) are waited for. Give an earlier time; if you gave none, clocks "
             "of these servers are that far apart: let a time daemon (NTP) keep them together"
         )
-
-
-def _ahead_us(around: Around, at: int) -> int:
-    """Return how far a time lies in the future, if that is too far; else 0."""
-    ahead_us = to_micros(at) - around.env.clock.wall_us()
-    limit_us = around.options.clock_max_ahead_ms * 1000
-    return ahead_us if ahead_us > limit_us and at > around.clock.peek() else 0

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from nyala.common.errors import Corrupt
 from nyala.common.ids import ServerUuid, TabletId
-from nyala.raft.messages import PeerBatch
+from nyala.raft.messages import AnyMessage, AppendEntries, PeerBatch, Suffix
 from nyala.replica.around import Around
 from nyala.replica.held import Held
 from nyala.replica.liveness import Liveness
@@ -86,8 +86,11 @@ class Turns:
         if self._stopped or batch.to != around.uuid:
             around.counters.refused.labels("destination").inc()
             return
-        if around.clock.merge(batch.hlc):
+        passed = around.clocks.merge(batch)
+        if passed:
             self._take(batch)
+        elif passed is None:
+            around.counters.refused.labels("clock").inc()
         else:
             self._held.add(batch)
 
@@ -103,6 +106,9 @@ class Turns:
             if replica is None or replica.member is None:
                 if replica is None or not replica.hear_buried(message, hlc):
                     around.counters.refused.labels("group").inc()
+                continue
+            if _stamped(message) > hlc and around.clocks.far(_stamped(message)):
+                around.counters.refused.labels("clock").inc()
                 continue
             try:
                 replica.member.step(message if vouched else unvouched(message), hlc)
@@ -158,6 +164,7 @@ class Turns:
         since_collection_ms = 0
         while True:
             await tasks.sleep_ms(tick_ms)
+            self._around.clocks.look()
             self._around.clock.refresh()
             hlc = self._around.clock.peek()
             self._sleepers.rouse(self._liveness.tick())
@@ -201,6 +208,14 @@ class Turns:
         if stats.segments > keep:
             wal.collect(keep)
             _relieve(self._replicas, stats.pinned_by)
+
+
+def _stamped(message: AnyMessage) -> int:
+    """Return the highest stamp that a core takes from a message: of its entries, or closed; 0: none."""
+    if not isinstance(message, AppendEntries | Suffix):
+        return 0
+    closed = message.closed if isinstance(message, AppendEntries) else 0
+    return max(closed, message.entries[-1].stamp) if message.entries else closed
 
 
 def _relieve(replicas: Mapping[TabletId, Replica], pinning: Iterable[TabletId]) -> None:

@@ -114,7 +114,7 @@ class TabletServer:
         self._env = env
         self._config = config
         self.metrics = metrics or Metrics()
-        self._identity = Identity(env, config.dir, "tserver")
+        self._identity = Identity(env, config.dir, "tserver", config.options.clock_max_ahead_ms)
         self._fence = Fence()
         self._gate = Gate(SERVED)
         self._running: _Running | None = None

@@ -13,7 +13,6 @@ import google_crc32c
 import numpy as np
 
 from nyala.common.errors import BadChecksum, BadVersion, Corrupt
-from nyala.common.hybrid_time import MAX_HYBRID_TIME
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.raft.messages import PeerBatch
 from nyala.wire.raft_bytes import MAX_NUMBER, pack, unpack
@@ -143,10 +142,11 @@ def decode_frame(raw: bytes | memoryview) -> Frame:
 
 
 def _batch(raw: bytes | memoryview) -> tuple[str, PeerBatch, int]:
-    """Return the cluster id and the batch of a frame, and where they say that the frame ends."""
+    """Return the cluster id and the batch of a frame, and where they say that the frame ends.
+
+    Its hybrid time may be any number: the receiver's clock bounds it, and names who sent it.
+    """
     hlc, wall_us, incarnation, epoch, *sizes, gone, count = _BATCH.unpack_from(raw, HEADER.size)
-    if hlc > MAX_HYBRID_TIME:
-        raise ValueError(f"{hlc} is beyond the largest hybrid time")
     at, texts, left, messages = HEADER.size + _BATCH.size, [], [], []
     for size in sizes:
         at += size

@@ -132,7 +132,6 @@ def unpack(
             f"a message of {group} has {largest} for a term or an index; {MAX_NUMBER} is the most",
             {"why": "number"},
         )
-    _stamp(hlc)
     op = OpId(op_term, op_index)
     message: AnyMessage
     if kind == _APPEND:

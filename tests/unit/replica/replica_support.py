@@ -7,9 +7,9 @@ from nyala.common.errors import InvalidArgument, NyalaError
 from nyala.common.ids import Operation, OpId, ServerUuid, TabletId
 from nyala.common.metrics import Metrics
 from nyala.common.options import Options
-from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.env.files import Files
+from nyala.env.server_clock import ServerClock
 from nyala.raft.membership import Configuration, Member, initial
 from nyala.replica.host import ReplicaHost
 from nyala.replica.replica import Replica
@@ -110,12 +110,14 @@ class HostProgram:
         self.changes: list[TabletId] = []
         self._arguments = (transport, uuid, options)
         self.host: ReplicaHost | None = None
-        self.clock: HybridClock | None = None
+        self.clock: ServerClock | None = None
 
     async def start(self) -> None:
         transport, uuid, options = self._arguments
         self.env.files.make_dir("/data")
-        self.clock = HybridClock(self.env.clock, self.env.files, "/data/hybrid_clock")
+        self.clock = ServerClock(
+            self.env.clock, self.env.files, "/data/hybrid_clock", options.clock_max_ahead_ms
+        )
         self.host = await ReplicaHost.open(
             self.env,
             options,

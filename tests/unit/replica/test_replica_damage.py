@@ -115,6 +115,7 @@ async def test_a_clock_that_could_not_be_written_is_not_believed(fleet):
     leader = await fleet.leader()
     disk = fleet.processes[0].disk
     clock = fleet.processes[0].server.clock
+    await fleet.pass_ms(3000)  # now it knows that it is alone, and follows its wall clock
     disk.faults.capacity_bytes = disk.used_bytes()
     fleet.processes[0].clock.jump(60_000_000)
     now = from_micros(fleet.processes[0].clock.wall_us())

@@ -96,7 +96,9 @@ def test_a_time_once_read_is_never_stamped_again_whoever_leads_next(skews_ms):
         old = await fleet.leader()
         await fleet.write(b"k 1")
         clock = fleet.processes[old].server.clock
-        promised = await read(fleet, old, at=clock.peek() + from_micros(3_000_000))
+        promised = await read(
+            fleet, old, at=clock.peek() + from_micros(3_000_000), timeout_ms=10_000
+        )
         before = fleet.machine(old).sums["k"]
         fleet.processes[old].kill(power_cut=True)
         others = [n for n in range(3) if n != old]
@@ -113,7 +115,7 @@ def test_a_time_once_read_is_never_stamped_again_whoever_leads_next(skews_ms):
 async def test_a_time_once_read_is_never_stamped_again_after_a_power_cut_of_all(fleet):
     leader = await fleet.leader()
     clock = fleet.processes[leader].server.clock
-    promised = await read(fleet, leader, at=clock.peek() + from_micros(5_000_000))
+    promised = await read(fleet, leader, at=clock.peek() + from_micros(5_000_000), timeout_ms=6000)
     for process in fleet.processes:
         process.kill(power_cut=True)
         process.clock.jump(-60_000_000)

@@ -89,8 +89,8 @@ async def test_a_write_and_a_read_above_the_ceiling_wait_for_the_disk(fleet):
         slow_ceiling(fleet, number, 0.3)
     clock = fleet.processes[leader].server.clock
     for ahead_s, ask in (
-        (6, lambda at: fleet.replica(leader).read_point(at, 5000)),
-        (3, lambda at: fleet.call(leader, b"k 1", seen=at)),
+        (6, lambda at: fleet.replica(leader).read_point(at, 10_000)),
+        (3, lambda at: fleet.call(leader, b"k 1", seen=at, timeout_ms=10_000)),
     ):
         at = clock.peek() + from_micros(ahead_s * SECOND_US)
         began = fleet.loop.now_us()

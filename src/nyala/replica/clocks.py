@@ -1,0 +1,141 @@
+"""What this server's clock is worth, compared with those of others, and whose times it refuses.
+
+On the loop only. What comes of it is for people: `nyala cluster ksck`, the log and /metrics tell it.
+"""
+
+import logging
+from collections.abc import Callable
+
+from nyala.common.ids import ServerUuid
+from nyala.common.metrics import Metrics
+from nyala.env.server_clock import FarAhead, ServerClock, duration
+from nyala.env.steady import Verdict
+from nyala.raft.messages import PeerBatch
+from nyala.replica.offsets import Offsets
+
+log = logging.getLogger(__name__)
+
+TOLD_US = 10_000_000
+"""A server whose times were refused is named for so long after the last one."""
+PAGE = "docs/operate/clocks.md"
+
+
+class Clocks:
+    """The clocks that one process knows of.
+
+    Args:
+        clock: its own.
+        offsets: how far the wall clocks of others are from this machine's.
+        address: where a server is reached, as far as it is known.
+        metrics: of the process.
+    """
+
+    def __init__(
+        self,
+        clock: ServerClock,
+        offsets: Offsets,
+        address: Callable[[ServerUuid], str],
+        metrics: Metrics,
+    ) -> None:
+        self._clock = clock
+        self._offsets = offsets
+        self._address = address
+        self._refused: dict[
+            ServerUuid, tuple[int, int]
+        ] = {}  # when last (monotonic), how far ahead
+        self._problems: dict[str, str] = {}
+        clock.physical.compare(lambda: offsets.latest_us().values())
+        gauge = metrics.gauge
+        gauge("clock_offset_ms", "Largest known to a peer's.", read=offsets.worst_ms)
+        gauge(
+            "clock_jumped_ms",
+            "How far the wall clock is ahead of the time that the server goes by.",
+            read=lambda: -clock.physical.ahead_us() / 1000,
+        )
+        gauge(
+            "clock_ahead_ms",
+            "How far the hybrid clock is ahead of the time that the server goes by.",
+            read=lambda: max(0, clock.ahead_us(clock.seen)) / 1000,
+        )
+        gauge(
+            "clock_refused_servers",
+            "Servers whose hybrid clocks are too far ahead, so that nothing is taken from them.",
+            read=lambda: len(self._refused),
+        )
+
+    def merge(self, batch: PeerBatch) -> bool | None:
+        """Merge the time of a batch, as `ServerClock.merge`; None: its sender's clock is wrong, or ours.
+
+        Nothing of it is to be looked at then: what its messages promise, they promise at that time.
+        """
+        try:
+            return self._clock.merge(batch.hlc)
+        except FarAhead:
+            now_us = self._clock.physical.monotonic_us()
+            self._refused[batch.sender] = now_us, self._clock.ahead_us(batch.hlc)
+            return None
+
+    def far(self, stamp: int) -> bool:
+        """Whether the clock cannot pass the stamp of an entry now: too far ahead, or above its ceiling."""
+        try:
+            return not self._clock.merge(stamp)
+        except FarAhead:
+            return True
+
+    def look(self) -> None:
+        """See once a tick how things stand; the log is told what begins and what ends."""
+        self._offsets.look()
+        since_us = self._clock.physical.monotonic_us() - TOLD_US
+        if self._refused:
+            self._refused = {u: r for u, r in self._refused.items() if r[0] > since_us}
+        found = self._found()
+        if found or self._problems:
+            for what, text in found.items():
+                if what not in self._problems:
+                    log.warning("%s", text)
+            for what in self._problems:
+                if what not in found:
+                    log.warning("%s: it is right again", what)
+        self._problems = found
+
+    def problems(self) -> list[str]:
+        """Return what is wrong with clocks, in sentences."""
+        return list(self._problems.values())
+
+    def _found(self) -> dict[str, str]:
+        """Return what is wrong now, by a name that stays while it is."""
+        clock, found = self._clock, {}
+        verdict, offset_us = clock.physical.verdict()
+        if verdict is Verdict.WRONG:
+            found["this machine's wall clock"] = (
+                f"this machine's wall clock is {_apart(-offset_us)} those of most servers that it hears of; "
+                "it goes by theirs until a time daemon (NTP) has set it right"
+            )
+        else:
+            for server, far_us in self._offsets.latest_us().items():
+                if abs(far_us) > clock.limit_us:
+                    found[f"the wall clock of {server}"] = (
+                        f"the wall clock of {self._name(server)} is {_apart(far_us)} this machine's: let a "
+                        "time daemon (NTP) set the one right that is wrong"
+                    )
+        ahead_us = clock.ahead_us(clock.seen) + clock.physical.ahead_us()
+        if ahead_us > clock.limit_us:
+            found["this server's hybrid clock"] = (
+                f"this server's hybrid clock is {duration(ahead_us)} ahead of the wall clock: servers that "
+                f"are not refuse all that it sends. What to do: {PAGE}"
+            )
+        for server, (_, far_us) in self._refused.items():
+            found[f"the hybrid clock of {server}"] = (
+                f"all that {self._name(server)} sends is refused: its hybrid clock is {duration(far_us)} "
+                f"ahead of this server's time, and clock_max_ahead_ms is {clock.limit_us // 1000}. "
+                f"What to do: {PAGE}"
+            )
+        return found
+
+    def _name(self, server: ServerUuid) -> str:
+        address = self._address(server)
+        return f"{server} at {address}" if address else str(server)
+
+
+def _apart(ahead_us: int) -> str:
+    return f"{duration(ahead_us)} {'ahead of' if ahead_us > 0 else 'behind'}"

@@ -1,0 +1,176 @@
+"""A server's physical time: which jumps of its wall clock are followed; what its hybrid clock takes in."""
+
+import pytest
+
+from nyala.common.hybrid_time import from_micros, to_micros
+from nyala.env.files import SystemFiles
+from nyala.env.server_clock import FarAhead, ServerClock, duration
+from nyala.env.steady import ALONE_US, SteadyClock, Verdict
+
+START_US = 1_700_000_000_000_000
+SECOND_US = 1_000_000
+HOUR_US = 3600 * SECOND_US
+LIMIT_MS = 10_000
+
+
+class Machine:
+    """Two clocks that are moved by hand, and what other machines' wall clocks say."""
+
+    def __init__(self):
+        self.up_us, self.skew_us, self.others_us = 0, START_US, []
+
+    def monotonic_us(self):
+        return self.up_us
+
+    def wall_us(self):
+        return self.up_us + self.skew_us
+
+    def offsets(self):
+        return [other - self.skew_us for other in self.others_us]
+
+    def clock(self):
+        clock = SteadyClock(self, LIMIT_MS)
+        clock.compare(self.offsets)
+        return clock
+
+
+def machine(others=0, up_us=2 * ALONE_US):
+    found = Machine()
+    found.others_us = [START_US] * others
+    clock = found.clock()
+    found.up_us = up_us
+    clock.wall_us()
+    clock.verdict()
+    return found, clock
+
+
+def test_small_steps_are_followed_both_ways():
+    found, clock = machine(others=2)
+    for by_us in (9 * SECOND_US, -9 * SECOND_US, SECOND_US):
+        found.skew_us += by_us
+        assert clock.wall_us() == found.wall_us()
+
+
+@pytest.mark.parametrize("by_us", [HOUR_US, -HOUR_US])
+@pytest.mark.parametrize("others", [1, 2, 4])
+def test_a_jump_that_no_majority_shares_is_not_followed(by_us, others):
+    found, clock = machine(others)
+    found.skew_us += by_us
+    found.up_us += SECOND_US
+    assert clock.wall_us() == START_US + found.up_us
+    assert clock.ahead_us() == -by_us
+    assert clock.verdict()[0] is (Verdict.WRONG if others > 1 else Verdict.UNDECIDED)
+    found.skew_us -= by_us
+    assert clock.wall_us() == found.wall_us()
+    assert clock.verdict()[0] is Verdict.AGREED
+
+
+def test_a_jump_forward_that_a_majority_shares_is_followed_at_once():
+    found, clock = machine(others=2)
+    found.skew_us += HOUR_US
+    found.others_us[0] += HOUR_US
+    assert clock.wall_us() == found.wall_us()
+
+
+def test_a_jump_back_that_a_majority_shares_is_followed_at_half_the_pace():
+    found, clock = machine(others=2)
+    before = clock.wall_us()
+    found.skew_us -= HOUR_US
+    found.others_us = [o - HOUR_US for o in found.others_us]
+    for _ in range(10):
+        found.up_us += SECOND_US
+        clock.wall_us()
+    assert clock.wall_us() == before + 5 * SECOND_US
+    for _ in range(7200):
+        found.up_us += SECOND_US
+        clock.wall_us()
+    assert clock.wall_us() == found.wall_us()
+
+
+def test_clocks_that_all_disagree_move_none():
+    found, clock = machine(others=2)
+    found.skew_us += HOUR_US
+    found.others_us[0] -= HOUR_US
+    assert clock.verdict() == (Verdict.UNDECIDED, 0)
+    assert clock.wall_us() == START_US + found.up_us
+
+
+def test_who_never_had_company_follows_its_own_clock_and_who_lost_it_does_not():
+    found, clock = machine()
+    found.skew_us += HOUR_US
+    assert clock.wall_us() == found.wall_us()
+    found, clock = machine(others=2)
+    found.others_us.clear()
+    found.skew_us += HOUR_US
+    assert clock.wall_us() == START_US + found.up_us
+
+
+def test_after_a_start_others_are_waited_for_for_a_while():
+    found = Machine()
+    clock = found.clock()
+    clock.begin_at(START_US - HOUR_US)
+    found.up_us = ALONE_US - 1
+    assert clock.wall_us() == START_US - HOUR_US + found.up_us
+    found.up_us = ALONE_US
+    assert clock.wall_us() == found.wall_us()
+
+
+def test_after_a_start_with_a_wrong_clock_a_majoritys_time_is_followed():
+    found = Machine()
+    found.others_us = [START_US] * 2
+    found.skew_us += 100_000 * HOUR_US
+    clock = found.clock()
+    clock.begin_at(START_US - HOUR_US)
+    assert clock.wall_us() == START_US
+    assert clock.verdict() == (Verdict.WRONG, -100_000 * HOUR_US)
+
+
+# ---- the hybrid clock --------------------------------------------------------------------------------
+
+
+def server_clock(tmp_path, found):
+    clock = ServerClock(found, SystemFiles(), str(tmp_path / "clock"), LIMIT_MS)
+    clock.physical.compare(found.offsets)
+    return clock
+
+
+def test_a_time_within_the_bound_is_merged_and_one_beyond_it_moves_nothing(tmp_path):
+    clock = server_clock(tmp_path, Machine())
+    last = from_micros(START_US + LIMIT_MS * 1000)
+    assert clock.merge(last)
+    assert clock.seen == last
+    for far in (last + from_micros(1), from_micros(START_US + HOUR_US), (1 << 64) - 1):
+        with pytest.raises(FarAhead, match="clock_max_ahead_ms"):
+            clock.merge(far)
+    assert clock.seen == last
+    assert clock.merge(last), "what it has passed is no news"
+
+
+def test_the_bound_is_against_time_that_goes_on_and_not_against_a_wrong_wall(tmp_path):
+    found = Machine()
+    found.others_us = [START_US] * 2
+    clock = server_clock(tmp_path, found)
+    found.skew_us += HOUR_US
+    with pytest.raises(FarAhead):
+        clock.merge(from_micros(START_US + HOUR_US))
+    assert to_micros(clock.now()) == START_US
+
+
+def test_a_restart_in_a_wrong_year_writes_no_ceiling_there(tmp_path):
+    found = Machine()
+    server_clock(tmp_path, found).now()
+    found.skew_us += 200_000 * HOUR_US
+    for _ in range(3):
+        clock = server_clock(tmp_path, found)
+        assert to_micros(clock.now()) < START_US + 20 * SECOND_US
+    found.skew_us = START_US + HOUR_US
+    found.others_us = [found.skew_us] * 2
+    clock = server_clock(tmp_path, found)
+    assert to_micros(clock.now()) == START_US + HOUR_US
+
+
+def test_durations_are_said_as_people_say_them():
+    assert duration(-1_500_000) == "1.5 s"
+    assert duration(2 * HOUR_US) == "2.0 hours"
+    assert duration(50 * HOUR_US) == "2.1 days"
+    assert duration(200_000 * HOUR_US) == "22.8 years"
