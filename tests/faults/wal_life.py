@@ -37,12 +37,15 @@ class Notebook:
         os.write(self._fd, json.dumps(line).encode() + b"\n")
 
 
-def found(recovered: dict[TabletId, RecoveredGroup]) -> dict[str, object]:
+async def found(wal: Wal, recovered: dict[TabletId, RecoveredGroup]) -> dict[str, object]:
     """Return what a log held as the notebook has it: group -> [hard state, entries, what is wrong]."""
     return {
         group: [
             None if own.hard_state is None else [own.hard_state.term, own.hard_state.vote],
-            [[e.id.index, e.id.term, zlib.crc32(e.payload)] for e in own.entries],
+            [
+                [e.id.index, e.id.term, zlib.crc32(e.payload)]
+                for e in await wal.read(group, own.first, 1 << 40)
+            ],
             None if own.corrupt is None else own.corrupt.message,
         ]
         for group, own in recovered.items()
@@ -58,12 +61,8 @@ class Writer:
     ) -> None:  # fmt: skip
         self._wal, self._notebook, self._group, self._rng = wal, notebook, group, rng
         self._number = number
-        self._first = had.entries[0].id.index if had.entries else 1
-        self._last = had.entries[-1].id.index if had.entries else 0
-        self._term = 1 + max(
-            had.hard_state.term if had.hard_state else 0,
-            had.entries[-1].id.term if had.entries else 0,
-        )
+        self._first, self._last = had.first, had.last.index
+        self._term = 1 + max(had.hard_state.term if had.hard_state else 0, had.last.term)
         self._new_term = True
         self._failed = False
 
@@ -129,7 +128,7 @@ async def live(
         queue_bytes=1 << 20, sync=sync,
     )  # fmt: skip
     damage = [d.error.message for d in wal.damage]
-    notebook.note("recovered", found(recovered), damage, wal.torn is not None)
+    notebook.note("recovered", await found(wal, recovered), damage, wal.torn is not None)
     if write:
         numbers = iter(range(1, 1 << 60))
         groups = [(g, recovered.get(g) or RecoveredGroup()) for g in GROUPS]

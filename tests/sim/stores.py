@@ -99,7 +99,8 @@ class WalLog:
         if found is None:
             return HardState(), []
         assert found.corrupt is None, found.corrupt
-        return found.hard_state or HardState(), found.entries
+        entries = await self.wal.read(GROUP, found.first, 1 << 40)
+        return found.hard_state or HardState(), entries
 
     def append(self, hard: HardState | None, entries: Sequence[Entry], done: Done) -> None:
         """Reserve and hand in."""

@@ -89,6 +89,10 @@ class ReplicaOptions(MemoryOptions, frozen=True, kw_only=True):
         int,
         _number(0, 1 << 20, "Flushed entries kept for slow followers, shared by all tablets."),
     ] = 256
+    wal_retain_for_peers_mb: Annotated[
+        int,
+        _number(0, 1 << 20, "Log kept for members that are away; those that need more are copied."),
+    ] = 1024
 
     # ---- writes
     write_max_bytes: Annotated[

@@ -77,6 +77,13 @@ class Leading(NodeView):
         """
         return change(self.core, changes, stamp, expected)
 
+    def leave_behind(self, index: int) -> None:
+        """Take it that the peers furthest behind, if that is before `index`, need a copy."""
+        peers = [] if self.core.leadership is None else list(self.core.leadership.peers.values())
+        behind = [p for p in peers if not p.needs_copy and p.match + 1 < index]
+        for peer in behind:
+            peer.needs_copy = peer.match == min(p.match for p in behind)
+
     def publish_closed(self, stamp: int) -> None:
         """Promise followers that this leader stamps nothing at or below `stamp`.
 

@@ -73,9 +73,10 @@ class LogView:
 
     Args:
         base: op id of the entry before the first.
-        base_stamp: its stamp.
-        entries: recovered entries after it; durable.
+        base_stamp: its stamp, or that of the last one in `skipped`.
+        entries: recovered entries after it, or after the last one in `skipped`; durable.
         cache_bytes: limit on what is kept beyond need.
+        skipped: of entries after the base that stay on disk, the first one of each term, and the last.
 
     Raises:
         LogGap: an index is missing, or terms or stamps fall.
@@ -87,12 +88,20 @@ class LogView:
     )  # fmt: skip
 
     def __init__(
-        self, base: OpId, base_stamp: int, entries: Sequence[Entry], cache_bytes: int
+        self,
+        base: OpId,
+        base_stamp: int,
+        entries: Sequence[Entry],
+        cache_bytes: int,
+        skipped: Sequence[OpId] = (),
     ) -> None:
         self.base = self.last = base
         self.last_stamp = self._floor_stamp = base_stamp
         self._runs = TermRuns(base)
-        self.first_cached = base.index + 1  # index of _entries[0], were there one
+        for op in skipped:
+            self._runs.append(op)
+            self.last = op
+        self.first_cached = self.last.index + 1  # index of _entries[0], were there one
         self._entries: list[Entry] = []
         self._bytes = 0
         self.cache_bytes = cache_bytes

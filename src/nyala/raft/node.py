@@ -51,9 +51,11 @@ class RaftNode(Leading):
         config: the last committed configuration (from consensus metadata); configurations that the
             log holds after `config.id.index` are adopted, committed or not.
         hard_state: term and vote as recovered; durable.
-        log: recovered entries after `base`, in index order; durable.
-        base: op id of the entry before the first of `log` (NO_OP: the log is whole).
-        base_stamp: stamp of the entry at `base`.
+        log: recovered entries after `base`, or after the last in `skipped`, in index order; durable.
+        base: op id of the entry before the first of the log (NO_OP: the log is whole).
+        base_stamp: stamp of the entry before the first of `log`.
+        skipped: see `LogView`; all of them are applied.
+        configs: the configurations among them, as far as they may not be in `config`.
         commit_index: what is known to be committed (at least what is in the files).
         applied_index: what the state machine's files hold; `Ready.apply` begins after it.
         options: pace and limits.
@@ -74,15 +76,17 @@ class RaftNode(Leading):
         *,
         base: OpId = NO_OP,
         base_stamp: int = 0,
+        skipped: Sequence[OpId] = (),
+        configs: Sequence[Entry] = (),
         commit_index: int = 0,
         applied_index: int = 0,
         options: RaftOptions | None = None,
         random: Callable[[int], int],
     ) -> None:
         options = options or RaftOptions()
-        view = LogView(base, base_stamp, log, options.cache_bytes)
+        view = LogView(base, base_stamp, log, options.cache_bytes, skipped)
         self.core = Core(uuid, options, random, view, History(config), hard_state)
-        recover(self.core, log, commit_index, applied_index)
+        recover(self.core, (*configs, *log), commit_index, applied_index)
 
     # ---- inputs ----------------------------------------------------------------------------------
 

@@ -29,6 +29,12 @@ class Counters:
         gauge("wal_pending_bytes", "Not yet durable.", read=lambda: wal.stats().pending_bytes)
         gauge("wal_record_count", "Written since start.", read=lambda: wal.stats().records)
         gauge("wal_sync_count", "Syncs of rounds since start.", read=lambda: wal.stats().syncs)
+        gauge("wal_moved_entries", "Written again.", read=lambda: wal.stats().moved)
+        gauge(
+            "wal_held_bytes",
+            "Log kept for members that are away and for replicas that failed.",
+            read=lambda: sum(wal.held_bytes().values()),
+        )
         gauge("replica_quiesced_groups", "Groups that sleep here.", read=lambda: len(quiesced))
         self.applied = counter("replica_applied_entries", "Entries applied, of all kinds.")
         self.groups = counter("replica_applied_groups", "Groups in which they were applied.")

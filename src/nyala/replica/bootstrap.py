@@ -4,7 +4,7 @@ The log comes first (S4.34): what it lost or what is damaged decides whether thi
 all. Nothing is repaired here; whatever does not fit together raises, and the replica is FAILED.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from nyala.common.errors import Corrupt, LogGap
@@ -16,7 +16,11 @@ from nyala.raft.node import RaftNode
 from nyala.replica.around import Around
 from nyala.replica.sessions import Sessions
 from nyala.replica.state_machine import AnyCut, StateMachine
+from nyala.wal.log import Wal
 from nyala.wal.recovered import RecoveredGroup
+
+READ_BYTES = 8 << 20
+"""Of the log, read at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +31,11 @@ class Opened:
         node: its core; what is known to be committed and not in the files is owed by `ready()`.
         machine: opened at its cut.
         sessions: as of the cut.
-        first_index: the lowest index whose entry the log still has (last index + 1: none).
     """
 
     node: RaftNode
     machine: StateMachine
     sessions: Sessions
-    first_index: int
 
 
 async def bootstrap(
@@ -64,14 +66,15 @@ async def bootstrap(
         )
     machine = await tasks.run(Lane.COMPUTE, open_machine, around.machine_directory(group))
     try:
-        return assemble(around, saved, recovered, machine)
+        return await assemble(around, group, saved, recovered, machine)
     except BaseException:  # whatever it is goes on up; the machine's files are let go of
         machine.close()
         raise
 
 
-def assemble(
+async def assemble(
     around: Around,
+    group: TabletId,
     saved: tuple[HardState, Configuration],
     recovered: RecoveredGroup | None,
     machine: StateMachine,
@@ -79,24 +82,34 @@ def assemble(
 ) -> Opened:
     """Fit the recovered pieces together; see `bootstrap`. Entries up to `committed` are known to be so."""
     hard_state, config = saved
-    entries: Sequence[Entry] = ()
-    if recovered is not None:
-        hard_state = newest(hard_state, recovered.hard_state)
-        entries = recovered.entries
-    base, base_stamp, log = fit(entries, machine.cut)
+    recovered = recovered or RecoveredGroup()
+    hard_state = newest(hard_state, recovered.hard_state)
+    cut = machine.cut
+    base, skipped = fit(recovered, cut)
     node = RaftNode(
         around.uuid,
         config,
         hard_state,
-        log,
+        await entries_after(around.wal, group, cut.op.index, recovered.last.index),
         base=base,
-        base_stamp=base_stamp,
-        commit_index=max(machine.cut.op.index, config.id.index, committed),
-        applied_index=machine.cut.op.index,
+        base_stamp=cut.stamp,
+        skipped=skipped,
+        configs=[c for c in recovered.configs if c.id.index <= cut.op.index],
+        commit_index=max(cut.op.index, config.id.index, committed),
+        applied_index=cut.op.index,
         options=around.raft_options(),
         random=around.env.random.randrange,
     )
-    return Opened(node, machine, Sessions.load(machine.cut.extra), base.index + 1)
+    return Opened(node, machine, Sessions.load(cut.extra))
+
+
+async def entries_after(wal: Wal, group: TabletId, index: int, last: int) -> list[Entry]:
+    """Return the entries after an index, up to the last one, from the log."""
+    found: list[Entry] = []
+    while index < last:
+        found += await wal.read(group, index + 1, READ_BYTES)
+        index = found[-1].id.index
+    return found
 
 
 def newest(saved: HardState, logged: HardState | None) -> HardState:
@@ -113,20 +126,21 @@ def newest(saved: HardState, logged: HardState | None) -> HardState:
     return saved if saved.vote is not None else logged
 
 
-def fit(entries: Sequence[Entry], cut: AnyCut) -> tuple[OpId, int, Sequence[Entry]]:
-    """Return base, its stamp and the entries after it, for a core over this log and these files.
+def fit(recovered: RecoveredGroup, cut: AnyCut) -> tuple[OpId, list[OpId]]:
+    """Return the base for a core over this log and these files, and what of the log it need not load.
 
-    Entries below the cut stay in the core's log, for followers that still need them. Where the log does
-    not reach back to its beginning, its first entry is the base: it says what the others follow.
+    Entries up to the cut stay in the log, for followers that still need them: of these the core is told the
+    first one of each term, and the last. Where the log does not reach back to its beginning, its first entry
+    is the base: it says what the others follow.
 
     Raises:
         LogGap: entries between the cut and the log are missing, or those up to the cut are not there.
         Corrupt: log and files disagree about the entry at the cut.
     """
-    if not entries:
-        return cut.op, cut.stamp, ()
-    first, last = entries[0].id, entries[-1].id
-    if first.index > cut.op.index + 1:
+    first, last = recovered.first, recovered.last
+    if last == NO_OP:
+        return cut.op, []
+    if first > cut.op.index + 1:
         raise LogGap(
             f"the files stand for {cut.op}, and the log begins at {first}: what lies between is lost; "
             "replace this replica"
@@ -136,10 +150,11 @@ def fit(entries: Sequence[Entry], cut: AnyCut) -> tuple[OpId, int, Sequence[Entr
             f"the files stand for {cut.op}, and the log ends at {last} before it: synced entries are "
             "lost; replace this replica"
         )
-    if cut.op.index >= first.index and (found := entries[cut.op.index - first.index].id) != cut.op:
-        raise Corrupt(f"the files stand for {cut.op}, but the log has {found} there")
-    if first.index == 1:
-        return NO_OP, 0, entries
-    if first.index == cut.op.index + 1:
-        return cut.op, cut.stamp, entries
-    return first, entries[0].stamp, entries[1:]
+    if first == cut.op.index + 1:
+        return cut.op, []
+    starts = [op for op in recovered.starts if op.index <= cut.op.index]
+    if starts[-1].term != cut.op.term:
+        there = OpId(starts[-1].term, cut.op.index)
+        raise Corrupt(f"the files stand for {cut.op}, but the log has {there} there")
+    base = NO_OP if first == 1 else starts[0]
+    return base, [op for op in (*starts, cut.op) if op.index > base.index]

@@ -20,7 +20,6 @@ from nyala.common.errors import (
 from nyala.common.ids import OpId
 from nyala.env.files import Buffer
 from nyala.env.tasks import Lane
-from nyala.raft.messages import Entry
 from nyala.replica.around import Around
 from nyala.replica.copy_files import Staging
 from nyala.replica.copy_fitness import check_entries, check_offer, check_reach
@@ -75,7 +74,7 @@ class Fetch(_Patient):
 
     Attributes:
         offer: of the last session that was begun; None: none was.
-        entries: what came of the log.
+        last: the last entry of the copy, and its stamp; None: nothing came.
         logged: the log on this disk has something of the group.
     """
 
@@ -90,7 +89,7 @@ class Fetch(_Patient):
     ) -> None:
         super().__init__(around, progress)
         self.offer: Offer | None = None
-        self.entries: list[Entry] = []
+        self.last: tuple[OpId, int] | None = None
         self.logged = False
         self._source = source
         self._pace = pace
@@ -117,7 +116,7 @@ class Fetch(_Patient):
             if self.logged:
                 await void(self._around, self._group)
                 self.logged = False
-            self.entries.clear()
+            self.last = None
             self.progress.bytes_done = self.progress.log_bytes = 0
             try:
                 return await fetch()
@@ -196,8 +195,8 @@ class Fetch(_Patient):
         self.logged = True
         self._pace.writers.own()
         work.begin(WRITE, write(self._around, self._group, found, None))
-        self.entries += found
         size = sum(len(e.payload) for e in found)
+        self.last = last, stamp
         self.progress.last = last
         self.progress.log_bytes += size
         self._heard_us = self._around.env.clock.monotonic_us()
@@ -211,9 +210,7 @@ class Fetch(_Patient):
 
     def end(self, offer: Offer) -> tuple[OpId, int]:
         """Return the last op id that the copy has, and its stamp."""
-        if not self.entries:
-            return offer.cut, offer.stamp
-        return self.entries[-1].id, self.entries[-1].stamp
+        return self.last or (offer.cut, offer.stamp)
 
 
 async def _linger(around: Around, source: Source, offer: Offer, left_ms: float) -> None:

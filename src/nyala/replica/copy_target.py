@@ -23,7 +23,6 @@ from nyala.replica.pace import Pace
 from nyala.replica.superblock import Stage as SuperblockStage
 from nyala.replica.superblock import Superblock
 from nyala.replica.tombstone import Tombstone
-from nyala.wal.recovered import RecoveredGroup
 
 log = logging.getLogger(__name__)
 
@@ -101,9 +100,9 @@ class CopyTarget:
                 raise Corrupt(
                     f"the source offered {offer.cut}; its files stand for {machine.cut.op}"
                 )
-            recovered = RecoveredGroup(self.fetch.entries, hard_state)
             saved = hard_state, offer.config
-            opened = assemble(around, saved, recovered, machine, last.index)
+            logged = around.wal.logged(group)
+            opened = await assemble(around, group, saved, logged, machine, last.index)
             ready = Superblock(group, SuperblockStage.READY)
             await lane(self._around, Lane.DISK, around.superblocks.save, ready)
         except (

@@ -10,11 +10,9 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 
-from nyala.common.errors import Corrupt, LogGap, NyalaError, Unavailable
-from nyala.common.ids import OpId
+from nyala.common.errors import Corrupt, NyalaError, Unavailable
 from nyala.env.tasks import Lane
 from nyala.raft.membership import Configuration
-from nyala.raft.messages import Entry
 from nyala.replica import copy_files, witness
 from nyala.replica.around import Around
 from nyala.replica.bootstrap import Opened, assemble
@@ -27,11 +25,8 @@ from nyala.replica.pace import Pace
 from nyala.replica.replica import Replica
 from nyala.replica.state_machine import StateMachine
 from nyala.replica.witness import Witness
-from nyala.wal.recovered import RecoveredGroup
 
 log = logging.getLogger(__name__)
-
-READ_BYTES = 8 << 20
 
 
 class CopyWitness:
@@ -123,11 +118,10 @@ class CopyWitness:
         try:
             hard_state = replica.hard_state
             await write(around, replica.group, [], hard_state)  # all before it is durable, too
-            first = member.node.core.log.base
             await lane(around, Lane.DISK, copy_files.fill, around, replica.group, witness.FILE_NAME)
             machine = await lane(around, Lane.COMPUTE, self._open)
-            recovered = RecoveredGroup(await self._own_log(first), hard_state)
-            opened = assemble(around, (hard_state, config), recovered, machine, committed)
+            saved, logged = (hard_state, config), around.wal.logged(replica.group)
+            opened = await assemble(around, replica.group, saved, logged, machine, committed)
         except Exception as err:  # between the two it is neither: the next start finds out which
             replica.fail(err)
             raise
@@ -144,25 +138,6 @@ class CopyWitness:
         return Witness.open(self._around.env.files, directory) or self._open_machine(
             group, directory
         )
-
-    async def _own_log(self, base: OpId) -> list[Entry]:
-        """Return all entries that the log has after `base`, less what was collected since."""
-        found: list[Entry] = []
-        last = self._replica.last.index
-        index = base.index + 1
-        while index <= last:
-            try:
-                read = await self._around.wal.read(self._progress.group, index, READ_BYTES)
-            except LogGap as gap:
-                if found:
-                    raise
-                index = int(gap.details["first"])
-                continue
-            if not read:
-                break
-            found += read
-            index = found[-1].id.index + 1
-        return found
 
     async def _clear(self) -> None:
         staging = self._around.staging_directory(self._progress.group)

@@ -98,6 +98,7 @@ class Life:
         log.error("the replica of %s failed", self.group, exc_info=err)
         self.error = err
         self.around.counters.failed.inc()
+        self.around.wal.abandon(self.group)
         self._end(f"the replica of {self.group} has failed ({err})")
         self.around.changed(self.group)
 

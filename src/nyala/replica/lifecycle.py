@@ -55,7 +55,7 @@ async def create(
     except (OSError, NyalaError):
         await _undo(around, group)
         raise
-    return assemble(around, (hard_state, config), None, machine)
+    return await assemble(around, group, (hard_state, config), None, machine)
 
 
 def _ready(around: Around, group: TabletId, hard_state: HardState, config: Configuration) -> None:
@@ -132,6 +132,21 @@ async def open_all(
                 del replicas[group]
         except Exception as err:  # whatever is wrong with one replica, the others go on
             replica.fail(err)
+    await _release_damaged(around, recovered, replicas)
+
+
+async def _release_damaged(
+    around: Around,
+    recovered: Mapping[TabletId, RecoveredGroup],
+    replicas: Mapping[TabletId, Replica],
+) -> None:
+    """Have the superblocks say of replicas that a damaged log ended: then its segments need not stay."""
+    try:
+        for group, own in recovered.items():
+            if own.corrupt is not None and (replica := replicas.get(group)) is not None:
+                await give_up(around, replica)
+    except (OSError, NyalaError) as err:
+        log.warning("the log keeps all its segments until the next start: %s", err)
 
 
 def _listed(around: Around) -> tuple[list[TabletId], list[TabletId]]:
@@ -165,7 +180,7 @@ async def _open(
         )
         return True
     if superblock.stage is Stage.LOST:
-        raise _lost(around, group, recovered)
+        raise _lost(around, superblock, recovered)
     if superblock.stage is Stage.CREATING:
         await tasks.run(Lane.DISK, _remove_new, around, group)
         return False
@@ -184,15 +199,17 @@ async def _open(
     return True
 
 
-def _lost(around: Around, group: TabletId, recovered: RecoveredGroup | None) -> Corrupt:
+def _lost(around: Around, superblock: Superblock, recovered: RecoveredGroup | None) -> Corrupt:
     """Return why a replica of stage LOST is FAILED: what was found now, or at an earlier start."""
     if recovered is not None and recovered.corrupt is not None:
         return recovered.corrupt
     if around.wal.doubt is not None:
         return around.wal.doubt.error
+    if superblock.lost:
+        return Corrupt(superblock.lost)
     return LogGap(
-        f"the log of this server lost records of {group}, votes perhaps among them: it takes part no more; "
-        "delete this replica, and have it copied from another one"
+        f"the log of this server lost records of {superblock.group}, votes perhaps among them: it takes part "
+        "no more; delete this replica, and have it copied from another one"
     )
 
 
@@ -228,6 +245,24 @@ async def _promises(around: Around, replica: Replica) -> Superblock:
         if saved is not None:
             tombstone = replace(tombstone, hard_state=saved[0])
     return tombstone
+
+
+async def give_up(around: Around, replica: Replica) -> None:
+    """Let the log go of what a FAILED replica needs: it is FAILED for good from now on. Durable on return.
+
+    Raises:
+        OSError: the disk failed; the log keeps everything.
+    """
+    group, tasks = replica.group, around.env.tasks
+    before = await tasks.run(Lane.DISK, around.superblocks.load, group)
+    if before is not None and before.stage is Stage.READY:
+        why = (
+            "this replica failed, and the log has let go of entries that it needed; replace it. It had "
+            f"failed since: {replica.error}"
+        )
+        await tasks.run(Lane.DISK, around.superblocks.save, Superblock(group, Stage.LOST, lost=why))
+    if replica.error is not None:
+        around.wal.release(group)
 
 
 async def forget(around: Around, group: TabletId) -> None:

@@ -66,6 +66,8 @@ class Keeper:
         self._log_bytes = 0
         self._flushing = False
         self._flush_frees_log = False
+        self._others = 1  # the first index that another member may need, as last known
+        self._let_go = 0  # what lies before it is kept for nobody else
         self._closed = False
         self._flushes = _Tally()
         self._merges = _Tally()
@@ -151,17 +153,31 @@ class Keeper:
     def anchor(self) -> None:
         """Tell the log what this replica, and any other member of its group, still need.
 
-        Where a follower lags behind the files, one entry more is kept than it needs: it says what the
-        first one follows. Otherwise the files' cut says it, and a quiet group needs nothing at all.
+        What no flush would let go of may be moved to the log's end. Where a follower lags behind the files,
+        one entry more is kept than it needs: it says what the first one follows. Otherwise the files' cut
+        says it, and a quiet group needs nothing at all.
         """
-        others = self._node.needed
-        if not others:
-            return  # no leader was heard from yet: whoever leads may have to send what is here
-        unflushed = self._applier.machine.cut.op.index + 1
-        needed = min(unflushed, others)
-        self._flush_frees_log = needed == unflushed
+        cut = self._applier.machine.cut.op.index
+        unflushed = cut + 1
+        # Before a leader is heard from, whoever leads may have to send what is here.
+        self._others = self._node.needed or self._others
+        needed = min(unflushed, max(self._others, self._let_go))
+        self._flush_frees_log = needed == unflushed and cut < self._applier.applied.index
         first = needed if needed == unflushed else max(1, needed - 1)
-        self._around.wal.set_anchor(self._group, first)
+        movable = not self._flush_frees_log
+        self._around.wal.set_anchor(self._group, first, unflushed, movable=movable)
+
+    def let_go(self) -> None:
+        """Keep less for members that lag behind: what those furthest behind need, or all of it, may go."""
+        unflushed = self._applier.machine.cut.op.index + 1
+        log.warning(
+            "the log lets go of what members of %s that lag behind would need: they have to be copied",
+            self._group,
+        )
+        self._node.leave_behind(unflushed)
+        needed = self._node.needed
+        self._let_go = min(unflushed, needed) if self._node.is_leader and needed else unflushed
+        self.anchor()
 
     def relieve_log(self) -> bool:
         """This group pins the oldest segment: flush, if that lets go of it; return whether it does."""

@@ -17,7 +17,7 @@ from nyala.common.ids import NO_OP, OpId, ServerUuid, TabletId
 from nyala.env.files import Files
 from nyala.raft import membership
 from nyala.raft.membership import Configuration
-from nyala.raft.messages import EntryKind, HardState
+from nyala.raft.messages import HardState
 from nyala.replica import instance
 from nyala.replica.bootstrap import newest
 from nyala.replica.instance import Instance
@@ -97,12 +97,9 @@ def look(files: Files, directory: str, group: TabletId) -> Known:
     hard_state, config = saved
     logged = _logged(files, f"{directory}/wal", group)
     later = [
-        membership.decode(e.payload, e.id)
-        for e in logged.entries
-        if e.kind is EntryKind.CONFIG and e.id.index > config.id.index
+        membership.decode(e.payload, e.id) for e in logged.configs if e.id.index > config.id.index
     ]
-    last = logged.entries[-1].id if logged.entries else NO_OP
-    return Known(server, newest(hard_state, logged.hard_state), config, tuple(later), last)
+    return Known(server, newest(hard_state, logged.hard_state), config, tuple(later), logged.last)
 
 
 def _logged(files: Files, directory: str, group: TabletId) -> RecoveredGroup:
@@ -123,6 +120,7 @@ def _logged(files: Files, directory: str, group: TabletId) -> RecoveredGroup:
         for record in one.records:
             if record.offset < end and record.payload is not None:
                 recovery.replay(segment, record)
+    recovery.finish()
     own = recovery.groups.get(group, RecoveredGroup())
     if own.corrupt is not None:
         raise own.corrupt

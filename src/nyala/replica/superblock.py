@@ -49,6 +49,7 @@ class Superblock:
         last: TOMBSTONED: op id of the last entry that the log had.
         votes: TOMBSTONED: what it promised is known whole, so that it may go on voting.
         members: TOMBSTONED: of its group, as known last: where candidates are answered.
+        lost: LOST: why it can never take part again; empty: the log lost records of it.
     """
 
     group: TabletId
@@ -57,6 +58,7 @@ class Superblock:
     last: OpId = NO_OP
     votes: bool = False
     members: tuple[Member, ...] = ()
+    lost: str = ""
 
 
 class Superblocks:
@@ -112,6 +114,8 @@ def encode(superblock: Superblock) -> bytes:
     fields = msgspec.to_builtins(superblock)
     if not superblock.votes:  # only who votes on has them
         del fields["votes"], fields["members"]
+    if not superblock.lost:
+        del fields["lost"]
     body = msgspec.json.encode(fields)
     head = MAGIC + FORMAT_VERSION.to_bytes(4, "little") + len(body).to_bytes(4, "little")
     return head + body + int(google_crc32c.value(head + body)).to_bytes(_CRC_BYTES, "little")

@@ -17,6 +17,7 @@ from nyala.replica.held import Held
 from nyala.replica.liveness import Liveness
 from nyala.replica.outbox import Outbox
 from nyala.replica.replica import Replica
+from nyala.replica.retention import Retention
 from nyala.replica.sleepers import Sleepers, unvouched
 from nyala.replica.state_machine import Transport
 
@@ -53,11 +54,13 @@ class Turns:
         self._loop = asyncio.get_running_loop()
         self._ticker: asyncio.Task[object] | None = None
         self._around: Around
+        self._retention: Retention
         self._held: Held
 
     def start(self, around: Around, transport: Transport) -> None:
         """Begin to take part: messages are taken, time passes."""
         self._around = around
+        self._retention = Retention(around, self._replicas)
         self._held = Held(around, self._take)
         around.clock.keep(around.env.tasks)
         transport.receive(self.receive, self.lose)
@@ -206,6 +209,7 @@ class Turns:
         keep = max(2, options.wal_retain_mb // options.wal_segment_mb)
         stats = wal.stats()
         if stats.segments > keep:
+            self._retention.limit()
             wal.collect(keep)
             _relieve(self._replicas, stats.pinned_by)
 

@@ -7,6 +7,7 @@ roll nothing is written or acknowledged any more: what the disk holds is then un
 import asyncio
 import errno
 import logging
+from collections.abc import Iterator
 from functools import partial
 
 from nyala.env.clock import Clock
@@ -124,6 +125,11 @@ class Appender:
         if 2 * end >= self._ledger.active.preallocated_bytes:
             self.roller.start(segment.sequence + 1)
         self.markers.round_done(slots)
+
+    def unfinished(self) -> Iterator[Slot]:
+        """Yield what is reserved and not yet durable, in its order."""
+        yield from self._in_flight
+        yield from self._queue
 
     def _freeing(self, slots: list[Slot]) -> bool:
         """Whether what waits for space, or waits behind it, lets the log shrink."""

@@ -12,6 +12,7 @@ from nyala.common.errors import BadChecksum, InvalidArgument, LogGap
 from nyala.common.ids import TabletId
 from nyala.env.files import Files
 from nyala.wal.format import (
+    ENTRIES,
     RECORD_HEADER_BYTES,
     Kind,
     Position,
@@ -248,6 +249,7 @@ def _problems(look: _Look, verdict: Verdict, *, foreign: bool) -> Iterator[Probl
 
 def name_of(record: Record) -> str:
     """Return what a record is, for a sentence."""
-    if record.kind is Kind.ENTRY:
-        return f"entry {record.term}.{record.index} ({record.length - RECORD_HEADER_BYTES} bytes)"
+    if record.kind in ENTRIES:
+        moved = "moved " if record.kind is Kind.MOVED else ""
+        return f"{moved}entry {record.term}.{record.index} ({record.length - RECORD_HEADER_BYTES} bytes)"
     return f"the {record.kind.name.replace('_', ' ').lower()}"

@@ -16,7 +16,9 @@ from nyala.common.errors import BadChecksum, BadVersion, InvalidArgument, TooLar
 from nyala.common.ids import OpId, TabletId
 from nyala.raft.messages import Entry, EntryKind, HardState
 
-VERSION = 1
+VERSION = 2
+READABLE = (1, 2)
+"""1: as 2, without MOVED records."""
 SEGMENT_MAGIC = b"NYALAWAL"
 RECORD_MAGIC = b"\xd7wRe"
 TRAILER_MAGIC = b"NYALAEND"
@@ -46,9 +48,14 @@ class Kind(IntEnum):
     MARKER = 3
     FORGET = 4
     FOOTER = 5
+    MOVED = 6
 
 
 _KINDS = {int(k): k for k in Kind}
+BEGINS, TAIL = 1, 2
+"""Flags of MOVED records."""
+ENTRIES = (Kind.ENTRY, Kind.MOVED)
+"""Records that hold an entry."""
 _ENTRY_KINDS = {int(k): k for k in EntryKind}
 
 
@@ -60,7 +67,12 @@ class Position(NamedTuple):
 
 
 class Draft(NamedTuple):
-    """A record without a place: what can be computed before the appender takes it."""
+    """A record without a place: what can be computed before the appender takes it.
+
+    Attributes:
+        rest: of a MOVED record: so many of its run follow.
+        flags: of a MOVED record: BEGINS, TAIL.
+    """
 
     kind: Kind
     group: bytes
@@ -70,6 +82,8 @@ class Draft(NamedTuple):
     entry_kind: int
     payload: bytes
     payload_crc: int
+    rest: int = 0
+    flags: int = 0
 
 
 class Record(NamedTuple):
@@ -85,6 +99,18 @@ class Record(NamedTuple):
     length: int
     synced: Position
     payload: bytes | None
+    rest: int = 0
+    flags: int = 0
+
+    @property
+    def begins(self) -> bool:
+        """Whether a MOVED record is the first of its run."""
+        return bool(self.flags & BEGINS)
+
+    @property
+    def tail(self) -> bool:
+        """Whether the run of a MOVED record ended at the last entry that the group had."""
+        return bool(self.flags & TAIL)
 
 
 class Row(NamedTuple):
@@ -132,9 +158,9 @@ def unpack_segment_header(data: bytes, path: str) -> tuple[str, int]:
     if len(head) == SEGMENT_HEADER_BYTES:
         magic, version, _, uuid, sequence, _, crc = _SEGMENT.unpack(head)
         if magic == SEGMENT_MAGIC and crc == crc32c(head[:-4]):
-            if version != VERSION:
+            if version not in READABLE:
                 raise BadVersion(
-                    f"{path} has log format {version}, this build reads {VERSION}; "
+                    f"{path} has log format {version}, this build reads up to {VERSION}; "
                     "start the version that wrote it"
                 )
             return uuid.hex(), sequence
@@ -152,6 +178,11 @@ def draft_entry(group: bytes, entry: Entry) -> Draft:
     return Draft(
         Kind.ENTRY, group, op.term, op.index, entry.stamp, entry.kind, payload, crc32c(payload)
     )
+
+
+def draft_moved(group: bytes, entry: Entry, rest: int, flags: int) -> Draft:
+    """Return the draft of an entry that is written again; `rest` and `flags` as in `Draft`."""
+    return draft_entry(group, entry)._replace(kind=Kind.MOVED, rest=rest, flags=flags)
 
 
 def draft_hard_state(group: bytes, state: HardState) -> Draft:
@@ -179,7 +210,7 @@ def pack_record_header(record: Draft, at: Position, synced: Position) -> bytes:
     body = _BODY.pack(
         record.payload_crc, len(record.payload), at.sequence, at.offset, synced.sequence,
         synced.offset, record.group, record.term, record.index, record.stamp, record.kind,
-        record.entry_kind, 0, 0,
+        record.entry_kind, record.flags, record.rest,
     )  # fmt: skip
     return _PREFIX.pack(RECORD_MAGIC, crc32c(body)) + body
 
@@ -209,17 +240,17 @@ def inspect_record(data: bytes, offset: int, sequence: int, base: int = 0) -> Re
     if crc != crc32c(body):
         return "the checksum of a record's header does not hold"
     (payload_crc, length, own_sequence, own_offset, synced_sequence, synced_offset, group, term,
-     index, stamp, kind, entry_kind, _, _) = _BODY.unpack(body)  # fmt: skip
+     index, stamp, kind, entry_kind, flags, rest) = _BODY.unpack(body)  # fmt: skip
     if own_sequence != sequence or own_offset != base + offset:
         return f"a record of segment {own_sequence}, offset {own_offset} stands here"
-    if kind not in _KINDS or (kind == Kind.ENTRY and (entry_kind not in _ENTRY_KINDS or not index)):
+    if kind not in _KINDS or (kind in ENTRIES and (entry_kind not in _ENTRY_KINDS or not index)):
         return f"a record of an unknown kind ({kind}, entry kind {entry_kind}, index {index})"
     payload: bytes | None = data[start : start + length]
     if len(payload or b"") != length or crc32c(payload) != payload_crc or not _sound(kind, payload):
         payload = None
     return Record(
         _KINDS[kind], group, term, index, stamp, entry_kind, own_offset, RECORD_HEADER_BYTES + length,
-        Position(synced_sequence, synced_offset), payload,
+        Position(synced_sequence, synced_offset), payload, rest, flags,
     )  # fmt: skip
 
 
@@ -235,7 +266,7 @@ def _sound(kind: int, payload: bytes | None) -> bool:
 
 
 def to_entry(record: Record) -> Entry:
-    """Return the Raft entry of a whole ENTRY record."""
+    """Return the Raft entry of a whole ENTRY or MOVED record."""
     assert record.payload is not None, f"damaged record at {record.offset}"
     kind = _ENTRY_KINDS[record.entry_kind]
     return Entry(OpId(record.term, record.index), record.stamp, kind, record.payload)

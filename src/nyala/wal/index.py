@@ -1,14 +1,16 @@
 """Where each entry stands: group → index → (segment, offset, length). In memory, rebuilt at open.
 
-Rules: pure. A later entry for an index wins and cuts the group's suffix (truncation is logical);
-four arrays a group, 20 bytes an entry.
+Rules: pure. A later entry for an index wins and cuts the group's suffix (truncation is logical); an entry
+that was moved to the log's end is the same entry elsewhere, and cuts nothing. Four arrays a group, 24 bytes
+an entry.
 """
 
 from array import array
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from nyala.common.errors import LogGap
-from nyala.common.ids import TabletId
+from nyala.common.ids import OpId, TabletId
 
 
 class Place(NamedTuple):
@@ -24,14 +26,15 @@ class Place(NamedTuple):
 class GroupIndex:
     """The places of one group's entries: contiguous indices from `first` on."""
 
-    __slots__ = ("_lengths", "_offsets", "_sequences", "_terms", "first")
+    __slots__ = ("_before", "_ends", "_offsets", "_sequences", "_terms", "first")
 
     def __init__(self, first: int) -> None:
         self.first = first
+        self._before = 0  # bytes of all entries ahead of the first
         self._terms = array("Q")
         self._sequences = array("I")
         self._offsets = array("I")
-        self._lengths = array("I")
+        self._ends = array("Q")  # bytes of all entries up to and with this one
 
     @property
     def next(self) -> int:
@@ -51,28 +54,54 @@ class GroupIndex:
         self._terms.append(place.term)
         self._sequences.append(place.sequence)
         self._offsets.append(place.offset)
-        self._lengths.append(place.length)
+        self._ends.append(self._end(at) + place.length)
         return True
+
+    def move(self, place: Place) -> bool:
+        """Note that an entry stands elsewhere too; return False if there is no such entry (any more)."""
+        at = place.index - self.first
+        if not (0 <= at < len(self._terms) and self._terms[at] == place.term):
+            return False
+        self._sequences[at], self._offsets[at] = place.sequence, place.offset
+        return True
+
+    def term(self, index: int) -> int:
+        """Return the term of an entry that is there."""
+        return self._terms[index - self.first]
 
     def get(self, index: int) -> Place:
         """Return the place of an entry that is there."""
         at = index - self.first
-        terms, sequences, offsets, lengths = self._columns()
-        return Place(index, terms[at], sequences[at], offsets[at], lengths[at])
+        length = self._ends[at] - self._end(at)
+        return Place(index, self._terms[at], self._sequences[at], self._offsets[at], length)
 
-    def drop_before(self, sequence: int) -> None:
-        """Forget the leading entries that stand in segments before `sequence`."""
-        count = 0
-        for own in self._sequences:
-            if own >= sequence:
-                break
-            count += 1
-        self.first += count
-        for column in self._columns():
-            del column[:count]
+    def size_bytes(self, first: int, end: int) -> int:
+        """Return how long the records of the entries from `first` on, and before `end`, are."""
+        first, end = (min(max(0, i - self.first), len(self._ends)) for i in (first, end))
+        return max(0, self._end(end) - self._end(first))
+
+    def standing_in(self, sequence: int, first: int, last: int) -> Iterator[int]:
+        """Yield which of the entries from `first` to `last` stand in a segment."""
+        for index in range(max(first, self.first), min(last + 1, self.next)):
+            if self._sequences[index - self.first] == sequence:
+                yield index
+
+    def drop_segment(self, sequence: int, last: int) -> None:
+        """Forget the entries up to the last one, at or below `last`, that stands in a segment."""
+        count = min(last + 1, self.next) - self.first
+        while count > 0 and self._sequences[count - 1] != sequence:
+            count -= 1
+        if count > 0:
+            self._before = self._ends[count - 1]
+            self.first += count
+            for column in self._columns():
+                del column[:count]
+
+    def _end(self, at: int) -> int:
+        return self._ends[at - 1] if at else self._before
 
     def _columns(self) -> tuple["array[int]", "array[int]", "array[int]", "array[int]"]:
-        return self._terms, self._sequences, self._offsets, self._lengths
+        return self._terms, self._sequences, self._offsets, self._ends
 
 
 class LogIndex:
@@ -88,10 +117,55 @@ class LogIndex:
             own = self._groups[group] = GroupIndex(place.index)
         return own.put(place)
 
+    def begin(self, group: TabletId, places: list[Place]) -> None:
+        """Have a group begin with these entries; what is known and does not replace them follows them."""
+        known, own = self._groups.get(group), GroupIndex(places[0].index)
+        end = places[-1].index + 1
+        later = [] if known is None else [known.get(i) for i in range(known.first, known.next)]
+        assert not later or later[0].index == end, f"{group}: {end} is to be {later[0].index}"
+        for place in (*places, *later):
+            own.put(place)
+        self._groups[group] = own
+
+    def move(self, group: TabletId, place: Place) -> bool:
+        """As `GroupIndex.move`."""
+        own = self._groups.get(group)
+        return own is not None and own.move(place)
+
     def bounds(self, group: TabletId) -> tuple[int, int] | None:
         """Return (first index, index after the last), or None for an unknown group."""
         own = self._groups.get(group)
         return None if own is None else (own.first, own.next)
+
+    def size_bytes(self, group: TabletId, first: int, end: int) -> int:
+        """As `GroupIndex.size_bytes`; 0 for an unknown group."""
+        own = self._groups.get(group)
+        return 0 if own is None else own.size_bytes(first, end)
+
+    def standing_in(self, group: TabletId, sequence: int, first: int, last: int) -> list[Place]:
+        """Return which of a group's entries from `first` to `last` stand in a segment."""
+        own = self._groups.get(group)
+        if own is None:
+            return []
+        return [own.get(index) for index in own.standing_in(sequence, first, last)]
+
+    def holds(self, group: TabletId, op: OpId) -> bool:
+        """Whether the entry at an index is known, and has this term."""
+        own = self._groups.get(group)
+        return (
+            own is not None and own.first <= op.index < own.next and own.term(op.index) == op.term
+        )
+
+    def starts(self, group: TabletId) -> list[OpId]:
+        """Return the first entry of a group, the first one of each later term, and the last one."""
+        own = self._groups.get(group)
+        if own is None or own.first == own.next:
+            return []
+        found = [OpId(own.term(own.first), own.first)]
+        for index in range(own.first + 1, own.next):
+            if own.term(index) != found[-1].term:
+                found.append(OpId(own.term(index), index))
+        return [*found, OpId(found[-1].term, own.next - 1)]
 
     def locate(self, group: TabletId, first_index: int, max_bytes: int) -> list[Place]:
         """Return the places from an index on: at least one if there is one, then up to the limit.
@@ -121,7 +195,7 @@ class LogIndex:
         """Forget a group."""
         self._groups.pop(group, None)
 
-    def drop_before(self, sequence: int) -> None:
-        """Forget what stands in segments before `sequence`, which are gone."""
-        for own in self._groups.values():
-            own.drop_before(sequence)
+    def drop_segment(self, group: TabletId, sequence: int, last: int) -> None:
+        """As `GroupIndex.drop_segment`."""
+        if (own := self._groups.get(group)) is not None:
+            own.drop_segment(sequence, last)

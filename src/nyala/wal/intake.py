@@ -10,11 +10,15 @@ from nyala.common.ids import TabletId
 from nyala.raft.messages import Entry, HardState
 from nyala.wal.appender import Appender
 from nyala.wal.format import (
+    BEGINS,
+    RECORD_HEADER_BYTES,
+    TAIL,
     Kind,
     check_entry,
     draft,
     draft_entry,
     draft_hard_state,
+    draft_moved,
     group_bytes,
 )
 from nyala.wal.ledger import Ledger
@@ -136,6 +140,46 @@ class Intake:
         self._hard_states.pop(group, None)
         self._next[group] = None
         self.append_async(slot, callback or (lambda err: None))
+
+    def move(
+        self,
+        group: TabletId,
+        entries: Sequence[Entry],
+        rest: int,
+        callback: Callback,
+        *,
+        begins: bool,
+    ) -> bool:
+        """Append entries of a run again; return False, and do nothing, if some are being replaced.
+
+        Args:
+            group: whose they are.
+            entries: as the log has them; contiguous.
+            rest: so many entries of the run follow them.
+            callback: as of `append_async`.
+            begins: they are the first of the run.
+
+        Raises:
+            Unavailable: the log is closed.
+        """
+        self._admit(group, ())
+        end = entries[-1].id.index + 1 + rest
+        replaced = any(
+            slot.group == group and slot.entries and slot.entries[0].id.index < end
+            for slot in self._appender.unfinished()
+        )
+        if replaced or not all(self._ledger.index.holds(group, e.id) for e in entries):
+            return False
+        slot, raw = Slot(group, frees=True), group_bytes(group)
+        flags = BEGINS * begins | TAIL * (self._following(group) == end)
+        after = rest + len(entries) - 1
+        for entry in entries:
+            slot.drafts.append(draft_moved(raw, entry, after, flags))
+            slot.size_bytes += RECORD_HEADER_BYTES + len(entry.payload)
+            after, flags = after - 1, 0
+        self._enqueue(slot)
+        self.append_async(slot, callback)
+        return True
 
     def rewrite(self, group: TabletId, callback: Callback) -> None:
         """Append the last hard state of a group again, whatever the queue holds.

@@ -3,7 +3,7 @@
 Rules: bookkeeping only, told of each record once it is durable. Loop only.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from nyala.common.ids import TabletId
@@ -11,7 +11,7 @@ from nyala.wal.anchors import Anchors
 from nyala.wal.format import RECORD_HEADER_BYTES, Draft, Kind, Position, Row, to_group
 from nyala.wal.index import Place
 from nyala.wal.recovered import Recovery
-from nyala.wal.segment import Segment, SegmentWriter
+from nyala.wal.segment import PINNED, Segment, SegmentWriter
 
 
 class Ledger:
@@ -44,11 +44,12 @@ class Ledger:
         self.active.add_row(Row(one.group, one.term, one.index, at.offset, length))
         group = to_group(one.group)
         segment.note(one.kind, group, one.index)
+        place = Place(one.index, one.term, at.sequence, at.offset, length)
         if one.kind is Kind.ENTRY:
-            whole = self.index.put(
-                group, Place(one.index, one.term, at.sequence, at.offset, length)
-            )
+            whole = self.index.put(group, place)
             assert whole, f"{group}: entry {one.index} leaves a gap in the log"
+        elif one.kind is Kind.MOVED:
+            self.index.move(group, place)
         elif one.kind is Kind.HARD_STATE:
             self._hard_state_at[group] = at.sequence
         else:
@@ -79,7 +80,10 @@ class Ledger:
         Raises:
             LogGap: entries from there on have been collected.
         """
-        places = self.index.locate(group, first_index, max_bytes)
+        return self.by_segment(self.index.locate(group, first_index, max_bytes))
+
+    def by_segment(self, places: Sequence[Place]) -> list[tuple[Segment, list[Place]]]:
+        """Return places by segment, in their order."""
         runs = groupby(places, key=lambda place: place.sequence)
         return [(self._find(sequence), list(run)) for sequence, run in runs]
 
@@ -98,6 +102,44 @@ class Ledger:
         """Yield the groups that keep the oldest closed segment."""
         return self.anchors.pinning(self.closed[0]) if self.closed else iter(())
 
+    def size_bytes(self) -> int:
+        """Return how long the closed segments are together."""
+        return sum(s.end for s in self.closed)
+
+    def needs(self, group: TabletId, segment: Segment) -> bool:
+        """Whether an entry that a group needs stands in a segment."""
+        first, last = self.anchors.first_needed(group), segment.last.get(group, 0)
+        return bool(self.index.standing_in(group, segment.sequence, first, last))
+
+    def needed(self, group: TabletId) -> list[Place]:
+        """Return where all the entries stand that a group needs."""
+        first = self.anchors.first_needed(group)
+        bounds = self.index.bounds(group)
+        if bounds is None or bounds[1] <= first:
+            return []
+        return self.index.locate(group, max(first, bounds[0]), 1 << 62)
+
+    def needed_bytes(self, group: TabletId) -> int:
+        """Return how long the records are that a group needs."""
+        return self.index.size_bytes(group, self.anchors.first_needed(group), PINNED)
+
+    def held_bytes(self) -> dict[TabletId, int]:
+        """Return how long the records are that stay for other members, or for replicas that failed."""
+        held = self.anchors.held()
+        sizes = {g: self.index.size_bytes(g, first, end) for g, (first, end) in held.items()}
+        return {g: size for g, size in sizes.items() if size}
+
+    def release(self, segment: Segment, group: TabletId) -> None:
+        """A group needs nothing of a segment any more: what it needed stands elsewhere."""
+        last = segment.last.pop(group, 0)
+        self.index.drop_segment(group, segment.sequence, last)
+
     def drop_oldest(self) -> None:
+        """The oldest closed segment is to be removed: nothing of it is found any more."""
+        oldest = self.closed[0]
+        for group, last in oldest.last.items():
+            self.index.drop_segment(group, oldest.sequence, last)
+
+    def dropped(self) -> None:
         """The oldest closed segment is removed."""
         self.closed.pop(0)

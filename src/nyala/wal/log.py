@@ -15,6 +15,7 @@ from nyala.env.clock import Clock
 from nyala.env.files import Files
 from nyala.env.tasks import Lane, Tasks
 from nyala.raft.messages import Entry, HardState
+from nyala.wal.anchors import NOTHING, Anchor
 from nyala.wal.appender import Appender
 from nyala.wal.collect import Collector
 from nyala.wal.extent import Extent, ExtentFile
@@ -23,9 +24,9 @@ from nyala.wal.intake import Intake
 from nyala.wal.ledger import Ledger
 from nyala.wal.maker import SegmentMaker
 from nyala.wal.reader import read_entries
-from nyala.wal.recovered import Damage, RecoveredGroup, Recovery, TornTail
+from nyala.wal.recovered import Damage, RecoveredGroup, Recovery, TornTail, told
 from nyala.wal.recovery import recover
-from nyala.wal.segment import SegmentWriter
+from nyala.wal.segment import PINNED, SegmentWriter
 from nyala.wal.slots import Callback, Slot, SlotQueue
 from nyala.wal.stats import WalStats
 
@@ -86,7 +87,9 @@ class Wal:
         )
         hard_states = {g: r.hard_state for g, r in recovery.groups.items() if r.hard_state}
         self._intake = Intake(self._queue, self._appender, self._ledger, hard_states)
-        self._collector = Collector(files, tasks, self._ledger, note, self._intake.rewrite)
+        self._maker = maker
+        self._corrupt = {g for g, own in recovery.groups.items() if own.corrupt is not None}
+        self._collector = Collector(files, tasks, self._ledger, note, self._intake, self._room)
 
     @classmethod
     async def open(
@@ -204,9 +207,56 @@ class Wal:
             for segment, _ in runs:
                 segment.readers -= 1
 
-    def set_anchor(self, group: TabletId, first_needed_index: int) -> None:
-        """Keep the group's entries from this index on. Without an anchor it keeps all it has."""
-        self._ledger.anchors.set(group, first_needed_index)
+    def set_anchor(
+        self,
+        group: TabletId,
+        first_needed_index: int,
+        own_index: int | None = None,
+        *,
+        movable: bool = False,
+    ) -> None:
+        """Keep the group's entries from an index on. Without an anchor it keeps all it has.
+
+        Args:
+            group: whose entries.
+            first_needed_index: of the first that is kept.
+            own_index: of the first that the replica here needs, the ones before are kept for others;
+                None: that is the first one.
+            movable: no flush lets go of them: they may be written again at the log's end.
+        """
+        own = first_needed_index if own_index is None else own_index
+        self._ledger.anchors.set(group, Anchor(first_needed_index, own, movable))
+
+    def abandon(self, group: TabletId) -> None:
+        """Nobody flushes the group any more, its replica has failed: keep what it needs, wherever.
+
+        Of a corrupt group the files stay as they are: they say that it is.
+        """
+        first, movable = self._ledger.anchors.first_needed(group), group not in self._corrupt
+        self._ledger.anchors.set(group, Anchor(first, PINNED, movable))
+
+    def release(self, group: TabletId) -> None:
+        """Keep nothing of a group that is known elsewhere never to go on from here."""
+        self._ledger.anchors.set(group, NOTHING)
+        self._collector.unreadable.pop(group, None)
+
+    def held_bytes(self) -> dict[TabletId, int]:
+        """Return how much of the log stays by group for other members, or for replicas that failed."""
+        return self._ledger.held_bytes()
+
+    @property
+    def unreadable(self) -> dict[TabletId, Exception]:
+        """The groups that keep the oldest segment with entries that cannot be read, and why."""
+        return self._collector.unreadable
+
+    def logged(self, group: TabletId) -> RecoveredGroup:
+        """Return what the log has of a group, but for its hard state and configurations."""
+        return told(self._ledger.index, group, RecoveredGroup())
+
+    def _room(self) -> int:
+        """Return how many bytes may be written again for the sake of collection."""
+        full = self._appender.roller.error is not None
+        return self._maker.cleanup_bytes // 4 if full else 1 << 62
 
     def forget(self, group: TabletId, callback: Callback | None = None) -> None:
         """Void all earlier records of a group whose replica is deleted.
@@ -235,6 +285,7 @@ class Wal:
             **asdict(counts),
             markers=self._appender.markers.count,
             collected=self._collector.removed,
+            moved=self._collector.moved,
             pending_bytes=self._queue.pending_bytes,
             segments=len(ledger.closed) + 1,
             pinned_by=tuple(ledger.pinning()),

@@ -40,7 +40,7 @@ class SegmentMaker:
         self._server_uuid = server_uuid
         self._segment_bytes = segment_bytes
         self._reserve_bytes = reserve_bytes
-        self._cleanup_bytes = min(cleanup_bytes, reserve_bytes)
+        self.cleanup_bytes = min(cleanup_bytes, reserve_bytes)
 
     def first(self, sequence: int) -> SegmentWriter:
         """Make the segment to begin with: out of the reserve too, or a restart could not free any.
@@ -68,7 +68,7 @@ class SegmentMaker:
         Raises:
             OSError: nothing was written; ENOSPC also if it would take of the reserve.
         """
-        leave = self._reserve_bytes - (self._cleanup_bytes if freeing else 0)
+        leave = self._reserve_bytes - (self.cleanup_bytes if freeing else 0)
         self._require(end - writer.allocated_bytes, leave)
         writer.extend(end)
 

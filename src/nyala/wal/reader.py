@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from nyala.common.errors import BadChecksum
 from nyala.env.files import Files
 from nyala.raft.messages import Entry
-from nyala.wal.format import Kind, to_entry, unpack_record
+from nyala.wal.format import ENTRIES, to_entry, unpack_record
 from nyala.wal.index import Place
 
 NEAR_BYTES = 64 << 10
@@ -59,7 +59,7 @@ def _read(files: Files, group: bytes, path: str, places: list[Place]) -> Iterato
         if (
             record is None
             or record.payload is None
-            or record.kind is not Kind.ENTRY
+            or record.kind not in ENTRIES
             or (record.group, record.index, record.term) != (group, place.index, place.term)
         ):
             raise BadChecksum(

@@ -6,24 +6,31 @@ Rules: pure; recovery.py reads the files and feeds the records in.
 from dataclasses import dataclass, field
 
 from nyala.common.errors import Corrupt, LogGap
-from nyala.common.ids import TabletId
-from nyala.raft.messages import Entry, HardState
+from nyala.common.ids import NO_OP, OpId, TabletId
+from nyala.raft.messages import Entry, EntryKind, HardState
 from nyala.wal.format import Kind, Record, to_entry, to_group, to_hard_state
 from nyala.wal.index import LogIndex, Place
+from nyala.wal.moved import Runs
 from nyala.wal.segment import PINNED, Segment
 
 
 @dataclass(slots=True)
 class RecoveredGroup:
-    """What the log held of one group.
+    """What the log held of one group; its entries are read where they are needed (`Wal.read`).
 
     Attributes:
-        entries: in index order without gaps; for an index written twice, the later one.
+        first: index of the first entry.
+        last: op id of the last one; NO_OP: there is none.
+        starts: the first entry, and the first one of each later term.
+        configs: the entries that are configurations.
         hard_state: the last term and vote; None: none in the log.
         corrupt: why the replica must not go on from this log; None: it is whole.
     """
 
-    entries: list[Entry] = field(default_factory=list)
+    first: int = 1
+    last: OpId = NO_OP
+    starts: tuple[OpId, ...] = ()
+    configs: list[Entry] = field(default_factory=list)
     hard_state: HardState | None = None
     corrupt: Corrupt | None = None
 
@@ -75,6 +82,10 @@ class Recovery:
     torn: TornTail | None = None
     missing: bool = False
     next_sequence: int = 1
+    _runs: Runs = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._runs = Runs(self.index)
 
     @property
     def doubt(self) -> Damage | None:
@@ -94,6 +105,12 @@ class Recovery:
                 for segment in self.segments:
                     segment.last[group] = PINNED
 
+    def finish(self) -> None:
+        """Tell each group what the index has of it, when all is replayed."""
+        for group, own in self.groups.items():
+            own.configs = [c for c in own.configs if self.index.holds(group, c.id)]
+            told(self.index, group, own)
+
     def replay(self, segment: Segment, record: Record) -> None:
         """Take one whole record, in the order of the log."""
         if record.kind is Kind.MARKER:
@@ -109,15 +126,16 @@ class Recovery:
             self.hard_state_at[group] = segment.sequence
             return
         place = Place(record.index, record.term, segment.sequence, record.offset, record.length)
-        if self.index.put(group, place):
-            entries = own.entries
-            if entries and record.index <= entries[-1].id.index:
-                del entries[max(0, record.index - entries[0].id.index) :]
-            entries.append(to_entry(record))
-        elif own.corrupt is None:
+        if record.entry_kind == EntryKind.CONFIG:
+            own.configs = [c for c in own.configs if c.id.index != record.index]
+            own.configs.append(to_entry(record))
+        if record.kind is Kind.MOVED:
+            self._runs.take(group, record, place)
+        elif not self.index.put(group, place) and own.corrupt is None:
+            bounds = self.index.bounds(group)
             own.corrupt = LogGap(
                 f"{segment.path}: entry {record.index} of {group} follows entry "
-                f"{own.entries[-1].id.index}; the replica has to be replaced",
+                f"{bounds[1] - 1 if bounds else 0}; the replica has to be replaced",
                 {"path": segment.path, "offset": str(record.offset)},
             )
 
@@ -125,5 +143,13 @@ class Recovery:
         self.groups.pop(group, None)
         self.hard_state_at.pop(group, None)
         self.index.drop_group(group)
+        self._runs.forget(group)
         for segment in self.segments:
             segment.forget(group)
+
+
+def told(index: LogIndex, group: TabletId, own: RecoveredGroup) -> RecoveredGroup:
+    """Note what an index has of a group, and return that."""
+    *starts, last = index.starts(group) or [NO_OP]
+    own.first, own.starts, own.last = starts[0].index if starts else 1, tuple(starts), last
+    return own

@@ -1,4 +1,8 @@
-"""Opening a log: read every segment, judge it (verdict.py), replay, seal what a crash left open."""
+"""Opening a log: read every segment, judge it (verdict.py), replay, seal what a crash left open.
+
+Segments are read twice, one at a time: for the verdict, then to be replayed. So memory holds one segment and
+where each entry stands, however long the log is.
+"""
 
 import errno
 import logging
@@ -6,7 +10,7 @@ import logging
 from nyala.common.errors import Corrupt
 from nyala.env.files import Files
 from nyala.wal.extent import Extent
-from nyala.wal.format import Kind, Position, Row
+from nyala.wal.format import Kind, Position, Record, Row, crc32c
 from nyala.wal.recovered import Damage, Recovery
 from nyala.wal.scan import Scan, scan
 from nyala.wal.segment import (
@@ -46,7 +50,7 @@ def recover(
         Corrupt: the log belongs to another server. BadVersion: it is of an unknown format.
         OSError: a file cannot be read or written.
     """
-    scans, data = _read(files, directory, server_uuid)
+    scans = _read(files, directory, server_uuid)
     verdict = judge(scans, directory, extent)
     result = Recovery(damage=verdict.damage, torn=verdict.torn)
     result.missing = verdict.missing is not None
@@ -61,10 +65,10 @@ def recover(
         )  # fmt: skip
     for damage in result.damage:
         log.error("%s", damage.error.message)
-    _replay(result, scans, verdict.found)
+    _replay(files, result, scans, verdict.found)
     if scans:
         result.next_sequence = scans[-1].sequence + 1
-        _seal_last(files, result, scans[-1], data, verdict.proven, close_time_us)
+        _seal_last(files, result, scans[-1], verdict.proven, close_time_us)
     for blank in verdict.blank:
         if blank.sequence != result.next_sequence:  # that one is replaced, and never missing
             files.remove(blank.path)
@@ -72,30 +76,34 @@ def recover(
     return result
 
 
-def _read(files: Files, directory: str, server_uuid: str) -> tuple[list[Scan], bytes]:
-    """Scan all segments; drop placeholders. Return the bytes of the last that is not blank too."""
+def _read(files: Files, directory: str, server_uuid: str) -> list[Scan]:
+    """Scan all segments; drop placeholders. All but the last that is not blank are lightened."""
     sequences = []
     for name in files.list(directory):
         if name.endswith(PLACEHOLDER_SUFFIX):
             files.remove(f"{directory}/{name}")
         elif (sequence := sequence_of(name)) is not None:
             sequences.append(sequence)
-    scans, last = [], b""
+    scans: list[Scan] = []
     for sequence in sequences:
         path = segment_path(directory, sequence)
         data = files.read(path)
-        one = scan(data, path, sequence)
+        one = scan(data, path, sequence, payloads=False)
         if one.gaps or one.server_uuid is None:  # the fault may be the read's
             data = _read_again(files, path, data)
-            one = scan(data, path, sequence)
+            one = scan(data, path, sequence, payloads=False)
         if one.server_uuid not in (None, server_uuid):
             raise Corrupt(
                 f"{path} was written by server {one.server_uuid}, this is {server_uuid}; "
                 "give each server its own data directory"
             )
+        if not one.blank:
+            for before in scans:
+                if not before.left_out:
+                    before.lighten()
         scans.append(one)
-        last = last if one.blank else data
-    return scans, last
+        del data  # one segment at a time
+    return scans
 
 
 def _read_again(files: Files, path: str, data: bytes) -> bytes:
@@ -113,29 +121,48 @@ def _read_again(files: Files, path: str, data: bytes) -> bytes:
 
 
 def _replay(
-    result: Recovery, scans: list[Scan], found: dict[int, list[tuple[int, Damage]]]
+    files: Files, result: Recovery, scans: list[Scan], found: dict[int, list[tuple[int, Damage]]]
 ) -> None:
     for one in scans:
         segment = Segment(one.sequence, one.path, one.end)
         result.segments.append(segment)
         damages = list(found[one.sequence])
-        for record in one.records:
+        for record in _records(files, one):
             while damages and damages[0][0] < record.offset:
                 result.mark(damages.pop(0)[1])
             result.replay(segment, record)
         for _, damage in damages:
             result.mark(damage)
     result.pin()
+    result.finish()
+
+
+def _records(files: Files, one: Scan) -> list[Record]:
+    """Return all records of a segment.
+
+    Raises:
+        OSError: it does not read as it did for the verdict.
+    """
+    if not one.left_out:
+        return one.records
+    again = scan(files.read(one.path), one.path, one.sequence, payloads=False)
+    _check_same(again.checksum, one)
+    return again.records
+
+
+def _check_same(checksum: int, one: Scan) -> None:
+    if checksum != one.checksum:
+        raise OSError(errno.EIO, f"two reads of {one.path} differ; check the disk", one.path)
 
 
 def _seal_last(
-    files: Files, result: Recovery, last: Scan, data: bytes, proven: Position, close_time_us: int
+    files: Files, result: Recovery, last: Scan, proven: Position, close_time_us: int
 ) -> None:
     """Make the last segment durable as it was understood; remove it when nothing is in it."""
     segment = result.segments[-1]
     known = proven.offset if proven.sequence == last.sequence else 0
     if last.footer is not None:
-        sync_sealed(files, last.path, data[known:])
+        sync_sealed(files, last.path, _as_scanned(files, last)[known:])
         return
     damage = [d for d in result.damage if d.error.details["path"] == last.path]
     if not last.records and not damage:
@@ -148,4 +175,11 @@ def _seal_last(
             raw = bytes.fromhex(group)
             rows.append(Row(raw, 0, 0, gap.start, gap.end - gap.start))
     rows.sort(key=lambda r: r.offset)
+    data = _as_scanned(files, last)
     reseal(files, segment, data[known : segment.end], rows, close_time_us, proven)
+
+
+def _as_scanned(files: Files, last: Scan) -> bytes:
+    data = files.read(last.path)
+    _check_same(crc32c(data), last)
+    return data

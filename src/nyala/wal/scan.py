@@ -6,6 +6,7 @@ Rules: pure; says what is there, not what it means (recovery.py decides torn tai
 from dataclasses import dataclass, field
 
 from nyala.common.errors import BadChecksum
+from nyala.raft.messages import EntryKind
 from nyala.wal.format import (
     RECORD_MAGIC,
     SEGMENT_HEADER_BYTES,
@@ -14,11 +15,15 @@ from nyala.wal.format import (
     Position,
     Record,
     Row,
+    crc32c,
     find_footer,
     unpack_footer,
     unpack_record,
     unpack_segment_header,
 )
+
+TRIM_BYTES = 1 << 20
+"""Of a file looked at together for its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +52,37 @@ class Scan:
         sequence: from the file's name.
         server_uuid: from the header; None: the header is damaged or missing.
         size: bytes of the file.
+        checksum: of these bytes.
         blank: nothing was ever written behind the header.
         records: whole records without the footer, by offset.
         gaps: by offset.
         end: offset after the last record or gap; where a footer stands, or should.
         footer: the footer's record; its payload is None if that is damaged.
+        left_out: records that were here and are read again when they are needed; see `lighten`.
     """
 
     path: str
     sequence: int
     server_uuid: str | None
     size: int
+    checksum: int
     blank: bool
     records: list[Record] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     end: int = SEGMENT_HEADER_BYTES
     footer: Record | None = None
+    left_out: int = 0
+
+    def lighten(self) -> None:
+        """Keep only what a verdict needs: of each group one record, and the one that proves most."""
+        kept = {r.group: r for r in self.records}
+        if self.records:
+            newest = max(self.records, key=lambda r: r.synced)
+            kept[newest.group] = newest
+        self.left_out = len(self.records)
+        self.records = [r._replace(payload=b"") for r in kept.values()]
+        if not self.gaps and self.footer is not None:
+            self.footer = self.footer._replace(payload=None)
 
     @property
     def rows(self) -> list[Row] | None:
@@ -84,19 +104,20 @@ class Scan:
         return max(known)
 
 
-def scan(data: bytes, path: str, sequence: int) -> Scan:
+def scan(data: bytes, path: str, sequence: int, *, payloads: bool = True) -> Scan:
     """Read one segment.
 
     Args:
         data: the whole file.
         path: for messages.
         sequence: that its name tells.
+        payloads: False: those of operations are checked and left out.
 
     Raises:
         BadVersion: a whole header of another format version.
     """
-    used = len(data.rstrip(b"\0"))
-    found = Scan(path, sequence, None, len(data), used <= SEGMENT_HEADER_BYTES)
+    used = _used(data)
+    found = Scan(path, sequence, None, len(data), crc32c(data), used <= SEGMENT_HEADER_BYTES)
     try:
         uuid, own = unpack_segment_header(data, path)
         if own == sequence:  # a file under another's name is as good as without a header
@@ -113,10 +134,23 @@ def scan(data: bytes, path: str, sequence: int) -> Scan:
         else:
             if record.payload is None:
                 found.gaps.append(Gap(found.end, min(found.end + record.length, len(data)), record))
-            else:
+            elif payloads or record.entry_kind != EntryKind.OPERATION:
                 found.records.append(record)
+            else:
+                found.records.append(record._replace(payload=b""))
             found.end = min(found.end + record.length, len(data))
     return found
+
+
+def _used(data: bytes) -> int:
+    """Return the length without the zeros at the end."""
+    end = len(data)
+    while end:
+        start = max(0, end - TRIM_BYTES)
+        if piece := data[start:end].rstrip(b"\0"):
+            return start + len(piece)
+        end = start
+    return 0
 
 
 def _unreadable(data: bytes, found: Scan, used: int) -> bool:

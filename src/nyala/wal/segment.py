@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from nyala.common.ids import TabletId
 from nyala.env.files import AppendFile, Buffer, Files
 from nyala.wal.format import (
+    ENTRIES,
     SEGMENT_HEADER_BYTES,
     Kind,
     Position,
@@ -65,7 +66,7 @@ class Segment:
 
     def note(self, kind: Kind, group: TabletId, index: int) -> None:
         """Take note of a record."""
-        if kind is Kind.ENTRY:
+        if kind in ENTRIES:
             self.last[group] = max(index, self.last.get(group, 0))
         elif kind is Kind.HARD_STATE:
             self.hard_states[group] = None

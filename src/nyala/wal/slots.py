@@ -4,7 +4,7 @@ RESERVED (order fixed) → READY (serialised) → DONE (durable, or failed). Loo
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 
 from nyala.common.errors import Throttled
@@ -100,6 +100,9 @@ class SlotQueue:
             taken.append(self._slots.popleft())
             self.freeing -= taken[-1].frees
         return taken
+
+    def __iter__(self) -> Iterator[Slot]:
+        return iter(self._slots)
 
     def done(self, slots: Sequence[Slot]) -> None:
         """Slots that were drained are durable, or have failed."""

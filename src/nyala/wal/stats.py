@@ -37,6 +37,7 @@ class WalStats:
         markers: written by the timer.
         rolls: segments sealed and followed by the next.
         collected: segments removed.
+        moved: entries that were written again, since they pinned the oldest segment.
         bytes_written: without headers of segments and footers.
         pending_bytes: reserved and not yet durable.
         segments: files, the active one included.
@@ -51,6 +52,7 @@ class WalStats:
     markers: int
     rolls: int
     collected: int
+    moved: int
     bytes_written: int
     pending_bytes: int
     segments: int

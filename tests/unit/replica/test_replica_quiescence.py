@@ -94,8 +94,8 @@ async def test_a_flush_of_a_group_that_sleeps_lets_the_log_go(fleet):
     await fleet.pass_ms(2000)
     assert await fleet.as_(1, fleet.replica(1).flush())
     await fleet.pass_ms(2000)
-    anchors = fleet.host(1).wal._ledger.anchors._first_needed
-    assert anchors[GROUP] == fleet.replica(1).status().last.index + 1
+    anchors = fleet.host(1).wal._ledger.anchors
+    assert anchors.first_needed(GROUP) == fleet.replica(1).status().last.index + 1
     assert sleeping(fleet) == [GROUP]
 
 

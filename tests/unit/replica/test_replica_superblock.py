@@ -7,11 +7,12 @@ import pytest
 from nyala.common.errors import BadChecksum, BadVersion, Corrupt, LogGap
 from nyala.common.ids import NO_OP, OpId, ServerUuid, TabletId
 from nyala.env.files import SystemFiles
-from nyala.raft.messages import Entry, EntryKind, HardState
+from nyala.raft.messages import HardState
 from nyala.replica import superblock
 from nyala.replica.bootstrap import fit, newest
 from nyala.replica.state_machine import Cut
 from nyala.replica.superblock import Stage, Superblock, Superblocks
+from nyala.wal.recovered import RecoveredGroup
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "replica"
 GROUP = TabletId("7" * 32)
@@ -63,7 +64,8 @@ def test_a_superblock_of_another_version_or_another_group_is_refused(tmp_path, m
 
 
 def log(first, last, term=1):
-    return [Entry(OpId(term, i), 10 * i, EntryKind.OPERATION) for i in range(first, last + 1)]
+    ends = OpId(term, first), OpId(term, last)
+    return RecoveredGroup(first, ends[1], (ends[0],))
 
 
 def cut(index, term=1):
@@ -71,27 +73,30 @@ def cut(index, term=1):
 
 
 def test_a_whole_log_begins_at_nothing_whatever_the_files_hold():
-    base, stamp, entries = fit(log(1, 9), cut(4))
-    assert (base, stamp, len(entries)) == (NO_OP, 0, 9)
+    assert fit(log(1, 9), cut(4)) == (NO_OP, [OpId(1, 1), OpId(1, 4)])
+    assert fit(log(1, 9), cut(0)) == (NO_OP, [])
 
 
 def test_a_log_that_goes_back_before_the_cut_stays_for_followers():
-    base, stamp, entries = fit(log(3, 9), cut(6))
-    assert (base, stamp) == (OpId(1, 3), 30)
-    assert [e.id.index for e in entries] == [4, 5, 6, 7, 8, 9]
+    assert fit(log(3, 9), cut(6)) == (OpId(1, 3), [OpId(1, 6)])
+
+
+def test_the_terms_of_what_stays_on_disk_are_known():
+    starts = OpId(1, 3), OpId(2, 5), OpId(4, 8)
+    found = fit(RecoveredGroup(3, OpId(4, 9), starts), cut(6, term=2))
+    assert found == (OpId(1, 3), [OpId(2, 5), OpId(2, 6)])
 
 
 def test_a_log_that_begins_right_after_the_cut_follows_it():
-    base, stamp, entries = fit(log(7, 9), cut(6))
-    assert (base, stamp, entries[0].id.index) == (OpId(1, 6), 60, 7)
-    assert fit([], cut(6)) == (OpId(1, 6), 60, ())
-    assert fit([], cut(0)) == (NO_OP, 0, ())
+    assert fit(log(7, 9), cut(6)) == (OpId(1, 6), [])
+    assert fit(RecoveredGroup(), cut(6)) == (OpId(1, 6), [])
+    assert fit(RecoveredGroup(), cut(0)) == (NO_OP, [])
 
 
-@pytest.mark.parametrize(("entries", "files"), [(log(8, 9), cut(6)), (log(1, 5), cut(6))])
-def test_missing_entries_are_a_gap_never_a_shorter_log(entries, files):
+@pytest.mark.parametrize(("logged", "files"), [(log(8, 9), cut(6)), (log(1, 5), cut(6))])
+def test_missing_entries_are_a_gap_never_a_shorter_log(logged, files):
     with pytest.raises(LogGap):
-        fit(entries, files)
+        fit(logged, files)
 
 
 def test_log_and_files_that_disagree_are_corrupt():

@@ -125,11 +125,11 @@ def test_a_log_of_a_later_format_is_refused_and_left_alone():
     async def main(loop):
         machine = await crashed(loop, [(A, [entry(1)])])
         head = bytearray(content(machine)[: SEGMENT_HEADER_BYTES - 4])
-        head[8] = 2
+        head[8] = 3
         data = bytes(head) + crc32c(bytes(head)).to_bytes(4, "little")
         replace(machine, data + content(machine)[SEGMENT_HEADER_BYTES:])
         before = content(machine)
-        with pytest.raises(BadVersion, match="log format 2, this build reads 1"):
+        with pytest.raises(BadVersion, match="log format 3, this build reads up to 2"):
             await machine.open()
         assert content(machine) == before
 

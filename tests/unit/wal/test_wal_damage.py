@@ -238,6 +238,6 @@ def test_a_read_that_errs_costs_neither_the_tail_nor_a_verdict(at):
         assert indices(recovered, A) == [1, 2, 3]
         assert wal.torn is None
         assert not wal.damage
-        assert len(reads) == 4  # two bad ones, and two that agree
+        assert len(reads) == 5  # two bad ones, two that agree, and the entries themselves
 
     run(main)

@@ -10,11 +10,13 @@ from nyala.common.errors import BadChecksum, BadVersion, InvalidArgument, TooLar
 from nyala.common.ids import OpId
 from nyala.raft.messages import Entry, EntryKind, HardState
 from nyala.wal.format import (
+    BEGINS,
     MAX_PAYLOAD_BYTES,
     NO_GROUP,
     RECORD_HEADER_BYTES,
     ROW_BYTES,
     SEGMENT_HEADER_BYTES,
+    TAIL,
     Draft,
     Kind,
     Position,
@@ -24,6 +26,7 @@ from nyala.wal.format import (
     draft,
     draft_entry,
     draft_hard_state,
+    draft_moved,
     find_footer,
     group_bytes,
     pack_footer,
@@ -162,8 +165,8 @@ def test_a_damaged_segment_header_is_no_header():
 
 def test_a_segment_of_a_later_format_is_refused_by_name():
     head = bytearray(pack_segment_header(UUID, 3)[:-4])
-    head[8] = 2
-    with pytest.raises(BadVersion, match="some/path has log format 2, this build reads 1"):
+    head[8] = 3
+    with pytest.raises(BadVersion, match="some/path has log format 3, this build reads up to 2"):
         unpack_segment_header(bytes(head) + crc32c(bytes(head)).to_bytes(4, "little"), "some/path")
 
 
@@ -244,15 +247,30 @@ def golden_drafts() -> list[Draft]:
     ]
 
 
-@pytest.mark.parametrize("name", ["v1-sealed", "v1-open"])
+def golden_moved() -> list[Draft]:
+    a, entry = group_bytes(A), Entry(OpId(3, 2), 2**63 - 1, EntryKind.OPERATION, b"\x00\xffpayload")
+    first = draft_moved(a, Entry(OpId(3, 1), 10, EntryKind.NOOP), 1, BEGINS | TAIL)
+    return [first, draft_moved(a, entry, 0, 0)]
+
+
+@pytest.mark.parametrize("name", ["v1-sealed", "v1-open", "v2-sealed"])
 def test_golden_segments_are_read_and_written_as_ever(name):
-    """Written by the first build; never regenerated: a new format gets files of its own."""
+    """Written by the first build of each format; never regenerated: a new one gets files of its own."""
     data = (GOLDEN / f"{name}.wal").read_bytes()
-    assert data == segment(golden_drafts(), 7, 1_767_225_600_000_000 if "sealed" in name else None)
+    drafts = [*golden_drafts(), *(golden_moved() if "v2" in name else [])]
+    written = segment(drafts, 7, 1_767_225_600_000_000 if "sealed" in name else None)
+    if "v2" in name:
+        assert data == written
+    else:  # its header alone tells another version
+        assert data[SEGMENT_HEADER_BYTES:] == written[SEGMENT_HEADER_BYTES:]
     found = scan(data, name, 7)
+    assert [(r.rest, r.begins, r.tail) for r in found.records[len(golden_drafts()) :]] == [
+        (1, True, True),
+        (0, False, False),
+    ][: 2 * ("v2" in name)]
     assert found.server_uuid == UUID
     assert not found.gaps
-    assert [r.kind for r in found.records] == [d.kind for d in golden_drafts()]
+    assert [r.kind for r in found.records] == [d.kind for d in drafts]
     assert to_hard_state(found.records[0]) == HardState(3, UUID)
     assert to_entry(found.records[3]).payload == b"\x00\xffpayload"
     assert (found.rows is not None) == ("sealed" in name)

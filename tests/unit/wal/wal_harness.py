@@ -4,8 +4,10 @@ import asyncio
 import contextvars
 import random
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from nyala.common.errors import Corrupt
 from nyala.common.ids import OpId, ServerUuid, TabletId
 from nyala.env.files import AppendFile, Files
 from nyala.env.tasks import LoopTasks, Tasks
@@ -20,7 +22,19 @@ from tests.sim.tasks import SimClock, SimTasks
 
 UUID = ServerUuid("ab" * 16)
 A, B, C = (TabletId(f"{n:032x}") for n in (1, 2, 3))
-Recovered = dict[TabletId, RecoveredGroup]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What an opened log held of a group, entries read back."""
+
+    entries: list[Entry]
+    hard_state: HardState | None
+    corrupt: Corrupt | None
+    own: RecoveredGroup
+
+
+Recovered = dict[TabletId, Found]
 
 
 def entry(index: int, payload: bytes | None = None, term: int = 1) -> Entry:
@@ -40,10 +54,17 @@ async def open_wal(
     files: Files, tasks: Tasks, *, segment_bytes: int = 1 << 14, queue_bytes: int = 1 << 20,
     sync: bool = True, directory: str = "/d", clock: Any = None, uuid: str = UUID, **more: Any,
 ) -> tuple[Wal, Recovered]:  # fmt: skip
-    return await Wal.open(
+    wal, groups = await Wal.open(
         files, tasks, directory, server_uuid=uuid, segment_bytes=segment_bytes,
         queue_bytes=queue_bytes, sync=sync, clock=clock, **more,
     )  # fmt: skip
+    found = {}
+    for group, own in groups.items():
+        read = await wal.read(group, own.first, 1 << 40)
+        assert [e.id for e in read[-1:]] == [own.last] * bool(own.last.index)
+        assert {e.id.term for e in read} == {op.term for op in own.starts}
+        found[group] = Found(read, own.hard_state, own.corrupt, own)
+    return wal, found
 
 
 def hand_in(wal: Wal, slot: Slot) -> "asyncio.Future[OSError | None]":
