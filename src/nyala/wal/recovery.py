@@ -145,14 +145,17 @@ def _records(files: Files, one: Scan) -> list[Record]:
     """
     if not one.left_out:
         return one.records
-    again = scan(files.read(one.path), one.path, one.sequence, payloads=False)
-    _check_same(again.checksum, one)
-    return again.records
+    return scan(_as_scanned(files, one), one.path, one.sequence, payloads=False).records
 
 
-def _check_same(checksum: int, one: Scan) -> None:
-    if checksum != one.checksum:
-        raise OSError(errno.EIO, f"two reads of {one.path} differ; check the disk", one.path)
+def _as_scanned(files: Files, one: Scan) -> bytes:
+    """Return a segment's bytes as they were for the verdict."""
+    for _ in range(READS):
+        data = files.read(one.path)
+        if crc32c(data) == one.checksum:
+            return data
+    text = f"{one.path} does not read any more as it did a moment ago; check the disk"
+    raise OSError(errno.EIO, text, one.path)
 
 
 def _seal_last(
@@ -177,9 +180,3 @@ def _seal_last(
     rows.sort(key=lambda r: r.offset)
     data = _as_scanned(files, last)
     reseal(files, segment, data[known : segment.end], rows, close_time_us, proven)
-
-
-def _as_scanned(files: Files, last: Scan) -> bytes:
-    data = files.read(last.path)
-    _check_same(crc32c(data), last)
-    return data

@@ -238,6 +238,6 @@ def test_a_read_that_errs_costs_neither_the_tail_nor_a_verdict(at):
         assert indices(recovered, A) == [1, 2, 3]
         assert wal.torn is None
         assert not wal.damage
-        assert len(reads) == 5  # two bad ones, two that agree, and the entries themselves
+        assert len(reads) == 6  # two bad ones, two that agree, one to seal, one of the entries
 
     run(main)
