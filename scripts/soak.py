@@ -64,12 +64,18 @@ def faults(minutes: float, seed: int) -> list[str]:
     return [PY, "-m", "tests.faults.soak", "--minutes", each, "--seed", f"{seed}"]
 
 
+def pins(minutes: float, seed: int) -> list[str]:
+    """One simulated hour with a server dead for good, 50 groups and steady writes; no seed, no choice."""
+    return [PY, "-m", "tests.unit.replica.pins_soak", "--seconds", "3600"]
+
+
 NAMES: dict[str, Callable[[float, int], list[str]]] = {
     "ddl": ddl,
     "faults": faults,
     "kills": kills,
     "masters": masters,
     "model": model,
+    "pins": pins,
     "sim": sim,
     "store": store,
 }
