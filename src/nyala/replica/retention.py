@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class Retention:
-    """Keeps that within `wal_retain_for_peers_mb`.
+    """Has the log collected, and keeps that within `wal_retain_for_peers_mb`.
 
     Args:
         around: the process.
@@ -29,8 +29,18 @@ class Retention:
         self._replicas = replicas
         self._giving_up: dict[TabletId, None] = {}
 
-    def limit(self) -> None:
-        """Let go where more is kept: the group with the most first. Called when the log is over its size."""
+    def collect(self) -> tuple[TabletId, ...]:
+        """Begin to shrink a log that is over its size; return the groups that keep its oldest segment."""
+        wal, options = self._around.wal, self._around.options
+        keep, stats = max(2, options.wal_retain_mb // options.wal_segment_mb), wal.stats()
+        if stats.segments <= keep:
+            return ()
+        self._limit()
+        wal.collect(keep)
+        return stats.pinned_by
+
+    def _limit(self) -> None:
+        """Let go where more is kept than may be: the group with the most first."""
         wal = self._around.wal
         unreadable = dict(wal.unreadable)
         for group, err in unreadable.items():

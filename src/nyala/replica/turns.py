@@ -205,13 +205,7 @@ class Turns:
             replica = self._replicas.get(group)
             if replica is not None and replica.member is not None and not replica.member.anchor():
                 self._touched[group] = None
-        wal, options = self._around.wal, self._around.options
-        keep = max(2, options.wal_retain_mb // options.wal_segment_mb)
-        stats = wal.stats()
-        if stats.segments > keep:
-            self._retention.limit()
-            wal.collect(keep)
-            _relieve(self._replicas, stats.pinned_by)
+        _relieve(self._replicas, self._retention.collect())
 
 
 def _stamped(message: AnyMessage) -> int:
