@@ -214,4 +214,10 @@ def test_what_cannot_be_read_is_said_clearly(spark, cluster, load):
     assert "hold_s='a day'" in message(table="everything", masters=masters, hold_s="a day")
     assert "hybrid time" in message(table="everything", masters=masters, at="yesterday")
     assert "at character" in message(table="everything", masters=masters, where="k = 1) or (k = 2")
+    where = {"table": "everything", "masters": masters}
+    other = spark.read.format("nyala").schema("k int").options(**where).load()
+    with pytest.raises(
+        Exception, match=r"column 'k' of table 'everything' has type int64, and .schema"
+    ):
+        other.count()
     assert load().count() == len(ROWS)

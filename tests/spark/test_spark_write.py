@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark import TaskContext, cloudpickle
 from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import to_arrow_schema
 
 import nyala
 from nyala.spark.source import NyalaSource
@@ -76,16 +77,22 @@ def test_an_op_for_all_rows_or_one_for_each(spark, table, save):
 
 
 def test_a_kind_has_its_op_and_its_columns_only(spark, table, save):
-    kinds = {"kind.born": "insert: text", "kind.counted": "update: n", "kind.gone": "delete:"}
+    kinds = {"kind.Born": "insert: text", "kind.counted": "update: n", "kind.gone": "delete:"}
     stream = [
-        (1, "one", None, "born"), (2, "two", None, "born"), (1, None, 5, "counted"),
-        (3, "three", None, "born"), (2, None, None, "gone"),
+        (1, "one", None, "Born"), (2, "two", None, "Born"), (1, None, 5, "counted"),
+        (3, "three", None, "Born"), (2, None, None, "gone"),
     ]  # fmt: skip
     frame = spark.createDataFrame(stream, "k long, text string, n int, kind string").coalesce(1)
     save(frame, kind_column="kind", **kinds)
     assert rows(table) == {1: ("one", None, 5), 3: ("three", None, None)}
     with pytest.raises(Exception, match="kind 'odd'"):
         save(frame.withColumn("kind", f.lit("odd")), kind_column="kind", **kinds)
+    with pytest.raises(Exception, match="'Born' and 'born'"):
+        save(
+            frame.union(frame.withColumn("kind", f.lower("kind"))).coalesce(1),
+            kind_column="kind",
+            **kinds,
+        )
     assert rows(table) == {1: ("one", None, 5), 3: ("three", None, None)}
 
 
@@ -99,7 +106,11 @@ class FailsInTheMiddle(TableWriter):
                     raise OSError("the first try breaks here")
                 yield batch
 
-        return super().write(broken())
+        def backwards():
+            yield from reversed(list(iterator))
+
+        again = self._options.op == "upsert" and TaskContext.get().attemptNumber() > 0
+        return super().write(backwards() if again else broken())
 
 
 class FailingSource(NyalaSource):
@@ -109,7 +120,8 @@ class FailingSource(NyalaSource):
 
     def writer(self, schema, overwrite):
         where = (self.options["table"], self.options["masters"])
-        return FailsInTheMiddle(WriteOptions.of(*where, self.options, schema.fieldNames()))
+        frame = to_arrow_schema(schema, timezone="UTC")
+        return FailsInTheMiddle(WriteOptions.of(*where, self.options, frame))
 
 
 def test_a_task_that_spark_runs_again_takes_effect_once(spark, table, save, client):
@@ -132,6 +144,18 @@ def test_a_task_that_spark_runs_again_takes_effect_once(spark, table, save, clie
     assert versions.num_rows == 2000, "some row was written twice"
 
 
+def test_a_task_that_spark_runs_again_in_another_order_succeeds(spark, table, save):
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    spark.dataSource.register(FailingSource)
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+    try:
+        frame = spark.range(2000).selectExpr("id as k", "concat('row ', id) as text")
+        save(frame.coalesce(1), source="nyala_fails_once", op="upsert")
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert {k: v[0] for k, v in rows(table).items()} == {k: f"row {k}" for k in range(2000)}
+
+
 def test_what_cannot_be_written_fails_the_job_and_says_why(spark, table, save):
     table.insert([{"k": 1, "text": "there"}]).raise_for_errors()
     one = spark.createDataFrame([(1, "x")], "k long, text string")
@@ -148,6 +172,8 @@ def test_what_cannot_be_written_fails_the_job_and_says_why(spark, table, save):
     assert "no column 'txt'" in message(one.withColumnRenamed("text", "txt"))
     assert "ops are" in message(one, op="replace")
     assert "no column 'what'" in message(one, op_column="what")
+    assert "lacks the key column 'k'" in message(one.select("text"))
+    assert "column 'k' has type string" in message(one.withColumn("k", f.col("k").cast("string")))
     assert "null_key" in message(spark.createDataFrame([(None, "x")], "k long, text string"))
     assert "column 'n'" in message(spark.createDataFrame([(5, 70_000)], "k long, n int"))
     assert rows(table) == {1: ("there", None, None)}

@@ -63,6 +63,25 @@ def family(kind: pa.DataType) -> str:
     return "binary" if plain == pa.binary() else str(kind)
 
 
+def check_types(given: pa.DataType, target: pa.DataType, what: str) -> None:
+    """Refuse a type no value of which converts to a stored type.
+
+    Args:
+        given: of data.
+        target: the stored type.
+        what: names the values, as for `exact_cast`.
+
+    Raises:
+        SchemaMismatch: they never convert.
+    """
+    pair = (family(given), family(target))
+    if pair not in _ALLOWED and not pa.types.is_null(given):
+        hint = _HINTS.get(pair, "they do not convert without loss")
+        raise SchemaMismatch(
+            f"{what} has type {given}, but the table stores {target}: {hint}; convert the data first"
+        )
+
+
 def exact_cast(
     values: pa.ChunkedArray, target: pa.DataType, what: str, first_row: int = 0
 ) -> pa.ChunkedArray:
@@ -89,13 +108,7 @@ def exact_cast(
         return exact_cast(values.cast(pa.float32()), target, what, first_row)  # each one is exact
     if pa.types.is_null(values.type):
         return pa.chunked_array([pa.nulls(len(values), target)])
-    pair = (family(values.type), family(target))
-    if pair not in _ALLOWED:
-        hint = _HINTS.get(pair, "they do not convert without loss")
-        raise SchemaMismatch(
-            f"{what} has type {values.type}, but the table stores {target}: {hint}; "
-            "convert the data first"
-        )
+    check_types(values.type, target, what)
     try:
         return _strict(values, target)
     except pa.ArrowException as err:

@@ -164,6 +164,7 @@ def outcome(answer: Answer) -> WriteOutcome:
     if answer.kind is Kind.OTHER_BYTES:
         raise InvalidArgument(
             "this sequence number was used for an operation with other bytes; a retry sends the same "
-            "bytes, and a new operation takes a new number"
+            "bytes, and a new operation takes a new number",
+            {"reason": "OTHER_BYTES"},
         )
     return WriteOutcome(answer.stamp, answer.result, answer.kind is Kind.DUPLICATE)

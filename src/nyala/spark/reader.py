@@ -1,13 +1,17 @@
 """Batch reads: one Spark partition per scan token, one snapshot for the job, columns and filters pushed."""
 
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from nyala.client.client import connect
 from nyala.client.scan_token import ScanToken
+from nyala.common.errors import InvalidArgument
+from nyala.common.hybrid_time import to_micros
 from nyala.spark.filters import as_where
 
 HOLD_S = 3600
@@ -74,7 +78,10 @@ class PlainReader(DataSourceReader):
                 where=self.where,
                 at=options.at or None,
             )
+            _check_types(options, scan.schema)
             tokens = scan.tokens(options.split_bytes or None)
+            if not options.at and tokens:
+                _tell(options.table, tokens[0].at)
             if tokens and options.hold_s:
                 table.hold(tokens[0].at, options.hold_s)
             return [TokenPartition(bytes(t)) for t in tokens] or [TokenPartition(b"")]
@@ -86,6 +93,31 @@ class PlainReader(DataSourceReader):
         if partition.token:
             for batch in ScanToken.parse(partition.token).to_batches():
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+
+def _check_types(options: ReadOptions, stored: pa.Schema) -> None:
+    """Refuse a schema of the user's own that says other types than the table's.
+
+    Raises:
+        InvalidArgument: names the column.
+    """
+    for wanted, field in zip(options.arrow, stored, strict=True):
+        if wanted.type != field.type:
+            raise InvalidArgument(
+                f"column {field.name!r} of table {options.table!r} has type {field.type}, and .schema(...) "
+                f"says {wanted.type}; leave .schema() out, and cast in Spark"
+            )
+
+
+def _tell(table: str, at: int) -> None:
+    """Say what is easily missed: Spark plans a source of Python once per `load()`."""
+    seconds = to_micros(at) / 1_000_000
+    moment = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    print(
+        f"nyala: this frame reads table {table!r} as of {moment} (hybrid time {at}), at every action; load() "
+        "it again for newer rows",
+        file=sys.stderr,
+    )
 
 
 class PushingReader(PlainReader):

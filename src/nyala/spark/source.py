@@ -86,7 +86,9 @@ class NyalaSource(DataSource):
                 'option("op", "upsert"), or drop and create the table first'
             )
         table, masters = where(self.options)
-        return TableWriter(WriteOptions.of(table, masters, self.options, schema.fieldNames()))
+        return TableWriter(
+            WriteOptions.of(table, masters, self.options, to_arrow_schema(schema, timezone="UTC"))
+        )
 
 
 def offers_filters() -> bool:

@@ -1,32 +1,30 @@
-"""Batch writes with an exactly-once effect per task.
-
-Every task writes under a client id derived from the job's write id and its partition number, and numbers
-its operations in order. A task that Spark runs again (or twice at once) repeats the same operations under
-the same numbers, and the tablets execute each once. This needs rows that come in the same order at every
-try: sort within partitions by a total order where the source does not give one.
+"""Batch writes with an exactly-once effect per task, as far as `spark/task.py` can tell its tries apart.
 
 Options: `op` (upsert by default, or any other write); `op_column` (a column that names each row's op); or
 `kind_column` with one option `kind.<value>` = "<op>: <column>, ..." for each value: rows of a kind are
-written with that op, and only that kind's columns (the key is always there). Rows are written in order.
+written with that op, and only that kind's columns (the key is always there). Rows of one key are written in
+order. Spark hands the names of options over in lower case: a value is looked up whatever its case.
 """
 
-import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from nyala.client.client import connect
+from nyala.client.results import WriteResult
 from nyala.client.table import Table
 from nyala.client.writing import OPS
-from nyala.common.errors import InvalidArgument
+from nyala.common.casting import check_types
+from nyala.common.errors import InvalidArgument, SchemaMismatch
+from nyala.common.schema import Schema
+from nyala.spark.task import TaskWrites, in_runs
 
 KIND_PREFIX = "kind."
-TIMEOUT_MS = 120_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ class WriteOptions:
         op: of every row, when neither column is given.
         op_column: names each row's op; empty: none.
         kind_column: names each row's kind; empty: none.
-        kinds: by the kind's value.
+        kinds: by the kind's value in lower case.
         write_id: names the job: all tries of its tasks share it.
     """
 
@@ -61,18 +59,25 @@ class WriteOptions:
 
     @classmethod
     def of(
-        cls, table: str, masters: str, options: Mapping[str, str], columns: Sequence[str]
+        cls, table: str, masters: str, options: Mapping[str, str], frame: pa.Schema
     ) -> "WriteOptions":
         """Check the options of a write against the frame's columns and the table, in the driver.
 
+        Args:
+            table: name of the table.
+            masters: their addresses.
+            options: as Spark gives them.
+            frame: its columns.
+
         Raises:
             InvalidArgument: an unknown op, a column that is not in the frame or the table.
+            SchemaMismatch: a column no value of which converts, or a key column that is missing.
             NotFound: no such table.
         """
         op, op_column = options.get("op", "upsert"), options.get("op_column", "")
         kind_column = options.get("kind_column", "")
         kinds = {
-            name.removeprefix(KIND_PREFIX): _kind(name, text)
+            name.removeprefix(KIND_PREFIX).lower(): _kind(name, text)
             for name, text in options.items()
             if name.startswith(KIND_PREFIX)
         }
@@ -84,18 +89,38 @@ class WriteOptions:
                 "give op_column, or kind_column with kind.<value> options, or neither"
             )
         for column in [*special, *(c for k in kinds.values() for c in k.columns)]:
-            if column not in columns:
+            if column not in frame.names:
                 raise InvalidArgument(
-                    f"the frame has no column {column!r}; it has: {', '.join(columns)}"
+                    f"the frame has no column {column!r}; it has: {', '.join(frame.names)}"
                 )
         with connect(masters) as client:
-            schema = client.table(table).schema
-        for column in columns:
-            if column not in special and column not in schema.names:
-                raise InvalidArgument(
-                    f"table {table!r} has no column {column!r}; its columns are: {', '.join(schema.names)}"
-                )
+            schema = client.table(table).definition
+        _check_columns(table, schema, frame, special)
         return cls(table, masters, op, op_column, kind_column, kinds, os.urandom(16).hex())
+
+
+def _check_columns(table: str, schema: Schema, frame: pa.Schema, special: list[str]) -> None:
+    """Refuse a frame before any task runs that none of whose rows could be written."""
+    for key in schema.key_columns:
+        if key.name not in frame.names:
+            raise SchemaMismatch(
+                f"the frame lacks the key column {key.name!r} of table {table!r}; it has: "
+                f"{', '.join(frame.names)}"
+            )
+    for column in special:
+        if not pa.types.is_string(frame.field(column).type):
+            raise SchemaMismatch(
+                f"column {column!r} has type {frame.field(column).type}; it names each row's op or kind: "
+                "make it a string"
+            )
+    for field in frame:
+        if field.name in special:
+            continue
+        if field.name not in schema.by_name:
+            raise InvalidArgument(
+                f"table {table!r} has no column {field.name!r}; its columns are: {', '.join(schema.by_name)}"
+            )
+        check_types(field.type, schema.column(field.name).type, f"column {field.name!r}")
 
 
 def _kind(name: str, text: str) -> Kind:
@@ -115,6 +140,10 @@ class TaskDone(WriterCommitMessage):
     timestamp: int
 
 
+_Write = tuple[Sequence[str], Callable[[Table], WriteResult]]
+"""The ops of some rows, and what writes them."""
+
+
 class TableWriter(DataSourceArrowWriter):
     """Writes one frame. Pickled to every task."""
 
@@ -122,37 +151,47 @@ class TableWriter(DataSourceArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
-        """Write the rows of one task, in order; any row error fails the task and the job."""
+        """Write the rows of one task; any row error fails the task and the job."""
         context = TaskContext.get()
         assert context is not None, "a writer runs in a task"
-        name = f"{self._options.write_id} {context.partitionId()}"
-        client_id = hashlib.sha256(name.encode()).digest()[:16]
+        options = self._options
+        name = f"{options.write_id} {context.partitionId()}"
         done = TaskDone(0, 0)
-        with connect(self._options.masters, client_id=client_id, timeout_ms=TIMEOUT_MS) as client:
-            table = client.table(self._options.table)
+        with TaskWrites(options.masters, options.table, name) as task:
             for batch in iterator:
-                for result in self._write_batch(table, batch):
-                    done.rows += result[0]
-                    done.timestamp = max(done.timestamp, result[1])
+                for ops, send in self._writes(task, batch):
+                    result = task.write(ops, send).raise_for_errors()
+                    done.rows += result.rows
+                    done.timestamp = max(done.timestamp, result.timestamp)
         return done
 
-    def _write_batch(self, table: Table, batch: pa.RecordBatch) -> Iterator[tuple[int, int]]:
+    def _writes(self, task: TaskWrites, batch: pa.RecordBatch) -> Iterator[_Write]:
+        """Yield ops and calls that write a batch, in order."""
         options = self._options
         if options.op_column:
-            result = table.write(batch, options.op_column).raise_for_errors()
-            yield result.rows, result.timestamp
-            return
-        pieces = runs(batch, options.kind_column) if options.kind_column else [("", batch)]
-        for value, piece in pieces:
-            kind = options.kinds.get(value)
-            if kind is None and options.kind_column:
+            ops = batch.column(options.op_column).unique().to_pylist()
+            yield [str(op) for op in ops], lambda table: table.write(batch, options.op_column)
+        elif options.kind_column:
+            yield from self._by_kind(task, batch)
+        else:
+            yield [options.op], partial(_send, options.op, batch)
+
+    def _by_kind(self, task: TaskWrites, batch: pa.RecordBatch) -> Iterator[_Write]:
+        column, keys = self._options.kind_column, task.primary_key
+        spelled: dict[str, str] = {}
+        pieces = in_runs(batch, column, keys)
+        for value, _ in pieces:
+            if value.lower() not in self._options.kinds:
                 raise InvalidArgument(f"a row has kind {value!r}; there is no option kind.{value}")
-            if kind is not None:
-                keys = [k for k in table.primary_key if k not in kind.columns]
-                piece = piece.select([*keys, *kind.columns])
-            write = getattr(table, kind.op if kind else options.op)
-            result = write(piece).raise_for_errors()
-            yield result.rows, result.timestamp
+            if (other := spelled.setdefault(value.lower(), value)) != value:
+                raise InvalidArgument(
+                    f"rows have the kinds {other!r} and {value!r}, and Spark hands option names over in "
+                    "lower case only; give them other names"
+                )
+        for value, piece in pieces:
+            kind = self._options.kinds[value.lower()]
+            rows = piece.select([*(k for k in keys if k not in kind.columns), *kind.columns])
+            yield [kind.op], partial(_send, kind.op, rows)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All tasks succeeded: their rows were acknowledged one by one; nothing is left to do."""
@@ -161,18 +200,6 @@ class TableWriter(DataSourceArrowWriter):
         """Some task failed: rows that were acknowledged stay; run the job again with an idempotent op."""
 
 
-def runs(batch: pa.RecordBatch, column: str) -> list[tuple[str, pa.RecordBatch]]:
-    """Cut a batch where a column's value changes; return (value, piece) in row order."""
-    values = batch.column(column).cast(pa.string())
-    if values.null_count:
-        raise InvalidArgument(f"column {column!r} is null in {values.null_count} rows")
-    changed = pc.not_equal(values.slice(1), values.slice(0, max(0, len(values) - 1)))
-    starts = (
-        [0, *(int(i) + 1 for i in pc.indices_nonzero(changed).to_pylist())] if len(values) else []
-    )
-    ends = [*starts[1:], len(values)]
-    rest = [n for n in batch.schema.names if n != column]
-    return [
-        (values[a].as_py(), batch.slice(a, b - a).select(rest))
-        for a, b in zip(starts, ends, strict=True)
-    ]
+def _send(op: str, rows: pa.RecordBatch, table: Table) -> WriteResult:
+    result: WriteResult = getattr(table, op)(rows)
+    return result

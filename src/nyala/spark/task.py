@@ -1,0 +1,168 @@
+"""The writes of one Spark task, which Spark may run again: after any time, and in another order of rows.
+
+All tries of a task number their requests under the same client ids, so that tablets execute each request
+once. A tablet tells a repeated request by its bytes, and keeps results for `client_result_ttl_s`: a try that
+comes later, brings its rows in another order or finds the table altered cannot go on under these numbers.
+Then rows whose ops may be repeated are written anew under an id of this try's own; others are refused.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Collection
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nyala.client.client import Client, connect
+from nyala.client.results import WriteResult
+from nyala.client.table import Table
+from nyala.common.errors import InvalidArgument, Rejected, SessionExpired
+
+REPEATABLE = (
+    "upsert",
+    "upsert_ignore",
+    "insert_ignore",
+    "update",
+    "update_ignore",
+    "delete_ignore",
+)
+"""Ops that leave the same rows when all of a task is written once more."""
+PER_SESSION = 1_000
+"""Writes under one client id: a tablet keeps 16,384 results of one, and a write may take several requests."""
+TIMEOUT_MS = 120_000
+
+
+class TaskWrites:
+    """Writes to one table, of one try of a task. A context manager.
+
+    Args:
+        masters: addresses.
+        table: its name.
+        name: of the task, the same at every try of it and of no other task.
+    """
+
+    def __init__(self, masters: str, table: str, name: str) -> None:
+        self._masters = masters
+        self._name = name
+        self._table_name = table
+        self._writes = 0
+        self._own = False
+        self._client, self._table = self._open(self._id(0))
+
+    def __enter__(self) -> "TaskWrites":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def _id(self, session: int) -> bytes:
+        return hashlib.sha256(f"{self._name} {session}".encode()).digest()[:16]
+
+    def _open(self, client_id: bytes | None) -> tuple[Client, Table]:
+        client = connect(self._masters, client_id=client_id, timeout_ms=TIMEOUT_MS)
+        try:
+            return client, client.table(self._table_name)
+        except BaseException:  # also when interrupted: no client is left behind
+            client.close()
+            raise
+
+    def _begin(self, client_id: bytes | None) -> None:
+        self._client.close()
+        self._client, self._table = self._open(client_id)
+
+    @property
+    def primary_key(self) -> list[str]:
+        """Of the table."""
+        return self._table.primary_key
+
+    def write(self, ops: Collection[str], send: Callable[[Table], WriteResult]) -> WriteResult:
+        """Send some rows, as the next ones of this task.
+
+        Args:
+            ops: those of the rows.
+            send: writes them.
+
+        Raises:
+            SessionExpired: an earlier try's rows cannot be recognised, and these ops do not bear repeating.
+        """
+        if self._own:
+            self._check(ops, "an earlier part of this try could not be recognised")
+            return send(self._table)
+        if self._writes and self._writes % PER_SESSION == 0:
+            self._begin(self._id(self._writes // PER_SESSION))
+        self._writes += 1
+        try:
+            return send(self._table)
+        except Rejected as err:
+            if not _left_behind(err):
+                raise
+            self._check(ops, err.message)
+        self._own = True
+        self._begin(os.urandom(16))
+        return send(self._table)
+
+    def _check(self, ops: Collection[str], why: str) -> None:
+        bad = sorted(set(ops) - set(REPEATABLE))
+        if bad:
+            raise SessionExpired(
+                f"this task was run before, and which of its rows with op {', '.join(bad)} are written "
+                f"already cannot be told ({why}). Rows are recognised for client_result_ttl_s, in the same "
+                "order, while the table is not altered. Rows that were written stay; run the job again with "
+                f"ops that may be repeated: {', '.join(REPEATABLE)}"
+            )
+
+
+def _left_behind(err: Rejected) -> bool:
+    """Whether a number of an earlier try stands for something else, or for what nobody knows any more."""
+    return isinstance(err, SessionExpired) or err.details.get("reason") == "OTHER_BYTES"
+
+
+def in_runs(
+    batch: pa.RecordBatch, column: str, keys: Collection[str]
+) -> list[tuple[str, pa.RecordBatch]]:
+    """Cut a batch into pieces whose rows agree in a column, as few as rows of one key stay in order.
+
+    Args:
+        batch: with the column and the keys.
+        column: text; the pieces come without it.
+        keys: names of the key columns.
+
+    Returns:
+        Value and piece, in the order in which they are to be written.
+
+    Raises:
+        InvalidArgument: the column has a null.
+    """
+    values = batch.column(column).cast(pa.string())
+    if values.null_count:
+        raise InvalidArgument(f"column {column!r} is null in {values.null_count} rows; fill it")
+    if not len(values):
+        return []
+    encoded = values.dictionary_encode()
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    order = np.lexsort((codes, _turns(batch, keys)))
+    codes = codes[order]
+    moved = batch.drop_columns([column]).take(pa.array(order))
+    starts = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist()]
+    ends = [*starts[1:], len(codes)]
+    names = encoded.dictionary.to_pylist()
+    return [(names[codes[a]], moved.slice(a, b - a)) for a, b in zip(starts, ends, strict=True)]
+
+
+def _turns(batch: pa.RecordBatch, keys: Collection[str]) -> npt.NDArray[np.int64]:
+    """Return for each row how many earlier ones have its key."""
+    groups = np.zeros(batch.num_rows, np.int64)
+    for key in keys:
+        column = batch.column(key)
+        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+        _, groups = np.unique(groups * (codes.max() + 2) + codes + 1, return_inverse=True)
+    order = np.argsort(groups, kind="stable")
+    arranged = groups[order]
+    begins = np.flatnonzero(np.concatenate([[True], arranged[1:] != arranged[:-1]]))
+    sizes = np.diff(np.append(begins, len(arranged)))
+    turns = np.empty(len(arranged), np.int64)
+    turns[order] = np.arange(len(arranged)) - np.repeat(begins, sizes)
+    return turns

@@ -1,0 +1,215 @@
+"""The writes of a task that runs again: late, in another order, after an alteration. Without Spark itself."""
+
+import os
+from collections import Counter
+from operator import methodcaller
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+import nyala
+from nyala.common.errors import InvalidArgument, SchemaMismatch, SessionExpired
+from nyala.spark import task as task_module
+from nyala.spark.task import REPEATABLE, TaskWrites, in_runs
+from nyala.spark.writer import WriteOptions
+from nyala.testing import MiniCluster
+from tests.waiting import wait_until
+
+SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
+
+
+@pytest.fixture(scope="module")
+def quick():
+    """A cluster that keeps results for a second."""
+    with MiniCluster(1, 1, options={"client_result_ttl_s": "1"}) as made:
+        yield made
+
+
+@pytest.fixture
+def table(quick, request):
+    with quick.connect() as client:
+        name = f"t_{request.node.name}"[:60]
+        yield client.create_table(name, SCHEMA, ["k"], replicas=1)
+        client.drop_table(name)
+
+
+def rows(keys, value="x"):
+    return pa.table({"k": pa.array(keys, pa.int64()), "v": pa.array([value] * len(keys))})
+
+
+def attempt(quick, table, name, batches, op="upsert", value="x"):
+    """One try of a task; returns how many rows it wrote."""
+    written = 0
+    with TaskWrites(quick.masters, table.name, name) as task:
+        for batch in batches:
+            send = methodcaller(op, rows(batch, value))
+            written += task.write([op], send).raise_for_errors().rows
+    return written
+
+
+def forget(quick, table, name, batches, op):
+    """Wait until the tablet has forgotten what a task wrote."""
+
+    def forgotten():
+        table.upsert(rows([999]))  # time passes in a tablet as entries are applied
+        probe = f"{name} probe"
+        with TaskWrites(quick.masters, table.name, name) as task:
+            try:
+                getattr(task._table, op)(rows(batches[0]))
+            except SessionExpired:
+                return probe
+        return None
+
+    wait_until(forgotten, "results are forgotten")
+
+
+BATCHES = [[0, 1, 2], [3, 4], [5]]
+
+
+@pytest.mark.parametrize("op", REPEATABLE)
+def test_a_task_runs_again_however_late_if_its_op_may_be_repeated(quick, table, op):
+    if op.startswith("update"):
+        table.upsert(rows(range(9), "old"))
+    name = os.urandom(8).hex()
+    attempt(quick, table, name, BATCHES[:2], op)
+    forget(quick, table, name, BATCHES, op)
+    assert attempt(quick, table, name, BATCHES, op) == 6
+    there = {r["k"]: r["v"] for r in table.scan(where="k < 6").to_arrow().to_pylist()}
+    assert there == ({} if op == "delete_ignore" else dict.fromkeys(range(6), "x"))
+
+
+@pytest.mark.parametrize("op", ["upsert", "insert_ignore", "delete_ignore"])
+def test_a_task_runs_again_in_another_order_of_rows(quick, table, op):
+    name = os.urandom(8).hex()
+    attempt(quick, table, name, [[0, 1], [2, 3]], op)
+    assert attempt(quick, table, name, [[3, 2], [1, 5], [0, 4]], op) == 6
+
+
+def test_a_task_runs_again_after_the_table_was_altered(quick, table):
+    name = os.urandom(8).hex()
+    attempt(quick, table, name, BATCHES)
+    table.alter().add_column("w", pa.int64()).commit()
+    assert attempt(quick, table, name, BATCHES) == 6
+    table.alter().set_options({"history_max_age_s": "100"}).commit()
+    assert attempt(quick, table, name, BATCHES) == 6
+
+
+def test_as_long_as_a_task_is_recognised_each_row_is_written_once(quick, table):
+    name, before = os.urandom(8).hex(), table.scan().at
+    attempt(quick, table, name, BATCHES[:2], "insert")
+    attempt(quick, table, name, BATCHES, "insert")
+    assert table.changes(before, net=False).to_arrow().num_rows == 6
+
+
+@pytest.mark.parametrize("op", ["insert", "delete"])
+def test_what_cannot_be_repeated_is_refused_with_what_to_do(quick, table, op):
+    table.upsert(rows(range(9)))
+    name, other = os.urandom(8).hex(), os.urandom(8).hex()
+    keys = [[100, 101], [102]] if op == "insert" else [[0, 1], [2]]
+    attempt(quick, table, name, keys, op)
+    with pytest.raises(
+        SessionExpired, match=f"op {op} .* run the job again with ops that may be repeated"
+    ):
+        attempt(quick, table, name, [keys[0][::-1], keys[1]], op)
+    with TaskWrites(
+        quick.masters, table.name, other
+    ) as task:  # nor later, once numbers were given up
+        task.write(["upsert"], lambda t: t.upsert(rows([1, 2])))
+    with TaskWrites(quick.masters, table.name, other) as task:
+        task.write(["upsert"], lambda t: t.upsert(rows([2, 1])))
+        with pytest.raises(SessionExpired, match=f"op {op} "):
+            task.write([op], lambda t: getattr(t, op)(rows([7])))
+
+
+def test_what_else_goes_wrong_is_not_written_again(quick, table):
+    with TaskWrites(quick.masters, table.name, "x") as task:
+        with pytest.raises(SchemaMismatch):
+            task.write(["upsert"], lambda t: t.upsert(pa.table({"k": ["a"]})))
+        assert not task._own
+
+
+def test_a_long_task_has_many_sessions_and_each_try_the_same(quick, table, monkeypatch):
+    monkeypatch.setattr(task_module, "PER_SESSION", 2)
+    ids = []
+
+    def connect(masters, *, client_id, timeout_ms):
+        ids.append(client_id)
+        return nyala.connect(masters, client_id=client_id, timeout_ms=timeout_ms)
+
+    monkeypatch.setattr(task_module, "connect", connect)
+    batches = [[n] for n in range(5)]
+    before = table.scan().at
+    for _ in range(2):
+        assert attempt(quick, table, "long", batches, "insert") == 5
+    assert len(ids) == 6
+    assert ids[:3] == ids[3:]
+    assert len(set(ids)) == 3
+    assert table.changes(before, net=False).to_arrow().num_rows == 5
+
+
+# ---- kinds -----------------------------------------------------------------------------------------
+
+
+def test_rows_of_a_kind_stand_together_where_keys_are_distinct():
+    kinds = ["a", "b"] * 500
+    batch = pa.record_batch({"k": list(range(1000)), "kind": kinds})
+    pieces = in_runs(batch, "kind", ["k"])
+    assert [value for value, _ in pieces] == ["a", "b"]
+    assert pieces[0][1].column("k").to_pylist() == list(range(0, 1000, 2))
+    assert in_runs(batch.slice(0, 0), "kind", ["k"]) == []
+    with pytest.raises(InvalidArgument, match="null in 1 rows"):
+        in_runs(pa.record_batch({"k": [1], "kind": pa.array([None], pa.string())}), "kind", ["k"])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_of_one_key_stay_in_order(seed):
+    random = Random(seed)
+    count = random.randrange(1, 60)
+    first = [random.randrange(3) for _ in range(count)]
+    second = [random.choice(["x", "y", None]) for _ in range(count)]
+    kinds = [random.choice(["born", "Died", "moved"]) for _ in range(count)]
+    batch = pa.record_batch({
+        "a": first, "b": pa.array(second, pa.string()), "kind": kinds, "n": list(range(count)),
+    })  # fmt: skip
+    pieces = in_runs(batch, "kind", ["a", "b"])
+    written = [(value, row) for value, piece in pieces for row in piece.to_pylist()]
+    assert sorted(row["n"] for _, row in written) == list(range(count))
+    assert all(kinds[row["n"]] == value for value, row in written)
+    by_key: dict[tuple[int, str | None], list[int]] = {}
+    for _, row in written:
+        by_key.setdefault((row["a"], row["b"]), []).append(row["n"])
+    assert all(numbers == sorted(numbers) for numbers in by_key.values())
+    most = max(Counter(zip(first, second, strict=True)).values())
+    assert len(pieces) <= 3 * most
+
+
+# ---- what the driver checks ------------------------------------------------------------------------
+
+
+def check(quick, table, frame, **options):
+    return WriteOptions.of(table.name, quick.masters, options, pa.schema(frame))
+
+
+@pytest.mark.parametrize(
+    ("frame", "options", "words"),
+    [
+        ([("v", pa.string())], {}, "lacks the key column 'k'"),
+        ([("k", pa.string())], {}, "column 'k' has type string, but the table stores int64"),
+        ([("k", pa.int64()), ("v", pa.list_(pa.int32()))], {}, "column 'v' has type list"),
+        ([("k", pa.int64()), ("K", pa.string())], {}, "no column 'K'"),
+        ([("k", pa.int64()), ("op", pa.int32())], {"op_column": "op"}, "make it a string"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_frame_that_cannot_be_written_is_refused_before_any_task_runs(
+    quick, table, frame, options, words
+):
+    with pytest.raises((InvalidArgument, SchemaMismatch), match=words):
+        check(quick, table, frame, **options)
+
+
+def test_a_frame_whose_values_may_fit_is_let_through(quick, table):
+    frame = [("k", pa.int32()), ("v", pa.string()), ("What", pa.string())]
+    made = check(quick, table, frame, kind_column="What", **{"kind.dep": "upsert: v"})
+    assert set(made.kinds) == {"dep"}
