@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from nyala.client.client import Client, connect
 from nyala.client.results import WriteResult
 from nyala.client.table import Table
-from nyala.common.errors import InvalidArgument, Rejected, SessionExpired
+from nyala.common.errors import InvalidArgument, NyalaError, SessionExpired
 
 REPEATABLE = (
     "upsert",
@@ -95,7 +95,7 @@ class TaskWrites:
         self._writes += 1
         try:
             return send(self._table)
-        except Rejected as err:
+        except NyalaError as err:
             if not _left_behind(err):
                 raise
             self._check(ops, err.message)
@@ -114,9 +114,16 @@ class TaskWrites:
             )
 
 
-def _left_behind(err: Rejected) -> bool:
+def _left_behind(err: NyalaError) -> bool:
     """Whether a number of an earlier try stands for something else, or for what nobody knows any more."""
-    return isinstance(err, SessionExpired) or err.details.get("reason") == "OTHER_BYTES"
+    found: BaseException | None = err
+    while found is not None:
+        if isinstance(found, SessionExpired):
+            return True
+        if isinstance(found, NyalaError) and found.details.get("reason") == "OTHER_BYTES":
+            return True
+        found = found.__cause__
+    return False
 
 
 def in_runs(
