@@ -1,13 +1,14 @@
 """DuckDB's filter on a scan as a predicate of this store, as far as the two mean the same.
 
 DuckDB hands a filter over as an Arrow expression, which can be shown and compared but not taken apart.
-So its text is read, an expression is built again from what was read, and the two are compared: a text
-that was misread (names are not quoted in it) is never equal, and then nothing is pushed down.
+So its text is read (lists, which are cut short in it, from its pickled form), an expression is built again
+from what was read, and the two are compared: a text that was misread (names are not quoted in it) is never
+equal, and then nothing is pushed down.
 """
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -18,6 +19,9 @@ from nyala.common.schema import Column, Schema
 
 MAX_DEPTH = 30
 """Of a filter that is pushed down; servers take one that is a little deeper."""
+MAX_LIST_BYTES = 1 << 20
+"""Of the values of one `in` that is pushed down; servers take a few times as much."""
+_END_OF_LIST = "\n], null_matching_behavior=MATCH}), null[bool])"
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _PLAIN = re.compile(r"[^()]+?(?=\))")
 _SIGNS: dict[str, tuple[Op, Callable[[pc.Expression, pc.Expression], pc.Expression]]] = {
@@ -51,7 +55,7 @@ def as_predicate(expression: pc.Expression, schema: Schema) -> Predicate | None:
     """Return a predicate that every row passes which passes the filter; None: there is none to say."""
     text = str(expression)
     try:
-        reader = _Reader(text, schema)
+        reader = _Reader(text, schema, _lists(expression))
         read = reader.whole()
         same = read.expression.equals(expression)
     except (_Unread, ValueError, pa.ArrowException):
@@ -65,11 +69,21 @@ def columns_in(expression: pc.Expression, names: Sequence[str]) -> set[str]:
     return {name for name in names if name in text}
 
 
+def _lists(expression: pc.Expression) -> Iterator[pa.Array]:
+    """Yield the lists of values in an expression, in the order in which its text has them."""
+    _, (pickled,) = expression.__reduce__()
+    stored = pa.ipc.open_file(pickled).read_all()
+    for column in stored.columns:
+        if pa.types.is_struct(column.type) and column.type.get_field_index("value_set") >= 0:
+            yield column.chunk(0).field("value_set").flatten()
+
+
 class _Reader:
     """Reads the text of one filter."""
 
-    def __init__(self, text: str, schema: Schema) -> None:
+    def __init__(self, text: str, schema: Schema, lists: Iterator[pa.Array]) -> None:
         self._text = text
+        self._lists = lists
         self._at = 0
         self._columns = sorted(schema.columns, key=lambda c: -len(c.name))
 
@@ -140,18 +154,15 @@ class _Reader:
         """Read `x in (...)`: unknown where x is null."""
         column = self._column("), is_in(")
         self._expect(f"{column.name}, {{value_set={column.type}:[\n  ")
-        end = self._text.find("\n], null_matching_behavior=MATCH}), null[bool])", self._at)
-        if end < 0:
+        end = self._text.find(_END_OF_LIST, self._at)
+        made = next(self._lists, None)
+        if end < 0 or made is None:
             raise _Unread
-        shown = self._text[self._at : end].split(",\n  ")
-        self._at = end
-        self._expect("\n], null_matching_behavior=MATCH}), null[bool])")
-        texts = pa.types.is_string(column.type)
-        values = [v[1:-1] if texts else v for v in shown]
-        made = pa.array([_value(v, column.type) for v in values], column.type)
+        self._at = end + len(_END_OF_LIST)
         field, unknown = pc.field(column.name), pc.scalar(pa.scalar(None, pa.bool_()))
         expression = pc.if_else(field.is_valid(), field.isin(made), unknown)
-        return _Read(expression, None if pa.types.is_floating(column.type) else In(column.id, made))
+        fits = not pa.types.is_floating(column.type) and made.nbytes <= MAX_LIST_BYTES
+        return _Read(expression, In(column.id, made) if fits and not made.null_count else None)
 
     def _column(self, after: str) -> Column:
         for column in self._columns:

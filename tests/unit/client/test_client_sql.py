@@ -37,6 +37,7 @@ def tables():
         "t": table_of(rows(), "k"),
         "U": table_of(rows(10), "k"),
         "odd": table_of(pa.Table.from_pylist(odd), "k"),
+        "twisted": table_of(pa.table({"k": [1, 2], "s": ["x > 1", "y"], 's == "x': ["0", "a"]}), "k"),
     })  # fmt: skip
 
 
@@ -53,6 +54,9 @@ PUSHED = [
     ("select k from t where small = 8 or k = 0", ["k", "small"], {0, 8, 17, 26, 35, 44}),
     ("select k from t where k < 5 and real <= 3", ["k", "real"], {0, 1, 2, 3, 4}),
     ("select k from (select k, name from t where k = 7) x", ["k"], {7}),
+    ("select k from t where k in (" + ", ".join(map(str, range(-60, 8))) + ")", ["k"], set(range(8))),
+    ("select name from t where name in ('x\n], null[bool])', 'plain') and small = 3", ["name", "small"],
+     {3, 48}),
     ("with x as (select k, small from t) select k from x where k in (1, 2)", ["k"], {1, 2}),
 ]  # fmt: skip
 """A query, the columns that it needs, the keys that servers send; None: they are not asked to filter."""
@@ -77,6 +81,7 @@ ANY = [
     "select a.k x, b.k y from t a cross join t b where a.k = 3 and b.k > 47 order by 2",
     'select "odd ""name""" o from odd where "odd ""name""" = 2',
     'select k from odd where "k = 1 or k" = -3',
+    "select k from twisted where s = 'x > 1'",
     'select k from odd where "false" order by k',
     'select k from odd where not "false" and k > 2 order by k',
     "select k from t where name = 'it''s' or name = 'x''::DATE' order by k",
@@ -136,7 +141,9 @@ def test_a_query_that_scans_a_table_at_every_step_fetches_it_once(tables):
 
 
 def test_tables_are_listed_and_described(tables):
-    assert run_sql("show tables", tables).to_pylist() == [{"name": n} for n in ("U", "odd", "t")]
+    assert run_sql("show tables", tables).to_pylist() == [
+        {"name": n} for n in ("U", "odd", "t", "twisted")
+    ]
     for query in ("describe t", "show t", "describe select * from T"):
         shown = run_sql(query, tables).to_pylist()
         assert [(r["column_name"], r["column_type"]) for r in shown][:3] == [
