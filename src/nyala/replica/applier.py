@@ -34,12 +34,16 @@ class Kind(Enum):
     DONE = "done"
     DUPLICATE = "duplicate"
     EXPIRED = "expired"
+    FORGOTTEN = "forgotten"
     OTHER_BYTES = "other bytes"
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one operation came to; `result` and `stamp` only where there is a result."""
+    """What one operation came to; `result` and `stamp` only where there is a result.
+
+    FORGOTTEN has for a stamp the time after which no client was executed that is not known any more.
+    """
 
     kind: Kind
     stamp: int = 0
@@ -173,7 +177,8 @@ class Applier:
             self.sessions.keep(saved, result)
         self._position = Position(group[-1].id, group[-1].stamp)
         outcomes = iter(results)
-        return [None if v is None else _answer(*v, outcomes) for v in verdicts]
+        forgotten = self.sessions.forgotten
+        return [None if v is None else _answer(*v, outcomes, forgotten) for v in verdicts]
 
     def prepare_flush(self) -> Callable[[], Callable[[], None]] | None:
         """Lane APPLY: fix a cut at what has been applied, with the sessions as they are then."""
@@ -183,10 +188,14 @@ class Applier:
         return self.machine.prepare_flush(Cut(at.op, at.stamp, self.sessions.dump()))
 
 
-def _answer(verdict: Verdict, saved: Saved | None, outcomes: Iterator[bytes]) -> Answer:
+def _answer(
+    verdict: Verdict, saved: Saved | None, outcomes: Iterator[bytes], forgotten: int
+) -> Answer:
     if verdict is Verdict.RUN:
         assert saved is not None, "an operation that runs has a record"
         return Answer(Kind.DONE, saved.stamp, next(outcomes))
+    if verdict is Verdict.FORGOTTEN:
+        return Answer(Kind.FORGOTTEN, forgotten)
     if verdict is Verdict.OTHER_BYTES:
         return Answer(Kind.OTHER_BYTES)
     if saved is None or saved.result is None:

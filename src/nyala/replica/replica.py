@@ -47,6 +47,7 @@ class Replica(Life):
         first_outstanding: int,
         timeout_ms: int,
         seen: int = 0,
+        since: int | None = None,
     ) -> WriteOutcome:
         """Replicate an operation once; returns when it is durable on a majority and applied here.
 
@@ -58,16 +59,19 @@ class Replica(Life):
             timeout_ms: how long the caller waits; the operation may take effect later still.
             seen: the highest stamp that the client has seen anywhere; the operation gets one above it, unless
                 that lies further in the future than `clock_max_ahead_ms`.
+            since: hybrid time before which no attempt was executed, the same for all attempts; 0: not known;
+                None: now, from who never sends the same operation twice, or does no harm by it.
 
         Raises:
             InvalidArgument: the ids are malformed, or the sequence was used with other bytes.
             NotLeader, Throttled, TooLarge, Unavailable, NotFound: nothing was proposed.
             OutcomeUnknown: leadership was lost, or the time was up, while it was in flight.
-            SessionExpired: it may have taken effect long ago; it was not executed (again).
+            SessionExpired: it may have taken effect long ago; it was not executed (again). With details
+                `reason` = CLIENT_FORGOTTEN: unless no attempt came before `forgotten_until`.
         """
         member = self.taking_part()
         return await member.requests.write(
-            payload, client_id, sequence, first_outstanding, timeout_ms, seen
+            payload, client_id, sequence, first_outstanding, timeout_ms, seen, since
         )
 
     async def read_point(self, at: int | None, timeout_ms: int) -> int:

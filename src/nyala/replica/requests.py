@@ -64,9 +64,12 @@ class Requests(Footing):
         first_outstanding: int,
         timeout_ms: int,
         seen: int = 0,
+        since: int | None = None,
     ) -> WriteOutcome:
         """See `Replica.write`."""
         session_header.check(client_id, sequence, first_outstanding)
+        if since:
+            _check_ahead(self._around, since)
         around, node = self._around, self._node
         deadline_us = around.env.clock.monotonic_us() + timeout_ms * 1000
         await self.accepting(deadline_us, await self._believed(seen, deadline_us))
@@ -75,9 +78,10 @@ class Requests(Footing):
         if joined is not None:
             return _outcome(await joined, identity)
         self.check_room(len(payload), self._writes.inflight_bytes)
-        wrapped = session_header.wrap(
-            payload, client_id, sequence, first_outstanding, around.options.client_result_ttl_s
-        )
+        if since is None:
+            since = around.clock.peek()
+        ttl_s = around.options.client_result_ttl_s
+        wrapped = session_header.wrap(payload, client_id, sequence, first_outstanding, ttl_s, since)
         op = node.propose(wrapped, self.stamp(node.last_stamp))
         if op is None:
             raise self.not_leader()

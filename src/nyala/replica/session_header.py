@@ -10,11 +10,14 @@ import google_crc32c
 
 from nyala.common.errors import BadVersion, Corrupt, InvalidArgument
 
-VERSION = 1
+VERSION = 2
 CLIENT_ID_BYTES = 16
 MAX_SEQUENCE = (1 << 63) - 1
 _HEADER = struct.Struct("<B16sQQII")
-HEADER_BYTES = _HEADER.size
+_SINCE = struct.Struct("<Q")
+OLD_HEADER_BYTES = _HEADER.size
+"""Of version 1, which has no `since`."""
+HEADER_BYTES = OLD_HEADER_BYTES + _SINCE.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,8 @@ class Header:
         first_outstanding: the client has the results of everything below it; at most `sequence`.
         ttl_s: how long the result is kept, by entry stamps.
         crc: CRC32C of the payload, by which a retry is told from another operation.
+        since: hybrid time before which no attempt was executed, the same for all attempts; 0: nobody knows;
+            None: from a release that did not tell.
     """
 
     client_id: bytes
@@ -34,6 +39,7 @@ class Header:
     first_outstanding: int
     ttl_s: int
     crc: int
+    since: int | None = None
 
 
 def check(client_id: bytes, sequence: int, first_outstanding: int) -> None:
@@ -57,11 +63,16 @@ def crc_of(payload: bytes) -> int:
 
 
 def wrap(
-    payload: bytes, client_id: bytes, sequence: int, first_outstanding: int, ttl_s: int
+    payload: bytes,
+    client_id: bytes,
+    sequence: int,
+    first_outstanding: int,
+    ttl_s: int,
+    since: int = 0,
 ) -> bytes:
-    """Return what is replicated for a payload; the arguments have been checked."""
+    """Return what is replicated for a payload; the arguments, as in `Header`, have been checked."""
     head = _HEADER.pack(VERSION, client_id, sequence, first_outstanding, ttl_s, crc_of(payload))
-    return head + payload
+    return head + _SINCE.pack(since) + payload
 
 
 def unwrap(wrapped: bytes) -> tuple[Header, bytes]:
@@ -70,9 +81,11 @@ def unwrap(wrapped: bytes) -> tuple[Header, bytes]:
     Raises:
         BadVersion: a newer leader wrote it. Corrupt: it is no operation at all.
     """
-    if len(wrapped) < HEADER_BYTES:
+    size = OLD_HEADER_BYTES if wrapped[:1] == b"\x01" else HEADER_BYTES
+    if len(wrapped) < size:
         raise Corrupt(f"an operation of {len(wrapped)} bytes is too short for its header")
     version, client_id, sequence, first, ttl_s, crc = _HEADER.unpack_from(wrapped)
-    if version != VERSION:
+    if version not in (1, VERSION):
         raise BadVersion(f"an operation has header version {version}; this build knows {VERSION}")
-    return Header(client_id, sequence, first, ttl_s, crc), wrapped[HEADER_BYTES:]
+    since = None if version == 1 else _SINCE.unpack_from(wrapped, OLD_HEADER_BYTES)[0]
+    return Header(client_id, sequence, first, ttl_s, crc, since), wrapped[size:]

@@ -20,7 +20,11 @@ from nyala.common.hybrid_time import from_micros
 from nyala.replica.session_header import Header
 
 MAX_CLIENTS = 16_384
-"""Clients that are remembered; beyond it the one that wrote longest ago is forgotten altogether."""
+"""Clients that are remembered; beyond it the one that wrote longest ago is forgotten.
+
+When it last wrote stays known (`Sessions.forgotten`): what an unknown client sends may have been executed
+before then, and is refused unless it says that no attempt was.
+"""
 MAX_RESULTS = 131_072
 """Results kept over all clients; beyond it the oldest expires early."""
 MAX_RESULTS_PER_CLIENT = 16_384
@@ -31,11 +35,13 @@ MAX_KEPT_BYTES = 32 << 20
 RESULT_BYTES, CLIENT_BYTES = 400, 300
 """Memory of a result beside its bytes, and of a client: objects and their places in two tables, measured."""
 
-_Body = tuple[list[tuple[bytes, int]], list[tuple[bytes, int, int, int, int, bytes | None]]]
-"""Clients and their floors by last use; client, sequence, stamp, expiry, CRC, result by stamp."""
+_Rows = list[tuple[bytes, int, int, int, int, bytes | None]]
+_Body = tuple[list[tuple[bytes, int, int, int]], _Rows, int]
+"""Clients as `_Client`, by last use; client, sequence, stamp, expiry, CRC, result by stamp; `forgotten`."""
 _DECODER = msgspec.msgpack.Decoder(_Body)
+_OLD_DECODER = msgspec.msgpack.Decoder(tuple[list[tuple[bytes, int]], _Rows])
 _MAGIC = b"NYSS"
-_VERSION = 1
+_VERSION = 2
 _HEAD_BYTES = 12
 
 
@@ -45,6 +51,7 @@ class Verdict(Enum):
     RUN = "run"
     DUPLICATE = "duplicate"
     EXPIRED = "expired"
+    FORGOTTEN = "forgotten"
     OTHER_BYTES = "other bytes"
 
 
@@ -67,16 +74,27 @@ class Saved:
 
 @dataclass(slots=True)
 class _Client:
-    """Sequences below `floor` that are not among the results are over, whatever they came to."""
+    """Sequences below `floor` that are not among the results are over, whatever they came to.
+
+    No operation of it that says when it began was executed after `used`. Until `born` it may have been a
+    client that was forgotten since: what began before then, and has no result here, may have been executed.
+    """
 
     floor: int
     results: dict[int, Saved]
+    used: int = 0
+    born: int = 0
 
 
 class Sessions:
-    """The table of one replica. Lane APPLY only."""
+    """The table of one replica. Lane APPLY only.
+
+    Attributes:
+        forgotten: no client that was forgotten had anything executed after this time; 0: none was.
+    """
 
     def __init__(self) -> None:
+        self.forgotten = 0
         self._clients: OrderedDict[bytes, _Client] = OrderedDict()  # by last use
         self._results: OrderedDict[tuple[bytes, int], Saved] = OrderedDict()  # by stamp
         self._kept_bytes = 0
@@ -105,10 +123,17 @@ class Sessions:
 
         Returns:
             RUN with a record whose result is to be handed to `keep`; DUPLICATE with the record of the
-            first attempt; otherwise None.
+            first attempt; otherwise None. FORGOTTEN: the client may be one that was forgotten, and the
+            operation may have been executed then.
         """
         self._expire(stamp)
+        since = header.since
+        known = self._clients.get(header.client_id)
+        if since is not None and self._before(known, header.sequence, since):
+            return Verdict.FORGOTTEN, None
         client = self._client(header.client_id)
+        if since is not None:
+            client.used = max(client.used, stamp, since)
         self._acknowledge(client, header.first_outstanding)
         saved = client.results.get(header.sequence)
         if saved is not None:
@@ -135,6 +160,12 @@ class Sessions:
                     old.result = None
                 if self._kept_bytes <= MAX_KEPT_BYTES // 2:
                     break
+
+    def _before(self, client: _Client | None, sequence: int, since: int) -> bool:
+        """Whether an operation may have been executed for a client that was forgotten since."""
+        if client is None:
+            return 0 < self.forgotten >= since
+        return 0 < client.born >= since and sequence not in client.results
 
     # ---- forgetting --------------------------------------------------------------------------------
 
@@ -176,9 +207,10 @@ class Sessions:
         if client is not None:
             self._clients.move_to_end(client_id)
             return client
-        client = self._clients[client_id] = _Client(0, {})
+        client = self._clients[client_id] = _Client(0, {}, born=self.forgotten)
         if len(self._clients) > MAX_CLIENTS:
             _, forgotten = self._clients.popitem(last=False)
+            self.forgotten = max(self.forgotten, forgotten.used)
             for saved in forgotten.results.values():
                 self._remove(saved)
         return client
@@ -194,8 +226,8 @@ class Sessions:
 
     def dump(self) -> bytes:
         """Return the table for `Cut.extra`; same table, same bytes."""
-        clients = [(i, c.floor) for i, c in self._clients.items()]
-        body = msgspec.msgpack.encode((clients, list(self._rows())))
+        clients = [(i, c.floor, c.used, c.born) for i, c in self._clients.items()]
+        body = msgspec.msgpack.encode((clients, list(self._rows()), self.forgotten))
         head = _MAGIC + _VERSION.to_bytes(4, "little")
         crc = int(google_crc32c.value(head + body))
         return head + crc.to_bytes(4, "little") + body
@@ -213,9 +245,9 @@ class Sessions:
             Corrupt: the checksum holds and the content makes no sense.
         """
         made = cls()
-        clients, rows = _parse(raw) if raw else ([], [])
-        for client_id, floor in clients:
-            made._clients[client_id] = _Client(floor, {})
+        clients, rows, made.forgotten = _parse(raw) if raw else ([], [], 0)
+        for client_id, floor, used, born in clients:
+            made._clients[client_id] = _Client(floor, {}, used, born)
         for client_id, sequence, stamp, expires, crc, result in rows:
             if client_id not in made._clients:
                 raise Corrupt(f"the saved client sessions lack client {client_id.hex()}")
@@ -232,11 +264,14 @@ def _parse(raw: bytes) -> _Body:
     version = int.from_bytes(raw[4:8], "little")
     if int.from_bytes(raw[8:12], "little") != int(google_crc32c.value(raw[:8] + raw[12:])):
         raise BadChecksum("the saved client sessions are damaged: their checksum does not match")
-    if version != _VERSION:
+    if version not in (1, _VERSION):
         raise BadVersion(
             f"the saved client sessions have version {version}; this build knows {_VERSION}"
         )
     try:
+        if version == 1:
+            clients, rows = _OLD_DECODER.decode(raw[_HEAD_BYTES:])
+            return [(i, floor, 0, 0) for i, floor in clients], rows, 0
         body: _Body = _DECODER.decode(raw[_HEAD_BYTES:])
     except msgspec.MsgspecError as err:
         raise Corrupt(f"the saved client sessions cannot be understood: {err}") from err

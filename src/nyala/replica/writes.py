@@ -19,6 +19,9 @@ from nyala.common.ids import OpId
 from nyala.replica.applier import Answer, Kind
 from nyala.replica.status import WriteOutcome
 
+FORGOTTEN = "CLIENT_FORGOTTEN"
+"""A reason of SessionExpired: with a `since` above `forgotten_until`, where that is true, it is executed."""
+
 
 class Identity(NamedTuple):
     """What a retry has in common with the first try: whose operation, its number, CRC32C of its bytes."""
@@ -160,6 +163,13 @@ def outcome(answer: Answer) -> WriteOutcome:
         raise SessionExpired(
             "the result of this sequence number is no longer kept, so the operation was not executed "
             "(again); read the rows to learn whether it took effect, then write under a new number"
+        )
+    if answer.kind is Kind.FORGOTTEN:
+        raise SessionExpired(
+            "this tablet does not know the client (any more), and an earlier try of the operation may have "
+            "taken effect before it was forgotten, so it was not executed (again); read the rows to learn "
+            "whether it did, then write with a new client",
+            {"reason": FORGOTTEN, "forgotten_until": str(answer.stamp)},
         )
     if answer.kind is Kind.OTHER_BYTES:
         raise InvalidArgument(

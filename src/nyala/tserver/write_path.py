@@ -119,6 +119,7 @@ class WritePath:
                 first_outstanding=header.first_outstanding,
                 timeout_ms=header.timeout_ms or self._options.write_timeout_ms,
                 seen=header.propagated_time,
+                since=header.since,
             )
         except AssertionError as err:  # a broken invariant fails the replica; the server lives on
             raise OutcomeUnknown(f"tablet {header.tablet_id} failed: {err}") from err

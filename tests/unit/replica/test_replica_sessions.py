@@ -18,8 +18,8 @@ SECOND = from_micros(1_000_000)
 RUN, DUPLICATE, EXPIRED = Verdict.RUN, Verdict.DUPLICATE, Verdict.EXPIRED
 
 
-def header(sequence, client=ANN, first=0, ttl_s=600, crc=1):
-    return Header(client, sequence, first, ttl_s, crc)
+def header(sequence, client=ANN, first=0, ttl_s=600, crc=1, since=None):
+    return Header(client, sequence, first, ttl_s, crc, since)
 
 
 def do(table, sequence, stamp=1, result=b"ok", **more):
@@ -210,7 +210,19 @@ def test_the_table_survives_its_bytes():
 
 def test_the_bytes_of_version_1_can_be_read():
     raw = (GOLDEN / "sessions-v1.bin").read_bytes()
-    assert Sessions.load(raw).dump() == raw == sample().dump()
+    old = Sessions.load(raw)
+    assert (len(old), old.clients, old.forgotten) == (3, 2, 0)
+    assert do(old, 1, stamp=8) is DUPLICATE
+    assert do(old, 8, client=BOB, stamp=9) is EXPIRED
+
+
+def test_the_bytes_of_version_2_stay_as_they_are():
+    table = sample()
+    table.forgotten = 3
+    assert do(table, 10, client=BOB, stamp=9, first=9, since=8) is RUN
+    raw = (GOLDEN / "sessions-v2.bin").read_bytes()
+    assert table.dump() == raw == Sessions.load(raw).dump()
+    assert Sessions.load(raw).forgotten == 3
 
 
 def test_damaged_bytes_are_refused_whichever_byte_it_is():
@@ -231,13 +243,22 @@ def test_the_header_says_whose_the_operation_is():
     assert (found.client_id, found.sequence, found.first_outstanding) == (ANN, 7, 3)
     assert found.ttl_s == 600
     assert found.crc != unwrap(wrap(b"Payload", ANN, 7, 3, 600))[0].crc
-    assert wrapped == (GOLDEN / "operation-v1.bin").read_bytes()
+    assert found.since == 0
+    told = wrap(b"payload", ANN, 7, 3, 600, 1 << 60)
+    assert unwrap(told)[0].since == 1 << 60
+    assert told == (GOLDEN / "operation-v2.bin").read_bytes()
+
+
+def test_an_operation_of_version_1_is_still_read():
+    found, payload = unwrap((GOLDEN / "operation-v1.bin").read_bytes())
+    assert (payload, found.client_id, found.sequence) == (b"payload", ANN, 7)
+    assert (found.first_outstanding, found.ttl_s, found.since) == (3, 600, None)
 
 
 def test_a_header_of_the_future_or_none_at_all_is_refused():
     wrapped = wrap(b"payload", ANN, 7, 3, 600)
     with pytest.raises(BadVersion):
-        unwrap(b"\x02" + wrapped[1:])
+        unwrap(b"\x03" + wrapped[1:])
     with pytest.raises(Corrupt):
         unwrap(wrapped[: session_header.HEADER_BYTES - 1])
 

@@ -3409,6 +3409,7 @@ class WriteHeader(_message.Message):
     PROPAGATED_TIME_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     REQUEST_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
     tablet_id: _builtins.str
     schema_version: _builtins.int
     op: Global___WriteOp.ValueType
@@ -3423,6 +3424,8 @@ class WriteHeader(_message.Message):
     timeout_ms: _builtins.int
     request: _builtins.int
     """echoed in the result; unique in this stream"""
+    since: _builtins.int
+    """hybrid time before which no try was executed, the same in all tries; 0: not known"""
     @_builtins.property
     def column_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """of the batch's columns, in order (without "_op")"""
@@ -3441,10 +3444,11 @@ class WriteHeader(_message.Message):
         propagated_time: _builtins.int = ...,
         timeout_ms: _builtins.int = ...,
         request: _builtins.int = ...,
+        since: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_or_nothing", b"all_or_nothing", "client_id", b"client_id", "column_ids", b"column_ids", "first_outstanding", b"first_outstanding", "op", b"op", "propagated_time", b"propagated_time", "request", b"request", "schema_version", b"schema_version", "sequence", b"sequence", "tablet_id", b"tablet_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_or_nothing", b"all_or_nothing", "client_id", b"client_id", "column_ids", b"column_ids", "first_outstanding", b"first_outstanding", "op", b"op", "propagated_time", b"propagated_time", "request", b"request", "schema_version", b"schema_version", "sequence", b"sequence", "since", b"since", "tablet_id", b"tablet_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
