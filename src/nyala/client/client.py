@@ -30,6 +30,7 @@ def connect(
     scan_batch_bytes: int = 1 << 20,
     scan_batch_rows: int = 0,
     client_id: bytes | None = None,
+    since: int = 0,
     lookup_max_age_ms: int = 10_000,
 ) -> "Client":
     """Connect to a cluster.
@@ -45,6 +46,8 @@ def connect(
         scan_batch_rows: most rows of such a batch; 0: no limit.
         client_id: 16 bytes. A second process that gives the same id and repeats the same writes in
             the same order has each take effect once (a retried Spark task).
+        since: with `client_id`, a time from `now()` before which no process wrote under it. A tablet that has
+            forgotten clients refuses, as SessionExpired, what may have been executed for one of them.
         lookup_max_age_ms: while the leader master does not answer, another one may tell where tables and
             their tablets are, if its word is no older than this; 0: only the leader is believed.
 
@@ -68,6 +71,7 @@ def connect(
         limits=Limits(batch_rows, batch_bytes),
         client_id=client_id,
         keep_results=client_id is not None,
+        since=since,
         scan_batch_bytes=scan_batch_bytes,
         scan_batch_rows=scan_batch_rows,
         lookup_max_age_ms=lookup_max_age_ms,

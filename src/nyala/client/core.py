@@ -43,6 +43,7 @@ class ClientOptions:
         client_id: 16 bytes under which operations are numbered; None: random. Two processes that give
             the same id and the same operations in the same order execute each once.
         keep_results: with a given `client_id`: tablets keep all results until they expire.
+        since: with a given `client_id`: hybrid time before which no process wrote under it; 0: not known.
         scan_batch_bytes: size of the batches that a scan asks for.
         scan_batch_rows: most rows of such a batch; 0: no limit.
         lookup_max_age_ms: how old another master's word on tables and their tablets may be while the leader
@@ -53,6 +54,7 @@ class ClientOptions:
     limits: Limits = field(default_factory=Limits)
     client_id: bytes | None = None
     keep_results: bool = False
+    since: int = 0
     scan_batch_bytes: int = 1 << 20
     scan_batch_rows: int = 0
     lookup_max_age_ms: int = 10_000
@@ -77,7 +79,7 @@ class Core:
         self.client_id = options.client_id or bytes.fromhex(random_id(env.random))
         self.session = Session(
             env, self.client_id, self.locations, self.clock, options.limits,
-            keep_results=options.keep_results,
+            keep_results=options.keep_results, since=options.since,
         )  # fmt: skip
         self.reader = Reader(env, self.masters, self.locations, self.clock)
         self.reader.batch_bytes = options.scan_batch_bytes

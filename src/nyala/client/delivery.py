@@ -43,11 +43,24 @@ class Delivery:
         self._clock = clock
         self._streams = streams
 
+    @property
+    def seen(self) -> int:
+        """The highest time seen."""
+        return self._clock.seen
+
     async def send(
         self, table: OpenTable, tablet: TabletPlace, header: pb.WriteHeader, piece: pa.RecordBatch,
-        attempts: Attempts,
+        attempts: Attempts, *, alone: bool = True,
     ) -> pb.WriteResult:  # fmt: skip
         """Send one batch to whoever leads its tablet, the same bytes each time, until it answers.
+
+        Args:
+            table: of the rows.
+            tablet: of them.
+            header: says what is done with them, and under which number.
+            piece: the rows.
+            attempts: until when to try.
+            alone: no other process sends the same.
 
         Raises:
             RangesChanged: the range of `tablet` was dropped, and nothing was written.
@@ -87,8 +100,13 @@ class Delivery:
                     if stream.silent:
                         self._streams.abandon(address)
                     self._locations.learn(tablet, asked=address, leader=None, address=None)
+                except SessionExpired as err:
+                    if unknown or not alone or not _begin_later(header, err):
+                        raise
+                    last = err.message
+                    break
                 except Rejected as err:
-                    if not unknown or isinstance(err, SessionExpired):
+                    if not unknown:
                         raise
                     raise OutcomeUnknown(
                         f"{err.message}; an earlier try of the same rows may yet take effect"
@@ -116,6 +134,19 @@ class Delivery:
         except Retryable:
             return True
         return follow(tablet, table)
+
+
+def _begin_later(header: pb.WriteHeader, err: SessionExpired) -> bool:
+    """Say that an operation begins now; return whether it may be sent again for that.
+
+    A tablet that has forgotten clients refuses what may be a retry of theirs. One that was never sent before
+    is none.
+    """
+    until = int(err.details.get("forgotten_until", 0))
+    if until < header.since:
+        return False
+    header.since = until + 1
+    return True
 
 
 def _gave_up(tablet: TabletPlace, unknown: bool, last: str) -> NyalaError:

@@ -45,10 +45,15 @@ class Requests:
         client_id: 16 bytes.
         sequences: their numbers.
         delivery: sends them.
+        since: hybrid time at which the first process with this client id had sent nothing yet; None: there is
+            no other process.
     """
 
-    def __init__(self, client_id: bytes, sequences: Sequences, delivery: Delivery) -> None:
+    def __init__(
+        self, client_id: bytes, sequences: Sequences, delivery: Delivery, since: int | None = None
+    ) -> None:
         self._client_id = client_id
+        self._since = since
         self._sequences = sequences
         self._delivery = delivery
 
@@ -80,9 +85,12 @@ class Requests:
             sequence=sequence,
             first_outstanding=first,
             all_or_nothing=whole,
+            since=max(1, self._delivery.seen) if self._since is None else self._since,
             column_ids=[table.schema.column(n).id for n in piece.schema.names if n != OP_COLUMN],
         )
         try:
-            return await self._delivery.send(table, tablet, header, piece, attempts)
+            return await self._delivery.send(
+                table, tablet, header, piece, attempts, alone=self._since is None
+            )
         finally:
             self._sequences.end(to, sequence)

@@ -33,6 +33,7 @@ class Session:
         limits: Limits,
         *,
         keep_results: bool,
+        since: int = 0,
     ) -> None:
         self._env = env
         self._clock = clock
@@ -41,6 +42,7 @@ class Session:
             client_id,
             Sequences(keep_results=keep_results),
             Delivery(locations, clock, self.streams),
+            since if keep_results else None,
         )
         self._bulk = Bulk(env, self._requests, clock, limits, locations)
         # A process that repeats another's writes has to make the same requests of them.

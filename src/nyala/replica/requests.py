@@ -67,9 +67,7 @@ class Requests(Footing):
         since: int | None = None,
     ) -> WriteOutcome:
         """See `Replica.write`."""
-        session_header.check(client_id, sequence, first_outstanding)
-        if since:
-            _check_ahead(self._around, since)
+        session_header.check(client_id, sequence, first_outstanding, since or 0)
         around, node = self._around, self._node
         deadline_us = around.env.clock.monotonic_us() + timeout_ms * 1000
         await self.accepting(deadline_us, await self._believed(seen, deadline_us))

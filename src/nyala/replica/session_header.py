@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import google_crc32c
 
 from nyala.common.errors import BadVersion, Corrupt, InvalidArgument
+from nyala.common.hybrid_time import MAX_HYBRID_TIME
 
 VERSION = 2
 CLIENT_ID_BYTES = 16
@@ -42,8 +43,8 @@ class Header:
     since: int | None = None
 
 
-def check(client_id: bytes, sequence: int, first_outstanding: int) -> None:
-    """Refuse what no client of ours sends.
+def check(client_id: bytes, sequence: int, first_outstanding: int, since: int = 0) -> None:
+    """Refuse what no client of ours sends; arguments as in `Header`.
 
     Raises:
         InvalidArgument: the id is not 16 bytes, or the numbers are out of range.
@@ -55,6 +56,8 @@ def check(client_id: bytes, sequence: int, first_outstanding: int) -> None:
             f"sequence {sequence} with first outstanding {first_outstanding}: they must be "
             f"0 <= first outstanding <= sequence <= {MAX_SEQUENCE}"
         )
+    if not 0 <= since <= MAX_HYBRID_TIME:
+        raise InvalidArgument(f"since={since} is no hybrid time; give one from client.now()")
 
 
 def crc_of(payload: bytes) -> int:

@@ -57,6 +57,7 @@ def test_nothing_is_executed_twice_whoever_is_forgotten_in_between(seed):
         verdict, saved = table.admit(operation.header, now)
         operation.tries += 1
         if verdict is Verdict.RUN:
+            assert saved is not None
             table.keep(saved, b"done")
             operation.runs += 1
         assert operation.runs < 2, operation.key
@@ -125,5 +126,5 @@ async def test_a_late_retry_of_a_forgotten_client_is_refused_and_says_until_when
     until = int(caught.value.details["forgotten_until"])
     outcome = await fleet.write(b"k 1", client=client(1), sequence=3, since=until + 1)
     assert not outcome.duplicate
-    with pytest.raises(InvalidArgument, match="in the future"):
-        await fleet.write(b"k 1", client=client(9), sequence=1, since=until + 3600 * SECOND)
+    with pytest.raises(InvalidArgument, match="hybrid time"):
+        await fleet.write(b"k 1", client=client(9), sequence=1, since=1 << 63)

@@ -1,0 +1,100 @@
+"""A tablet that has forgotten clients refuses an operation: who sent it but once goes on."""
+
+import random
+from typing import cast
+
+import pyarrow as pa
+import pytest
+
+from nyala.client.delivery import Delivery
+from nyala.client.locations import Locations
+from nyala.client.requests import Requests, Sequences
+from nyala.client.retrying import Attempts
+from nyala.client.streams import PutStreams
+from nyala.common.errors import NyalaError, OutcomeUnknown, SessionExpired, Throttled
+from nyala.env.clock import HybridClock
+from nyala.env.env import Env
+from nyala.env.files import SystemFiles
+from nyala.wire.channels import GrpcRpc
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.sim.loop import SimLoop, run
+from tests.sim.tasks import SimClock, SimTasks
+from tests.unit.client.test_client_combining import rows, table
+from tests.unit.client.test_client_delivery import Places, Streams
+
+
+def forgotten(until: int) -> SessionExpired:
+    details = {"reason": "CLIENT_FORGOTTEN", "forgotten_until": str(until)}
+    return SessionExpired("not known (any more)", details)
+
+
+class Heard(Streams):
+    """Remembers since when each try says that it was not executed."""
+
+    def __init__(self, script: list[NyalaError | None]) -> None:
+        super().__init__(script)
+        self.since: list[int] = []
+
+    async def put(
+        self, header: pb.WriteHeader, parts: tuple[memoryview, memoryview], timeout_ms: int
+    ) -> pb.WriteResult:
+        self.since.append(header.since)
+        return await super().put(header, parts, timeout_ms)
+
+
+def deliver(
+    *script: NyalaError | None, since: int | None = None, seen: int = 7
+) -> tuple[list[int], NyalaError | None]:
+    """Deliver a request; return the times that were sent, and the error."""
+    heard = Heard(list(script))
+
+    async def main(loop: SimLoop) -> NyalaError | None:
+        env = Env(
+            SimClock(loop),
+            random.Random(7),
+            SystemFiles(),
+            SimTasks(loop, random.Random(7)),
+            GrpcRpc(),
+        )
+        where = table()
+        where.tablets[0].leader = "127.0.0.1:1"
+        clock = HybridClock(SimClock(loop))
+        clock.merge(seen)
+        delivery = Delivery(cast("Locations", Places()), clock, cast("PutStreams", heard))
+        requests = Requests(b"c" * 16, Sequences(keep_results=since is not None), delivery, since)
+        piece: pa.RecordBatch = rows(1)
+        try:
+            await requests.deliver(where, where.tablets[0], 3, piece, False, Attempts(env, 10_000))
+        except NyalaError as err:
+            return err
+        return None
+
+    error = run(main)
+    return heard.since, error
+
+
+def test_what_was_sent_once_and_refused_is_sent_again_as_begun_after_that():
+    assert deliver(forgotten(100), None) == ([7, 101], None)
+    assert deliver(Throttled("wait"), forgotten(100), forgotten(200), None) == (
+        [7, 7, 101, 201],
+        None,
+    )
+
+
+def test_what_may_have_been_executed_before_is_not_sent_again():
+    sent, error = deliver(OutcomeUnknown("?"), forgotten(100))
+    assert sent == [7, 7]
+    assert isinstance(error, SessionExpired)
+
+
+@pytest.mark.parametrize("since", [0, 50])
+def test_what_another_process_may_have_sent_keeps_its_time(since):
+    sent, error = deliver(forgotten(100), since=since)
+    assert sent == [since]
+    assert isinstance(error, SessionExpired)
+
+
+def test_a_refusal_for_another_reason_is_final():
+    sent, error = deliver(SessionExpired("its result is not kept any more"))
+    assert sent == [7]
+    assert isinstance(error, SessionExpired)
