@@ -7,6 +7,7 @@ Rules: knows the bytes of the two logs (nyala's and `stores.PlainLog`) and of th
 replicas; never asks the server.
 """
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from zlib import crc32
@@ -105,6 +106,18 @@ class DurableLog:
         if kept is None:
             kept = self._groups[group] = Kept()
         return kept
+
+    def image(self) -> dict[str, Kept]:
+        """What is durable now, of each group."""
+        return copy.deepcopy(self._groups)
+
+    def put_back(self, image: dict[str, Kept], files: dict[str, Inode]) -> None:
+        """Hold what was durable when an image of the disk was taken; these are its files now, by path."""
+        self._groups = copy.deepcopy(image)
+        self._pending, self._manifests, self._sequences = {}, {}, {}
+        for path, inode in files.items():
+            if "/wal/" in path:
+                self._begin(inode, bytes(inode.content))
 
     # ---- what the disk does ------------------------------------------------------------------------
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from posixpath import normpath
 
 from nyala.wal.format import SEGMENT_MAGIC
-from tests.sim.durable import DurableLog
+from tests.sim.durable import DurableLog, Kept
 from tests.sim.inode import Inode
 from tests.sim.mounted import SimFiles
-from tests.sim.names import Names
+from tests.sim.names import Names, Tree
 from tests.sim.trace import Trace
 
 
@@ -37,6 +37,14 @@ class DiskFaults:
     write_eio_rate: float = 0.0
     sync_eio_rate: float = 0.0
     capacity_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A disk as it was once: contents by directory and name, and what was durable of each group."""
+
+    tree: dict[str, dict[str, bytes]]
+    kept: dict[str, Kept]
 
 
 class SimDisk:
@@ -128,6 +136,26 @@ class SimDisk:
                 if inode.changes:  # a name that had been removed is back
                     inode.crash(self.rng)
         self.durable.crashed()
+
+    def image(self) -> Image:
+        """Return the disk as it is seen now."""
+        tree = {
+            directory: {name: bytes(inode.content) for name, inode in names.items()}
+            for directory, names in self.names.seen.items()
+        }
+        return Image(tree, self.durable.image())
+
+    def put_back(self, image: Image) -> None:
+        """Be as an image of this disk says; nobody runs on it."""
+        tree: Tree = {}
+        for directory, names in image.tree.items():
+            tree[directory] = {name: Inode() for name in names}
+            for name, content in names.items():
+                tree[directory][name].content += content
+        self.names.put_back(tree)
+        files = {f"{d}/{n}": inode for d, names in tree.items() for n, inode in names.items()}
+        self.durable.put_back(image.kept, files)
+        self._doubt = 0
 
     def used_bytes(self) -> int:
         """Bytes in files."""

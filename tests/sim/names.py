@@ -121,6 +121,13 @@ class Names:
         self.seen = {directory: dict(names) for directory, names in self._durable.items()}
         return undone
 
+    def put_back(self, tree: Tree) -> None:
+        """Be this tree, all of it durable."""
+        self.seen = {directory: dict(names) for directory, names in tree.items()}
+        self._durable = {directory: dict(names) for directory, names in tree.items()}
+        self._changes = []
+        self._found = {}
+
     def _change(self, change: _Change) -> None:
         self._changes.append(change)
         _apply(self.seen, change)

@@ -201,6 +201,10 @@ class GroupWatch:
             )
             self._terms[name] = kept.term
 
+    def put_back(self, name: str) -> None:
+        """A member's disk is older than it was: what it showed last says nothing of it."""
+        self._terms.pop(name, None)
+
     # ---- all members together ----------------------------------------------------------------------
 
     def whole(self, members: Iterable[tuple[str, RaftNode]]) -> None:

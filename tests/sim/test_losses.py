@@ -1,0 +1,28 @@
+"""Disks that lose something while their server is down: nothing acknowledged goes, nobody stays short."""
+
+from collections import Counter
+
+import pytest
+
+from tests.sim.losses import IMAGE, KINDS, Lost, lose
+
+SEEDS = range(100, 114)
+_FOUND: dict[int, Lost] = {}
+
+
+def found(seed: int) -> Lost:
+    if seed not in _FOUND:
+        _FOUND[seed] = lose(seed)
+    return _FOUND[seed]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_server_that_lost_something_has_everything_again_or_is_failed(seed):
+    assert found(seed).kinds
+
+
+def test_all_of_it_happens_and_ends_in_both_ways():
+    kinds = Counter(kind for seed in SEEDS for kind in found(seed).kinds)
+    assert set(kinds) == {IMAGE, *KINDS}
+    assert any(found(seed).failed for seed in SEEDS)
+    assert any(found(seed).caught_up for seed in SEEDS)
