@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from nyala.common.batches import to_batches
+from nyala.common.casting import exact_cast
 from nyala.common.errors import InvalidArgument, SchemaMismatch
 from tests.unit.common.batch_shapes import KEY, NOON, SCHEMA, TABLE, Stream, column, extended
 
@@ -178,3 +179,10 @@ def test_no_columns_and_columns_twice():
     for data in (twice, Stream(pa.Table.from_batches([twice]))):
         with pytest.raises(InvalidArgument, match="'v' is in the data twice"):
             to_batches(data, SCHEMA)
+
+
+def test_a_piece_of_longer_data_counts_its_rows_from_the_first_of_all():
+    values = pa.chunked_array([[1, 2**40]])
+    with pytest.raises(SchemaMismatch, match="column 'v', row 1001: 1099511627776") as caught:
+        exact_cast(values, pa.int32(), "column 'v'", first_row=1000)
+    assert caught.value.details == {"row": "1001"}
