@@ -15,9 +15,10 @@ from nyala.client.core import ClientOptions, Core
 from nyala.client.getting import Wanted, is_passing
 from nyala.client.locations import OpenTable, TabletPlace
 from nyala.client.masters import parse_addresses
+from nyala.client.results import PartlyWritten
 from nyala.client.upload import Upload
 from nyala.client.waiting import closed_meanwhile
-from nyala.common.errors import RangesChanged
+from nyala.common.errors import InvalidArgument, OutcomeUnknown, RangesChanged
 from nyala.env.env import system_env
 from nyala.env.loop_thread import ClosedMeanwhile, LoopThread
 from nyala.wire.channels import GrpcRpc
@@ -117,6 +118,10 @@ class Connection:
                 if batch is None:
                     return self.change(upload.finish())
                 self.change(upload.take(batch))
+        except (InvalidArgument, OutcomeUnknown) as err:
+            if self.closed and not isinstance(err, PartlyWritten):
+                raise upload.left() from err
+            raise
         finally:  # also when interrupted
             if not self.closed:
                 self._loop.hand_over(Upload.abandon, upload)

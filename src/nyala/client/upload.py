@@ -155,8 +155,8 @@ class Upload:
         self._changed()
         await asyncio.gather(self._pump, *self._windows.values(), return_exceptions=True)
         if self._pump.cancelled():
-            self._failures.append(closed_meanwhile(sent=bool(self._outcomes.requests)))
-        elif (error := self._pump.exception()) is not None:
+            raise self.left()
+        if (error := self._pump.exception()) is not None:
             self._failures.append(error)
         if self._failures:
             raise self._outcomes.error(min(self._failures, key=_gravity))
@@ -172,6 +172,10 @@ class Upload:
         except NyalaError as err:
             return err
         return self._outcomes.error(why)
+
+    def left(self) -> BaseException:
+        """Return what to raise when its client was closed, and the loop has ended."""
+        return self._outcomes.error(closed_meanwhile(sent=bool(self._outcomes.requests)))
 
     def abandon(self) -> None:
         """End what is under way, if anything is: nobody waits any more."""

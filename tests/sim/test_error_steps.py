@@ -1,0 +1,145 @@
+"""What an error says of its call is so, whatever went wrong at whichever step of it.
+
+Each call runs once undisturbed, which counts its steps; then again and again with harm at one of them.
+An error that says that nothing happened is held against what another client sees, also a while later.
+"""
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from nyala.client.bulk import Limits
+from nyala.client.core import ClientOptions, Core
+from nyala.client.results import PartlyWritten
+from nyala.common.errors import (
+    NotReady,
+    NyalaError,
+    OutcomeUnknown,
+    SessionExpired,
+    has_no_effect,
+)
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.sim.cluster import SCHEMA, SimCluster
+from tests.sim.error_calls import CALLS, CUT, READ_ROWS, TABLE, Call
+from tests.sim.loop import run
+from tests.sim.steps import KINDS, PHASES, Harm, Steps
+from tests.sim.table_client import rows_of
+
+TIMEOUT_MS = 2_500
+LATER_US = 3_000_000
+VICTIM = ClientOptions(timeout_ms=TIMEOUT_MS, limits=Limits(batch_rows=20))
+PER_STEP = 3
+"""Kinds of harm tried at each step, in turn."""
+MOST_STEPS = 12
+
+
+class Bench:
+    """One cluster, an undisturbed client, and what is to be held."""
+
+    def __init__(self, cluster: SimCluster, admin: Core) -> None:
+        self.cluster, self.admin = cluster, admin
+        self.people = cluster.clients[0]
+        self.number = 0
+        self.told: dict[str, int] = {}
+
+    async def ask(self, fn: Any, *args: Any) -> Any:
+        return await self.cluster.run(self.people, fn, *args)
+
+    async def once(self, kind: type[Call], harm: Harm | None) -> int:
+        """Run a call; return how many steps it took. The harm is over afterwards."""
+        self.number += 1
+        call = kind(self.number)
+        await self.ask(call.prepare, self.admin)
+        core = self.cluster.client(VICTIM)
+        victim = self.cluster.clients[-1]
+        steps = Steps(self.cluster, victim, core.env.rpc)
+        object.__setattr__(core.env, "rpc", steps)
+        await victim.run(call.begin, core)
+        steps.count, steps.harm = 0, harm
+        error: NyalaError | None = None
+        try:
+            await victim.run(call.act, core)
+        except NyalaError as err:
+            error = err
+        taken = steps.count
+        steps.mend()
+        await self.ask(self.whole)
+        await self.judge(call, error, harm)
+        await victim.run(core.close)
+        victim.kill()
+        return taken
+
+    async def whole(self) -> None:
+        """Wait until all servers are there, and until what is late has come."""
+        await self.cluster._all_there(self.admin)
+        await self.cluster.loop.delay(LATER_US)
+        await self.admin.describe(TABLE)
+
+    async def judge(self, call: Call, error: NyalaError | None, harm: Harm | None) -> None:
+        what = f"{type(call).__name__} with {harm}: {error!r}"
+        name = "done" if error is None else type(error).__name__
+        self.told[name] = self.told.get(name, 0) + 1
+        if call.reads:
+            assert error is None or has_no_effect(error), what
+            return
+        done = await self.ask(call.done, self.admin)
+        if error is None or isinstance(error, NotReady):
+            assert all(done), f"{what}, and it was not done: {done}"
+        elif has_no_effect(error):
+            assert not any(done), f"{what}, and it was done: {done}"
+        elif isinstance(error, PartlyWritten):
+            open_, lost = error.unknown.to_pylist(), error.not_written.to_pylist()
+            lost += range(error.next_row, len(done))
+            assert not any(done[row] for row in lost), what
+            assert all(d for row, d in enumerate(done) if row not in (*open_, *lost)), what
+            assert error.rows == len(done) - len(open_) - len(lost), what
+        else:
+            assert isinstance(error, OutcomeUnknown | SessionExpired), what
+
+
+def harms(steps: int) -> list[Harm]:
+    """Every step, with some of the kinds of harm, so that all kinds come over a few steps."""
+    kinds = list(product(PHASES, KINDS, (True, False)))
+    chosen = []
+    for at in range(1, min(steps, MOST_STEPS) + 1):
+        for n in range(PER_STEP):
+            phase, kind, wide = kinds[((at - 1) * PER_STEP + n) * 7 % len(kinds)]
+            chosen.append(Harm(at, phase, kind, wide))
+    return chosen
+
+
+def bench(work: Any, seed: int) -> Bench:
+    made: list[Bench] = []
+
+    async def main(loop: Any) -> None:
+        cluster = SimCluster(loop, seed)
+        admin = await cluster.start()
+        made.append(Bench(cluster, admin))
+        table = await made[0].ask(admin.ddl.create_table, TABLE, SCHEMA, CUT, 3, {})
+        keys = list(range(-READ_ROWS, 0))
+        batch = rows_of(keys, keys)
+
+        async def fill() -> None:
+            await admin.session.write(
+                table, pb.INSERT, batch, all_or_nothing=False, timeout_ms=30_000
+            )
+
+        await made[0].ask(fill)
+        await work(made[0])
+
+    run(main, max_time_s=36_000)
+    return made[0]
+
+
+@pytest.mark.parametrize("kind", CALLS, ids=lambda k: k.__name__)
+def test_an_error_says_what_became_of_its_call_whatever_went_wrong_at_whichever_step(kind):
+    async def work(at: Bench) -> None:
+        steps = await at.once(kind, None)
+        assert steps > 0
+        for harm in harms(steps):
+            await at.once(kind, harm)
+
+    found = bench(work, seed=CALLS.index(kind))
+    print(kind.__name__, found.told)
+    assert set(found.told) - {"done"}, "nothing went wrong at all"
