@@ -64,10 +64,10 @@ class Steps:
         """See `Rpc.call`."""
         phase = self._step(address)
         answer = await self._inner.call(address, method, request, timeout_ms=timeout_ms)
-        if phase == "after":
+        harm = self.harm
+        if phase == "after" and harm is not None:
             self._strike(address)
-            assert self.harm is not None
-            if self.harm.kind == "kill":
+            if harm.kind == "kill":
                 raise Unavailable(f"the connection to {address} broke")
             await self._cluster.loop.delay(timeout_ms * 1000)
             raise TimedOut(f"no answer from {address}")

@@ -29,8 +29,9 @@ from tests.sim.table_client import rows_of
 TIMEOUT_MS = 2_500
 LATER_US = 3_000_000
 VICTIM = ClientOptions(timeout_ms=TIMEOUT_MS, limits=Limits(batch_rows=20))
-PER_STEP = 3
-"""Kinds of harm tried at each step, in turn."""
+PER_STEP = 2
+"""Kinds of harm tried at each step, in turn; more where a call has few steps."""
+AT_LEAST = 18
 MOST_STEPS = 12
 
 
@@ -101,10 +102,11 @@ class Bench:
 def harms(steps: int) -> list[Harm]:
     """Every step, with some of the kinds of harm, so that all kinds come over a few steps."""
     kinds = list(product(PHASES, KINDS, (True, False)))
-    chosen = []
-    for at in range(1, min(steps, MOST_STEPS) + 1):
-        for n in range(PER_STEP):
-            phase, kind, wide = kinds[((at - 1) * PER_STEP + n) * 7 % len(kinds)]
+    chosen: list[Harm] = []
+    steps = min(steps, MOST_STEPS)
+    for at in range(1, steps + 1):
+        for _ in range(max(PER_STEP, AT_LEAST // steps)):
+            phase, kind, wide = kinds[len(chosen) * 7 % len(kinds)]
             chosen.append(Harm(at, phase, kind, wide))
     return chosen
 
