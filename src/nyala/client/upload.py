@@ -139,7 +139,7 @@ class Upload:
             self._waiting.append(batch)
             self._changed()
         while not self._over and self._waiting and self._is_full():
-            await self._until_changed()
+            await self._change.wait()
         if self._over:
             await self.finish()
 
@@ -196,9 +196,6 @@ class Upload:
         step = 1 if self._call.whole else self._groups.window_rows(self._call.table, head)
         return int(sum(b.num_rows for b in self._waiting)) >= step
 
-    async def _until_changed(self) -> None:
-        await self._change.wait()
-
     def _changed(self) -> None:
         """Wake whoever waits for a change."""
         self._change.set()
@@ -212,7 +209,7 @@ class Upload:
             elif not self._windows and (self._failures or (self._ended and not self._waiting)):
                 return
             else:
-                await self._until_changed()
+                await self._change.wait()
 
     async def _launch(self) -> None:
         """Group the rows of the next window, and begin to send them."""
@@ -223,7 +220,7 @@ class Upload:
             self._failures.append(err)
             return
         while self._windows and call.table.ranges_version != self._ranges:
-            await self._until_changed()  # rows of one key may go elsewhere: not before earlier ones
+            await self._change.wait()  # rows of one key may go elsewhere: not before earlier ones
         self._ranges = call.table.ranges_version
         window = self._outcomes.window(batch.num_rows, errors, void=bool(errors) and call.whole)
         if errors and call.whole:
