@@ -21,9 +21,8 @@ OPTIONS = {
     "flush_log_bytes": str(8 * MIB),
     "repair": "off",
 }
-WRITTEN = 240 * MIB
-ROW_BYTES = 10_000
-BATCH = 1_000
+ROW_BYTES, BATCH, BATCHES = 10_000, 1_000, 20
+WRITTEN = ROW_BYTES * BATCH * BATCHES
 SCHEMA = pa.schema([pa.field("k", pa.int64(), False), ("v", pa.binary())])
 
 
@@ -61,7 +60,7 @@ def test_a_follower_that_cannot_flush_keeps_to_its_budget_and_catches_up():
         before = anonymous_bytes(cluster, victim)
         folder.rename(f"{folder}.away")  # from now on nothing can be flushed there
         try:
-            for begin in range(0, WRITTEN // ROW_BYTES, BATCH):
+            for begin in range(0, BATCH * BATCHES, BATCH):
                 keys = np.arange(begin, begin + BATCH)
                 blob = rng.bytes(ROW_BYTES - 8)
                 values = pa.array([blob + int(k).to_bytes(8) for k in keys], pa.binary())
@@ -79,4 +78,4 @@ def test_a_follower_that_cannot_flush_keeps_to_its_budget_and_catches_up():
         wait_ksck(cluster)
         wait_equal(cluster)
         wait_until(lambda: sum(figures(cluster, victim).values()) < BUDGET, "it has room again")
-        assert table.scan().count() == WRITTEN // ROW_BYTES // BATCH * BATCH
+        assert table.scan().count() == BATCH * BATCHES

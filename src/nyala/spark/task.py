@@ -41,14 +41,16 @@ class TaskWrites:
         masters: addresses.
         table: its name.
         name: of the task, the same at every try of it and of no other task.
+        since: hybrid time before which no try of it wrote; 0: not known.
     """
 
-    def __init__(self, masters: str, table: str, name: str) -> None:
+    def __init__(self, masters: str, table: str, name: str, since: int = 0) -> None:
         self._masters = masters
         self._name = name
         self._table_name = table
         self._writes = 0
         self._own = False
+        self._since = since
         self._client, self._table = self._open(self._id(0))
 
     def __enter__(self) -> "TaskWrites":
@@ -61,7 +63,9 @@ class TaskWrites:
         return hashlib.sha256(f"{self._name} {session}".encode()).digest()[:16]
 
     def _open(self, client_id: bytes | None) -> tuple[Client, Table]:
-        client = connect(self._masters, client_id=client_id, timeout_ms=TIMEOUT_MS)
+        client = connect(
+            self._masters, client_id=client_id, since=self._since, timeout_ms=TIMEOUT_MS
+        )
         try:
             return client, client.table(self._table_name)
         except BaseException:  # also when interrupted: no client is left behind
@@ -100,6 +104,7 @@ class TaskWrites:
                 raise
             self._check(ops, err.message)
         self._own = True
+        self._since = self._client.now()
         self._begin(os.urandom(16))
         return send(self._table)
 

@@ -47,6 +47,7 @@ class WriteOptions:
         kind_column: names each row's kind; empty: none.
         kinds: by the kind's value in lower case.
         write_id: names the job: all tries of its tasks share it.
+        since: hybrid time before which none of them wrote.
     """
 
     table: str
@@ -56,6 +57,7 @@ class WriteOptions:
     kind_column: str
     kinds: dict[str, Kind]
     write_id: str
+    since: int
 
     @classmethod
     def of(
@@ -94,9 +96,10 @@ class WriteOptions:
                     f"the frame has no column {column!r}; it has: {', '.join(frame.names)}"
                 )
         with connect(masters) as client:
-            schema = client.table(table).definition
+            schema, since = client.table(table).definition, client.now()
         _check_columns(table, schema, frame, special)
-        return cls(table, masters, op, op_column, kind_column, kinds, os.urandom(16).hex())
+        write_id = os.urandom(16).hex()
+        return cls(table, masters, op, op_column, kind_column, kinds, write_id, since)
 
 
 def _check_columns(table: str, schema: Schema, frame: pa.Schema, special: list[str]) -> None:
@@ -157,7 +160,7 @@ class TableWriter(DataSourceArrowWriter):
         options = self._options
         name = f"{options.write_id} {context.partitionId()}"
         done = TaskDone(0, 0)
-        with TaskWrites(options.masters, options.table, name) as task:
+        with TaskWrites(options.masters, options.table, name, options.since) as task:
             for batch in iterator:
                 for ops, send in self._writes(task, batch):
                     result = task.write(ops, send).raise_for_errors()

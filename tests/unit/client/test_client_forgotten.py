@@ -1,4 +1,4 @@
-"""A tablet that has forgotten clients refuses an operation: who sent it but once goes on."""
+"""A tablet that has forgotten clients refuses an operation: who sent it only once goes on."""
 
 import random
 from typing import cast
