@@ -1,4 +1,4 @@
-"""`nyala fs format | dump uuid | check`: the data directory of a server that does not run."""
+"""`nyala fs format | dump uuid | check | lower_clock`: the data directory of a server that does not run."""
 
 import json
 from enum import StrEnum
@@ -87,3 +87,39 @@ def check(dir: ServerDir, format: FormatOption = Format.TABLE) -> None:
         print("FAILED" if problems else "OK")
     if problems:
         raise fail(f"{len(problems)} problems", 1)
+
+
+@app.command("lower_clock")
+@verb
+def lower_clock(
+    dir: ServerDir,
+    set: Annotated[
+        list[str] | None, typer.Option("--set", help="An option of the server, name=value.")
+    ] = None,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Lower a hybrid clock that is far ahead, once this machine's wall clock is right."""
+    import os
+
+    from nyala.cli.servers import _flags
+    from nyala.common.hybrid_time import to_micros
+    from nyala.common.options import Options
+    from nyala.env.clock import SystemClock
+    from nyala.env.files import SystemFiles
+    from nyala.env.server_clock import duration
+    from nyala.replica import ceiling, stopped
+    from nyala.tablet import manifest
+
+    files, clock = SystemFiles(), SystemClock()
+    stopped.lock(files, dir)
+    limit_ms = Options.load(None, os.environ, _flags(set)).clock_max_ahead_ms
+    done = ceiling.lower(
+        files, dir, clock, limit_ms, lambda _, path: manifest.load(files, path).cut.stamp
+    )
+    if format is Format.JSON:
+        print(json.dumps({"dir": dir, "before": done.before, "after": done.after}))
+    elif done.before == done.after:
+        print(f"nothing to do: it is not {duration(limit_ms * 1000)} ahead of the wall clock")
+    else:
+        ahead_us = to_micros(done.before) - clock.wall_us()
+        print(f"lowered: it was {duration(ahead_us)} ahead of the wall clock")

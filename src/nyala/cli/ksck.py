@@ -96,6 +96,14 @@ async def _check_masters(core: Core, masters: list[pb.ServerEntry], health: Heal
             if answer.error:
                 health.problems.append(f"master {master.address} is FAILED {answer.error}")
         health.masters.append((master.uuid, master.address, state))
+    told = await asyncio.gather(
+        *(_ask(core, m.address, methods.LIST_TABLETS, pb.ListTabletsRequest()) for m in masters)
+    )
+    for master, answer in zip(masters, told, strict=True):
+        if not isinstance(answer, NyalaError):
+            health.problems += [
+                f"master {master.address}: {problem}" for problem in answer.problems
+            ]
     if leaders != 1:
         health.problems.append(f"{leaders} masters say that they lead; there should be one")
 
@@ -128,6 +136,7 @@ async def _check_tservers(
         found[server.uuid] = under_way | {t.report.tablet_id: t for t in answer.tablets}
         whole = [t.report for t in answer.tablets if t.report.state not in ("FAILED", "TOMBSTONED")]
         errors = dict.fromkeys(r.error for r in whole if r.error)  # the server's, told by each
+        errors |= dict.fromkeys(answer.problems)
         health.problems += [f"tablet server {server.address}: {error}" for error in errors]
         state = "UNHEALTHY" if errors else "HEALTHY"
         health.tservers.append((server.uuid, server.address, len(answer.tablets), state))

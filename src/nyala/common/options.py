@@ -132,7 +132,12 @@ class Options(ReplicaOptions, frozen=True, kw_only=True):
 
     # ---- time
     clock_max_ahead_ms: Annotated[
-        int, _number(0, 86_400_000, "A time that a client carries may be this far in the future.")
+        int,
+        _number(
+            0,
+            4_000_000_000_000,
+            "A time that others tell may be so far in the future; a longer step of a clock is a jump.",
+        ),
     ] = 10_000
     clock_max_offset_ms: Annotated[
         int,

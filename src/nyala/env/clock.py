@@ -202,8 +202,13 @@ class HybridClock:
 
     def _write(self, ceiling: int) -> None:
         assert self._files is not None
-        number = b"%d" % ceiling
-        self._files.write_atomic(self._path, number + b" " + _check(number) + b"\n")
+        write_ceiling(self._files, self._path, ceiling)
+
+
+def write_ceiling(files: Files, path: str, ceiling: int) -> None:
+    """Make a ceiling durable."""
+    number = b"%d" % ceiling
+    files.write_atomic(path, number + b" " + _check(number) + b"\n")
 
 
 def _check(number: bytes) -> bytes:

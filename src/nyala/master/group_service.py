@@ -49,7 +49,9 @@ class GroupService:
         """Describe this master's replica. Raises NotFound: it has none, or another was asked for."""
         host = self._host()
         found = [host.get(TabletId(t)) for t in request.tablet_ids] or host.all()
-        return pb.ListTabletsResponse(tablets=[told.status(r) for r in found])
+        return pb.ListTabletsResponse(
+            tablets=[told.status(r) for r in found], problems=host.problems()
+        )
 
     async def change_config(self, request: pb.ChangeConfigRequest) -> pb.ChangeConfigResponse:
         """Change who the masters are; see `MembersService`."""

@@ -102,7 +102,7 @@ class TabletService:
         for tablet in found:
             for name, hold, left_ms in self._holds.of(TabletId(tablet.report.tablet_id)):
                 tablet.holds.add(name=name, at=hold.at, left_ms=left_ms)
-        return pb.ListTabletsResponse(tablets=found)
+        return pb.ListTabletsResponse(tablets=found, problems=self._host.problems())
 
     async def hold_history(self, request: pb.HoldHistoryRequest) -> pb.HoldHistoryResponse:
         """Keep a time of some tablets readable here, or let it go; each tablet has its own outcome."""

@@ -94,7 +94,10 @@ def test_states_and_roles_are_listed():
 
 def test_a_master_whose_catalog_failed_is_no_follower():
     class Masters:
-        async def call(self, address: str, *_: object, **__: object) -> pb.MasterStatusResponse:
+        async def call(self, address: str, method: object, *_: object, **__: object) -> object:
+            if method is methods.LIST_TABLETS:
+                said = ["this machine's wall clock is 3.0 years behind"] if address == "c:1" else []
+                return pb.ListTabletsResponse(problems=said)
             failed = "" if address != "b:1" else "[Errno 5] Input/output error"
             return pb.MasterStatusResponse(uuid=address, leader=address == "a:1", error=failed)
 
@@ -103,7 +106,27 @@ def test_a_master_whose_catalog_failed_is_no_follower():
     known: Any = core
     asyncio.run(_check_masters(known, entries, health))
     assert [state for _, _, state in health.masters] == ["LEADER", "FAILED", "FOLLOWER"]
-    assert health.problems == ["master b:1 is FAILED [Errno 5] Input/output error"]
+    assert health.problems == [
+        "master b:1 is FAILED [Errno 5] Input/output error",
+        "master c:1: this machine's wall clock is 3.0 years behind",
+    ]
+
+
+def test_a_tablet_server_whose_clock_is_wrong_is_named():
+    class Servers:
+        async def call(self, address: str, method: object, *_: object, **__: object) -> object:
+            if method is not methods.LIST_TABLETS:
+                return pb.CopyStatusResponse()
+            refused = "all that b at b:9 sends is refused: its hybrid clock is 12.4 years ahead"
+            return pb.ListTabletsResponse(problems=[refused] if address == "a:1" else [])
+
+    health, core = Health(), SimpleNamespace(env=SimpleNamespace(rpc=Servers()))
+    entries = [pb.ServerEntry(uuid=u, address=f"{u}:1", role="tserver") for u in "ab"]
+    known: Any = core
+    asyncio.run(_check_tservers(known, entries, health))
+    assert [(t[1], t[3]) for t in health.tservers] == [("a:1", "UNHEALTHY"), ("b:1", "HEALTHY")]
+    (problem,) = health.problems
+    assert problem.startswith("tablet server a:1: all that b at b:9 sends is refused")
 
 
 def test_a_server_whose_clock_cannot_be_saved_is_named_once():

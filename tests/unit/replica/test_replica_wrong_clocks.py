@@ -4,11 +4,14 @@ from datetime import UTC, datetime
 
 import pytest
 
+from nyala.common.errors import Forbidden
 from nyala.common.hybrid_time import from_micros, to_micros
 from nyala.common.options import Options
+from nyala.env.clock import write_ceiling
+from nyala.replica.ceiling import Lowered, lower
 from nyala.replica.status import State
 from tests.sim.loop import WALL_START_US
-from tests.unit.replica.replica_support import GROUP, story, uuid_of
+from tests.unit.replica.replica_support import GROUP, AddingMachine, story, uuid_of
 
 AWAKE = Options(wal_segment_mb=1, raft_quiesce_ms=0)
 LIMIT_US = AWAKE.clock_max_ahead_ms * 1000
@@ -185,3 +188,41 @@ async def hybrid_clock_in(fleet, year):
     assert registry.get_sample_value("nyala_clock_refused_servers") == 1
     assert registry.get_sample_value("nyala_replica_refused_messages_total", {"why": "clock"}) > 5
     assert fleet.replica(leader, GROUP).status().last.index > 5
+
+
+@story(options=AWAKE)
+async def test_a_server_that_wrote_a_ceiling_of_2050_comes_back_when_it_is_lowered(fleet):
+    await fleet.write(b"k 1")
+    await fleet.settled()
+    wrong = (await fleet.leader() + 1) % 3
+    process = fleet.processes[wrong]
+    process.kill(power_cut=True)
+    files = process.disk.mount()
+    write_ceiling(files, "/data/hybrid_clock", from_micros(WALL_START_US + until(2050)))
+    await fleet.boot(wrong)
+    for _ in range(5):
+        await fleet.write(b"k 1")
+        await fleet.pass_ms(500)
+    assert fleet.replica(wrong).status().last < fleet.replica(fleet.leading()).status().last
+    process.kill(power_cut=True)
+    files = process.disk.mount()
+
+    def cut(_group, path):
+        return AddingMachine(files, path).cut.stamp
+
+    done = lower(files, "/data", process.clock, AWAKE.clock_max_ahead_ms, cut)
+    assert ahead_us(fleet, done.before) > 0
+    assert ahead_us(fleet, done.after) == pytest.approx(LIMIT_US, abs=1000)
+    await fleet.boot(wrong)
+    await fleet.write(b"k 1")
+    await fleet.pass_ms(15_000)
+    assert abs(ahead_us(fleet, (await fleet.write(b"k 1")).stamp)) < 2_000_000
+    await same_in_the_end(fleet)
+    process.kill(power_cut=True)
+    files = process.disk.mount()
+    assert lower(files, "/data", process.clock, AWAKE.clock_max_ahead_ms, cut) == Lowered(
+        *[int(files.read("/data/hybrid_clock").split()[0])] * 2
+    )
+    process.clock.jump(until(1980))
+    with pytest.raises(Forbidden, match="entries stamped 4"):
+        lower(files, "/data", process.clock, AWAKE.clock_max_ahead_ms, cut)

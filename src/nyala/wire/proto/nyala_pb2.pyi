@@ -2512,16 +2512,22 @@ class ListTabletsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLETS_FIELD_NUMBER: _builtins.int
+    PROBLEMS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def tablets(self) -> _containers.RepeatedCompositeFieldContainer[Global___TabletStatus]: ...
+    @_builtins.property
+    def problems(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of the server: what is wrong with its clock, and with those of others that it hears of"""
+
     def __init__(
         self,
         *,
         tablets: _abc.Iterable[Global___TabletStatus] | None = ...,
+        problems: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["tablets", b"tablets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["problems", b"problems", "tablets", b"tablets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
