@@ -66,13 +66,17 @@ class OpenTable:
     history_from: int = 0
 
     def with_rows(self, after: int | None = None) -> list[TabletPlace]:
-        """Return the tablets that may have rows now, and those that may have had some after a time."""
+        """Return the tablets that may have rows now, and those that may have had some after a time.
+
+        Those of dropped ranges come first, so that of each key the older changes do.
+        """
         ended = [
             t
             for t in self.dropped
             if not t.dropped_at or (after is not None and after < t.dropped_at)
         ]
-        return [*self.tablets, *ended]
+        ended.sort(key=lambda t: (not t.dropped_at, t.dropped_at))
+        return [*ended, *self.tablets]
 
     def place(self, ps: PartitionSchema, number: int) -> TabletPlace | None:
         """Return the tablet that a partition schema gives a number; None if there is none. Any thread.

@@ -1,0 +1,14 @@
+"""Ranges that come and go under readers and writers that opened the table before, and under faults."""
+
+import pytest
+
+from tests.sim.ranges_run import run_ranges
+
+
+@pytest.mark.parametrize("seed", [1, 3])
+def test_reads_are_complete_and_repeatable_whatever_happens_to_the_ranges(seed):
+    """D1, D2."""
+    done = run_ranges(seed, seconds=15).seen.done
+    assert min(done[what] for what in ("add", "drop", "again", "all")) >= 1
+    assert done["write"] > 200
+    assert min(done[what] for what in ("scan", "part", "past", "count", "feed")) >= 3
