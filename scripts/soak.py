@@ -47,6 +47,12 @@ def ddl(minutes: float, seed: int) -> list[str]:
     return [PY, "-m", "tests.sim.ddl_run", *size]
 
 
+def ranges(minutes: float, seed: int) -> list[str]:
+    """Ranges that come and go under readers and writers, simulated minutes by the seed, as many as fit."""
+    size = ["--minutes", f"{minutes}", "--seed", f"{seed}"]
+    return [PY, "-m", "tests.sim.ranges_run", *size]
+
+
 def masters(minutes: float, seed: int) -> list[str]:
     """100 leader masters killed in the middle of definitions, on real processes, or as many as fit."""
     size = ["--kills", "100", "--minutes", f"{minutes}", "--seed", f"{seed}"]
@@ -71,6 +77,7 @@ def pins(minutes: float, seed: int) -> list[str]:
 
 NAMES: dict[str, Callable[[float, int], list[str]]] = {
     "ddl": ddl,
+    "ranges": ranges,
     "faults": faults,
     "kills": kills,
     "masters": masters,

@@ -13,7 +13,7 @@ from nyala.client.alter import AlterSteps
 from nyala.client.core import ClientOptions, Core
 from nyala.client.locations import OpenTable
 from nyala.client.planning import ReadSpec
-from nyala.common.errors import InvalidArgument, NyalaError, OutcomeUnknown, Retryable
+from nyala.common.errors import InvalidArgument, NotReady, NyalaError, OutcomeUnknown, Retryable
 from nyala.common.where import parse
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.cluster import SCHEMA, SimCluster
@@ -133,7 +133,7 @@ class Definer(Client):
     ) -> None:
         try:
             await self.core.ddl.alter_table(table, steps.steps)
-        except (InvalidArgument, Retryable, OutcomeUnknown) as err:
+        except (InvalidArgument, NotReady, Retryable, OutcomeUnknown) as err:
             if isinstance(err, InvalidArgument) and "live tablet servers" not in err.message:
                 raise
             await self._learn()
