@@ -9,6 +9,7 @@ an operation like any other.
 
 import asyncio
 import logging
+from functools import partial
 
 from nyala.common.errors import NyalaError
 from nyala.env.env import Env
@@ -46,7 +47,7 @@ def due(
     expired = [t for t in catalog.recallable() if t.record.purge_after_us <= now_us]
     return [
         *(alter_table.finish(t, version_of) for t in ended),
-        *(alter_table.open_ranges(t, version_of, servers.time) for t in opened),
+        *(alter_table.open_ranges(t, version_of, partial(servers.time, now_us)) for t in opened),
         *(delete_table.purge(t, now_us) for t in expired),
         *(
             dropped_ranges.purge(t)

@@ -66,7 +66,7 @@ class Master:
         self.metrics = metrics or Metrics()
         settings = Settings.of(config.options)
         silent_us = settings.unresponsive_us
-        self._servers = TServers(silent_us)
+        self._servers = TServers(silent_us, settings.ahead_us)
         self._host: ReplicaHost | None = None
         self._identity = Identity(env, config.dir, "master", config.options.clock_max_ahead_ms)
         peers = MasterPeers(env, self.info, masters, settings.heartbeat_ms, silent_us)

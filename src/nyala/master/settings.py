@@ -16,6 +16,7 @@ class Settings:
 
     Attributes:
         unresponsive_us: a server that was silent for so long is not alive.
+        ahead_us: a server whose time is further ahead has a wrong clock.
         heartbeat_ms: between two looks at the other masters.
         timeout_ms: of a question to another server.
         report_batch: tablets of a report in one catalog write.
@@ -24,6 +25,7 @@ class Settings:
     """
 
     unresponsive_us: int
+    ahead_us: int
     heartbeat_ms: int
     timeout_ms: int
     report_batch: int
@@ -35,6 +37,7 @@ class Settings:
         """Return what some options mean."""
         return cls(
             unresponsive_us=options.tserver_unresponsive_ms * 1000,
+            ahead_us=2 * options.clock_max_ahead_ms * 1000,
             heartbeat_ms=options.server_heartbeat_ms,
             timeout_ms=2 * options.server_heartbeat_ms,
             report_batch=options.report_batch_tablets,

@@ -45,7 +45,7 @@ class TabletsService:
         answer = described(term.catalog, request.tablet_id, shown)
         if not request.dry_run:
             around = create_table.circumstances(self._parts.env, term.catalog, self._parts.servers)
-            time = self._parts.servers.time()
+            time = self._parts.servers.time(self._parts.env.clock.wall_us())
             wanted = replace_tablet.unsafe(request, around, shown, time)
             await self._parts.require_leading().run(wanted, term)
         found = term.catalog.successor(TabletId(request.tablet_id))

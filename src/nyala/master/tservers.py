@@ -8,12 +8,14 @@ On the loop only; times are monotonic microseconds of this process.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from nyala.common.hybrid_time import from_micros
 from nyala.common.ids import OpId, ServerUuid, TabletId
 from nyala.raft.status import Role
 from nyala.wire.proto import nyala_pb2 as pb
 
 GONE = ("TOMBSTONED", "DELETED")
 """States of a reported replica of which nothing is left to delete."""
+AHEAD_US = 20_000_000
 WITNESS = "WITNESS"
 """What a replica that runs without data is to this master."""
 
@@ -44,7 +46,7 @@ class TServer:
             the present term.
         versions: the highest schema version that each of its replicas has shown. Whatever a replica has
             applied is committed, so what was once seen of a tablet stays true of it.
-        time: the highest hybrid time that it has told.
+        time: the hybrid time that it told last.
         held_us: until when (monotonic) some reader holds the history of its retired replicas.
         words: what those of its replicas say that lead, as of its reports.
         busy: a report of it is being taken in.
@@ -82,10 +84,12 @@ class TServers:
 
     Args:
         unresponsive_us: a server that was silent for so long is not alive.
+        ahead_us: a server whose time is further ahead of this master's has a wrong clock.
     """
 
-    def __init__(self, unresponsive_us: int) -> None:
+    def __init__(self, unresponsive_us: int, ahead_us: int = AHEAD_US) -> None:
         self.unresponsive_us = unresponsive_us
+        self._ahead_us = ahead_us
         self._servers: dict[ServerUuid, TServer] = {}
 
     def heard(self, request: pb.HeartbeatRequest, now_us: int) -> TServer:
@@ -96,7 +100,7 @@ class TServers:
             known = self._servers[uuid] = TServer(request.server, now_us)
         known.registration = request.server
         known.heard_us = now_us
-        known.time = max(known.time, request.server.hybrid_time)
+        known.time = request.server.hybrid_time
         known.list_version = request.server_list.version
         if known.opening != request.opening:
             known.opening, known.opening_us = request.opening, now_us
@@ -128,9 +132,16 @@ class TServers:
         """Return the highest schema version that some replica of a tablet has shown."""
         return max((s.versions.get(tablet, 0) for s in self._servers.values()), default=0)
 
-    def time(self) -> int:
-        """Return a hybrid time above the stamp of every version that a replica has shown."""
-        return max((s.time for s in self._servers.values()), default=0)
+    def time(self, now_us: int) -> int:
+        """Return a hybrid time above the stamp of every version that a replica has shown.
+
+        The time of a server whose clock is wrong does not count: no group takes its stamps.
+
+        Args:
+            now_us: microseconds since the epoch.
+        """
+        limit = from_micros(now_us + self._ahead_us)
+        return max((s.time for s in self._servers.values() if s.time <= limit), default=0)
 
     def get(self, uuid: ServerUuid) -> TServer | None:
         """Return a server by id, alive or not."""

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from nyala.common.errors import Unavailable
-from nyala.common.hybrid_time import to_micros
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.common.metrics import Metrics
 from nyala.common.options import MIB, Options
@@ -151,15 +150,8 @@ class ReplicaHost(Making):
         Raises:
             Unavailable: it lies too far in the future, or the clock's ceiling cannot be made durable.
         """
-        clock, limit_ms = self._around.clock, self._around.options.clock_max_ahead_ms
-        ahead_ms = (to_micros(floor) - self._around.env.clock.wall_us()) // 1000
-        if ahead_ms > limit_ms and floor > clock.peek():
-            raise Unavailable(
-                f"the master's time lies {ahead_ms} ms in the future of this server, and at most "
-                f"clock_max_ahead_ms ({limit_ms}) are allowed: keep the servers' clocks together (NTP)"
-            )
         try:
-            await clock.past(floor)
+            await self._around.clock.past(floor)
         except OSError as err:
             raise Unavailable(
                 f"the hybrid clock's ceiling cannot be made durable: {err}; make room on the disk"
