@@ -5,6 +5,7 @@ by a client that opens it then, is held against what each client was told on the
 """
 
 import random
+from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -65,7 +66,7 @@ class Seen:
     done: Counter[str] = field(default_factory=Counter)
 
 
-class Client:
+class Client(ABC):
     """One client of the table, as it was opened in the beginning.
 
     Attributes:
@@ -97,8 +98,9 @@ class Client:
             except (Retryable, OutcomeUnknown) as err:
                 self._seen.done[type(err).__name__] += 1
 
+    @abstractmethod
     async def _once(self) -> None:
-        raise NotImplementedError
+        """Do one thing."""
 
 
 class Definer(Client):
