@@ -76,7 +76,8 @@ class LogView:
         base_stamp: its stamp, or that of the last one in `skipped`.
         entries: recovered entries after it, or after the last one in `skipped`; durable.
         cache_bytes: limit on what is kept beyond need.
-        skipped: of entries after the base that stay on disk, the first one of each term, and the last.
+        skipped: of entries after the base that stay on disk, the first one of each term, and the last; all
+            are committed. Those that are not applied yet are read when it is their turn.
 
     Raises:
         LogGap: an index is missing, or terms or stamps fall.
@@ -84,7 +85,8 @@ class LogView:
 
     __slots__ = (
         "_bytes", "_entries", "_floor_stamp", "_runs", "applied", "base", "cache_bytes",
-        "committed", "first_cached", "handed", "handed_apply", "last", "last_stamp", "stable",
+        "committed", "first_cached", "handed", "handed_apply", "last", "last_stamp", "loading",
+        "stable",
     )  # fmt: skip
 
     def __init__(
@@ -110,6 +112,7 @@ class LogView:
             _check_recovered(self.last, self.last_stamp, entry)
             self.append(entry)
         self.handed = self.stable = self.last.index
+        self.loading = False
 
     # ---- what it says ----------------------------------------------------------------------------
 
@@ -206,11 +209,35 @@ class LogView:
     def take_applicable(self) -> tuple[Entry, ...]:
         """Return, once, the entries that are committed and durable here."""
         upto = min(self.committed, self.stable)
-        if upto <= self.handed_apply:
+        if upto <= self.handed_apply or self.behind:
             return ()
         start = self.handed_apply + 1 - self.first_cached
         self.handed_apply = upto
         return tuple(self._entries[start : upto + 1 - self.first_cached])
+
+    @property
+    def behind(self) -> bool:
+        """Whether the next entries to be applied have to be read from the disk first."""
+        return self.handed_apply + 1 < self.first_cached
+
+    def take_missing(self) -> int:
+        """Return, once, from which index on entries have to be read next; 0: none, or not yet.
+
+        What was read before is applied first: memory holds one reading.
+        """
+        if not self.behind or self.loading or self.applied < self.handed_apply:
+            return 0
+        self.loading = True
+        return self.handed_apply + 1
+
+    def load(self, entries: Sequence[Entry]) -> tuple[Entry, ...]:
+        """Take what was read; return what of it is to be applied."""
+        assert entries, f"committed entries are not in the log any more: {self!r}"
+        self.loading = False
+        found = tuple(e for e in entries if e.id.index < self.first_cached)
+        assert found[0].id.index == self.handed_apply + 1, f"{found[0].id} was read: {self!r}"
+        self.handed_apply = found[-1].id.index
+        return found
 
     def note_applied(self, index: int) -> None:
         """Note that entries up to `index` are applied, and let go of memory over the limit."""

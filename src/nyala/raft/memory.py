@@ -10,7 +10,7 @@ from enum import Enum
 from nyala.common.ids import NO_OP, OpId, ServerUuid
 from nyala.raft.log_view import LogView
 from nyala.raft.membership import Configuration, History
-from nyala.raft.messages import HardState
+from nyala.raft.messages import Entry, HardState
 from nyala.raft.options import RaftOptions
 from nyala.raft.progress import Leadership
 from nyala.raft.ready import Outgoing, ReadConfirmed, ReadRequest
@@ -32,13 +32,19 @@ class Output:
 
     send: list[Outgoing] = field(default_factory=list)
     read: list[ReadRequest] = field(default_factory=list)
+    apply: tuple[Entry, ...] = ()  # read from the log; what is in memory follows
     confirmed: ReadConfirmed | None = None
     config: Configuration | None = None
     config_committed: Configuration | None = None
 
     def __bool__(self) -> bool:
         return bool(
-            self.send or self.read or self.confirmed or self.config or self.config_committed
+            self.send
+            or self.read
+            or self.apply
+            or self.confirmed
+            or self.config
+            or self.config_committed
         )
 
 

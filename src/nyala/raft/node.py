@@ -39,7 +39,7 @@ from nyala.raft.messages import (
     VoteReply,
 )
 from nyala.raft.options import RaftOptions
-from nyala.raft.ready import NOTHING, NOWHERE, Ready
+from nyala.raft.ready import NOTHING, NOWHERE, ReadRequest, Ready
 from nyala.raft.state import Core, recover
 
 
@@ -147,7 +147,9 @@ class RaftNode(Leading):
 
     def entries_read(self, peer: ServerUuid, entries: Sequence[Entry]) -> None:
         """Answer a `ReadRequest`; no entries means that the log no longer holds them."""
-        if self.core.leadership is None:
+        if peer == self.core.uuid:
+            self.core.out.apply += self.core.log.load(entries)
+        elif self.core.leadership is None:
             witness.entries_read(self.core, peer, entries)
         else:
             replication.entries_read(self.core, peer, entries)
@@ -257,8 +259,10 @@ def _collect(core: Core) -> Ready:
     append = core.log.take_unwritten()
     persist = core.hard if core.version != core.version_out else None
     core.version_out = core.version
-    apply = core.log.take_applicable()
     out = core.out
+    apply = (*out.apply, *core.log.take_applicable())
+    if missing := core.log.take_missing():
+        out.read.append(ReadRequest(core.uuid, missing, core.options.max_append_bytes))
     if not (append or persist or apply or out):
         return NOTHING
     core.out = Output()

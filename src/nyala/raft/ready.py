@@ -29,9 +29,10 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """The core needs entries that it no longer caches: read them from the log for `peer`.
+    """The core needs entries that it does not cache: read them from the log for `peer`, or to be applied.
 
-    The host answers with `RaftNode.entries_read(peer, entries)`; first entry is `first_index`.
+    The host answers with `RaftNode.entries_read(peer, entries)`; first entry is `first_index`. Where
+    `peer` is this member itself, they are to be applied.
     """
 
     peer: ServerUuid

@@ -80,21 +80,32 @@ async def assemble(
     machine: StateMachine,
     committed: int = 0,
 ) -> Opened:
-    """Fit the recovered pieces together; see `bootstrap`. Entries up to `committed` are known to be so."""
+    """Fit the recovered pieces together; see `bootstrap`.
+
+    Entries up to `committed` are known to be so: they stay on disk until they are applied.
+    """
     hard_state, config = saved
     recovered = recovered or RecoveredGroup()
     hard_state = newest(hard_state, recovered.hard_state)
     cut = machine.cut
     base, skipped = fit(recovered, cut)
+    stamp, index = cut.stamp, cut.op.index
+    if cut.op.index < committed <= recovered.last.index:
+        index = committed
+        known = (await around.wal.read(group, index, 1))[0]
+        stamp = known.stamp
+        starts = (op for op in recovered.starts if cut.op.index < op.index <= index)
+        skipped = [*skipped, *starts, known.id]
+    later = await entries_after(around.wal, group, index, recovered.last.index)
     node = RaftNode(
         around.uuid,
         config,
         hard_state,
-        await entries_after(around.wal, group, cut.op.index, recovered.last.index),
+        later,
         base=base,
-        base_stamp=cut.stamp,
+        base_stamp=stamp,
         skipped=skipped,
-        configs=[c for c in recovered.configs if c.id.index <= cut.op.index],
+        configs=[c for c in recovered.configs if c.id.index <= index],
         commit_index=max(cut.op.index, config.id.index, committed),
         applied_index=cut.op.index,
         options=around.raft_options(),

@@ -20,6 +20,7 @@ from nyala.common.errors import (
 from nyala.common.ids import OpId
 from nyala.env.files import Buffer
 from nyala.env.tasks import Lane
+from nyala.raft.messages import Entry, EntryKind
 from nyala.replica.around import Around
 from nyala.replica.copy_files import Staging
 from nyala.replica.copy_fitness import check_entries, check_offer, check_reach
@@ -75,6 +76,7 @@ class Fetch(_Patient):
     Attributes:
         offer: of the last session that was begun; None: none was.
         last: the last entry of the copy, and its stamp; None: nothing came.
+        configs: the configurations that came with the log.
         logged: the log on this disk has something of the group.
     """
 
@@ -90,6 +92,7 @@ class Fetch(_Patient):
         super().__init__(around, progress)
         self.offer: Offer | None = None
         self.last: tuple[OpId, int] | None = None
+        self.configs: list[Entry] = []
         self.logged = False
         self._source = source
         self._pace = pace
@@ -117,6 +120,7 @@ class Fetch(_Patient):
                 await void(self._around, self._group)
                 self.logged = False
             self.last = None
+            self.configs.clear()
             self.progress.bytes_done = self.progress.log_bytes = 0
             try:
                 return await fetch()
@@ -197,6 +201,7 @@ class Fetch(_Patient):
         work.begin(WRITE, write(self._around, self._group, found, None))
         size = sum(len(e.payload) for e in found)
         self.last = last, stamp
+        self.configs += [e for e in found if e.kind is EntryKind.CONFIG]
         self.progress.last = last
         self.progress.log_bytes += size
         self._heard_us = self._around.env.clock.monotonic_us()

@@ -102,6 +102,7 @@ class CopyTarget:
                 )
             saved = hard_state, offer.config
             logged = around.wal.logged(group)
+            logged.configs = self.fetch.configs
             opened = await assemble(around, group, saved, logged, machine, last.index)
             ready = Superblock(group, SuperblockStage.READY)
             await lane(self._around, Lane.DISK, around.superblocks.save, ready)

@@ -130,6 +130,8 @@ class Member:
             return
         self.requests.applied(entries, answers)
         self.node.applied(entries[-1].id.index)
+        if self.node.core.log.behind:
+            self._around.dirty(self._group)  # the next ones are to be read
         if self.node.is_leader and not self.standing.accepting:
             self._around.dirty(
                 self._group

@@ -1,0 +1,43 @@
+"""Committed entries that are not in memory are read when it is their turn, a reading at a time."""
+
+import pytest
+
+from nyala.common.ids import NO_OP, OpId
+from nyala.raft.log_view import LogView
+from nyala.raft.messages import Entry, EntryKind
+
+
+def entries(first, last):
+    return [Entry(OpId(1, i), 10 * i, EntryKind.OPERATION, b"x") for i in range(first, last + 1)]
+
+
+def behind():
+    """Twenty entries, of which fifteen are committed and on disk only, and five are applied."""
+    log = LogView(NO_OP, 150, entries(16, 20), 1000, [OpId(1, 1), OpId(1, 15)])
+    log.committed = 20
+    log.applied = log.handed_apply = 5
+    return log
+
+
+def test_the_next_entries_are_read_when_those_before_are_applied():
+    log = behind()
+    assert log.take_missing() == 6
+    assert log.take_missing() == 0, "a reading is under way"
+    assert log.take_applicable() == ()
+    assert log.load(entries(6, 12)) == tuple(entries(6, 12))
+    assert log.take_missing() == 0, "what was read is not applied yet"
+    log.note_applied(12)
+    assert log.take_missing() == 13
+    assert log.load(entries(13, 20)) == tuple(entries(13, 15)), "the rest is in memory"
+    assert log.take_applicable() == tuple(entries(16, 20))
+    log.note_applied(20)
+    assert log.take_missing() == 0
+
+
+def test_committed_entries_that_are_gone_end_the_replica():
+    log = behind()
+    log.take_missing()
+    with pytest.raises(AssertionError, match="not in the log any more"):
+        log.load([])
+    with pytest.raises(AssertionError, match="was read"):
+        log.load(entries(8, 12))
