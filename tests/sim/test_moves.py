@@ -1,9 +1,17 @@
 """Replicas moved about in the swarm: planted mistakes in copies are caught."""
 
+from typing import Any
+
 import pytest
 
-from nyala.replica import copy_fetch
+from nyala.common.ids import TabletId
+from nyala.raft.messages import Entry
+from nyala.raft.node import RaftNode
+from nyala.replica import copy_fetch, copy_target
+from nyala.replica.around import Around
+from nyala.replica.bootstrap import Opened
 from nyala.replica.copy_held import Held
+from nyala.replica.sessions import Sessions
 from tests.sim.core_cluster import moving
 from tests.sim.core_run import run_core
 from tests.sim.faults import Swarm
@@ -29,10 +37,29 @@ def caught(swarm: Swarm, match: str) -> str:
 def test_a_copy_whose_log_is_in_memory_only_is_caught(monkeypatch: pytest.MonkeyPatch):
     """It takes part, and acknowledges, with entries that a power cut would take away: caught by safety."""
 
-    async def write(*_: object) -> None:
-        return
+    kept: dict[tuple[str, str], list[Entry]] = {}
+
+    async def write(around: Around, group: TabletId, entries: list[Entry], _: object) -> None:
+        before = kept.setdefault((around.uuid, group), [])
+        if before and before[-1].id.index + 1 != entries[0].id.index:
+            before.clear()  # another copy
+        before.extend(entries)
+
+    async def assemble(
+        around: Around, group: TabletId, saved: Any, _: Any, machine: Any, to: int
+    ) -> Opened:
+        hard_state, config = saved
+        cut = machine.cut
+        entries = kept.pop((around.uuid, group), [])
+        node = RaftNode(
+            around.uuid, config, hard_state, [e for e in entries if e.id.index > cut.op.index],
+            base=cut.op, base_stamp=cut.stamp, commit_index=max(cut.op.index, to),
+            applied_index=cut.op.index, options=around.raft_options(), random=around.env.random.randrange,
+        )  # fmt: skip
+        return Opened(node, machine, Sessions.load(cut.extra))
 
     monkeypatch.setattr(copy_fetch, "write", write)
+    monkeypatch.setattr(copy_target, "assemble", assemble)
     print(caught(BUSY, "for durable; its disk holds"))
 
 
