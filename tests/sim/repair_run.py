@@ -6,7 +6,7 @@ Each death waits until all tablets are whole again, so that no group loses a maj
 that nothing acknowledged is lost, and every tablet ends with its number of voters, all on servers that live.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 
@@ -21,6 +21,7 @@ from tests.sim.cluster import OPTIONS, SimCluster
 from tests.sim.core_run import PAUSE_US, WRITES_PER_S, most_events
 from tests.sim.faults import Swarm
 from tests.sim.loop import SimLoop, run, seeded
+from tests.sim.losses import KINDS
 from tests.sim.nemesis import Nemesis
 from tests.sim.process import SimProcess
 from tests.sim.replicas import hosts_of
@@ -78,6 +79,24 @@ class Graves:
         self._dead.append(victim)
         victim.kill(power_cut=True)
 
+    def sound(self) -> bool:
+        """Whether, besides, every voter takes part, and has durably what its leader has committed."""
+        if not self.whole():
+            return False
+        for tablet in self._tablets:
+            leader = self._cluster.leader_of(tablet)
+            nodes = {n.core.uuid: n for _, g, n in self._cluster.replicas() if g == tablet}
+            if leader is None or any(v not in nodes for v in self._voters(tablet)):
+                return False
+            commit = max(n.core.log.committed for n in nodes.values() if n.is_leader)
+            if any(nodes[ServerUuid(v)].core.log.stable < commit for v in self._voters(tablet)):
+                return False
+        return True
+
+    def remember(self) -> None:
+        """Count as rebuilt what stands elsewhere from now on."""
+        self._first = self._first or {t: set(self._voters(t)) for t in self._tablets}
+
     @property
     def rebuilt(self) -> int:
         """Replicas that stand where none stood at the first death."""
@@ -104,6 +123,25 @@ async def _story(
     await cluster.until(lambda: _lists_agree(cluster), "everybody has the server list", LIMIT_S)
     await cluster.finish()
     return graves.rebuilt, graves.stood_in
+
+
+async def _losing(loop: SimLoop, seed: int, kinds: Sequence[str]) -> int:
+    """Let one server after the other lose something while it is down; masters replace what has failed."""
+    cluster = SimCluster(loop, seed, tservers=REPLICAS + 1, options=REPAIRING)
+    _, graves = await _begin(cluster, {})
+    rng = seeded(seed, "losses")
+    for kind in kinds:
+        await cluster.until(graves.sound, f"all replicas are sound before `{kind}`", LIMIT_S)
+        graves.remember()
+        held = [p for p in cluster.tservers if any(q is p for q, g, _ in cluster.replicas())]
+        victim = rng.choice(held)
+        loop.trace.note("disk_loss", f"{victim.name} {kind}")
+        victim.kill(power_cut=rng.random() < 0.5)
+        KINDS[kind](victim, rng)
+        victim.start()
+        await cluster.until(graves.sound, f"all replicas are sound after `{kind}`", LIMIT_S)
+    await cluster.finish()
+    return graves.rebuilt
 
 
 async def _begin(cluster: SimCluster, options: Mapping[str, str]) -> tuple[Core, Graves]:
@@ -183,6 +221,13 @@ def _lists_agree(cluster: SimCluster) -> bool:
     living = {p.server.uuid: p.server for p in cluster.tservers if p.alive and p.server is not None}
     alive = [s.uuid for s in listed if s.alive]
     return alive == sorted(living) and all(s.heard.servers.all() == listed for s in living.values())
+
+
+def run_losing(seed: int, kinds: Sequence[str]) -> int:
+    """Run one seed; return how many replicas stand elsewhere at the end."""
+    return run(
+        lambda loop: _losing(loop, seed, kinds), max_events=most_events((len(kinds) + 1) * LIMIT_S)
+    )
 
 
 def run_resizing(seed: int, swarm: Swarm) -> list[int]:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.sim.faults import Swarm
-from tests.sim.repair_run import SIZES, TABLETS, run_repair, run_resizing
+from tests.sim.repair_run import SIZES, TABLETS, run_losing, run_repair, run_resizing
 
 CALM = Swarm()
 ROUGH = Swarm(
@@ -17,6 +17,18 @@ ROUGH = Swarm(
 def test_servers_that_die_for_good_are_replaced_and_nothing_is_lost(seed, swarm):
     rebuilt, _ = run_repair(seed, swarm)
     assert rebuilt >= 2
+
+
+@pytest.mark.parametrize(
+    ("seed", "kinds"),
+    [
+        (1, ["log gone", "last bits turned", "segment gone"]),
+        (3, ["folder gone", "bit turned"]),
+        (4, ["file gone", "log gone"]),
+    ],
+)
+def test_servers_whose_disks_lose_something_are_given_whole_replicas_again(seed, kinds):
+    assert run_losing(seed, kinds)
 
 
 @pytest.mark.row("S1.49", "S1.51")
