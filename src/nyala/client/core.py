@@ -155,8 +155,10 @@ class Core:
                 of_groups = dict.fromkeys(a for g in groups for a in g)
                 return await self._times.time_of(of_groups, groups, attempts.left_ms())
             if not await attempts.pause():
-                silent = ", ".join(servers) or "there are no tablet servers"
-                raise Unavailable(f"no time that all writes lie below: {silent} do not answer")
+                why = f"{', '.join(servers)} do not answer" if servers else "no live tablet servers"
+                raise Unavailable(
+                    f"no time that all writes lie below: {why}; nyala cluster ksck tells more"
+                )
 
     async def _voters(self, timeout_ms: int) -> list[list[str]]:
         """Return for each tablet of every table where its voters are reached."""
