@@ -9,7 +9,7 @@ from typing import Any
 from nyala.common.hybrid_time import LOGICAL_MASK, to_micros
 from nyala.raft.messages import EntryKind
 from nyala.wal.dump import Finding, LogDump, Problem, SegmentDump
-from nyala.wal.format import RECORD_HEADER_BYTES, Kind, Record
+from nyala.wal.format import ENTRIES, RECORD_HEADER_BYTES, Kind, Record
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RED, _YELLOW, _PLAIN = "\033[31m", "\033[33m", "\033[0m"
@@ -30,7 +30,7 @@ def fields_of(record: Record, *, payloads: bool) -> dict[str, Any]:
     payload = record.payload or b""
     if record.kind is Kind.HARD_STATE:
         shown["vote"] = payload.decode() or None
-    elif payloads and record.kind is Kind.ENTRY:
+    elif payloads and record.kind in ENTRIES:
         shown["payload"] = payload.hex()
     return shown
 
@@ -80,7 +80,7 @@ def _line(record: Record) -> str:
     if record.kind is Kind.MARKER:
         text = f"all was durable up to {record.synced.sequence}+{record.synced.offset}"
         return f"{place} {'':<32} {'':>13}  {text}"
-    at = f"{record.term}.{record.index}" if record.kind is Kind.ENTRY else str(record.term or "")
+    at = f"{record.term}.{record.index}" if record.kind in ENTRIES else str(record.term or "")
     return f"{place} {record.group.hex()} {at:>13}  {_says(record)}".rstrip()
 
 

@@ -255,11 +255,19 @@ def test_what_cannot_be_read_is_status_2(tmp_path, name, content, said):
     assert "Traceback" not in text
 
 
+def test_moved_entries_are_shown_as_such():
+    status, text = dump(GOLDEN / "v2-sealed.wal")
+    assert status == 0
+    moved = [line.split() for line in text.splitlines() if " MOVED " in line]
+    assert [line[4] for line in moved] == ["3.1", "3.2"]
+
+
 def test_a_later_format_and_a_bad_group_are_status_2(tmp_path, monkeypatch):
-    monkeypatch.setattr("nyala.wal.format.VERSION", 2)
+    monkeypatch.setattr("nyala.wal.format.READABLE", (3,))
+    monkeypatch.setattr("nyala.wal.format.VERSION", 3)
     status, text = dump(GOLDEN / "v1-open.wal")
     assert status == 2
-    assert "has log format 1, this build reads 2" in text
+    assert "has log format 1, this build reads up to 3" in text
     assert dump(GOLDEN, "--group", "tablet-1")[0] == 2
 
 
