@@ -33,3 +33,13 @@ def test_a_core_forgets_what_a_clock_said_that_was_wrong():
     assert n.is_leader
     (first,) = n.ready().append
     assert first.stamp == 5_001, "the leader's first entry is stamped by the clock as it is now"
+
+
+def test_a_core_asks_for_votes_at_the_time_that_it_is_now():
+    n = node(HardState(1))
+    n.tick(FAR)
+    sent = n.ready().send
+    while not sent:
+        n.tick(5_000)
+        sent = n.ready().send
+    assert {o.message.hlc for o in sent} == {5_000}
