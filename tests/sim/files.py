@@ -68,6 +68,7 @@ class SimDisk:
         self.die_when: Callable[[str, str], bool] | None = None
         self.on_death: Callable[[], None] | None = None
         self.on_sync: Callable[[], None] | None = None
+        self.on_operation: Callable[[str, str], None] | None = None
         self.harmed = False  # it has shown damage or errors: whoever reads it may fail
         self._doubt = 0  # see `doubtful`
         self.syncs = 0
@@ -98,6 +99,11 @@ class SimDisk:
             self._doubt = {1: 2, 2: 2, 3: 0}[self._doubt]
         if self.on_sync is not None:
             self.on_sync()
+
+    def touched(self, kind: str, path: str) -> None:
+        """An operation that a real disk takes its time for begins."""
+        if self.on_operation is not None:
+            self.on_operation(kind, path)
 
     def mount(self) -> "SimFiles":
         """Return the files as one new life of the process sees them."""

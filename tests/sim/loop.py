@@ -30,6 +30,10 @@ class Stuck(AssertionError):
     """No event is left and the run is not over: somebody waits for what will never happen."""
 
 
+class Blocked(AssertionError):
+    """A running server has waited for a disk on its loop, where everything else waits with it."""
+
+
 class BudgetSpent(AssertionError):
     """The run used up its events or its virtual time."""
 
@@ -40,14 +44,16 @@ class Life:
     Attributes:
         name: of the process, for traces.
         dead: nothing of it runs any more.
-        paused: its callbacks wait.
+        held: it was paused, and not resumed yet.
+        stalled: a call on its loop waits for a disk.
+        paused: its callbacks wait, for either reason.
         failures: exceptions that reached a task's top or the loop while it lived.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.dead = False
-        self.paused = False
+        self.held = self.stalled = self.paused = False
         self.failures: list[BaseException] = []
         self.waiting: deque[events.Handle] = deque()
         self.arrivals: list[tuple[str, Callable[..., object], tuple[Any, ...]]] = []
@@ -87,11 +93,15 @@ class Life:
 
     def pause(self) -> None:
         """Stop running callbacks until `resume`; timers that expire meanwhile wait."""
-        self.paused = True
+        self.held = self.paused = True
+
+    def stall(self) -> None:
+        """Stop running callbacks after this one: it waits for a disk."""
+        self.stalled = self.paused = True
 
     def resume(self, loop: "SimLoop") -> None:
         """Run what waited, in order, then go on."""
-        self.paused = False
+        self.held = self.stalled = self.paused = False
         waiting, self.waiting = self.waiting, deque()
         loop.put_first(waiting)
 
@@ -172,6 +182,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._generators: dict[int, Life | None] = {}  # by address: weak references go first
         self.events = 0
         self.failures: list[BaseException] = []
+        self.blocked: list[str] = []
         self.after_step: Callable[[], None] | None = None
         self.trace = Trace()
         self.trace.now_us = self.now_us
@@ -324,6 +335,7 @@ def run(
     Raises:
         Stuck: nothing is left to happen although `main` is not done.
         BudgetSpent: virtual time or events ran out.
+        Blocked: code of a running server called the disk from its loop; the message has the stack.
         BaseException: the first exception that nobody handled outside any process's life.
     """
     loop = SimLoop(max_time_s, max_events)
@@ -336,6 +348,8 @@ def run(
         result = loop.run_until_complete(main(loop))
         if loop.failures:
             raise loop.failures[0]
+        if loop.blocked:
+            raise Blocked(loop.blocked[0])
         return result
     finally:
         _finish_tasks(loop)

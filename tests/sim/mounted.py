@@ -27,6 +27,7 @@ class SimFiles:
         """Count a changing operation; return whether the process dies in it."""
         self._check()
         disk = self.disk
+        disk.touched(kind, path)
         disk.operations += 1
         disk.trace.note(kind, f"{disk.name} {path} {detail}")
         if disk.doubtful:
@@ -133,6 +134,7 @@ class SimFiles:
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """Return bytes of a file; fewer than asked for at its end."""
         self._check()
+        self.disk.touched("read", path)
         content = self._inode(path).content
         end = len(content) if length is None else offset + length
         if self._hit(self.disk.faults.read_eio_rate, "read_eio", path):
@@ -238,6 +240,7 @@ class SimFiles:
     def list(self, path: str) -> list[str]:
         """Return the sorted names in a directory; empty if it is not there."""
         self._check()
+        self.disk.touched("list", path)
         clean = normpath(path) if path else ""
         inner = clean.rstrip("/") + "/" if clean else ""
         children = {
@@ -250,17 +253,20 @@ class SimFiles:
     def exists(self, path: str) -> bool:
         """Whether a file or directory is there."""
         self._check()
+        self.disk.touched("exists", path)
         clean = normpath(path)
         return clean in self.disk.names.seen or self.disk.names.get(clean) is not None
 
     def size(self, path: str) -> int:
         """Length of a file in bytes."""
         self._check()
+        self.disk.touched("size", path)
         return len(self._inode(path).content)
 
     def free_bytes(self, path: str) -> int:
         """Free space; a terabyte where no limit is set."""
         self._check()
+        self.disk.touched("statvfs", path)
         limit = self.disk.faults.capacity_bytes
         return 1 << 40 if limit is None else max(0, limit - self.disk.used_bytes())
 

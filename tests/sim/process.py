@@ -5,7 +5,9 @@ killed (with or without its machine's power), paused, resumed and started again 
 """
 
 import asyncio
+import contextvars
 import errno
+import traceback
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -14,7 +16,7 @@ from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.replica.state_machine import Transport
 from tests.sim.files import SimDisk
-from tests.sim.loop import Life, SimLoop, seeded
+from tests.sim.loop import LIFE, Life, SimLoop, seeded
 from tests.sim.network import Endpoint, SimNetwork
 from tests.sim.rpc import SimRpc
 from tests.sim.tasks import LaneDelays, SimClock, SimTasks
@@ -76,11 +78,14 @@ class SimProcess:
         self.disk = SimDisk(seeded(seed, name, "disk"), loop.trace, name)
         self.disk.on_death = self._died
         self.disk.on_sync = self._touched
+        self.disk.on_operation = self._operated
+        self._stalled_until_s = 0.0
         self.delays = LaneDelays()
         self.clock = SimClock(loop)
         self.lives = 0
         self.life: Life | None = None
         self.env: Env | None = None
+        self.tasks: SimTasks
         self.server: Any = None
         self.started: asyncio.Future[None] | None = None
         self.failures: list[BaseException] = []
@@ -98,10 +103,12 @@ class SimProcess:
         assert not self.alive, f"{self.name} runs already"
         self.lives += 1
         life = self.life = Life(self.name)
+        self.started = None
         life.failures = self.failures
         self.loop.trace.note("start", f"{self.name} {self.lives}")
         rng = seeded(self.seed, self.name, self.lives)
         tasks = SimTasks(self.loop, seeded(self.seed, self.name, self.lives, "lanes"), self.delays)
+        self.tasks = tasks
         rpc = SimRpc(self.network, self.name, life)
         self.env = Env(self.clock, rng, self.disk.mount(), tasks, rpc)
         return self.env
@@ -193,9 +200,45 @@ class SimProcess:
 
     def resume(self) -> None:
         """Go on; all that was due meanwhile happens now."""
-        if self.life is not None and self.life.paused and not self.life.dead:
+        life = self.life
+        if life is not None and life.held and not life.dead:
             self.loop.trace.note("resume", self.name)
-            self.network.resume(self.life)
+            life.held = False
+            if not life.stalled:
+                self.network.resume(life)
+
+    # ---- disk operations on the loop ---------------------------------------------------------------
+
+    def _operated(self, kind: str, path: str) -> None:
+        """A disk operation outside the lanes stops the whole process for as long as the disk takes."""
+        life = self.life
+        if life is None or LIFE.get() is not life or self.tasks.in_lane:
+            return
+        self.loop.trace.note("on_loop", f"{self.name} {kind} {path}")
+        if self.started is not None and self.started.done():  # before that nobody is served
+            stack = "".join(traceback.format_stack(limit=16)[:-3])
+            self.loop.blocked.append(
+                f"{self.name} waits for a disk on its loop: {kind} {path}\n{stack}"
+            )
+        now = self.loop.time()
+        self._stalled_until_s = max(now, self._stalled_until_s) + self.tasks.disk_us() / 1e6
+        if not life.stalled:
+            life.stall()
+            self._wake(life)
+
+    def _wake(self, life: Life) -> None:
+        context = contextvars.Context()
+        self.loop.call_at(self._stalled_until_s, self._go_on, life, context=context)
+
+    def _go_on(self, life: Life) -> None:
+        if life.dead:
+            return
+        if self._stalled_until_s > self.loop.time():
+            self._wake(life)
+            return
+        life.stalled = False
+        if not life.held:
+            self.network.resume(life)
 
 
 class ProcessDiedInStart(Exception):

@@ -84,6 +84,7 @@ class SimTasks:
         self._busy = 0
         self._idle: list[asyncio.Future[None]] = []
         self.slow_jobs = 0
+        self.in_lane = False
 
     def spawn(self, work: Coroutine[Any, Any, object], name: str) -> asyncio.Task[object]:
         """Start a background task that this process owns."""
@@ -114,7 +115,11 @@ class SimTasks:
 
         def job() -> None:
             try:
-                result = fn(*args, **kwargs)
+                self.in_lane = True
+                try:
+                    result = fn(*args, **kwargs)
+                finally:
+                    self.in_lane = False
             except ProcessDied:
                 raise  # unwinds to the loop, which forgets it
             except (Exception, asyncio.CancelledError) as err:  # handed to whoever waits
@@ -150,6 +155,10 @@ class SimTasks:
                 if not future.done():
                     future.set_result(None)
             self._idle.clear()
+
+    def disk_us(self) -> float:
+        """Draw how long the disk takes for one operation."""
+        return self._draw_us(Lane.DISK)
 
     def _draw_us(self, lane: Lane) -> float:
         delays = self.delays

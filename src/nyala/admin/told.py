@@ -33,6 +33,7 @@ def report(replica: Replica) -> pb.TabletReport:
         role=status.role.value,
         schema_version=tablet.info.schema.version if tablet else 0,
         error=status.error,
+        warning=status.warning,
         witness=_witness(replica),
         retired_at=tablet.info.retired_at if tablet else 0,
     )

@@ -138,7 +138,9 @@ async def _check_tservers(
         errors = dict.fromkeys(r.error for r in whole if r.error)  # the server's, told by each
         errors |= dict.fromkeys(answer.problems)
         health.problems += [f"tablet server {server.address}: {error}" for error in errors]
-        state = "UNHEALTHY" if errors else "HEALTHY"
+        warnings = dict.fromkeys(r.warning for r in whole if r.warning)
+        health.problems += [f"tablet server {server.address}: {warning}" for warning in warnings]
+        state = "UNHEALTHY" if errors or warnings else "HEALTHY"
         health.tservers.append((server.uuid, server.address, len(answer.tablets), state))
     return found
 

@@ -94,6 +94,20 @@ class ReplicaOptions(MemoryOptions, frozen=True, kw_only=True):
         _number(0, 1 << 20, "Log kept for members that are away; those that need more are copied."),
     ] = 1024
 
+    slow_log_factor: Annotated[
+        int,
+        _number(2, 1_000, "A log whose rounds take so many times a peer's is slow: leaders leave."),
+    ] = 10
+    slow_log_least_ms: Annotated[
+        int, _number(1, 60_000, "A log whose rounds take less is never slow.")
+    ] = 20
+    slow_log_after_ms: Annotated[
+        int, _number(1_000, 60_000, "Rounds of the log are compared over so long a time.")
+    ] = 5_000
+    slow_log_backoff_ms: Annotated[
+        int, _number(0, 3_600_000, "A tablet's leader leaves a slow log no more often than this.")
+    ] = 60_000
+
     # ---- writes
     write_max_bytes: Annotated[
         int, _number(KIB, 512 * MIB, "Largest write of one batch; a larger one is refused unread.")

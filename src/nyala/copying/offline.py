@@ -125,5 +125,5 @@ async def copy_to_directory(
     if progress.stage is not Stage.DONE:
         err = progress.error or Unavailable(f"the copy of {group} was cancelled")
         raise err if isinstance(err, NyalaError | OSError) else Unavailable(repr(err))
-    identity.learn(cluster_id=info.cluster_id or None, initialised=role == "master")
+    await identity.learn(cluster_id=info.cluster_id or None, initialised=role == "master")
     return progress

@@ -76,7 +76,7 @@ class GroupMember(Place):
             self._check_place(group)
             if self.leading is None:
                 await self._follow(group, None)
-            self._follow_members(group)
+            await self._follow_members(group)
             if not isinstance(self.failure, InvalidArgument):  # for good
                 self.failure = None  # it was given a place, or its disk can be written again
             return
@@ -122,7 +122,7 @@ class GroupMember(Place):
         """Open the sys catalog, or make it with its first configuration, and follow the role."""
         await group.open_sys_catalog(first)
         known = tuple(sorted(self._addresses)) in self._identity.instance.masters
-        self._identity.learn(initialised=True, masters=() if known else self._addresses)
+        await self._identity.learn(initialised=True, masters=() if known else self._addresses)
         leading = self.leading = Leading(
             self._env,
             group.sys_catalog,
@@ -132,7 +132,7 @@ class GroupMember(Place):
             group.followed(),
         )
         self._here, self._followed = Here.REPLICA, None
-        self._follow_members(group)
+        await self._follow_members(group)
         leading.start()
         self._env.tasks.spawn(self._learn_cluster(group, leading), "learn the cluster's id")
 
@@ -141,13 +141,13 @@ class GroupMember(Place):
             self.leading.stop()
             self.leading = None
 
-    def _follow_members(self, group: Group) -> None:
+    async def _follow_members(self, group: Group) -> None:
         """The committed configuration says who the masters are: keep that, and ask those."""
         config = group.config()
         if config is None or config == self._followed:
             return
         masters = [m.address for m in config.members]
-        self._identity.learn(masters=masters)
+        await self._identity.learn(masters=masters)
         self._followed = config
         self._peers.follow(masters)
 
@@ -161,7 +161,7 @@ class GroupMember(Place):
             if found is None:
                 await self._env.tasks.sleep_ms(self._options.look_ms)
         try:
-            self._identity.learn(cluster_id=found.cluster_id)
+            await self._identity.learn(cluster_id=found.cluster_id)
         except NyalaError as err:
             self._fail(err)
             return

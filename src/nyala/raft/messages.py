@@ -155,6 +155,7 @@ class PeerBatch:
     `wall_us` is the sender's wall clock (0: not told): clocks are compared by it, never set.
     `incarnation` grows with each start of the sender (0: it vouches for nothing); `epoch` counts the groups
     that it has ceased to vouch for in this incarnation, and `left` names the last of them, newest last.
+    `log_ms` is how long a round of the sender's log takes (0: not known).
     A batch without messages says only that the sender lives (`quiescence.py`).
     """
 
@@ -166,6 +167,7 @@ class PeerBatch:
     incarnation: int = 0
     epoch: int = 0
     left: tuple[TabletId, ...] = ()
+    log_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,13 @@ from nyala.raft.options import RaftOptions
 from nyala.replica.clocks import Clocks
 from nyala.replica.memory import Memory
 from nyala.replica.offsets import Offsets
+from nyala.replica.slow_log import SlowLog
 from nyala.replica.superblock import Superblocks
 from nyala.wal.cmeta import ConsensusMetadata
 from nyala.wal.log import Wal
+
+STALL_MS = 100
+"""A tick that comes later than this is counted: the event loop stood still, or had too much to do."""
 
 
 class Counters:
@@ -46,6 +50,8 @@ class Counters:
             "Not for this server, of a group that is not here, or contradicting themselves.",
             ["why"],
         )
+        self.stalls = counter("loop_stalls_count", f"Event loop late by {STALL_MS} ms or more.")
+        self.stalled_ms = counter("loop_stalled_ms", "Milliseconds by which it was, in all.")
         self.throttled = counter("replica_throttled_writes", "Writes that met a full queue.")
 
 
@@ -70,6 +76,7 @@ class Around:
         offsets: how far other servers' clocks are from this one's.
         memory: what the process has in memory, and may have.
         clocks: what comes of that.
+        slow_log: how fast this server's log is beside those of the others.
     """
 
     env: Env
@@ -88,6 +95,7 @@ class Around:
     offsets: Offsets
     clocks: Clocks
     memory: Memory
+    slow_log: SlowLog
 
     @property
     def sick(self) -> str:

@@ -134,7 +134,9 @@ class Fetch(_Patient):
         offer = await self._patiently(begin)
         self.offer, progress = offer, self.progress
         progress.bytes_total, progress.may_lose = offer.size_bytes, offer.may_lose
-        check_offer(self._around, progress, offer, self._owed(), self._buried, force=force)
+        around = self._around
+        room = await lane(around, Lane.DISK, around.env.files.free_bytes, around.directory)
+        check_offer(around, progress, offer, room, self._owed(), self._buried, force=force)
         progress.stage = Stage.FILES
         around = self._around
         with around.memory.hold(Part.COPIES, PIECES * around.options.copy_chunk_bytes):

@@ -16,6 +16,7 @@ def check_offer(
     around: Around,
     progress: Progress,
     offer: Offer,
+    room: int,
     owed: int,
     buried: Superblock | None,
     *,
@@ -27,6 +28,7 @@ def check_offer(
         around: the process.
         progress: of the copy.
         offer: what the source has.
+        room: bytes that are free.
         owed: bytes that all copies to this server have yet to write, this one too.
         buried: the tombstone that is here; None: none.
         force: also where promises are lost.
@@ -47,7 +49,6 @@ def check_offer(
                 "had acknowledged"
             )
         progress.may_lose += "; what only this server had acknowledged may be lost"
-    room = around.env.files.free_bytes(around.directory)
     need = owed + around.options.wal_reserve_mb * MIB
     if room < need:
         raise OSError(

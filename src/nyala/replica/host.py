@@ -26,6 +26,7 @@ from nyala.replica.memory import Memory
 from nyala.replica.offsets import Offsets
 from nyala.replica.outbox import Outbox
 from nyala.replica.replica import Replica
+from nyala.replica.slow_log import SlowLog
 from nyala.replica.state_machine import Transport
 from nyala.replica.status import State
 from nyala.replica.superblock import Superblocks
@@ -110,16 +111,21 @@ class ReplicaHost(Making):
         )
         metrics = metrics or Metrics()
         transport = offsets = Offsets(transport, env.clock, options.clock_max_offset_ms)
+        slow_log = SlowLog(env.clock, options, wal.latency)
+        metrics.gauge("wal_round_ms", "Mean of the log's last rounds.", read=slow_log.mean_ms)
+        metrics.gauge("wal_disk_slow", "1: far slower than a peer's.", read=lambda: slow_log.slow)
         replicas: dict[TabletId, Replica] = {}
         memory = Memory(options)
         memory.expose(metrics)
-        turns = Turns(replicas, outbox := Outbox(uuid, transport, clock, liveness), liveness)
+        turns = Turns(
+            replicas, outbox := Outbox(uuid, transport, clock, liveness, slow_log.mean_ms), liveness
+        )
         around = Around(
             env, options, uuid, directory, clock, wal,
             ConsensusMetadata(env.files, directory), Superblocks(env.files, directory),
             Counters(metrics, wal, liveness),
             outbox.add, turns.mark, on_change or _nobody, turns.disk_failed, offsets,
-            Clocks(clock, offsets, outbox.address, metrics), memory,
+            Clocks(clock, offsets, outbox.address, metrics), memory, slow_log,
         )  # fmt: skip
         await lifecycle.note_lost(around, recovered)
         await lifecycle.open_all(around, recovered, replicas, open_machine)

@@ -1,11 +1,13 @@
 """Who a server process is: the instance of its data directory, its hybrid clock, its incarnation."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from nyala.common.errors import Unavailable
 from nyala.common.ids import ServerUuid
 from nyala.env.env import Env
 from nyala.env.server_clock import ServerClock
+from nyala.env.tasks import Lane
 from nyala.replica import instance
 from nyala.replica.instance import Instance
 
@@ -73,7 +75,7 @@ class Identity:
             raise Unavailable("this server is starting; ask again")
         return self._clock
 
-    def learn(
+    async def learn(
         self,
         *,
         cluster_id: str | None = None,
@@ -82,9 +84,19 @@ class Identity:
     ) -> None:
         """Write into the data directory what was learned; durable on return.
 
+        Args:
+            cluster_id: see `instance.update`, as the others.
+            initialised: the first start is completed.
+            masters: public addresses of all masters.
+
         Raises:
-            InvalidArgument: the directory belongs to another cluster.
+            InvalidArgument: the directory belongs to another cluster. OSError: it was not written.
         """
+        work = partial(self._update, cluster_id, initialised, masters)
+        await self._env.tasks.run(Lane.DISK, work)
+
+    def _update(self, cluster_id: str | None, initialised: bool, masters: Sequence[str]) -> None:
+        """In lane DISK, so that each call begins with what the one before it has written."""
         self._instance = instance.update(
             self._env.files,
             self._directory,

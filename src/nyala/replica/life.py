@@ -179,4 +179,5 @@ def describe(life: Life) -> ReplicaStatus:
         peers=raft.peers,
         quiesced=raft.quiesced,
         error=life.around.sick or life.around.memory.strained,
+        warning=life.around.slow_log.warning,
     )

@@ -81,6 +81,7 @@ class Member:
         self.applier.resume()
         self.closing.tick()
         self._around.offsets.hand_over(self.node)
+        self._around.slow_log.hand_over(self._group, self.node)
         self.requests.tick()
         self.node.tick(hlc, absent)
 

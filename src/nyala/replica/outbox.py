@@ -3,7 +3,7 @@
 Rules: on the loop only. What cannot be addressed or reached is dropped: Raft asks again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.env.clock import HybridClock
@@ -21,12 +21,15 @@ class Outbox:
         transport: carries the batches.
         clock: its reading goes with each batch; never below what a message in it asserts.
         liveness: what each batch says of this server's life.
+        log_ms: returns how long a round of this server's log takes; each batch tells it.
     """
 
     def __init__(
-        self, uuid: ServerUuid, transport: Transport, clock: HybridClock, liveness: Liveness
-    ) -> None:
+        self, uuid: ServerUuid, transport: Transport, clock: HybridClock, liveness: Liveness,
+        log_ms: Callable[[], int],
+    ) -> None:  # fmt: skip
         self.uuid = uuid
+        self._log_ms = log_ms
         self._transport = transport
         self._clock = clock
         self._liveness = liveness
@@ -75,11 +78,13 @@ class Outbox:
             return
         messages, self._messages = self._messages, {}
         hlc, liveness = self._clock.peek(), self._liveness
+        log_ms = self._log_ms()
         for to, gathered in messages.items():
             address = self._addresses.get(to)
             if address is not None:
                 batch = PeerBatch(
                     self.uuid, to, hlc, tuple(gathered),
                     incarnation=liveness.incarnation, epoch=liveness.epoch, left=liveness.left,
+                    log_ms=log_ms,
                 )  # fmt: skip
                 self._transport.send(address, batch)

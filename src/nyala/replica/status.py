@@ -50,6 +50,7 @@ class ReplicaStatus:
         peers: a leader's view of the others.
         quiesced: its group sleeps, since it has nothing to do.
         error: why it is FAILED, or its server can promise nothing now; empty otherwise.
+        warning: what is wrong with its server, that goes on all the same; empty otherwise.
     """
 
     group: TabletId
@@ -72,6 +73,7 @@ class ReplicaStatus:
     peers: tuple[PeerStatus, ...] = ()
     quiesced: bool = False
     error: str = ""
+    warning: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ class Heard:
         self._refused: dict[str, NyalaError] = {}
         self.servers = ServerList()
 
-    def take(self, address: str, response: pb.HeartbeatResponse) -> None:
+    async def take(self, address: str, response: pb.HeartbeatResponse) -> None:
         """Take a master's answer; its cluster id and its list of masters are durable on return.
 
         Raises:
@@ -38,14 +38,14 @@ class Heard:
         instance = self._identity.instance
         if response.cluster_id and response.cluster_id != instance.cluster_id:
             try:
-                self._identity.learn(cluster_id=response.cluster_id)
+                await self._identity.learn(cluster_id=response.cluster_id)
             except InvalidArgument as err:
                 self.refuse(address, err)
                 return
         self._refused.pop(address, None)
         told = response.master_addresses
         self._fence.learn(address, told, response.catalog_incarnation, response.term)
-        self._masters.heard(response, self._fence.term)
+        await self._masters.heard(response, self._fence.term)
         if response.HasField("server_list"):
             self.servers.take(response.server_list)
 

@@ -6,7 +6,7 @@ of a replica is told at once to the master that leads, or to all while none is k
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from nyala.common.errors import NyalaError, Rejected
@@ -29,7 +29,7 @@ class Reporter:
     Attributes:
         server: this server's registration, made anew for each report (it carries the hybrid time).
         tablets: reports of the given tablets; None: of all replicas.
-        heard: called with each response before the next report is made.
+        heard: called with each response, and awaited, before the next report is made.
         refused: called when a master refuses this server itself.
         list_version: of the server list, that this server has.
         opening: how many replicas it has yet to open; 0: it serves.
@@ -37,7 +37,7 @@ class Reporter:
 
     server: Callable[[], pb.ServerInfoResponse]
     tablets: Callable[[Sequence[TabletId] | None], list[pb.TabletReport]]
-    heard: Callable[[str, pb.HeartbeatResponse], None]
+    heard: Callable[[str, pb.HeartbeatResponse], Awaitable[None]]
     refused: Callable[[str, Rejected], None] = lambda address, err: None
     list_version: Callable[[], pb.ListVersion] = pb.ListVersion
     opening: Callable[[], int] = int
@@ -156,7 +156,7 @@ class Heartbeater:
             needs_full=response.needs_full_report,
             acknowledged_sequence=response.acknowledged_sequence,
         )
-        self._reporter.heard(address, response)
+        await self._reporter.heard(address, response)
 
     def _leads(self, address: str, *, leader: bool) -> None:
         if leader:

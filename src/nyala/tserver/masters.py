@@ -44,7 +44,7 @@ class KnownMasters:
         kept = self._identity.instance.masters[-1:]
         return tuple(dict.fromkeys([*self._led, *self._named, *(kept[0] if kept else ())]))
 
-    def heard(self, response: pb.HeartbeatResponse, newest: int) -> None:
+    async def heard(self, response: pb.HeartbeatResponse, newest: int) -> None:
         """Take the list in a master's answer; the list of who leads is kept, durable on return.
 
         Args:
@@ -64,4 +64,4 @@ class KnownMasters:
         if told != self._led:
             log.info("the masters are %s", ", ".join(told))
             self._led, self._named = told, dict.fromkeys((*self._named, *told))
-            self._identity.learn(masters=told)
+            await self._identity.learn(masters=told)

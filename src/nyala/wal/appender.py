@@ -16,6 +16,7 @@ from nyala.env.tasks import Lane, Tasks
 from nyala.wal.extent import ExtentFile
 from nyala.wal.format import RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, Position
 from nyala.wal.frame import frame
+from nyala.wal.latency import Latency
 from nyala.wal.ledger import Ledger
 from nyala.wal.maker import SegmentMaker
 from nyala.wal.markers import Markers
@@ -47,6 +48,7 @@ class Appender:
         ledger: Ledger, maker: SegmentMaker, extent: ExtentFile, sync_interval_ms: int | None,
     ) -> None:  # fmt: skip
         self.counts = Counts()
+        self.latency = Latency(clock)
         self.failed: OSError | None = None
         self.refusal: OSError | None = None
         self.roller = Roller(files, tasks, maker, self.wake)
@@ -110,7 +112,9 @@ class Appender:
         if end > self._ledger.active.allocated_bytes:
             await self.roller.extend(self._ledger.active, end, partial(self._freeing, slots))
         sync = self._always or any(s.group is None or s.hard_state is not None for s in slots)
+        self.latency.began()
         await self._tasks.run(Lane.DISK, self._ledger.active.write, buffers, sync=sync)
+        self.latency.ended()
         segment.end = end
         if sync:
             self._synced = Position(segment.sequence, end)

@@ -21,6 +21,7 @@ from nyala.wal.collect import Collector
 from nyala.wal.extent import Extent, ExtentFile
 from nyala.wal.format import SEGMENT_HEADER_BYTES, Position, group_bytes
 from nyala.wal.intake import Intake
+from nyala.wal.latency import Latency
 from nyala.wal.ledger import Ledger
 from nyala.wal.maker import SegmentMaker
 from nyala.wal.reader import read_entries
@@ -291,6 +292,11 @@ class Wal:
             pinned_by=tuple(ledger.pinning()),
             disk_error=self._appender.roller.error,
         )
+
+    @property
+    def latency(self) -> Latency:
+        """How long the disk takes for a round."""
+        return self._appender.latency
 
     @property
     def failed(self) -> OSError | None:

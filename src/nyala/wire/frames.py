@@ -24,7 +24,7 @@ __all__ = [
 
 MAGIC = b"NYPF"
 VERSION = 2
-HEADER = struct.Struct("<4sBBHII")  # magic, version, kind, reserved, payload bytes, CRC32C
+HEADER = struct.Struct("<4sBBHII")  # magic, version, kind, log_ms, payload bytes, CRC32C
 _LARGE_BYTES = 16 << 10
 _COVERED = HEADER.size - 4
 """The CRC covers the header up to itself, then the payload."""
@@ -77,7 +77,7 @@ def frame_parts(
     for group, message in batch.messages:
         pack(parts, group, message)
     parts = _joined(parts)
-    header = HEADER.pack(MAGIC, VERSION, kind, 0, sum(map(len, parts)), 0)[:_COVERED]
+    header = HEADER.pack(MAGIC, VERSION, kind, batch.log_ms, sum(map(len, parts)), 0)[:_COVERED]
     crc = google_crc32c.value(header)
     for part in parts:
         crc = google_crc32c.extend(crc, part)
@@ -126,14 +126,14 @@ def decode_frame(raw: bytes | memoryview) -> Frame:
     if len(raw) < HEADER.size:
         raise Corrupt(f"a frame of {len(raw)} bytes is shorter than its header")
     length = payload_bytes(raw, len(raw))
-    _, _, kind, _, _, crc = HEADER.unpack_from(raw)
+    _, _, kind, log_ms, _, crc = HEADER.unpack_from(raw)
     if length != len(raw) - HEADER.size:
         raise Corrupt(f"a frame claims {length} bytes and has {len(raw) - HEADER.size}")
     payload = np.frombuffer(raw, np.uint8, offset=HEADER.size)  # the checksum takes no other view
     if google_crc32c.extend(google_crc32c.value(bytes(raw[:_COVERED])), payload) != crc:
         raise BadChecksum(f"a frame of {len(raw)} bytes fails its checksum")
     try:
-        cluster_id, batch, end = _batch(raw)
+        cluster_id, batch, end = _batch(raw, log_ms)
         if end != len(raw):
             raise ValueError(f"it has {len(raw)} bytes and says {end}")
         return Frame(FrameKind(kind), cluster_id, batch)
@@ -141,7 +141,7 @@ def decode_frame(raw: bytes | memoryview) -> Frame:
         raise Corrupt(f"a frame's payload is malformed: {err}") from err
 
 
-def _batch(raw: bytes | memoryview) -> tuple[str, PeerBatch, int]:
+def _batch(raw: bytes | memoryview, log_ms: int) -> tuple[str, PeerBatch, int]:
     """Return the cluster id and the batch of a frame, and where they say that the frame ends.
 
     Its hybrid time may be any number: the receiver's clock bounds it, and names who sent it.
@@ -160,6 +160,6 @@ def _batch(raw: bytes | memoryview) -> tuple[str, PeerBatch, int]:
         group, message, at = unpack(raw, at, sender, to)
         messages.append((group, message))
     batch = PeerBatch(
-        sender, to, hlc, tuple(messages), wall_us, incarnation, epoch, tuple(left)
+        sender, to, hlc, tuple(messages), wall_us, incarnation, epoch, tuple(left), log_ms
     )  # fmt: skip
     return texts[2], batch, at

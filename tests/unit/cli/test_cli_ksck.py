@@ -152,6 +152,31 @@ def test_a_server_whose_clock_cannot_be_saved_is_named_once():
     assert health.problems == [f"tablet server b:1: {clock}"]
 
 
+def test_a_server_whose_disk_is_slow_is_named_once():
+    slow = (
+        "the log's disk is slow: a round of writes takes 400 ms here and 1 ms at the fastest peer"
+    )
+
+    class Servers:
+        async def call(self, address: str, method: object, *_: object, **__: object) -> Any:
+            if method is methods.COPY_STATUS:
+                return pb.CopyStatusResponse()
+            answer = pb.ListTabletsResponse()
+            for tablet in "xy":
+                status = answer.tablets.add()
+                status.report.tablet_id = tablet
+                status.report.state = "RUNNING"
+                status.report.warning = slow if address == "b:1" else ""
+            return answer
+
+    health, core = Health(), SimpleNamespace(env=SimpleNamespace(rpc=Servers()))
+    entries = [pb.ServerEntry(uuid=u, address=f"{u}:1", role="tserver") for u in "ab"]
+    known: Any = core
+    asyncio.run(_check_tservers(known, entries, health))
+    assert [state for *_, state in health.tservers] == ["HEALTHY", "UNHEALTHY"]
+    assert health.problems == [f"tablet server b:1: {slow}"]
+
+
 def test_a_copy_under_way_is_told_with_its_progress():
     class Servers:
         async def call(self, address: str, method: object, *_: object, **__: object) -> Any:

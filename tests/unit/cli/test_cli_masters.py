@@ -1,5 +1,8 @@
 """Masters added and removed by commands, through real servers in virtual time: whole, cut off, refused."""
 
+from functools import partial
+from unittest.mock import AsyncMock
+
 import msgspec
 import pytest
 
@@ -198,7 +201,7 @@ def test_what_cannot_be_a_master_is_refused_and_nothing_changes():
             await story.do("add", silent.address)
         other = story.a_master()
         await other.started
-        other.server._identity.learn(cluster_id="c" * 32)
+        await other.run(partial(other.server._identity.learn, cluster_id="c" * 32))
         with pytest.raises(Forbidden, match="belongs to cluster"):
             await story.do("add", other.address)
         group, _ = await story.do("remove", "nowhere:7051")
@@ -272,7 +275,7 @@ def test_a_new_master_that_dies_with_its_copy_installed_starts_again_whoever_lef
         await story.do("add", gone.address)
         new = story.a_master(first.address, gone.address)
         await new.started
-        new.server._identity.learn = lambda **_: None  # it never came so far
+        new.server._identity.learn = AsyncMock()  # it never came so far
         await story.do("add", new.address)
         await story.do("remove", gone.address)
         new.kill()

@@ -1,5 +1,7 @@
 """The tablet server's heartbeater against three masters: what each report holds, and when."""
 
+from unittest.mock import AsyncMock
+
 import pytest
 
 from nyala.common.ids import TabletId
@@ -20,7 +22,7 @@ class Reporting:
     def __init__(self, story: Story) -> None:
         self.story = story
         self.leaders = {ONE: "a", TWO: "a"}
-        reporter = Reporter(lambda: server_info("a"), self.tablets, lambda address, answer: None)
+        reporter = Reporter(lambda: server_info("a"), self.tablets, AsyncMock())
         self.masters = [f"{m}:1" for m in MASTERS]
         self.heartbeater = Heartbeater(story.env, lambda: self.masters, reporter, 500)
         self.heartbeater.start()

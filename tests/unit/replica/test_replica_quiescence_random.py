@@ -94,7 +94,7 @@ class Chaos:
         for number, process in enumerate(self.fleet.processes):
             if not process.alive:
                 await self.fleet.restart(number)
-            elif process.life.paused:
+            elif process.life.held:
                 process.resume()
 
     async def heal(self):

@@ -117,7 +117,7 @@ def test_a_batch_that_meets_a_bug_is_answered_all_the_same():
 
 def test_heartbeats_go_on_when_what_one_brought_could_not_be_written():
     async def story(env: Env) -> None:
-        def heard(address: str, response: pb.HeartbeatResponse) -> None:
+        async def heard(address: str, response: pb.HeartbeatResponse) -> None:
             raise OSError(28, "no space left on device")
 
         reporter = Reporter(pb.ServerInfoResponse, lambda only: [], heard)

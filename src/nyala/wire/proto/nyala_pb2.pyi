@@ -1916,6 +1916,7 @@ class TabletReport(_message.Message):
     WITNESS_FIELD_NUMBER: _builtins.int
     RETIRED_AT_FIELD_NUMBER: _builtins.int
     HELD_MS_FIELD_NUMBER: _builtins.int
+    WARNING_FIELD_NUMBER: _builtins.int
     tablet_id: _builtins.str
     table_id: _builtins.str
     state: _builtins.str
@@ -1929,6 +1930,8 @@ class TabletReport(_message.Message):
     """hybrid time at which its rows ended, its range being dropped; 0: it was not"""
     held_ms: _builtins.int
     """retired: for so long some reader holds a time below that"""
+    warning: _builtins.str
+    """what is wrong with its server, that goes on all the same"""
     @_builtins.property
     def consensus(self) -> Global___ConsensusState: ...
     @_builtins.property
@@ -1949,10 +1952,11 @@ class TabletReport(_message.Message):
         witness: _builtins.bool = ...,
         retired_at: _builtins.int = ...,
         held_ms: _builtins.int = ...,
+        warning: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["consensus", b"consensus"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consensus", b"consensus", "error", b"error", "health", b"health", "held_ms", b"held_ms", "retired_at", b"retired_at", "role", b"role", "schema_version", b"schema_version", "state", b"state", "table_id", b"table_id", "tablet_id", b"tablet_id", "witness", b"witness"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consensus", b"consensus", "error", b"error", "health", b"health", "held_ms", b"held_ms", "retired_at", b"retired_at", "role", b"role", "schema_version", b"schema_version", "state", b"state", "table_id", b"table_id", "tablet_id", b"tablet_id", "warning", b"warning", "witness", b"witness"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

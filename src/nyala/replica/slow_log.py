@@ -1,0 +1,125 @@
+"""The log's disk compared with those of the other servers, and what a leader does when its own is slow.
+
+A write waits for its leader's disk, however fast the followers' are. So each server measures how long a round
+of its log takes, over `slow_log_after_ms`, and tells the others in every batch. It is slow when a round took
+`slow_log_factor` times as long as at the fastest peer, at least `slow_log_least_ms`, and most of the time was
+spent waiting. Then its leaders hand over to a voter that is not, each at most once in `slow_log_backoff_ms`.
+Disks that are all slow are no reason to move. On the loop only.
+"""
+
+import logging
+
+from nyala.common.ids import ServerUuid, TabletId
+from nyala.common.options import Options
+from nyala.env.clock import Clock
+from nyala.raft.messages import PeerBatch
+from nyala.raft.node import RaftNode
+from nyala.wal.latency import Latency
+
+log = logging.getLogger(__name__)
+
+MOST_MS = 0xFFFF
+"""What a batch can tell."""
+BUSY = 0.75
+LOOK_US = 100_000
+"""How often the log is looked at, whoever asks."""
+
+
+class SlowLog:
+    """Of one process.
+
+    Args:
+        clock: of this process.
+        options: the four `slow_log_*`.
+        latency: of this process's log.
+    """
+
+    def __init__(self, clock: Clock, options: Options, latency: Latency) -> None:
+        self._clock = clock
+        self._options = options
+        self._latency = latency
+        self._told: dict[ServerUuid, tuple[int, int]] = {}  # when, and how many milliseconds
+        self._not_before_us: dict[TabletId, int] = {}
+        self._looked_us = -LOOK_US
+        self._slow = False
+        self.own_ms = 0
+
+    def note(self, batch: PeerBatch) -> None:
+        """Take what another server tells of its log."""
+        if batch.log_ms:
+            self._told[batch.sender] = self._clock.monotonic_us(), batch.log_ms
+
+    def told(self) -> dict[ServerUuid, int]:
+        """Return how long a round takes at others, in milliseconds, where that was told lately."""
+        since_us = self._clock.monotonic_us() - 2 * self._options.slow_log_after_ms * 1000
+        return {u: ms for u, (at_us, ms) in self._told.items() if at_us > since_us}
+
+    def mean_ms(self) -> int:
+        """Return how long a round takes here, rounded up; 0: there was none lately."""
+        self._look()
+        return self.own_ms
+
+    @property
+    def slow(self) -> bool:
+        """Whether this server's log is far slower than that of a peer."""
+        self._look()
+        return self._slow
+
+    @property
+    def warning(self) -> str:
+        """What an operator should know; empty: nothing."""
+        if not self.slow:
+            return ""
+        best = min(self.told().values(), default=0)
+        return (
+            f"the log's disk is slow: a round of writes takes {self.own_ms} ms here and {best} ms at the "
+            "fastest peer; leaders on this server hand over. Look after the disk, or move the replicas away"
+        )
+
+    def _look(self) -> None:
+        now_us = self._clock.monotonic_us()
+        if now_us - self._looked_us < LOOK_US:
+            return
+        self._looked_us = now_us
+        options = self._options
+        load = self._latency.load(options.slow_log_after_ms * 1000)
+        self.own_ms = min(MOST_MS, -(-load.mean_us // 1000))
+        best = min(self.told().values(), default=MOST_MS)
+        slow = load.busy >= BUSY and self.own_ms >= self._limit_ms(best)
+        if slow != self._slow:
+            self._slow = slow
+            log.warning(
+                "the log's disk %s: %d ms for a round",
+                "is slow" if slow else "is well again",
+                self.own_ms,
+            )
+
+    def _limit_ms(self, other_ms: int) -> int:
+        options = self._options
+        return max(options.slow_log_least_ms, options.slow_log_factor * other_ms)
+
+    def hand_over(self, group: TabletId, node: RaftNode) -> None:
+        """Hand a leader's office over if the log here is slow, and an up-to-date voter's is not."""
+        lead = node.core.leadership
+        if not self.slow or lead is None or lead.transfer is not None:
+            return
+        now_us = self._clock.monotonic_us()
+        if now_us < self._not_before_us.get(group, 0):
+            return
+        core, told = node.core, self.told()
+        alive_since = core.ticks - core.options.election_ticks
+        fast = [
+            u for u, peer in lead.peers.items()
+            if core.configs.active.may_lead(u) and peer.heard_at >= alive_since
+            and peer.match >= node.commit_index and u in told and self.own_ms >= self._limit_ms(told[u])
+        ]  # fmt: skip
+        if not fast:
+            return
+        to = max(fast, key=lambda u: (lead.peers[u].match, -told[u]))
+        self._not_before_us = {g: t for g, t in self._not_before_us.items() if t > now_us}
+        self._not_before_us[group] = now_us + self._options.slow_log_backoff_ms * 1000
+        log.warning(
+            "a round of this server's log takes %d ms, one of %s %d ms: it leads %s next",
+            self.own_ms, to, told[to], group,
+        )  # fmt: skip
+        node.transfer(to)

@@ -1,0 +1,77 @@
+"""How long the log's disk takes for a round: the measure by which a slow disk is known.
+
+Rules: on the loop only. A round counts when it ends, and one that has not ended yet by its age: a disk that
+answers nothing at all is the slowest.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+from nyala.env.clock import Clock
+
+SLOT_US = 250_000
+KEPT_US = 60_000_000
+"""The longest span that can be asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Rounds of a span of time.
+
+    Attributes:
+        rounds: how many ended, and the one under way where it is slower than those.
+        busy: which part of the span the disk was waited for, 0 to 1.
+        mean_us: of a round; 0: there was none.
+    """
+
+    rounds: int
+    busy: float
+    mean_us: int
+
+
+class Latency:
+    """Of one log.
+
+    Args:
+        clock: monotonic time; None: nothing is measured.
+    """
+
+    def __init__(self, clock: Clock | None) -> None:
+        self._clock = clock
+        self._slots: deque[tuple[int, int, int]] = deque()  # begin, rounds, microseconds in them
+        self._began_us: int | None = None
+
+    def began(self) -> None:
+        """A round is handed to the disk."""
+        self._began_us = None if self._clock is None else self._clock.monotonic_us()
+
+    def ended(self) -> None:
+        """The round is written, and durable if it was to be; or it has failed."""
+        if self._clock is None or self._began_us is None:
+            return
+        now_us = self._clock.monotonic_us()
+        took_us, self._began_us = now_us - self._began_us, None
+        slot = now_us - now_us % SLOT_US
+        rounds = 0
+        if self._slots and self._slots[-1][0] == slot:
+            _, rounds, before_us = self._slots.pop()
+            took_us += before_us
+        self._slots.append((slot, rounds + 1, took_us))
+        while self._slots[0][0] < now_us - KEPT_US:
+            self._slots.popleft()
+
+    def load(self, span_us: int) -> Load:
+        """Return what the last `span_us` were like."""
+        if self._clock is None:
+            return Load(0, 0.0, 0)
+        now_us = self._clock.monotonic_us()
+        rounds = busy_us = 0
+        for slot, count, took_us in reversed(self._slots):
+            if slot < now_us - span_us:
+                break
+            rounds, busy_us = rounds + count, busy_us + took_us
+        if self._began_us is not None:
+            age_us = now_us - self._began_us
+            if age_us * rounds >= busy_us:  # slower than the mean of those that ended
+                rounds, busy_us = rounds + 1, busy_us + age_us
+        return Load(rounds, min(1.0, busy_us / span_us), busy_us // max(1, rounds))

@@ -1,0 +1,126 @@
+"""The simulator sees a disk operation on the loop: the whole process waits for it, and the run fails."""
+
+from itertools import pairwise
+
+import pytest
+
+from nyala.env.env import Env
+from nyala.env.tasks import Lane
+from nyala.replica.state_machine import Transport
+from tests.sim.loop import Blocked, SimLoop, run, seeded
+from tests.sim.network import SimNetwork
+from tests.sim.process import SimProcess
+
+SECOND_US = 1_000_000
+
+
+class Ticker:
+    """A server that ticks every 10 ms, and writes a file where and when it is told to."""
+
+    def __init__(self, env: Env, transport: Transport) -> None:
+        self.env = env
+        self.ticks: list[int] = []
+
+    async def start(self) -> None:
+        self.env.files.make_dir("/data")
+        self.env.files.write_atomic("/data/a", b"a start may wait for its disk")
+        self.env.tasks.spawn(self._tick(), "ticks")
+
+    async def _tick(self) -> None:
+        while True:
+            await self.env.tasks.sleep_ms(10)
+            self.ticks.append(self.env.clock.monotonic_us())
+
+    async def on_loop(self) -> None:
+        self.env.files.write_atomic("/data/a", b"b")
+
+    async def in_lane(self) -> None:
+        await self.env.tasks.run(Lane.DISK, self.env.files.write_atomic, "/data/a", b"b")
+
+    async def reads(self) -> None:
+        self.env.files.read("/data/a")
+
+    def handlers(self):
+        return {}
+
+    async def close(self) -> None:
+        await self.env.tasks.close()
+
+
+def gap_us(ticks: list[int]) -> int:
+    return max(b - a for a, b in pairwise(ticks))
+
+
+async def played(loop: SimLoop, what: str, other: list[int] | None = None) -> int:
+    """Let a server with a slow disk do something; return its longest time between two ticks."""
+    network = SimNetwork(loop, seeded(1, "network"))
+    process, beside = (SimProcess(loop, network, 1, n, f"{n}:1", f"{n}:2", Ticker) for n in "ab")
+    for one in (process, beside):
+        await one.start()
+    process.delays.slow_rate, process.delays.slow_us = 1.0, 3.0 * SECOND_US
+    await loop.delay(SECOND_US)
+    server = process.server
+    process.run(getattr(server, what))
+    await loop.delay(30 * SECOND_US)
+    assert len(server.ticks) > 500, "it went on"
+    if other is not None:
+        other.append(gap_us(beside.server.ticks))
+    found = gap_us(server.ticks)
+    loop.blocked, noted = [], loop.blocked
+    assert bool(noted) == (found > 20_000)
+    return found
+
+
+def test_what_blocks_the_loop_stops_the_process_for_as_long_as_the_disk_takes():
+    others: list[int] = []
+    assert run(lambda loop: played(loop, "on_loop", others)) > SECOND_US
+    assert others[0] < 20_000, "another process has a loop of its own"
+    assert run(lambda loop: played(loop, "reads")) > 20_000
+    assert run(lambda loop: played(loop, "in_lane")) < 20_000
+
+
+@pytest.mark.parametrize("paused_first", [True, False])
+def test_a_pause_and_a_wait_for_the_disk_end_each_by_itself(paused_first):
+    async def main(loop: SimLoop) -> None:
+        network = SimNetwork(loop, seeded(1, "network"))
+        process = SimProcess(loop, network, 1, "a", "a:1", "a:2", Ticker)
+        await process.start()
+        process.delays.slow_rate, process.delays.slow_us = 1.0, 3.0 * SECOND_US
+        process.run(process.server.on_loop)
+        await loop.delay(1)
+        life = process.life
+        assert life is not None
+        assert life.stalled
+        process.pause()
+        if paused_first:
+            await loop.delay(30 * SECOND_US)
+            assert not life.stalled
+            assert life.paused, "only whoever paused it resumes it"
+        seen = len(process.server.ticks)
+        process.resume()
+        assert life.paused != paused_first, "the disk is still waited for"
+        await loop.delay(30 * SECOND_US)
+        assert not life.paused
+        assert len(process.server.ticks) > seen + 500
+        loop.blocked.clear()
+
+    run(main)
+
+
+def test_a_run_in_which_a_running_server_waited_for_its_disk_fails_with_the_stack():
+    async def main(loop: SimLoop) -> None:
+        network = SimNetwork(loop, seeded(1, "network"))
+        process = SimProcess(loop, network, 1, "a", "a:1", "a:2", Ticker)
+        await process.start()
+        assert process.env is not None
+        process.env.files.read("/data/a")  # the test itself, not the server
+        process.run(process.server.in_lane)
+        await loop.delay(SECOND_US)
+        assert loop.blocked == []
+        process.run(process.server.on_loop)
+        await loop.delay(SECOND_US)
+
+    with pytest.raises(
+        Blocked, match=r"a waits for a disk on its loop: \w+ /data/a(.|\n)*in on_loop"
+    ):
+        run(main)
