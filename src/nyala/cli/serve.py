@@ -138,7 +138,7 @@ def _run(role: str, make: MakeServer, addresses: Addresses, options: Options) ->
 
 
 async def _serve(role: str, make: MakeServer, addresses: Addresses, options: Options) -> None:
-    limits = Limits(message_bytes=options.write_max_bytes + (1 << 20))
+    limits = Limits()
     rpc = GrpcRpc(limits)
     env = system_env(rpc, options.compute_threads)
     metrics = Metrics()

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from nyala.client import fitting
 from nyala.client.calls import Written
 from nyala.client.locations import Locations, OpenTable
 from nyala.client.outcomes import RowErrors
@@ -79,11 +80,19 @@ class Bulk:
 
     def window_rows(self, table: OpenTable, batch: pa.RecordBatch) -> int:
         """Return how many rows of a batch like this are grouped at a time."""
-        return _window_rows(table, batch, self._limits)
+        return _window_rows(table, batch, self._within(table, batch))
 
-    def pieces(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
+    def pieces(self, table: OpenTable, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
         """Cut the rows of one tablet into requests; return (first row, piece)."""
-        return _slices(batch, self._limits)
+        most = fitting.room(table, batch.num_columns, 2 * self._limits.batch_bytes)
+        return _slices(batch, self._within(table, batch), most)
+
+    def _within(self, table: OpenTable, batch: pa.RecordBatch) -> Limits:
+        """Return the limits of a request to a table, whose servers may take less than this client sends."""
+        limits = self._limits
+        return replace(
+            limits, batch_bytes=fitting.room(table, batch.num_columns, limits.batch_bytes)
+        )
 
     async def group(
         self, call: Writing, window: pa.RecordBatch, first: int
@@ -162,15 +171,15 @@ def _by_tablet(table: OpenTable, batch: pa.RecordBatch, first: int) -> tuple[lis
     return parts, errors
 
 
-def _slices(batch: pa.RecordBatch, limits: Limits) -> list[tuple[int, pa.RecordBatch]]:
-    """Cut a batch into pieces within the limits, a row at least; return (first row, piece)."""
+def _slices(batch: pa.RecordBatch, limits: Limits, most: int) -> list[tuple[int, pa.RecordBatch]]:
+    """Cut a batch into pieces of about the limits, never over `most` but for one row: (first row, it)."""
     step = _batch_rows(batch, limits)
     pieces = []
     todo = [(at, batch.slice(at, step)) for at in range(0, batch.num_rows, step)]
     todo.reverse()
     while todo:
         at, piece = todo.pop()
-        if piece.num_rows > 1 and piece.nbytes > 2 * limits.batch_bytes:  # large rows side by side
+        if piece.num_rows > 1 and piece.nbytes > most:  # large rows side by side
             half = piece.num_rows // 2
             todo += [(at + half, piece.slice(half)), (at, piece.slice(0, half))]
         else:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from nyala.client import fitting
 from nyala.client.calls import Call, Written
 from nyala.client.lines import Key, Kind, Line
 from nyala.client.locations import TabletPlace
@@ -113,7 +114,11 @@ class Combiner:
     def _move(self, key: Key, line: Line) -> None:
         """Send what may go now."""
         now_us = self._env.clock.monotonic_us()
-        while calls := line.depart(self._max_rows, self._max_bytes, now_us):
+        most = self._max_bytes
+        if line.waiting:
+            head = line.waiting[0]
+            most = fitting.room(head.table, head.batch.num_columns, most)
+        while calls := line.depart(self._max_rows, most, now_us):
             self._env.tasks.spawn(self._request(key, line, calls), "small writes")
         if line.idle:
             self._lines.pop(key, None)

@@ -64,6 +64,8 @@ class OpenTable:
     ranges_version: int = 0
     dropped: list[TabletPlace] = field(default_factory=list)
     history_from: int = 0
+    write_max_bytes: int = 0
+    """The largest batch that servers take; 0: not known."""
 
     def with_rows(self, after: int | None = None) -> list[TabletPlace]:
         """Return the tablets that may have rows now, and those that may have had some after a time.
@@ -96,6 +98,7 @@ class OpenTable:
         self.name, self.schema, self.replicas = fresh.name, fresh.schema, fresh.replicas
         self.take(fresh)
         self.options, self.until_us = fresh.options, fresh.until_us
+        self.write_max_bytes = fresh.write_max_bytes
 
     def take(self, fresh: "OpenTable") -> None:
         """Take the ranges, and their tablets, from what was opened anew."""
@@ -178,6 +181,7 @@ class Locations:
         ]
         table.ranges_version, table.history_from = answer.ranges_version, answer.history_from
         table.until_us = self._masters.now_us() + answer.ttl_ms * 1000
+        table.write_max_bytes = answer.write_max_bytes
 
     async def ask(
         self, request: pb.TabletLocationsRequest, timeout_ms: int, *, by_leader: bool = False

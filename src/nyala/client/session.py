@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from nyala.client import combining
+from nyala.client import combining, fitting
 from nyala.client.bulk import Bulk, Limits
 from nyala.client.calls import Call, Written
 from nyala.client.delivery import Delivery
@@ -60,7 +60,7 @@ class Session:
         if all_or_nothing or not self._may_combine or batch.num_rows > combining.MAX_ROWS:
             return None
         size = batch.nbytes
-        if size > combining.MAX_BYTES:
+        if size > fitting.room(table, batch.num_columns, combining.MAX_BYTES):
             return None
         deadline_us = self._env.clock.monotonic_us() + timeout_ms * 1000
         return Call(table, op, batch, size, deadline_us, tell)

@@ -16,6 +16,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from nyala.client import fitting
 from nyala.client.calls import Written
 from nyala.client.locations import OpenTable, TabletPlace
 from nyala.client.outcomes import Outcomes, RowErrors, Rows, Window
@@ -83,7 +84,7 @@ class Groups(Protocol):
         """Return how many rows of a batch like this are grouped at a time."""
         ...
 
-    def pieces(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
+    def pieces(self, table: OpenTable, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
         """Cut the rows of one tablet into requests; return (first row, piece)."""
         ...
 
@@ -133,8 +134,13 @@ class Upload:
         """Take rows; returns when there is room for more.
 
         Raises:
+            TooLarge: a row has no place in any request; what was taken before is written.
             NyalaError: as `finish`.
         """
+        taken = self._outcomes.rows + sum(b.num_rows for b in self._waiting)
+        why = fitting.refusal(self._call.table, batch, taken)
+        if why is not None:
+            raise await self.stop(why)
         if batch.num_rows:
             self._waiting.append(batch)
             self._changed()
@@ -266,7 +272,7 @@ class Upload:
 
     async def _in_pieces(self, window: Window, part: Part, line: _Line) -> None:
         call, outcomes = self._call, self._outcomes
-        for start, piece in self._groups.pieces(part.batch):
+        for start, piece in self._groups.pieces(call.table, part.batch):
             if line.failed:
                 return
             line.failed = True  # until it is known that it did not

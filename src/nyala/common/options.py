@@ -20,6 +20,11 @@ NOT_OPTIONS = ("NYALA_MASTERS",)
 """Variables with the prefix that mean something else (the client's masters)."""
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+ENTRY_MAX_BYTES = 48 * MIB
+"""The most that any option lets into one entry of a log: less than a frame of the peer port and a record of
+the log take (`wire/peers.py`, `wal/format.py`), whatever options the other servers have."""
+ENTRY_SLACK_BYTES = 64 * KIB
+"""What an entry has beside the batch that it carries: headers of sessions and operations."""
 
 
 def _number(least: int, most: int, sentence: str) -> Any:
@@ -51,7 +56,8 @@ class ReplicaOptions(MemoryOptions, frozen=True, kw_only=True):
         ),
     ] = 500
     raft_append_bytes: Annotated[
-        int, _number(1, GIB, "Entries in one message to a follower, one at least (etcd: 1 MiB).")
+        int,
+        _number(1, 16 * MIB, "Entries in one message to a follower, one at least (etcd: 1 MiB)."),
     ] = MIB
     raft_inflight_bytes: Annotated[
         int, _number(1, GIB, "Unacknowledged entries on the way to one follower of one tablet.")
@@ -110,7 +116,7 @@ class ReplicaOptions(MemoryOptions, frozen=True, kw_only=True):
 
     # ---- writes
     write_max_bytes: Annotated[
-        int, _number(KIB, 512 * MIB, "Largest write of one batch; a larger one is refused unread.")
+        int, _number(KIB, ENTRY_MAX_BYTES, "Largest write of one batch; a larger one is refused.")
     ] = 16 * MIB
     write_queue_bytes: Annotated[
         int, _number(KIB, 4 * GIB, "Writes in flight per tablet; above it they are throttled.")
@@ -160,7 +166,7 @@ class Options(ReplicaOptions, frozen=True, kw_only=True):
 
     # ---- reads
     scan_batch_bytes: Annotated[
-        int, _number(KIB, 512 * MIB, "Size of the batches of a scan that asks for none.")
+        int, _number(KIB, 16 * MIB, "Size of the batches of a scan that asks for none.")
     ] = MIB
     scan_batch_rows: Annotated[
         int, _number(1, 10_000_000, "Most rows in a batch of a scan that asks for none.")
@@ -201,7 +207,7 @@ class Options(ReplicaOptions, frozen=True, kw_only=True):
         int, _number(10, 3_600_000, "Deadline of one replication of catalog rows.")
     ] = 10_000
     catalog_batch_bytes: Annotated[
-        int, _number(KIB, 512 * MIB, "Largest batch of catalog rows of one operation.")
+        int, _number(KIB, ENTRY_MAX_BYTES, "Largest batch of catalog rows of one operation.")
     ] = 8 * MIB
     replicas: Annotated[
         int, _number(1, 7, "Copies of each tablet of a table that names no number; odd.")
@@ -215,6 +221,7 @@ class Options(ReplicaOptions, frozen=True, kw_only=True):
     ] = 2
 
     def __post_init__(self) -> None:
+        _check_sizes(self)
         if self.raft_heartbeat_ms >= self.election_timeout_ms:
             raise InvalidArgument(
                 f"raft_heartbeat_ms ({self.raft_heartbeat_ms}) must be below election_timeout_ms "
@@ -294,6 +301,27 @@ def _meta(name: str) -> msgspec.Meta:
     meta = get_args(hint)[1]
     assert isinstance(meta, msgspec.Meta), f"option {name} has no limits"
     return meta
+
+
+def _check_sizes(options: Options) -> None:
+    """Refuse limits that do not fit each other: what one lets in, another would never let through.
+
+    Raises:
+        InvalidArgument: names both options, and what to change.
+    """
+    for queue, inner in (
+        ("write_queue_bytes", ("write_max_bytes",)),
+        ("write_queue_total_bytes", ("write_max_bytes", "catalog_batch_bytes")),
+        ("wal_queue_bytes", ("write_max_bytes", "catalog_batch_bytes", "raft_append_bytes")),
+    ):
+        room = getattr(options, queue)
+        for name in inner:
+            needed = getattr(options, name) + ENTRY_SLACK_BYTES * (queue == "wal_queue_bytes")
+            if needed > room:
+                raise InvalidArgument(
+                    f"{queue} ({room}) has no room for {name} ({getattr(options, name)}): what is so large "
+                    f"would wait for ever behind others; set {queue} to {needed} or more, or lower {name}"
+                )
 
 
 def _known(name: str, where: str) -> str:

@@ -41,6 +41,7 @@ class ServiceOptions:
         patience_ms: after its start or election it waits so long for enough of them.
         look_ms: between two looks at who lives.
         locations_ttl_ms: how long clients may keep locations.
+        write_max_bytes: the largest batch that servers take; clients cut theirs by it.
         table_options: names of the options that a table may have.
     """
 
@@ -50,6 +51,7 @@ class ServiceOptions:
     patience_ms: int
     look_ms: int
     locations_ttl_ms: int
+    write_max_bytes: int
     table_options: Collection[str] = ()
 
 
@@ -223,8 +225,14 @@ class MasterService:
     ) -> pb.TabletLocationsResponse:
         """Return where replicas are; right after an election too. Any master, as `list_tables`."""
         seen = await self._parts.look_up(request.staleness)
-        ttl_ms, servers = self._options.locations_ttl_ms, self._parts.servers
-        return seen.told(lambda: answers.locations(seen.catalog, servers, request, ttl_ms))
+        servers, options = self._parts.servers, self._options
+
+        def answer() -> pb.TabletLocationsResponse:
+            found = answers.locations(seen.catalog, servers, request, options.locations_ttl_ms)
+            found.write_max_bytes = options.write_max_bytes
+            return found
+
+        return seen.told(answer)
 
     async def list_servers(self, request: pb.ListServersRequest) -> pb.ListServersResponse:
         """Return all masters, and the tablet servers heard of since this master started. Any master."""

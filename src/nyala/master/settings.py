@@ -66,6 +66,7 @@ class Settings:
                 patience_ms=options.tserver_unresponsive_ms,
                 look_ms=options.raft_tick_ms,
                 locations_ttl_ms=options.locations_ttl_ms,
+                write_max_bytes=options.write_max_bytes,
                 table_options=TABLE_OPTIONS,
             ),
         )

@@ -5,6 +5,7 @@ Rules: on the loop only. A stamp is taken in the loop step that assigns its inde
 
 from nyala.common.errors import NotLeader, Throttled, TimedOut, TooLarge, Unavailable
 from nyala.common.ids import ServerUuid
+from nyala.common.options import ENTRY_SLACK_BYTES
 from nyala.env.server_clock import duration
 from nyala.raft.membership import Configuration
 from nyala.raft.node import RaftNode
@@ -108,10 +109,11 @@ class Footing:
     def check_room(self, size_bytes: int, inflight: int) -> None:
         """Refuse an operation that is too large, or for which the log has no room beside those in flight."""
         options = self._around.options
-        limit = max(options.write_max_bytes, options.catalog_batch_bytes) + (1 << 16)
+        limit = max(options.write_max_bytes, options.catalog_batch_bytes) + ENTRY_SLACK_BYTES
         if size_bytes > limit:
             raise TooLarge(
-                f"the operation has {size_bytes} bytes; at most {limit} are replicated at one go",
+                f"the operation has {size_bytes} bytes; at most {limit} are replicated at one go: send less "
+                "at a time, or raise write_max_bytes on all servers",
                 {"limit": str(limit), "size": str(size_bytes)},
             )
         self._around.memory.check()

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 MIB = 1 << 20
-WRITE_MAX_BYTES = 16 * MIB
-MESSAGE_SLACK_BYTES = MIB
-"""Above the largest batch: its header, metadata and, once in a stream, the descriptor."""
+MESSAGE_BYTES = 64 * MIB
+"""The same on every server and client, whatever their options: the largest row (1,000 columns of 64 KiB) and
+the largest entry on its way to a copy (`write_max_bytes`) fit, with what is around them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Limits:
         resolve_again_ms: a name that led nowhere is looked up again after so long, and may lead elsewhere.
     """
 
-    message_bytes: int = WRITE_MAX_BYTES + MESSAGE_SLACK_BYTES
+    message_bytes: int = MESSAGE_BYTES
     concurrent_streams: int = 1024
     metadata_bytes: int = 16 << 10
     keepalive_ms: int = 5_000

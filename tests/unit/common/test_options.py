@@ -81,7 +81,8 @@ def test_the_masters_of_the_client_are_no_option():
 def test_every_option_says_what_it_is_for_and_its_default_is_within_its_limits():
     units = ("_ms", "_s", "_bytes", "_mb", "_ops", "_rows", "_rowsets", "_tablets", "_max")
     words = (
-        "wal_sync repair replicas orders_per_server repairs_per_server compute_threads scanners_max"
+        "wal_sync repair replicas orders_per_server repairs_per_server compute_threads scanners_max "
+        "slow_log_factor"
     )
     others = words.split()
     for option in describe():

@@ -142,7 +142,7 @@ class MasterUnderTest:
         )
         self.flights = FlightService(parts, 1000)
         self.service = MasterService(
-            parts, ServiceOptions(100, 3, 1000, 5000, 50, 30_000, TABLE_OPTIONS)
+            parts, ServiceOptions(100, 3, 1000, 5000, 50, 30_000, 16 << 20, TABLE_OPTIONS)
         )
         self.people = ServersService(parts)
         self.heartbeats = HeartbeatService(env, servers, lambda: self.leading, self.standing, 2)

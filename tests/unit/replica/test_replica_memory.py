@@ -146,7 +146,11 @@ async def test_nothing_is_counted_of_a_replica_that_was_deleted(fleet):
 
 
 def test_writes_in_flight_are_bounded_over_all_tablets():
-    memory = Memory(replace(OPTIONS, write_queue_total_bytes=10 * KIB))
+    memory = Memory(
+        replace(
+            OPTIONS, write_queue_total_bytes=10 * KIB, write_max_bytes=KIB, catalog_batch_bytes=KIB
+        )
+    )
     with memory.hold(Part.WRITES, 6 * KIB):
         memory.check(4 * KIB)
         with pytest.raises(Throttled, match="write_queue_total_bytes"):

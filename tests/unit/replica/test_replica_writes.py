@@ -238,7 +238,7 @@ async def test_a_write_that_is_committed_when_leadership_is_lost_is_answered(fle
 # ---- limits and bad input ----------------------------------------------------------------------------
 
 
-@story(options=Options(wal_segment_mb=1, write_queue_bytes=2048))
+@story(options=Options(wal_segment_mb=1, write_queue_bytes=2048, write_max_bytes=1024))
 async def test_writes_in_flight_are_bounded(fleet):
     leader = await fleet.leader()
     others = [n for n in range(3) if n != leader]
@@ -255,7 +255,11 @@ async def test_writes_in_flight_are_bounded(fleet):
     assert not outcome.duplicate
 
 
-@story(options=Options(wal_segment_mb=1, write_queue_bytes=4096, raft_inflight_bytes=2048))
+@story(
+    options=Options(
+        wal_segment_mb=1, write_queue_bytes=4096, write_max_bytes=1024, raft_inflight_bytes=2048
+    )
+)
 async def test_a_follower_that_applies_slowly_does_not_pile_up_what_it_is_sent(fleet):
     leader = await fleet.leader()
     slow = (leader + 1) % 3

@@ -1221,12 +1221,15 @@ class TabletLocationsResponse(_message.Message):
     RANGES_VERSION_FIELD_NUMBER: _builtins.int
     DROPPED_FIELD_NUMBER: _builtins.int
     HISTORY_FROM_FIELD_NUMBER: _builtins.int
+    WRITE_MAX_BYTES_FIELD_NUMBER: _builtins.int
     schema_version: _builtins.int
     ttl_ms: _builtins.int
     ranges_version: _builtins.int
     """of `partition`; plans made from it carry it"""
     history_from: _builtins.int
     """earlier times cannot be read: tablets that had rows then are gone; 0: none"""
+    write_max_bytes: _builtins.int
+    """the largest batch that servers take"""
     @_builtins.property
     def tablets(self) -> _containers.RepeatedCompositeFieldContainer[Global___TabletLocation]: ...
     @_builtins.property
@@ -1250,10 +1253,11 @@ class TabletLocationsResponse(_message.Message):
         ranges_version: _builtins.int = ...,
         dropped: _abc.Iterable[Global___TabletLocation] | None = ...,
         history_from: _builtins.int = ...,
+        write_max_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "partition", b"partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "dropped", b"dropped", "history_from", b"history_from", "partition", b"partition", "ranges_version", b"ranges_version", "schema_version", b"schema_version", "tablets", b"tablets", "ttl_ms", b"ttl_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "dropped", b"dropped", "history_from", b"history_from", "partition", b"partition", "ranges_version", b"ranges_version", "schema_version", b"schema_version", "tablets", b"tablets", "ttl_ms", b"ttl_ms", "write_max_bytes", b"write_max_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,167 @@
+"""Writes are cut to what servers take; a row that fits nowhere is refused before anything is written."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nyala.client import fitting
+from nyala.client.bulk import Limits, _slices
+from nyala.client.core import ClientOptions
+from nyala.client.locations import OpenTable
+from nyala.client.planning import ReadSpec
+from nyala.client.results import PartlyWritten
+from nyala.common.errors import TooLarge
+from nyala.common.ids import TableId
+from nyala.common.partition import PartitionSchema
+from nyala.common.schema import from_arrow
+from nyala.wire import flight
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.sim.cluster import OPTIONS, SimCluster
+from tests.sim.loop import SimLoop, run
+
+KIB = 1 << 10
+WIDE = from_arrow(
+    pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string()), ("w", pa.binary())]),
+    ["k"],
+)
+SMALL = msgspec.structs.replace(OPTIONS, write_max_bytes=8 * KIB)
+
+
+def rows(sizes, first=0):
+    keys = range(first, first + len(sizes))
+    names = ["k", "v", "w"]
+    return pa.record_batch(
+        [pa.array(keys), ["x" * n for n in sizes], [b"y"] * len(sizes)], names=names
+    )
+
+
+def opened(limit: int) -> OpenTable:
+    made = OpenTable(TableId("a" * 32), "t", WIDE, PartitionSchema(), 3, {})
+    made.write_max_bytes = limit
+    return made
+
+
+# ---- through real servers ----------------------------------------------------------------------------
+
+
+def story(fn):
+    def test() -> None:
+        async def main(loop: SimLoop) -> None:
+            cluster = SimCluster(loop, seed=5, options=SMALL)
+            await cluster.start()
+            core = cluster.client(ClientOptions(timeout_ms=20_000))
+            process = cluster.clients[-1]
+            table: Any = await cluster.run(
+                process, core.ddl.create_table, "t", WIDE, None, 3, dict[str, str]()
+            )
+
+            async def write(batch):
+                return await core.session.write(
+                    table, pb.UPSERT, batch, all_or_nothing=False, timeout_ms=20_000
+                )
+
+            async def count():
+                tokens = await core.reader.tokens(table, ReadSpec(), 20_000)
+                return sum(
+                    b.num_rows for part in await core.reader.collect_all(tokens) for b in part
+                )
+
+            async def work():
+                await fn(core, table, write, count)
+
+            await cluster.run(process, work)
+
+        run(main, max_time_s=900)
+
+    test.__doc__ = fn.__doc__
+    return test
+
+
+@story
+async def test_a_write_far_above_what_servers_take_arrives_whole(core, table, write, count):
+    assert table.write_max_bytes == 8 * KIB
+    assert (await write(rows([100] * 3_000))).rows == 3_000
+    assert (await write(rows([6 * KIB] * 20 + [1] * 100, first=10_000))).rows == 120
+    assert await count() == 3_120
+
+
+@story
+async def test_a_row_that_no_server_takes_is_refused_before_anything_is_written(
+    core, table, write, count
+):
+    """A thousand rows were written, and then the one that was too large said TooLarge."""
+    with pytest.raises(
+        TooLarge, match=r"row 1000 has \d+ bytes.*write_max_bytes \(8192\)"
+    ) as caught:
+        await write(rows([100] * 1_000 + [9 * KIB] + [100] * 5))
+    assert caught.value.details["row"] == "1000"
+    assert await count() == 0
+
+
+@story
+async def test_small_writes_that_share_a_request_stay_below_the_limit(core, table, write, count):
+    tasks = [core.env.tasks.spawn(write(rows([1_500], first=n)), "w") for n in range(40)]
+    for task in tasks:
+        assert (await task).rows == 1
+    assert await count() == 40
+
+
+@story
+async def test_a_row_too_large_in_a_stream_tells_what_was_written_before(core, table, write, count):
+    upload = await core.session.begin(table, pb.UPSERT, all_or_nothing=False, timeout_ms=20_000)
+    await upload.take(rows([100] * 300))
+    with pytest.raises(PartlyWritten, match="row 302 has") as caught:
+        await upload.take(rows([1, 1, 9 * KIB], first=300))
+    assert caught.value.rows == 300 == await count()
+
+
+# ---- the arithmetic ----------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    limit=st.sampled_from((4 * KIB, 16 * KIB, 64 * KIB)),
+    wanted=st.sampled_from((KIB, 16 * KIB, 1 << 20)),
+    sizes=st.lists(st.sampled_from((0, 10, 500, 3_000, 15_000)), min_size=1, max_size=120),
+)
+def test_each_piece_is_within_what_servers_take_as_it_travels(limit, wanted, sizes):
+    table = opened(limit)
+    batch = rows(sizes)
+    refused = fitting.refusal(table, batch, 0)
+    largest = max(sizes)
+    if largest > limit:
+        assert refused is not None
+        assert refused.details["row"] == str(sizes.index(largest))
+        return
+    assert refused is None
+    limits = Limits(100, fitting.room(table, 3, wanted))
+    pieces = _slices(batch, limits, fitting.room(table, 3, 2 * wanted))
+    assert pa.Table.from_batches([p for _, p in pieces]).to_pylist() == batch.to_pylist()
+    assert [at for at, _ in pieces] == np.cumsum([0, *(p.num_rows for _, p in pieces)])[
+        :-1
+    ].tolist()
+    for _, piece in pieces:
+        data = flight.batch_data(piece, b"")
+        size = len(data.header) + len(data.body or b"")
+        assert size <= limit or piece.num_rows == 1
+
+
+def test_many_columns_leave_room_for_what_is_around_them():
+    names = [f"c{n}" for n in range(1_000)]
+    batch = pa.record_batch([pa.array(["x" * 7] * 200)] * 1_000, names=names)
+    table = opened(1 << 20)
+    limits = Limits(10_000, fitting.room(table, 1_000, 1 << 20))
+    for _, piece in _slices(batch, limits, fitting.room(table, 1_000, 2 << 20)):
+        data = flight.batch_data(piece, b"")
+        assert len(data.header) + len(data.body or b"") <= 1 << 20
+
+
+def test_servers_that_do_not_say_what_they_take_are_sent_what_the_client_wants():
+    table = opened(0)
+    assert fitting.room(table, 3, 12_345) == 12_345
+    assert fitting.refusal(table, rows([1 << 20]), 0) is None
