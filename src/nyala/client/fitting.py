@@ -1,5 +1,7 @@
 """What fits into one request: the servers' `write_max_bytes`, less what is around the rows."""
 
+from collections.abc import Iterable
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -27,19 +29,22 @@ def room(table: OpenTable, columns: int, wanted: int) -> int:
     return min(wanted, max(limit // 4, limit - AROUND_BYTES - COLUMN_BYTES * columns))
 
 
-def refusal(table: OpenTable, batch: pa.RecordBatch, first: int) -> TooLarge | None:
+def refusal(
+    table: OpenTable, batch: pa.RecordBatch, sent: int = 0, waiting: Iterable[pa.RecordBatch] = ()
+) -> TooLarge | None:
     """Return the error of the largest row if no request has room for it; None: each row may fit.
 
     Args:
         table: where the rows go.
         batch: the rows.
-        first: position of the first one in the call.
+        sent: rows of the same call that were sent before.
+        waiting: those that were taken and not sent yet.
     """
     limit = table.write_max_bytes
     if not limit or batch.nbytes <= limit:
         return None
     sizes = _row_bytes(batch)
-    worst = int(sizes.argmax())
+    worst, first = int(sizes.argmax()), sent + sum(b.num_rows for b in waiting)
     size = int(sizes[worst])
     if size <= limit:
         return None

@@ -137,10 +137,7 @@ class Upload:
             TooLarge: a row has no place in any request; what was taken before is written.
             NyalaError: as `finish`.
         """
-        taken = self._outcomes.rows + sum(b.num_rows for b in self._waiting)
-        why = fitting.refusal(self._call.table, batch, taken)
-        if why is not None:
-            raise await self.stop(why)
+        await _check(self, batch)
         if batch.num_rows:
             self._waiting.append(batch)
             self._changed()
@@ -185,8 +182,7 @@ class Upload:
 
     def abandon(self) -> None:
         """End what is under way, if anything is: nobody waits any more."""
-        self._pump.cancel()
-        for task in self._windows.values():
+        for task in (self._pump, *self._windows.values()):
             task.cancel()
 
     @property
@@ -306,6 +302,13 @@ class Upload:
         for other in parts:
             moved = Part(other.tablet, part.rows[other.rows], other.batch)
             await self._in_pieces(window, moved, line)
+
+
+async def _check(upload: Upload, batch: pa.RecordBatch) -> None:
+    """End a write with a row that has no place in any request, before anything of its batch is sent."""
+    why = fitting.refusal(upload._call.table, batch, upload._outcomes.rows, upload._waiting)
+    if why is not None:
+        raise await upload.stop(why)
 
 
 def _gravity(failure: BaseException) -> int:

@@ -54,6 +54,12 @@ class Counters:
         self.stalled_ms = counter("loop_stalled_ms", "Milliseconds by which it was, in all.")
         self.throttled = counter("replica_throttled_writes", "Writes that met a full queue.")
 
+    def late(self, by_us: int) -> None:
+        """Count a tick that came late."""
+        if by_us >= STALL_MS * 1000:
+            self.stalls.inc()
+            self.stalled_ms.inc(by_us / 1000)
+
 
 @dataclass(frozen=True, slots=True)
 class Around:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from nyala.common.errors import Corrupt
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.raft.messages import AnyMessage, AppendEntries, PeerBatch, Suffix
-from nyala.replica.around import STALL_MS, Around
+from nyala.replica.around import Around
 from nyala.replica.held import Held
 from nyala.replica.liveness import Liveness
 from nyala.replica.outbox import Outbox
@@ -170,7 +170,7 @@ class Turns:
         while True:
             due_us = clock.monotonic_us() + tick_ms * 1000
             await tasks.sleep_ms(tick_ms)
-            self._note_stall(clock.monotonic_us() - due_us)
+            self._around.counters.late(clock.monotonic_us() - due_us)
             self._around.clocks.look()
             self._around.clock.refresh()
             hlc = self._around.clock.peek()
@@ -201,11 +201,6 @@ class Turns:
             replica = self._replicas.get(group)
             if replica is not None and replica.member is not None:
                 replica.member.shrink()
-
-    def _note_stall(self, late_us: int) -> None:
-        if late_us >= STALL_MS * 1000:
-            self._around.counters.stalls.inc()
-            self._around.counters.stalled_ms.inc(late_us / 1000)
 
     def _collect(self) -> None:
         """Move anchors on; when the log is over its size, let go of its oldest segments."""
