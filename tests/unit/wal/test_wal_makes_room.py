@@ -79,7 +79,7 @@ def test_a_full_queue_refuses_neither_a_marker_nor_what_frees_the_log(tmp_path, 
     async def main():
         tasks = HeldTasks()
         wal, _ = await open_wal(
-            SystemFiles(), tasks, queue_bytes=4000, segment_bytes=1 << 20, sync=False,
+            SystemFiles(), tasks, queue_bytes=3300, segment_bytes=1 << 20, sync=False,
             sync_interval_ms=10, directory=str(tmp_path),
         )  # fmt: skip
         tasks.held = Lane.DISK
