@@ -15,7 +15,8 @@ def sql(
 ) -> None:
     """Run a SQL query (DuckDB) at one snapshot and print its rows."""
     from nyala.client import connect
+    from nyala.common.python_values import list_of
 
     with connect(masters) as client:
         rows = client.sql(query)
-    show(rows.schema.names, [tuple(r.values()) for r in rows.to_pylist()], format, data=True)
+    show(rows.schema.names, list(zip(*map(list_of, rows.columns), strict=True)), format, data=True)

@@ -40,6 +40,7 @@ def describe(name: Name, masters: MastersOption = "", format: FormatOption = For
     """Show columns, partitions and replicas of a table."""
     from nyala.client import connect
     from nyala.common.partition import describe as words
+    from nyala.common.python_values import python_of
 
     with connect(masters) as client:
         table = client.table(name)
@@ -48,7 +49,7 @@ def describe(name: Name, masters: MastersOption = "", format: FormatOption = For
         servers = {s.address: s for s in client.servers()}
     columns = [
         (c.name, str(c.type), "key" if c.id in schema.key_ids else "", c.nullable,
-         None if c.default is None else c.default.as_py(), c.immutable)
+         None if c.default is None else python_of(c.default), c.immutable)
         for c in schema.columns
     ]  # fmt: skip
     places = [
@@ -87,6 +88,7 @@ def scan(
 ) -> None:
     """Print rows of a table."""
     from nyala.client import connect
+    from nyala.common.python_values import list_of
 
     with connect(masters) as client:
         table = client.table(name)
@@ -98,7 +100,7 @@ def scan(
             print(wanted.count())
             return
         rows = wanted.to_arrow()
-    show(rows.schema.names, [tuple(r.values()) for r in rows.to_pylist()], format, data=True)
+    show(rows.schema.names, list(zip(*map(list_of, rows.columns), strict=True)), format, data=True)
     if limit and rows.num_rows == limit and format is Format.TABLE and sys.stdout.isatty():
         say(f"the first {limit} rows; --limit 0 prints all")
 

@@ -28,7 +28,7 @@ def _value(text: str | None, kind: Any) -> Any:
     if text is None:
         return None
     try:
-        return pa.array([text], pa.string()).cast(kind)[0].as_py()
+        return pa.array([text], pa.string()).cast(kind)[0]
     except pa.ArrowException as err:
         raise InvalidArgument(
             f"{text[:80]!r} is no {kind}: {err}; give a value of that type"

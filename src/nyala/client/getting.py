@@ -32,6 +32,7 @@ from nyala.common.errors import (
     Unavailable,
 )
 from nyala.common.plain_rows import RowReader
+from nyala.common.python_values import list_of
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.wire import flight
@@ -172,8 +173,10 @@ class Getter:
         token.keys_ipc = flight.batch_message(keys)
         found: Rows = [None] * keys.num_rows
         for batch in await self._reader.collect(token):
-            for row in batch.to_pylist():
-                found[row.pop("_row")] = row
+            names = [n for n in batch.schema.names if n != "_row"]
+            columns = [list_of(batch.column(n)) for n in names]
+            for place, *values in zip(batch.column("_row").to_pylist(), *columns, strict=True):
+                found[place] = dict(zip(names, values, strict=True))
         return found
 
     def _shape(self, table: OpenTable, columns: tuple[str, ...] | None) -> _Shape:

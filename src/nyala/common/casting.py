@@ -152,4 +152,5 @@ def _first_bad(values: pa.ChunkedArray, target: pa.DataType) -> int:
 
 def _shown(value: pa.Scalar) -> str:
     """Return a value in an error's words; times as numbers, since Python knows few years."""
-    return str(value.value if pa.types.is_timestamp(value.type) else value)[:60]
+    moment = pa.types.is_timestamp(value.type) or pa.types.is_date(value.type)
+    return str(value.value if moment else value)[:60]

@@ -20,6 +20,7 @@ from nyala.common.hashing import buckets_of, hash_bytes, kernels
 from nyala.common.ids import ColumnId
 from nyala.common.keys import KeyBytes, decode_keys, encode_keys, from_bytes
 from nyala.common.predicate import Predicate
+from nyala.common.python_values import python_of
 from nyala.common.schema import Schema
 
 PARTITION_VERSION = 1
@@ -169,7 +170,7 @@ def _words(schema: Schema, ps: PartitionSchema, key: bytes | None) -> str:
     if key is None:
         return ""
     arrays = decode_keys(from_bytes([key]), [schema.by_id[i].type for i in ps.range_column_ids])
-    return ", ".join(str(a[0]) for a in arrays)
+    return ", ".join(str(python_of(a[0])) for a in arrays)
 
 
 def _encode(schema: Schema, ids: Sequence[ColumnId], batch: pa.RecordBatch) -> KeyBytes:

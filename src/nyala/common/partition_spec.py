@@ -14,7 +14,7 @@ from nyala.common.errors import InvalidArgument
 from nyala.common.ids import ColumnId
 from nyala.common.keys import encode_key
 from nyala.common.partition import HashLevel, KeyRange, PartitionSchema
-from nyala.common.python_values import scalar_of
+from nyala.common.python_values import scalar_of, shown
 from nyala.common.schema import Column, Schema
 
 MIN_BUCKETS = 2
@@ -193,7 +193,7 @@ def _end(value: Any, columns: list[Column]) -> bytes | None:
     values = tuple(value) if isinstance(value, tuple | list) else (value,)
     if len(values) != len(columns):
         raise InvalidArgument(
-            f"the range end {value!r} has {len(values)} values for {len(columns)} columns "
+            f"the range end {shown(value)} has {len(values)} values for {len(columns)} columns "
             f"({_names(columns)}); give a tuple with one value for each"
         )
     scalars = [_scalar(v, c) for v, c in zip(values, columns, strict=True)]
@@ -204,7 +204,7 @@ def _scalar(value: Any, column: Column) -> pa.Scalar:
     what = f"range end of column {column.name!r}"
     if value is None:
         raise InvalidArgument(f"{what}: one column of an end cannot be open; say None for the end")
-    return scalar_of(value, column.type, f"{what}: {value!r}")
+    return scalar_of(value, column.type, f"{what}: {shown(value)}")
 
 
 def _is_list(value: object) -> bool:
@@ -216,4 +216,4 @@ def _names(columns: Collection[Column]) -> str:
 
 
 def _shown(pair: Sequence[Any]) -> str:
-    return f"[{pair[0]!r}, {pair[1]!r})"
+    return f"[{shown(pair[0])}, {shown(pair[1])})"

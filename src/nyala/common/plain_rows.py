@@ -13,6 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from nyala.common.errors import Unavailable
+from nyala.common.python_values import python_of
 
 Row = Sequence[Any]
 _encode = msgspec.msgpack.Encoder().encode
@@ -81,4 +82,4 @@ def _maker(kind: pa.DataType) -> Callable[[Any], Any] | None:
 
 
 def _as_python(kind: pa.DataType, value: int) -> Any:
-    return pa.scalar(value, kind).as_py()
+    return python_of(pa.scalar(value, kind))

@@ -49,6 +49,36 @@ def array_of(
         raise _blame(values, wanted, name, first_row, err) from err
 
 
+def python_of(value: pa.Scalar) -> Any:
+    """Return Arrow's value as Python's own; as numpy.datetime64 beyond the years 1 to 9999, Python's last."""
+    try:
+        return value.as_py()
+    except (OverflowError, ValueError):
+        import numpy as np
+
+        unit = "D" if pa.types.is_date32(value.type) else value.type.unit
+        return np.datetime64(value.value, unit)
+
+
+def list_of(values: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Return a column as a list, each value as `python_of` has it."""
+    try:
+        return values.to_pylist()
+    except (OverflowError, ValueError):
+        return [python_of(value) for value in values]
+
+
+def shown(value: Any) -> str:
+    """Return a value in an error's words: its `repr`, which Arrow's dates beyond Python's years lack."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(shown, value))})"
+    return repr(_plainly(value))
+
+
+def _plainly(value: Any) -> Any:
+    return python_of(value) if isinstance(value, pa.Scalar) else value
+
+
 def scalar_of(value: Any, wanted: pa.DataType, what: str) -> pa.Scalar:
     """Return one value of a stored type.
 
@@ -61,13 +91,16 @@ def scalar_of(value: Any, wanted: pa.DataType, what: str) -> pa.Scalar:
         InvalidArgument: it does not convert without loss.
     """
     try:
-        return _exactly([value], wanted).combine_chunks()[0]
+        made = _exactly([value], wanted).combine_chunks()[0]
     except _FAILURES as err:
         raise InvalidArgument(f"{what} is no {wanted}: {err}; give a value of that type") from err
     except SchemaMismatch as err:
         raise InvalidArgument(
             f"{what} is no {wanted}: {err.message}; give a value of that type"
         ) from err
+    if not made.is_valid:
+        raise InvalidArgument(f"{what} is null; give a value of type {wanted}, or None alone")
+    return made
 
 
 def _exactly(values: Sequence[Any], wanted: pa.DataType) -> pa.ChunkedArray:
@@ -101,13 +134,12 @@ def _absent(value: Any) -> bool:
 
 def _alike(values: Sequence[Any], wanted: pa.DataType | None) -> pa.Array:
     """Return values of one kind as Arrow has them."""
-    try:
-        array = pa.array(values)
-    except _FAILURES:
-        array = pa.array([None if _absent(v) else v for v in values])
-    finer = pa.types.is_temporal(array.type) and any(
-        hasattr(t, _FINER) for t in {*map(type, values)}
-    )
+    types = {*map(type, values)}
+    # To Arrow a missing time of pandas among dates is a day of year 1.
+    if any(t.__name__ in _ABSENT for t in types - {type(None)}):
+        values = [None if _absent(v) else v for v in values]
+    array = pa.array(values)
+    finer = pa.types.is_temporal(array.type) and any(hasattr(t, _FINER) for t in types)
     if finer and any(getattr(value, _FINER, 0) for value in values):
         raise ValueError("it has nanoseconds, and microseconds are kept; round it first")
     if wanted == pa.float32() and array.type == pa.float64():
@@ -152,7 +184,7 @@ def _blame(
             break
     said = why.message if isinstance(why, SchemaMismatch) else str(why)
     return SchemaMismatch(
-        f"column {name!r}, row {first_row + row}: {str(values[row])[:60]!r} of type "
+        f"column {name!r}, row {first_row + row}: {str(_plainly(values[row]))[:60]!r} of type "
         f"{type(values[row]).__name__} does not convert to {wanted or 'one type'}: {said}",
         {"row": str(first_row + row)},
     )

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from nyala.common.errors import InvalidArgument, NotFound
 from nyala.common.ids import ColumnId
-from nyala.common.python_values import scalar_of
+from nyala.common.python_values import scalar_of, shown
 from nyala.common.types import plain_type, type_name
 
 _NOT_KEYS = frozenset({pa.bool_(), pa.float32(), pa.float64()})
@@ -226,7 +226,7 @@ def default_scalar(name: str, value: Any, stored: pa.DataType) -> pa.Scalar:
     Raises:
         InvalidArgument: it does not convert without loss, or is too large.
     """
-    made = scalar_of(value, stored, f"default {value!r} of column {name!r}")
+    made = scalar_of(value, stored, f"default {shown(value)} of column {name!r}")
     check_default(name, made)
     return made
 

@@ -126,7 +126,7 @@ def _columns(step: pb.AlterStep) -> list[alteration.Step]:
                 raise InvalidArgument(
                     f"a default is one value, not {len(values)}; {alteration.NOT_OURS}"
                 )
-            default = None if values is None else values[0].as_py()
+            default = None if values is None or not values[0].is_valid else values[0]
             return [alteration.SetDefault(step.set_default.name, default)]
         case "allow_nulls":
             return [alteration.AllowNulls(step.allow_nulls)]
@@ -143,7 +143,7 @@ def _columns(step: pb.AlterStep) -> list[alteration.Step]:
 def _added(column: pb.Column) -> list[alteration.Step]:
     kind = arrow_type(column.type)
     default = value_from_ipc(column.default_ipc, column.name, kind)
-    value = None if default is None else default.as_py()
+    value = None if default is None or not default.is_valid else default
     steps: list[alteration.Step] = [
         alteration.AddColumn(column.name, kind, column.nullable, value, column.immutable)
     ]

@@ -149,6 +149,7 @@ USERS: list[tuple[Callable[[], object], str, str]] = [
     (shape(columns=[("k", pa.float64())]), "'k' of type double", "do not tell rows apart"),
     (shape(defaults={"k": 1}), "key column 'k'", "rows give it"),
     (shape(defaults={"v": 1.5}), "default 1.5 of column 'v'", "is no string"),
+    (shape(defaults={"v": pa.scalar(None, pa.string())}), "of column 'v' is null", "give a value"),
     (shape(defaults={"v": "x" * 2000}), "'v' has 2000 bytes", "at most 1024"),
     (shape(columns=[("k", pa.int64()), ("l", pa.list_(pa.int64()))]), "list<", "not stored"),
     (shape(columns=[("k", pa.int64()), ("_op", pa.int64())]), "'_op'", "nyala's own columns"),
