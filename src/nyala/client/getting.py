@@ -174,8 +174,8 @@ class Getter:
         found: Rows = [None] * keys.num_rows
         for batch in await self._reader.collect(token):
             names = [n for n in batch.schema.names if n != "_row"]
-            columns = [list_of(batch.column(n)) for n in names]
-            for place, *values in zip(batch.column("_row").to_pylist(), *columns, strict=True):
+            lists = [list_of(batch.column(n)) for n in names]
+            for place, *values in zip(batch.column("_row").to_pylist(), *lists, strict=True):
                 found[place] = dict(zip(names, values, strict=True))
         return found
 

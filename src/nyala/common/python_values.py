@@ -57,15 +57,16 @@ def python_of(value: pa.Scalar) -> Any:
         import numpy as np
 
         unit = "D" if pa.types.is_date32(value.type) else value.type.unit
-        return np.datetime64(value.value, unit)
+        return np.array(value.value, f"datetime64[{unit}]")[()]
 
 
 def list_of(values: pa.Array | pa.ChunkedArray) -> list[Any]:
     """Return a column as a list, each value as `python_of` has it."""
     try:
-        return values.to_pylist()
+        listed: list[Any] = values.to_pylist()
     except (OverflowError, ValueError):
         return [python_of(value) for value in values]
+    return listed
 
 
 def shown(value: Any) -> str:

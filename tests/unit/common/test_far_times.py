@@ -35,8 +35,10 @@ TABLE = from_arrow(
 
 
 def same(found: Any, value: pa.Scalar) -> bool:
-    unit = "D" if pa.types.is_date(value.type) else "us"
-    return isinstance(found, np.datetime64) and found == np.datetime64(value.value, unit)
+    if not isinstance(found, np.datetime64) or np.isnat(found):
+        return False
+    unit = "datetime64[D]" if pa.types.is_date(value.type) else "datetime64[us]"
+    return found.dtype == unit and int(found.astype(np.int64)) == value.value
 
 
 @pytest.mark.parametrize("value", EVERY, ids=lambda v: f"{v.type} {v.value}")
