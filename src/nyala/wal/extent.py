@@ -80,6 +80,7 @@ class ExtentFile:
         self._directory = directory
         self._path = f"{directory}/{FILE_NAME}"
         self.extent: Extent | None = None
+        self._going = 0  # segments before this one are gone, or about to be
 
     def load(self) -> None:
         """Read it."""
@@ -93,6 +94,8 @@ class ExtentFile:
     def save(self, extent: Extent) -> None:
         """Replace it; durable on return. On a full disk it is removed, which needs no space.
 
+        One that tells of a loss is never removed: who lost what would be forgotten.
+
         Raises:
             OSError: what it said before is in place, or nothing.
         """
@@ -101,7 +104,7 @@ class ExtentFile:
         try:
             self._files.write_atomic(self._path, encode(extent))
         except OSError as err:
-            if err.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if err.errno not in (errno.ENOSPC, errno.EDQUOT) or extent.missing:
                 raise
             self._files.remove(self._path)
             self._files.sync_dir(self._directory)
@@ -111,6 +114,7 @@ class ExtentFile:
 
     def begin_at(self, first: int) -> None:
         """Note that segments before this one are about to be removed. Raises as `save`."""
+        self._going = max(self._going, first)
         if self.extent is not None and first > self.extent.first:
             end = max(self.extent.end, Position(first, 0))
             self.save(Extent(first, end, self.extent.missing))
@@ -120,7 +124,7 @@ class ExtentFile:
         known = self.extent
         try:
             if known is None:
-                self.save(Extent(first, end))
+                self.save(Extent(max(first, self._going), end))
             else:
                 self.save(Extent(known.first, max(known.end, end), known.missing))
         except OSError as err:
