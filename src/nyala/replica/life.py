@@ -106,9 +106,9 @@ class Life:
         member, self.member = self.member, None
         if member is None:
             return
-        status = member.node.status()
-        self.hard_state = member.node.core.hard
-        self.last, self.config = status.last, status.config
+        core = member.node.core
+        self.hard_state, self.config = core.hard, core.configs.active
+        self.last = max(core.log.last, core.owed)  # what it lost counts: it had acknowledged that
         self._ended = member
         member.end(why, err)
         self.around.dirty(self.group)  # nobody may sleep on it

@@ -114,6 +114,28 @@ async def test_a_deleted_replica_refuses_who_lacks_what_it_acknowledged(fleet):
 
 
 @story()
+async def test_a_deleted_replica_that_had_lost_its_tail_refuses_who_lacks_that(fleet):
+    """Its leader told it that it had acknowledged more than it has; it was deleted before it got that again."""
+    await fleet.write(b"k 1")
+    await fleet.settled()
+    for n in (1, 2):
+        fleet.processes[n].kill()
+    core = fleet.replica(0).node.core
+    last = core.log.last
+    core.owed = lost = OpId(last.term, last.index + 1)
+    await fleet.as_(0, fleet.host(0).delete_replica(GROUP))
+    for _ in range(2):
+        ears = Ears(fleet)
+        term = ears.saved().term + 1
+        ((reply, _),) = await ears.tell(1, RequestVote, term=term, last=last)
+        assert not reply.granted
+        ((reply, _),) = await ears.tell(2, RequestVote, term=term, last=lost)
+        assert reply.granted
+        fleet.processes[0].kill(power_cut=True)
+        await fleet.restart(0)
+
+
+@story()
 async def test_a_deleted_replica_answers_a_pre_vote_and_promises_nothing(fleet):
     ears = await buried(fleet)
     before = ears.saved()
