@@ -1,7 +1,7 @@
 """Lost tails over the lives of a group: what members know of a loss is in memory, and blocks nobody for good.
 
-Power goes for all, for two of three, for who is to lead next, or for a member that is just coming; peers may be of an
-older build that says nothing of losses.
+Power goes for all, for two of three, for who is to lead next, or for a member that is just coming; peers may
+be of an older build that says nothing of losses.
 """
 
 from dataclasses import replace
@@ -80,7 +80,7 @@ def test_a_group_that_loses_power_at_once_leads_again_with_what_a_majority_kept(
 
 
 def test_two_that_live_on_without_what_one_was_told_of_lead_when_that_one_starts_again():
-    """1 comes back with an older disk, 2 is dead for good: 3 keeps to what it was told until its process ends."""
+    """1 comes back with an older disk, 2 is dead for good: 3 keeps to what it was told while it runs."""
     group = led()
     told_and_not_sent(group)
     group.crash(TWO)
@@ -167,7 +167,7 @@ def older(message: AnyMessage) -> AnyMessage:
 
 @pytest.mark.parametrize("old", [ONE, TWO])
 def test_beside_an_older_build_a_lost_tail_blocks_nobody_and_comes_back_with_the_next_leader(old):
-    """The leader or the follower is old: nobody says that something is lost, as before there was such a word."""
+    """The leader or the follower is old: nobody says that something is lost."""
     group = led()
     write(group, "a", "b")
     lose_tail(group, TWO, 1)

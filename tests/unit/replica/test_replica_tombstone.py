@@ -115,7 +115,7 @@ async def test_a_deleted_replica_refuses_who_lacks_what_it_acknowledged(fleet):
 
 @story()
 async def test_a_deleted_replica_that_had_lost_its_tail_refuses_who_lacks_that(fleet):
-    """Its leader told it that it had acknowledged more than it has; it was deleted before it got that again."""
+    """Its leader told it that it had acknowledged more than it has; it is deleted before it gets that."""
     await fleet.write(b"k 1")
     await fleet.settled()
     for n in (1, 2):

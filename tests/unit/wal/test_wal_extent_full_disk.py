@@ -1,4 +1,4 @@
-"""The note of the log's extent on a full disk: it may go, but with it neither a loss nor what was collected."""
+"""The note of the log's extent on a full disk may go, but with it neither a loss nor what was collected."""
 
 import errno
 
