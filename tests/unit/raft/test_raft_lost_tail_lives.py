@@ -17,8 +17,8 @@ from tests.unit.raft.raft_harness import Cluster
 ONE, TWO, THREE = "1", "2", "3"
 
 
-def led(**options: str) -> Cluster:
-    group = Cluster((ONE, TWO, THREE), **options)
+def led() -> Cluster:
+    group = Cluster((ONE, TWO, THREE))
     group.elect(ONE)
     return group
 
@@ -48,6 +48,10 @@ def pass_ticks(group: Cluster, ticks: int, *uuids: str) -> None:
             group.tick(uuid)
         group.settle(without(*set(group.servers) - set(uuids)))
     group.network.clear()
+
+
+def match_of(group: Cluster, uuid: str) -> int:
+    return next(p.match for p in group[ONE].status().peers if p.uuid == uuid)
 
 
 def leader(group: Cluster) -> list[str]:
@@ -203,13 +207,13 @@ def test_a_refusal_that_says_lost_and_comes_twice_or_late_begins_anew_once():
     refusals = [m for m in group.network if isinstance(m, AppendReply) and m.lost]
     assert refusals
     group.settle()
-    rounds, match = group[ONE].core.round, group[ONE].core.leadership.peers[TWO].match
+    rounds, match = group[ONE].core.round, match_of(group, TWO)
     assert match == 3
     for late in refusals * 2:
         group.deliver(late)
         group.settle()
     assert group[ONE].core.round == rounds
-    assert group[ONE].core.leadership.peers[TWO].match == match
+    assert match_of(group, TWO) == match
 
 
 def test_a_group_of_one_that_lost_its_tail_leads():
@@ -255,10 +259,10 @@ def test_what_a_leader_of_an_earlier_term_asks_for_is_not_called_lost():
     group[ONE].core.become_follower(1, None)
     group.elect(ONE)
     assert group[ONE].term == 2
-    match = group[ONE].core.leadership.peers[TWO].match
+    match = match_of(group, TWO)
     assert match == group[ONE].last.index
     group.deliver(late)
     answers = [m for m in group.network if isinstance(m, AppendReply)]
     assert [(a.success, a.lost) for a in answers] == [(False, False)]
     group.settle()
-    assert group[ONE].core.leadership.peers[TWO].match == match
+    assert match_of(group, TWO) == match

@@ -66,7 +66,9 @@ def test_a_loss_that_is_not_accepted_yet_stays_noted_when_the_disk_is_full():
         note.reach(Position(9, 48), 2)
         with pytest.raises(OSError, match="no space"):
             note.begin_at(3)
-        assert decode(machine.files().read(NOTE)).missing
+        found = decode(machine.files().read(NOTE))
+        assert found is not None
+        assert found.missing
 
     run(main)
 
@@ -95,18 +97,20 @@ def test_a_log_that_is_closed_while_its_oldest_segment_goes_misses_nothing_at_th
         spy = SpyFiles(machine.files())
         wal, _ = await open_wal(spy, machine.tasks(), segment_bytes=900)
         wal.set_anchor(A, 1 << 40)
-        closing = []
+        closed = False
 
         def removes(call, path):
-            if call == "remove" and path.endswith("5.wal") and not closing:
+            nonlocal closed
+            if call == "remove" and path.endswith("5.wal") and not closed:
+                closed = True
                 spy.fail = lambda call, path: None
-                closing.append(wal._appender._finish())  # its lane is free: the note is DISK's
+                wal._appender._finish()  # its lane is free: the note is DISK's
             return full_for_the_note(call, path)
 
         spy.fail = removes
         wal.collect()
         await loop.delay(1_000_000)
-        assert closing
+        assert closed
         machine.disk.kill()
         wal, _ = await machine.open(segment_bytes=900)
         assert wal.doubt is None
