@@ -28,6 +28,7 @@ from nyala.replica.replica import Replica
 from nyala.tserver.config import TabletServerConfig
 from nyala.tserver.server import TabletServer
 from tests.sim.durable import Kept
+from tests.sim.faults import CLOCKS_APART_MS
 from tests.sim.loop import SimLoop, seeded
 from tests.sim.network import SimNetwork
 from tests.sim.process import SimProcess
@@ -41,10 +42,9 @@ OPTIONS = Options(
     wal_segment_mb=1,
     flush_bytes=32 << 10,
     flush_log_bytes=32 << 10,
-    clock_max_ahead_ms=120_000,
+    clock_max_ahead_ms=CLOCKS_APART_MS,
 )
-"""Segments and flushes so small that a short run has many. Clocks jump, and stay so when all is healed: one
-server's time may lie further in another's future than servers accept by default."""
+"""Segments and flushes so small that a short run has many."""
 SCHEMA = from_arrow(
     pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.int64())]), ["k"]
 )

@@ -66,6 +66,11 @@ def missing(seen: Counter[str], *, but: Collection[str] = ()) -> list[str]:
     return [k for k in KINDS if not seen[k] and k not in but]
 
 
+CLOCKS_APART_MS = 120_000
+"""Further ahead than this no clock of a run gets of another one. Clocks jump, and stay so when all is healed;
+with the default of `clock_max_ahead_ms`, servers and clients would refuse each other's times for good."""
+
+
 @dataclass(frozen=True, slots=True)
 class Swarm:
     """One seed's mixture. Means are in virtual seconds; 0 means never.
