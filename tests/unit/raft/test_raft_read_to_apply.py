@@ -2,9 +2,11 @@
 
 import pytest
 
-from nyala.common.ids import NO_OP, OpId
+from nyala.common.ids import NO_OP, OpId, ServerUuid
 from nyala.raft.log_view import LogView
-from nyala.raft.messages import Entry, EntryKind
+from nyala.raft.membership import Member, initial
+from nyala.raft.messages import Entry, EntryKind, HardState
+from nyala.raft.node import RaftNode
 
 
 def entries(first, last):
@@ -41,3 +43,15 @@ def test_committed_entries_that_are_gone_end_the_replica():
         log.load([])
     with pytest.raises(AssertionError, match="was read"):
         log.load(entries(8, 12))
+
+
+def test_what_was_read_is_applied_before_what_is_in_memory():
+    one = ServerUuid("1")
+    node = RaftNode(
+        one, initial([Member(one, "1:1")]), HardState(1), entries(16, 20), base_stamp=150,
+        skipped=[OpId(1, 1), OpId(1, 15)], commit_index=20, applied_index=5, random=lambda _: 0,
+    )  # fmt: skip
+    (request,) = node.ready().read
+    assert (request.peer, request.first_index) == (one, 6)
+    node.entries_read(one, entries(6, 15))
+    assert node.ready().apply == tuple(entries(6, 20))

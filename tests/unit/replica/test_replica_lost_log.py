@@ -101,3 +101,26 @@ async def test_a_server_that_never_wrote_its_log_starts_again(fleet):
     await fleet.write(b"k 1")
     await fleet.settled()
     assert fleet.replica(0).state is State.RUNNING
+
+
+@story(options=Options(wal_segment_mb=1, raft_quiesce_ms=0))
+async def test_a_deleted_replica_keeps_its_vote_when_the_log_loses_its_end(fleet):
+    """What it promised is in its superblock: the log's damage, which names its old records, is not its own."""
+    await fleet.write(b"k 1")
+    await fleet.settled()
+    await fleet.as_(0, fleet.host(0).delete_replica(GROUP))
+    vote = fleet.replica(0).status().term
+    for _ in range(2):  # segments of their own
+        fleet.processes[0].kill()
+        await fleet.boot(0)
+    await fleet.create(0, OTHER)
+    await fleet.pass_ms(100)
+    fleet.processes[0].kill()
+    files = fleet.processes[0].disk.mount()
+    files.remove(f"/data/wal/{files.list('/data/wal')[-1]}")
+    files.sync_dir("/data/wal")
+    for _ in range(2):
+        await fleet.boot(0)
+        status = fleet.replica(0).status()
+        assert (status.state, status.term) == (State.TOMBSTONED, vote)
+        fleet.processes[0].kill()

@@ -4,6 +4,7 @@ from nyala.common.errors import NyalaError
 from nyala.common.hybrid_time import from_micros, to_micros
 from nyala.env.tasks import Lane
 from nyala.raft.messages import PeerBatch
+from nyala.replica import held
 from tests.unit.replica.replica_support import GROUP, story, uuid_of
 
 SECOND_US = 1_000_000
@@ -73,12 +74,39 @@ async def test_of_a_server_that_has_ended_nothing_is_let_in_later(fleet):
     follower = (leader + 1) % 3
     slow_ceiling(fleet, follower, 1.0)
     turns, clock = fleet.host(follower)._turns, fleet.processes[follower].server.clock
-    far = clock.peek() + from_micros(60 * SECOND_US)
-    batch = PeerBatch(uuid_of(leader), uuid_of(follower), far, ())
-    fleet.processes[follower].life.inside(turns.receive, batch)
+    far = clock.peek() + from_micros(8 * SECOND_US)
+    third = uuid_of(3 - leader - follower)
+    ended, alive = (PeerBatch(u, uuid_of(follower), far, ()) for u in (uuid_of(leader), third))
+    taken: list[PeerBatch] = []
+    turns._held._take = taken.append
+    for batch in (ended, alive):
+        fleet.processes[follower].life.inside(turns.receive, batch)
     fleet.processes[follower].life.inside(turns.lose, uuid_of(leader))
-    await fleet.pass_ms(5_000)
-    assert clock.seen < far
+    await fleet.until(lambda: alive in taken, "the disk took the ceiling")
+    assert ended not in taken
+
+
+def test_more_than_may_wait_is_dropped_and_later_ones_wait_again(monkeypatch):
+    monkeypatch.setattr(held, "HELD_BYTES", 500)
+
+    @story()
+    async def go(fleet):
+        leader = await fleet.leader()
+        follower = (leader + 1) % 3
+        slow_ceiling(fleet, follower, 1.0)
+        turns, clock = fleet.host(follower)._turns, fleet.processes[follower].server.clock
+        taken: list[int] = []
+        turns._held._take = lambda batch: taken.append(batch.incarnation)
+        for first in (1000, 2000):
+            await fleet.pass_ms(10_000)
+            far = clock.peek() + from_micros(8 * SECOND_US)
+            for number in range(first, first + 5):  # 200 bytes each
+                batch = PeerBatch(uuid_of(leader), uuid_of(follower), far, (), incarnation=number)
+                fleet.processes[follower].life.inside(turns.receive, batch)
+            await fleet.until(lambda n=first + 1: n in taken, "the disk took the ceiling")
+        assert [n for n in taken if n >= 1000] == [1000, 1001, 2000, 2001]
+
+    go()
 
 
 @story()
