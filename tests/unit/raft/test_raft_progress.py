@@ -38,7 +38,7 @@ def test_a_peer_that_lacks_nothing_before_an_index_needs_no_copy_for_its_sake():
     for payload in ("a", "b", "c"):
         group.propose(ONE, payload)
         group.settle(lambda m: THREE not in (m.to, m.sender))
-    level = {p.uuid: p.match for p in group[ONE].status().peers}
+    level = {str(p.uuid): p.match for p in group[ONE].status().peers}
     assert level[TWO] == 4 > level[THREE]
     group[ONE].leave_behind(level[THREE] + 1)
     assert not any(p.needs_copy for p in group[ONE].status().peers)

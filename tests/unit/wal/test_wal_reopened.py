@@ -20,7 +20,7 @@ def config(index: int, term: int) -> Entry:
 
 
 def test_a_configuration_that_another_entry_replaced_is_none_of_the_log_any_more():
-    """Its index lies below the files' cut at the next start: who took it up would follow what was given up."""
+    """Its index lies below the files' cut at the next start: taken up, it would be active again."""
 
     async def main(loop):
         machine = Machine(loop)
