@@ -1,0 +1,48 @@
+"""Values of two kinds in one column, and filters of a query at the edge of what is pushed down."""
+
+import datetime as dt
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from nyala.client.sql_filters import MAX_DEPTH, MAX_LIST_BYTES, as_predicate
+from nyala.common.batches import to_batches
+from nyala.common.errors import SchemaMismatch
+from nyala.common.frames import definition_of
+from nyala.common.schema import from_arrow
+
+NOON = dt.datetime(2020, 1, 1, 12)
+EAST = NOON.replace(tzinfo=dt.timezone(dt.timedelta(hours=5)))
+ROWS = from_arrow(pa.schema([("k", pa.int64()), ("s", pa.string())]), ["k"])
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+@pytest.mark.parametrize("values", [[NOON, EAST], [EAST, NOON]])
+def test_times_with_and_without_a_zone_are_no_one_kind(zone, values):
+    table = from_arrow(pa.schema([("k", pa.int64()), ("t", pa.timestamp("us", zone))]), ["k"])
+    bad = values.index(EAST if zone is None else NOON)
+    with pytest.raises(SchemaMismatch, match=f"column 't', row {bad}"):
+        to_batches([{"k": n, "t": v} for n, v in enumerate(values)], table)
+
+
+def test_integers_of_several_widths_make_a_column_of_the_widest():
+    made = definition_of([{"k": np.int8(1)}, {"k": 300}, {"k": np.int16(7)}], ["k"])
+    assert made.column("k").type == pa.int64()
+
+
+@pytest.mark.parametrize(("depth", "pushed"), [(MAX_DEPTH - 1, True), (MAX_DEPTH + 9, False)])
+def test_a_filter_deeper_than_servers_take_stays_with_the_query(depth, pushed):
+    deep = pc.field("s") == "a"
+    for n in range(depth):
+        one = pc.field("k") == n
+        deep = (one & deep) if n % 2 else (one | deep)
+    assert (as_predicate(deep, ROWS) is not None) is pushed
+
+
+@pytest.mark.parametrize(("count", "pushed"), [(100, True), (MAX_LIST_BYTES // 8 + 1, False)])
+def test_a_list_longer_than_servers_take_stays_with_the_query(count, pushed):
+    field, unknown = pc.field("k"), pc.scalar(pa.scalar(None, pa.bool_()))
+    among = pc.if_else(field.is_valid(), field.isin(pa.array(range(count), pa.int64())), unknown)
+    assert (as_predicate(among, ROWS) is not None) is pushed
