@@ -1,0 +1,79 @@
+"""Which groups let go of log that is kept for others: the ones with the most, and no more than have to."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from nyala.common.ids import TabletId
+from nyala.common.options import MIB, Options
+from nyala.replica.maintenance import Keeper
+from nyala.replica.retention import Retention
+
+A, B, C = (TabletId(letter * 32) for letter in "abc")
+
+
+class FakeLog:
+    """A log over its size, that keeps so much for others."""
+
+    def __init__(self, held: dict[TabletId, int]) -> None:
+        self.held = held
+        self.unreadable: dict[TabletId, Exception] = {}
+        self.collections: list[int] = []
+
+    def stats(self) -> Any:
+        return SimpleNamespace(segments=100, pinned_by=())
+
+    def held_bytes(self) -> dict[TabletId, int]:
+        return self.held
+
+    def collect(self, keep: int) -> None:
+        self.collections.append(keep)
+
+
+def let_go_of(held: dict[TabletId, int], limit_mb: int) -> list[TabletId]:
+    """Return the groups that let go, in their order."""
+    gone: list[TabletId] = []
+
+    def replica(group: TabletId) -> Any:
+        keeper = SimpleNamespace(let_go=lambda: gone.append(group))
+        return SimpleNamespace(member=SimpleNamespace(keeper=keeper))
+
+    log = FakeLog(held)
+    options = Options(wal_retain_for_peers_mb=limit_mb, wal_retain_mb=64, wal_segment_mb=64)
+    around: Any = SimpleNamespace(wal=log, options=options)
+    Retention(around, {g: replica(g) for g in held}).collect()
+    assert log.collections == [2]
+    return gone
+
+
+def test_the_group_with_the_most_lets_go_and_the_others_keep_what_is_within_the_limit():
+    held = {A: 100 * MIB, B: 500 * MIB, C: 150 * MIB}
+    assert let_go_of(held, 750) == []
+    assert let_go_of(held, 749) == [B]
+    assert let_go_of(held, 249) == [B, C]
+    assert let_go_of(held, 99) == [B, C, A]
+
+
+def test_a_leader_keeps_what_those_need_that_are_less_far_behind_and_the_entry_before_it():
+    anchors: list[tuple[int, int | None]] = []
+    cut = SimpleNamespace(op=SimpleNamespace(index=100))
+    node: Any = SimpleNamespace(needed=10, is_leader=True, left=[])
+
+    def leave_behind(index: int) -> None:
+        node.left.append(index)
+        node.needed = 40  # the next one's
+
+    node.leave_behind = leave_behind
+    applier: Any = SimpleNamespace(
+        machine=SimpleNamespace(cut=cut), applied=SimpleNamespace(index=100)
+    )
+    wal = SimpleNamespace(
+        set_anchor=lambda group, first, own, movable: anchors.append((first, own))
+    )
+    around: Any = SimpleNamespace(wal=wal)
+    keeper = Keeper(around, A, node, applier, lambda err: None)
+    keeper.anchor()
+    keeper.let_go()
+    node.is_leader = False
+    keeper.let_go()
+    assert node.left == [101, 101]
+    assert anchors == [(9, 101), (39, 101), (101, 101)]
