@@ -105,10 +105,18 @@ async def test_a_row_that_no_server_takes_is_refused_before_anything_is_written(
 
 @story
 async def test_small_writes_that_share_a_request_stay_below_the_limit(core, table, write, count):
-    tasks = [core.env.tasks.spawn(write(rows([1_500], first=n)), "w") for n in range(40)]
+    deliver, sizes = core.session._requests.deliver, []
+
+    async def noted(table, tablet, op, batch, *more):
+        sizes.append(batch.nbytes)
+        return await deliver(table, tablet, op, batch, *more)
+
+    core.session._requests.deliver = noted
+    tasks = [core.env.tasks.spawn(write(rows([500], first=n)), "w") for n in range(40)]
     for task in tasks:
         assert (await task).rows == 1
     assert await count() == 40
+    assert 2 * 500 < max(sizes) < 8 * KIB, "some shared one, and none was refused and cut again"
 
 
 @story
