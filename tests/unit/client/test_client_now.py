@@ -90,7 +90,7 @@ def test_now_is_not_moved_by_one_wrong_clock():
 
 
 def test_now_needs_a_tablet_server():
-    with pytest.raises(Unavailable, match="no tablet servers"):
+    with pytest.raises(Unavailable, match="no live tablet servers"):
         Cluster({}).now()
 
 

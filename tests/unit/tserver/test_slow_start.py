@@ -16,7 +16,7 @@ from tests.sim.loop import run
 from tests.unit.master.master_helpers import server_info
 
 FAILED_MS = 5000
-TABLETS = 18
+TABLETS = 32
 QUICK = msgspec.structs.replace(
     OPTIONS, member_failed_after_ms=FAILED_MS, repair_interval_ms=200, tserver_unresponsive_ms=2000
 )
@@ -32,9 +32,9 @@ def test_a_server_that_opens_many_replicas_slowly_is_waited_for():
         groups = sorted({g for _, g, _ in cluster.replicas() if g != SYS_CATALOG})
         victim = cluster.tservers[0]
         held = [g for p, g, _ in cluster.replicas() if p is victim]
-        assert len(held) > 5
+        assert len(held) > 15
         victim.kill()
-        victim.delays.compute_us = 1e6
+        victim.delays.compute_us = 0.6e6  # a mean: one alone stays below FAILED_MS
         began_us = loop.now_us()
         started = victim.start()
         await cluster.until(started.done, "it has opened all", 120)
