@@ -103,6 +103,20 @@ def test_a_run_without_its_beginning_is_not_joined_to_what_follows_it():
     assert log.held() == [(1, 6, 1), (1, 7, 1)]
 
 
+def test_a_run_that_ends_before_what_is_there_is_not_joined_to_it():
+    log = Log()
+    log.entries(8, 9)
+    log.moved(3, 5)
+    assert log.held() == [(1, 8, 1), (1, 9, 1)]
+
+
+def test_a_run_with_a_hole_says_nothing():
+    log = Log()
+    log.put(Kind.MOVED, 3, segment=8, rest=2, flags=BEGINS | TAIL)
+    log.put(Kind.MOVED, 5, segment=8)
+    assert log.held() == []
+
+
 def test_a_run_that_others_followed_says_nothing_alone():
     """What followed was collected, and is needed no more; so is the run."""
     log = Log()
