@@ -16,6 +16,7 @@ _HOMES = {
     "WriteResult": "nyala.client",
     "RowErrors": "nyala.client",
     "PartlyWritten": "nyala.client",
+    "FarTime": "nyala.common.far_times",
     "Hash": "nyala.common.partition_spec",
     "Range": "nyala.common.partition_spec",
     "Partition": "nyala.common.partition_spec",

@@ -7,6 +7,7 @@ from nyala.client import Table as Table
 from nyala.client import WriteResult as WriteResult
 from nyala.client import connect as connect
 from nyala.common import errors as errors
+from nyala.common.far_times import FarTime as FarTime
 from nyala.common.partition_spec import Hash as Hash
 from nyala.common.partition_spec import Partition as Partition
 from nyala.common.partition_spec import Range as Range

@@ -167,7 +167,7 @@ def _ranges(spec: Range, columns: list[Column]) -> tuple[KeyRange, ...]:
     for pair in spec.bounds:
         if not _is_list(pair) or len(pair) != 2:
             raise InvalidArgument(
-                f"a range bound is a pair (lower, upper), not {pair!r}; write None for an open end"
+                f"a range bound is a pair (lower, upper), not {shown(pair)}; write None for an open end"
             )
         lower, upper = (_end(value, columns) for value in pair)
         if lower is not None and upper is not None and lower >= upper:

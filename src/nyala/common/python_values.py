@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from nyala.common.casting import exact_cast
 from nyala.common.errors import InvalidArgument, SchemaMismatch
+from nyala.common.far_times import FarTime
 
 _OF_ONE_KIND = frozenset([bool, int, float, str, bytes, date, Decimal])
 """Types whose values are all of one kind."""
@@ -50,14 +51,20 @@ def array_of(
 
 
 def python_of(value: pa.Scalar) -> Any:
-    """Return Arrow's value as Python's own; as numpy.datetime64 beyond the years 1 to 9999, Python's last."""
+    """Return Arrow's value as Python's own; as `FarTime` a time that Python's types cannot hold.
+
+    Lists and structs, which SQL makes, hold such times too.
+    """
     try:
         return value.as_py()
     except (OverflowError, ValueError):
-        import numpy as np
-
-        unit = "D" if pa.types.is_date32(value.type) else value.type.unit
-        return np.array(value.value, f"datetime64[{unit}]")[()]
+        if isinstance(value, pa.StructScalar):
+            return {name: python_of(value[name]) for name in value}
+        if isinstance(value, pa.ListScalar):
+            return [python_of(one) for one in value.values]
+        if pa.types.is_timestamp(value.type) or pa.types.is_date32(value.type):
+            return FarTime(value.value, value.type)
+        raise
 
 
 def list_of(values: pa.Array | pa.ChunkedArray) -> list[Any]:
@@ -71,7 +78,7 @@ def list_of(values: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 def shown(value: Any) -> str:
     """Return a value in an error's words: its `repr`, which Arrow's dates beyond Python's years lack."""
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):
         return f"({', '.join(map(shown, value))})"
     return repr(_plainly(value))
 
@@ -139,6 +146,8 @@ def _alike(values: Sequence[Any], wanted: pa.DataType | None) -> pa.Array:
     # To Arrow a missing time of pandas among dates is a day of year 1.
     if any(t.__name__ in _ABSENT for t in types - {type(None)}):
         values = [None if _absent(v) else v for v in values]
+    if FarTime in types:
+        values = [v.scalar if isinstance(v, FarTime) else v for v in values]
     array = pa.array(values)
     finer = pa.types.is_temporal(array.type) and any(hasattr(t, _FINER) for t in types)
     if finer and any(getattr(value, _FINER, 0) for value in values):

@@ -4,7 +4,7 @@ Pure values. Partitioning is `common/partition.py`; the wire form is `wire/conve
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -47,6 +47,10 @@ class Column:
     immutable: bool = False
     read_default: pa.Scalar | None = None
     comment: str = ""
+
+    def __repr__(self) -> str:
+        values = ((f.name, getattr(self, f.name)) for f in fields(self))
+        return f"Column({', '.join(f'{name}={shown(value)}' for name, value in values)})"
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,6 @@ def test_a_listing_has_far_times_and_columns_of_one_name(monkeypatch, capsys):
 
     monkeypatch.setattr("nyala.client.connect", connect)
     verb.sql("select", "", Format.CSV)
-    far = "148108-07-06T14:00:27.387904"
+    far = "148108-07-06 14:00:27.387904"
     listed = list(csv.reader(io.StringIO(capsys.readouterr().out)))
     assert listed == [["a", "b", "a"], [far, "5881580-07-11", far]]
