@@ -4,15 +4,12 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 
-from nyala.common.options import Options
 from tests.sim.faults import Swarm
 from tests.sim.harm import Harm
 from tests.sim.network import NetFaults, SimNetwork
 from tests.sim.process import SimProcess
 
 Fault = Callable[[], Awaitable[None]]
-NEAR_US = Options().clock_max_ahead_ms * 1000 // 2
-"""Healed clocks are this near to true time; servers refuse times of clocks that are twice as far apart."""
 
 
 class Nemesis:
@@ -102,17 +99,9 @@ class Nemesis:
         for server in self._servers:
             server.delays.slow_rate = 0.0
             server.disk.die_at = server.disk.die_when = None
-            self._set_right(server)
             server.resume()
             if not server.alive:
                 server.start()
-
-    def _set_right(self, server: SimProcess) -> None:
-        """Do what a time daemon does: servers need clocks that are together (docs/operate/clocks.md)."""
-        off_us = server.clock.skew_us
-        if abs(off_us) >= NEAR_US:
-            server.clock.jump(-off_us)
-            self._loop.trace.note("clock_set_right", f"{server.name} {-off_us}")
 
     def _victim(self) -> SimProcess:
         """Draw a living server; there is one."""
