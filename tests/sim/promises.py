@@ -60,7 +60,10 @@ class Promises:
         assert before == candidate, (
             f"{self._name}: {name} voted for {before} and for {candidate} in term {term}"
         )
-        assert kept.votes.get(term) == candidate, (
+        passed = (
+            kept.term > term and term not in kept.votes
+        )  # written with a later term: no second vote
+        assert passed or kept.votes.get(term) == candidate, (
             f"{self._name}: {name} tells its vote for {candidate} in term {term}; durable on its disk is "
             f"term {kept.term}, vote {kept.votes.get(term, 'none')}"
         )

@@ -1,0 +1,30 @@
+"""What the judge asks of a vote that is told: on the disk, or nothing but a later term there."""
+
+import pytest
+
+from nyala.common.ids import ServerUuid
+from nyala.raft.messages import VoteReply
+from tests.sim.durable import Kept
+from tests.sim.promises import Promises
+
+VOTER, ONE, OTHER = (ServerUuid(f"{n:032x}") for n in range(3))
+VOTE = VoteReply(sender=VOTER, to=ONE, term=13, hlc=1, granted=True, pre=False)
+
+
+def tell(*durable: tuple[int, str]) -> None:
+    kept = Kept()
+    for term, vote in durable:
+        kept.hard_state(term, vote)
+    Promises("a group").said("core-0", VOTE, None, kept)
+
+
+def test_a_vote_is_told_when_it_is_durable_or_only_a_later_term_is():
+    """Votes of two terms in one turn are one record, of the later; there is no second vote of the first."""
+    tell((13, ONE))
+    tell((15, OTHER))
+
+
+def test_a_vote_that_is_not_on_the_disk_or_another_one_there_is_no_vote_to_tell():
+    for durable in ([], [(12, ONE)], [(13, "")], [(13, OTHER)], [(13, OTHER), (15, ONE)]):
+        with pytest.raises(AssertionError, match="tells its vote"):
+            tell(*durable)
