@@ -26,6 +26,9 @@ GROUPS = [TabletId(f"{n:032x}") for n in range(1, 7)]
 SEGMENT_BYTES = 256 << 10
 """A new segment every 50 slots or so: cuts meet the roll and the preallocation."""
 
+MOST_REFUSED = 4_000
+"""Appends that are refused in a row before a writer gives up: a second at least."""
+
 
 class Notebook:
     """Lines that survive this process."""
@@ -65,12 +68,16 @@ class Writer:
         self._term = 1 + max(had.hard_state.term if had.hard_state else 0, had.last.term)
         self._new_term = True
         self._failed = False
+        self._refused = 0  # appends in a row
+        self._tasks = LoopTasks()
 
     async def run(self) -> None:
         """Write until the log fails."""
         while not self._failed:
             waits = [self._append() for _ in range(self._rng.randrange(1, 5))]
             await asyncio.gather(*waits)
+            if self._refused:
+                await self._tasks.sleep_ms(1)
             if self._rng.random() < 0.1:
                 self._term, self._new_term = self._term + 1, True
             if self._rng.random() < 0.2 and self._last - self._first > 100:
@@ -84,6 +91,7 @@ class Writer:
         if self._failed:
             done.set_result(None)
             return done
+        before = self._new_term, self._last
         hard_state = HardState(self._term, UUID) if self._new_term else None
         replaced = self._rng.randrange(0, 4) if self._new_term else 0
         first = max(self._first + 1, self._last + 1 - replaced)
@@ -96,10 +104,13 @@ class Writer:
         records += [[self._group, e.id.index, e.id.term, zlib.crc32(e.payload)] for e in entries]
         try:
             slot = self._wal.reserve(self._group, entries, hard_state)
-        except Throttled:  # no room for a new segment: the power is gone
-            self._failed = True
+        except Throttled:  # the next segment is late; for good, once the power is gone
+            self._new_term, self._last = before
+            self._refused += 1
+            self._failed = self._refused > MOST_REFUSED
             done.set_result(None)
             return done
+        self._refused = 0
         number = self._number()
         self._notebook.note("slot", number, records)
 

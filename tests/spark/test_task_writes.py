@@ -133,9 +133,9 @@ def test_a_long_task_has_many_sessions_and_each_try_the_same(quick, table, monke
     monkeypatch.setattr(task_module, "PER_SESSION", 2)
     ids = []
 
-    def connect(masters, *, client_id, timeout_ms):
+    def connect(masters, *, client_id, since, timeout_ms):
         ids.append(client_id)
-        return nyala.connect(masters, client_id=client_id, timeout_ms=timeout_ms)
+        return nyala.connect(masters, client_id=client_id, since=since, timeout_ms=timeout_ms)
 
     monkeypatch.setattr(task_module, "connect", connect)
     batches = [[n] for n in range(5)]
