@@ -110,7 +110,7 @@ def cases(t):
         ("corrupt", [good, t.frame(falls)]),
         ("truncated", [good, t.frame(beat)[:-3]]),
         ("checksum", [good, t.frame(beat)[:-1] + b"\xff"]),
-        ("oversized", [good, HEADER.pack(b"NYPF", 2, 2, 0, 0xFFFF_FFFF, 0)]),
+        ("oversized", [good, HEADER.pack(b"NYPF", 3, 2, 0, 0xFFFF_FFFF, 0)]),
         ("malformed", [b"GET / HTTP/1.1\r\n\r\n" * 2]),
         ("no hello", [t.frame(beat)]),
         ("sender", [good, t.frame(beat, sender=ServerUuid("7" * 32))]),

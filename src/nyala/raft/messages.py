@@ -155,7 +155,8 @@ class PeerBatch:
     `wall_us` is the sender's wall clock (0: not told): clocks are compared by it, never set.
     `incarnation` grows with each start of the sender (0: it vouches for nothing); `epoch` counts the groups
     that it has ceased to vouch for in this incarnation, and `left` names the last of them, newest last.
-    `log_ms` is how long a round of the sender's log takes (0: not known).
+    `log_ms` is how long a round of the sender's log takes (0: not known). `address` is the sender's peer
+    address (empty: not told): a receiver whose configuration does not have the sender yet answers there.
     A batch without messages says only that the sender lives (`quiescence.py`).
     """
 
@@ -168,6 +169,7 @@ class PeerBatch:
     epoch: int = 0
     left: tuple[TabletId, ...] = ()
     log_ms: int = 0
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)

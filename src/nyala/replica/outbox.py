@@ -33,6 +33,7 @@ class Outbox:
         self._transport = transport
         self._clock = clock
         self._liveness = liveness
+        self._address = ""  # of this server, by the configurations of its groups
         self._addresses: dict[ServerUuid, str] = {}
         self._messages: dict[ServerUuid, list[tuple[TabletId, AnyMessage]]] = {}
 
@@ -44,7 +45,9 @@ class Outbox:
             group: whose message it is.
             message: names its receiver.
         """
-        member = config.get(message.to)
+        own, member = config.get(self.uuid), config.get(message.to)
+        if own is not None:
+            self._address = own.peer_address
         if member is not None:
             self._addresses[message.to] = member.peer_address
         self._messages.setdefault(message.to, []).append((group, message))
@@ -62,6 +65,15 @@ class Outbox:
                 return
             self._addresses[to] = found.peer_address
         self._messages.setdefault(to, [])
+
+    def learn(self, server: ServerUuid, address: str) -> None:
+        """Take a server's own word for its address where no configuration has named one.
+
+        A replica that was copied or that lags may hear a leader that its configuration does not have: without
+        an answer the leader would never learn which entries it lacks.
+        """
+        if address:
+            self._addresses.setdefault(server, address)
 
     def address(self, server: ServerUuid) -> str:
         """Return the peer address of a server that was spoken to; empty: not known."""
@@ -85,6 +97,6 @@ class Outbox:
                 batch = PeerBatch(
                     self.uuid, to, hlc, tuple(gathered),
                     incarnation=liveness.incarnation, epoch=liveness.epoch, left=liveness.left,
-                    log_ms=log_ms,
+                    log_ms=log_ms, address=self._address,
                 )  # fmt: skip
                 self._transport.send(address, batch)

@@ -102,6 +102,7 @@ class Turns:
         if self._stopped:
             return
         around = self._around
+        self._outbox.learn(batch.sender, batch.address)
         self._sleepers.rouse(self._liveness.hear(batch))
         vouched = self._liveness.vouched(batch)
         hlc = around.clock.peek()

@@ -23,13 +23,14 @@ __all__ = [
 ]  # fmt: skip
 
 MAGIC = b"NYPF"
-VERSION = 2
+VERSION = 3
 HEADER = struct.Struct("<4sBBHII")  # magic, version, kind, log_ms, payload bytes, CRC32C
 _LARGE_BYTES = 16 << 10
 _COVERED = HEADER.size - 4
 """The CRC covers the header up to itself, then the payload."""
-_BATCH = struct.Struct("<4Q4BI")
-"""hlc, wall clock, incarnation, epoch; bytes of sender, receiver, cluster id; groups left; messages."""
+_BATCH = struct.Struct("<4Q5BI")
+"""hlc, wall clock, incarnation, epoch; bytes of sender, receiver, cluster id, address; groups left;
+messages."""
 
 
 class FrameKind(IntEnum):
@@ -63,13 +64,14 @@ def frame_parts(
     batch: PeerBatch, cluster_id: str, kind: FrameKind = FrameKind.BATCH
 ) -> list[bytes]:
     """Return a frame in pieces, of which the large ones are the entries' own payloads: not copied."""
-    sender, to, cluster = batch.sender.encode(), batch.to.encode(), cluster_id.encode()
+    sender, to = batch.sender.encode(), batch.to.encode()
+    cluster, address = cluster_id.encode(), batch.address.encode()
     parts = [
         _BATCH.pack(
             batch.hlc, batch.wall_us, batch.incarnation, batch.epoch,
-            len(sender), len(to), len(cluster), len(batch.left), len(batch.messages),
+            len(sender), len(to), len(cluster), len(address), len(batch.left), len(batch.messages),
         ),
-        sender, to, cluster,
+        sender, to, cluster, address,
     ]  # fmt: skip
     for group in batch.left:
         name = group.encode()
@@ -160,6 +162,6 @@ def _batch(raw: bytes | memoryview, log_ms: int) -> tuple[str, PeerBatch, int]:
         group, message, at = unpack(raw, at, sender, to)
         messages.append((group, message))
     batch = PeerBatch(
-        sender, to, hlc, tuple(messages), wall_us, incarnation, epoch, tuple(left), log_ms
+        sender, to, hlc, tuple(messages), wall_us, incarnation, epoch, tuple(left), log_ms, texts[3]
     )  # fmt: skip
     return texts[2], batch, at

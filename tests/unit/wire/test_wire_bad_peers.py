@@ -95,7 +95,7 @@ CASES = {
     "sender": [hello(), frame(sender=ServerUuid("e" * 32))],
     "checksum": [hello(), frame()[:-1] + b"\xff"],
     "version": [hello()[:4] + b"\x09" + hello()[5:]],
-    "oversized": [hello(), HEADER.pack(b"NYPF", 2, 2, 0, 0xFFFF_FFFF, 0)],
+    "oversized": [hello(), HEADER.pack(b"NYPF", 3, 2, 0, 0xFFFF_FFFF, 0)],
     "malformed": [b"GET / HTTP/1.1\r\nHost: nyala\r\n\r\n"],
     "number": [hello(), frame(RequestVote(**NAMES, term=MAX_NUMBER + 1, last=OpId(0, 0)))],
 }

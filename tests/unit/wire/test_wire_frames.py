@@ -60,6 +60,8 @@ batches = st.builds(
     big,
     big,
     st.lists(groups, max_size=2).map(tuple),
+    st.integers(0, 2**16 - 1),
+    st.sampled_from(["", "host:9050"]),
 )
 
 
@@ -74,7 +76,7 @@ def sample():
     append = AppendEntries(
         sender=A, to=B, term=3, hlc=5, previous=OpId(2, 8), entries=entries, commit=8
     )
-    return encode_frame(PeerBatch(A, B, 99, ((GROUP, append),)), "c" * 32)
+    return encode_frame(PeerBatch(A, B, 99, ((GROUP, append),), address="h:90"), "c" * 32)
 
 
 def test_every_single_bit_flip_is_found():
@@ -105,7 +107,7 @@ def test_what_is_wrong_is_named():
     with pytest.raises(BadChecksum):
         decode_frame(raw[:-1] + b"\xff")
     with pytest.raises(Corrupt, match="the limit is 1000"):
-        payload_bytes(HEADER.pack(b"NYPF", 2, 2, 0, 0xFFFF_FFFF, 0), 1000)
+        payload_bytes(HEADER.pack(b"NYPF", 3, 2, 0, 0xFFFF_FFFF, 0), 1000)
 
 
 def packed(kind=1, flags=0, name=b"7" * 32, entries=(), numbers=(0,) * 8, count=None):
@@ -116,9 +118,9 @@ def packed(kind=1, flags=0, name=b"7" * 32, entries=(), numbers=(0,) * 8, count=
     return b"".join((head, name, *entries))
 
 
-def payload(*messages, hlc=0, count=None, sizes=(32, 32, 0), left=0):
+def payload(*messages, hlc=0, count=None, sizes=(32, 32, 0, 0), left=0):
     head = struct.pack(
-        "<4Q4BI", hlc, 0, 0, 0, *sizes, left, len(messages) if count is None else count
+        "<4Q5BI", hlc, 0, 0, 0, *sizes, left, len(messages) if count is None else count
     )
     return b"".join((head, A.encode(), B.encode(), *messages))
 
@@ -150,7 +152,7 @@ CLOSED = (0, 0, 0, 0, 0, 0, 2**63, 0)
         payload(count=2**32 - 1),
         payload(left=255),
         payload(left=1),
-        payload(sizes=(255, 255, 255)),
+        payload(sizes=(255, 255, 255, 255)),
         payload() + b"\0",
         payload()[:-1],
         b"",
@@ -171,7 +173,7 @@ def test_a_time_beyond_all_is_left_to_the_receivers_clock_which_names_who_sent_i
 def framed(payload, kind=2):
     import google_crc32c
 
-    header = HEADER.pack(b"NYPF", 2, kind, 0, len(payload), 0)[:12]
+    header = HEADER.pack(b"NYPF", 3, kind, 0, len(payload), 0)[:12]
     crc = google_crc32c.extend(google_crc32c.value(header), payload)
     return header + crc.to_bytes(4, "little") + payload
 
@@ -190,7 +192,7 @@ def test_random_payloads_under_a_good_checksum_end_in_an_error_or_a_frame():
 
 def test_the_bytes_are_those_of_the_documentation():
     found = sample()[HEADER.size :]
-    head = struct.pack("<4Q4BI", 99, 0, 0, 0, 32, 32, 32, 0, 1)
+    head = struct.pack("<4Q5BI", 99, 0, 0, 0, 32, 32, 32, 4, 0, 1)
     message = struct.pack("<BBBxI8Q", 1, 0, 32, 1, 3, 5, 2, 8, 8, 0, 0, 0)
     entry = struct.pack("<3QIB", 3, 9, 77, 7, 2) + b"payload"
-    assert found == head + b"a" * 32 + b"b" * 32 + b"c" * 32 + message + b"7" * 32 + entry
+    assert found == head + b"a" * 32 + b"b" * 32 + b"c" * 32 + b"h:90" + message + b"7" * 32 + entry

@@ -133,7 +133,7 @@ def test_sending_resumes_after_the_peer_restarts():
     [
         [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"],
         [b"\0" * 64],
-        [HEADER.pack(b"NYPF", 2, 2, 0, 0xFFFF_FFFF, 0)],
+        [HEADER.pack(b"NYPF", 3, 2, 0, 0xFFFF_FFFF, 0)],
         [encode_frame(heartbeat(1), CLUSTER)],  # no hello
         [hello(cluster="d" * 32)],
         [hello(to=A)],
