@@ -33,7 +33,7 @@ FILES_APART = ("-n", "2", "--dist", "loadfile")
 TIERS = (
     Tier(
         "static",
-        90,
+        60,
         (
             ("ruff", "format", "--check", "--quiet", "."),
             ("ruff", "check", "--quiet", "."),
@@ -44,7 +44,7 @@ TIERS = (
     ),
     Tier(
         "core",
-        240,
+        180,
         (
             pytest(
                 "-n",
@@ -57,11 +57,11 @@ TIERS = (
             ),
         ),
     ),
-    Tier("sim", 270, (pytest("-n", "2", "tests/sim", "tests/judge", limit_s=300),)),
-    Tier("cluster", 300, (pytest(*FILES_APART, "tests/cluster", limit_s=600),)),
-    Tier("faults", 150, (pytest("tests/faults", limit_s=600),)),
+    Tier("sim", 180, (pytest("-n", "2", "tests/sim", "tests/judge", limit_s=300),)),
+    Tier("cluster", 210, (pytest(*FILES_APART, "tests/cluster", limit_s=600),)),
+    Tier("faults", 90, (pytest("tests/faults", limit_s=600),)),
     Tier("spark", 240, (pytest(*FILES_APART, "tests/spark", limit_s=600),)),
-    Tier("docs", 150, (pytest("-n", "2", "tests/docs", limit_s=600),)),
+    Tier("docs", 90, (pytest("-n", "2", "tests/docs", limit_s=600),)),
 )
 
 
