@@ -18,11 +18,10 @@ from nyala.env.files import Files
 from nyala.env.tasks import Lane, Tasks
 from nyala.raft.messages import Entry
 from nyala.wal.extent import ExtentFile
-from nyala.wal.format import group_bytes
 from nyala.wal.index import Place
 from nyala.wal.intake import Intake
 from nyala.wal.ledger import Ledger
-from nyala.wal.reader import read_entries
+from nyala.wal.reader import read_runs
 from nyala.wal.segment import Segment
 
 MOVE_SHARE = 4
@@ -158,15 +157,7 @@ class Collector:
 
     async def _read(self, group: TabletId, places: list[Place]) -> list[Entry]:
         runs = self._ledger.by_segment(places)
-        for segment, _ in runs:
-            segment.readers += 1
-        try:
-            paths = [(segment.path, run) for segment, run in runs]
-            raw = group_bytes(group)
-            return await self._tasks.run(Lane.COMPUTE, read_entries, self._files, raw, paths)
-        finally:
-            for segment, _ in runs:
-                segment.readers -= 1
+        return await read_runs(self._tasks, self._files, group, runs)
 
 
 def _some(places: list[Place]) -> list[Place]:

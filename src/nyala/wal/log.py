@@ -24,7 +24,7 @@ from nyala.wal.intake import Intake
 from nyala.wal.latency import Latency
 from nyala.wal.ledger import Ledger
 from nyala.wal.maker import SegmentMaker
-from nyala.wal.reader import read_entries
+from nyala.wal.reader import read_runs
 from nyala.wal.recovered import Damage, RecoveredGroup, Recovery, TornTail, told
 from nyala.wal.recovery import recover
 from nyala.wal.segment import PINNED, SegmentWriter
@@ -198,15 +198,7 @@ class Wal:
             LogGap: they have been collected. BadChecksum: a record is damaged. OSError.
         """
         runs = self._ledger.locate(group, first_index, max_bytes)
-        for segment, _ in runs:
-            segment.readers += 1
-        try:
-            paths = [(segment.path, run) for segment, run in runs]
-            raw = group_bytes(group)
-            return await self._tasks.run(Lane.COMPUTE, read_entries, self._files, raw, paths)
-        finally:
-            for segment, _ in runs:
-                segment.readers -= 1
+        return await read_runs(self._tasks, self._files, group, runs)
 
     def set_anchor(
         self,

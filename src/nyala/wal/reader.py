@@ -1,19 +1,46 @@
-"""Reading entries back for a follower that fell behind: nearby records with one read, each checked.
+"""Reading entries back, for a follower that fell behind or to write them again: nearby records with one read.
 
-Rules: blocking; runs in lane COMPUTE on places that the index gave. No memory maps: a read error has
-to be an OSError, not the end of the process.
+Rules: what blocks runs in lane COMPUTE on places that the index gave; each record is checked. No memory
+maps: a read error has to be an OSError, not the end of the process.
 """
 
 from collections.abc import Iterator, Sequence
 
 from nyala.common.errors import BadChecksum
+from nyala.common.ids import TabletId
 from nyala.env.files import Files
+from nyala.env.tasks import Lane, Tasks
 from nyala.raft.messages import Entry
-from nyala.wal.format import ENTRIES, to_entry, unpack_record
+from nyala.wal.format import ENTRIES, group_bytes, to_entry, unpack_record
 from nyala.wal.index import Place
+from nyala.wal.segment import Segment
 
 NEAR_BYTES = 64 << 10
 """Records closer than this are read together, with what lies between them."""
+
+
+async def read_runs(
+    tasks: Tasks, files: Files, group: TabletId, runs: Sequence[tuple[Segment, Sequence[Place]]]
+) -> list[Entry]:
+    """Return a group's entries at these places; their segments' files stay until they are read.
+
+    Args:
+        tasks: has the lane.
+        files: where segments live.
+        group: whose entries.
+        runs: by segment, the places in it.
+
+    Raises:
+        BadChecksum: a record is damaged. OSError: a file cannot be read.
+    """
+    for segment, _ in runs:
+        segment.readers += 1
+    try:
+        paths = [(segment.path, run) for segment, run in runs]
+        return await tasks.run(Lane.COMPUTE, read_entries, files, group_bytes(group), paths)
+    finally:
+        for segment, _ in runs:
+            segment.readers -= 1
 
 
 def read_entries(
