@@ -15,6 +15,7 @@ from nyala.common.partition import EVERYTHING, KeyRange, Partition, PartitionSch
 from nyala.common.schema import Schema
 from nyala.common.types import arrow_type
 from nyala.master import check_spec
+from nyala.master.placement import require_servers
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.values import array_from_ipc, value_from_ipc
@@ -29,12 +30,14 @@ class Rules:
     Attributes:
         max_tablets: the most tablets of one table.
         table_options: names of the options that a table may have.
-        servers: how many tablet servers live.
+        servers: how many tablet servers live and take replicas.
+        opening: how many more live, and still open the replicas that they have.
     """
 
     max_tablets: int
     table_options: Collection[str]
     servers: int
+    opening: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +175,8 @@ def _replicas(spec: pb.TableSpec, step: pb.AlterStep, rules: Rules) -> None:
     if step.WhichOneof("step") != "replicas":
         return
     check_spec.check_replicas(step.replicas)
-    if step.replicas > max(spec.replicas, rules.servers):
-        raise InvalidArgument(
-            f"{step.replicas} replicas need {step.replicas} live tablet servers, and there are "
-            f"{rules.servers}; start more, or ask for fewer replicas"
-        )
+    if step.replicas > spec.replicas:
+        require_servers(step.replicas, rules.servers, rules.opening)
     spec.replicas = step.replicas
 
 

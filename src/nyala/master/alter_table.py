@@ -76,7 +76,7 @@ def plan(catalog: Catalog, request: pb.AlterTableRequest, around: Circumstances)
         if done is not None:
             return Plan(answer=done)
     table = answers.find(catalog, request.name, request.id)
-    rules = Rules(around.max_tablets, around.table_options, len(around.live))
+    rules = Rules(around.max_tablets, around.table_options, len(around.live), around.opening)
     altered = take(table.spec, request.steps, rules)
     check_free(catalog, table, altered.spec.name)
     if altered.spec == table.spec and not altered.added and not altered.dropped:

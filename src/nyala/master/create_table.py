@@ -35,6 +35,7 @@ class Circumstances:
         max_tablets: the most tablets that one table may be created with.
         default_replicas: where the request names no number.
         table_options: names of the options that a table may have.
+        opening: how many more are live, and still open the replicas that they have.
     """
 
     live: Sequence[pb.ServerInfoResponse]
@@ -43,14 +44,17 @@ class Circumstances:
     max_tablets: int = 0
     default_replicas: int = 0
     table_options: Collection[str] = ()
+    opening: int = 0
 
 
 def circumstances(env: Env, catalog: Catalog, servers: TServers) -> Circumstances:
     """Return who may be given replicas now: all that live and are not away on purpose."""
     away = [s.uuid for s in catalog.servers.all() if s.maintenance or s.decommission]
     live = servers.alive(env.clock.monotonic_us())
-    registrations = [s.registration for s in live if s.uuid not in away and not s.opening]
-    return Circumstances(registrations, env.random, env.clock.wall_us())
+    here = [s for s in live if s.uuid not in away]
+    ready = [s.registration for s in here if not s.opening]
+    opening = len(here) - len(ready)
+    return Circumstances(ready, env.random, env.clock.wall_us(), opening=opening)
 
 
 def operation(request: pb.CreateTableRequest, around: Circumstances) -> Operation:
@@ -72,6 +76,7 @@ def plan(catalog: Catalog, request: pb.CreateTableRequest, around: Circumstances
     Raises:
         AlreadyPresent: a table has this name.
         InvalidArgument: the definition is not one of a table, or too few servers live.
+        Unavailable: some of them still open their replicas.
     """
     done = executed(catalog, request.operation)
     if done is not None:
@@ -122,6 +127,7 @@ def place_all(
 
     Raises:
         InvalidArgument: more replicas than live servers.
+        Unavailable: enough of them when some have opened their replicas.
     """
     counts = catalog.replica_counts()
     of_table = Counter(m for t in catalog.tablets_of(TableId(table)) for m in t.members)
@@ -131,7 +137,7 @@ def place_all(
         return Candidate(uuid, server.location, counts.get(uuid, 0), of_table[uuid])
 
     candidates = [candidate(s) for s in around.live]
-    return place(candidates, tablets, replicas, around.rng)
+    return place(candidates, tablets, replicas, around.rng, around.opening)
 
 
 def new_tablet(

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from nyala.common.errors import InvalidArgument
+from nyala.common.errors import InvalidArgument, Unavailable
 from nyala.common.ids import ServerUuid
 
 
@@ -34,7 +34,7 @@ Loads = dict[ServerUuid, tuple[int, int]]
 
 
 def place(
-    candidates: Sequence[Candidate], tablets: int, replicas: int, rng: Random
+    candidates: Sequence[Candidate], tablets: int, replicas: int, rng: Random, opening: int = 0
 ) -> list[tuple[ServerUuid, ...]]:
     """Choose the servers of new tablets.
 
@@ -46,21 +46,48 @@ def place(
         tablets: how many tablets.
         replicas: how many replicas each.
         rng: the random source.
+        opening: how many more servers are live and still open their replicas.
 
     Returns:
         Per tablet its distinct servers.
 
     Raises:
-        InvalidArgument: more replicas than live servers; the message names both numbers.
+        InvalidArgument, Unavailable: as `require_servers`.
     """
-    if replicas > len(candidates):
-        raise InvalidArgument(
-            f"{replicas} replicas need {replicas} live tablet servers, and {len(candidates)} "
-            f"{'is' if len(candidates) == 1 else 'are'} live; start more, or ask for fewer replicas"
-        )
+    require_servers(replicas, len(candidates), opening)
     ordered = sorted(candidates, key=lambda c: c.uuid)
     load = {c.uuid: (c.of_table, c.replicas) for c in ordered}
     return [_servers(ordered, load, replicas, rng) for _ in range(tablets)]
+
+
+def require_servers(replicas: int, ready: int, opening: int) -> None:
+    """Check that each replica of a tablet finds a server of its own.
+
+    Args:
+        replicas: how many there are to be.
+        ready: servers that are live and take replicas.
+        opening: servers that are live, and take replicas as soon as they have opened those that they have.
+
+    Raises:
+        Unavailable: there will be enough when some have opened their replicas; callers ask again.
+        InvalidArgument: more replicas than live servers. Both messages name the numbers.
+    """
+    if replicas <= ready:
+        return
+    need = f"{replicas} replicas need {replicas} live tablet servers"
+    if replicas <= ready + opening:
+        raise Unavailable(
+            f"{need}; {ready} {_are(ready)} ready, and {opening} {_are(opening)} starting: "
+            "opening the replicas that are there already. Ask again"
+        )
+    live = ready + opening
+    raise InvalidArgument(
+        f"{need}, and {live} {_are(live)} live; start more, or ask for fewer replicas"
+    )
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
 
 
 def place_one(free: Sequence[Candidate], taken: Collection[str], rng: Random) -> Candidate | None:

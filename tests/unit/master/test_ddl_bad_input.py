@@ -1,11 +1,19 @@
 """Definitions that nobody should send: refused before anything is replicated, with what and why."""
 
 import asyncio
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
-from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound, Rejected, Throttled
+from nyala.common.errors import (
+    AlreadyPresent,
+    InvalidArgument,
+    NotFound,
+    Rejected,
+    Throttled,
+    Unavailable,
+)
 from nyala.common.keys import encode_key
 from nyala.common.partition import KeyRange
 from nyala.master import alter_table, create_table, delete_table, recall_table
@@ -96,7 +104,7 @@ BAD = {
     "an even number of replicas": ([Step(replicas=2)], "2 replicas; a table has an odd number"),
     "more replicas than there may be": ([Step(replicas=9)], "from 1 to 7"),
     "replicas without end": ([Step(replicas=(1 << 32) - 1)], "from 1 to 7"),
-    "more replicas than servers live": ([Step(replicas=5)], "need 5 live tablet servers, and there are 3"),
+    "more replicas than servers live": ([Step(replicas=5)], "need 5 live tablet servers, and 3 are live"),
     "good steps before a bad one": ([column("fine"), Step(owner="me"), Step(drop_column="x")], "'x'"),
 }  # fmt: skip
 
@@ -135,6 +143,13 @@ def test_an_alteration_is_refused_before_anything_is_replicated(what):
     steps, match = BAD[what]
     request = pb.AlterTableRequest(name="t", steps=steps)
     refuse(with_others(), alter_table.operation(request, around()), Rejected, match)
+
+
+def test_more_replicas_wait_for_servers_that_still_open_theirs():
+    request = pb.AlterTableRequest(name="t", steps=[Step(replicas=5)])
+    starting = replace(around(), opening=2)
+    wanted = alter_table.operation(request, starting)
+    refuse(with_others(), wanted, Unavailable, "3 are ready, and 2 are starting")
 
 
 def test_who_is_altered_has_to_be_said_once_and_be_there():

@@ -1,12 +1,13 @@
 """Definitions of tables, good and bad, and what creating and dropping one plans. Pure."""
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound
+from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound, Unavailable
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.master import create_table, delete_table
 from nyala.master.actions import DeleteTabletAction
@@ -58,6 +59,15 @@ def test_too_few_servers_names_both_numbers():
         InvalidArgument, match="3 replicas need 3 live tablet servers, and 2 are live"
     ):
         made(Catalog(), create_request("t"), servers="ab")
+
+
+def test_servers_that_open_their_replicas_are_waited_for_and_no_more_than_these():
+    few = replace(around("ab"), opening=1)
+    with pytest.raises(Unavailable, match="2 are ready, and 1 is starting"):
+        create_table.plan(Catalog(), create_request("t"), few)
+    fewer = replace(around("a"), opening=1)
+    with pytest.raises(InvalidArgument, match="3 live tablet servers, and 2 are live"):
+        create_table.plan(Catalog(), create_request("t"), fewer)
 
 
 def test_no_partitioning_is_one_tablet_and_no_number_is_the_default():

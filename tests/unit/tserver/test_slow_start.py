@@ -51,6 +51,32 @@ def test_a_server_that_opens_many_replicas_slowly_is_waited_for():
     run(main, max_time_s=600)
 
 
+@pytest.mark.row("A9")
+def test_a_table_that_needs_a_server_that_still_opens_is_created_when_it_has():
+    async def main(loop):
+        cluster = SimCluster(loop, 3, tservers=3, options=QUICK)
+        core = await cluster.start()
+        await cluster.create_table(core, "t", tablets=TABLETS)
+        victim = cluster.tservers[0]
+        uuid = victim.server.uuid
+        victim.kill()
+        victim.delays.compute_us = 0.3e6
+        started = victim.start()
+        master = cluster.leader_master()
+        assert master is not None
+
+        def opening():
+            known = master.server._servers.get(uuid)
+            return known is not None and known.opening > 0
+
+        await cluster.until(opening, "the master knows that it opens its replicas", 30)
+        assert not started.done()
+        await cluster.create_table(core, "u")
+        assert started.done(), "its replicas were open before it was given one more"
+
+    run(main, max_time_s=600)
+
+
 def test_a_server_that_does_not_get_on_with_opening_is_given_up():
     server = TServer(server_info("c"), 0, replicas={TabletId("t"): "BOOTSTRAPPING"})
     copies = OrderedCopies(failed_us=100)
