@@ -20,6 +20,8 @@ BEHIND = 10_000
 """A replica that lags so many entries behind its leader is a problem."""
 STUCK_MS = 10_000
 """So is one that has acknowledged nothing for so long, though it lacks entries."""
+DROPPED = "DROPPED"
+"""State of a tablet whose range was dropped: readable at earlier times, and repaired, until it is deleted."""
 _REPLICA = ("table", "tablet", "address", "state", "role", "term", "applied", "behind")
 
 
@@ -170,13 +172,20 @@ async def _check_table(
         methods.TABLET_LOCATIONS, pb.TabletLocationsRequest(table_id=table.id), timeout_ms=ASK_MS
     )
     healthy = problems = 0
-    for tablet in answer.tablets:
+    kept = [*answer.tablets, *answer.dropped]
+    for tablet in kept:
         found = _tablet_problems(tablet, replicas, table)
         health.replicas += _replicas(tablet, replicas, table)
-        health.problems += [f"table {table.name}, tablet {tablet.id}: {p}" for p in found]
+        health.problems += [f"{named(table.name, tablet)}: {p}" for p in found]
         healthy += not found
         problems += len(found)
-    health.tables.append((table.name, table.replicas, len(answer.tablets), healthy, problems))
+    health.tables.append((table.name, table.replicas, len(kept), healthy, problems))
+
+
+def named(table: str, tablet: pb.TabletLocation) -> str:
+    """Return a tablet as problems name it; one of a dropped range serves reads of its history."""
+    kept = " (of a dropped range, kept for its history)" if tablet.state == DROPPED else ""
+    return f"table {table}, tablet {tablet.id}{kept}"
 
 
 def _tablet_problems(

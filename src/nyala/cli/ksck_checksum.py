@@ -1,14 +1,16 @@
 """What `nyala cluster ksck --checksum` adds: each tablet's replicas summed up at one snapshot, compared.
 
-The leader fixes the time, now; the others wait until they have reached it. Read-only, few tablets at a time.
+The leader fixes the time, now; the others wait until they have reached it. A tablet of a dropped range is
+summed up at the last time at which it had rows. Read-only, few tablets at a time.
 """
 
 import asyncio
 from dataclasses import astuple, dataclass, fields
 from typing import Any
 
+from nyala.cli.ksck import named
 from nyala.client.core import Core
-from nyala.common.errors import NyalaError, TimedOut
+from nyala.common.errors import HistoryGone, NyalaError, TimedOut
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.proto import reads_pb2
@@ -72,7 +74,7 @@ async def _tablets(core: Core, table: str) -> list[pb.TabletLocation]:
     answer = await core.masters.call(
         methods.TABLET_LOCATIONS, pb.TabletLocationsRequest(table_id=table), timeout_ms=ASK_MS
     )
-    return list(answer.tablets)
+    return [*answer.tablets, *answer.dropped]
 
 
 class _Comparison:
@@ -92,14 +94,17 @@ class _Comparison:
             if len({a.schema_version for a in told}) <= 1:
                 break
         sums = [self._sum(r, a) for r, a in zip(self._replicas, answers, strict=True)]
-        where = f"table {self._table}, tablet {self._tablet.id}"
+        where = named(self._table, self._tablet)
         return sums, [f"{where}: {problem}" for problem in _problems(sums, told)]
 
     async def _ask_all(self) -> list[Answer]:
-        """Return the answers in the replicas' order; the first one that leads fixes the time."""
+        """Return the answers in the replicas' order; the first one that leads fixes the time.
+
+        That of a dropped range is known: its rows ended at `dropped_at`.
+        """
         refused: list[Answer] = []
         for number, replica in enumerate(self._replicas):
-            first = await self._ask(replica, 0)
+            first = await self._ask(replica, max(0, self._tablet.dropped_at - 1))
             if isinstance(first, NyalaError) or first.witness:
                 refused.append(first)
                 continue
@@ -123,10 +128,12 @@ class _Comparison:
 
     def _sum(self, replica: pb.ReplicaLocation, answer: Answer) -> Sum:
         where = (self._table, self._tablet.id, replica.address or replica.uuid)
+        if isinstance(answer, HistoryGone) and self._tablet.dropped_at:
+            return Sum(*where, note="skipped: its history is over, and it will be deleted")
         if isinstance(answer, NyalaError):
             return Sum(*where, note=answer.message)
         if answer.witness:
-            return Sum(*where, note="a witness: skipped, it has no data")
+            return Sum(*where, note="skipped: a witness, it has no data")
         return Sum(*where, answer.at, answer.rows, f"{answer.checksum:016x}")
 
 
@@ -134,7 +141,7 @@ def _problems(sums: list[Sum], told: list[Any]) -> list[str]:
     found = [
         f"the replica on {s.address} was not compared: {s.note}"
         for s in sums
-        if not s.at and not s.note.startswith("a witness")
+        if not s.at and not s.note.startswith("skipped: ")
     ]
     if len({a.schema_version for a in told}) > 1:
         return [*found, "its replicas have different versions of the schema; ask again"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nyala.cli.ksck_checksum import SCHEMA_TRIES, Sum, as_dicts, compare
-from nyala.common.errors import NotLeader, NyalaError, Unavailable
+from nyala.common.errors import HistoryGone, NotLeader, NyalaError, Unavailable
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.proto import reads_pb2
@@ -21,6 +21,7 @@ class World:
     def __init__(self, **answers: object) -> None:
         self.answers = answers
         self.asked: list[tuple[str, int]] = []
+        self.dropped_at = 0
         self.now_us = 0
         env = SimpleNamespace(rpc=self, clock=SimpleNamespace(monotonic_us=lambda: self.now_us))
         masters = SimpleNamespace(call=self.locate)
@@ -34,7 +35,11 @@ class World:
         replicas = [
             pb.ReplicaLocation(uuid=u, address=f"{u}:1", leader=u == "b", voter=True) for u in "abc"
         ]
-        return pb.TabletLocationsResponse(tablets=[pb.TabletLocation(id="x", replicas=replicas)])
+        place = pb.TabletLocation(id="x", replicas=replicas, dropped_at=self.dropped_at)
+        if self.dropped_at:
+            place.state = "DROPPED"
+            return pb.TabletLocationsResponse(dropped=[place])
+        return pb.TabletLocationsResponse(tablets=[place])
 
     async def call(self, address: str, method: object, request: Any, **_: object) -> object:
         assert method is methods.CHECKSUM
@@ -75,7 +80,7 @@ def test_a_witness_is_skipped_and_said_so():
     assert len(problems) == 2, "without a leader nobody can fix the time"
     sums, problems = World(c={"witness": True, "at": 0}).compare()
     assert problems == []
-    assert [s.note for s in sums] == ["", "", "a witness: skipped, it has no data"]
+    assert [s.note for s in sums] == ["", "", "skipped: a witness, it has no data"]
 
 
 def test_a_replica_that_does_not_answer_is_a_problem_and_the_others_are_compared():
@@ -107,3 +112,21 @@ def test_there_is_an_end_to_it():
 
     _, problems = World(b=late).compare()
     assert [p.rpartition(": ")[2] for p in problems] == ["there was no time left"] * 2
+
+
+def test_a_tablet_of_a_dropped_range_is_compared_at_the_last_time_of_its_rows():
+    world = World(c={"checksum": 6})
+    world.dropped_at = AT + 1
+    _, [problem] = world.compare()
+    assert world.asked == [("b", AT), ("a", AT), ("c", AT)]
+    assert problem.startswith("table t, tablet x (of a dropped range, kept for its history): its ")
+
+
+def test_a_dropped_range_whose_history_is_over_is_no_problem():
+    gone = HistoryGone("gone")
+    world = World(a=gone, b=gone, c=gone)
+    assert len(world.compare()[1]) == 3
+    world.dropped_at = AT
+    sums, problems = world.compare()
+    assert problems == []
+    assert {s.note for s in sums} == {"skipped: its history is over, and it will be deleted"}
