@@ -13,6 +13,9 @@ import typer
 
 from nyala.cli.output import fail, say, verb
 
+FILE_NAME = "wal.extent"
+"""As in nyala.wal.extent, which is not imported before it is needed."""
+
 if TYPE_CHECKING:
     from nyala.wal.dump import LogDump
 
@@ -90,23 +93,33 @@ def _find(path: str) -> Found:
 
     files = SystemFiles()
     if os.path.isdir(path):
-        inside = [d for d in ("wal", "cmeta") if os.path.isdir(f"{path}/{d}")]
-        names = files.list(path)
-        if not inside and any(map(sequence_of, names)):
-            return Found(dump_log(files, path), {})
+        home, inside = _home(path), _is_home(path)
+        if not inside and (home or any(map(sequence_of, files.list(path)))):
+            return Found(dump_log(files, path, home=home), {})
         folder = f"{path}/cmeta" if inside else path
         metadata = [f"{folder}/{n}" for n in files.list(folder) if _is_group(n)]
         if not inside and not metadata:
             raise FileNotFoundError(f"{path} holds neither a log nor consensus metadata")
-        log = dump_log(files, f"{path}/wal") if "wal" in inside else None
+        log = dump_log(files, f"{path}/wal", home=path) if inside else None
         return Found(log, {p: _metadata(files.read(p), p) for p in metadata})
     data = files.read(path, 0, len(cmeta.MAGIC))
     folder, name = os.path.split(os.path.abspath(path))
     if data == cmeta.MAGIC or _is_group(name):
         return Found(None, {path: _metadata(files.read(path), path)})
     if sequence_of(name) is not None:
-        return Found(dump_log(files, folder, only=name), {})
+        return Found(dump_log(files, folder, only=name, home=_home(folder)), {})
     return Found(dump_file(files, path), {})
+
+
+def _is_home(path: str) -> bool:
+    """Whether a folder is a server's data directory, whatever is left in it."""
+    return any(os.path.exists(f"{path}/{name}") for name in ("wal", "cmeta", FILE_NAME))
+
+
+def _home(path: str) -> str | None:
+    """Return the data directory of a wal directory; None: it is none, or nothing is noted there."""
+    above, name = os.path.split(os.path.abspath(path))
+    return above if name == "wal" and os.path.exists(f"{above}/{FILE_NAME}") else None
 
 
 def _is_group(name: str) -> bool:
@@ -138,10 +151,18 @@ def _metadata(data: bytes, path: str) -> dict[str, Any] | str:
 
 def _as_json(found: Found, group: str, *, payloads: bool) -> dict[str, Any]:
     from nyala.cli.wal_text import fields_of
+    from nyala.wal.dump import last_of
 
     shown: dict[str, Any] = {"damaged": found.damaged}
     if (log := found.log) is not None:
         shown["durable_to"] = {"segment": log.proven.sequence, "offset": log.proven.offset}
+        if (note := log.note) is not None:
+            must = note.extent
+            shown["extent"] = {
+                "path": note.path, "damaged": note.damaged, "missing": log.missing,
+                "first": must and must.first, "last": must and last_of(must),
+                "end": must and {"segment": must.end.sequence, "offset": must.end.offset},
+            }  # fmt: skip
         shown["preparing"] = list(log.placeholders)
         shown["segments"] = [
             {

@@ -8,8 +8,9 @@ from typing import Any
 
 from nyala.common.hybrid_time import LOGICAL_MASK, to_micros
 from nyala.raft.messages import EntryKind
-from nyala.wal.dump import Finding, LogDump, Problem, SegmentDump
+from nyala.wal.dump import Finding, LogDump, Note, Problem, SegmentDump, last_of
 from nyala.wal.format import ENTRIES, RECORD_HEADER_BYTES, Kind, Record
+from nyala.wal.segment import segment_name
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RED, _YELLOW, _PLAIN = "\033[31m", "\033[33m", "\033[0m"
@@ -44,10 +45,36 @@ def print_log(log: LogDump, group: str, *, payloads: bool) -> None:
         f"{_plural(len(groups), 'group')}; the log itself tells that it was durable up to segment "
         f"{log.proven.sequence}, offset {log.proven.offset:,}"
     )
+    if log.note is not None:
+        _print_note(log.note, log.missing)
     for name in log.placeholders:
         print(f"{name} is being prepared; it is no part of the log yet")
     for segment in log.segments:
         _print_segment(segment, group, payloads=payloads)
+
+
+def _print_note(note: Note, missing: str) -> None:
+    must = note.extent
+    if must is None:
+        what = (
+            "is damaged: which segments have to be there is not known"
+            if note.there
+            else "is not there: which segments have to be there is not known"
+        )
+    elif last_of(must) < must.first:
+        what = "no segment has to be there yet"
+    else:
+        first, last = segment_name(must.first), segment_name(last_of(must))
+        which = f"{first} has" if first == last else f"{first} to {last} have"
+        end = f", up to offset {must.end.offset:,} of the last one" if must.end.offset else ""
+        what = f"{which} to be there{end}"
+    print(f"{note.path}: {what}")
+    if missing:
+        print(_coloured(f"DAMAGE: {missing}; every group of this log counts as corrupt", _RED))
+
+
+def _coloured(text: str, colour: str) -> str:
+    return f"{colour}{text}{_PLAIN}" if sys.stdout.isatty() else text
 
 
 def _print_segment(segment: SegmentDump, group: str, *, payloads: bool) -> None:
@@ -132,9 +159,7 @@ def _print_problem(problem: Problem) -> None:
         text += (
             "; the log ends here, nothing behind it was acknowledged (or it is being written now)"
         )
-    if sys.stdout.isatty():
-        text = f"{_RED if problem.finding is Finding.DAMAGE else _YELLOW}{text}{_PLAIN}"
-    print(text)
+    print(_coloured(text, _RED if problem.finding is Finding.DAMAGE else _YELLOW))
 
 
 def _cost(problem: Problem) -> str:

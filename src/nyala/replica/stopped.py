@@ -11,6 +11,7 @@ from nyala.common.errors import (
     BadVersion,
     Corrupt,
     Forbidden,
+    LogGap,
     NotFound,
 )
 from nyala.common.ids import NO_OP, OpId, ServerUuid, TabletId
@@ -95,7 +96,7 @@ def look(files: Files, directory: str, group: TabletId) -> Known:
             "holds"
         )
     hard_state, config = saved
-    logged = _logged(files, f"{directory}/wal", group)
+    logged = _logged(files, directory, group)
     later = [
         membership.decode(e.payload, e.id) for e in logged.configs if e.id.index > config.id.index
     ]
@@ -104,7 +105,9 @@ def look(files: Files, directory: str, group: TabletId) -> Known:
 
 def _logged(files: Files, directory: str, group: TabletId) -> RecoveredGroup:
     """Return what the log has of a group, as opening it would, without changing anything."""
-    found, recovery = dump_log(files, directory), Recovery()
+    found, recovery = dump_log(files, f"{directory}/wal", home=directory), Recovery()
+    if found.missing:
+        raise LogGap(f"{directory}/wal: {found.missing}: this replica has to be replaced")
     for one in found.segments:
         end = one.size
         for problem in one.problems:
@@ -178,7 +181,17 @@ def problems(files: Files, directory: str) -> list[str]:
     for name in files.list(f"{directory}/data"):
         if name not in whole:
             found.append(f"{directory}/data/{name} belongs to no replica")
-    log = dump_log(files, f"{directory}/wal")
+    log = dump_log(files, f"{directory}/wal", home=directory)
+    if log.missing:
+        found.append(
+            f"{directory}/wal: {log.missing}; replicas whose records they held cannot go on and have to be "
+            "replaced"
+        )
+    if log.note is not None and log.note.damaged:
+        found.append(
+            f"{log.note.path} is damaged: a start would not notice missing segments; the server writes it "
+            "anew while it runs"
+        )
     for segment in log.segments:
         for problem in segment.problems:
             if problem.finding is Finding.DAMAGE:

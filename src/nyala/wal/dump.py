@@ -11,6 +11,8 @@ from enum import StrEnum
 from nyala.common.errors import BadChecksum, InvalidArgument, LogGap
 from nyala.common.ids import TabletId
 from nyala.env.files import Files
+from nyala.wal import extent
+from nyala.wal.extent import Extent
 from nyala.wal.format import (
     ENTRIES,
     RECORD_HEADER_BYTES,
@@ -22,7 +24,7 @@ from nyala.wal.format import (
     unpack_segment_header,
 )
 from nyala.wal.scan import Gap, Scan, scan
-from nyala.wal.segment import PLACEHOLDER_SUFFIX, segment_path, sequence_of
+from nyala.wal.segment import PLACEHOLDER_SUFFIX, segment_name, segment_path, sequence_of
 from nyala.wal.verdict import Verdict, judge
 
 READS = 5
@@ -84,27 +86,55 @@ class SegmentDump:
 
 
 @dataclass(frozen=True, slots=True)
+class Note:
+    """The note beside a log that tells which segments have to be there.
+
+    Attributes:
+        path: of the file.
+        there: whether there is one.
+        extent: what it says; None: there is none, or it is damaged.
+    """
+
+    path: str
+    there: bool
+    extent: Extent | None
+
+    @property
+    def damaged(self) -> bool:
+        """Whether it cannot be read."""
+        return self.there and self.extent is None
+
+
+@dataclass(frozen=True, slots=True)
 class LogDump:
     """What was found.
 
     Attributes:
         segments: oldest first.
-        proven: the position up to which the log itself tells that all was durable once.
+        proven: the position up to which the log itself, or its note, tells that all was durable once.
         placeholders: segments under preparation.
+        note: which segments have to be there; None: it was not asked for.
+        missing: which of them are not, in words; empty: none.
     """
 
     segments: tuple[SegmentDump, ...]
     proven: Position
     placeholders: tuple[str, ...]
+    note: Note | None = None
+    missing: str = ""
 
     @property
     def damaged(self) -> bool:
-        """Whether anything that was durable once is damaged."""
+        """Whether anything that was durable once is damaged, or gone."""
+        if self.missing or (self.note is not None and self.note.damaged):
+            return True
         problems = (p for s in self.segments for p in s.problems)
         return any(p.finding is Finding.DAMAGE for p in problems)
 
 
-def dump_log(files: Files, directory: str, only: str | None = None) -> LogDump:
+def dump_log(
+    files: Files, directory: str, only: str | None = None, home: str | None = None
+) -> LogDump:
     """Look at a log.
 
     Args:
@@ -112,10 +142,12 @@ def dump_log(files: Files, directory: str, only: str | None = None) -> LogDump:
         directory: of the segments.
         only: name of the segment that is wanted; the others are read all the same, since they tell
             what of it was durable.
+        home: data directory whose note tells which segments have to be there; None: that is not known.
 
     Raises:
         BadVersion: a segment has a format of another version. OSError: a file cannot be read.
     """
+    before = None if home is None else read_note(files, home)
     names = files.list(directory)
     looks = []
     for sequence in filter(None, map(sequence_of, names)):
@@ -125,7 +157,24 @@ def dump_log(files: Files, directory: str, only: str | None = None) -> LogDump:
         except FileNotFoundError:
             continue  # collected since it was listed
     placeholders = tuple(n for n in names if n.endswith(PLACEHOLDER_SUFFIX))
-    return _judged(looks, placeholders, only)
+    note = None if home is None or before is None else _while_read(before, read_note(files, home))
+    return _judged(looks, placeholders, only, note)
+
+
+def read_note(files: Files, home: str) -> Note:
+    """Read the note of a data directory; nothing is changed."""
+    path = f"{home}/{extent.FILE_NAME}"
+    there = files.exists(path)
+    return Note(path, there, extent.decode(files.read(path)) if there else None)
+
+
+def _while_read(before: Note, after: Note) -> Note:
+    """Return what had to be there all the while that the segments were read: the server may be running."""
+    old, new = before.extent, after.extent
+    if old is None or new is None:
+        return after
+    end = max(old.end, Position(new.first, 0))
+    return Note(after.path, after.there, Extent(new.first, end, new.missing))
 
 
 def dump_file(files: Files, path: str) -> LogDump:
@@ -196,32 +245,60 @@ def _check(data: bytes, sequence: int, gap: Gap) -> str:
     return f"the checksum of the payload of {name_of(gap.record)} does not hold"
 
 
-def _judged(looks: list[_Look], placeholders: tuple[str, ...], only: str | None) -> LogDump:
+def _judged(
+    looks: list[_Look], placeholders: tuple[str, ...], only: str | None, note: Note | None = None
+) -> LogDump:
     scans = [look.scan for look in looks]
     owners = {s.server_uuid for s in scans if s.server_uuid is not None}
-    verdict = judge(scans, looks[0].scan.path.rpartition("/")[0] if looks else "")
+    must = None if note is None else note.extent
+    directory = looks[0].scan.path.rpartition("/")[0] if looks else ""
+    verdict = judge(scans, directory, must)
     dumps = tuple(
-        _dump(look, verdict, foreign=len(owners) > 1)
+        _dump(look, verdict, must, foreign=len(owners) > 1)
         for look in looks
         if only is None or look.scan.path.endswith("/" + only)
     )
-    return LogDump(dumps, verdict.proven, placeholders)
+    there = {look.scan.sequence for look in looks}
+    missing = "" if must is None or verdict.missing is None else _missing(must, there)
+    return LogDump(dumps, verdict.proven, placeholders, note, missing)
 
 
-def _dump(look: _Look, verdict: Verdict, *, foreign: bool) -> SegmentDump:
+def _missing(must: Extent, there: set[int]) -> str:
+    """Say which segments are not there."""
+    gone = [n for n in range(must.first, last_of(must) + 1) if n not in there]
+    if not gone:
+        return "an earlier start found that segments of the log were missing"
+    runs = [n for n in gone if n - 1 not in gone], [n for n in gone if n + 1 not in gone]
+    named = [
+        segment_name(a) if a == b else f"{segment_name(a)} to {segment_name(b)}"
+        for a, b in zip(*runs, strict=True)
+    ]
+    verb = "is" if len(gone) == 1 else "are"
+    return f"{', '.join(named)} {verb} missing from the log"
+
+
+def last_of(must: Extent) -> int:
+    """Return the last segment that has to be there; below the first one: none has."""
+    return must.end.sequence - (must.end.offset == 0)
+
+
+def _dump(look: _Look, verdict: Verdict, must: Extent | None, *, foreign: bool) -> SegmentDump:
     one = look.scan
     footer = None
     if one.footer is not None and one.footer.payload is not None:
         close_time_us, rows = unpack_footer(one.footer)
         footer = (close_time_us, len(rows))
-    problems = sorted(_problems(look, verdict, foreign=foreign), key=lambda p: p.offset)
+    found = _problems(look, verdict, must, foreign=foreign)
+    problems = sorted(found, key=lambda p: p.offset)
     return SegmentDump(
         one.path, one.sequence, one.server_uuid, one.size, look.used, footer, look.records,
         tuple(problems),
     )  # fmt: skip
 
 
-def _problems(look: _Look, verdict: Verdict, *, foreign: bool) -> Iterator[Problem]:
+def _problems(
+    look: _Look, verdict: Verdict, must: Extent | None, *, foreign: bool
+) -> Iterator[Problem]:
     one = look.scan
     if any(blank is one for blank in verdict.blank):
         yield Problem(0, one.size, Finding.IGNORED, "nothing was ever written to it")
@@ -230,7 +307,20 @@ def _problems(look: _Look, verdict: Verdict, *, foreign: bool) -> Iterator[Probl
         yield Problem(0, 0, Finding.DAMAGE, text)
     lengths = {g.start: g.end - g.start for g in one.gaps}
     for offset, damage in verdict.found.get(one.sequence, ()):
+        if damage is verdict.missing:
+            continue  # no segment's, but the log's
         check = look.checks.get(offset, "the footer is missing, though the log goes on behind it")
+        ends = offset + lengths.get(offset, 0) >= one.size
+        if (
+            must is not None
+            and one.sequence == must.end.sequence
+            and one.size < must.end.offset
+            and ends
+        ):
+            check = (
+                f"the file was cut short: it has {one.size} bytes, and was durable up to offset "
+                f"{must.end.offset} ({extent.FILE_NAME})"
+            )
         if isinstance(damage.error, LogGap):
             check = damage.error.message.partition(": ")[2]
         yield Problem(

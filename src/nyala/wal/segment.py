@@ -32,9 +32,14 @@ PINNED = 1 << 64
 """Above every index: of a corrupt group every file is kept, until the group is forgotten."""
 
 
+def segment_name(sequence: int) -> str:
+    """Return the name of a segment's file."""
+    return f"{sequence:010d}{SUFFIX}"
+
+
 def segment_path(directory: str, sequence: int) -> str:
     """Return the path of a segment in the log's directory."""
-    return f"{directory}/{sequence:010d}{SUFFIX}"
+    return f"{directory}/{segment_name(sequence)}"
 
 
 def sequence_of(name: str) -> int | None:

@@ -1,4 +1,4 @@
-"""Tablets of dropped ranges until their history is over: repaired, moved and checked as those that are written."""
+"""Tablets of dropped ranges until their history is over: repaired, moved and checked as any others."""
 
 import msgspec
 import pytest
@@ -82,9 +82,7 @@ def test_a_decommissioned_server_is_left_by_tablets_of_dropped_ranges_too():
     async def work(ddl, dropped, before):
         leaver = ddl.cluster.server(holders(ddl, dropped)[0])
         request = pb.SetDecommissionRequest(uuid=leaver.server.uuid, on=True)
-        await ddl.ask(
-            ddl.core.masters.call, methods.SET_DECOMMISSION, request, timeout_ms=10_000
-        )
+        await ddl.ask(ddl.core.masters.call, methods.SET_DECOMMISSION, request, timeout_ms=10_000)
         await ddl.cluster.until(lambda: settled(ddl, dropped, without=leaver), "it is empty", 120)
         await healthy(ddl)
         leaver.kill()
