@@ -131,28 +131,26 @@ def test_a_note_that_is_damaged_or_not_there_is_told(folder, rotten):
 
 def test_segments_that_come_and_go_while_they_are_read_are_not_missed(folder):
     """A server runs meanwhile: the oldest segments are collected, and new ones are made."""
-    files, directory = SystemFiles(), str(folder)
-    real, before = files.list, (folder / FILE_NAME).read_bytes()
+    directory, before = str(folder), (folder / FILE_NAME).read_bytes()
 
     async def more():
         tasks = LoopTasks()
         for number in (5, 6):
-            wal, _ = await open_wal(files, tasks, directory=directory)
+            wal, _ = await open_wal(SystemFiles(), tasks, directory=directory)
             await durable(wal, A, [entry(number, bytes(100))], vote(number))
             wal.set_anchor(A, number)
             await wal.collect()
             await wal.close()
         await tasks.close()
 
-    def moving(path):
-        names = real(path)
-        if path.endswith("/wal") and (folder / FILE_NAME).read_bytes() == before:
-            files.list = real
-            asyncio.run(more())
-        return names
+    class Moving(SystemFiles):
+        def list(self, path: str) -> list[str]:
+            names = super().list(path)
+            if path.endswith("/wal"):
+                asyncio.run(more())
+            return names
 
-    files.list = moving  # type: ignore[method-assign]  # of this one object
-    found = dump_log(files, f"{directory}/wal", home=directory)
+    found = dump_log(Moving(), f"{directory}/wal", home=directory)
     assert (found.missing, found.damaged) == ("", False)
     assert (folder / FILE_NAME).read_bytes() != before
     assert not (folder / "wal" / NAMES[0]).exists()
