@@ -59,7 +59,7 @@ TIERS = (
     ),
     Tier("sim", 180, (pytest("-n", "2", "tests/sim", "tests/judge", limit_s=300),)),
     Tier("cluster", 210, (pytest(*FILES_APART, "tests/cluster", limit_s=600),)),
-    Tier("faults", 90, (pytest("tests/faults", limit_s=600),)),
+    Tier("faults", 90, (pytest(*FILES_APART, "tests/faults", limit_s=600),)),
     Tier("spark", 240, (pytest(*FILES_APART, "tests/spark", limit_s=600),)),
     Tier("docs", 90, (pytest("-n", "2", "tests/docs", limit_s=600),)),
 )
