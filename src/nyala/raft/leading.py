@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from nyala.common.hybrid_time import MAX_HYBRID_TIME
 from nyala.common.ids import OpId, ServerUuid
-from nyala.raft import election, reads, replication
+from nyala.raft import election, quiescence, reads, replication
 from nyala.raft.changes import Change, change, most_up_to_date
 from nyala.raft.view import NodeView
 
@@ -78,9 +78,16 @@ class Leading(NodeView):
         return change(self.core, changes, stamp, expected)
 
     def leave_behind(self, index: int) -> None:
-        """Take it that the peers furthest behind, if that is before `index`, need a copy."""
-        peers = [] if self.core.leadership is None else list(self.core.leadership.peers.values())
-        behind = [p for p in peers if not p.needs_copy and p.match + 1 < index]
+        """Take it that the peers furthest behind, if that is before `index`, need a copy.
+
+        A peer that has not told this leader yet where its log agrees may be level: it is not among them
+        before `quiescence.SILENT_TIMEOUTS` election timeouts have passed without its word.
+        """
+        core = self.core
+        peers = [] if core.leadership is None else list(core.leadership.peers.values())
+        since = core.ticks - quiescence.SILENT_TIMEOUTS * core.options.election_ticks
+        known = [p for p in peers if p.located or p.moved_at <= since or core.asleep]
+        behind = [p for p in known if not p.needs_copy and p.match + 1 < index]
         for peer in behind:
             peer.needs_copy = peer.match == min(p.match for p in behind)
 

@@ -1,9 +1,9 @@
 """The log as the core sees it: a cached tail of entries, the terms of all of it, and its watermarks.
 
-    base <= applied <= committed <= last        handed, stable <= last
+    base <= applied <= committed <= last        applied <= stable <= handed <= last
 
 `handed` is what the host was given to write, `stable` what it has reported as durable. Entries that are
-applied and durable leave the cache from the front when it is over its limit; their terms stay, as runs,
+applied leave the cache from the front when it is over its limit; their terms stay, as runs,
 so that log matching needs no disk. The rules of the protocol are in `replication.py`/`following.py`.
 """
 
@@ -251,10 +251,10 @@ class LogView:
         return self._bytes
 
     def shrink(self, limit_bytes: int) -> None:
-        """Let go of the oldest entries that are applied and durable, until so many bytes are left."""
+        """Let go of the oldest entries that are applied, until so many bytes are left."""
         if self._bytes <= limit_bytes:
             return
-        upto = min(self.applied, self.stable) + 1 - self.first_cached
+        upto = self.applied + 1 - self.first_cached  # what is applied is durable
         drop = 0
         while drop < upto and self._bytes > limit_bytes:
             self._bytes -= size_of(self._entries[drop])

@@ -171,8 +171,13 @@ class RaftNode(Leading):
         self.core.full = full
 
     def shrink(self, limit_bytes: int) -> None:
-        """Let go of entries in memory that are applied and durable, down to so many bytes."""
+        """Let go of entries in memory that are applied, and so durable, down to so many bytes."""
         self.core.log.shrink(limit_bytes)
+
+    def take_over(self, before: "RaftNode") -> None:
+        """Know what an earlier core of this member knew beside its log: losses, and commits it was told."""
+        core, known = self.core, before.core
+        core.owed, core.told, core.told_in = known.owed, known.told, known.told_in
 
     def rescue(self, keep: Sequence[ServerUuid], stamp: int, term: int = 0) -> OpId:
         """Go on without a majority that is lost for good: keep these members only, at once.

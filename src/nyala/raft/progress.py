@@ -51,6 +51,11 @@ class Progress:
         self.quiet = 0  # heartbeats since `received` moved, with entries on the way
         self.seen = 0  # `received` at the last heartbeat
 
+    @property
+    def located(self) -> bool:
+        """Whether it has told where its log agrees: until then a `match` of 0 says nothing."""
+        return self.flow is Flow.STREAM or self.match > 0
+
     def probe(self, next_index: int) -> None:
         """Ask again where the logs agree, from `next_index`; what was on the way no longer counts."""
         self.flow = Flow.PROBE

@@ -122,6 +122,7 @@ class CopyWitness:
             machine = await lane(around, Lane.COMPUTE, self._open)
             saved, logged = (hard_state, config), around.wal.logged(replica.group)
             opened = await assemble(around, replica.group, saved, logged, machine, committed)
+            opened.node.take_over(member.node)
         except Exception as err:  # between the two it is neither: the next start finds out which
             replica.fail(err)
             raise

@@ -1,9 +1,10 @@
 """The life of one replica: opening, taking part, FAILED, deleted; and its member while it takes part.
 
-Rules: told by the host; on the loop only. FAILED keeps all files and says nothing to anybody: no vote, no
-acknowledgement, no answer to a read.
+Rules: told by the host; on the loop only. FAILED keeps all files, lets go of what it had in memory, and says
+nothing to anybody: no vote, no acknowledgement, no answer to a read.
 """
 
+import asyncio
 import logging
 
 from nyala.common.errors import NotFound, NyalaError, Unavailable
@@ -37,6 +38,7 @@ class Life:
         self.member: Member | None = None
         self.around = around
         self._ended: Member | None = None
+        self._closing = asyncio.Lock()
         self.tombstone: Tombstone | None = None
         self.hard_state = HardState()
         self.last = NO_OP
@@ -92,7 +94,7 @@ class Life:
         self.member = Member(self.around, self.group, opened, self.fail)
 
     def fail(self, err: BaseException) -> None:
-        """End as FAILED: files are kept, whoever waits is told."""
+        """End as FAILED: files are kept, memory is not, whoever waits is told."""
         if self.tombstone is not None or self.error is not None:
             return
         log.error("the replica of %s failed", self.group, exc_info=err)
@@ -100,6 +102,8 @@ class Life:
         self.around.counters.failed.inc()
         self.around.wal.abandon(self.group)
         self._end(f"the replica of {self.group} has failed ({err})")
+        if self._ended is not None:
+            self.around.env.tasks.spawn(self._release(), f"release {self.group}")
         self.around.changed(self.group)
 
     def _end(self, why: str, err: NyalaError | None = None) -> None:
@@ -124,9 +128,20 @@ class Life:
         """Take part no more and close the machine; for `close` and before deletion."""
         why = "the server is stopping, or the replica is being deleted"
         self._end(why, Unavailable(f"{why}; ask another replica"))
-        ended, self._ended = self._ended, None
-        if ended is not None:
-            await ended.close()
+        await self._close_ended()
+
+    async def _release(self) -> None:
+        """Close the machine of a FAILED replica: its rows would count against the memory budget for ever."""
+        try:
+            await self._close_ended()
+        except (OSError, NyalaError) as err:
+            log.warning("the files of failed %s were not closed: %s", self.group, err)
+
+    async def _close_ended(self) -> None:
+        async with self._closing:
+            ended, self._ended = self._ended, None
+            if ended is not None:
+                await ended.close()
 
     def bury(self, superblock: Superblock) -> None:
         """Become TOMBSTONED, as the superblock says; what was promised is kept."""

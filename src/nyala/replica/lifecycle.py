@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from nyala.common.errors import Corrupt, LogGap, NyalaError, Unavailable
+from nyala.common.errors import BadVersion, Corrupt, LogGap, NyalaError, Unavailable
 from nyala.common.ids import TabletId
 from nyala.env.tasks import Lane
 from nyala.raft.membership import Configuration
@@ -132,21 +132,23 @@ async def open_all(
                 del replicas[group]
         except Exception as err:  # whatever is wrong with one replica, the others go on
             replica.fail(err)
-    await _release_damaged(around, recovered, replicas)
+    for group, own in recovered.items():
+        if (replica := replicas.get(group)) is not None and replica.error is not None:
+            await _release_lost(around, replica, own)
 
 
-async def _release_damaged(
-    around: Around,
-    recovered: Mapping[TabletId, RecoveredGroup],
-    replicas: Mapping[TabletId, Replica],
-) -> None:
-    """Have the superblocks say of replicas that a damaged log ended: then its segments need not stay."""
+async def _release_lost(around: Around, replica: Replica, own: RecoveredGroup) -> None:
+    """Have the log keep nothing of a replica that never goes on from it; its superblock says so."""
     try:
-        for group, own in recovered.items():
-            if own.corrupt is not None and (replica := replicas.get(group)) is not None:
-                await give_up(around, replica)
+        if own.corrupt is not None or await _is_lost(around, replica.group):
+            await give_up(around, replica)
     except (OSError, NyalaError) as err:
-        log.warning("the log keeps all its segments until the next start: %s", err)
+        log.warning("the log keeps what it has of %s: %s", replica.group, err)
+
+
+async def _is_lost(around: Around, group: TabletId) -> bool:
+    superblock = await around.env.tasks.run(Lane.DISK, around.superblocks.load, group)
+    return superblock is not None and superblock.stage is Stage.LOST
 
 
 def _listed(around: Around) -> tuple[list[TabletId], list[TabletId]]:
@@ -251,11 +253,17 @@ async def give_up(around: Around, replica: Replica) -> None:
     """Let the log go of what a FAILED replica needs: it is FAILED for good from now on. Durable on return.
 
     Raises:
-        OSError: the disk failed; the log keeps everything.
+        OSError: the disk failed; the log keeps everything. BadVersion: as of the superblock; so it does.
     """
     group, tasks = replica.group, around.env.tasks
-    before = await tasks.run(Lane.DISK, around.superblocks.load, group)
-    if before is not None and before.stage is Stage.READY:
+    try:
+        before = await tasks.run(Lane.DISK, around.superblocks.load, group)
+        goes_on = before is not None and before.stage is Stage.READY
+    except BadVersion:  # a build that knows this format may go on from what the log has
+        raise
+    except Corrupt:  # damaged: nothing can go on from it, and the next superblock says why
+        goes_on = True
+    if goes_on:
         why = (
             "this replica failed, and the log has let go of entries that it needed; replace it. It had "
             f"failed since: {replica.error}"

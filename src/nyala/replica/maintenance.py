@@ -168,15 +168,20 @@ class Keeper:
         self._around.wal.set_anchor(self._group, first, unflushed, movable=movable)
 
     def let_go(self) -> None:
-        """Keep less for members that lag behind: what those furthest behind need, or all of it, may go."""
-        unflushed = self._applier.machine.cut.op.index + 1
-        log.warning(
-            "the log lets go of what members of %s that lag behind would need: they have to be copied",
-            self._group,
-        )
+        """Keep less for members that lag behind: what those furthest behind need, or all of it, may go.
+
+        A leader that is new keeps what members may need that it has not heard from yet.
+        """
+        unflushed, before = self._applier.machine.cut.op.index + 1, self._let_go
         self._node.leave_behind(unflushed)
         needed = self._node.needed
         self._let_go = min(unflushed, needed) if self._node.is_leader and needed else unflushed
+        if self._let_go > max(before, self._others):
+            log.warning(
+                "the log lets go of what members of %s that lag behind would need: they have to be "
+                "copied",
+                self._group,
+            )
         self.anchor()
 
     def relieve_log(self) -> bool:

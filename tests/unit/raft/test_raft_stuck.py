@@ -50,6 +50,13 @@ def test_a_member_that_answers_and_takes_nothing_is_stuck_from_its_last_progress
     assert stuck(group, TWO) == 0
 
 
+def test_a_level_member_is_not_stuck_between_two_heartbeats_either():
+    group = led()
+    for _ in range(4 * group.options.heartbeat_ticks):
+        pass_ticks(group, 1)
+        assert stuck(group, TWO) == stuck(group, THREE) == 0
+
+
 def test_a_member_that_is_never_level_and_goes_on_is_not_stuck():
     group = led()
     for _ in range(50):

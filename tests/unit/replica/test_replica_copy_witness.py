@@ -5,6 +5,7 @@ from contextlib import suppress
 import pytest
 
 from nyala.common.errors import Unavailable
+from nyala.common.ids import OpId
 from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Configuration, Member
 from nyala.replica.copying import Stage
@@ -55,6 +56,23 @@ async def test_a_witness_gets_the_data_replays_its_own_log_and_may_lead(fleet):
     fleet.replica(leader).transfer(uuid_of(3))
     await fleet.until(lambda: fleet.leading() == 3, "it leads")
     await fleet.until(lambda: fleet.sessions() == 0, "no session is left")
+
+
+@story(servers=4, members=2)
+async def test_a_witness_that_lost_a_tail_owes_it_still_when_it_has_the_data(fleet):
+    """It acknowledged what a majority may rest on: it votes for nobody who lacks that, and does not stand."""
+    leader = await with_witness(fleet)
+    core = fleet.replica(3).node.core
+    core.owed = OpId(core.term, core.log.last.index + 1000)
+    core.told, core.told_in = core.log.last.index + 500, core.term
+    before = core.owed, core.told, core.told_in
+    assert core.short
+    await fleet.order(3, leader)
+    await fleet.until(lambda: fleet.stage(3) in (Stage.DONE, Stage.FAILED), "filled", 60_000)
+    assert not isinstance(fleet.replica(3).machine, Witness)
+    core = fleet.replica(3).node.core
+    assert (core.owed, core.told, core.told_in) == before
+    assert core.short
 
 
 @pytest.mark.row("S1.50")

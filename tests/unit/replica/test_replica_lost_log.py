@@ -1,14 +1,17 @@
 """The log is gone, or its first or last segments: the replicas whose votes it may have held take no part."""
 
+from contextlib import suppress
+
 import pytest
 
 from nyala.common.ids import TabletId
 from nyala.common.options import Options
 from nyala.replica.status import State
+from nyala.replica.superblock import Stage, Superblocks
 from tests.sim.process import ProcessDiedInStart
 from tests.unit.replica.replica_support import GROUP, Fleet, story
 
-OTHER = TabletId("b" * 32)
+OTHER, THIRD = TabletId("b" * 32), TabletId("c" * 32)
 
 
 def lose_log(fleet: Fleet, number: int, *, keep_last: int = 0) -> None:
@@ -79,6 +82,35 @@ def test_it_stays_so_over_further_starts_and_others_may_come(keep_last):
     go()
 
 
+@pytest.mark.parametrize("keep_last", [0, 1])
+def test_every_replica_of_the_server_is_noted_with_records_left_or_without(keep_last):
+    groups = (GROUP, OTHER, THIRD)
+
+    @story(options=Options(wal_segment_mb=1, raft_quiesce_ms=0), groups=groups)
+    async def go(fleet):
+        for group in groups:
+            await fleet.write(b"k 1", group=group)
+            await fleet.settled(group)
+        for _ in range(3):  # segments of their own; only one group goes on in them
+            fleet.processes[0].kill()
+            await fleet.boot(0)
+            await fleet.write(b"k 1", group=OTHER)
+        await fleet.settled(OTHER)
+        fleet.processes[0].kill()
+        lose_log(fleet, 0, keep_last=keep_last)
+        for _ in range(3):
+            await fleet.boot(0)
+            states = [fleet.replica(0, group).state for group in groups]
+            assert states == [State.FAILED] * 3, (
+                "the first start says so, and so does each later one"
+            )
+            stages = [Superblocks(fleet.processes[0].disk.mount(), "/data").load(g) for g in groups]
+            assert [s.stage for s in stages] == [Stage.LOST] * 3
+            fleet.processes[0].kill()
+
+    go()
+
+
 @story()
 async def test_a_crash_before_all_are_noted_finds_the_same_missing_again(fleet):
     await fleet.write(b"k 1")
@@ -91,6 +123,42 @@ async def test_a_crash_before_all_are_noted_finds_the_same_missing_again(fleet):
         await process.start()
     await fleet.boot(0)
     assert fleet.replica(0).state is State.FAILED
+
+
+@pytest.mark.parametrize("keep_last", [0, 1])
+def test_a_crash_anywhere_in_the_start_that_finds_it_leaves_no_replica_that_goes_on(keep_last):
+    def dies_after(step):
+        @story(options=Options(wal_segment_mb=1, raft_quiesce_ms=0), groups=(GROUP, OTHER))
+        async def go(fleet):
+            for group in (GROUP, OTHER):
+                await fleet.write(b"k 1", group=group)
+                await fleet.settled(group)
+            # its files reach so far that what is left of its log continues them: only its vote is lost
+            await fleet.as_(0, fleet.replica(0, OTHER).taking_part().keeper.flush())
+            fleet.processes[0].kill()
+            await fleet.boot(0)
+            await fleet.write(b"k 1", group=OTHER)
+            await fleet.settled(OTHER)
+            process = fleet.processes[0]
+            process.kill()
+            lose_log(fleet, 0, keep_last=keep_last)
+            process.disk.die_after(step)
+            with suppress(ProcessDiedInStart):
+                await process.start()
+            died.append(process.disk.die_at is None)
+            process.kill()
+            await fleet.boot(0)
+            states = [fleet.replica(0, group).state for group in (GROUP, OTHER)]
+            assert states == [State.FAILED] * 2, f"after it died at operation {step}"
+
+        go()
+
+    died: list[bool] = []
+    for step in range(1, 60):
+        dies_after(step)
+        if not died[-1]:
+            break
+    assert 5 < len(died) < 59
 
 
 @story()

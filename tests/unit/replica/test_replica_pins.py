@@ -1,33 +1,8 @@
 """Nothing unhealthy keeps the shared log for long: dead members, failed replicas, lost majorities."""
 
-import msgspec
-
-from nyala.common.ids import TabletId
-from nyala.common.options import Options
 from nyala.replica.status import State
+from tests.unit.replica.pins_support import SMALL, STRICT, beside, busy
 from tests.unit.replica.replica_support import GROUP, story, uuid_of
-
-OTHER = TabletId("b" * 32)
-BIG = b"k" * 200_000 + b" 1"
-SMALL = Options(wal_segment_mb=1, wal_retain_mb=2, flush_log_bytes=1 << 20, flush_bytes=1 << 20)
-STRICT = Options.load(
-    flags={**msgspec.to_builtins(SMALL), "wal_retain_for_peers_mb": 0, "raft_cache_bytes": 0}
-)
-
-
-async def busy(fleet, writes=60, on=(0, 1)):
-    """Write so much to another group that the log is renewed several times."""
-    for _ in range(writes // 20):
-        for _ in range(20):
-            await fleet.write(BIG, group=OTHER)
-        await fleet.pass_ms(2500)
-    return [fleet.host(n).wal.stats().segments for n in on]
-
-
-async def beside(fleet, on=(0, 1)):
-    for n in on:
-        await fleet.create(n, OTHER, fleet.configuration(on))
-    await fleet.leader(OTHER)
 
 
 @story(options=SMALL)
@@ -108,6 +83,10 @@ async def test_a_member_whose_entries_pass_the_limit_needs_a_copy_and_the_log_go
     await beside(fleet)
     await fleet.write(b"a 1")
     await fleet.settled()
+    if await fleet.leader() == 2:
+        fleet.replica(2).transfer(uuid_of(0))
+        await fleet.until(lambda: fleet.leading() == 0, "one that stays leads")
+        await fleet.settled()
     fleet.processes[2].kill()
     await fleet.write(b"a 2")
     assert max(await busy(fleet)) < 8
