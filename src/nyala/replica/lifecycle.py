@@ -133,8 +133,9 @@ async def open_all(
         except Exception as err:  # whatever is wrong with one replica, the others go on
             replica.fail(err)
     for group, own in recovered.items():
-        if (replica := replicas.get(group)) is not None and replica.error is not None:
-            await _release_lost(around, replica, own)
+        failed = replicas.get(group)
+        if failed is not None and failed.error is not None:
+            await _release_lost(around, failed, own)
 
 
 async def _release_lost(around: Around, replica: Replica, own: RecoveredGroup) -> None:

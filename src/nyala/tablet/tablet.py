@@ -7,6 +7,7 @@ are no locks: lane APPLY publishes an immutable view by one assignment, and read
 from collections.abc import Sequence
 from functools import partial
 
+from nyala.common.errors import Unavailable
 from nyala.common.hashing import hash_bytes, hash_one
 from nyala.common.ids import Operation
 from nyala.env.files import Files
@@ -39,7 +40,7 @@ class Tablet:
         self._store = Store(current.info, current.index_seed, hash_keys, disks, current.retired)
         self._maintenance = Maintenance(self._place, self._store, current, self._publish)
         self._last_stamp = current.cut.stamp
-        self._broken = False
+        self._broken = self._closed = False
         self._publish()
 
     @classmethod
@@ -106,7 +107,16 @@ class Tablet:
         return self._store.memory_bytes()
 
     def view(self) -> View:
-        """Return an immutable view of what has been applied."""
+        """Return an immutable view of what has been applied.
+
+        Raises:
+            Unavailable: the tablet is closed.
+        """
+        if self._closed:
+            raise Unavailable(
+                f"tablet {self.info.tablet_id} was closed here: its replica failed or is being deleted; ask "
+                "another replica"
+            )
         return self._view
 
     def apply(self, operations: Sequence[Operation]) -> list[bytes]:
@@ -164,7 +174,7 @@ class Tablet:
 
     def close(self) -> None:
         """Release memory and mapped files once the last view is gone; durable state stays."""
-        self._broken = True
+        self._broken = self._closed = True
         self._store = Store(self.info, 0, self._place.hash_keys, (), self._store.retired)
         self._publish()
 

@@ -1,5 +1,6 @@
 """Which members a leader gives up for a copy when the log has no room for what they lack: nobody else."""
 
+from nyala.common.ids import ServerUuid
 from nyala.raft.messages import AnyMessage, AppendEntries, AppendReply
 from nyala.raft.options import RaftOptions
 from nyala.raft.quiescence import SILENT_TIMEOUTS
@@ -108,7 +109,7 @@ def test_who_is_absent_while_the_group_sleeps_is_given_up_though_no_tick_passes(
     group.crash(THREE)
     server = group.servers[ONE]
     for _ in range(20):
-        server.node.tick(group.now(server), (THREE,))
+        server.node.tick(group.now(server), (ServerUuid(THREE),))
         group.work(server)
         group.settle()
     assert group[ONE].asleep

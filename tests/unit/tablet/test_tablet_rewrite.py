@@ -2,7 +2,7 @@
 
 import pytest
 
-from nyala.common.errors import HistoryGone
+from nyala.common.errors import HistoryGone, Unavailable
 from nyala.common.ids import OpId
 from nyala.tablet import ops
 from nyala.tablet.flush import MAX_MARK_FILES
@@ -222,12 +222,15 @@ def test_replay_from_the_manifest_gives_the_same_results(driver):
     assert tablet.apply(driver.log[after:]) == driver.results[after:]
 
 
-def test_a_closed_tablet_is_empty_handed_but_its_views_live(driver):
+def test_a_closed_tablet_gives_no_view_but_those_it_gave_live(driver):
+    """A reader that comes too late is refused: an empty tablet would be rows left out without a word."""
     driver.write(Op.INSERT, numbered(0, 5))
     driver.flush()
     view = driver.tablet.view()
     driver.tablet.close()
     assert view.count(driver.now) == 5
+    with pytest.raises(Unavailable, match="was closed"):
+        driver.tablet.view()
     with pytest.raises(AssertionError):
         driver.tablet.apply([driver.entry(payload(INT_KEY, Op.INSERT, numbered(9, 10)))])
     assert Tablet.open(driver.files, driver.directory).view().count(driver.now) == 5
