@@ -1,4 +1,4 @@
-"""Makes the system calls of a running process fail or wait, by strace. Inside a sandbox only."""
+"""Makes the system calls of a running process fail or wait, by strace, which root may attach."""
 
 import contextlib
 import signal
@@ -13,15 +13,16 @@ WRITES = "pwritev,pwritev2"
 
 
 @contextlib.contextmanager
-def injected(pid: int, calls: str, what: str) -> Iterator[None]:
+def injected(pid: int, calls: str, what: str, log: Path = Path("/dev/null")) -> Iterator[None]:
     """Change system calls of a process and its threads while the context is open.
 
     Args:
         pid: of the process.
         calls: their names: SYNCS, WRITES.
         what: as strace says it: "error=EIO", "error=EIO:when=5+", "delay_enter=300000".
+        log: gets a line for each call, which begins with its thread.
     """
-    command = ["strace", "-f", "-qq", "-o", "/dev/null", "-p", str(pid)]
+    command = ["strace", "-f", "-qq", "-o", str(log), "-p", str(pid)]
     command += ["-e", f"trace={calls}", "-e", f"inject={calls}:{what}"]
     strace = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:

@@ -23,7 +23,7 @@ from nyala.client.outcomes import Outcomes, RowErrors, Rows, Window
 from nyala.client.requests import Requests
 from nyala.client.retrying import Attempts
 from nyala.client.waiting import closed_meanwhile
-from nyala.common.errors import NyalaError, OutcomeUnknown, RangesChanged, TimedOut
+from nyala.common.errors import NyalaError, RangesChanged, TimedOut, has_no_effect
 from nyala.common.partition import Partition
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
@@ -312,5 +312,5 @@ async def _check(upload: Upload, batch: pa.RecordBatch) -> None:
 
 
 def _gravity(failure: BaseException) -> int:
-    """What is told first: that an outcome is unknown, which no other failure may hide."""
-    return 0 if isinstance(failure, OutcomeUnknown) else 1
+    """What is told first: that an outcome is unknown, which no failure without effect may hide."""
+    return int(has_no_effect(failure))

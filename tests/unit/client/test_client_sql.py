@@ -120,6 +120,7 @@ ANY = [
     + ") order by k",
     "select k from t where real <= 3 or k = 40 order by k",
     "select unnest([1, 2]) u, * from range(2) order by all",
+    'select * from RANGE(2) a, "Generate_Series"(1, 2) b order by all',
 ]
 
 

@@ -1,0 +1,90 @@
+"""At which time a plan that was refused for newer ranges is made anew: its own, or a later one."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from nyala.client.planning import ReadSpec
+from nyala.client.plans import Plan
+from nyala.common.errors import RangesChanged
+from nyala.env.env import system_env
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.unit.client.test_client_bulk import opened
+
+
+class Servers:
+    """A reader and a table's ranges; the first runs of tokens are refused, and time goes on."""
+
+    def __init__(self, refusals: int) -> None:
+        self.refusals = refusals
+        self.clock = 100
+        self.refreshed = 0
+        self.ran_at: list[int] = []
+
+    async def time_for(self, table: Any, spec: ReadSpec, timeout_ms: int) -> int:
+        self.clock += 1
+        return self.clock
+
+    def tokens_at(self, table: Any, spec: ReadSpec, at: int, timeout_ms: int) -> list[pb.ScanToken]:
+        return [pb.ScanToken(at=at)]
+
+    async def collect_all(
+        self, tokens: list[pb.ScanToken], heard: Any
+    ) -> list[list[pa.RecordBatch]]:
+        self.ran_at.append(tokens[0].at)
+        self._refuse()
+        return [[]]
+
+    async def probe(self, table: Any, at: int, timeout_ms: int) -> None:
+        self.ran_at.append(at)
+        self._refuse()
+
+    async def refresh(self, table: Any, timeout_ms: int, *, by_leader: bool) -> None:
+        assert by_leader
+        self.refreshed += 1
+
+    def _refuse(self) -> None:
+        if len(self.ran_at) <= self.refusals:
+            raise RangesChanged("newer ranges")
+
+
+def times(work: Callable[[Plan], Awaitable[object]], refusals: int, **spec: Any) -> list[int]:
+    """Return the times of each run of a plan."""
+    servers = Servers(refusals)
+
+    async def story() -> None:
+        env = system_env(None)  # type: ignore[arg-type]
+        plan = Plan(env, servers, servers, opened(), ReadSpec(**spec), 60_000)  # type: ignore[arg-type]
+        try:
+            await work(plan)
+        finally:
+            await env.tasks.close()
+        assert servers.refreshed == refusals
+        assert plan.at == servers.ran_at[-1]
+        assert plan.is_fixed
+
+    asyncio.run(story())
+    return servers.ran_at
+
+
+@pytest.mark.parametrize("way", [Plan.collect, Plan.verified])
+def test_a_time_that_nobody_was_told_is_taken_anew_with_the_ranges(way):
+    """A write to a range that was added since is acknowledged before this read begins to succeed."""
+    assert times(way, 2) == [101, 102, 103]
+
+
+@pytest.mark.parametrize("way", [Plan.collect, Plan.verified])
+def test_a_time_that_was_asked_for_is_kept(way):
+    assert times(way, 2, at=55) == [55, 55, 55]
+
+
+def test_a_time_that_rows_were_read_at_is_kept():
+    async def twice(plan: Plan) -> None:
+        await plan.collect()
+        plan.tokens = None  # the ranges were looked up again for another run
+        await plan.collect()
+
+    assert times(twice, 1) == [101, 102, 102]

@@ -1,0 +1,104 @@
+"""Several failures of one write of many rows: which of them is told, and in which order row errors come."""
+
+from typing import Any
+
+import pytest
+
+from nyala.client.bulk import Bulk
+from nyala.client.results import PartlyWritten
+from nyala.common.errors import (
+    NyalaError,
+    OutcomeUnknown,
+    SessionExpired,
+    Throttled,
+    TimedOut,
+    TooLarge,
+)
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.unit.client.test_uploads import ROWS, Tablets, all_of, some, story
+
+UNKNOWN = [OutcomeUnknown("?"), SessionExpired("long ago"), NyalaError("a bug")]
+
+
+@pytest.mark.parametrize("unknown", UNKNOWN, ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize("first", [True, False])
+def test_a_refusal_does_not_hide_that_another_outcome_is_unknown(unknown, first):
+    """Of the requests of one window one is refused, another is not answered, whichever ends first."""
+    seen: list[list[int]] = []
+
+    def fate(rows: list[int]) -> NyalaError | None:
+        seen.append(rows)
+        return unknown if (len(seen) == 1) is first else TooLarge("too large")
+
+    async def work(upload, tablets, loop):
+        with pytest.raises(PartlyWritten) as raised:
+            await all_of(upload, some(0, 50))
+        return raised.value
+
+    told, _ = story(work, fate)
+    assert len(seen) > 2, "the window has rows of several tablets"
+    assert told.__cause__ is unknown
+    assert unknown.message in str(told)
+
+
+@pytest.mark.parametrize("unknown", UNKNOWN, ids=lambda e: type(e).__name__)
+def test_a_write_that_may_have_had_an_effect_is_not_told_as_without_any(unknown, monkeypatch):
+    """Its only request is not answered, after the next rows could not be grouped: no leader master told."""
+    late = TimedOut("no leader master")
+    group = Bulk.group
+
+    async def only_once(self: Bulk, call: Any, window: Any, first: int) -> Any:
+        if first:
+            raise late
+        return await group(self, call, window, first)
+
+    monkeypatch.setattr(Bulk, "group", only_once)
+
+    async def work(upload, tablets, loop):
+        await upload.take(some(0, 1))
+        await loop.delay(1_000)
+        with pytest.raises(NyalaError) as raised:
+            await all_of(upload, some(1, 500))
+        return raised.value
+
+    told, tablets = story(work, lambda rows: unknown, each_ms=20)
+    assert tablets.requests == 1
+    assert told is unknown
+
+
+def test_row_errors_come_in_the_order_of_the_rows(monkeypatch):
+    """Whatever tablet answers first."""
+    deliver = Tablets.deliver
+
+    async def refusing(self: Tablets, *request: Any) -> pb.WriteResult:
+        self.each_ms = max(1, self.each_ms - 1)  # each later request is answered sooner
+        result = await deliver(self, *request)
+        count = result.rows
+        for row in range(0, count, 3):
+            result.row_errors.add(row=row, code="not_found", message="m")
+            result.rows -= 1
+        return result
+
+    monkeypatch.setattr(Tablets, "deliver", refusing)
+
+    async def work(upload, tablets, loop):
+        return await all_of(upload, some(0, 40 * ROWS))
+
+    written, _ = story(work, each_ms=40)
+    rows = [row for row, _, _ in written.errors]
+    assert len(rows) > 10 * ROWS
+    assert rows == sorted(rows)
+
+
+def test_the_first_failure_is_told_where_nothing_took_effect():
+    failures = [Throttled("full"), TooLarge("too large")]
+    coming = iter(failures)
+
+    async def work(upload, tablets, loop):
+        with pytest.raises(NyalaError) as raised:
+            await all_of(upload, some(0, 20))
+        return raised.value
+
+    told, tablets = story(work, lambda rows: next(coming, failures[1]))
+    assert told is failures[0]
+    assert tablets.requests > 1
