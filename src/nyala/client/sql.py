@@ -27,6 +27,11 @@ READS_ONLY = (
     "sql() takes one query that reads tables (select, with, values, show tables, describe); write rows with "
     "the table's own methods, define tables with create_table, and read files with duckdb itself"
 )
+PIVOT_NEEDS_VALUES = (
+    "SQL: to DuckDB a PIVOT without its values is several statements, the first of which collects them, and "
+    "sql() takes one query; list them: pivot t on c in ('a', 'b') using sum(v), or select * from t pivot "
+    "(sum(v) for c in ('a', 'b')). select distinct c from t gives them"
+)
 FUNCTIONS = frozenset([
     "duckdb_functions", "duckdb_keywords", "duckdb_types", "generate_series", "icu_calendar_names",
     "json_each", "json_tree", "pg_timezone_names", "pragma_version", "range", "repeat", "repeat_row",
@@ -162,7 +167,7 @@ def _read(engine: Any, query: str) -> _Named:
     if parsed.get("error"):
         said = str(parsed.get("error_message", "the text cannot be read"))
         if "Only SELECT" in said:
-            raise InvalidArgument(READS_ONLY)
+            raise InvalidArgument(PIVOT_NEEDS_VALUES if _pivots(engine, query) else READS_ONLY)
         raise InvalidArgument(f"SQL: {said}; mend the query")
     if len(parsed["statements"]) != 1:
         raise InvalidArgument(READS_ONLY)
@@ -182,6 +187,14 @@ def _read(engine: Any, query: str) -> _Named:
             _check_function(str(node.get("function", {}).get("function_name", "")))
         found.local.update(_folded(e["key"]) for e in node.get("cte_map", {}).get("map", []))
     return found
+
+
+def _pivots(engine: Any, query: str) -> bool:
+    """Whether a text is one statement that is several to DuckDB."""
+    import duckdb
+
+    statements = engine.extract_statements(query)
+    return len(statements) == 1 and statements[0].type == duckdb.StatementType.MULTI
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:

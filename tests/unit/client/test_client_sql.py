@@ -120,6 +120,8 @@ ANY = [
     + ") order by k",
     "select k from t where real <= 3 or k = 40 order by k",
     "select unnest([1, 2]) u, * from range(2) order by all",
+    "pivot (select small, k from t) on small in (1, 3) using sum(k)",
+    "select * from (select small, k from t) pivot (sum(k) for small in (1, 3))",
     'select * from RANGE(2) a, "Generate_Series"(1, 2) b order by all',
 ]
 
@@ -176,7 +178,7 @@ REFUSED = [
     "delete from t", "update t set k = 1", "truncate t", "alter table t add column z int",
     "install httpfs", "load httpfs", "pragma version", "call pragma_version()", "checkpoint", "use x",
     "export database '/tmp/x'", "begin", "prepare p as select 1",
-    "merge into t using U on true when matched then delete",
+    "merge into t using U on true when matched then delete", "select 1; pivot t on small using sum(k)",
     "select * from read_csv('/etc/passwd')", "select * from read_parquet('/x')", "select * from glob('/*')",
     "select * from read_text('/etc/passwd')", "select * from sniff_csv('/etc/passwd')",
     "select k from t where k in (select length(content) from read_text('/etc/passwd'))",
@@ -188,6 +190,25 @@ REFUSED = [
 @pytest.mark.parametrize("query", REFUSED)
 def test_what_changes_something_or_reads_files_is_refused(tables, query):
     with pytest.raises(InvalidArgument, match="takes one query that reads tables"):
+        run_sql(query, tables)
+    assert not tables.asked
+
+
+PIVOTS = [
+    "pivot t on small using sum(k)",
+    "select * from (pivot t on small using sum(k)) where true",
+    "with x as (pivot t on small using sum(k)) select * from x",
+    "pivot t on small in (select distinct small from t) using sum(k)",
+    "describe (pivot t on small using sum(k))",
+    "create table x as pivot t on small using sum(k)",
+]
+
+
+@pytest.mark.parametrize("query", PIVOTS)
+def test_a_pivot_without_its_values_is_refused_with_what_to_do(tables, query):
+    with pytest.raises(
+        InvalidArgument, match=r"PIVOT without its values .* list them: pivot t on c"
+    ):
         run_sql(query, tables)
     assert not tables.asked
 
