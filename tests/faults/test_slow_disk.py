@@ -1,4 +1,4 @@
-"""A leader whose disk takes a second for each sync hands over, its loop waits for no disk, operators see it."""
+"""A leader whose disk takes a second for each sync hands over; its loop waits for no disk; it is reported."""
 
 import re
 import threading
