@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nyala.testing import MiniCluster
-from tests.cluster.storm import wait_equal, wait_ksck
+from tests.cluster.storm import ksck, wait_equal, wait_ksck
 from tests.cluster.test_restarts import all_equal
 from tests.cluster.workload import create, rows
 from tests.waiting import wait_until
@@ -60,6 +60,10 @@ def test_a_full_disk_costs_nothing_but_that_server(cluster):
         for n in range(40):  # 8 MB: far over what the log of the full disk has preallocated
             table.upsert(rows("b", list(range(100 * n, 100 * n + 100)), [n] * 100, blob))
         assert table.scan(where="owner = 'b'").count() == 4_000
+        named = f"tablet server {cluster.address(FULL)}: the log cannot grow"
+        wait_until(
+            lambda: any(p.startswith(named) for p in ksck(cluster).problems), "ksck names it"
+        )
         print(f"the full server led {len(leading)} of {len(cluster.leaders('t'))} tablets")
         assert cluster.running(FULL)
         found = table.scan(["owner", "n", "v"], "owner = 'a'").to_arrow()

@@ -29,6 +29,14 @@ class CopyOptions(msgspec.Struct, frozen=True, kw_only=True):
     copy_sessions_max: Annotated[
         int, _number(1, 1000, "Copies of replicas out of one server at a time, and into one.")
     ] = 10
+    copy_staged_bytes: Annotated[
+        int,
+        _number(
+            1,
+            1 << 50,
+            "Files of copies under way, into one server and out of it; above it further copies wait.",
+        ),
+    ] = 128 << 30
     copy_session_ttl_ms: Annotated[
         int,
         _number(100, 3_600_000, "A source keeps files and log for a copy that is silent so long."),

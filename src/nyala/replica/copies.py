@@ -15,6 +15,7 @@ from nyala.common.ids import TabletId
 from nyala.env.tasks import Lane
 from nyala.replica.around import Around
 from nyala.replica.bootstrap import Opened
+from nyala.replica.copy_room import CopyRoom
 from nyala.replica.copy_sessions import CopySessions
 from nyala.replica.copy_steps import PIECES, quietly
 from nyala.replica.copy_target import CopyTarget
@@ -40,6 +41,7 @@ class Copies:
 
     Attributes:
         sessions: of those who copy from here.
+        room: what the files of copies to here may have of the disk.
 
     Args:
         around: the process.
@@ -61,6 +63,7 @@ class Copies:
     ) -> None:
         writers = Writers(around.env.clock, lambda: around.wal.stats().rounds)
         self.sessions = CopySessions(around, find, writers)
+        self.room = CopyRoom(around.options.copy_staged_bytes, around.env.clock)
         self._around = around
         self._find = find
         self._reserve = reserve
@@ -123,7 +126,7 @@ class Copies:
         for old in [g for g, p in self._known.items() if p.stage in ENDED][:-KEPT]:
             del self._known[old]
         owed = partial(_owed, self._known.values())
-        parts = self._around, source, progress, self._pace, owed, self._open_machine
+        parts = self._around, source, progress, self._pace, self.room, owed, self._open_machine
         target = _target(replica, *parts)
         work = self._run(target, progress, source, force)
         task = self._running[group] = self._around.env.tasks.spawn(work, f"copy of {group}")
@@ -170,6 +173,7 @@ class Copies:
                 else:
                     replica = self._begin(group, await target.copy(force=force))
             finally:
+                self.room.drop(group)
                 self._free(group)
             progress.stage = Stage.WAITING
             assert target.fetch.offer is not None, "copied without a session"
@@ -201,10 +205,11 @@ def _target(
     source: Source,
     progress: Progress,
     pace: Pace,
+    room: CopyRoom,
     owed: Callable[[], int],
     open_machine: OpenMachine,
 ) -> CopyTarget | CopyWitness:
-    parts = around, source, progress, pace, owed, open_machine
+    parts = around, source, progress, pace, room, owed, open_machine
     if replica is not None and _witness(replica):
         return CopyWitness(*parts, replica)
     buried = None if replica is None else replica.tombstone

@@ -24,6 +24,7 @@ from nyala.raft.messages import Entry, EntryKind
 from nyala.replica.around import Around
 from nyala.replica.copy_files import Staging
 from nyala.replica.copy_fitness import check_entries, check_offer, check_reach
+from nyala.replica.copy_room import CopyRoom
 from nyala.replica.copy_steps import PAUSE_MS, PIECES, Behind, lane, quietly, void, write
 from nyala.replica.copying import CopyFile, Offer, Progress, Source, Stage
 from nyala.replica.memory import Part
@@ -70,6 +71,7 @@ class Fetch(_Patient):
         source: the replica that is copied.
         progress: is kept up to date.
         pace: shared by all copies into this server.
+        room: for the files of all of them.
         owed: returns how many bytes they all have yet to write.
         buried: the tombstone that is here of the group; None: nothing is.
 
@@ -86,6 +88,7 @@ class Fetch(_Patient):
         source: Source,
         progress: Progress,
         pace: Pace,
+        room: CopyRoom,
         owed: Callable[[], int],
         buried: Superblock | None,
     ) -> None:
@@ -96,6 +99,7 @@ class Fetch(_Patient):
         self.logged = False
         self._source = source
         self._pace = pace
+        self._room = room
         self._owed = owed
         self._buried = buried
         self._staging = Staging(around, progress.group, pace.piece)
@@ -130,9 +134,8 @@ class Fetch(_Patient):
         raise Unavailable(f"the source forgot the copy of {self._group} {RESTARTS} times")
 
     async def _files(self, least: int, force: bool) -> Offer:
-        begin = partial(self._source.begin, self._group, least=least, force=force)
-        offer = await self._patiently(begin)
-        self.offer, progress = offer, self.progress
+        offer = await self._begin(least, force)
+        progress = self.progress
         progress.bytes_total, progress.may_lose = offer.size_bytes, offer.may_lose
         around = self._around
         room = await lane(around, Lane.DISK, around.env.files.free_bytes, around.directory)
@@ -143,6 +146,18 @@ class Fetch(_Patient):
             for file in offer.files:
                 await self._patiently(partial(self._fetch_file, offer.session, file))
         return offer
+
+    async def _begin(self, least: int, force: bool) -> Offer:
+        """Begin a session when there is room here for its files; until then the source holds nothing."""
+        begin = partial(self._source.begin, self._group, least=least, force=force)
+        while True:
+            self.offer = offer = await self._patiently(begin)
+            if self._room.take(self._group, offer.size_bytes):
+                return offer
+            log.info("the copy of %s waits: others fill copy_staged_bytes", self._group)
+            await quietly(self._source.hold(offer.session, end=True))
+            while not self._room.take(self._group, offer.size_bytes):
+                await self._around.env.tasks.sleep_ms(PAUSE_MS)
 
     async def _files_and_log(self, force: bool) -> Offer:
         offer = await self._files(0, force)

@@ -10,6 +10,7 @@ from nyala.common.errors import NotFound, SessionExpired
 from nyala.common.ids import ServerUuid
 from nyala.env.tasks import Lane
 from nyala.replica.around import Around
+from nyala.replica.copy_room import CopyRoom
 from nyala.replica.copy_steps import to_end
 from nyala.replica.member import Member
 from nyala.replica.replica import Replica
@@ -55,10 +56,14 @@ class Held:
 
     Args:
         around: the process.
+
+    Attributes:
+        room: what the files that they hold may have of the disk.
     """
 
     def __init__(self, around: Around) -> None:
         self._around = around
+        self.room = CopyRoom(around.options.copy_staged_bytes, around.env.clock)
         self._sessions: dict[str, Session] = {}
         self._watching = False
 
@@ -110,12 +115,14 @@ class Held:
         self._sessions.pop(session.id, None)
         self._settle(session.replica)
         checkpoint, session.checkpoint = session.checkpoint, None
-        if checkpoint is not None and session.lives:  # else its files are none of ours any more
-            try:
+        try:
+            if checkpoint is not None and session.lives:  # else its files are none of ours any more
                 await to_end(self._around.env.tasks.run(Lane.APPLY, checkpoint.release))
-            except OSError as err:
-                what = f"files of {session.replica.group} that only a copy needed"
-                log.warning("%s stay until the tablet is opened again: %s", what, err)
+        except OSError as err:
+            what = f"files of {session.replica.group} that only a copy needed"
+            log.warning("%s stay until the tablet is opened again: %s", what, err)
+        finally:
+            self.room.drop(session.id)
 
     async def _watch(self) -> None:
         """End the sessions that nobody speaks to, and those whose replica has ended."""

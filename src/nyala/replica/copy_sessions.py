@@ -90,6 +90,7 @@ class CopySessions(Held):
         self._keep_from(session, machine.cut.op.index)  # before the cut is fixed: it only moves on
         checkpoint = await to_end(self._fix(session))
         self._check(session)
+        self.room.claim(session.id, sum(f.size_bytes for f in checkpoint.files))
         cut = checkpoint.cut
         if cut.op.index < least:
             raise InvalidArgument(

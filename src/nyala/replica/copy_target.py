@@ -16,6 +16,7 @@ from nyala.replica import copy_files
 from nyala.replica.around import Around
 from nyala.replica.bootstrap import Opened, assemble
 from nyala.replica.copy_fetch import Fetch
+from nyala.replica.copy_room import CopyRoom
 from nyala.replica.copy_steps import lane, to_end, void, write
 from nyala.replica.copying import Offer, Progress, Source, Stage
 from nyala.replica.lifecycle import OpenMachine
@@ -35,6 +36,7 @@ class CopyTarget:
         source: the replica that is copied.
         progress: is kept up to date.
         pace: shared by all copies into this server.
+        room: for the files of all of them.
         owed: returns how many bytes they all have yet to write.
         open_machine: see `OpenMachine`.
         tombstone: what is here of the group; None: nothing.
@@ -50,6 +52,7 @@ class CopyTarget:
         source: Source,
         progress: Progress,
         pace: Pace,
+        room: CopyRoom,
         owed: Callable[[], int],
         open_machine: OpenMachine,
         tombstone: Tombstone | None,
@@ -57,7 +60,7 @@ class CopyTarget:
         again: bool = False,
     ) -> None:
         buried = None if tombstone is None else tombstone.superblock
-        self.fetch = Fetch(around, source, progress, pace, owed, buried)
+        self.fetch = Fetch(around, source, progress, pace, room, owed, buried)
         self._around = around
         self._group: TabletId = progress.group
         self._progress = progress

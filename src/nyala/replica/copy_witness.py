@@ -17,6 +17,7 @@ from nyala.replica import copy_files, witness
 from nyala.replica.around import Around
 from nyala.replica.bootstrap import Opened, assemble
 from nyala.replica.copy_fetch import Fetch
+from nyala.replica.copy_room import CopyRoom
 from nyala.replica.copy_steps import PAUSE_MS, lane, to_end, write
 from nyala.replica.copying import Offer, Progress, Source, Stage
 from nyala.replica.lifecycle import OpenMachine
@@ -37,6 +38,7 @@ class CopyWitness:
         source: the replica that is copied.
         progress: is kept up to date.
         pace: shared by all copies into this server.
+        room: for the files of all of them.
         owed: returns how many bytes they all have yet to write.
         open_machine: see `OpenMachine`.
         replica: the witness.
@@ -51,11 +53,12 @@ class CopyWitness:
         source: Source,
         progress: Progress,
         pace: Pace,
+        room: CopyRoom,
         owed: Callable[[], int],
         open_machine: OpenMachine,
         replica: Replica,
     ) -> None:
-        self.fetch = Fetch(around, source, progress, pace, owed, None)
+        self.fetch = Fetch(around, source, progress, pace, room, owed, None)
         self._around = around
         self._progress = progress
         self._open_machine = open_machine

@@ -15,7 +15,7 @@ from nyala.common.options import MIB, Options
 from nyala.env.env import Env
 from nyala.env.server_clock import ServerClock
 from nyala.raft.status import Role
-from nyala.replica import lifecycle
+from nyala.replica import lifecycle, limits_reached
 from nyala.replica.around import Around, Counters, raft_options
 from nyala.replica.clocks import Clocks
 from nyala.replica.copies import Copies
@@ -131,7 +131,9 @@ class ReplicaHost(Making):
         await lifecycle.open_all(around, recovered, replicas, open_machine)
         turns.start(around, transport)
         _count(metrics, replicas, options.raft_tick_ms)
-        return cls(around, turns, replicas, open_machine)
+        host = cls(around, turns, replicas, open_machine)
+        limits_reached.expose(metrics, host.copies)
+        return host
 
     def find(self, group: TabletId) -> Replica | None:
         """Return the replica of a group, whatever its state, or None."""
@@ -169,8 +171,8 @@ class ReplicaHost(Making):
         return self._around.sick
 
     def problems(self) -> list[str]:
-        """Return what is wrong with the clocks of this server and of those that it hears of, in sentences."""
-        return self._around.clocks.problems()
+        """Return what is wrong with clocks, and which bounds of this server are reached, in sentences."""
+        return [*self._around.clocks.problems(), *limits_reached.reached(self._around, self.copies)]
 
     def summary(self) -> str:
         """Return how many replicas there are of each state and role, in words."""

@@ -129,6 +129,33 @@ def test_a_tablet_server_whose_clock_is_wrong_is_named():
     assert problem.startswith("tablet server a:1: all that b at b:9 sends is refused")
 
 
+def test_memory_that_replicas_and_their_server_tell_of_is_named_once_in_text_and_json():
+    strained = (
+        "70 MiB of memory are in use (rows 70), more than memory_budget_bytes (64 MiB) allows"
+    )
+    full = "the log cannot grow, and writes are refused here: No space left on device"
+
+    class Servers:
+        async def call(self, address: str, method: object, *_: object, **__: object) -> Any:
+            if method is methods.COPY_STATUS:
+                return pb.CopyStatusResponse()
+            answer = pb.ListTabletsResponse(problems=[strained, full])
+            for tablet in "xy":
+                status = answer.tablets.add()
+                status.report.tablet_id = tablet
+                status.report.state = "RUNNING"
+                status.report.error = strained
+            return answer
+
+    health, core = Health(), SimpleNamespace(env=SimpleNamespace(rpc=Servers()))
+    known: Any = core
+    entry = pb.ServerEntry(uuid="a", address="a:1", role="tserver")
+    asyncio.run(_check_tservers(known, [entry], health))
+    assert health.problems == [f"tablet server a:1: {text}" for text in (strained, full)]
+    assert health.as_dict()["problems"] == health.problems
+    assert not health.as_dict()["healthy"]
+
+
 def test_a_server_whose_clock_cannot_be_saved_is_named_once():
     clock = "clock ceiling cannot be saved: [Errno 28] No space left on device"
 

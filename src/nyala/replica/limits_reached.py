@@ -1,0 +1,69 @@
+"""Which bounds of a process are reached: memory, log, disk and copies, in sentences for `nyala cluster ksck`.
+
+Each ends by itself when its cause has ended. On the loop only.
+"""
+
+from collections.abc import Iterator
+
+from nyala.common.metrics import Metrics
+from nyala.common.options import MIB
+from nyala.replica.around import Around
+from nyala.replica.copies import Copies
+
+
+def reached(around: Around, copies: Copies) -> Iterator[str]:
+    """Yield what is over its bound now, what waits for that, and what to do about it."""
+    if around.memory.strained:
+        yield around.memory.strained
+    yield from _log(around)
+    yield from _copies(around, copies)
+
+
+def _log(around: Around) -> Iterator[str]:
+    options, stats = around.options, around.wal.stats()
+    if stats.disk_error is not None:
+        yield (
+            f"the log cannot grow, and writes are refused here: {stats.disk_error}; free space on its disk, "
+            "and it goes on by itself"
+        )
+    if stats.segments <= max(2, options.wal_retain_mb // options.wal_segment_mb):
+        return
+    held = sum(around.wal.held_bytes().values())
+    if held > options.wal_retain_for_peers_mb * MIB:
+        yield (
+            f"the log keeps {held} bytes for members that are away and for replicas that failed, more than "
+            f"wal_retain_for_peers_mb ({options.wal_retain_for_peers_mb}) allows: those who need the most "
+            "will need a copy"
+        )
+    size_mb = stats.segments * options.wal_segment_mb
+    most_mb = options.wal_retain_mb + options.wal_retain_for_peers_mb
+    if size_mb > most_mb:
+        by = f" for {stats.pinned_by[0]}" if stats.pinned_by else ""
+        yield (
+            f"the log has {size_mb} MiB, more than wal_retain_mb and wal_retain_for_peers_mb ({most_mb} "
+            f"together), and its oldest segment stays{by}: flushes are behind; look at that tablet and at "
+            "the disk"
+        )
+
+
+def _copies(around: Around, copies: Copies) -> Iterator[str]:
+    limit = around.options.copy_staged_bytes
+    if copies.room.waiting:
+        yield (
+            f"{copies.room.waiting} copies to this server wait: the files of others take "
+            f"{copies.room.used_bytes} bytes, and copy_staged_bytes is {limit}"
+        )
+    if copies.sessions.room.refusing:
+        yield (
+            f"copies that are asked of this server have to wait: the files of others take "
+            f"{copies.sessions.room.used_bytes} bytes, and copy_staged_bytes is {limit}"
+        )
+
+
+def expose(metrics: Metrics, copies: Copies) -> None:
+    """Put what copies have of the disk into `/metrics`."""
+    gauge = metrics.gauge
+    staged, held = copies.room, copies.sessions.room
+    gauge("copy_staged_bytes", "Files of copies to here.", read=lambda: staged.used_bytes)
+    gauge("copy_held_bytes", "Files kept for copies from here.", read=lambda: held.used_bytes)
+    gauge("copy_waiting_count", "Copies to here that wait.", read=lambda: staged.waiting)
