@@ -1,4 +1,4 @@
-"""How much of the disk copies may have that is no replica's, on each server at either end: `copy_staged_bytes`.
+"""How much of a disk copies may have that is no replica's: `copy_staged_bytes`, on each server, at each end.
 
 Where copies are made, that is their files until they are in place; where they are made from, the files of the
 cuts that they are made from, which merges would otherwise remove. One copy is always let in, however large it
