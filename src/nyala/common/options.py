@@ -134,6 +134,14 @@ class ReplicaOptions(MemoryOptions, frozen=True, kw_only=True):
         int,
         _number(1, 10_000_000, "Results of writes are kept so long for retries, by entry stamps."),
     ] = 600
+    client_results_bytes: Annotated[
+        int,
+        _number(
+            64 * KIB,
+            GIB,
+            "Memory of a tablet's results and clients kept for retries; beyond it the oldest go.",
+        ),
+    ] = 64 * MIB
 
 
 class Options(ReplicaOptions, frozen=True, kw_only=True):

@@ -9,12 +9,20 @@ from nyala.common.metrics import Metrics
 from nyala.common.options import MIB
 from nyala.replica.around import Around
 from nyala.replica.copies import Copies
+from nyala.replica.memory import SESSIONS_SHARE
 
 
 def reached(around: Around, copies: Copies) -> Iterator[str]:
     """Yield what is over its bound now, what waits for that, and what to do about it."""
     if around.memory.strained:
         yield around.memory.strained
+    excess = around.memory.sessions_excess_bytes
+    if excess > around.memory.budget_bytes // SESSIONS_SHARE:
+        yield (
+            f"what is kept for retries of clients has {excess // MIB} MiB more than the part of "
+            f"memory_budget_bytes for it, 1/{SESSIONS_SHARE}: tablets keep less from their next writes on; "
+            "lower client_results_bytes or client_result_ttl_s, or raise the budget"
+        )
     yield from _log(around)
     yield from _copies(around, copies)
 

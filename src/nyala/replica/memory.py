@@ -2,12 +2,13 @@
 
     rows       not flushed yet; a flush lets them go
     entries    of Raft's logs: not applied yet, or kept for slow followers; these go, idle groups' first
-    sessions   results of writes, kept for retries; they expire
+    sessions   results of writes, kept for retries; they expire, and the oldest go (`table_bytes`)
     writes     batches that came and are not answered; bounded by `write_queue_total_bytes`
     scans      batches on their way to readers, and flushed rows that readers still hold
     copies     pieces and entries of replicas on their way
 
-Over the budget leaders refuse writes, and followers take no entries (`RaftNode.set_full`). Rows alone decide
+Over the budget leaders refuse writes, and followers take no entries (`RaftNode.set_full`). Sessions go
+only as entries are applied, so what they have beyond their share keeps no entry away. Rows alone decide
 whether followers apply: what is applied can be flushed, so that whatever is over the budget goes in the end.
 Everything is counted where it changes; docs/internals/memory.md. On the loop only.
 """
@@ -23,6 +24,10 @@ from nyala.common.metrics import Family, Metrics
 from nyala.common.options import Options
 
 RETRY_AFTER_MS = 100
+SESSIONS_SHARE = 8
+"""Sessions have one part in so many of the budget; beyond it, each table that is written to shrinks."""
+LEAST_TABLE_BYTES = 64 << 10
+"""But none to less than this."""
 TIGHT = 0.75
 """Of the budget: from there on caches are let go and rows flushed, so that nothing need wait."""
 LEADER = 1.25
@@ -55,6 +60,7 @@ class Memory:
         self.budget_bytes = options.memory_budget_bytes
         self.used_bytes = 0
         self._cache_bytes = options.raft_cache_total_bytes
+        self._table_bytes = options.client_results_bytes
         self._writes_bytes = min(options.write_queue_total_bytes, self.budget_bytes // 4)
         self._parts = dict.fromkeys(Part, 0)
         self._of: dict[Part, OrderedDict[TabletId, int]] = {p: OrderedDict() for p in Part}
@@ -104,12 +110,30 @@ class Memory:
     @property
     def full(self) -> bool:
         """Whether the budget is spent: no writes and no entries are taken."""
-        return self.used_bytes > self.budget_bytes
+        return self._urgent_bytes > self.budget_bytes
 
     @property
     def tight(self) -> bool:
         """Whether flushes should begin, and caches go."""
-        return self.used_bytes > TIGHT * self.budget_bytes
+        return self._urgent_bytes > TIGHT * self.budget_bytes
+
+    @property
+    def _urgent_bytes(self) -> int:
+        """Return what is used, without what sessions have beyond their share."""
+        return self.used_bytes - self.sessions_excess_bytes
+
+    @property
+    def sessions_excess_bytes(self) -> int:
+        """What sessions have beyond their share, which only further entries let go of."""
+        return max(0, self._parts[Part.SESSIONS] - self.budget_bytes // SESSIONS_SHARE)
+
+    def table_bytes(self) -> int:
+        """Return what a tablet's table of sessions may take, to be told in its next entry."""
+        if not self.sessions_excess_bytes:
+            return self._table_bytes
+        tables = sum(1 for size in self._of[Part.SESSIONS].values() if size)
+        fair = self.budget_bytes // SESSIONS_SHARE // max(1, tables)
+        return min(self._table_bytes, max(LEAST_TABLE_BYTES, fair))
 
     @property
     def excess_bytes(self) -> int:

@@ -79,7 +79,10 @@ class Requests(Footing):
         if since is None:
             since = around.clock.peek()
         ttl_s = around.options.client_result_ttl_s
-        wrapped = session_header.wrap(payload, client_id, sequence, first_outstanding, ttl_s, since)
+        table_kib = around.memory.table_bytes() >> 10
+        wrapped = session_header.wrap(
+            payload, client_id, sequence, first_outstanding, ttl_s, since, table_kib
+        )
         op = node.propose(wrapped, self.stamp(node.last_stamp))
         if op is None:
             raise self.not_leader()

@@ -11,14 +11,16 @@ import google_crc32c
 from nyala.common.errors import BadVersion, Corrupt, InvalidArgument
 from nyala.common.hybrid_time import MAX_HYBRID_TIME
 
-VERSION = 2
+VERSION = 3
 CLIENT_ID_BYTES = 16
 MAX_SEQUENCE = (1 << 63) - 1
 _HEADER = struct.Struct("<B16sQQII")
 _SINCE = struct.Struct("<Q")
+_TABLE = struct.Struct("<I")
 OLD_HEADER_BYTES = _HEADER.size
-"""Of version 1, which has no `since`."""
-HEADER_BYTES = OLD_HEADER_BYTES + _SINCE.size
+"""Of version 1, which has no `since`; version 2 has that, and no `table_kib`."""
+HEADER_BYTES = OLD_HEADER_BYTES + _SINCE.size + _TABLE.size
+_SIZES = {1: OLD_HEADER_BYTES, 2: OLD_HEADER_BYTES + _SINCE.size}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class Header:
         crc: CRC32C of the payload, by which a retry is told from another operation.
         since: hybrid time before which no attempt was executed, the same for all attempts; 0: nobody knows;
             None: from a release that did not tell.
+        table_kib: what the group's table of sessions may take, in KiB; 0: no more is said than its constants.
     """
 
     client_id: bytes
@@ -41,6 +44,7 @@ class Header:
     ttl_s: int
     crc: int
     since: int | None = None
+    table_kib: int = 0
 
 
 def check(client_id: bytes, sequence: int, first_outstanding: int, since: int = 0) -> None:
@@ -72,10 +76,11 @@ def wrap(
     first_outstanding: int,
     ttl_s: int,
     since: int = 0,
+    table_kib: int = 0,
 ) -> bytes:
     """Return what is replicated for a payload; the arguments, as in `Header`, have been checked."""
     head = _HEADER.pack(VERSION, client_id, sequence, first_outstanding, ttl_s, crc_of(payload))
-    return head + _SINCE.pack(since) + payload
+    return head + _SINCE.pack(since) + _TABLE.pack(table_kib) + payload
 
 
 def unwrap(wrapped: bytes) -> tuple[Header, bytes]:
@@ -84,11 +89,12 @@ def unwrap(wrapped: bytes) -> tuple[Header, bytes]:
     Raises:
         BadVersion: a newer leader wrote it. Corrupt: it is no operation at all.
     """
-    size = OLD_HEADER_BYTES if wrapped[:1] == b"\x01" else HEADER_BYTES
+    size = _SIZES.get(wrapped[0], HEADER_BYTES) if wrapped else HEADER_BYTES
     if len(wrapped) < size:
         raise Corrupt(f"an operation of {len(wrapped)} bytes is too short for its header")
     version, client_id, sequence, first, ttl_s, crc = _HEADER.unpack_from(wrapped)
-    if version not in (1, VERSION):
+    if version not in (*_SIZES, VERSION):
         raise BadVersion(f"an operation has header version {version}; this build knows {VERSION}")
     since = None if version == 1 else _SINCE.unpack_from(wrapped, OLD_HEADER_BYTES)[0]
-    return Header(client_id, sequence, first, ttl_s, crc, since), wrapped[size:]
+    table = _TABLE.unpack_from(wrapped, size - _TABLE.size)[0] if version == VERSION else 0
+    return Header(client_id, sequence, first, ttl_s, crc, since, table), wrapped[size:]

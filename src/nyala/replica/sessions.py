@@ -2,7 +2,8 @@
 
 The table is replicated state: it changes only as entries are applied, in lane APPLY, and is a function
 of the entries alone - expiry goes by their stamps, and the time to live travels in each of them. It is
-saved in `Cut.extra` (bytes: docs/internals/replica.md). For the same reason limits are constants.
+saved in `Cut.extra` (bytes: docs/internals/replica.md). For the same reason limits are constants, or travel
+in each entry as well: what the leader lets the table take (`client_results_bytes`).
 
 Two tables that applied the same entries agree on what takes effect, however the entries were grouped.
 """
@@ -98,6 +99,7 @@ class Sessions:
         self._clients: OrderedDict[bytes, _Client] = OrderedDict()  # by last use
         self._results: OrderedDict[tuple[bytes, int], Saved] = OrderedDict()  # by stamp
         self._kept_bytes = 0
+        self._kept_most = MAX_KEPT_BYTES
 
     def __len__(self) -> int:
         return len(self._results)
@@ -110,9 +112,11 @@ class Sessions:
     @property
     def memory_bytes(self) -> int:
         """About what the table takes. Any lane."""
-        return (
-            self._kept_bytes + RESULT_BYTES * len(self._results) + CLIENT_BYTES * len(self._clients)
-        )
+        return self._kept_bytes + self._known_bytes
+
+    @property
+    def _known_bytes(self) -> int:
+        return RESULT_BYTES * len(self._results) + CLIENT_BYTES * len(self._clients)
 
     def admit(self, header: Header, stamp: int) -> tuple[Verdict, Saved | None]:
         """Decide about the next operation of the log.
@@ -144,7 +148,7 @@ class Sessions:
         saved = Saved(header.client_id, header.sequence, stamp, expires, header.crc, None)
         client.results[header.sequence] = saved
         self._results[header.client_id, header.sequence] = saved
-        self._bound(client)
+        self._bound(client, header.table_kib << 10)
         return Verdict.RUN, saved
 
     def keep(self, saved: Saved, result: bytes) -> None:
@@ -153,12 +157,12 @@ class Sessions:
         if saved.dropped:
             return
         self._kept_bytes += len(result)
-        if self._kept_bytes > MAX_KEPT_BYTES:
+        if self._kept_bytes > self._kept_most:
             for old in self._results.values():
                 if old.result is not None:
                     self._kept_bytes -= len(old.result)
                     old.result = None
-                if self._kept_bytes <= MAX_KEPT_BYTES // 2:
+                if self._kept_bytes <= self._kept_most // 2:
                     break
 
     def _before(self, client: _Client | None, sequence: int, since: int) -> bool:
@@ -209,18 +213,33 @@ class Sessions:
             return client
         client = self._clients[client_id] = _Client(0, {}, born=self.forgotten)
         if len(self._clients) > MAX_CLIENTS:
-            _, forgotten = self._clients.popitem(last=False)
-            self.forgotten = max(self.forgotten, forgotten.used)
-            for saved in forgotten.results.values():
-                self._remove(saved)
+            self._forget_oldest()
         return client
 
-    def _bound(self, client: _Client) -> None:
-        if len(client.results) > MAX_RESULTS_PER_CLIENT:
-            for sequence in sorted(client.results)[: MAX_RESULTS_PER_CLIENT // 2]:
+    def _forget_oldest(self) -> None:
+        """Forget the client that wrote longest ago."""
+        _, forgotten = self._clients.popitem(last=False)
+        self.forgotten = max(self.forgotten, forgotten.used)
+        for saved in forgotten.results.values():
+            self._remove(saved)
+
+    def _bound(self, client: _Client, table_bytes: int) -> None:
+        """Let go of what is too much, after an operation of a client was admitted.
+
+        What the kept bytes are depends on how entries were grouped, so they never decide what is forgotten:
+        one half of the table is for them, the other for what is known.
+        """
+        known_bytes, results = table_bytes // 2, MAX_RESULTS_PER_CLIENT
+        self._kept_most = min(MAX_KEPT_BYTES, known_bytes or MAX_KEPT_BYTES)
+        if known_bytes:  # no client has more than half of it
+            results = min(results, max(1, known_bytes // 2 // RESULT_BYTES))
+        if len(client.results) > results:
+            for sequence in sorted(client.results)[: max(1, results // 2)]:
                 self._drop(client.results[sequence])
         if len(self._results) > MAX_RESULTS:
             self._drop(next(iter(self._results.values())))
+        while 0 < known_bytes < self._known_bytes and len(self._clients) > 1:
+            self._forget_oldest()
 
     # ---- bytes -------------------------------------------------------------------------------------
 

@@ -245,8 +245,16 @@ def test_the_header_says_whose_the_operation_is():
     assert found.crc != unwrap(wrap(b"Payload", ANN, 7, 3, 600))[0].crc
     assert found.since == 0
     told = wrap(b"payload", ANN, 7, 3, 600, 1 << 60)
-    assert unwrap(told)[0].since == 1 << 60
-    assert told == (GOLDEN / "operation-v2.bin").read_bytes()
+    assert (unwrap(told)[0].since, unwrap(told)[0].table_kib) == (1 << 60, 0)
+    told = wrap(b"payload", ANN, 7, 3, 600, 1 << 60, 5)
+    assert unwrap(told)[0].table_kib == 5
+    assert told == (GOLDEN / "operation-v3.bin").read_bytes()
+
+
+def test_an_operation_of_version_2_is_still_read():
+    found, payload = unwrap((GOLDEN / "operation-v2.bin").read_bytes())
+    assert (payload, found.client_id, found.sequence) == (b"payload", ANN, 7)
+    assert (found.ttl_s, found.since, found.table_kib) == (600, 1 << 60, 0)
 
 
 def test_an_operation_of_version_1_is_still_read():
@@ -258,9 +266,11 @@ def test_an_operation_of_version_1_is_still_read():
 def test_a_header_of_the_future_or_none_at_all_is_refused():
     wrapped = wrap(b"payload", ANN, 7, 3, 600)
     with pytest.raises(BadVersion):
-        unwrap(b"\x03" + wrapped[1:])
+        unwrap(b"\x04" + wrapped[1:])
     with pytest.raises(Corrupt):
         unwrap(wrapped[: session_header.HEADER_BYTES - 1])
+    with pytest.raises(Corrupt):
+        unwrap(b"")
 
 
 @pytest.mark.parametrize(
