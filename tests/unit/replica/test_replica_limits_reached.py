@@ -4,8 +4,8 @@ from msgspec.structs import replace
 
 from nyala.common.options import Options
 from nyala.replica.memory import Part
+from tests.unit.replica.pins_support import BIG, SMALL, STRICT
 from tests.unit.replica.replica_support import GROUP, story
-from tests.unit.replica.test_replica_pins import BIG, SMALL, STRICT
 
 KIB = 1 << 10
 
