@@ -26,7 +26,7 @@ class ReadOptions:
         masters: their addresses.
         columns: names, in Spark's order.
         where: rows wanted, as the user said; empty: all.
-        at: snapshot; 0: taken when the job is planned.
+        at: snapshot; 0: taken when the job is planned, as `load()` was not asked for the columns.
         arrow: schema that Spark expects of every batch, field by field.
         floats: names of the columns of type float or double.
         hold_s: for how long the snapshot stays readable from when the job is planned; 0: as the table has it.
@@ -81,7 +81,7 @@ class PlainReader(DataSourceReader):
             _check_types(options, scan.schema)
             tokens = scan.tokens(options.split_bytes or None)
             if not options.at and tokens:
-                _tell(options.table, tokens[0].at)
+                tell(options.table, tokens[0].at)
             if tokens and options.hold_s:
                 table.hold(tokens[0].at, options.hold_s)
             return [TokenPartition(bytes(t)) for t in tokens] or [TokenPartition(b"")]
@@ -109,8 +109,8 @@ def _check_types(options: ReadOptions, stored: pa.Schema) -> None:
             )
 
 
-def _tell(table: str, at: int) -> None:
-    """Say what is easily missed: Spark plans a source of Python once per `load()`."""
+def tell(table: str, at: int) -> None:
+    """Say what is easily missed: a frame keeps its snapshot."""
     seconds = to_micros(at) / 1_000_000
     moment = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
     print(

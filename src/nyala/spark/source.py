@@ -2,8 +2,8 @@
 
 Options of both sides: `table` (required), `masters` (or NYALA_MASTERS in the driver's environment).
 Of reads: `columns` (names, by commas), `where` (rows wanted, in the language of `Table.scan`), `at` (a
-hybrid time; default: one snapshot, taken by the frame's first action), `hold_s` (seconds for which that
-snapshot stays readable; default 3600), `split_bytes` (about what one partition reads; default: a tablet),
+hybrid time; default: one snapshot, taken by `load()`), `hold_s` (seconds for which that snapshot stays
+readable; default 3600), `split_bytes` (about what one partition reads; default: a tablet),
 `pushdown`. Of writes: see `spark/writer.py`.
 
 `pushdown` sends Spark's own filters to the servers. It is off unless asked for, as PySpark 4.3 keeps
@@ -22,14 +22,21 @@ from pyspark.sql.types import DoubleType, FloatType, StructType
 from nyala.client.client import ENVIRONMENT, connect
 from nyala.client.holding import MAX_S
 from nyala.common.errors import InvalidArgument
-from nyala.spark.reader import HOLD_S, PlainReader, PushingReader, ReadOptions
+from nyala.spark.reader import HOLD_S, PlainReader, PushingReader, ReadOptions, tell
 from nyala.spark.writer import TableWriter, WriteOptions
 
 PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class NyalaSource(DataSource):
-    """`format("nyala")`. Made in the driver's Python worker; readers and writers are sent to tasks."""
+    """`format("nyala")`. Made in the driver's Python worker; readers and writers are sent to tasks.
+
+    Spark asks `load()` for the columns, and plans a frame for one query after the other: anew when it has
+    filters to offer, as it did before when not. The snapshot is taken with the columns, so that all queries
+    over a frame, and all places of one query, read the same rows.
+    """
+
+    _at = 0
 
     @classmethod
     def name(cls) -> str:
@@ -37,24 +44,36 @@ class NyalaSource(DataSource):
         return "nyala"
 
     def schema(self) -> StructType:
-        """Return the columns that a read gives: all, or those of the option `columns`."""
-        table, masters = where(self.options)
-        names = self.options.get("columns")
+        """Return the columns that a read gives: all, or those of the option `columns`; take the snapshot."""
+        name, masters = where(self.options)
+        names, hold_s = self.options.get("columns"), self._hold_s()
         with connect(masters) as client:
-            scan = client.table(table).scan(columns=split(names) if names else None)
+            table = client.table(name)
+            scan = table.scan(columns=split(names) if names else None, at=self._asked_at() or None)
+            if not self._asked_at():
+                self._at = scan.at
+                tell(name, self._at)
+                if hold_s:
+                    table.hold(self._at, hold_s)
             return from_arrow_schema(scan.schema, prefer_timestamp_ntz=True)
 
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a reader; one that takes filters only where it was asked for and Spark offers them."""
-        table, masters = where(self.options)
+    def _asked_at(self) -> int:
         at = self.options.get("at", "0")
         if not at.isdigit():
             raise InvalidArgument(
                 f"option at={at!r}: it is a hybrid time, the number that client.now() gives"
             )
+        return int(at)
+
+    def _hold_s(self) -> int:
         hold_s = self.options.get("hold_s", str(HOLD_S))
         if not hold_s.isdigit() or int(hold_s) > MAX_S:
             raise InvalidArgument(f"option hold_s={hold_s!r}: seconds, at most {MAX_S}; 0: no hold")
+        return int(hold_s)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return a reader; one that takes filters only where it was asked for and Spark offers them."""
+        table, masters = where(self.options)
         split_bytes = self.options.get("split_bytes", "")
         if split_bytes and (not split_bytes.isdigit() or not 0 < int(split_bytes) < 1 << 63):
             raise InvalidArgument(
@@ -69,10 +88,10 @@ class NyalaSource(DataSource):
             masters=masters,
             columns=tuple(schema.fieldNames()),
             where=self.options.get("where", ""),
-            at=int(at),
+            at=self._asked_at() or self._at,
             arrow=to_arrow_schema(schema, timezone="UTC"),
             floats=tuple(f.name for f in schema if isinstance(f.dataType, FloatType | DoubleType)),
-            hold_s=int(hold_s),
+            hold_s=self._hold_s(),
             split_bytes=int(split_bytes or 0),
         )
         pushing = pushdown == "true" and offers_filters()
@@ -109,7 +128,10 @@ def where(options: Mapping[str, str]) -> tuple[str, str]:
     """
     table = options.get("table", "")
     if not table:
-        raise InvalidArgument('name the table: .option("table", "metrics")')
+        raise InvalidArgument(
+            'name the table: .option("table", "metrics"), or in SQL create temporary view v using nyala '
+            "options (table 'metrics'); of create table Spark hands no options to a Python source"
+        )
     masters = options.get("masters", "") or os.environ.get(ENVIRONMENT, "")
     if not masters:
         raise InvalidArgument(
