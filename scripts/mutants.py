@@ -2,9 +2,9 @@
 
 A mutant of tests/mutants/<room>.toml is an edit of one product file (`find` -> `replace`; lists of them:
 several edits) and the tests that must fail because of it (`killed_by`, pytest arguments). Without
-`killed_by` the whole judge has to find it (tests/judge/run.py), and it must be good on good days. First of
-all these tests and the judge have to pass in the unchanged tree. A mutant that survives, that is too coarse,
-or whose `find` no longer occurs exactly once, fails the run: a test that cannot fail is a defect.
+`killed_by` the whole judge has to find it (tests/judge/run.py), and it must be good on good days. Right
+before, these tests or the judge have to pass in the unchanged tree. A mutant that survives, that is too
+coarse, or whose `find` no longer occurs exactly once, fails the run: a test that cannot fail is a defect.
 
 Each verdict is recorded at once in tests/mutants/verdicts.json with hashes of the mutated file and of its
 tests, so that an interrupted run continues where it ended, and a later run skips what has not changed.
@@ -12,20 +12,21 @@ tests, so that an interrupted run continues where it ended, and a later run skip
 
 import argparse
 import ast
+import fcntl
 import hashlib
 import json
 import os
-import queue
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,13 +34,17 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "tests" / "mutants"
 VERDICTS = FOLDER / "verdicts.json"
-TIMEOUT_S = 300
-CACHE = "numba-cache"
+TIMEOUT_S = 60
+"""Shortest limit of a mutant's tests; it grows with the time that they take in the unchanged tree."""
 JUDGE_TIMEOUT_S = 900
 ROOM_TIMEOUT_S = 1800
-PYTEST = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+MOST_COPIES = 16
+LATE = ("not within", "timeout", "timed out", "deadline")
+"""Words in the failure of a test that a loaded machine may have caused."""
 
 Mutant = dict[str, Any]
+Outcome = dict[str, Any]
+"""What forked_tests.py answers: `exit` (None: over the limit), `failed`, `passed` and what it took."""
 
 
 def load(rooms: list[str]) -> list[tuple[str, Mutant]]:
@@ -124,65 +129,165 @@ def _test_files(root: Path, mutant: Mutant) -> list[Path]:
     return [f for p in paths for f in (sorted(p.rglob("*.py")) if p.is_dir() else [p])]
 
 
-def judge(copy: Path, mutant: Mutant) -> str:
-    """Apply one mutant in the copy, run its tests there, undo it; return 'killed' or what is wrong."""
-    path = copy / mutant["file"]
-    text = path.read_text()
-    try:
+class Tree:
+    """A copy of the tree in which mutants are tried, kept for the next time, with a process that forks runs.
+
+    A changed file gets a time of change that follows from its text, so that nothing compiled from another
+    text is taken for its own, however fast one mutant follows the other.
+    """
+
+    def __init__(self, folder: Path, root: Path) -> None:
+        """Bring the copy up to date and start its process.
+
+        Args:
+            folder: where the copy, and what was compiled for it, are kept.
+            root: the tree to copy.
+        """
+        self.root = folder / "tree"
+        self._scratch = folder
+        self._kernels = folder / "kernels"
+        _update(root, self.root)
+        self._kernels.mkdir(exist_ok=True)
+        environ = {
+            **os.environ,
+            "PYTHONPATH": str(self.root / "src"),
+            "HYPOTHESIS_PROFILE": "mutants",
+        }
+        environ |= {"NUMBA_CACHE_DIR": str(self._kernels), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        self._process = subprocess.Popen(
+            [sys.executable, Path(__file__).with_name("forked_tests.py")], cwd=self.root, env=environ,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate()
+
+    def run(self, mutant: Mutant, limit_s: float, kernels: Path | None = None) -> Outcome:
+        """Run the tests of a mutant, or the judge if it names none, in the tree as it is now."""
+        asked: dict[str, Any] = {"scratch": str(self._scratch), "limit_s": limit_s}
+        asked["kernels"] = str(kernels or self._kernels)
+        if "killed_by" in mutant:
+            asked["arguments"] = _arguments(mutant)
+        else:
+            asked["module"] = "tests.judge.run"
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(json.dumps(asked) + "\n")
+        self._process.stdin.flush()
+        outcome: Outcome = json.loads(self._process.stdout.readline())
+        return outcome
+
+    def run_changed(self, mutant: Mutant, limit_s: float) -> Outcome:
+        """Apply a mutant, run its tests, undo it. Raises ValueError when it does not apply."""
+        path = self.root / mutant["file"]
+        text, times = path.read_text(), path.stat()
         changed = apply(text, mutant)
-    except ValueError as err:
-        return f"STALE: {err}"
-    path.write_text(changed)
-    if "njit" in text:  # numba looks at the file of a kernel, not at those that are inlined into it
-        shutil.rmtree(copy / CACHE, ignore_errors=True)
-    try:
-        done = _run(copy, mutant)
-    except subprocess.TimeoutExpired:
-        # a test has noticed it then; the judge should have done so by itself
-        late = f"no verdict in {JUDGE_TIMEOUT_S} s"
-        return "killed by the time limit" if "killed_by" in mutant else f"FAILED: {late}"
-    finally:
-        path.write_text(text)
-        if "njit" in text:
-            shutil.rmtree(copy / CACHE, ignore_errors=True)
-    if "killed_by" not in mutant:
-        word = {0: "SURVIVED", 2: "TOO COARSE", 3: "killed"}.get(done.returncode, "FAILED")
-        return f"{word} by {_tail(done)}"
-    return {0: "SURVIVED", 1: "killed"}.get(
-        done.returncode, f"pytest exit {done.returncode}: {_tail(done)}"
-    )
+        path.write_text(changed)
+        of_text = int(_digest(changed)[:7], 16)
+        os.utime(path, (of_text, of_text))
+        try:
+            if "njit" not in text:
+                return self.run(mutant, limit_s)
+            # numba looks at the file of a kernel, not at those that are inlined into it
+            with tempfile.TemporaryDirectory(prefix="kernels-", dir=self._scratch) as kernels:
+                return self.run(mutant, limit_s, Path(kernels))
+        finally:
+            path.write_text(text)
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
-def _tail(done: subprocess.CompletedProcess[str]) -> str:
-    return (done.stdout or done.stderr).strip()[-300:]
+def _update(root: Path, copy: Path) -> None:
+    """Make a copy equal to a tree, but for what Python and numba compiled in it."""
+    left_out = {".venv", ".git", "__pycache__", ".mypy_cache", ".ruff_cache", ".hypothesis"}
+    wanted = set()
+    for folder, folders, files in os.walk(root):
+        folders[:] = [f for f in folders if f not in left_out]
+        to = copy / Path(folder).relative_to(root)
+        to.mkdir(parents=True, exist_ok=True)
+        for name in files:
+            new, old = Path(folder, name), to / name
+            wanted.add(old)
+            if not _same(new, old):
+                shutil.copy2(new, old)
+    for folder, _, files in os.walk(copy):
+        for old in (Path(folder, name) for name in files):
+            if old not in wanted and old.parent.name != "__pycache__":
+                old.unlink()
 
 
-def _run(copy: Path, mutant: Mutant) -> subprocess.CompletedProcess[str]:
-    if "killed_by" not in mutant:
-        return _execute(copy, ["-m", "tests.judge.run"], JUDGE_TIMEOUT_S)
-    return _execute(copy, [*PYTEST, *_arguments(mutant)], TIMEOUT_S)
+def _same(new: Path, old: Path) -> bool:
+    if not new.exists() or not old.exists():
+        return not new.exists()  # a link that leads nowhere is not copied
+    one, other = new.stat(), old.stat()
+    return (one.st_mtime_ns, one.st_size) == (other.st_mtime_ns, other.st_size)
 
 
-def _execute(copy: Path, command: list[str], limit_s: float) -> subprocess.CompletedProcess[str]:
-    environ = {**os.environ, "PYTHONPATH": str(copy / "src"), "HYPOTHESIS_PROFILE": "ci"}
-    environ["NUMBA_CACHE_DIR"] = str(copy / CACHE)
-    return subprocess.run(
-        [sys.executable, *command], cwd=copy, env=environ, capture_output=True, text=True, check=False,
-        timeout=limit_s,
-    )  # fmt: skip
+class Trial:
+    """The mutants of one tree and the tests that have to kill them, each run first in the unchanged tree."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self.cpu_s = 0.0
+
+    def unchanged(self, mutant: Mutant) -> tuple[str, float]:
+        """Run its tests in the unchanged tree; return what is wrong, if anything, and how long they took."""
+        outcome = self._tree.run(mutant, ROOM_TIMEOUT_S)
+        self.cpu_s += outcome["cpu_s"]
+        good = outcome["exit"] == 0 and not outcome.get("foreign")
+        return "" if good else _told(outcome), outcome["seconds"]
+
+    def verdict(self, mutant: Mutant, usual_s: float) -> str | None:
+        """Return 'killed ...', or what is wrong with a mutant, or None where this machine cannot tell now.
+
+        Killed is a mutant under which a test failed. Where the failure was one of time, the unchanged tree
+        has to pass right afterwards: a loaded machine kills no mutant.
+
+        Args:
+            mutant: the mutant.
+            usual_s: how long its tests take in the unchanged tree.
+        """
+        limit_s = max(TIMEOUT_S, 10 * usual_s) if "killed_by" in mutant else JUDGE_TIMEOUT_S
+        try:
+            outcome = self._tree.run_changed(mutant, limit_s)
+        except ValueError as err:
+            return f"STALE: {err}"
+        self.cpu_s += outcome["cpu_s"]
+        if "killed_by" not in mutant:
+            if outcome["exit"] is None:
+                return f"FAILED: no verdict in {limit_s} s"
+            word = {0: "SURVIVED", 2: "TOO COARSE", 3: "killed"}.get(outcome["exit"], "FAILED")
+            return f"{word} by {outcome['output']}"
+        found = _read(outcome)
+        if found.startswith("killed") and _is_late(outcome):
+            wrong, seconds = self.unchanged(mutant)
+            return None if wrong or seconds > limit_s / 2 else found
+        return found
 
 
-def unsound(copy: Path, todo: list[tuple[str, Mutant]]) -> list[str]:
-    """Return the rooms whose tests or judge fail in the unchanged tree, with the end of their output."""
-    found = []
-    for room in dict.fromkeys(r for r, _ in todo):
-        mutants = [m for r, m in todo if r == room]
-        tests = sorted({t for m in mutants if "killed_by" in m for t in _test_names(m)})
-        runs = [_execute(copy, [*PYTEST, *tests], ROOM_TIMEOUT_S)] if tests else []
-        if any("killed_by" not in m for m in mutants):
-            runs.append(_run(copy, {}))
-        found += [f"{room}: {_tail(r)}" for r in runs if r.returncode != 0]
-    return found
+def _read(outcome: Outcome) -> str:
+    """Return the verdict that a run of named tests comes to."""
+    if outcome.get("foreign"):
+        return f"FAILED: {outcome['foreign']}"
+    if outcome["exit"] is None:
+        return f"killed by the time limit after {outcome['seconds']:.0f} s"
+    if outcome["exit"] == 0 and outcome["passed"]:
+        return "SURVIVED"
+    if outcome["exit"] == 1 and outcome["failed"]:
+        test, why = outcome["failed"][0]
+        return f"killed by {test}: {' '.join(why.split())[:100]}"
+    return f"pytest exit {outcome['exit']}: {_told(outcome)}"
+
+
+def _told(outcome: Outcome) -> str:
+    told = [" ".join(t) for t in outcome.get("failed", []) + outcome.get("not collected", [])]
+    return str(told[0] if told else outcome.get("foreign") or outcome["output"])[-300:]
+
+
+def _is_late(outcome: Outcome) -> bool:
+    if outcome["exit"] is None:
+        return True
+    return any(word in why.lower() for _, why in outcome["failed"] for word in LATE)
 
 
 def _edits(mutant: Mutant) -> list[tuple[str, str]]:
@@ -200,30 +305,89 @@ def _test_names(mutant: Mutant) -> list[str]:
 
 
 @contextmanager
-def _copies(count: int) -> Iterator["queue.SimpleQueue[Path]"]:
-    """Copies of the tree, one for each worker."""
-    free: queue.SimpleQueue[Path] = queue.SimpleQueue()
-    with tempfile.TemporaryDirectory(prefix="nyala-mutants-") as folder:
-        for number in range(count):
-            copy = Path(folder) / f"tree-{number}"
-            left_out = shutil.ignore_patterns(".venv", ".git", "__pycache__", ".mypy_cache")
-            shutil.copytree(ROOT, copy, ignore=left_out)
-            free.put(copy)
-        yield free
+def _tree(root: Path) -> Iterator[Tree]:
+    """A copy of the tree that no other run uses, from .venv/mutants."""
+    kept = Path(sys.prefix, "mutants", _digest(str(root)))
+    kept.mkdir(parents=True, exist_ok=True)
+    for number in range(MOST_COPIES):
+        with (kept / f"lock-{number}").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            tree = Tree(kept / str(number), root)
+            try:
+                yield tree
+            finally:
+                tree.close()
+            return
+    sys.exit(f"{MOST_COPIES} runs use the copies in {kept}; wait until one has ended")
 
 
-def _in_a_copy(
-    free: "queue.SimpleQueue[Path]", mutant: Mutant, deadline: float
-) -> tuple[str | None, float]:
-    """Return the verdict on a mutant and the seconds it took; no verdict after the deadline."""
-    started = time.monotonic()
-    if started > deadline:
-        return None, 0.0
-    copy = free.get()
-    try:
-        return judge(copy, mutant), time.monotonic() - started
-    finally:
-        free.put(copy)
+def groups(todo: list[tuple[str, Mutant]]) -> list[list[tuple[str, Mutant]]]:
+    """Return the mutants of the same tests together, in the order of the first of each."""
+    found: dict[str, list[tuple[str, Mutant]]] = {}
+    for room, mutant in todo:
+        found.setdefault(json.dumps(mutant.get("killed_by", "")), []).append((room, mutant))
+    return list(found.values())
+
+
+class Work:
+    """What a run has to do, shared by its workers, and what it has found."""
+
+    def __init__(self, todo: list[tuple[str, Mutant]], verdicts: Verdicts, asked: Any) -> None:
+        self._groups = groups(todo)
+        self._count, self._done = len(todo), 0
+        self._verdicts = verdicts
+        self._check_judge = not asked.only
+        self._deadline = time.monotonic() + 60 * asked.minutes
+        self._lock = threading.Lock()
+        self.unsound = 0
+
+    def work(self) -> float:
+        """Try groups of mutants in a copy of the tree until none is left; return the CPU seconds it took."""
+        with _tree(ROOT) as tree:
+            trial = Trial(tree)
+            while time.monotonic() < self._deadline:
+                with self._lock:
+                    if not self._groups:
+                        break
+                    group = self._groups.pop(0)
+                self._try(trial, group)
+            return trial.cpu_s
+
+    def _try(self, trial: Trial, group: list[tuple[str, Mutant]]) -> None:
+        room, first = group[0]
+        wrong, usual_s = "", 0.0
+        if "killed_by" in first or self._check_judge:
+            wrong, usual_s = trial.unchanged(first)
+        if wrong:
+            with self._lock:
+                self.unsound += 1
+                name = first.get("killed_by", "the judge")
+                print(f"FAILED in the unchanged tree: {room} {name}: {wrong}", flush=True)
+            return
+        for room, mutant in group:
+            if time.monotonic() > self._deadline:
+                return
+            began, cpu_s = time.monotonic(), trial.cpu_s
+            verdict = trial.verdict(mutant, usual_s)
+            self._record(room, mutant, verdict, (time.monotonic() - began, trial.cpu_s - cpu_s))
+
+    def _record(
+        self, room: str, mutant: Mutant, verdict: str | None, took: tuple[float, float]
+    ) -> None:
+        with self._lock:
+            self._done += 1
+            if verdict is not None:
+                word = "killed" if verdict.startswith("killed") else verdict
+                self._verdicts.record(room, mutant, word)
+            told = verdict or "no verdict: the unchanged tree is as late; run it again"
+            times = f"{took[0]:>5.1f} s {took[1]:>5.1f} s of CPU"
+            print(
+                f"{self._done:>3}/{self._count} {room:<8} {times}  {_name(mutant)}: {told}",
+                flush=True,
+            )
 
 
 def _name(mutant: Mutant) -> str:
@@ -255,28 +419,12 @@ def main(arguments: list[str]) -> int:
             print(f"{room:<10} {word:<12} {mutant['file']}: {_name(mutant)}")
         return 0
     todo = [(r, m) for r, m in mutants if asked.again or verdicts.of(r, m) != "killed"]
-    alive = 0
-    with _copies(asked.workers) as free, ThreadPoolExecutor(asked.workers) as pool:
-        if todo and not asked.only:
-            copy = free.get()
-            for room in unsound(copy, todo):
-                alive += 1
-                print(f"FAILED in the unchanged tree: {room}", flush=True)
-            free.put(copy)
-        deadline = time.monotonic() + 60 * asked.minutes
-        running = {pool.submit(_in_a_copy, free, m, deadline): (r, m) for r, m in todo}
-        for number, future in enumerate(as_completed(running), 1):
-            room, mutant = running[future]
-            verdict, seconds = future.result()
-            if verdict is None:
-                continue
-            word = "killed" if verdict.startswith("killed") else verdict
-            verdicts.record(room, mutant, word)
-            print(
-                f"{number:>3}/{len(todo)} {room:<8} {seconds:>5.1f} s  {verdict}  {_name(mutant)}",
-                flush=True,
-            )
-    return _closing_line(mutants, verdicts, alive)
+    work = Work(todo, verdicts, asked)
+    if todo:
+        with ThreadPoolExecutor(asked.workers) as pool:
+            workers = [pool.submit(work.work) for _ in range(min(asked.workers, len(todo)))]
+        print(f"{sum(w.result() for w in workers):.0f} s of CPU")
+    return _closing_line(mutants, verdicts, work.unsound)
 
 
 def _closing_line(mutants: list[tuple[str, Mutant]], verdicts: Verdicts, alive: int) -> int:

@@ -1,0 +1,145 @@
+"""Runs tests in forks of one process that has imported pytest and the third-party packages, but none of ours.
+
+For scripts/mutants.py: each run begins without the seconds of CPU that an interpreter and its imports take.
+Reads requests from its input and writes outcomes to its output, one JSON object a line each.
+"""
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+ALREADY = (
+    "asyncio", "csv", "google.protobuf.message_factory", "google_crc32c", "grpc.aio",
+    "hypothesis.stateful", "msgspec", "numba.extending", "numpy", "prometheus_client",
+    "pyarrow.compute", "pyarrow.flight", "pytest", "typer.testing", "uvloop",
+)  # fmt: skip
+"""Imported before the first fork. Not polars, duckdb and Spark: they start threads, which no fork has."""
+OURS = ("nyala", "tests", "scripts")
+PLUGINS = ["-p", "pytest_timeout", "-p", "_hypothesis_pytestplugin", "-p", "no:cacheprovider"]
+
+
+class Watch:
+    """A pytest plugin: which tests failed and why, and that the code under test is that of the tree."""
+
+    def __init__(self, tree: Path) -> None:
+        self._tree = tree
+        self.seen: dict[str, Any] = {"failed": [], "not collected": [], "passed": 0}
+
+    def pytest_collectreport(self, report: Any) -> None:
+        """Write down what could not even be imported."""
+        if report.failed:
+            self.seen["not collected"].append([report.nodeid, _end(str(report.longrepr))])
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Write down each failure, be it of the test or around it."""
+        if report.failed:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            why = crash.message if crash else str(report.longrepr)
+            self.seen["failed"].append([report.nodeid, why[:2000]])
+        elif report.when == "call" and report.passed:
+            self.seen["passed"] += 1
+
+    def pytest_sessionfinish(self) -> None:
+        """Refuse what was not a run of this tree."""
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            if (
+                name.partition(".")[0] in OURS
+                and file
+                and not Path(file).is_relative_to(self._tree)
+            ):
+                self.seen["foreign"] = f"{name} is {file}"
+
+
+def _end(text: str) -> str:
+    return text.strip()[-300:]
+
+
+def serve() -> None:
+    """Answer requests until the input ends."""
+    for name in ALREADY:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    out = os.fdopen(os.dup(1), "w")
+    for line in sys.stdin:
+        if mine := [m for m in sys.modules if m.partition(".")[0] in OURS]:
+            sys.exit(f"imported before a fork: {mine}")
+        print(json.dumps(_run(json.loads(line))), file=out, flush=True)
+
+
+def _run(asked: dict[str, Any]) -> dict[str, Any]:
+    """Run one request in a fork; after its limit its whole process group is killed."""
+    scratch, began = Path(asked["scratch"]), time.monotonic()
+    for name in ("output", "seen"):
+        (scratch / name).unlink(missing_ok=True)
+    pid = os.fork()
+    if pid == 0:
+        _child(asked, scratch)
+    handle = os.pidfd_open(pid)
+    in_time = bool(select.select([handle], [], [], asked["limit_s"])[0])
+    os.close(handle)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+    _, status, used = os.wait4(pid, 0)
+    seen = (scratch / "seen").read_text() if (scratch / "seen").exists() else "{}"
+    return {
+        **json.loads(seen),
+        "exit": os.waitstatus_to_exitcode(status) if in_time else None,
+        "output": _end((scratch / "output").read_text(errors="replace")),
+        "seconds": time.monotonic() - began,
+        "cpu_s": used.ru_utime + used.ru_stime,
+    }
+
+
+def _child(asked: dict[str, Any], scratch: Path) -> None:
+    """Become the run: a process group and an output of its own; never returns."""
+    code = 70
+    try:
+        os.setsid()
+        with open(os.devnull) as nothing, (scratch / "output").open("w") as output:
+            os.dup2(nothing.fileno(), 0)
+            os.dup2(output.fileno(), 1)
+            os.dup2(output.fileno(), 2)
+        os.environ["NUMBA_CACHE_DIR"] = asked["kernels"]
+        sys.modules["numba"].core.config.reload_config()
+        code = _module(asked["module"]) if asked.get("module") else _pytest(asked, scratch)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _module(name: str) -> int:
+    sys.argv = [name]
+    sys.path.insert(0, os.getcwd())
+    try:
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    return 0
+
+
+def _pytest(asked: dict[str, Any], scratch: Path) -> int:
+    watch = Watch(Path.cwd())
+    own = ["-q", "-x", "--timeout=0", f"--basetemp={scratch / 'tmp'}", *PLUGINS]
+    code = int(sys.modules["pytest"].main([*own, *asked["arguments"]], plugins=[watch]))
+    (scratch / "seen").write_text(json.dumps(watch.seen))
+    return code
+
+
+if __name__ == "__main__":
+    sys.path.pop(0)  # this folder
+    serve()

@@ -1,0 +1,134 @@
+"""`./run mutants` on a tree of one module: what is killed, what survives, and what is neither."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts import mutants
+
+TEST = """
+import os, time
+from nyala import sums
+
+def test_of_a_sum():
+    assert sums.add(2, 2) == 4
+
+def test_that_skips():
+    import pytest
+    pytest.skip("on every day")
+
+def test_that_waits():
+    while sums.add(1, 0) != 1:
+        time.sleep(0.01)
+
+def test_that_says_it_is_late():
+    late = os.path.exists("loaded")
+    assert sums.add(1, 0) == 1 and not late, "not within 30 s: one"
+"""
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    """Return a tree with one function and its tests."""
+    made: Path = tmp_path_factory.mktemp("tree")
+    for folder in ("src/nyala", "tests"):
+        (made / folder).mkdir(parents=True)
+        (made / folder / "__init__.py").write_text("")
+    (made / "src/nyala/sums.py").write_text("def add(a, b):\n    return a + b\n")
+    (made / "tests/test_sums.py").write_text(TEST)
+    (made / "pyproject.toml").write_text(
+        '[tool.pytest.ini_options]\npythonpath = ["src", "."]\nfilterwarnings = ["error"]\n'
+    )
+    return made
+
+
+@pytest.fixture(scope="module")
+def tree(root, tmp_path_factory) -> Iterator[mutants.Tree]:
+    """Return a copy of it in which mutants are tried."""
+    made = mutants.Tree(tmp_path_factory.mktemp("copy"), root)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def trial(tree, monkeypatch) -> mutants.Trial:
+    """Return what gives verdicts on mutants, which may take three seconds each."""
+    monkeypatch.setattr(mutants, "TIMEOUT_S", 3)
+    return mutants.Trial(tree)
+
+
+def mutant(
+    replace: str, killed_by: str = "tests/test_sums.py::test_of_a_sum", find: str = "a + b"
+) -> Any:
+    return {
+        "file": "src/nyala/sums.py",
+        "find": find,
+        "replace": replace,
+        "killed_by": killed_by,
+    }
+
+
+def test_a_mutant_under_which_a_test_fails_is_killed_and_undone(trial, tree, root):
+    verdict = trial.verdict(mutant("a - b"), 0)
+    assert verdict.startswith("killed by tests/test_sums.py::test_of_a_sum: ")
+    assert (tree.root / "src/nyala/sums.py").read_text() == "def add(a, b):\n    return a + b\n"
+    assert trial.unchanged(mutant("a - b"))[0] == ""
+
+
+def test_a_mutant_that_no_test_notices_survives(trial):
+    assert trial.verdict(mutant("b + a"), 0) == "SURVIVED"
+
+
+def test_mutants_of_one_length_are_not_taken_for_one_another(trial):
+    found = [trial.verdict(mutant(text), 0) for text in ("a - b", "b + a", "a * b", "a % b") * 2]
+    assert [v[:8] for v in found] == ["killed b", "SURVIVED", "SURVIVED", "killed b"] * 2
+
+
+def test_tests_that_cannot_be_imported_are_skipped_or_are_not_there_kill_nothing(trial):
+    assert trial.verdict(mutant("a.\n", find="a + b\n"), 0).startswith("STALE: ")
+    assert trial.verdict(mutant("", find="def add"), 0).startswith("STALE: ")
+    raises = mutant('raise ValueError("on import")\ndef add', find="def add")
+    assert trial.verdict(raises, 0).startswith("pytest exit ")
+    assert trial.verdict(mutant("a - b", "tests/test_sums.py -k skips"), 0).startswith(
+        "pytest exit "
+    )
+    assert trial.verdict(mutant("a - b", "tests/test_sums.py -k none"), 0).startswith(
+        "pytest exit "
+    )
+
+
+def test_tests_that_fail_in_the_unchanged_tree_are_told(trial, tree):
+    (tree.root / "loaded").touch()
+    late = mutant("a - b", "tests/test_sums.py -k late")
+    assert "not within 30 s" in trial.unchanged(late)[0]
+    os.unlink(tree.root / "loaded")
+    assert trial.unchanged(late)[0] == ""
+
+
+def test_a_hang_is_noticed_and_its_time_is_no_verdict_on_a_machine_that_is_as_late(trial, tree):
+    hangs = mutant("a - b - 1", "tests/test_sums.py -k waits")
+    assert trial.verdict(hangs, 0).startswith("killed by the time limit")
+    late = mutant("a - b - 1", "tests/test_sums.py -k late")
+    assert trial.verdict(late, 0).startswith("killed by ")
+    (tree.root / "loaded").touch()
+    assert trial.verdict(late, 0) is None
+    os.unlink(tree.root / "loaded")
+
+
+def test_a_copy_becomes_its_tree_again(root, tmp_path):
+    mutants.Tree(tmp_path, root).close()
+    copy = tmp_path / "tree"
+    (copy / "src/nyala/sums.py").write_text("")
+    (copy / "src/nyala/gone.py").write_text("")
+    mutants.Tree(tmp_path, root).close()
+    found = sorted(str(p.relative_to(copy)) for p in copy.rglob("*") if p.is_file())
+    assert found == sorted(str(p.relative_to(root)) for p in root.rglob("*") if p.is_file())
+    assert (copy / "src/nyala/sums.py").read_text() == (root / "src/nyala/sums.py").read_text()
+
+
+def test_mutants_of_the_same_tests_are_tried_one_after_the_other():
+    found = mutants.groups([("a", mutant("1")), ("a", mutant("2", "tests/b")), ("b", mutant("3"))])
+    assert [[m["replace"] for _, m in group] for group in found] == [["1", "3"], ["2"]]
