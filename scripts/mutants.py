@@ -48,17 +48,15 @@ Outcome = dict[str, Any]
 
 
 def load(rooms: list[str]) -> list[tuple[str, Mutant]]:
-    """Return (room, mutant) of the named rooms, or of all."""
-    files = sorted(FOLDER.glob("*.toml"))
-    known = [f.stem for f in files]
+    """Return (room, mutant) of the named rooms in their order, or of all."""
+    known = [f.stem for f in sorted(FOLDER.glob("*.toml"))]
     unknown = [r for r in rooms if r not in known]
     if unknown:
         sys.exit(f"no mutants for {unknown}; there are: {known}")
     return [
-        (file.stem, mutant)
-        for file in files
-        if not rooms or file.stem in rooms
-        for mutant in tomllib.loads(file.read_text())["mutant"]
+        (room, mutant)
+        for room in rooms or known
+        for mutant in tomllib.loads((FOLDER / f"{room}.toml").read_text())["mutant"]
     ]
 
 
@@ -90,9 +88,10 @@ class Verdicts:
         hashes, _, verdict = text.partition(" ")
         return verdict if hashes == self._hashes(mutant) else None
 
-    def record(self, room: str, mutant: Mutant, verdict: str) -> None:
-        """Write a verdict down."""
-        self._known[self._key(room, mutant)] = f"{self._hashes(mutant)} {verdict}"
+    def record(self, room: str, mutant: Mutant, verdict: str, tree: Path | None = None) -> None:
+        """Write a verdict down, for the files of the tree in which it was found."""
+        hashes = self._hashes(mutant, tree)
+        self._known[self._key(room, mutant)] = f"{hashes} {verdict}"
         self._write()
 
     def keep_only(self, mutants: list[tuple[str, Mutant]]) -> None:
@@ -111,9 +110,10 @@ class Verdicts:
         edit = [mutant["file"], mutant["find"], mutant["replace"], mutant.get("killed_by", "")]
         return f"{room}-{_digest(json.dumps(edit))}"
 
-    def _hashes(self, mutant: Mutant) -> str:
-        file = (self._root / mutant["file"]).read_text()
-        tests = "".join(p.read_text() for p in _test_files(self._root, mutant))
+    def _hashes(self, mutant: Mutant, tree: Path | None = None) -> str:
+        root = tree or self._root
+        file = (root / mutant["file"]).read_text()
+        tests = "".join(p.read_text() for p in _test_files(root, mutant))
         return f"{_digest(file)}-{_digest(tests)}"
 
 
@@ -227,12 +227,12 @@ class Trial:
     """The mutants of one tree and the tests that have to kill them, each run first in the unchanged tree."""
 
     def __init__(self, tree: Tree) -> None:
-        self._tree = tree
+        self.tree = tree
         self.cpu_s = 0.0
 
     def unchanged(self, mutant: Mutant) -> tuple[str, float]:
         """Run its tests in the unchanged tree; return what is wrong, if anything, and how long they took."""
-        outcome = self._tree.run(mutant, ROOM_TIMEOUT_S)
+        outcome = self.tree.run(mutant, ROOM_TIMEOUT_S)
         self.cpu_s += outcome["cpu_s"]
         good = outcome["exit"] == 0 and not outcome.get("foreign")
         return "" if good else _told(outcome), outcome["seconds"]
@@ -249,7 +249,7 @@ class Trial:
         """
         limit_s = max(TIMEOUT_S, 10 * usual_s) if "killed_by" in mutant else JUDGE_TIMEOUT_S
         try:
-            outcome = self._tree.run_changed(mutant, limit_s)
+            outcome = self.tree.run_changed(mutant, limit_s)
         except ValueError as err:
             return f"STALE: {err}"
         self.cpu_s += outcome["cpu_s"]
@@ -372,22 +372,15 @@ class Work:
                 return
             began, cpu_s = time.monotonic(), trial.cpu_s
             verdict = trial.verdict(mutant, usual_s)
-            self._record(room, mutant, verdict, (time.monotonic() - began, trial.cpu_s - cpu_s))
-
-    def _record(
-        self, room: str, mutant: Mutant, verdict: str | None, took: tuple[float, float]
-    ) -> None:
-        with self._lock:
-            self._done += 1
-            if verdict is not None:
-                word = "killed" if verdict.startswith("killed") else verdict
-                self._verdicts.record(room, mutant, word)
+            times = f"{time.monotonic() - began:>5.1f} s {trial.cpu_s - cpu_s:>5.1f} s of CPU"
             told = verdict or "no verdict: the unchanged tree is as late; run it again"
-            times = f"{took[0]:>5.1f} s {took[1]:>5.1f} s of CPU"
-            print(
-                f"{self._done:>3}/{self._count} {room:<8} {times}  {_name(mutant)}: {told}",
-                flush=True,
-            )
+            with self._lock:
+                self._done += 1
+                if verdict is not None:
+                    word = "killed" if verdict.startswith("killed") else verdict
+                    self._verdicts.record(room, mutant, word, trial.tree.root)
+                count = f"{self._done:>3}/{self._count}"
+                print(f"{count} {room:<8} {times}  {_name(mutant)}: {told}", flush=True)
 
 
 def _name(mutant: Mutant) -> str:

@@ -54,3 +54,16 @@ def test_a_verdict_holds_until_the_file_or_its_tests_change(tmp_path: Path):
     mutants.Verdicts(path, tmp_path).record("room", mutant, "SURVIVED")
     (tmp_path / "a.py").write_text("a = 1  # changed\n")
     assert mutants.Verdicts(path, tmp_path).of("room", mutant) is None
+
+
+def test_a_verdict_is_one_on_the_tree_in_which_it_was_found(tmp_path: Path):
+    mutant = {"file": "a.py", "find": "1", "replace": "2", "killed_by": "test_a.py"}
+    for name, text in (("copy", "a = 1\n"), ("changed since", "a = 1  # changed\n")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.py").write_text(text)
+        (tmp_path / name / "test_a.py").write_text("def test_one(): ...\n")
+    path = tmp_path / "verdicts.json"
+    verdicts = mutants.Verdicts(path, tmp_path / "changed since")
+    verdicts.record("room", mutant, "killed", tmp_path / "copy")
+    assert verdicts.of("room", mutant) is None
+    assert mutants.Verdicts(path, tmp_path / "copy").of("room", mutant) == "killed"
