@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from nyala.cli.fs import ServerDir, ServerRole
-from nyala.cli.output import Format, FormatOption, say, show, verb
+from nyala.cli.output import Format, FormatOption, fail, say, show, verb
 
 app = typer.Typer(no_args_is_help=True, help="Replicas of a server that does not run.")
 cmeta = typer.Typer(no_args_is_help=True, help="A replica's consensus metadata.")
@@ -130,6 +130,66 @@ def delete(
         print(json.dumps({"tablet": group, "deleted": deleted}))
     else:
         print("deleted" if deleted else "nothing to do: it was deleted before")
+
+
+@app.command("unsafe_recover")
+@verb
+def unsafe_recover(
+    tablet: Group,
+    dir: ServerDir,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print what it would do.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    set: Set = None,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Make a LOST replica the only member of its group, from its files. Unsafe: read the page first.
+
+    For a tablet of which no replica works any more. All that came after its files is lost.
+    """
+    import os
+
+    from nyala.cli.alone import run_alone
+    from nyala.cli.left import facts, tell
+    from nyala.cli.servers import _flags
+    from nyala.common.options import Options
+    from nyala.copying.offline import recover_in_directory
+    from nyala.env.files import SystemFiles
+    from nyala.replica import stopped
+    from nyala.replica.from_files import Left
+
+    group = _group(tablet)
+    owner = stopped.owner(SystemFiles(), dir)
+    options = Options.load(None, os.environ, _flags(set))
+    seen: list[Left] = []
+
+    def agree(left: Left) -> bool:
+        seen.append(left)
+        if not left.done:
+            tell(left, dir)
+        if left.done or dry_run:
+            return False
+        question = f"Give up all that came after {left.last} in {group}?"
+        if not yes and not typer.confirm(question, err=True):
+            raise fail("nothing was changed", 1)
+        return True
+
+    backup = run_alone(
+        lambda env: recover_in_directory(env, options, dir, owner.role, group, agree)
+    )
+    (left,) = seen
+    if format is Format.JSON:
+        print(json.dumps(facts(left, backup), indent=2))
+    elif backup:
+        print(
+            f"{group} goes on from {left.last} with {left.rows:,} rows in its files, on {owner.uuid} alone"
+        )
+        print(f"start the server; its metadata of before are kept as {backup}")
+    else:
+        print(
+            f"nothing {'to do: it is the only member' if left.done else 'was changed: --dry-run'}"
+        )
 
 
 @cmeta.command("print_replica_uuids")

@@ -98,7 +98,7 @@ def _fate(segment: SegmentDump) -> str:
     if segment.footer is None:
         return f"open: {segment.used:,} of {segment.size:,} bytes used"
     closed_us, rows = segment.footer
-    when = f" at {_time(closed_us)} UTC" if closed_us else ""
+    when = f" at {time_text(closed_us)} UTC" if closed_us else ""
     return f"sealed{when}: {segment.size:,} bytes, index of {_plural(rows, 'row')}"
 
 
@@ -121,7 +121,7 @@ def _says(record: Record) -> str:
         return f"vote for {payload.decode()}" if payload else "no vote"
     if record.kind is Kind.FORGET:
         return "all earlier records of the group are void"
-    stamp = f"{_time(to_micros(record.stamp))}+{record.stamp & LOGICAL_MASK}"
+    stamp = f"{time_text(to_micros(record.stamp))}+{record.stamp & LOGICAL_MASK}"
     if record.entry_kind == EntryKind.CONFIG:
         return f"{stamp}  {_members(payload)}"
     return f"{stamp}  {_plural(record.length - RECORD_HEADER_BYTES, 'byte')}"
@@ -183,7 +183,8 @@ def print_cmeta(files: Mapping[str, Mapping[str, Any] | str]) -> None:
             print(f"  {_member(member)}, peers at {member['peer_address']}, {member['address']}")
 
 
-def _time(micros: int) -> str:
+def time_text(micros: int) -> str:
+    """Return microseconds since the epoch as UTC."""
     try:
         return (_EPOCH + timedelta(microseconds=micros)).strftime("%Y-%m-%d %H:%M:%S.%f")
     except OverflowError:

@@ -1,10 +1,11 @@
-"""Replicas in the data directory of a server that does not run: copied into it, deleted from it.
+"""Replicas in the data directory of a server that does not run: copied into it, deleted, gone on with alone.
 
 The directory's lock is held meanwhile, so that the server cannot be started half way. Ended in the middle,
 a copy leaves a replica that no server serves; the same call again makes it whole.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -13,11 +14,14 @@ from nyala.common.ids import ServerUuid, TabletId
 from nyala.common.options import Options
 from nyala.copying.remote import CALL_MS, RemoteSource
 from nyala.env.env import Env
+from nyala.env.tasks import Lane
 from nyala.raft.messages import PeerBatch
+from nyala.replica import from_files, lifecycle, stopped
 from nyala.replica.copying import ENDED, Progress, Stage
+from nyala.replica.from_files import Left
 from nyala.replica.host import ReplicaHost
 from nyala.replica.identity import Identity
-from nyala.replica.state_machine import StateMachine
+from nyala.replica.state_machine import Cut, StateMachine
 from nyala.replica.status import State
 from nyala.tablet.tablet import Tablet
 from nyala.wire import methods
@@ -43,7 +47,8 @@ def _identity(env: Env, options: Options, directory: str, role: str) -> Identity
 
 
 async def _open(env: Env, options: Options, directory: str, identity: Identity) -> ReplicaHost:
-    clock = identity.open()
+    """Open the replicas of a directory, whose identity is opened first if it is not yet."""
+    clock = identity.clock if identity.known else identity.open()
 
     def open_machine(_group: TabletId, path: str) -> StateMachine:
         return Tablet.open(env.files, path)
@@ -73,6 +78,61 @@ async def delete_in_directory(
         return True
     finally:
         await host.close()
+
+
+async def recover_in_directory(
+    env: Env,
+    options: Options,
+    directory: str,
+    role: str,
+    group: TabletId,
+    agree: Callable[[Left], bool],
+) -> str:
+    """Make a replica whose log lost records the only member of its group, from its files; durable on return.
+
+    Args:
+        env: the outside world.
+        options: of the server.
+        directory: its data directory.
+        role: "master" or "tserver".
+        group: whose replica.
+        agree: is shown what is left; False: nothing is done.
+
+    Returns:
+        The path of the backup of the consensus metadata; empty: nothing was done.
+
+    Raises:
+        Forbidden: the server runs. As `from_files.look`; nothing was changed then.
+    """
+    run = env.tasks.run
+    identity = _identity(env, options, directory, role)
+    stopped.owner(env.files, directory)
+    identity.open()
+    read = partial(_read, env)
+    left = await run(Lane.DISK, from_files.look, env.files, directory, group, read)
+    if not agree(left) or left.done:
+        return ""
+    host = await _open(env, options, directory, identity)  # notes who lost what, as any start does
+    try:
+        if not left.keeps_log:
+            await lifecycle.forget(host.get(group).around, group)
+    finally:
+        await host.close()
+    return await run(Lane.DISK, from_files.go_on, env.files, directory, left)
+
+
+def _read(env: Env, path: str) -> tuple[Cut, int]:
+    """Read all rows of a tablet's files; return what they stand for, and how many there are."""
+    tablet = Tablet.open(env.files, path)
+    try:
+        info, cut = tablet.info, tablet.cut
+        at = min(cut.stamp, info.retired_at - 1) if info.retired_at else cut.stamp
+        view = tablet.view()
+        rows = sum(batch.num_rows for batch in view.scan(max(at, tablet.horizon)))
+        view.check()
+    finally:
+        tablet.close()
+    return Cut(cut.op, cut.stamp, cut.extra), rows
 
 
 async def copy_to_directory(

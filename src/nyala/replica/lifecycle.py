@@ -5,7 +5,7 @@
     copy:    see `copy_files.py`
     open:    CREATING: removed, it never took part · READY: bootstrap · TOMBSTONED: removal repeated ·
              COPYING: half a copy is removed; FAILED, until it is made again or deleted
-             LOST: FAILED, until it is deleted
+             LOST: FAILED, until it is deleted, or goes on alone by a person's word (`from_files.py`)
 
 A crash between any two leaves a state from which `open` goes on. Nothing is removed but by these rules.
 """
@@ -29,6 +29,11 @@ from nyala.replica.state_machine import StateMachine
 from nyala.replica.superblock import Stage, Superblock
 from nyala.replica.witness import Witness
 from nyala.wal.recovered import RecoveredGroup
+
+IF_NONE = (
+    "Where no replica of it works any more: nyala local_replica unsafe_recover, "
+    "docs/operate/lost-majority.md"
+)
 
 log = logging.getLogger(__name__)
 
@@ -183,7 +188,8 @@ async def _open(
         )
         return True
     if superblock.stage is Stage.LOST:
-        raise _lost(around, superblock, recovered)
+        lost = _lost(around, superblock, recovered)
+        raise type(lost)(f"{lost.message}. {IF_NONE}", lost.details)
     if superblock.stage is Stage.CREATING:
         await tasks.run(Lane.DISK, _remove_new, around, group)
         return False

@@ -69,7 +69,7 @@ def rewrite(
         return ""
     given_up, promised = {*after.lost} - {*known.config.lost}, known.hard_state
     beyond = HardState(promised.term + TERMS_APART) if given_up else promised
-    return _replace(files, directory, group, beyond, after)
+    return put(files, directory, group, beyond, after)
 
 
 def set_term(files: Files, directory: str, group: TabletId, known: Known, term: int) -> str:
@@ -85,12 +85,21 @@ def set_term(files: Files, directory: str, group: TabletId, known: Known, term: 
             f"the term of {group} is {known.hard_state.term} here and can only grow, and stays below "
             f"{MOST_TERM}; {term} will not do"
         )
-    return _replace(files, directory, group, HardState(term), known.config)
+    return put(files, directory, group, HardState(term), known.config)
 
 
-def _replace(
+def put(
     files: Files, directory: str, group: TabletId, hard_state: HardState, config: Configuration
 ) -> str:
+    """Replace a group's metadata; return the path of the backup of what was there.
+
+    Args:
+        files: the file system.
+        directory: of the server.
+        group: whose metadata.
+        hard_state: term and vote.
+        config: the committed configuration.
+    """
     path = f"{directory}/cmeta/{group}"
     taken, number = files.list(f"{directory}/cmeta"), 1
     while f"{group}.{number}.bak" in taken:

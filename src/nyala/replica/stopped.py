@@ -96,15 +96,19 @@ def look(files: Files, directory: str, group: TabletId) -> Known:
             "holds"
         )
     hard_state, config = saved
-    logged = _logged(files, directory, group)
+    own = logged(files, directory, group)
     later = [
-        membership.decode(e.payload, e.id) for e in logged.configs if e.id.index > config.id.index
+        membership.decode(e.payload, e.id) for e in own.configs if e.id.index > config.id.index
     ]
-    return Known(server, newest(hard_state, logged.hard_state), config, tuple(later), logged.last)
+    return Known(server, newest(hard_state, own.hard_state), config, tuple(later), own.last)
 
 
-def _logged(files: Files, directory: str, group: TabletId) -> RecoveredGroup:
-    """Return what the log has of a group, as opening it would, without changing anything."""
+def logged(files: Files, directory: str, group: TabletId) -> RecoveredGroup:
+    """Return what the log has of a group, as opening it would, without changing anything.
+
+    Raises:
+        Corrupt: what it has is damaged, or may be missing.
+    """
     found, recovery = dump_log(files, f"{directory}/wal", home=directory), Recovery()
     if found.missing:
         raise LogGap(f"{directory}/wal: {found.missing}: this replica has to be replaced")
@@ -173,7 +177,10 @@ def problems(files: Files, directory: str) -> list[str]:
     whole = {r.group: r.stage for r in listed}
     for group, stage in whole.items():
         if stage == Stage.LOST:
-            found.append(f"{group}: the log lost records of it; delete it, and have it copied")
+            found.append(
+                f"{group}: the log lost records of it; delete it, and have it copied; if no replica "
+                "works any more: nyala local_replica unsafe_recover"
+            )
         if stage == Stage.COPYING:
             found.append(f"{group}: a copy was broken off; make it again, or delete it")
         if stage == Stage.READY and not files.list(f"{directory}/data/{group}"):
@@ -189,8 +196,8 @@ def problems(files: Files, directory: str) -> list[str]:
         )
     if log.note is not None and log.note.damaged:
         found.append(
-            f"{log.note.path} is damaged: a start would not notice missing segments; the server writes it "
-            "anew while it runs"
+            f"{log.note.path} is damaged: a start would not notice missing segments; the server writes "
+            "it anew while it runs"
         )
     for segment in log.segments:
         for problem in segment.problems:

@@ -1,0 +1,142 @@
+"""Directories of stopped servers, mended by a person with `nyala local_replica` and `nyala fs`."""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from nyala.common.hybrid_time import from_micros
+from nyala.env.clock import write_ceiling
+from nyala.env.files import SystemFiles
+from nyala.testing import MiniCluster
+from tests.cluster.storm import ksck, wait_equal, wait_ksck
+from tests.cluster.test_damage import ROWS, SCHEMA, figures
+from tests.waiting import wait_until
+
+SERVERS = [f"tserver-{n}" for n in range(3)]
+YEAR_US = 365 * 86_400 * 1_000_000
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[MiniCluster]:
+    with MiniCluster(1, options={"flush_bytes": "1"}) as made:
+        yield made
+
+
+def nyala(*words: str) -> tuple[int, str, str]:
+    """(exit status, standard output, standard error)"""
+    done = subprocess.run(
+        [sys.executable, "-m", "nyala.cli.main", *words],
+        capture_output=True, text=True, timeout=240, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+def filled(cluster: MiniCluster, name: str) -> str:
+    """Make a table of one tablet whose rows are in the files of all three servers; return the tablet's id."""
+    with cluster.connect() as client:
+        table = client.create_table(name, SCHEMA, ["k"])
+        table.insert(ROWS).raise_for_errors()
+        (place,) = table.tablets()
+    for server in SERVERS:
+        wait_in_files(cluster, server, place.id, name)
+    return place.id
+
+
+def wait_in_files(cluster: MiniCluster, server: str, tablet: str, name: str) -> None:
+    """Wait until a server has all rows in files."""
+
+    def there() -> bool:
+        seen = figures(cluster, server, tablet, name)
+        return seen.get("live_versions") == len(ROWS) and seen.get("memory_bytes") == 0
+
+    assert wait_until(there, f"{server} has flushed {name}")
+
+
+def rows(cluster: MiniCluster, name: str) -> list[dict[str, object]]:
+    with cluster.connect() as client:
+        found = client.table(name).scan().to_arrow().to_pylist()
+    return sorted(found, key=lambda r: r["k"])
+
+
+def problems(cluster: MiniCluster, *words: str) -> list[str]:
+    return [p for p in ksck(cluster).problems if all(w in p for w in words)]
+
+
+def test_a_tablet_whose_log_is_lost_on_all_servers_goes_on_from_the_files_of_one(cluster):
+    tablet = filled(cluster, "lost")
+    for server in SERVERS:
+        cluster.kill(server)
+        shutil.rmtree(f"{cluster.data_dir(server)}/wal")
+    for server in SERVERS:
+        cluster.start(server, wait=False)
+    cluster.wait_healthy()
+    assert wait_until(
+        lambda: len(problems(cluster, tablet, "is FAILED", "local_replica unsafe_recover")) == 3,
+        "ksck names the three and what is left to do",
+    )
+    assert problems(cluster, tablet, "0 replicas lead it")
+    chosen, others = SERVERS[0], SERVERS[1:]
+    words = ("local_replica", "unsafe_recover", tablet, "--dir", cluster.data_dir(chosen))
+    status, _, said = nyala(*words, "--yes")
+    assert (status, "in use by a running process" in said) == (4, True), said
+    cluster.stop(chosen)
+    for more, end in ((("--dry-run",), 0), ((), 1)):
+        status, printed, said = nyala(*words, *more)
+        assert status == end, said
+        assert f"its files are whole and have {len(ROWS):,} rows, as of entry " in said
+        assert "LOST FOR GOOD: every write after entry " in said
+        assert said.count("  give up ") == 2
+        assert bool(more) == ("nothing was changed: --dry-run" in printed)
+    status, printed, said = nyala(*words, "--yes", "--format", "json")
+    told = json.loads(printed)
+    assert (status, told["changed"], told["rows"]) == (0, True, len(ROWS)), said
+    status, printed, _ = nyala(*words, "--yes")
+    assert (status, "nothing to do: it is the only member" in printed) == (0, True)
+    cluster.start(chosen, wait=False)
+    wait_ksck(cluster)
+    assert rows(cluster, "lost") == ROWS
+    with cluster.connect() as client:
+        table = client.table("lost")
+        (place,) = table.tablets()
+        assert place.id == tablet
+        table.upsert([ROWS[0] | {"v": "changed"}]).raise_for_errors()
+    for server in others:
+        wait_in_files(cluster, server, tablet, "lost")
+    wait_equal(cluster)
+    for server in SERVERS:  # what was written is in the logs of all three again
+        cluster.kill(server)
+    for server in SERVERS:
+        cluster.start(server, wait=False)
+    wait_equal(cluster)
+    assert rows(cluster, "lost")[0]["v"] == "changed"
+
+
+def test_a_server_with_a_ceiling_of_a_wrong_clock_is_refused_by_name_until_it_is_lowered(cluster):
+    filled(cluster, "clocked")
+    wait_ksck(cluster)
+    wrong, directory = SERVERS[1], cluster.data_dir(SERVERS[1])
+    cluster.stop(wrong)
+    far = from_micros(time.time_ns() // 1000 + 20 * YEAR_US)
+    write_ceiling(SystemFiles(), f"{directory}/hybrid_clock", far)
+    cluster.start(wrong, wait=False)
+    assert wait_until(
+        lambda: problems(cluster, "all that", "sends is refused", "20.0 years"),
+        "the others name it",
+    )
+    own = problems(cluster, cluster.address(wrong), "this server's hybrid clock is 20.0 years")
+    assert own, ksck(cluster).problems
+    with cluster.connect() as client:
+        client.table("clocked").upsert([ROWS[0] | {"v": "meanwhile"}]).raise_for_errors()
+    status, _, said = nyala("fs", "lower_clock", "--dir", directory)
+    assert (status, "in use by a running process" in said) == (4, True), said
+    cluster.stop(wrong)
+    status, printed, said = nyala("fs", "lower_clock", "--dir", directory)
+    assert (status, printed) == (0, "lowered: it was 20.0 years ahead of the wall clock\n"), said
+    cluster.start(wrong, wait=False)
+    wait_equal(cluster)
+    assert [r["v"] for r in rows(cluster, "clocked")[:2]] == ["meanwhile", "row 1"]
