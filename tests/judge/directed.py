@@ -10,7 +10,7 @@ from functools import partial
 
 from tests.judge import harms, stages, tails
 from tests.sim.core_cluster import core, host
-from tests.sim.core_run import ask_paused_leaders, run_core
+from tests.sim.core_run import ask_outvoted_leaders, ask_paused_leaders, run_core
 from tests.sim.faults import Swarm
 from tests.sim.loop import run
 from tests.sim.stores import WalLog
@@ -60,6 +60,7 @@ def runs() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "tails", partial(run, tails.torn_tails)
     yield "sessions", partial(run, stages.same_sessions)
     yield "ceiling", partial(run, stages.snapshot_before_clocks_fall_back)
+    yield "outvoted", partial(ask_outvoted_leaders, 1, host)
     yield "flips", partial(run_core, 1, FLIPS, seconds=5, make=host)
     for seed in range(1, 4):
         yield f"rot {seed}", partial(run, partial(harms.rot_while_one_lags, seed=seed))

@@ -66,7 +66,7 @@ def calm() -> str:
 def seeds(level: str, count: int) -> int:
     """Run fixed seeds of one level until one fails; return the exit status."""
     for seed in range(count):
-        verdict = judge(level, seed, 12, lines=0)
+        verdict = judge(level, seed, 12, lines=0, mixture=1)
         if verdict.report:
             print(f"{level} seed {seed}: {_told(verdict.report)}")
             return 1

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from types import MappingProxyType
 
+import msgspec
 import pyarrow as pa
 
 from nyala.client.core import ClientOptions, Core
@@ -28,7 +29,6 @@ from nyala.replica.replica import Replica
 from nyala.tserver.config import TabletServerConfig
 from nyala.tserver.server import TabletServer
 from tests.sim.durable import Kept
-from tests.sim.faults import CLOCKS_APART_MS
 from tests.sim.loop import SimLoop, seeded
 from tests.sim.network import SimNetwork
 from tests.sim.process import SimProcess
@@ -38,13 +38,13 @@ from tests.sim.table_client import TableClient
 from tests.sim.watch import GroupWatch
 from tests.sim.workload import History, Worker, let_succeed
 
-OPTIONS = Options(
-    wal_segment_mb=1,
-    flush_bytes=32 << 10,
-    flush_log_bytes=32 << 10,
-    clock_max_ahead_ms=CLOCKS_APART_MS,
-)
+OPTIONS = Options(wal_segment_mb=1, flush_bytes=32 << 10, flush_log_bytes=32 << 10)
 """Segments and flushes so small that a short run has many."""
+REPAIRING = msgspec.structs.replace(
+    OPTIONS, member_failed_after_ms=3000, repair_interval_ms=200, tserver_unresponsive_ms=2000,
+    copy_retry_ms=2000,
+)  # fmt: skip
+"""Masters soon replace what is lost."""
 SCHEMA = from_arrow(
     pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.int64())]), ["k"]
 )
@@ -260,6 +260,19 @@ class SimCluster:
                 together.setdefault(group, []).append((process.name, node))
             for group in list(self._watches):
                 self._watches[group].whole(together.get(group, ()))
+
+    def groups(self) -> list[TabletId]:
+        """Return the groups that were ever seen."""
+        return list(self._watches)
+
+    def uuids(self, process: SimProcess) -> set[str]:
+        """Return under which uuids a server was seen."""
+        return {uuid for uuid, p in self._uuids.items() if p is process}
+
+    def put_back(self, name: str) -> None:
+        """A server's disk is older than it was."""
+        for watch in self._watches.values():
+            watch.put_back(name)
 
     def committed(self, group: TabletId) -> Configuration | None:
         """Return the newest configuration that any member, dead or alive, has known to be committed."""

@@ -3,24 +3,34 @@
 import asyncio
 
 from nyala.client.core import Core
+from nyala.common.ids import SYS_CATALOG
 from nyala.common.options import Options
-from tests.sim.cluster import OPTIONS, SimCluster
+from tests.sim.cluster import OPTIONS, REPAIRING, SimCluster
+from tests.sim.cluster_losses import ClusterLosses
 from tests.sim.core_run import PAUSE_US, WRITES_PER_S, most_events
+from tests.sim.far_clocks import FarClocks
 from tests.sim.faults import Swarm
 from tests.sim.ledger import Ledger
 from tests.sim.loop import SimLoop, run, seeded
 from tests.sim.nemesis import Nemesis
 from tests.sim.outcome import Outcome
+from tests.sim.soundness import sound
 from tests.sim.table_client import TableClient
 from tests.sim.trace import Recorder
 
 CLIENTS = 6
+SOUND_S = 120
 
 
 async def _story(
     loop: SimLoop, seed: int, swarm: Swarm, seconds: float, options: Options
 ) -> Outcome:
-    cluster = SimCluster(loop, seed, options=options)
+    if (
+        swarm.loss_s and options is OPTIONS
+    ):  # what is lost is replaced on a server that has room for it
+        cluster = SimCluster(loop, seed, tservers=4, options=REPAIRING)
+    else:
+        cluster = SimCluster(loop, seed, options=options)
     core = await cluster.start()
     await cluster.create_table(core, "t")
     table = await cluster.create_table(core, "ledger", tablets=2)
@@ -34,15 +44,28 @@ async def _story(
     async def transfer() -> None:
         cluster.transfer(hands)
 
-    extra = [(swarm.transfer_s, transfer)]
+    clocks = FarClocks(cluster, seeded(seed, "far clocks"), swarm.far_length_s)
+    losses = ClusterLosses(cluster, seeded(seed, "losses"))
+
+    async def loss() -> None:
+        await nemesis.only(losses.fault)
+
+    extra = [(swarm.transfer_s, transfer), (swarm.far_s, clocks.fault), (swarm.loss_s, loss)]
     nemesis = Nemesis(
         cluster.network, cluster.servers, names, swarm, rng, cluster.leader, prone, extra
     )
     nemesis.start()
+    watching = loop.create_task(clocks.watch())
     await loop.delay(seconds * 1e6)
     await nemesis.heal()
     ledger.stopped = True
     await _finish(cluster, ledger, writing, core)
+    groups = [g for g in cluster.groups() if g != SYS_CATALOG or losses.given_up is None]
+    harmed = {uuid for process in prone for uuid in cluster.uuids(process)}
+    await sound(cluster, groups, "all is whole after the faults", SOUND_S, harmed)
+    if watching.done():
+        watching.result()
+    watching.cancel()
     checks = cluster.checks()
     checks["snapshots read again"] = ledger.scans
     checks["operations linearized"] = sum(len(ops) for ops in cluster.history.ops.values())

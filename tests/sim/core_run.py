@@ -4,6 +4,7 @@ import asyncio
 import functools
 from dataclasses import replace
 
+from nyala.common.ids import ServerUuid
 from tests.sim.core_cluster import ENGINES, CoreCluster, Make, host, moving
 from tests.sim.faults import Swarm
 from tests.sim.kv import KvClient
@@ -12,6 +13,7 @@ from tests.sim.members import Members
 from tests.sim.moves import Mover
 from tests.sim.nemesis import Nemesis
 from tests.sim.outcome import Outcome
+from tests.sim.process import SimProcess
 from tests.sim.trace import Recorder
 from tests.sim.workload import Worker
 
@@ -23,6 +25,8 @@ EVENTS_PER_S = 40_000
 """Ten times what the busiest run makes in a second: more is a livelock."""
 
 
+OUTVOTED = 6
+APPLIES_US = 150_000.0
 MOVE_S = 0.7
 HANDS = 2
 """Two at a time move replicas of one group, each with a step every so often."""
@@ -33,8 +37,8 @@ def _fitting(swarm: Swarm, make: Make | None) -> Swarm:
     """Return what of a mixture a kind of server can bear."""
     if make is host:
         return swarm
-    full = swarm.full_s if make is moving else 0.0
-    return replace(swarm.without_damage(), full_s=full)
+    bare = swarm.without_damage()
+    return replace(bare, full_s=swarm.full_s, no_room_s=swarm.no_room_s) if make is moving else bare
 
 
 def most_events(seconds: float) -> int:
@@ -143,6 +147,66 @@ async def _paused(loop: SimLoop, seed: int, make: Make) -> None:
         old.resume()
         await asyncio.gather(*asking)
     await cluster.progress()
+
+
+async def _outvoted(loop: SimLoop, seed: int, make: Make) -> None:
+    cluster = CoreCluster(loop, seed, 3, make)
+    for server in cluster.servers:
+        server.start()
+    cluster.add_workers(5)
+    history, rng, asked = cluster.history, seeded(seed, "outvoted"), 0
+    for _ in range(OUTVOTED):
+        await cluster.until(lambda: cluster.leader() is not None, "a leader")
+        old = cluster.leader()
+        assert old is not None
+        others = [s for s in cluster.servers if s is not old]
+        apply_us, old.delays.apply_us = old.delays.apply_us, APPLIES_US
+        await loop.delay(100_000)
+        await old.run(_handed_over, old, cluster.members[rng.choice(others).name].uuid)
+        cluster.network.cut([s.name for s in others], [old.name])
+        end = loop.time() + 1
+        while not cluster.led_by_another(old) and loop.time() < end:
+            await loop.delay(1000)
+        working = [_asker(cluster, others) for _ in range(3)]
+        await asyncio.gather(*(process.run(_works, one) for process, one in working))
+        node = cluster.node(old)
+        asked += cluster.led_by_another(old) and node is not None and node.is_leader
+        asking = [
+            process.run(one.read, key)
+            for key in history.active * 3
+            for process, one in (_asker(cluster, [old]),)
+        ]
+        await asyncio.gather(*asking)
+        old.delays.apply_us = apply_us
+        cluster.network.heal()
+        await loop.delay(500_000)
+    assert asked >= OUTVOTED // 2, f"only {asked} led while another one did"
+    await cluster.progress()
+
+
+def _asker(cluster: CoreCluster, servers: list[SimProcess]) -> tuple[SimProcess, Worker]:
+    """Return a client that knows these servers only."""
+    process = cluster.new_process()
+    client = KvClient(
+        process.open(), [s.address for s in servers], timeout_ms=1000, sessions=cluster.sessions
+    )
+    return process, Worker(
+        cluster.loop, client, cluster.history, seeded(cluster.seed, process.name)
+    )
+
+
+async def _works(worker: Worker) -> None:
+    for _ in range(8):
+        await worker.once()
+
+
+async def _handed_over(leader: SimProcess, to: ServerUuid) -> None:
+    leader.server.transfer(to)
+
+
+def ask_outvoted_leaders(seed: int, make: Make) -> None:
+    """Ask leaders what others have changed since they handed over, unheard by them; they apply slowly."""
+    run(lambda loop: _outvoted(loop, seed, make))
 
 
 def ask_paused_leaders(seed: int, make: Make) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from tests.sim.cluster import SimCluster
+from tests.sim.cluster import REPAIRING, SimCluster
 from tests.sim.ddl import define, settled
 from tests.sim.ddl_masters import MasterHand
 from tests.sim.ddl_model import Model
@@ -24,7 +24,6 @@ from tests.sim.ddl_watch import CatalogWatch, orphan_lives, plant_orphan
 from tests.sim.faults import Swarm
 from tests.sim.loop import SimLoop, run, seeded
 from tests.sim.nemesis import Nemesis
-from tests.sim.repair_run import REPAIRING
 from tests.sim.trace import Trace
 from tests.sim.transcript import Recorder
 

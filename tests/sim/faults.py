@@ -46,14 +46,22 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "copy that ends early": ("copy_ended",),
     "member removed": ("removed",),
     "replica deleted": ("delete",),
+    "clock far away": ("far_clock",),
+    "disk that loses something": ("disk_loss",),
+    "older image of a disk": ("image_put_back",),
+    "write without room": ("no_room",),
 }
 MOVES = ("replica copied", "copy that ends early", "member removed", "replica deleted")
 """Kinds that ask for replicas that come and go."""
 DAMAGE = (
     "bit flipped in a write", "bit flipped in a read", "bit rot", "write error", "sync error",
-    "read error", "full disk",
+    "read error", "full disk", "write without room",
 )  # fmt: skip
 """Kinds that ask for the replica engine; Raft's core alone knows nothing of a damaged disk."""
+WHOLE = ("clock far away", "disk that loses something", "older image of a disk")
+"""Kinds that ask for a whole cluster."""
+MIXTURES = (1, 2)
+"""Versions of what a seed draws. A recorded seed keeps its own: what came later has a stream of its own."""
 
 
 def count(trace: Trace) -> Counter[str]:
@@ -66,9 +74,9 @@ def missing(seen: Counter[str], *, but: Collection[str] = ()) -> list[str]:
     return [k for k in KINDS if not seen[k] and k not in but]
 
 
-CLOCKS_APART_MS = 120_000
-"""Further ahead than this no clock of a run gets of another one. Clocks jump, and stay so when all is healed;
-with the default of `clock_max_ahead_ms`, servers and clients would refuse each other's times for good."""
+SKEW_MAX_MS = 4500
+"""No wall clock is further than this from true time, but for `far_s`. Two are at most 9 s apart, within the
+default of `clock_max_ahead_ms`: they stay so when all is healed, and servers must not refuse each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +107,12 @@ class Swarm:
         full_length_s: mean time that a disk stays full.
         change_s: mean time between membership changes.
         transfer_s: mean time between orders to a leader to hand over.
+        far_s: mean time between clocks set far wrong, one at a time; see `far_clocks.py`.
+        far_length_s: mean time until it is set right.
+        loss_s: mean time between disks that lose something, one at a time; see `cluster_losses.py`.
+        no_room_s: mean time between disks that refuse to grow files, of any server.
+        no_room_rate: how many of such operations they refuse.
+        no_room_length_s: mean time that they do.
     """
 
     loss_rate: float = 0.0
@@ -128,10 +142,16 @@ class Swarm:
     full_length_s: float = 1.0
     change_s: float = 0.0
     transfer_s: float = 0.0
+    far_s: float = 0.0
+    far_length_s: float = 1.0
+    loss_s: float = 0.0
+    no_room_s: float = 0.0
+    no_room_rate: float = 0.0
+    no_room_length_s: float = 0.5
 
     def without_damage(self) -> "Swarm":
         """Return it without what asks for the replica engine."""
-        return replace(self, prone=0, flip_rate=0, eio_rate=0, rot_s=0, full_s=0)
+        return replace(self, prone=0, flip_rate=0, eio_rate=0, rot_s=0, full_s=0, no_room_s=0)
 
     def text(self) -> str:
         """Return what differs from calm."""
@@ -177,6 +197,21 @@ def draw(rng: random.Random) -> Swarm:
         transfer_s=pick((0, 0, 2, 6, 15)),
     )
     return drawn if harmed else replace(drawn, flip_rate=0, eio_rate=0, rot_s=0)
+
+
+def further(swarm: Swarm, rng: random.Random) -> Swarm:
+    """Draw what mixtures have since version 2; nothing is lost where a disk may be damaged without a word."""
+    pick = rng.choice
+    drawn = replace(
+        swarm,
+        far_s=pick((0, 3, 10)),
+        far_length_s=pick((0.5, 3, 8)),
+        loss_s=pick((0, 2, 6)),
+        no_room_s=pick((0, 2, 6)),
+        no_room_rate=pick((0.05, 0.3, 1)),
+        no_room_length_s=pick((0.05, 0.3, 2)),
+    )
+    return replace(drawn, loss_s=0) if swarm.prone else drawn
 
 
 def calm(rng: random.Random) -> Swarm:

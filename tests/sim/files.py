@@ -29,6 +29,7 @@ class DiskFaults:
         write_eio_rate: an append fails with EIO, having written a part.
         sync_eio_rate: a sync fails with EIO, and what it should have synced is never written.
         capacity_bytes: beyond it, ENOSPC; None: no limit.
+        no_room_rate: what would make a file or let one grow fails with ENOSPC; a write has written a part.
     """
 
     read_flip_rate: float = 0.0
@@ -37,6 +38,7 @@ class DiskFaults:
     write_eio_rate: float = 0.0
     sync_eio_rate: float = 0.0
     capacity_bytes: int | None = None
+    no_room_rate: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 Rules: bits turn and errors come only on the disks of `prone` servers, of which no group has a majority;
 what is left of a replica that met damage is FAILED for good, so nobody else could be asked to go on. Any disk
-may be full for a while. Where a turned bit could not be told from the torn tail of a crash, nobody crashes
-(`SimDisk.doubtful`), and bits do not rot.
+may be full for a while, or refuse to let files grow now and then. Where a turned bit could not be told from
+the torn tail of a crash, nobody crashes (`SimDisk.doubtful`), and bits do not rot.
 """
 
 import random
@@ -61,6 +61,7 @@ class Harm:
         return [
             (self._swarm.rot_s if self._prone else 0.0, self._rot),
             (self._swarm.full_s, self._fill),
+            (self._swarm.no_room_s, self._no_room),
         ]
 
     def heal(self) -> None:
@@ -91,6 +92,12 @@ class Harm:
         await self._loop.delay(self._rng.expovariate(1 / self._swarm.full_length_s) * 1e6)
         server.disk.faults.capacity_bytes = None
         self._loop.trace.note("disk_has_room", server.name)
+
+    async def _no_room(self) -> None:
+        server = self._rng.choice(self._servers)
+        server.disk.faults.no_room_rate = self._swarm.no_room_rate
+        await self._loop.delay(self._rng.expovariate(1 / self._swarm.no_room_length_s) * 1e6)
+        server.disk.faults.no_room_rate = 0.0
 
 
 def _span(path: str, inode: Inode) -> int:

@@ -19,14 +19,11 @@ from nyala.raft.node import RaftNode
 from nyala.replica.host import ReplicaHost
 from nyala.replica.replica import Replica
 from nyala.replica.state_machine import Transport
-from tests.sim.faults import CLOCKS_APART_MS
 from tests.sim.kv import READ, SESSION_CHANGE, SNAPSHOT, STALE, KvMachine, encode_change
 from tests.sim.linearizability import Kind
 from tests.sim.stores import GROUP
 
-OPTIONS = Options(
-    wal_segment_mb=1, flush_log_bytes=4096, flush_bytes=2048, clock_max_ahead_ms=CLOCKS_APART_MS
-)
+OPTIONS = Options(wal_segment_mb=1, flush_log_bytes=4096, flush_bytes=2048)
 """Segments and flushes so small that a short run has many."""
 STALE_MS = 3000
 

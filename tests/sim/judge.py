@@ -9,7 +9,7 @@ import traceback
 from collections import Counter
 from dataclasses import dataclass, field
 
-from tests.sim.faults import Swarm, count, draw
+from tests.sim.faults import MIXTURES, Swarm, count, draw, further
 from tests.sim.levels import LEVELS
 from tests.sim.loop import seeded
 from tests.sim.outcome import Outcome
@@ -33,6 +33,7 @@ class Verdict:
     level: str
     seed: int
     seconds: float
+    mixture: int = MIXTURES[-1]
     report: str = ""
     invalid: str = ""
     digest: str = ""
@@ -51,7 +52,9 @@ class Verdict:
     @property
     def command(self) -> str:
         """The command that repeats it."""
-        return f"./run sim --level {self.level} --seed {self.seed} --seconds {self.seconds:g}"
+        return f"./run sim --level {self.level} --seed {self.seed} --seconds {self.seconds:g}" + (
+            "" if self.mixture == MIXTURES[-1] else f" --mixture {self.mixture}"
+        )
 
     def line(self) -> str:
         """Return one line for a person."""
@@ -66,15 +69,26 @@ class Verdict:
         )
 
 
-def swarm_of(seed: int) -> Swarm:
-    """Return the mixture that a seed draws."""
-    return draw(seeded(seed, "swarm"))
+def swarm_of(seed: int, mixture: int = 1) -> Swarm:
+    """Return what a seed draws, as a version of the mixture has it."""
+    drawn = draw(seeded(seed, "swarm"))
+    return drawn if mixture == 1 else further(drawn, seeded(seed, "swarm", "further"))
 
 
-def judge(level: str, seed: int, seconds: float = SECONDS, lines: int = LINES) -> Verdict:
-    """Run one seed at one level; a failure is told in the verdict's report."""
-    verdict = Verdict(level, seed, seconds)
-    swarm = swarm_of(seed)
+def judge(
+    level: str, seed: int, seconds: float = SECONDS, lines: int = LINES, mixture: int = MIXTURES[-1]
+) -> Verdict:
+    """Run one seed at one level; a failure is told in the verdict's report.
+
+    Args:
+        level: how much of the product is real.
+        seed: of everything drawn.
+        seconds: virtual time under faults.
+        lines: of a failure's transcript.
+        mixture: the version of what a seed draws.
+    """
+    verdict = Verdict(level, seed, seconds, mixture)
+    swarm = swarm_of(seed, mixture)
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # the product logs what is meant to happen here
     began = time.perf_counter()

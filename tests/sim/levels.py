@@ -10,7 +10,7 @@ from collections.abc import Callable
 from tests.sim.cluster_run import run_cluster
 from tests.sim.core_cluster import core, host, moving
 from tests.sim.core_run import run_core
-from tests.sim.faults import DAMAGE, MOVES, Swarm
+from tests.sim.faults import DAMAGE, MOVES, WHOLE, Swarm
 from tests.sim.outcome import Outcome
 from tests.sim.stores import WalLog
 from tests.sim.trace import Recorder
@@ -47,11 +47,12 @@ def _cluster(seed: int, swarm: Swarm, seconds: float, recorder: Recorder | None)
 LEVELS: dict[str, Level] = {
     "core": _core, "wal": _wal, "host": _host, "moving": _moving, "cluster": _cluster
 }  # fmt: skip
+NO_ROOM = ("full disk", "write without room")
 NOT_AT: dict[str, tuple[str, ...]] = {
-    "core": ("call doubled", *DAMAGE, *MOVES),
-    "wal": ("call doubled", *DAMAGE, *MOVES),
-    "host": MOVES,
-    "moving": tuple(k for k in DAMAGE if k != "full disk"),
+    "core": ("call doubled", *DAMAGE, *MOVES, *WHOLE),
+    "wal": ("call doubled", *DAMAGE, *MOVES, *WHOLE),
+    "host": (*MOVES, *WHOLE),
+    "moving": (*(k for k in DAMAGE if k not in NO_ROOM), *WHOLE),
     "cluster": ("membership change", *MOVES),
 }
 """Kinds of fault that a level does not know."""

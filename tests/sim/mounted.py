@@ -62,9 +62,22 @@ class SimFiles:
             return True
         return False
 
+    def _room(self, path: str) -> None:
+        """Refuse to take further space now and then."""
+        disk = self.disk
+        if disk.faults.no_room_rate and disk.rng.random() < disk.faults.no_room_rate:
+            disk.trace.note("no_room", f"{disk.name} {path}")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
     def _write(self, path: str, inode: Inode, offset: int, data: bytes, *, dies: bool) -> None:
         disk = self.disk
         grown = max(0, offset + len(data) - len(inode.content))
+        if grown:
+            try:
+                self._room(path)
+            except OSError:
+                self._put(path, inode, offset, data[: disk.rng.randrange(len(data) + 1)])
+                raise
         if disk.faults.capacity_bytes is not None and grown:
             room = disk.faults.capacity_bytes - disk.used_bytes()
             if grown > room:
@@ -119,6 +132,7 @@ class SimFiles:
 
     def _create(self, path: str) -> Inode:
         dies = self._changing("create", path)
+        self._room(path)
         directory = path.rpartition("/")[0] or ("/" if path.startswith("/") else "")
         if directory not in self.disk.names.seen:
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)
@@ -324,6 +338,8 @@ class SimAppendFile:
         disk = self._files.disk
         grown = length_bytes - len(self._inode.content)
         limit = disk.faults.capacity_bytes
+        if grown > 0:
+            self._files._room(self._path)
         if limit is not None and grown > limit - disk.used_bytes():
             disk.trace.note("enospc", f"{disk.name} {self._path}")
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)

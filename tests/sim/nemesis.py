@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 
-from tests.sim.faults import Swarm
+from tests.sim.faults import SKEW_MAX_MS, Swarm
 from tests.sim.harm import Harm
 from tests.sim.network import NetFaults, SimNetwork
 from tests.sim.process import SimProcess
@@ -24,6 +24,9 @@ class Nemesis:
         leader: who leads now, since faults that meet a leader tell most.
         prone: servers whose disks may go wrong: never a majority of any group.
         extra: further faults: mean seconds between two, and what to do.
+
+    Attributes:
+        alone: a fault that `only` let begin is under way, and no other one begins.
     """
 
     def __init__(
@@ -45,6 +48,8 @@ class Nemesis:
         self._swarm = swarm
         self._rng = rng
         self._extra = list(extra)
+        self.alone = False
+        self._under_way = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._harm = Harm(self._loop, rng, swarm, servers, prone)
         self._apply_rates()
@@ -62,7 +67,7 @@ class Nemesis:
             server.delays.slow_rate = swarm.slow_rate
             server.delays.slow_us = swarm.slow_ms * 1000
             if swarm.skew_ms:
-                server.clock.jump(round(self._rng.uniform(-1, 1) * swarm.skew_ms * 1000))
+                _set_off(server, round(self._rng.uniform(-1, 1) * swarm.skew_ms * 1000))
                 self._loop.trace.note("skew", f"{server.name} {server.clock.skew_us}")
 
     def start(self) -> None:
@@ -82,7 +87,23 @@ class Nemesis:
     async def _repeat(self, mean_s: float, fault: Fault) -> None:
         while True:
             await self._loop.delay(self._rng.expovariate(1 / mean_s) * 1e6)
+            while self.alone:
+                await self._loop.delay(100_000)
+            self._under_way += 1
+            try:
+                await fault()
+            finally:
+                self._under_way -= 1
+
+    async def only(self, fault: Fault) -> None:
+        """Do a fault that bears no other: wait until those under way have ended, and let none begin."""
+        self.alone = True
+        try:
+            while self._under_way > 1:  # it is one itself
+                await self._loop.delay(100_000)
             await fault()
+        finally:
+            self.alone = False
 
     async def heal(self) -> None:
         """Stop all faults; everything runs again and reaches everything."""
@@ -175,5 +196,11 @@ class Nemesis:
     async def _jump(self) -> None:
         victim = self._rng.choice(self._servers)
         by_us = round(self._rng.choice((-1, 1)) * self._rng.expovariate(1) * 2_000_000)
-        victim.clock.jump(by_us)
+        _set_off(victim, by_us)
         self._loop.trace.note("jump", f"{victim.name} {by_us}")
+
+
+def _set_off(server: SimProcess, by_us: int) -> None:
+    """Move a wall clock, not beyond what clocks may be off."""
+    clock, most_us = server.clock, SKEW_MAX_MS * 1000
+    clock.jump(min(max(clock.skew_us + by_us, -most_us), most_us) - clock.skew_us)

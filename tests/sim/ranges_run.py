@@ -16,7 +16,7 @@ import msgspec
 
 from nyala.client.planning import ReadSpec
 from nyala.common.partition_spec import Partition, Range
-from tests.sim.cluster import SCHEMA, SimCluster
+from tests.sim.cluster import REPAIRING, SCHEMA, SimCluster
 from tests.sim.faults import Swarm
 from tests.sim.loop import SimLoop, run, seeded
 from tests.sim.nemesis import Nemesis
@@ -32,7 +32,6 @@ from tests.sim.ranges import (
     Writer,
     changes_of,
 )
-from tests.sim.repair_run import REPAIRING
 from tests.sim.trace import Trace
 
 WRITERS, READERS, TSERVERS = 3, 3, 4

@@ -8,8 +8,6 @@ that nothing acknowledged is lost, and every tablet ends with its number of vote
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-import msgspec
-
 from nyala.client.alter import AlterSteps
 from nyala.client.core import Core
 from nyala.client.locations import OpenTable
@@ -17,7 +15,7 @@ from nyala.common.errors import NyalaError
 from nyala.common.ids import SYS_CATALOG, ServerUuid, TabletId
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.cluster import OPTIONS, SimCluster
+from tests.sim.cluster import REPAIRING, SimCluster
 from tests.sim.core_run import PAUSE_US, WRITES_PER_S, most_events
 from tests.sim.faults import Swarm
 from tests.sim.loop import SimLoop, run, seeded
@@ -32,10 +30,6 @@ SIZES = (5, 1, 3)
 """To which the number of replicas is altered, one after the other."""
 TABLETS = 3
 LIMIT_S = 120
-REPAIRING = msgspec.structs.replace(
-    OPTIONS, member_failed_after_ms=3000, repair_interval_ms=200, tserver_unresponsive_ms=2000,
-    copy_retry_ms=2000,
-)  # fmt: skip
 
 
 class Graves:

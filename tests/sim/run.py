@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
-from tests.sim.faults import KINDS
+from tests.sim.faults import KINDS, MIXTURES
 from tests.sim.judge import LINES, SECONDS, Verdict, judge
 from tests.sim.levels import LEVELS, NOT_AT, level_of
 
@@ -24,7 +24,7 @@ ENOUGH_SEEDS = 60
 """A batch of so many seeds must have met every kind of fault."""
 SEEDS_A_PROCESS = 40
 """What the runs of a process leave behind in its memory goes with it."""
-Job = tuple[str, int, float, int]
+Job = tuple[str, int, float, int, int]
 
 
 class Batch:
@@ -102,6 +102,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--level", choices=[*LEVELS], help="default: by the seed, all in turn")
     parser.add_argument("--workers", type=int, default=1, help="processes")
     parser.add_argument("--lines", type=int, default=LINES, help="of a failure's transcript")
+    parser.add_argument(
+        "--mixture",
+        type=int,
+        choices=MIXTURES,
+        default=MIXTURES[-1],
+        help="version of what is drawn",
+    )
     parser.add_argument("--quiet", action="store_true", help="print failures and the sum only")
     given = parser.parse_args(arguments)
     first = random.randrange(1_000_000) if given.seed is None else given.seed
@@ -126,7 +133,7 @@ def _verdicts(given: argparse.Namespace, first: int, batch: Batch) -> Iterator[V
     def jobs() -> Iterator[Job]:
         seed = first
         while True:
-            yield given.level or level_of(seed), seed, given.seconds, given.lines
+            yield given.level or level_of(seed), seed, given.seconds, given.lines, given.mixture
             seed += 1
             if time.monotonic() >= end or (given.hours and batch.hours >= given.hours):
                 return

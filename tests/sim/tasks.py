@@ -47,6 +47,7 @@ class SimClock:
         self._loop = loop
         self._drift_ppm = drift_ppm
         self.skew_us = skew_us
+        self.far_us = 0  # on top of it, for a while
 
     def monotonic_us(self) -> int:
         """Microseconds since the simulation began, as this process counts them."""
@@ -55,7 +56,7 @@ class SimClock:
 
     def wall_us(self) -> int:
         """Microseconds since the epoch, as this process believes."""
-        return WALL_START_US + self.monotonic_us() + self.skew_us
+        return WALL_START_US + self.monotonic_us() + self.skew_us + self.far_us
 
     def jump(self, by_us: int) -> None:
         """Set the wall clock forward or back."""

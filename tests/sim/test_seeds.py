@@ -19,10 +19,10 @@ EVERY_KIND_AT = ("host",)
 """Levels whose recorded seeds are to show every kind of fault that the level knows."""
 
 
-def recorded(level: str) -> list[int]:
-    """Return the recorded seeds of a level."""
-    lines = [line.split(maxsplit=2) for line in RECORDED.read_text().splitlines()]
-    return [int(words[1]) for words in lines if words and words[0] == level]
+def recorded(level: str) -> list[tuple[int, int]]:
+    """Return the recorded seeds of a level, each with the version of its mixture."""
+    lines = [line.split(maxsplit=3) for line in RECORDED.read_text().splitlines()]
+    return [(int(words[1]), int(words[2])) for words in lines if words and words[0] == level]
 
 
 def fresh() -> int:
@@ -36,8 +36,8 @@ def fresh() -> int:
 @pytest.mark.parametrize("level", LEVELS)
 def test_recorded_seeds_hold(level: str):
     faults: Counter[str] = Counter()
-    for seed in recorded(level):
-        verdict = judge(level, seed)
+    for seed, mixture in recorded(level):
+        verdict = judge(level, seed, mixture=mixture)
         print(verdict.line())
         assert not verdict.report, verdict.report
         faults += verdict.faults

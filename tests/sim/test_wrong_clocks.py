@@ -1,13 +1,9 @@
 """Clocks that are wrong: one of a whole cluster by years; those of the last two of a group by seconds."""
 
-import msgspec
-import pytest
-
 from nyala.common.hybrid_time import to_micros
 from nyala.common.options import Options
-from tests.sim.cluster import OPTIONS
 from tests.sim.core_cluster import CoreCluster, host
-from tests.sim.host_server import HostServer
+from tests.sim.faults import SKEW_MAX_MS
 from tests.sim.loop import WALL_START_US, SimLoop, run
 from tests.sim.process import SimProcess
 from tests.sim.stories import Stage, play
@@ -41,11 +37,11 @@ def test_one_clock_that_is_years_wrong_moves_no_other_and_stops_nothing():
                 await stage.acknowledged(10)
         assert ahead_us(stage) < LIMIT_MS * 1000
 
-    play(story, options=msgspec.structs.replace(OPTIONS, clock_max_ahead_ms=LIMIT_MS))
+    play(story)
 
 
-async def two_that_are_apart(loop: SimLoop) -> tuple[CoreCluster, SimProcess]:
-    """Return a group that lost one of three, and which of the others is 13 s ahead by small steps."""
+async def two_that_are_apart(loop: SimLoop, by_us: int) -> tuple[CoreCluster, SimProcess]:
+    """Return a group that lost one of three, and which of the others is ahead, twice `by_us`."""
     cluster = CoreCluster(loop, 1, 3, host)
     for server in cluster.servers:
         server.start()
@@ -53,30 +49,25 @@ async def two_that_are_apart(loop: SimLoop) -> tuple[CoreCluster, SimProcess]:
     await cluster.until(lambda: cluster.leader() is not None, "a leader")
     dead, ahead, behind = cluster.servers
     dead.kill(power_cut=True)
-    for server, step_us in ((ahead, 6_500_000), (behind, -6_500_000)):
+    for server, step_us in ((ahead, by_us), (behind, -by_us)):
         server.clock.jump(step_us)
         await loop.delay(1_000_000)
     return cluster, ahead
 
 
 def test_clocks_that_stay_apart_as_far_as_faults_leave_them_stop_no_group_of_the_simulator():
-    """The judge asks for progress with such clocks, so its servers have to bear them."""
+    """The judge asks for progress with such clocks, so servers have to bear them by default."""
 
     async def main(loop: SimLoop) -> None:
-        cluster, _ = await two_that_are_apart(loop)
+        cluster, _ = await two_that_are_apart(loop, SKEW_MAX_MS * 1000)
         await cluster.progress()
 
     run(main)
 
 
-def test_two_that_refuse_each_other_s_times_serve_again_when_a_clock_is_set_right(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    options = msgspec.structs.replace(HostServer.options, clock_max_ahead_ms=LIMIT_MS)
-    monkeypatch.setattr(HostServer, "options", options)
-
+def test_two_that_refuse_each_other_s_times_serve_again_when_a_clock_is_set_right():
     async def main(loop: SimLoop) -> None:
-        cluster, ahead = await two_that_are_apart(loop)
+        cluster, ahead = await two_that_are_apart(loop, 6_500_000)
         await loop.delay(20_000_000)
         assert cluster.leader() is None
         before = cluster.history.acknowledged

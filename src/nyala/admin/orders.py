@@ -124,12 +124,18 @@ class Orders:
         """Carry an order out whatever becomes of its sender, whose deadline may pass meanwhile.
 
         Left halfway, its files would still be worked on in a lane while the next order begins anew.
+
+        Raises:
+            Unavailable: the disk failed, or has no room; the order may be given again.
+            NyalaError: what the work raises.
         """
 
         async def guarded() -> Exception | None:
             try:
                 await work
-            except (NyalaError, OSError) as err:
+            except OSError as err:
+                return Unavailable(f"this server's disk did not take it ({err}); order it again")
+            except NyalaError as err:
                 return err
             return None
 

@@ -1,0 +1,33 @@
+"""An order that the disk does not take is answered so that whoever gave it can give it again."""
+
+import asyncio
+import errno
+import os
+from typing import Any
+
+import pytest
+
+from nyala.admin.orders import Fence, Orders
+from nyala.common.errors import Unavailable
+from nyala.common.ids import ServerUuid
+from nyala.env.env import system_env
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_an_order_that_a_disk_refuses_may_be_given_again(number: int):
+    async def full() -> None:
+        raise OSError(number, os.strerror(number), "/data/superblock/t.tmp")
+
+    class Self:
+        uuid = ServerUuid("a" * 32)
+
+    async def story() -> None:
+        rpc: Any = None
+        env = system_env(rpc)
+        try:
+            with pytest.raises(Unavailable, match="disk did not take it"):
+                await Orders(env, Self(), Fence()).to_its_end(full())  # type: ignore[arg-type]
+        finally:
+            await env.tasks.close()
+
+    asyncio.run(story())
