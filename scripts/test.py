@@ -29,6 +29,8 @@ def pytest(*args: str, limit_s: int) -> tuple[str, ...]:
 
 FILES_APART = ("-n", "2", "--dist", "loadfile")
 """Two files at a time, each with clusters of its own: servers wait more than they work."""
+STEALING = ("-n", "2", "--dist", "worksteal")
+"""For tests of which some take a minute: who is done takes over what another one has not begun."""
 
 TIERS = (
     Tier(
@@ -57,7 +59,7 @@ TIERS = (
             ),
         ),
     ),
-    Tier("sim", 180, (pytest("-n", "2", "tests/sim", "tests/judge", limit_s=300),)),
+    Tier("sim", 180, (pytest(*STEALING, "tests/sim", "tests/judge", limit_s=300),)),
     Tier("cluster", 210, (pytest(*FILES_APART, "tests/cluster", limit_s=600),)),
     Tier("faults", 90, (pytest(*FILES_APART, "tests/faults", limit_s=600),)),
     Tier("spark", 240, (pytest(*FILES_APART, "tests/spark", limit_s=600),)),

@@ -14,14 +14,14 @@ from nyala.common.errors import NotLeader
 from nyala.replica.replica import Replica
 from tests.sim.cluster import OPTIONS
 from tests.sim.cluster_run import run_cluster
-from tests.sim.faults import DAMAGE, Swarm, count, draw, missing
+from tests.sim.faults import DAMAGE, WHOLE, Swarm, count, draw, missing
 from tests.sim.levels import NOT_AT
 from tests.sim.loop import seeded
 from tests.sim.stories import Stage, play, reads_from_paused_leaders
 
 ROOT = Path(__file__).parents[2]
 SEEDS = (1, 2, 3, 5)
-NOT_HERE = (*NOT_AT["cluster"], *DAMAGE, "unsynced names undone")
+NOT_HERE = (*NOT_AT["cluster"], *DAMAGE, *WHOLE, "unsynced names undone")
 EVERYTHING = Swarm(
     loss_rate=0.01,
     duplicate_rate=0.05,

@@ -13,8 +13,8 @@ from tests.sim.levels import LEVELS, NOT_AT
 
 ROOT = Path(__file__).parents[2]
 RECORDED = Path(__file__).with_name("seeds.txt")
-FRESH_S = {"core": 15, "wal": 20, "host": 55, "moving": 35, "cluster": 55}
-"""Real time for fresh seeds of each level: three minutes, half of it for two workers."""
+FRESH_S = {"core": 10, "wal": 15, "host": 40, "moving": 30, "cluster": 45}
+"""Real time for fresh seeds of each level; `./run sim --minutes` and the soaks run them for hours."""
 EVERY_KIND_AT = ("host",)
 """Levels whose recorded seeds are to show every kind of fault that the level knows."""
 

@@ -1,0 +1,52 @@
+"""The whole cluster while its disks lose things, clocks are far wrong, and disks refuse room."""
+
+from collections import Counter
+
+import pytest
+
+from nyala.common.hybrid_time import from_micros
+from tests.sim.cluster import SimCluster
+from tests.sim.cluster_run import run_cluster
+from tests.sim.far_clocks import BOUND_US, FarClocks
+from tests.sim.faults import Swarm, count
+from tests.sim.loop import WALL_START_US, SimLoop, run, seeded
+from tests.sim.replicas import hosts_of
+from tests.sim.soundness import sound
+
+LOSING = Swarm(
+    loss_rate=0.01, duplicate_rate=0.02, crash_s=8, down_s=0.3, power_cut_rate=0.5, far_s=3, far_length_s=1,
+    loss_s=0.5, no_room_s=2, no_room_rate=0.3, no_room_length_s=0.3,
+)  # fmt: skip
+WANTED = (
+    "clock far away", "disk that loses something", "older image of a disk", "write without room"
+)  # fmt: skip
+
+
+def test_servers_that_lose_something_are_whole_again_and_the_others_go_on():
+    faults: Counter[str] = Counter()
+    for seed in range(200, 208):
+        faults += count(run_cluster(seed, LOSING, seconds=8).trace)
+        if all(faults[kind] for kind in WANTED):
+            return
+    raise AssertionError(f"not all of it happened: {faults}")
+
+
+def test_a_hybrid_clock_that_is_far_ahead_and_a_server_that_is_away_are_seen():
+    async def main(loop: SimLoop) -> None:
+        cluster = SimCluster(loop, 1)
+        await cluster.start()
+        clocks = FarClocks(cluster, seeded(1, "far"), 1)
+        clocks.look()
+        groups = cluster.groups()
+        await sound(cluster, groups, "all is whole", 30)
+        ahead_us = WALL_START_US + loop.now_us() + 2 * BOUND_US
+        hosts_of(cluster.tservers[0])[0]._around.clock._last = from_micros(ahead_us)
+        with pytest.raises(AssertionError, match="hybrid clock of tserver-0 is 29"):
+            clocks.look()
+        master = cluster.masters[0]
+        master.kill()
+        with pytest.raises(AssertionError, match="takes no part"):
+            await sound(cluster, groups, "all is whole", 5)
+        await sound(cluster, groups, "all but one", 30, cluster.uuids(master))
+
+    run(main)
