@@ -4,7 +4,7 @@ from typing import Any
 
 from nyala.cli import ksck
 from nyala.raft.messages import AppendEntries
-from tests.sim.repair_run import REPAIRING
+from tests.sim.cluster import REPAIRING
 from tests.sim.replicas import hosts_of
 from tests.unit.master.ddl_cluster import with_cluster
 
