@@ -43,13 +43,13 @@ def store(minutes: float, seed: int) -> list[str]:
 
 def ddl(minutes: float, seed: int) -> list[str]:
     """Five simulated hours of definitions under faults, or as many as fit."""
-    size = ["--hours", "5", "--minutes", f"{minutes}", "--seed", f"{seed}"]
+    size = ["--hours", "5", "--minutes", f"{minutes}", "--seed", f"{seed}", "--workers", "2"]
     return [PY, "-m", "tests.sim.ddl_run", *size]
 
 
 def ranges(minutes: float, seed: int) -> list[str]:
     """Ranges that come and go under readers and writers, simulated minutes by the seed, as many as fit."""
-    size = ["--minutes", f"{minutes}", "--seed", f"{seed}"]
+    size = ["--minutes", f"{minutes}", "--seed", f"{seed}", "--workers", "2"]
     return [PY, "-m", "tests.sim.ranges_run", *size]
 
 

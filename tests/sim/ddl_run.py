@@ -6,7 +6,6 @@ python -m tests.sim.ddl_run --seed 7               one seed; with --lines N a tr
 
 import argparse
 import logging
-import multiprocessing
 import sys
 import time
 import traceback
@@ -24,6 +23,7 @@ from tests.sim.ddl_watch import CatalogWatch, orphan_lives, plant_orphan
 from tests.sim.faults import Swarm
 from tests.sim.loop import SimLoop, run, seeded
 from tests.sim.nemesis import Nemesis
+from tests.sim.pool import judged
 from tests.sim.trace import Trace
 from tests.sim.transcript import Recorder
 
@@ -205,20 +205,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--hours", type=float, default=0, help="simulated; 0: one seed")
     parser.add_argument("--minutes", type=float, default=24 * 60, help="at most so long")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="virtual time under faults")
+    parser.add_argument("--workers", type=int, default=1, help="processes")
     parser.add_argument("--lines", type=int, default=0, help="of a failure's transcript")
     given = parser.parse_args(arguments)
     total, done, checks = Counter[str](), Counter[str](), Counter[str]()
-    # what a seed leaves behind in a process's memory goes with it
-    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=20) as pool:
-        for job in _jobs(given, total):
-            found = pool.apply(judge, (job,))
-            print(found.line(), flush=True)
-            total["seeds"] += 1
-            total["failed"] += bool(found.report)
-            total["counted_s"] += round(found.counted_s)
-            total["cpu_s"] += round(found.spent_s)
-            done += found.done
-            checks += found.checks
+    for found in judged(judge, _jobs(given, total), given.workers):
+        print(found.line(), flush=True)
+        total["seeds"] += 1
+        total["failed"] += bool(found.report)
+        total["counted_s"] += round(found.counted_s)
+        total["cpu_s"] += round(found.spent_s)
+        done += found.done
+        checks += found.checks
     print(f"done: {_counts(done)}\nchecked: {_counts(checks)}")
     print(
         f"{total['seeds']} seeds from {given.seed} on, {total['counted_s'] / 3600:.2f} simulated hours "

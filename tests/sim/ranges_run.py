@@ -5,11 +5,13 @@ python -m tests.sim.ranges_run --seed 7            one seed
 """
 
 import argparse
+import itertools
 import logging
 import sys
 import time
 import traceback
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -20,6 +22,7 @@ from tests.sim.cluster import REPAIRING, SCHEMA, SimCluster
 from tests.sim.faults import Swarm
 from tests.sim.loop import SimLoop, run, seeded
 from tests.sim.nemesis import Nemesis
+from tests.sim.pool import judged
 from tests.sim.ranges import (
     FIRST,
     Change,
@@ -123,14 +126,18 @@ def run_ranges(seed: int, seconds: float) -> Found:
     return found
 
 
-def judge(seed: int, seconds: float) -> Found:
-    """Run one seed; a failure is told in the report."""
+def judge(job: tuple[int, float]) -> Found:
+    """Run one seed for so many seconds; a failure is told in the report."""
+    seed, seconds = job
+    logging.disable(logging.CRITICAL)  # the product logs what is meant to happen here
     try:
-        return run_ranges(seed, seconds)
+        found = run_ranges(seed, seconds)
     except Exception as err:  # whatever it is, it is reported with the command that repeats it
         where = "".join(traceback.format_exception(err, limit=-4))
         command = f"python -m tests.sim.ranges_run --seed {seed} --seconds {seconds:g}"
         return Found(seed, f"{where}\nFAILED ranges seed {seed}\nrepeat it with: {command}")
+    found.trace = None  # it is long
+    return found
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -141,20 +148,23 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="the first")
     parser.add_argument("--minutes", type=float, default=0, help="at most so long; 0: one seed")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="virtual time under faults")
+    parser.add_argument("--workers", type=int, default=1, help="processes")
     given = parser.parse_args(arguments)
-    logging.disable(logging.CRITICAL)  # the product logs what is meant to happen here
-    end, seed = time.monotonic() + 60 * given.minutes, given.seed
-    failed, done = 0, Counter[str]()
-    while True:
-        found = judge(seed, given.seconds)
+    end = time.monotonic() + 60 * given.minutes
+    seeds, failed, done = 0, 0, Counter[str]()
+
+    def jobs() -> Iterator[tuple[int, float]]:
+        for seed in itertools.count(given.seed):
+            yield seed, given.seconds
+            if time.monotonic() >= end:
+                return
+
+    for found in judged(judge, jobs(), given.workers):
         print(found.line(), flush=True)
+        seeds += 1
         failed += bool(found.report)
         done += found.seen.done
-        seed += 1
-        if time.monotonic() >= end:
-            break
     said = ", ".join(f"{what} {n}" for what, n in sorted(done.items()))
-    seeds = seed - given.seed
     print(f"done: {said}\n{seeds} seeds from {given.seed} on, {failed} failed")
     return 1 if failed else 0
 

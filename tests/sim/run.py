@@ -7,7 +7,6 @@
 """
 
 import argparse
-import multiprocessing
 import random
 import sys
 import time
@@ -17,12 +16,12 @@ from collections.abc import Iterator
 from tests.sim.faults import KINDS, MIXTURES
 from tests.sim.judge import LINES, SECONDS, Verdict, judge
 from tests.sim.levels import LEVELS, NOT_AT, level_of
+from tests.sim.pool import judged
 
 REAL = ("host", "cluster")
 """Levels whose time counts as simulated hours: the replica engine and its log are the product's."""
 ENOUGH_SEEDS = 60
 """A batch of so many seeds must have met every kind of fault."""
-SEEDS_A_PROCESS = 40
 """What the runs of a process leave behind in its memory goes with it."""
 Job = tuple[str, int, float, int, int]
 
@@ -138,18 +137,7 @@ def _verdicts(given: argparse.Namespace, first: int, batch: Batch) -> Iterator[V
             if time.monotonic() >= end or (given.hours and batch.hours >= given.hours):
                 return
 
-    if given.workers == 1:
-        yield from map(_judge, jobs())
-        return
-    spawned = multiprocessing.get_context("spawn")
-    with spawned.Pool(given.workers, maxtasksperchild=SEEDS_A_PROCESS) as pool:
-        waiting = []
-        for job in jobs():
-            waiting.append(pool.apply_async(_judge, (job,)))
-            while len(waiting) > given.workers:
-                yield waiting.pop(0).get()
-        for one in waiting:
-            yield one.get()
+    return judged(_judge, jobs(), given.workers)
 
 
 def _judge(job: Job) -> Verdict:

@@ -1,0 +1,32 @@
+"""Seeds judged one after the other, or by several processes at once."""
+
+import multiprocessing
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+SEEDS_A_PROCESS = 20  # what a seed leaves behind in a process's memory goes with it
+
+Job = TypeVar("Job")
+Found = TypeVar("Found")
+
+
+def judged(judge: Callable[[Job], Found], jobs: Iterable[Job], workers: int) -> Iterator[Found]:
+    """Return what each job came to, in order. No more jobs are taken than there are workers for.
+
+    Args:
+        judge: a function of a module, which a new process can import.
+        jobs: asked for the next one when a worker is free.
+        workers: processes; 1: this one.
+    """
+    if workers == 1:
+        yield from map(judge, jobs)
+        return
+    spawned = multiprocessing.get_context("spawn")
+    with spawned.Pool(workers, maxtasksperchild=SEEDS_A_PROCESS) as pool:
+        waiting = []
+        for job in jobs:
+            waiting.append(pool.apply_async(judge, (job,)))
+            while len(waiting) > workers:
+                yield waiting.pop(0).get()
+        for one in waiting:
+            yield one.get()
