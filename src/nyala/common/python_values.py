@@ -152,9 +152,23 @@ def _alike(values: Sequence[Any], wanted: pa.DataType | None) -> pa.Array:
     finer = pa.types.is_temporal(array.type) and any(hasattr(t, _FINER) for t in types)
     if finer and any(getattr(value, _FINER, 0) for value in values):
         raise ValueError("it has nanoseconds, and microseconds are kept; round it first")
+    if getattr(array.type, "tz", None) is not None and any(map(_has_odd_offset, values)):
+        raise ValueError("its time zone gives no offset in whole seconds; convert it to UTC first")
     if wanted == pa.float32() and array.type == pa.float64():
         return _nearest(array)
     return array
+
+
+def _has_odd_offset(value: Any) -> bool:
+    """Whether Arrow takes a datetime for another moment than Python does.
+
+    One without an offset, which Python calls naive whatever its zone is, becomes UTC; of an offset,
+    microseconds are lost.
+    """
+    if not isinstance(value, datetime):
+        return False
+    offset = value.utcoffset()
+    return offset is None or offset.microseconds != 0
 
 
 def _mixed(values: Sequence[Any], kinds: set[Kind], wanted: pa.DataType) -> pa.Array:

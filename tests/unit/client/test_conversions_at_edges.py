@@ -27,6 +27,37 @@ def test_times_with_and_without_a_zone_are_no_one_kind(zone, values):
         to_batches([{"k": n, "t": v} for n, v in enumerate(values)], table)
 
 
+class Zone(dt.tzinfo):
+    """A zone with this offset at all times."""
+
+    def __init__(self, offset: dt.timedelta | None) -> None:
+        self.offset = offset
+
+    def utcoffset(self, moment: dt.datetime | None) -> dt.timedelta | None:
+        return self.offset
+
+    def dst(self, moment: dt.datetime | None) -> None:
+        return None
+
+    def tzname(self, moment: dt.datetime | None) -> str:
+        return "zone"
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+@pytest.mark.parametrize("offset", [None, dt.timedelta(seconds=3661, microseconds=5)])
+@pytest.mark.parametrize("beside", [[], [EAST]])
+def test_a_zone_without_an_offset_in_whole_seconds_is_no_zone(zone, offset, beside):
+    """Arrow would take the first for UTC and cut the other off."""
+    table = from_arrow(pa.schema([("k", pa.int64()), ("t", pa.timestamp("us", zone))]), ["k"])
+    values = [*beside, NOON.replace(tzinfo=Zone(offset))]
+    with pytest.raises(SchemaMismatch, match=f"column 't', row {len(beside) if zone else '.'}"):
+        to_batches([{"k": n, "t": v} for n, v in enumerate(values)], table)
+    if zone:
+        good = [EAST, NOON.replace(tzinfo=Zone(dt.timedelta(seconds=-3661)))]
+        (batch,) = to_batches([{"k": n, "t": v} for n, v in enumerate(good)], table)
+        assert batch.column("t").to_pylist() == good
+
+
 def test_integers_of_several_widths_make_a_column_of_the_widest():
     made = definition_of([{"k": np.int8(1)}, {"k": 300}, {"k": np.int16(7)}], ["k"])
     assert made.column("k").type == pa.int64()
