@@ -69,13 +69,19 @@ def dump_uuid(dir: ServerDir) -> None:
 @verb
 def check(dir: ServerDir, format: FormatOption = Format.TABLE) -> None:
     """Check what stands in a data directory; exit status 0 and OK, or 1 and every problem in words."""
+    from nyala.common.ids import TabletId
     from nyala.env.files import SystemFiles
     from nyala.replica import stopped
+    from nyala.tablet import manifest
 
     files = SystemFiles()
     owner = stopped.lock(files, dir)
     replicas = stopped.replicas(files, dir)
-    problems = stopped.problems(files, dir)
+
+    def read(_: TabletId, path: str) -> None:
+        manifest.check_files(files, path, manifest.load(files, path))
+
+    problems = stopped.problems(files, dir, read)
     if format is Format.JSON:
         facts = {"uuid": owner.uuid, "role": owner.role, "cluster_id": owner.cluster_id}
         print(json.dumps({**facts, "replicas": len(replicas), "problems": problems}, indent=2))

@@ -227,6 +227,7 @@ def rewrite_raft_config(
 
     files, group = SystemFiles(), _group(tablet)
     stopped.lock(files, dir)
+    stopped.changeable(files, dir, group)
     known = stopped.look(files, dir, group)
     members = [rewriting.member(p, known.config) for p in peers]
     after = rewriting.rewritten(known, group, members, force=force)
@@ -252,6 +253,7 @@ def set_term(
 
     files, group = SystemFiles(), _group(tablet)
     stopped.lock(files, dir)
+    stopped.changeable(files, dir, group)
     known = stopped.look(files, dir, group)
     say(f"from  term {known.hard_state.term}, vote {known.hard_state.vote or 'none'}")
     say(f"to    term {term}, vote none")

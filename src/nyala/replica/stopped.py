@@ -4,6 +4,7 @@ Rules: blocking calls that change nothing. They take no lock, `lock` apart, and 
 What a person may change there is in `rewriting.py`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from nyala.common.errors import (
@@ -11,18 +12,22 @@ from nyala.common.errors import (
     BadVersion,
     Corrupt,
     Forbidden,
+    InvalidArgument,
     LogGap,
     NotFound,
 )
 from nyala.common.ids import NO_OP, OpId, ServerUuid, TabletId
+from nyala.env.clock import HybridClock, SystemClock
 from nyala.env.files import Files
 from nyala.raft import membership
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import HardState
 from nyala.replica import instance
 from nyala.replica.bootstrap import newest
+from nyala.replica.identity import CLOCK_FILE
 from nyala.replica.instance import Instance
 from nyala.replica.superblock import Stage, Superblocks
+from nyala.replica.witness import Witness
 from nyala.wal.cmeta import ConsensusMetadata
 from nyala.wal.dump import Finding, dump_log
 from nyala.wal.recovered import RecoveredGroup, Recovery
@@ -64,7 +69,8 @@ def owner(files: Files, directory: str) -> Instance:
     """Return whose data directory it is. Raises NotFound (nobody's), Corrupt."""
     path = f"{directory}/{instance.FILE_NAME}"
     if not files.exists(path):
-        raise NotFound(f"{directory} is no server's data directory: it has no instance file")
+        why = "it has no instance file" if files.exists(directory) else "there is no such folder"
+        raise NotFound(f"{directory} is no server's data directory: {why}")
     return instance.decode(files.read(path), path)
 
 
@@ -170,24 +176,75 @@ def _listed(group: TabletId, superblocks: Superblocks, metadata: ConsensusMetada
     return Listed(group, superblock.stage, hard.term, hard.vote, config.id, len(config.members))
 
 
-def problems(files: Files, directory: str) -> list[str]:
-    """Return what is wrong with a directory, in words: instance, superblocks, metadata, log, folders."""
+def changeable(files: Files, directory: str, group: TabletId) -> None:
+    """Make sure that a replica may be open at the next start: else its metadata are not asked.
+
+    Raises:
+        InvalidArgument: it is LOST, or was deleted, or is half a copy. Corrupt: its superblock is damaged.
+    """
+    superblock = Superblocks(files, directory).load(group)
+    if superblock is None or superblock.stage is Stage.READY:
+        return
+    what = f"the replica of {group} in {directory} is {superblock.stage}"
+    if superblock.stage is Stage.LOST:
+        raise InvalidArgument(
+            f"{what}: it stays FAILED whatever its metadata say. Delete it, and have it copied; if no "
+            "replica works any more: nyala local_replica unsafe_recover"
+        )
+    raise InvalidArgument(f"{what}: there is no replica that has a configuration")
+
+
+def problems(files: Files, directory: str, read: Callable[[TabletId, str], object]) -> list[str]:
+    """Return what is wrong with a directory, in words: instance, superblocks, metadata, data, log, clock.
+
+    Args:
+        files: the file system.
+        directory: of the server.
+        read: looks at the data of a replica, its group and their directory; raises Corrupt or BadVersion.
+    """
     listed = replicas(files, directory)
     found = [f"{r.group}: {r.error}" for r in listed if r.error]
     whole = {r.group: r.stage for r in listed}
     for group, stage in whole.items():
         if stage == Stage.LOST:
             found.append(
-                f"{group}: the log lost records of it; delete it, and have it copied; if no replica "
-                "works any more: nyala local_replica unsafe_recover"
+                f"{group}: the log lost records of it; delete it, and have it copied; if no "
+                "replica works any more: nyala local_replica unsafe_recover"
             )
         if stage == Stage.COPYING:
             found.append(f"{group}: a copy was broken off; make it again, or delete it")
-        if stage == Stage.READY and not files.list(f"{directory}/data/{group}"):
-            found.append(f"{group}: its data are gone; replace this replica")
+        if stage == Stage.READY:
+            found += _data_problems(files, group, f"{directory}/data/{group}", read)
     for name in files.list(f"{directory}/data"):
         if name not in whole:
             found.append(f"{directory}/data/{name} belongs to no replica")
+    found += _clock_problems(files, f"{directory}/{CLOCK_FILE}")
+    return found + _log_problems(files, directory)
+
+
+def _data_problems(
+    files: Files, group: TabletId, path: str, read: Callable[[TabletId, str], object]
+) -> list[str]:
+    if not files.list(path):
+        return [f"{group}: its data are gone; replace this replica"]
+    try:
+        if Witness.open(files, path) is None:
+            read(group, path)
+    except (Corrupt, BadVersion) as err:
+        return [f"{group}: {err.message}"]
+    return []
+
+
+def _clock_problems(files: Files, path: str) -> list[str]:
+    try:
+        HybridClock(SystemClock(), files, path)
+    except Corrupt as err:
+        return [err.message]
+    return []
+
+
+def _log_problems(files: Files, directory: str) -> list[str]:
+    found, own = [], owner(files, directory).uuid
     log = dump_log(files, f"{directory}/wal", home=directory)
     if log.missing:
         found.append(
@@ -200,6 +257,11 @@ def problems(files: Files, directory: str) -> list[str]:
             "it anew while it runs"
         )
     for segment in log.segments:
+        if segment.server_uuid not in (None, own):
+            found.append(
+                f"{segment.path} was written by server {segment.server_uuid}, this directory is that of "
+                f"{own}: give each server its own data directory"
+            )
         for problem in segment.problems:
             if problem.finding is Finding.DAMAGE:
                 who = ", ".join(problem.groups) if problem.certain else "it cannot be told whose"

@@ -85,11 +85,14 @@ def lose_log(folder):
     shutil.rmtree(folder / "wal")
 
 
-def recover(folder, *words, answer=""):
+def nyala(*words, answer=""):
     """(exit status, standard output, standard error)"""
-    command = ["local_replica", "unsafe_recover", GROUP, "--dir", str(folder), *words]
-    done = CliRunner().invoke(app, command, input=answer)
+    done = CliRunner().invoke(app, [*map(str, words)], input=answer)
     return done.exit_code, done.stdout, done.stderr
+
+
+def recover(folder, *words, answer=""):
+    return nyala("local_replica", "unsafe_recover", GROUP, "--dir", folder, *words, answer=answer)
 
 
 def now(folder):
