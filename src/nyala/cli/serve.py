@@ -138,7 +138,7 @@ def _run(role: str, make: MakeServer, addresses: Addresses, options: Options) ->
 
 
 async def _serve(role: str, make: MakeServer, addresses: Addresses, options: Options) -> None:
-    limits = Limits()
+    limits = Limits(unread_ms=options.reader_silent_ms)
     rpc = GrpcRpc(limits)
     env = system_env(rpc, options.compute_threads)
     metrics = Metrics()

@@ -186,6 +186,15 @@ class Options(ReplicaOptions, frozen=True, kw_only=True):
         int, _number(1, 3_600_000, "Deadline of a read that names none.")
     ] = 30_000
 
+    reader_silent_ms: Annotated[
+        int,
+        _number(
+            100,
+            86_400_000,
+            "A Flight client that takes nothing for so long loses its stream, and the scan.",
+        ),
+    ] = 60_000
+
     # ---- servers
     server_heartbeat_ms: Annotated[
         int, _number(10, 60_000, "A tablet server reports to every master this often.")

@@ -1,6 +1,11 @@
 """What one process accepts and how it keeps connections alive, as values and as gRPC options."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+
+from nyala.common.errors import Unavailable
 
 MIB = 1 << 20
 MESSAGE_BYTES = 64 * MIB
@@ -21,6 +26,7 @@ class Limits:
         keepalive_timeout_ms: and is given up when the probe is not answered within this time.
         connect_timeout_ms: for a connection to be made.
         reconnect_max_ms: longest pause between two attempts to connect.
+        unread_ms: a stream whose reader takes nothing for so long is ended; that of our own clients sooner.
         resolve_again_ms: a name that led nowhere is looked up again after so long, and may lead elsewhere.
     """
 
@@ -31,7 +37,24 @@ class Limits:
     keepalive_timeout_ms: int = 5_000
     connect_timeout_ms: int = 2_000
     reconnect_max_ms: int = 500
+    unread_ms: int = 60_000
     resolve_again_ms: int = 1_000
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[None]:
+        """Send something within the block, unless the reader takes nothing for too long.
+
+        Raises:
+            Unavailable: it did; what its stream holds is to be let go.
+        """
+        try:
+            async with asyncio.timeout(self.unread_ms / 1000):
+                yield
+        except TimeoutError as err:
+            raise Unavailable(
+                f"the reader took nothing for {self.unread_ms} ms, so its stream was ended; read on from "
+                "where it was, or raise reader_silent_ms"
+            ) from err
 
     def _common(self) -> list[tuple[str, int]]:
         return [

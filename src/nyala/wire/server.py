@@ -153,7 +153,9 @@ class _Call:
     async def _send(self, responses: AsyncIterator[Any], context: Any) -> None:
         try:
             async for response in responses:
-                await context.write(self._encode(response))
+                raw = self._encode(response)
+                async with self._limits.reading():
+                    await context.write(raw)
         finally:
             close = getattr(responses, "aclose", None)
             if close is not None:

@@ -1,8 +1,6 @@
 """A process keeps to its memory budget: followers take no more than fits, idle groups' caches go first."""
 
 import random
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -13,7 +11,7 @@ from nyala.common.options import Options
 from nyala.raft.messages import AppendEntries, PeerBatch
 from nyala.raft.status import Role
 from nyala.replica.memory import Memory, Part
-from nyala.tserver.memory import MemoryBudget
+from tests.unit.replica.memory_support import burst, flusher
 from tests.unit.replica.replica_support import GROUP, overhear, story
 
 KIB = 1 << 10
@@ -216,7 +214,7 @@ def test_whatever_the_load_the_budget_holds_and_all_is_applied_in_the_end(seed):
     @story(groups=GROUPS[:5], options=OPTIONS, max_time_s=1200)
     async def tell(fleet):
         for number in range(3):
-            await fleet.as_(number, _flusher(fleet, number))
+            await fleet.as_(number, flusher(fleet, number, OPTIONS))
         slack = SLACK + 5 * 3 * 8 * KIB  # of each group: what is applied, and in flight at a leader
         most = watch(fleet, dict.fromkeys(range(3), BUDGET + slack))
         expected = dict.fromkeys(GROUPS[:5], 0)
@@ -231,7 +229,7 @@ def test_whatever_the_load_the_budget_holds_and_all_is_applied_in_the_end(seed):
                 fleet.network.cut([f"s{number}"], [f"s{other}"])
             elif rng.random() < 0.4:
                 fleet.network.heal()
-            await _burst(fleet, rng, clients, expected)
+            await burst(fleet, rng, clients, expected)
         fleet.network.heal()
         for process in fleet.processes:
             process.delays.compute_us, process.delays.apply_us = 500, 50
@@ -248,36 +246,6 @@ def test_whatever_the_load_the_budget_holds_and_all_is_applied_in_the_end(seed):
             assert memory_of(fleet, number).of(Part.ROWS) == rows
 
     tell()
-
-
-async def _flusher(fleet, number):
-    """Let a server flush when its memory is tight, as tablet servers do."""
-    tablets: Any = SimpleNamespace(host=fleet.host(number))
-    MemoryBudget(fleet.processes[number].env, tablets, OPTIONS, lambda: None).start()
-
-
-async def _burst(fleet, rng, clients, expected):
-    """Some writes of some client to some group, each sent again until it is done."""
-    group, client = rng.choice(list(clients))
-    for _ in range(rng.randrange(1, 30)):
-        clients[group, client] += 1
-        sequence = clients[group, client]
-        payload = b"k 1" + b" " * rng.choice([0, 100, 1000, 3000])
-        for _ in range(400):
-            number = fleet.leading(group)
-            if number is not None:
-                call = fleet.call(
-                    number, payload, group=group, sequence=sequence, first=sequence,
-                    client=bytes([client]) * 16, timeout_ms=1000,
-                )  # fmt: skip
-                answer = fleet.spawn(number, call)
-                await fleet.until(lambda a=answer: a, "an answer")
-                if hasattr(answer[0], "result"):
-                    break
-            await fleet.pass_ms(100)
-        else:
-            raise AssertionError(f"a write was never taken: {number} {answer}")
-        expected[group] += 1
 
 
 def test_every_part_is_in_the_metrics():
