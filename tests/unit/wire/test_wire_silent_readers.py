@@ -1,6 +1,7 @@
 """A reader that takes nothing more loses its stream, and what its scan holds is let go; others go on."""
 
 import asyncio
+from typing import Any
 
 import pyarrow.flight
 import pytest
@@ -42,7 +43,7 @@ def test_our_client_that_stops_reading_holds_no_scan_and_one_that_reads_slowly_g
         shelf = Shelf()
         async with served(shelf, Limits(unread_ms=300)) as (rpc, address):
             ticket = flight_pb2.Ticket(ticket=b"%d" % (ENDLESS if stops else 50))
-            answers = rpc.stream(address, methods.DO_GET, ticket)
+            answers: Any = rpc.stream(address, methods.DO_GET, ticket)
             taken = 0
             async for _ in answers:
                 taken += 1
