@@ -7,6 +7,8 @@ import pytest
 from nyala.common.hybrid_time import from_micros
 from tests.sim.cluster import SimCluster
 from tests.sim.cluster_run import run_cluster
+from tests.sim.core_cluster import host
+from tests.sim.core_run import run_core
 from tests.sim.far_clocks import BOUND_US, FarClocks
 from tests.sim.faults import Swarm, count
 from tests.sim.loop import WALL_START_US, SimLoop, run, seeded
@@ -17,6 +19,9 @@ LOSING = Swarm(
     loss_rate=0.01, duplicate_rate=0.02, crash_s=8, down_s=0.3, power_cut_rate=0.5, far_s=3, far_length_s=1,
     loss_s=0.5, no_room_s=2, no_room_rate=0.3, no_room_length_s=0.3,
 )  # fmt: skip
+CRAMPED = Swarm(
+    no_room_s=0.2, no_room_rate=0.8, no_room_length_s=1.5, change_s=1, crash_s=5, down_s=0.3
+)
 WANTED = (
     "clock far away", "disk that loses something", "older image of a disk", "write without room"
 )  # fmt: skip
@@ -29,6 +34,12 @@ def test_servers_that_lose_something_are_whole_again_and_the_others_go_on():
         if all(faults[kind] for kind in WANTED):
             return
     raise AssertionError(f"not all of it happened: {faults}")
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_disks_that_refuse_room_now_and_then_end_no_replica(seed: int):
+    outcome = run_core(seed, CRAMPED, seconds=10, make=host)
+    assert count(outcome.trace)["write without room"] >= 10
 
 
 def test_a_hybrid_clock_that_is_far_ahead_and_a_server_that_is_away_are_seen():

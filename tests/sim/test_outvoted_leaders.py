@@ -1,0 +1,8 @@
+"""A leader that another one has replaced, unheard by it, answers no read with what it has."""
+
+from tests.sim.core_cluster import host
+from tests.sim.core_run import ask_outvoted_leaders
+
+
+def test_a_leader_that_hears_nothing_of_its_successor_answers_no_read():
+    ask_outvoted_leaders(1, host)
