@@ -4,31 +4,18 @@ import json
 import os
 
 import pytest
-from typer.testing import CliRunner
 
-from nyala.cli.main import app
 from nyala.common.ids import OpId, ServerUuid, TabletId
 from nyala.env.files import SystemFiles
 from nyala.raft.membership import Configuration, Member
 from nyala.raft.messages import HardState
 from nyala.replica.superblock import Stage, Superblock, Superblocks
 from nyala.wal.cmeta import ConsensusMetadata
+from tests.unit.cli.verbs import fs
+
+pytestmark = pytest.mark.usefixtures("held")
 
 U1, GROUP = ServerUuid("1" * 32), TabletId("a" * 32)
-
-
-@pytest.fixture(autouse=True)
-def held(monkeypatch):
-    """A lock is the process's for its life; here each verb is a process, and `held` names the running."""
-    running: set[str] = set()
-    monkeypatch.setattr(SystemFiles, "lock", lambda self, path: path not in running)
-    return running
-
-
-def fs(*words):
-    """(exit status, standard output, standard error)"""
-    done = CliRunner().invoke(app, ["fs", *map(str, words)])
-    return done.exit_code, done.stdout, done.stderr
 
 
 @pytest.mark.row("S2.19", "S2.20")

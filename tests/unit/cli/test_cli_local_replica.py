@@ -20,6 +20,8 @@ from nyala.replica.superblock import Stage, Superblock, Superblocks
 from nyala.wal.cmeta import ConsensusMetadata
 from tests.unit.wal.wal_harness import durable, entry, open_wal
 
+pytestmark = pytest.mark.usefixtures("held")
+
 U1, U2, U3 = (ServerUuid(str(n) * 32) for n in (1, 2, 3))
 GROUP = TabletId("a" * 32)
 
@@ -34,14 +36,6 @@ def peer(uuid, port):
 
 ONE = Configuration((member(U1, 7051),), OpId(1, 4))
 THREE = [peer(U1, 7051), peer(U2, 7151), peer(U3, 7251)]
-
-
-@pytest.fixture(autouse=True)
-def held(monkeypatch):
-    """A lock is the process's for its life; here each verb is a process, and `held` names the running."""
-    running: set[str] = set()
-    monkeypatch.setattr(SystemFiles, "lock", lambda self, path: path not in running)
-    return running
 
 
 @pytest.fixture

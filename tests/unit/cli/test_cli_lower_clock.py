@@ -4,28 +4,15 @@ import json
 import time
 
 import pytest
-from typer.testing import CliRunner
 
-from nyala.cli.main import app
 from nyala.common.hybrid_time import from_micros, to_micros
 from nyala.env.clock import write_ceiling
 from nyala.env.files import SystemFiles
+from tests.unit.cli.verbs import fs
+
+pytestmark = pytest.mark.usefixtures("held")
 
 YEAR_US = 365 * 86_400 * 1_000_000
-
-
-@pytest.fixture(autouse=True)
-def held(monkeypatch):
-    """A lock is the process's for its life; here each verb is a process, and `held` names the running."""
-    running: set[str] = set()
-    monkeypatch.setattr(SystemFiles, "lock", lambda self, path: path not in running)
-    return running
-
-
-def fs(*words):
-    """(exit status, standard output, standard error)"""
-    done = CliRunner().invoke(app, ["fs", *map(str, words)])
-    return done.exit_code, done.stdout, done.stderr
 
 
 def ceiling(directory):

@@ -8,9 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from nyala.cli.main import app
 from nyala.common.ids import OpId, ServerUuid, TabletId
 from nyala.env.files import SystemFiles
 from nyala.env.tasks import LoopTasks
@@ -24,8 +22,11 @@ from nyala.replica.superblock import Stage, Superblock, Superblocks
 from nyala.replica.witness import Witness
 from nyala.tablet.ops import Op
 from nyala.wal.cmeta import ConsensusMetadata
+from tests.unit.cli.verbs import nyala
 from tests.unit.tablet.tablet_support import Driver, numbered
 from tests.unit.wal.wal_harness import durable, entry, open_wal
+
+pytestmark = pytest.mark.usefixtures("held")
 
 U1, U2, U3, U4 = (ServerUuid(str(n) * 32) for n in (1, 2, 3, 4))
 GROUP = TabletId("a" * 32)
@@ -38,14 +39,6 @@ BEFORE = OpId(1, 2)
 
 def config(*uuids, at=BEFORE):
     return Configuration(tuple(Member(u, f"p{u[0]}:1", f"a{u[0]}:1") for u in uuids), at, (U4,))
-
-
-@pytest.fixture(autouse=True)
-def held(monkeypatch):
-    """A lock is the process's for its life; here each verb is a process, and `held` names the running."""
-    running: set[str] = set()
-    monkeypatch.setattr(SystemFiles, "lock", lambda self, path: path not in running)
-    return running
 
 
 @pytest.fixture
@@ -83,12 +76,6 @@ def logged(folder, first, last):
 
 def lose_log(folder):
     shutil.rmtree(folder / "wal")
-
-
-def nyala(*words, answer=""):
-    """(exit status, standard output, standard error)"""
-    done = CliRunner().invoke(app, [*map(str, words)], input=answer)
-    return done.exit_code, done.stdout, done.stderr
 
 
 def recover(folder, *words, answer=""):

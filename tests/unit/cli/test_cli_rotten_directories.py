@@ -9,9 +9,11 @@ from nyala.env.files import SystemFiles
 from nyala.replica.instance import format_instance
 from nyala.replica.superblock import Stage
 from tests.unit.cli import test_cli_recover as of_recover
-from tests.unit.cli.test_cli_recover import GROUP, U1, U2, nyala, stage
+from tests.unit.cli.test_cli_recover import GROUP, U1, U2, stage
+from tests.unit.cli.verbs import nyala
 
-folder, held = of_recover.folder, of_recover.held
+pytestmark = pytest.mark.usefixtures("held")
+folder = of_recover.folder
 
 
 def checked(directory):

@@ -4,9 +4,7 @@ import asyncio
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from nyala.cli.main import app
 from nyala.common.errors import LogGap
 from nyala.env.files import SystemFiles
 from nyala.env.tasks import LoopTasks
@@ -16,17 +14,14 @@ from nyala.replica.instance import format_instance
 from nyala.wal.cmeta import ConsensusMetadata
 from nyala.wal.dump import dump_log
 from nyala.wal.extent import FILE_NAME
+from tests.unit.cli.verbs import nyala
 from tests.unit.wal.wal_harness import UUID, A, durable, entry, open_wal, vote
+
+pytestmark = pytest.mark.usefixtures("held")
 
 END = 308
 """Where the records of each segment end, which its footer follows."""
 NAMES = [f"{n:010d}.wal" for n in range(1, 5)]
-
-
-@pytest.fixture(autouse=True)
-def _unlocked(monkeypatch):
-    """A lock is the process's for its life; here each verb is a process."""
-    monkeypatch.setattr(SystemFiles, "lock", lambda self, path: True)
 
 
 @pytest.fixture
@@ -47,19 +42,14 @@ def folder(tmp_path):
     return tmp_path
 
 
-def nyala(*words):
-    done = CliRunner().invoke(app, [*map(str, words)])
-    return done.exit_code, done.stdout
-
-
 def checked(folder):
-    status, text = nyala("fs", "check", "--dir", folder, "--format", "json")
+    status, text, _ = nyala("fs", "check", "--dir", folder, "--format", "json")
     return status, json.loads(text)["problems"]
 
 
 def test_the_note_is_shown_and_a_whole_log_is_whole(folder):
     for path in (folder, folder / "wal", folder / "wal" / NAMES[0]):
-        status, text = nyala("wal", "dump", path)
+        status, text, _ = nyala("wal", "dump", path)
         assert status == 0
         assert (
             f"{folder}/{FILE_NAME}: {NAMES[0]} to {NAMES[3]} have to be there, up to offset {END} of "
@@ -83,7 +73,7 @@ def test_missing_segments_are_named(folder, gone, said):
     for number in gone:
         (folder / "wal" / NAMES[number]).unlink()
     for path in (folder, folder / "wal"):
-        status, text = nyala("wal", "dump", path)
+        status, text, _ = nyala("wal", "dump", path)
         assert status == 1
         assert text.count(f"DAMAGE: {said} from the log; every group") == 1
     shown = json.loads(nyala("wal", "dump", folder, "--format", "json")[1])
@@ -99,7 +89,7 @@ def test_a_log_whose_folder_is_gone_is_shown_by_its_note(folder):
     for name in NAMES:
         (folder / "wal" / name).unlink()
     (folder / "wal").rmdir()
-    status, text = nyala("wal", "dump", folder)
+    status, text, _ = nyala("wal", "dump", folder)
     assert status == 1
     assert f"DAMAGE: {NAMES[0]} to {NAMES[3]} are missing from the log" in text
 
@@ -110,7 +100,7 @@ def test_a_last_segment_that_was_cut_short_is_named_with_both_lengths(folder):
         with open(last, "r+b") as file:
             file.truncate(kept)
         said = f"the file was cut short: it has {kept} bytes, and was durable up to offset {END}"
-        status, text = nyala("wal", "dump", last)
+        status, text, _ = nyala("wal", "dump", last)
         assert status == 1
         assert f"DAMAGE: {said} ({FILE_NAME})" in text
         assert any(p.startswith(f"{last} at ") and said in p for p in checked(folder)[1])
@@ -123,7 +113,7 @@ def test_a_note_that_is_damaged_or_not_there_is_told(folder, rotten):
         note.unlink()
     else:
         note.write_bytes(rotten)
-    status, text = nyala("wal", "dump", folder)
+    status, text, _ = nyala("wal", "dump", folder)
     assert (status, checked(folder)[0]) == ((0, 0) if rotten is None else (1, 1))
     what = "is not there" if rotten is None else "is damaged"
     assert f"{note}: {what}: which segments have to be there is not known" in text

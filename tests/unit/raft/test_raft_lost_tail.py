@@ -8,39 +8,24 @@ from collections.abc import Callable
 
 from nyala.common.ids import NO_OP, OpId, ServerUuid
 from nyala.raft.messages import AnyMessage, AppendEntries, AppendReply
+from tests.unit.raft.lost_tails import (
+    ONE,
+    THREE,
+    TWO,
+    everything,
+    led,
+    lose_tail,
+    match,
+    without,
+    write,
+)
 from tests.unit.raft.raft_harness import Cluster
-
-ONE, TWO, THREE = "1", "2", "3"
-
-
-def everything(_: AnyMessage) -> bool:
-    return True
-
-
-def without(uuid: str) -> Callable[[AnyMessage], bool]:
-    return lambda m: uuid not in (m.to, m.sender)
 
 
 def no_entries(message: AnyMessage) -> bool:
     """Between 1 and 2, and nothing that would bring back what was lost."""
     entries = isinstance(message, AppendEntries) and message.entries
     return THREE not in (message.to, message.sender) and not entries
-
-
-def write(group: Cluster, *payloads: str, wants: Callable[[AnyMessage], bool] = everything) -> None:
-    for payload in payloads:
-        assert group.propose(ONE, payload) is not None
-        group.settle(wants)
-        group.network.clear()
-
-
-def lose_tail(group: Cluster, uuid: str, last: int) -> None:
-    """Restart a member whose disk has entries up to `last` only."""
-    group.crash(uuid)
-    log = group.servers[uuid].disk.log
-    for index in [i for i in log if i > last]:
-        del log[index]
-    group.restart(uuid)
 
 
 def heartbeats(
@@ -50,16 +35,6 @@ def heartbeats(
         group.tick(ONE, group.options.heartbeat_ticks)
         group.settle(wants)
         group.network.clear()
-
-
-def match(group: Cluster, uuid: str) -> int:
-    return next(p.match for p in group[ONE].status().peers if p.uuid == uuid)
-
-
-def led() -> Cluster:
-    group = Cluster((ONE, TWO, THREE))
-    group.elect(ONE)
-    return group
 
 
 def test_a_follower_that_lost_its_tail_is_caught_up_by_the_leader_of_that_term():

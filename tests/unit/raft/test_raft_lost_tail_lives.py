@@ -12,34 +12,19 @@ from nyala.common.ids import NO_OP, OpId, ServerUuid
 from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Member
 from nyala.raft.messages import AnyMessage, AppendEntries, AppendReply, RequestVote
+from tests.unit.raft.lost_tails import (
+    ONE,
+    THREE,
+    TWO,
+    led,
+    lose_tail,
+    without,
+    write,
+)
+from tests.unit.raft.lost_tails import (
+    match as match_of,
+)
 from tests.unit.raft.raft_harness import Cluster
-
-ONE, TWO, THREE = "1", "2", "3"
-
-
-def led() -> Cluster:
-    group = Cluster((ONE, TWO, THREE))
-    group.elect(ONE)
-    return group
-
-
-def without(*uuids: str):
-    return lambda m: m.to not in uuids and m.sender not in uuids
-
-
-def write(group: Cluster, *payloads: str, wants=lambda m: True) -> None:
-    for payload in payloads:
-        assert group.propose(ONE, payload) is not None
-        group.settle(wants)
-        group.network.clear()
-
-
-def lose_tail(group: Cluster, uuid: str, last: int) -> None:
-    group.crash(uuid)
-    log = group.servers[uuid].disk.log
-    for index in [i for i in log if i > last]:
-        del log[index]
-    group.restart(uuid)
 
 
 def pass_ticks(group: Cluster, ticks: int, *uuids: str) -> None:
@@ -48,10 +33,6 @@ def pass_ticks(group: Cluster, ticks: int, *uuids: str) -> None:
             group.tick(uuid)
         group.settle(without(*set(group.servers) - set(uuids)))
     group.network.clear()
-
-
-def match_of(group: Cluster, uuid: str) -> int:
-    return next(p.match for p in group[ONE].status().peers if p.uuid == uuid)
 
 
 def leader(group: Cluster) -> list[str]:
