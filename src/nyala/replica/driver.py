@@ -18,10 +18,14 @@ from nyala.raft.messages import DurablePoint
 from nyala.raft.node import RaftNode
 from nyala.raft.ready import NOTHING, Outgoing, ReadRequest, Ready
 from nyala.replica.around import Around
+from nyala.wal.maker import FULL
 
 log = logging.getLogger(__name__)
 
 RETRY_MS = 1000
+SAVE_TRIES = 10
+"""So often the disk may refuse metadata, though it is not full, before the replica ends: until they are saved
+the log keeps the whole configuration change, and all that follows it."""
 
 
 class Driver:
@@ -140,7 +144,7 @@ class Driver:
 
     async def _save(self, config: Configuration) -> None:
         """Sync a committed configuration; until that is done the log keeps its entry (`saving`)."""
-        around = self._around
+        around, refused = self._around, 0
         self.saving = config
         while self.saving is config and not self._closed:
             hard_state = self._node.core.hard
@@ -149,6 +153,9 @@ class Driver:
                     Lane.DISK, around.cmeta.save, self._group, hard_state, config
                 )
             except OSError as err:  # a full disk may have room again
+                refused += err.errno not in FULL
+                if refused == SAVE_TRIES:
+                    raise
                 log.warning("metadata of %s was not saved, trying again: %s", self._group, err)
                 await around.env.tasks.sleep_ms(RETRY_MS)
             else:

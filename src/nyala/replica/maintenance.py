@@ -19,6 +19,7 @@ from nyala.replica.applier import Applier
 from nyala.replica.around import Around
 from nyala.replica.memory import Part
 from nyala.replica.status import Upkeep
+from nyala.wal.maker import FULL
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,9 @@ Fail = Callable[[BaseException], None]
 
 ENTRY_OVERHEAD_BYTES = 64
 RETRY_MS = 1000
+FLUSH_TRIES = 10
+"""So many flushes in a row that the disk refused, though it was not full, end a replica: the log would have
+to keep all that it does not flush."""
 
 
 @dataclass(slots=True)
@@ -69,6 +73,7 @@ class Keeper:
         self._others = 1  # the first index that another member may need, as last known
         self._let_go = 0  # what lies before it is kept for nobody else
         self._closed = False
+        self._refused = 0  # flushes in a row
         self._flushes = _Tally()
         self._merges = _Tally()
 
@@ -109,11 +114,18 @@ class Keeper:
         """Bring the files up to what is applied; return whether they changed. Durable on return.
 
         Raises:
-            OSError: it failed on the disk; nothing changed, and it may be tried again.
+            OSError: it failed on the disk; nothing changed, and it may be tried again, but not for ever.
         """
         before = self._log_bytes
         prepare = self._applier.prepare_flush
-        done = not self._node.keeps_log and await self._run(prepare, self._flushes)
+        try:
+            done = not self._node.keeps_log and await self._run(prepare, self._flushes)
+        except OSError as err:
+            self._refused += err.errno not in FULL
+            if self._refused == FLUSH_TRIES:
+                self._fail(err)
+            raise
+        self._refused = 0
         self._log_bytes -= (
             before  # also if there was nothing to write: then there is no use in asking again
         )

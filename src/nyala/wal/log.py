@@ -259,7 +259,13 @@ class Wal:
         Raises:
             Throttled, Unavailable: as `reserve`.
         """
-        self._intake.forget(group, callback)
+
+        def forgotten(err: OSError | None) -> None:
+            self._collector.unreadable.pop(group, None)  # a replica that comes later is another one
+            if callback is not None:
+                callback(err)
+
+        self._intake.forget(group, forgotten)
         self._ledger.anchors.drop(group)
 
     def collect(self, keep_segments: int = 0) -> asyncio.Task[object]:

@@ -257,6 +257,29 @@ def test_entries_that_cannot_be_read_are_named_and_stay():
     run(main)
 
 
+def test_of_a_group_that_is_forgotten_nothing_is_unreadable():
+    """Its next replica on this server would be ended for what the one before had."""
+
+    async def main(loop):
+        machine = Machine(loop)
+        wal = await idle_and_busy(machine)
+        place = wal._ledger.needed(A)[0]
+        machine.disk.flip_bit(f"/d/wal/{place.sequence:010d}.wal", place.offset + 81)
+        assert await collected(wal) == 0
+        assert list(wal.unreadable) == [A]
+        forgotten = loop.create_future()
+        wal.forget(A, forgotten.set_result)
+        assert await forgotten is None
+        assert not wal.unreadable
+        await durable(wal, A, entries(1, 5))
+        wal.set_anchor(A, 3, 6, movable=True)
+        await fill(wal, B, 101, 200)
+        assert await collected(wal) > 0
+        assert not wal.unreadable
+
+    run(main)
+
+
 def test_memory_at_recovery_does_not_grow_with_the_log():
     def peak(count):
         async def main(loop):
