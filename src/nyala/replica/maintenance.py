@@ -72,10 +72,16 @@ class Keeper:
         self._flush_frees_log = False
         self._others = 1  # the first index that another member may need, as last known
         self._let_go = 0  # what lies before it is kept for nobody else
+        self._too_long = False  # a witness' log passed the limit: it is collected as any member's
         self._closed = False
         self._refused = 0  # flushes in a row
         self._flushes = _Tally()
         self._merges = _Tally()
+
+    @property
+    def _keeps_all(self) -> bool:
+        """Whether this is a witness whose log is all that it has, as long as there is room for that."""
+        return self._node.keeps_log and not self._too_long
 
     def upkeep(self) -> Upkeep:
         """Return what flushes and merges have cost."""
@@ -119,7 +125,7 @@ class Keeper:
         before = self._log_bytes
         prepare = self._applier.prepare_flush
         try:
-            done = not self._node.keeps_log and await self._run(prepare, self._flushes)
+            done = not self._keeps_all and await self._run(prepare, self._flushes)
         except OSError as err:
             self._refused += err.errno not in FULL
             if self._refused == FLUSH_TRIES:
@@ -173,17 +179,27 @@ class Keeper:
         unflushed = cut + 1
         # Before a leader is heard from, whoever leads may have to send what is here.
         self._others = self._node.needed or self._others
-        needed = min(unflushed, max(self._others, self._let_go))
-        self._flush_frees_log = needed == unflushed and cut < self._applier.applied.index
+        needed, applied = (
+            min(unflushed, max(self._others, self._let_go)),
+            self._applier.applied.index,
+        )
+        self._flush_frees_log = needed == unflushed and cut < applied and not self._keeps_all
         first = needed if needed == unflushed else max(1, needed - 1)
+        own = max(unflushed, applied + 1) if self._keeps_all else unflushed
         movable = not self._flush_frees_log
-        self._around.wal.set_anchor(self._group, first, unflushed, movable=movable)
+        self._around.wal.set_anchor(self._group, first, own, movable=movable)
 
     def let_go(self) -> None:
         """Keep less for members that lag behind: what those furthest behind need, or all of it, may go.
 
-        A leader that is new keeps what members may need that it has not heard from yet.
+        A leader that is new keeps what members may need that it has not heard from yet. A witness that is to
+        get the data gets it from files of a later cut then.
         """
+        if self._keeps_all:
+            log.warning("the log of the witness of %s is too long: it is kept no more", self._group)
+            self._too_long = True
+            self.anchor()
+            return
         unflushed, before = self._applier.machine.cut.op.index + 1, self._let_go
         self._node.leave_behind(unflushed)
         needed = self._node.needed

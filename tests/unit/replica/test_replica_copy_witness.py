@@ -75,6 +75,25 @@ async def test_a_witness_that_lost_a_tail_owes_it_still_when_it_has_the_data(fle
     assert core.short
 
 
+@story(servers=4, members=2)
+async def test_a_witness_whose_log_was_too_long_gets_files_of_a_later_cut(fleet):
+    leader = await with_witness(fleet)
+    keeper, machine = fleet.replica(3).taking_part().keeper, fleet.replica(3).machine
+    joined = machine.cut.op.index
+    await fleet.until(
+        lambda: fleet.replica(3).status().applied.index > joined, "it hears of commits"
+    )
+    assert not await fleet.as_(3, keeper.flush())
+    keeper.let_go()
+    assert await fleet.as_(3, keeper.flush())
+    assert machine.cut.op.index > joined
+    await fleet.order(3, leader)
+    await fleet.until(lambda: fleet.stage(3) in (Stage.DONE, Stage.FAILED), "filled", 60_000)
+    assert fleet.progress(3).error is None
+    await fill(fleet, 5)
+    await fleet.until(lambda: fleet.machine(3).sums == {"k": 35}, "it has it all")
+
+
 @pytest.mark.row("S1.50")
 @story(servers=4, members=2)
 async def test_a_witness_whose_copy_is_cancelled_goes_on_as_one(fleet):

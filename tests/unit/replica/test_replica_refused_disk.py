@@ -3,6 +3,7 @@
 import errno
 import os
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -30,9 +31,10 @@ class Refusal:
 
 
 def refuse_flushes(fleet: Fleet, number: int, code: int, times: int) -> Refusal:
-    machine = fleet.machine(number)
-    machine.prepare_flush = Refusal(code, times, machine.prepare_flush)
-    return machine.prepare_flush
+    machine: Any = fleet.machine(number)
+    refusal = Refusal(code, times, machine.prepare_flush)
+    machine.prepare_flush = refusal
+    return refusal
 
 
 @story(options=SMALL)

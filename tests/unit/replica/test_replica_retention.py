@@ -56,7 +56,7 @@ def test_the_group_with_the_most_lets_go_and_the_others_keep_what_is_within_the_
 def test_a_leader_keeps_what_those_need_that_are_less_far_behind_and_the_entry_before_it():
     anchors: list[tuple[int, int | None]] = []
     cut = SimpleNamespace(op=SimpleNamespace(index=100))
-    node: Any = SimpleNamespace(needed=10, is_leader=True, left=[])
+    node: Any = SimpleNamespace(needed=10, is_leader=True, left=[], keeps_log=False)
 
     def leave_behind(index: int) -> None:
         node.left.append(index)

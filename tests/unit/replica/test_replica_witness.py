@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from nyala.common.errors import (
@@ -9,11 +10,13 @@ from nyala.common.errors import (
     OutcomeUnknown,
 )
 from nyala.common.ids import NO_OP, OpId
+from nyala.common.options import Options
 from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import initial
 from nyala.raft.status import Role
 from nyala.replica.state_machine import Cut
 from nyala.replica.status import State
+from tests.unit.replica import pins_support
 from tests.unit.replica.member_support import SMALL, TINY, change, member, modify, three
 from tests.unit.replica.replica_support import GROUP
 
@@ -165,6 +168,35 @@ async def test_the_log_of_a_witness_is_all_that_it_has_and_stays(fleet):
     entries = await fleet.as_(2, wal.read(group, 1, 1 << 30))
     assert entries[0].id.index == 1
     assert entries[-1].id == fleet.replica(2, group).status().last
+
+
+@three(options=Options.load(flags={**msgspec.to_builtins(TINY), "wal_retain_for_peers_mb": 2}))
+async def test_the_log_of_a_witness_that_never_gets_the_data_is_bounded(fleet):
+    fleet.processes[3].kill()
+    group = await two_and_a_witness(fleet, promote=True)
+    wal = fleet.host(2).wal
+    for _ in range(4):
+        await write_much(fleet, group)
+        for number in range(2):
+            await fleet.as_(number, fleet.replica(number, group).flush())
+    await fleet.until(lambda: wal.stats().segments <= 4, "the log goes")
+    assert not wal.held_bytes()
+    fleet.processes[2].kill(power_cut=True)
+    await fleet.restart(2)
+    assert fleet.replica(2, group).state is not State.FAILED
+    await fleet.write(b"k 1", group=group)
+
+
+@three(options=pins_support.SMALL)
+async def test_what_a_witness_keeps_for_its_data_does_not_keep_the_log_of_others(fleet):
+    fleet.processes[3].kill()
+    group = await two_and_a_witness(fleet, promote=True)
+    await fleet.write(b"k 1", group=group)
+    await pins_support.beside(fleet, (0, 2))
+    assert max(await pins_support.busy(fleet, on=(0, 2))) < 8
+    wal = fleet.host(2).wal
+    assert wal.stats().moved > 0
+    assert (await fleet.as_(2, wal.read(group, 1, 1 << 30)))[0].id.index == 1
 
 
 @three()
