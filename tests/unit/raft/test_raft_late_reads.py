@@ -16,7 +16,9 @@ def test_entries_that_a_peer_got_otherwise_while_they_were_read_are_not_sent():
         group.settle(lambda m: THREE not in (m.to, m.sender))
         group.network.clear()
     leader, server = group[ONE], group.servers[ONE]
-    peer = server.node.core.leadership.peers[THREE]
+    leadership = server.node.core.leadership
+    assert leadership is not None
+    peer = leadership.peers[THREE]
     peer.probe(2)
     leader.core.dirty = True
     reading = [r for r in leader.ready().read if r.peer == THREE]
