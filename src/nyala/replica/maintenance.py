@@ -179,10 +179,8 @@ class Keeper:
         unflushed = cut + 1
         # Before a leader is heard from, whoever leads may have to send what is here.
         self._others = self._node.needed or self._others
-        needed, applied = (
-            min(unflushed, max(self._others, self._let_go)),
-            self._applier.applied.index,
-        )
+        needed = min(unflushed, max(self._others, self._let_go))
+        applied = self._applier.applied.index
         self._flush_frees_log = needed == unflushed and cut < applied and not self._keeps_all
         first = needed if needed == unflushed else max(1, needed - 1)
         own = max(unflushed, applied + 1) if self._keeps_all else unflushed
