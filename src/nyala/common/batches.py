@@ -18,6 +18,8 @@ from nyala.common.schema import Column, Schema, arrow_schema
 _EXPECTED = "an Arrow table, batch or stream, a pandas or polars frame, or a list of dicts with the same keys"
 
 FEW = 64
+_ALIKE_ONLY = frozenset([pa.string(), pa.large_string(), pa.bool_(), pa.null()])
+"""Types that Arrow gives a column of Python objects only if all its values are of one kind."""
 _OWN_TYPES: Mapping[int, type] = {
     pa.bool_().id: bool,
     **{kind.id: int for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64())},
@@ -125,7 +127,34 @@ def _tables(data: Any, schema: Schema, extra: Sequence[str]) -> list[pa.Table]:
         ) from err
     if table is None:
         raise InvalidArgument(f"a {type(data).__name__} is no table data; pass {_EXPECTED}")
-    return [table]
+    return [_exact_objects(data, table, schema) if is_pandas(data) else table]
+
+
+def _exact_objects(frame: Any, table: pa.Table, schema: Schema) -> pa.Table:
+    """Return a pandas frame's table with columns of Python objects converted as those of a list of dicts.
+
+    Arrow takes the type of such a column from its first values, and cuts off what others have beside it.
+    """
+    for number, field in enumerate(table.schema):
+        if field.name not in schema.by_name or field.type in _ALIKE_ONLY:
+            continue
+        if field.name in frame.columns:
+            values = frame[field.name]
+        elif field.name in frame.index.names:
+            values = frame.index.get_level_values(field.name).to_series()
+        else:
+            continue
+        if values.dtype == object:
+            plain = values.where(values.notna(), None).tolist()
+            made = array_of(plain, schema.by_name[field.name].type, field.name, 0)
+            table = table.set_column(number, field.name, made)
+    return table
+
+
+def is_pandas(data: Any) -> bool:
+    """Whether data is a frame of pandas, which is not imported for this."""
+    frame: Any = getattr(sys.modules.get("pandas"), "DataFrame", None)
+    return frame is not None and isinstance(data, frame)
 
 
 def one_table(data: Any, wanted: Collection[str] | None) -> pa.Table | None:
@@ -140,9 +169,7 @@ def one_table(data: Any, wanted: Collection[str] | None) -> pa.Table | None:
         return data
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
-    pandas: Any = sys.modules.get("pandas")
-    frame: Any = getattr(pandas, "DataFrame", None)
-    if frame is not None and isinstance(data, frame):
+    if is_pandas(data):
         index = data.index.names
         keep = all(n in wanted if wanted is not None else n is not None for n in index)
         keep = keep and not any(n in data.columns for n in index)

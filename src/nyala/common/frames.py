@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from nyala.common.batches import one_table, to_batches
+from nyala.common.batches import is_pandas, one_table, to_batches
 from nyala.common.casting import family
 from nyala.common.errors import InvalidArgument
 from nyala.common.python_values import array_of, kinds_of
@@ -53,7 +53,8 @@ def definition_of(
     fields = [f.with_type(_stored(f.name, f.type)) for f in shape]
     schema = pa.schema(fields)
     made = from_arrow(schema, primary_key, defaults=defaults, immutable=immutable)
-    if _repeats(given) and (_is_rows(given) or not schema.equals(shape)):
+    by_value = _is_rows(given) or is_pandas(given)  # of Python objects a type does not say all
+    if _repeats(given) and (by_value or not schema.equals(shape)):
         to_batches(given, made)
     return made
 
