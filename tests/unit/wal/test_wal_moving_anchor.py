@@ -60,3 +60,21 @@ def test_a_collection_ends_with_the_segments_that_there_were_when_it_began(monke
         assert [e.id.index for e in await wal.read(A, 1, 1 << 20)] == list(range(1, 61))
 
     run(main)
+
+
+def test_what_comes_after_a_replica_is_forgotten_is_kept_though_nothing_of_that_one_was():
+    """A replica that was given up is deleted, and copied anew: its entries come before its first anchor."""
+
+    async def main(loop):
+        machine = Machine(loop)
+        wal = await beside_a_busy_group(machine, 5)
+        wal.release(A)
+        forgotten = loop.create_future()
+        wal.forget(A, forgotten.set_result)
+        assert await forgotten is None
+        await durable(wal, A, entries(1, 5))
+        await fill(wal, B, 101, 200)
+        await collected(wal)
+        assert [e.id.index for e in await wal.read(A, 1, 1 << 20)] == [1, 2, 3, 4, 5]
+
+    run(main)
