@@ -102,3 +102,15 @@ def test_the_first_failure_is_told_where_nothing_took_effect():
     told, tablets = story(work, lambda rows: next(coming, failures[1]))
     assert told is failures[0]
     assert tablets.requests > 1
+
+
+def test_batches_with_other_columns_do_not_travel_together():
+    async def work(upload, tablets, loop):
+        for at in range(0, 400, 10):
+            rows = some(at, at + 10)
+            await upload.take(rows if at % 20 else rows.select(["v", "k"]))
+        return await upload.finish()
+
+    written, tablets = story(work)
+    assert written.rows == 400
+    assert tablets.acknowledged == set(range(400))
