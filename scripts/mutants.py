@@ -34,7 +34,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "tests" / "mutants"
 VERDICTS = FOLDER / "verdicts.json"
-TIMEOUT_S = 60
+TIMEOUT_S = 30
 """Shortest limit of a mutant's tests; it grows with the time that they take in the unchanged tree."""
 JUDGE_TIMEOUT_S = 900
 ROOM_TIMEOUT_S = 1800
