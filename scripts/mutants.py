@@ -80,7 +80,7 @@ class Verdicts:
     def __init__(self, path: Path, root: Path) -> None:
         self._path = path
         self._root = root
-        self._known: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
+        self._known = self._read()
 
     def of(self, room: str, mutant: Mutant) -> str | None:
         """Return the verdict on this mutant of this file and these tests, or None where they have changed."""
@@ -91,7 +91,7 @@ class Verdicts:
     def record(self, room: str, mutant: Mutant, verdict: str, tree: Path | None = None) -> None:
         """Write a verdict down, for the files of the tree in which it was found."""
         hashes = self._hashes(mutant, tree)
-        self._known[self._key(room, mutant)] = f"{hashes} {verdict}"
+        self._known = self._read() | {self._key(room, mutant): f"{hashes} {verdict}"}
         self._write()
 
     def keep_only(self, mutants: list[tuple[str, Mutant]]) -> None:
@@ -99,6 +99,10 @@ class Verdicts:
         keys = {self._key(room, mutant) for room, mutant in mutants}
         self._known = {k: v for k, v in self._known.items() if k in keys}
         self._write()
+
+    def _read(self) -> dict[str, str]:
+        known: dict[str, str] = json.loads(self._path.read_text()) if self._path.exists() else {}
+        return known
 
     def _write(self) -> None:
         new = self._path.with_suffix(".new")

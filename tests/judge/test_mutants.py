@@ -64,6 +64,8 @@ def test_a_verdict_is_one_on_the_tree_in_which_it_was_found(tmp_path: Path):
         (tmp_path / name / "test_a.py").write_text("def test_one(): ...\n")
     path = tmp_path / "verdicts.json"
     verdicts = mutants.Verdicts(path, tmp_path / "changed since")
+    mutants.Verdicts(path, tmp_path).record("another", mutant, "killed", tmp_path / "copy")
     verdicts.record("room", mutant, "killed", tmp_path / "copy")
     assert verdicts.of("room", mutant) is None
     assert mutants.Verdicts(path, tmp_path / "copy").of("room", mutant) == "killed"
+    assert mutants.Verdicts(path, tmp_path / "copy").of("another", mutant) == "killed"
