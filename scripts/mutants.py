@@ -36,6 +36,8 @@ FOLDER = ROOT / "tests" / "mutants"
 VERDICTS = FOLDER / "verdicts.json"
 TIMEOUT_S = 30
 """Shortest limit of a mutant's tests; it grows with the time that they take in the unchanged tree."""
+COMPILE_S = 300
+"""What numba may take besides, 20 s on an idle core."""
 JUDGE_TIMEOUT_S = 900
 ROOM_TIMEOUT_S = 1800
 MOST_COPIES = 16
@@ -150,7 +152,8 @@ class Tree:
         self.root = folder / "tree"
         self._scratch = folder
         self._kernels = folder / "kernels"
-        _update(root, self.root)
+        if any(b"njit" in changed.read_bytes() for changed in _update(root, self.root)):
+            shutil.rmtree(self._kernels, ignore_errors=True)
         self._kernels.mkdir(exist_ok=True)
         environ = {
             **os.environ,
@@ -193,16 +196,45 @@ class Tree:
         try:
             if "njit" not in text:
                 return self.run(mutant, limit_s)
-            # numba looks at the file of a kernel, not at those that are inlined into it
-            with tempfile.TemporaryDirectory(prefix="kernels-", dir=self._scratch) as kernels:
-                return self.run(mutant, limit_s, Path(kernels))
+            with tempfile.TemporaryDirectory(prefix="kernels-", dir=self._scratch) as folder:
+                kernels = Path(folder, "kernels")
+                _copy_kernels(self._kernels, kernels, _importers(self.root, path))
+                outcome = self.run(mutant, limit_s, kernels)
+                if outcome["exit"] == 0:  # nothing that was compiled before may have hidden it
+                    shutil.rmtree(kernels)
+                    outcome = self.run(mutant, limit_s, kernels)
+                return outcome
         finally:
             path.write_text(text)
             os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
-def _update(root: Path, copy: Path) -> None:
-    """Make a copy equal to a tree, but for what Python and numba compiled in it."""
+def _importers(root: Path, kernel: Path) -> set[Path]:
+    """Return the files of kernels into which those of one file are inlined, and that file."""
+    texts = {p: p.read_text() for p in sorted((root / "src").rglob("*.py"))}
+    texts = {p: text for p, text in texts.items() if "njit" in text}
+    found, new = {kernel}, {kernel}
+    while new:
+        names = [".".join(p.relative_to(root / "src").with_suffix("").parts) for p in sorted(new)]
+        new = {p for p, text in texts.items() if any(n in text for n in names)} - found
+        found |= new
+    return found
+
+
+def _copy_kernels(kept: Path, to: Path, stale: set[Path]) -> None:
+    """Copy numba's cache without some files' kernels: it looks at no file but that of a kernel itself."""
+    heads = {(p.parent.name, p.stem) for p in stale}
+
+    def is_stale(folder: str, names: list[str]) -> list[str]:
+        room = Path(folder).name.rpartition("_")[0]
+        return [n for n in names if (room, n.partition(".")[0]) in heads]
+
+    shutil.copytree(kept, to, ignore=is_stale)
+
+
+def _update(root: Path, copy: Path) -> list[Path]:
+    """Make a copy equal to a tree, but for what was compiled in it; return the files that were not."""
+    changed = []
     left_out = {".venv", ".git", "__pycache__", ".mypy_cache", ".ruff_cache", ".hypothesis"}
     wanted = set()
     for folder, folders, files in os.walk(root):
@@ -214,10 +246,12 @@ def _update(root: Path, copy: Path) -> None:
             wanted.add(old)
             if not _same(new, old):
                 shutil.copy2(new, old)
+                changed.append(old)
     for folder, _, files in os.walk(copy):
         for old in (Path(folder, name) for name in files):
             if old not in wanted and old.parent.name != "__pycache__":
                 old.unlink()
+    return changed
 
 
 def _same(new: Path, old: Path) -> bool:
@@ -252,6 +286,8 @@ class Trial:
             usual_s: how long its tests take in the unchanged tree.
         """
         limit_s = max(TIMEOUT_S, 10 * usual_s) if "killed_by" in mutant else JUDGE_TIMEOUT_S
+        if "njit" in (self.tree.root / mutant["file"]).read_text():
+            limit_s += COMPILE_S
         try:
             outcome = self.tree.run_changed(mutant, limit_s)
         except ValueError as err:

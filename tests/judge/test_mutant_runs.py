@@ -1,6 +1,7 @@
 """`./run mutants` on a tree of one module: what is killed, what survives, and what is neither."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -132,3 +133,44 @@ def test_a_copy_becomes_its_tree_again(root, tmp_path):
 def test_mutants_of_the_same_tests_are_tried_one_after_the_other():
     found = mutants.groups([("a", mutant("1")), ("a", mutant("2", "tests/b")), ("b", mutant("3"))])
     assert [[m["replace"] for _, m in group] for group in found] == [["1", "3"], ["2"]]
+
+
+KERNEL = """
+from numba import njit, types
+@njit(types.int64(types.int64), cache=True, inline="always")
+def {name}(x):
+    return x + 1
+"""
+USER = """
+from numba import njit, types
+from nyala.rooms.inner import inner
+@njit(types.int64(types.int64), cache=True)
+def outer(x):
+    return inner(x) * 2
+"""
+
+
+def test_what_was_compiled_hides_neither_a_mutant_nor_a_change(root, tmp_path):
+    whole = tmp_path / "tree"
+    shutil.copytree(root, whole)
+    (whole / "src/nyala/rooms").mkdir()
+    (whole / "src/nyala/rooms/inner.py").write_text(KERNEL.format(name="inner"))
+    (whole / "src/nyala/rooms/apart.py").write_text(KERNEL.format(name="apart"))
+    (whole / "src/nyala/rooms/outer.py").write_text(USER)
+    (whole / "tests/test_outer.py").write_text(
+        "from nyala.rooms.apart import apart\nfrom nyala.rooms.outer import outer\n\n"
+        "def test_outer():\n    assert outer(1) == 4\n    assert apart(1) == 2\n"
+    )
+    edit = {"file": "src/nyala/rooms/inner.py", "find": "x + 1", "killed_by": "tests/test_outer.py"}
+    made = mutants.Tree(tmp_path / "copy", whole)
+    trial = mutants.Trial(made)
+    assert trial.unchanged(edit)[0] == ""
+    assert trial.verdict({**edit, "replace": "x + 2"}, 3).startswith("killed by ")
+    assert trial.verdict({**edit, "replace": "1 + x"}, 3) == "SURVIVED"
+    assert trial.unchanged(edit)[0] == ""
+    made.close()
+    changed = KERNEL.format(name="inner").replace("x + 1", "x + 3")
+    (whole / "src/nyala/rooms/inner.py").write_text(changed)
+    made = mutants.Tree(tmp_path / "copy", whole)
+    assert "assert 8 == 4" in mutants.Trial(made).unchanged(edit)[0]
+    made.close()
