@@ -165,7 +165,7 @@ def test_what_was_compiled_hides_neither_a_mutant_nor_a_change(root, tmp_path):
     made = mutants.Tree(tmp_path / "copy", whole)
     trial = mutants.Trial(made)
     assert trial.unchanged(edit)[0] == ""
-    assert trial.verdict({**edit, "replace": "x + 2"}, 3).startswith("killed by ")
+    assert str(trial.verdict({**edit, "replace": "x + 2"}, 3)).startswith("killed by ")
     assert trial.verdict({**edit, "replace": "1 + x"}, 3) == "SURVIVED"
     assert trial.unchanged(edit)[0] == ""
     made.close()
