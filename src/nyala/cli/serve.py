@@ -17,6 +17,7 @@ from nyala.common.errors import InvalidArgument, NyalaError
 from nyala.common.ids import ServerUuid
 from nyala.common.metrics import Metrics
 from nyala.common.options import Options
+from nyala.env.allocator import bound_free_memory
 from nyala.env.env import Env, system_env
 from nyala.env.rpc import Handlers
 from nyala.master.config import MasterConfig
@@ -38,6 +39,10 @@ SWITCH_INTERVAL_S = 0.0005
 """A thread gives the interpreter up after this: the loop's p99 lag falls from 9.7 to 1.7 ms (design 3)."""
 LOOK_S = 0.5
 """How often a running server is asked whether it has a place where it is."""
+FREE_SHARE = 4
+"""Of the memory budget, one part in so many may be freed and not yet returned to the system,"""
+LEAST_FREE = 64 << 20
+"""or this, if it is more."""
 GC_THRESHOLD = 50_000
 """Allocations between two collections: batches make few cycles, and each collection walks everything."""
 
@@ -143,6 +148,8 @@ async def _serve(role: str, make: MakeServer, addresses: Addresses, options: Opt
     env = system_env(rpc, options.compute_threads)
     metrics = Metrics()
     made: list[Server] = []
+    free_bytes = max(LEAST_FREE, options.memory_budget_bytes // FREE_SHARE)
+    env.tasks.spawn(bound_free_memory(env, free_bytes), "bound free memory")
     transport = PeerTransport(env, lambda: made[0].cluster_id, metrics=metrics)
     server = make(env, transport, metrics)
     made.append(server)

@@ -1,0 +1,88 @@
+"""Freed memory goes back to the system beyond a bound, and stays below it."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from nyala.env.allocator import Allocator
+from nyala.testing.forkserver import MALLOC
+
+pytestmark = pytest.mark.skipif(
+    not Allocator().free_bytes(), reason="this C library does not tell how much memory is free"
+)
+LIFE = """
+import asyncio, re, sys
+from nyala.env import allocator
+from nyala.env.env import system_env
+from nyala.wire.channels import GrpcRpc
+
+allocator.LOOK_MS = 1
+
+def resident():
+    return int(re.search(r"RssAnon:\\s+(\\d+)", open("/proc/self/status").read())[1]) << 10
+
+async def main(most):
+    env = system_env(GrpcRpc())
+    held = [b"x" * 100_000 for _ in range(2000)]
+    full = resident()
+    del held
+    if most:
+        env.tasks.spawn(allocator.bound_free_memory(env, most), "bound free memory")
+        for _ in range(60_000):
+            if full - resident() > 150_000_000:
+                break
+            await env.tasks.sleep_ms(1)
+    print(full - resident())
+
+asyncio.run(main(int(sys.argv[1])))
+"""
+
+
+def returned(most_bytes: int) -> int:
+    """Return how many of 200 MB that were freed a process has given back; 0: nothing watches."""
+    done = subprocess.run(
+        [sys.executable, "-c", LIFE, str(most_bytes)],
+        env={**os.environ, **MALLOC}, capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    return int(done.stdout)
+
+
+def test_what_is_freed_beyond_the_bound_is_returned():
+    assert returned(0) < 50_000_000, "the allocator keeps it, or this test says nothing"
+    assert returned(50_000_000) > 150_000_000
+
+
+def test_below_the_bound_nothing_is_returned():
+    looked = """
+import asyncio
+from nyala.env import allocator
+from nyala.env.env import system_env
+from nyala.wire.channels import GrpcRpc
+
+trims, looks = [], []
+class Counted(allocator.Allocator):
+    def free_bytes(self):
+        looks.append(1)
+        return 100
+    def trim(self):
+        trims.append(1)
+
+allocator.Allocator, allocator.LOOK_MS = Counted, 1
+
+async def main():
+    env = system_env(GrpcRpc())
+    env.tasks.spawn(allocator.bound_free_memory(env, 100), "bound free memory")
+    for _ in range(60_000):
+        if len(looks) > 3:
+            break
+        await env.tasks.sleep_ms(1)
+    print(len(looks) > 3, len(trims))
+
+asyncio.run(main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", looked], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.split() == ["True", "0"]
