@@ -33,7 +33,7 @@ class Watch:
 
     def __init__(self, tree: Path) -> None:
         self._tree = tree
-        self.seen: dict[str, Any] = {"failed": [], "not collected": [], "passed": 0}
+        self.seen: dict[str, Any] = {"failed": [], "not collected": [], "passed": []}
 
     def pytest_collectreport(self, report: Any) -> None:
         """Write down what could not even be imported."""
@@ -47,7 +47,7 @@ class Watch:
             why = crash.message if crash else str(report.longrepr)
             self.seen["failed"].append([report.nodeid, why[:2000]])
         elif report.when == "call" and report.passed:
-            self.seen["passed"] += 1
+            self.seen["passed"].append(report.nodeid)
 
     def pytest_sessionfinish(self) -> None:
         """Refuse what was not a run of this tree."""

@@ -2,11 +2,12 @@
 
 A mutant of tests/mutants/<room>.toml is an edit of one product file (`find` -> `replace`; lists of them:
 several edits) and the tests that must fail because of it (`killed_by`, pytest arguments). Without
-`killed_by` the whole judge has to find it (tests/judge/run.py), and it must be good on good days. Right
-before, these tests or the judge have to pass in the unchanged tree. A mutant that survives, that is too
-coarse, or whose `find` no longer occurs exactly once, fails the run: a test that cannot fail is a defect.
+`killed_by` the whole judge has to find it (tests/judge/run.py), and it must be good on good days. The judge
+has to pass in the unchanged tree before, and the tests that failed right after. A mutant that survives, that
+is too coarse, or whose `find` no longer occurs exactly once, fails the run: a test that cannot fail is a
+defect.
 
-Each verdict is recorded at once in tests/mutants/verdicts.json with hashes of the mutated file and of its
+Each verdict is recorded in tests/mutants/verdicts.json with hashes of the mutated file and of its
 tests, so that an interrupted run continues where it ended, and a later run skips what has not changed.
 """
 
@@ -29,13 +30,15 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "tests" / "mutants"
 VERDICTS = FOLDER / "verdicts.json"
-TIMEOUT_S = 30
-"""Shortest limit of a mutant's tests; it grows with the time that they take in the unchanged tree."""
+TIMEOUT_S = 60
+"""Limit of a mutant's tests; where the unchanged tree needs half of it, ten times what that needs."""
+BATCH = 20
+"""Mutants after which the tests that killed them are run in the unchanged tree, all in one."""
 COMPILE_S = 300
 """What numba may take besides, 20 s on an idle core."""
 JUDGE_TIMEOUT_S = 900
@@ -261,8 +264,16 @@ def _same(new: Path, old: Path) -> bool:
     return (one.st_mtime_ns, one.st_size) == (other.st_mtime_ns, other.st_size)
 
 
+class Found(NamedTuple):
+    """What the tests of a mutant came to: 'killed ...', or what is wrong, or nothing that can be told now."""
+
+    verdict: str
+    killer: str = ""
+    """The test that failed, which has to pass in the unchanged tree."""
+
+
 class Trial:
-    """The mutants of one tree and the tests that have to kill them, each run first in the unchanged tree."""
+    """The mutants of one tree."""
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
@@ -270,53 +281,69 @@ class Trial:
 
     def unchanged(self, mutant: Mutant) -> tuple[str, float]:
         """Run its tests in the unchanged tree; return what is wrong, if anything, and how long they took."""
-        outcome = self.tree.run(mutant, ROOM_TIMEOUT_S)
-        self.cpu_s += outcome["cpu_s"]
+        outcome = self._counted(self.tree.run(mutant, ROOM_TIMEOUT_S))
         good = outcome["exit"] == 0 and not outcome.get("foreign")
         return "" if good else _told(outcome), outcome["seconds"]
 
-    def verdict(self, mutant: Mutant, usual_s: float) -> str | None:
-        """Return 'killed ...', or what is wrong with a mutant, or None where this machine cannot tell now.
+    def passing(self, tests: list[str]) -> set[str]:
+        """Return those of some tests that pass in the unchanged tree."""
+        wanted = {"killed_by": ["--maxfail=0", *tests]}
+        outcome = self._counted(self.tree.run(wanted, ROOM_TIMEOUT_S))
+        failed = {test for test, _ in outcome.get("failed", [])}
+        return set() if outcome.get("foreign") else set(outcome.get("passed", [])) - failed
 
-        Killed is a mutant under which a test failed. Where the failure was one of time, the unchanged tree
-        has to pass right afterwards: a loaded machine kills no mutant.
+    def verdict(self, mutant: Mutant) -> Found:
+        """Return what the tests of a mutant come to; what has a killer counts once that passes unchanged.
 
-        Args:
-            mutant: the mutant.
-            usual_s: how long its tests take in the unchanged tree.
+        Where a failure was one of time, the unchanged tree has to pass right afterwards, in half of the
+        limit: a loaded machine kills no mutant.
         """
-        limit_s = max(TIMEOUT_S, 10 * usual_s) if "killed_by" in mutant else JUDGE_TIMEOUT_S
+        limit_s: float = TIMEOUT_S if "killed_by" in mutant else JUDGE_TIMEOUT_S
         if "njit" in (self.tree.root / mutant["file"]).read_text():
             limit_s += COMPILE_S
-        try:
-            outcome = self.tree.run_changed(mutant, limit_s)
-        except ValueError as err:
-            return f"STALE: {err}"
-        self.cpu_s += outcome["cpu_s"]
-        if "killed_by" not in mutant:
-            if outcome["exit"] is None:
-                return f"FAILED: no verdict in {limit_s} s"
-            word = {0: "SURVIVED", 2: "TOO COARSE", 3: "killed"}.get(outcome["exit"], "FAILED")
-            return f"{word} by {outcome['output']}"
-        found = _read(outcome)
-        if found.startswith("killed") and _is_late(outcome):
+        for _ in range(2):
+            try:
+                outcome = self._counted(self.tree.run_changed(mutant, limit_s))
+            except ValueError as err:
+                return Found(f"STALE: {err}")
+            if "killed_by" not in mutant:
+                return Found(_read_judge(outcome))
+            found = _read(outcome)
+            if not _is_late(outcome):
+                return found
             wrong, seconds = self.unchanged(mutant)
-            return None if wrong or seconds > limit_s / 2 else found
-        return found
+            if wrong:
+                break
+            if outcome["exit"] is not None or seconds < limit_s / 2:
+                return found
+            limit_s = 10 * seconds
+        return Found("")
+
+    def _counted(self, outcome: Outcome) -> Outcome:
+        self.cpu_s += outcome["cpu_s"]
+        return outcome
 
 
-def _read(outcome: Outcome) -> str:
-    """Return the verdict that a run of named tests comes to."""
-    if outcome.get("foreign"):
-        return f"FAILED: {outcome['foreign']}"
+def _read_judge(outcome: Outcome) -> str:
+    """Return the verdict that a run of the judge comes to."""
     if outcome["exit"] is None:
-        return f"killed by the time limit after {outcome['seconds']:.0f} s"
+        return f"FAILED: no verdict in {JUDGE_TIMEOUT_S} s"
+    word = {0: "SURVIVED", 2: "TOO COARSE", 3: "killed"}.get(outcome["exit"], "FAILED")
+    return f"{word} by {outcome['output']}"
+
+
+def _read(outcome: Outcome) -> Found:
+    """Return what a run of named tests comes to."""
+    if outcome.get("foreign"):
+        return Found(f"FAILED: {outcome['foreign']}")
+    if outcome["exit"] is None:
+        return Found(f"killed by the time limit after {outcome['seconds']:.0f} s")
     if outcome["exit"] == 0 and outcome["passed"]:
-        return "SURVIVED"
+        return Found("SURVIVED")
     if outcome["exit"] == 1 and outcome["failed"]:
         test, why = outcome["failed"][0]
-        return f"killed by {test}: {' '.join(why.split())[:100]}"
-    return f"pytest exit {outcome['exit']}: {_told(outcome)}"
+        return Found(f"killed by {test}: {' '.join(why.split())[:100]}", test)
+    return Found(f"pytest exit {outcome['exit']}: {_told(outcome)}")
 
 
 def _told(outcome: Outcome) -> str:
@@ -364,67 +391,83 @@ def _tree(root: Path) -> Iterator[Tree]:
     sys.exit(f"{MOST_COPIES} runs use the copies in {kept}; wait until one has ended")
 
 
-def groups(todo: list[tuple[str, Mutant]]) -> list[list[tuple[str, Mutant]]]:
-    """Return the mutants of the same tests together, in the order of the first of each."""
-    found: dict[str, list[tuple[str, Mutant]]] = {}
-    for room, mutant in todo:
-        found.setdefault(json.dumps(mutant.get("killed_by", "")), []).append((room, mutant))
-    return list(found.values())
-
-
 class Work:
     """What a run has to do, shared by its workers, and what it has found."""
 
     def __init__(self, todo: list[tuple[str, Mutant]], verdicts: Verdicts, asked: Any) -> None:
-        self._groups = groups(todo)
+        self._todo = list(todo)
         self._count, self._done = len(todo), 0
         self._verdicts = verdicts
-        self._check_judge = not asked.only
+        self._judge_is_good = bool(asked.only)
         self._deadline = time.monotonic() + 60 * asked.minutes
-        self._lock = threading.Lock()
+        self._lock, self._judging = threading.Lock(), threading.Lock()
         self.unsound = 0
 
     def work(self) -> float:
-        """Try groups of mutants in a copy of the tree until none is left; return the CPU seconds it took."""
+        """Try mutants in a copy of the tree until none is left; return the CPU seconds it took."""
         with _tree(ROOT) as tree:
             trial = Trial(tree)
-            while time.monotonic() < self._deadline:
-                with self._lock:
-                    if not self._groups:
-                        break
-                    group = self._groups.pop(0)
-                self._try(trial, group)
+            while some := self._next():
+                self._try(trial, some)
             return trial.cpu_s
 
-    def _try(self, trial: Trial, group: list[tuple[str, Mutant]]) -> None:
-        room, first = group[0]
-        wrong, usual_s = "", 0.0
-        if "killed_by" in first or self._check_judge:
-            wrong, usual_s = trial.unchanged(first)
-        if wrong:
-            with self._lock:
-                self.unsound += 1
-                name = first.get("killed_by", "the judge")
-                print(f"FAILED in the unchanged tree: {room} {name}: {wrong}", flush=True)
-            return
-        for room, mutant in group:
+    def _next(self) -> list[tuple[str, Mutant]]:
+        with self._lock:
+            late = time.monotonic() > self._deadline
+            some, self._todo = ([], []) if late else (self._todo[:BATCH], self._todo[BATCH:])
+            return some
+
+    def _try(self, trial: Trial, some: list[tuple[str, Mutant]]) -> None:
+        """Try some mutants, and then the tests that killed them in the unchanged tree."""
+        killed: list[tuple[str, Mutant, str]] = []
+        for room, mutant in some:
             if time.monotonic() > self._deadline:
-                return
+                break
+            if "killed_by" not in mutant and not self._judged(trial):
+                continue
             began, cpu_s = time.monotonic(), trial.cpu_s
-            verdict = trial.verdict(mutant, usual_s)
+            found = trial.verdict(mutant)
             times = f"{time.monotonic() - began:>5.1f} s {trial.cpu_s - cpu_s:>5.1f} s of CPU"
-            told = verdict or "no verdict: the unchanged tree is as late; run it again"
+            told = found.verdict or "no verdict: the unchanged tree is as late; run it again"
             with self._lock:
                 self._done += 1
-                if verdict is not None:
-                    word = "killed" if verdict.startswith("killed") else verdict
-                    self._verdicts.record(room, mutant, word, trial.tree.root)
                 count = f"{self._done:>3}/{self._count}"
                 print(f"{count} {room:<8} {times}  {_name(mutant)}: {told}", flush=True)
+            if found.killer:
+                killed.append((room, mutant, found.killer))
+            elif found.verdict:
+                self._record(trial, room, mutant, found.verdict)
+        killers = list(dict.fromkeys(killer for _, _, killer in killed))
+        passing = trial.passing(killers) if killers else set()
+        for room, mutant, killer in killed:
+            wrong = "" if killer in passing else trial.unchanged(mutant)[0]
+            if wrong:
+                self._tell_unsound(f"{room} {killer}: {wrong}")
+            else:
+                self._record(trial, room, mutant, "killed")
+
+    def _judged(self, trial: Trial) -> bool:
+        """Return whether the judge is content with the unchanged tree; it is asked once."""
+        with self._judging:
+            if not self._judge_is_good and (wrong := trial.unchanged({})[0]):
+                self._tell_unsound(f"the judge: {wrong}")
+                return False
+            self._judge_is_good = True
+            return True
+
+    def _tell_unsound(self, text: str) -> None:
+        with self._lock:
+            self.unsound += 1
+            print(f"FAILED in the unchanged tree: {text}", flush=True)
+
+    def _record(self, trial: Trial, room: str, mutant: Mutant, verdict: str) -> None:
+        with self._lock:
+            word = "killed" if verdict.startswith("killed") else verdict
+            self._verdicts.record(room, mutant, word, trial.tree.root)
 
 
 def _name(mutant: Mutant) -> str:
-    return str(mutant.get("why", str(mutant["replace"]).strip()[:50]))
+    return " ".join(str(mutant.get("why", str(mutant["replace"])[:50])).split())
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

@@ -1,5 +1,7 @@
 """`./run mutants` on a tree of one module: what is killed, what survives, and what is neither."""
 
+import argparse
+import contextlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -73,30 +75,31 @@ def mutant(
 
 
 def test_a_mutant_under_which_a_test_fails_is_killed_and_undone(trial, tree, root):
-    verdict = trial.verdict(mutant("a - b"), 0)
+    verdict, killer = trial.verdict(mutant("a - b"))
     assert verdict.startswith("killed by tests/test_sums.py::test_of_a_sum: ")
+    assert killer == "tests/test_sums.py::test_of_a_sum"
     assert (tree.root / "src/nyala/sums.py").read_text() == "def add(a, b):\n    return a + b\n"
     assert trial.unchanged(mutant("a - b"))[0] == ""
 
 
 def test_a_mutant_that_no_test_notices_survives(trial):
-    assert trial.verdict(mutant("b + a"), 0) == "SURVIVED"
+    assert trial.verdict(mutant("b + a")) == mutants.Found("SURVIVED")
 
 
 def test_mutants_of_one_length_are_not_taken_for_one_another(trial):
-    found = [trial.verdict(mutant(text), 0) for text in ("a - b", "b + a", "a * b", "a % b") * 2]
-    assert [v[:8] for v in found] == ["killed b", "SURVIVED", "SURVIVED", "killed b"] * 2
+    found = [trial.verdict(mutant(text)) for text in ("a - b", "b + a", "a * b", "a % b") * 2]
+    assert [v.verdict[:8] for v in found] == ["killed b", "SURVIVED", "SURVIVED", "killed b"] * 2
 
 
 def test_tests_that_cannot_be_imported_are_skipped_or_are_not_there_kill_nothing(trial):
-    assert trial.verdict(mutant("a.\n", find="a + b\n"), 0).startswith("STALE: ")
-    assert trial.verdict(mutant("", find="def add"), 0).startswith("STALE: ")
+    assert trial.verdict(mutant("a.\n", find="a + b\n")).verdict.startswith("STALE: ")
+    assert trial.verdict(mutant("", find="def add")).verdict.startswith("STALE: ")
     raises = mutant('raise ValueError("on import")\ndef add', find="def add")
-    assert trial.verdict(raises, 0).startswith("pytest exit ")
-    assert trial.verdict(mutant("a - b", "tests/test_sums.py -k skips"), 0).startswith(
+    assert trial.verdict(raises).verdict.startswith("pytest exit ")
+    assert trial.verdict(mutant("a - b", "tests/test_sums.py -k skips")).verdict.startswith(
         "pytest exit "
     )
-    assert trial.verdict(mutant("a - b", "tests/test_sums.py -k none"), 0).startswith(
+    assert trial.verdict(mutant("a - b", "tests/test_sums.py -k none")).verdict.startswith(
         "pytest exit "
     )
 
@@ -111,11 +114,11 @@ def test_tests_that_fail_in_the_unchanged_tree_are_told(trial, tree):
 
 def test_a_hang_is_noticed_and_its_time_is_no_verdict_on_a_machine_that_is_as_late(trial, tree):
     hangs = mutant("a - b - 1", "tests/test_sums.py -k waits")
-    assert trial.verdict(hangs, 0).startswith("killed by the time limit")
+    assert trial.verdict(hangs).verdict.startswith("killed by the time limit")
     late = mutant("a - b - 1", "tests/test_sums.py -k late")
-    assert trial.verdict(late, 0).startswith("killed by ")
+    assert trial.verdict(late).verdict.startswith("killed by ")
     (tree.root / "loaded").touch()
-    assert trial.verdict(late, 0) is None
+    assert trial.verdict(late).verdict == ""
     os.unlink(tree.root / "loaded")
 
 
@@ -130,9 +133,25 @@ def test_a_copy_becomes_its_tree_again(root, tmp_path):
     assert (copy / "src/nyala/sums.py").read_text() == (root / "src/nyala/sums.py").read_text()
 
 
-def test_mutants_of_the_same_tests_are_tried_one_after_the_other():
-    found = mutants.groups([("a", mutant("1")), ("a", mutant("2", "tests/b")), ("b", mutant("3"))])
-    assert [[m["replace"] for _, m in group] for group in found] == [["1", "3"], ["2"]]
+def test_tests_that_killed_have_to_pass_in_the_unchanged_tree(
+    trial, tree, tmp_path, capsys, monkeypatch
+):
+    (tree.root / "loaded").touch()
+    edits = [mutant("a - b"), mutant("a * b", "tests/test_sums.py -k late"), mutant("b + a")]
+    asked = argparse.Namespace(only="", minutes=1)
+    verdicts = mutants.Verdicts(tmp_path / "verdicts.json", tree.root)
+    monkeypatch.setattr(mutants, "_tree", lambda root: contextlib.nullcontext(tree))
+    monkeypatch.setattr(mutants, "LATE", ())
+    work = mutants.Work([("room", edit) for edit in edits], verdicts, asked)
+    assert work.work() > 0
+    os.unlink(tree.root / "loaded")
+    assert [verdicts.of("room", edit) for edit in edits] == ["killed", None, "SURVIVED"]
+    assert work.unsound == 1
+    told = capsys.readouterr().out
+    assert "1/3 room" in told
+    assert (
+        "FAILED in the unchanged tree: room tests/test_sums.py::test_that_says_it_is_late" in told
+    )
 
 
 KERNEL = """
@@ -165,8 +184,8 @@ def test_what_was_compiled_hides_neither_a_mutant_nor_a_change(root, tmp_path):
     made = mutants.Tree(tmp_path / "copy", whole)
     trial = mutants.Trial(made)
     assert trial.unchanged(edit)[0] == ""
-    assert str(trial.verdict({**edit, "replace": "x + 2"}, 3)).startswith("killed by ")
-    assert trial.verdict({**edit, "replace": "1 + x"}, 3) == "SURVIVED"
+    assert trial.verdict({**edit, "replace": "x + 2"}).verdict.startswith("killed by ")
+    assert trial.verdict({**edit, "replace": "1 + x"}) == mutants.Found("SURVIVED")
     assert trial.unchanged(edit)[0] == ""
     made.close()
     changed = KERNEL.format(name="inner").replace("x + 1", "x + 3")
