@@ -17,6 +17,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -44,7 +45,7 @@ COMPILE_S = 300
 JUDGE_TIMEOUT_S = 900
 ROOM_TIMEOUT_S = 1800
 MOST_COPIES = 16
-LATE = ("not within", "timeout", "timed out", "deadline")
+LATE = re.compile(r"not within [\d.]+ s:|timeout|timed.out|deadline", re.IGNORECASE)
 """Words in the failure of a test that a loaded machine may have caused."""
 
 Mutant = dict[str, Any]
@@ -354,7 +355,7 @@ def _told(outcome: Outcome) -> str:
 def _is_late(outcome: Outcome) -> bool:
     if outcome["exit"] is None:
         return True
-    return any(word in why.lower() for _, why in outcome["failed"] for word in LATE)
+    return any(LATE.search(why) for _, why in outcome["failed"])
 
 
 def _edits(mutant: Mutant) -> list[tuple[str, str]]:
