@@ -1,6 +1,7 @@
 """A real follower whose flushes fail stays within its memory budget; writes go on, and it catches up."""
 
 import re
+import shutil
 import urllib.request
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from nyala.testing import MiniCluster, processes
 from tests.cluster.leading import leader
+from tests.cluster.small_disk import small_disk
 from tests.cluster.storm import ksck, wait_equal, wait_ksck
 from tests.waiting import wait_until
 
@@ -45,7 +47,7 @@ def figures(cluster: MiniCluster, name: str) -> dict[str, float]:
 
 
 @pytest.mark.timeout(300)
-def test_a_follower_that_cannot_flush_keeps_to_its_budget_and_catches_up():
+def test_a_follower_that_cannot_flush_keeps_to_its_budget_and_catches_up(tmp_path):
     rng = np.random.default_rng(1)
     with (
         MiniCluster(masters=1, tservers=3, options=OPTIONS) as cluster,
@@ -57,9 +59,10 @@ def test_a_follower_that_cannot_flush_keeps_to_its_budget_and_catches_up():
         leading = leader(cluster, "t")
         victim = next(n for n in cluster.names if n.startswith("tserver") and n != leading)
         folder = Path(cluster.data_dir(victim)) / "data" / table.tablets()[0].id
+        files = shutil.copytree(folder, tmp_path / "files")
         before = anonymous_bytes(cluster, victim)
-        folder.rename(f"{folder}.away")  # from now on nothing can be flushed there
-        try:
+        with small_disk(str(folder)):  # from now on nothing can be flushed there
+            shutil.copytree(files, folder, dirs_exist_ok=True)
             for begin in range(0, BATCH * BATCHES, BATCH):
                 keys = np.arange(begin, begin + BATCH)
                 blob = rng.bytes(ROW_BYTES - 8)
@@ -73,8 +76,6 @@ def test_a_follower_that_cannot_flush_keeps_to_its_budget_and_catches_up():
             problems = "; ".join(ksck(cluster).problems)
             assert "memory_budget_bytes" in problems
             assert cluster.address(victim) in problems
-        finally:
-            Path(f"{folder}.away").rename(folder)
         wait_ksck(cluster)
         wait_equal(cluster)
         wait_until(lambda: sum(figures(cluster, victim).values()) < BUDGET, "it has room again")

@@ -81,11 +81,17 @@ class Operator:
         membership = Membership(self.connection.core, self.tablet)
         address = self.cluster.address(name)
 
-        def state():
-            group = self.connection.run(membership.look())
-            return next(group.of(s).state for s in group.servers.values() if s.address == address)
+        seen = []
 
-        wait_until(lambda: state() == "TOMBSTONED", f"a tombstone on {name}", poll_s=0.2)
+        def gone():
+            group = self.connection.run(membership.look())
+            seen.append(next(group.of(s) for s in group.servers.values() if s.address == address))
+            return seen[-1].state == "TOMBSTONED"
+
+        try:
+            wait_until(gone, f"a tombstone on {name}", poll_s=0.2)
+        except AssertionError as late:
+            raise AssertionError(f"{late}; it says {seen[-1]}") from None
 
     def do(self, command, *servers, tell=lambda _: None):
         """Run one command to its end; return its steps."""

@@ -1,0 +1,22 @@
+"""A disk of limited size, mounted over one folder of a server."""
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+
+@contextlib.contextmanager
+def small_disk(folder: str) -> Iterator[None]:
+    """Let a folder have room for half a megabyte; what is in it is not seen meanwhile."""
+    os.makedirs(folder, exist_ok=True)
+    command = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", folder]
+    if os.geteuid() != 0 or subprocess.run(command, check=False).returncode:
+        pytest.skip("a disk of limited size needs the right to mount one")
+    try:
+        yield
+    finally:
+        # lazily: the server may have a file of it open, and finds the other folder at its next try
+        subprocess.run(["umount", "--lazy", folder], check=True)
