@@ -17,7 +17,7 @@ from nyala.client.core import ClientOptions
 from nyala.testing import MiniCluster
 from tests.cluster import leading, linked_list
 from tests.cluster.linked_list import LinkedList
-from tests.cluster.storm import wait_equal
+from tests.cluster.storm import wait_equal, wait_ksck
 from tests.waiting import wait_until
 
 MOVES = 20
@@ -128,6 +128,7 @@ def operating(cluster, name, filled=0):
     """A table of one tablet, in which chains grow; at the end they are verified and all replicas compared."""
     with cluster.connect() as client:
         linked_list.fill(linked_list.create(client, name), filled)
+        wait_ksck(cluster)  # a replica that was never made leaves no tombstone either
         connection = Connection(cluster.masters, ClientOptions(timeout_ms=60_000))
         try:
             with LinkedList(cluster.connect, name, 3) as chains:

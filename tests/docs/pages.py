@@ -166,10 +166,10 @@ def run_page(
         AssertionError: a command failed, or did not when it should have, or printed something else.
     """
     assert Path(cluster.dir).name == FOLDER, cluster.dir
-    text = _at_addresses_of(cluster, page.read_text())
+    text, more = _at_addresses_of(cluster, page.read_text())
     found = steps(text)
     assert found, f"{page} has no commands"
-    with shell(cluster) as open_shell:
+    with layout.hold(more), shell(cluster) as open_shell:
         for step in found:
             before(step)
             commands = step.commands
@@ -183,8 +183,12 @@ def run_page(
         after()
 
 
-def _at_addresses_of(cluster: MiniCluster, text: str) -> str:
-    """Put the cluster's addresses in the place of those that `nyala up` would have chosen."""
+def _at_addresses_of(cluster: MiniCluster, text: str) -> tuple[str, list[str]]:
+    """Put the cluster's addresses in the place of those that `nyala up` would have chosen.
+
+    Returns:
+        The text, and the addresses that servers get which the page itself starts.
+    """
     usual = layout.plan(
         cluster.dir,
         sum(n.startswith("master") for n in cluster.names),
@@ -201,4 +205,5 @@ def _at_addresses_of(cluster: MiniCluster, text: str) -> str:
     more = sorted(set(re.findall(r"127\.0\.0\.1:\d+", text)) - set(places))
     for there, port in zip(more, layout.free_ports(len(more)), strict=True):
         places[there] = f"127.0.0.1:{port}"
-    return re.sub(r"127\.0\.0\.1:\d+", lambda found: places[found[0]], text)
+    new = [places[there] for there in more]
+    return re.sub(r"127\.0\.0\.1:\d+", lambda found: places[found[0]], text), new
