@@ -28,6 +28,25 @@ async def test_a_read_at_t_has_every_write_that_was_acknowledged_before(fleet):
         assert fleet.machine(leader).sums["k"] == n
 
 
+@pytest.mark.row("S4.29")
+@story()
+async def test_what_is_stamped_after_a_read_lies_above_its_time(fleet):
+    """Also in the microsecond of the read."""
+    leader = await fleet.leader()
+    replica, clock = fleet.replica(leader), fleet.processes[leader].server.clock
+    requests = replica.taking_part().requests
+
+    async def soon(at: int) -> None:
+        replica.read_soon(at, 3000)
+
+    for ask in (soon, lambda at: requests.reach(at, fleet.loop.now_us() + 3_000_000)):
+        await fleet.pass_ms(10)
+        at = clock.peek()
+        await fleet.as_(leader, ask(at))
+        assert clock.seen >= at
+        assert clock.now() > at
+
+
 @story()
 async def test_a_read_waits_for_what_is_stamped_below_it_and_still_in_flight(fleet):
     leader = await fleet.leader()

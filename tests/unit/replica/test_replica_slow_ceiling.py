@@ -129,3 +129,17 @@ async def test_a_write_and_a_read_above_the_ceiling_wait_for_the_disk(fleet):
         assert clock.seen >= at
         assert to_micros(durable(fleet, leader)) > to_micros(at)
     assert fleet.replica(leader, GROUP).error is None
+
+
+@story()
+async def test_a_write_waits_for_a_ceiling_that_lags_behind_what_its_client_has_seen(fleet):
+    """The wall has passed what the client has seen, and the clock cannot yet."""
+    leader = await fleet.leader()
+    await fleet.write(b"k 1")
+    slow_ceiling(fleet, leader, 3.0)
+    clock, before = fleet.processes[leader].server.clock, durable(fleet, leader)
+    await fleet.until(lambda: clock._saving is not None, "half of the ceiling's reach is used")
+    at = before + from_micros(SECOND_US // 10)
+    outcome = await fleet.as_(leader, fleet.call(leader, b"k 1", seen=at, timeout_ms=10_000))
+    assert outcome.stamp > at
+    assert durable(fleet, leader) > outcome.stamp
