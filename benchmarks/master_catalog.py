@@ -19,13 +19,14 @@ from nyala.common.partition import HashLevel, PartitionSchema
 from nyala.common.schema import from_arrow
 from nyala.env.env import system_env
 from nyala.env.tasks import Lane
-from nyala.master import create_table, sys_catalog, tablet_report
-from nyala.master.actions import Action
-from nyala.master.catalog import Catalog
-from nyala.master.create_table import Circumstances
-from nyala.master.locks import Locks
-from nyala.master.operation import Memory, run
-from nyala.master.sys_catalog import SysCatalog
+from nyala.master.catalog import sys_catalog
+from nyala.master.catalog.actions import Action
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.catalog.locks import Locks
+from nyala.master.catalog.sys_catalog import SysCatalog
+from nyala.master.ddl import create_table, tablet_report
+from nyala.master.ddl.create_table import Circumstances
+from nyala.master.ddl.operation import Memory, run
 from nyala.master.tservers import TServers
 from nyala.tablet.tablet import Tablet
 from nyala.wire import convert

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from benchmarks.master_catalog import TABLETS_EACH, TERM, Large, heartbeat, large, resident_kb
 from benchmarks.report import Report
-from nyala.master import reconcile
-from nyala.master.catalog import Catalog
-from nyala.master.dispatcher import REPLICAS_AT_A_TIME
-from nyala.master.repairs import RepairLimits, Repairs
-from nyala.master.turns import Turns
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.orders import reconcile
+from nyala.master.orders.dispatcher import REPLICAS_AT_A_TIME
+from nyala.master.repair.repairer import RepairLimits, Repairs
+from nyala.master.repair.round_robin import Turns
 
 BATCH_TABLETS = 1000
 BATCH_KB = 150

@@ -10,11 +10,11 @@ import pyarrow as pa
 
 import nyala
 from benchmarks.report import Report
-from nyala.cli.member_steps import Kind
-from nyala.cli.membership import Membership
 from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions
 from nyala.common.errors import Unavailable
+from nyala.operate.member_steps import Kind
+from nyala.operate.membership import Membership
 from nyala.testing import MiniCluster
 
 LOOKS = 300

@@ -15,8 +15,8 @@ import pyarrow as pa
 from nyala.common.ids import Operation, OpId, TableId, TabletId
 from nyala.common.schema import Schema, from_arrow
 from nyala.env.files import SystemFiles
-from nyala.tablet import ops
-from nyala.tablet.manifest import Cut, TabletInfo
+from nyala.tablet.files import ops
+from nyala.tablet.files.manifest import Cut, TabletInfo
 from nyala.tablet.tablet import Tablet
 
 Keys = np.ndarray

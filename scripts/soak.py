@@ -32,7 +32,17 @@ def kills(minutes: float, seed: int) -> list[str]:
 def sim(minutes: float, seed: int) -> list[str]:
     """Ten simulated hours under load of the replica engine over its log, or as many as fit."""
     size = ["--hours", "10", "--minutes", f"{minutes}", "--seconds", "60", "--workers", "2"]
-    return [PY, "-m", "tests.sim.run", "--level", "host", "--quiet", "--seed", f"{seed}", *size]
+    return [
+        PY,
+        "-m",
+        "tests.sim.runs.run",
+        "--level",
+        "host",
+        "--quiet",
+        "--seed",
+        f"{seed}",
+        *size,
+    ]
 
 
 def store(minutes: float, seed: int) -> list[str]:
@@ -44,13 +54,13 @@ def store(minutes: float, seed: int) -> list[str]:
 def ddl(minutes: float, seed: int) -> list[str]:
     """Five simulated hours of definitions under faults, or as many as fit."""
     size = ["--hours", "5", "--minutes", f"{minutes}", "--seed", f"{seed}", "--workers", "2"]
-    return [PY, "-m", "tests.sim.ddl_run", *size]
+    return [PY, "-m", "tests.sim.runs.ddl_run", *size]
 
 
 def ranges(minutes: float, seed: int) -> list[str]:
     """Ranges that come and go under readers and writers, simulated minutes by the seed, as many as fit."""
     size = ["--minutes", f"{minutes}", "--seed", f"{seed}", "--workers", "2"]
-    return [PY, "-m", "tests.sim.ranges_run", *size]
+    return [PY, "-m", "tests.sim.runs.ranges_run", *size]
 
 
 def masters(minutes: float, seed: int) -> list[str]:

@@ -14,10 +14,10 @@ from examples.flights_demo.checks import Checks, differences
 from examples.flights_demo.loading import Loading, SliceChecker
 from examples.flights_demo.probe import Probe
 from examples.flights_demo.raw import NAMES, Raw
-from nyala.cli.ksck import check as ksck
 from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions
 from nyala.common.errors import NyalaError
+from nyala.operate.ksck import check as ksck
 from nyala.spark.flights.dataset import KEYS
 from nyala.testing import MiniCluster, layout, processes
 from nyala.testing.warm import warm_kernels

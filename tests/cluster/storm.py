@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from nyala.cli.ksck import Health, check
-from nyala.cli.ksck_checksum import compare
 from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions
 from nyala.common.errors import NyalaError
 from nyala.common.partition import locate
+from nyala.operate.ksck import Health, check
+from nyala.operate.ksck_checksum import compare
 from nyala.testing import MiniCluster
 from tests.cluster.workload import SCHEMA, Workload, create, rows
 from tests.waiting import wait_until

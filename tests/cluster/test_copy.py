@@ -13,15 +13,15 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from nyala.cli.membership import Membership
 from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions
 from nyala.common.ids import SYS_CATALOG, Operation, TabletId
 from nyala.common.options import Options
-from nyala.copying.offline import copy_to_directory
+from nyala.datadir import instance
 from nyala.env.files import SystemFiles
-from nyala.replica import instance
-from nyala.tablet.ops import Op, WriteOp, encode
+from nyala.offline.copy import copy_to_directory
+from nyala.operate.membership import Membership
+from nyala.tablet.files.ops import Op, WriteOp, encode
 from nyala.tablet.tablet import Tablet
 from nyala.testing import MiniCluster
 from nyala.wire import methods

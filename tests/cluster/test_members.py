@@ -11,9 +11,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from nyala.cli.membership import Membership
 from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions
+from nyala.operate.membership import Membership
 from nyala.testing import MiniCluster
 from tests.cluster import leading, linked_list
 from tests.cluster.linked_list import LinkedList

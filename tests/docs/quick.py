@@ -30,8 +30,9 @@ link.sendmsg([len(words).to_bytes(4, "big") + words], [(socket.SOL_SOCKET, socke
 os._exit(int.from_bytes(link.recv(1) or b"\\1", "big"))
 """
 USED = (
-    "nyala.cli.main", "nyala.client.connection", "nyala.cli.alone", "nyala.cli.rescue", "nyala.cli.ksck",
-    "nyala.copying.offline", "nyala.replica.rewriting", "nyala.testing.local_cluster", "nyala.cli.serve",
+    "nyala.cli.main", "nyala.client.connection", "nyala.operate.run", "nyala.operate.unsafe_config",
+    "nyala.operate.ksck",
+    "nyala.offline.copy", "nyala.offline.rewrite_config", "nyala.testing.local_cluster", "nyala.cli.serve",
 )  # fmt: skip
 
 

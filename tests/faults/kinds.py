@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from tests.cluster.storm import ksck
 from tests.cluster.workload import create
+from tests.faults.fault_context import Scene
 from tests.faults.hosts import Host, heal
-from tests.faults.scene import Scene
 from tests.faults.syscalls import SYNCS, WRITES, injected
 from tests.waiting import wait_until
 

@@ -1,7 +1,7 @@
 """Clients that write, read and delete one row at a time, and a judge of the histories that they record.
 
 Several clients work on the same key; after `OPS` operations all move on to a new one, so that each
-history stays short enough for the search. Reads are `latest`. See tests/sim/linearizability.py.
+history stays short enough for the search. Reads are `latest`. See tests/sim/checkers/linearizability.py.
 """
 
 import threading
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from nyala.client import Client, Table
 from nyala.common.errors import NyalaError
 from tests.cluster.workload import Worker, rows
-from tests.sim.linearizability import OPEN, Kind, Op, linearizable
+from tests.sim.checkers.linearizability import OPEN, Kind, Op, linearizable
 
 OWNER = "register"
 OPS = 60

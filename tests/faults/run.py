@@ -13,10 +13,10 @@ from pathlib import Path
 from tests.cluster.storm import TABLE, Storm, wait_ksck
 from tests.cluster.test_restarts import all_equal
 from tests.cluster.workload import Workload, create
+from tests.faults.fault_context import Scene
 from tests.faults.kinds import KINDS
 from tests.faults.registers import Registers
-from tests.faults.scene import Scene
-from tests.faults.yard import Yard
+from tests.faults.testbed import Yard
 from tests.waiting import wait_until
 
 LOSING = ("power", "disk")

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from tests.judge import harms, stages, tails
-from tests.sim.core_cluster import core, host
-from tests.sim.core_run import ask_outvoted_leaders, ask_paused_leaders, run_core
-from tests.sim.faults import Swarm
-from tests.sim.loop import run
-from tests.sim.stores import WalLog
+from tests.sim.faults.plan import Swarm
+from tests.sim.runs.core_run import ask_outvoted_leaders, ask_paused_leaders, run_core
+from tests.sim.systems.core_cluster import core, host
+from tests.sim.systems.stores import WalLog
+from tests.sim.world.loop import run
 
 STORM = Swarm(
     crash_s=0.7, down_s=0.2, in_operation_rate=1, everyone_rate=0.1, loss_rate=0.02, slow_rate=0.05

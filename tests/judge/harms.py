@@ -7,12 +7,12 @@ from nyala.wal.format import Kind
 from nyala.wal.scan import scan
 from nyala.wal.segment import sequence_of
 from tests.judge.stages import remembered_alike, snapshot, started, written
-from tests.sim.core_cluster import CoreCluster, hosts
-from tests.sim.host_server import OPTIONS, HostServer
-from tests.sim.kv import KvClient
-from tests.sim.loop import SimLoop, seeded
-from tests.sim.process import SimProcess
-from tests.sim.workload import Worker
+from tests.sim.runs.workload import Worker
+from tests.sim.systems.core_cluster import CoreCluster, hosts
+from tests.sim.systems.host_server import OPTIONS, HostServer
+from tests.sim.systems.kv import KvClient
+from tests.sim.world.loop import SimLoop, seeded
+from tests.sim.world.process import SimProcess
 
 SEGMENT_WRITES = 44
 """About so many entries fill a segment of a `_LargeServer`."""

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from tests.judge import stories
 from tests.judge.stages import calm_day
-from tests.sim.core_cluster import core, host
-from tests.sim.judge import judge
-from tests.sim.loop import run
-from tests.sim.stores import WalLog
+from tests.sim.runs.judge import judge
+from tests.sim.systems.core_cluster import core, host
+from tests.sim.systems.stores import WalLog
+from tests.sim.world.loop import run
 
 ROOT = Path(__file__).parents[2]
 MODEL_STATES = 45_000

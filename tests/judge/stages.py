@@ -4,13 +4,13 @@ import asyncio
 from functools import partial
 
 from nyala.raft.messages import PeerBatch
-from tests.sim.core_cluster import CoreCluster, Make, host
-from tests.sim.core_run import CLIENTS, PAUSE_US, WRITES_PER_S
-from tests.sim.durable import Kept
-from tests.sim.kv import KvClient
-from tests.sim.loop import SimLoop
-from tests.sim.stores import GROUP
-from tests.sim.workload import Failed
+from tests.sim.checkers.durable import Kept
+from tests.sim.runs.core_run import CLIENTS, PAUSE_US, WRITES_PER_S
+from tests.sim.runs.workload import Failed
+from tests.sim.systems.core_cluster import CoreCluster, Make, host
+from tests.sim.systems.kv import KvClient
+from tests.sim.systems.stores import GROUP
+from tests.sim.world.loop import SimLoop
 
 
 class _Outside(CoreCluster):

@@ -12,10 +12,10 @@ from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.raft.messages import Entry, EntryKind, HardState
 from nyala.replica.state_machine import Transport
-from tests.sim.loop import SimLoop, seeded
-from tests.sim.network import SimNetwork
-from tests.sim.process import SimProcess
-from tests.sim.stores import WalLog
+from tests.sim.systems.stores import WalLog
+from tests.sim.world.loop import SimLoop, seeded
+from tests.sim.world.network import SimNetwork
+from tests.sim.world.process import SimProcess
 
 LIVES = 60
 SEGMENT_BYTES = 64 << 10

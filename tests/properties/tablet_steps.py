@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from nyala.common.errors import HistoryGone
-from nyala.tablet import manifest
-from nyala.tablet.maintenance import Build
-from nyala.tablet.ops import Op
+from nyala.tablet.files import manifest
+from nyala.tablet.files.ops import Op
+from nyala.tablet.maintain.maintenance import Build
 from nyala.tablet.tablet import Tablet
 from tests.properties.tablet_model import WRITES
 from tests.properties.tablet_world import World
-from tests.sim.loop import ProcessDied
+from tests.sim.world.loop import ProcessDied
 
 Step = Callable[[World, random.Random], None]
 

@@ -16,10 +16,13 @@ from nyala.common.bounds import KeyBounds
 from nyala.common.keys import encode_keys
 from nyala.common.plain_rows import RowReader, encode_rows
 from nyala.common.schema import Column, Schema
-from nyala.tablet import changes, columns, flush, memrowset, ordered
-from nyala.tablet.ops import Op, decode_result
-from nyala.tablet.selection import EVERY_KEY
-from nyala.tablet.view import View
+from nyala.tablet.files import columns
+from nyala.tablet.files.ops import Op, decode_result
+from nyala.tablet.maintain import flush
+from nyala.tablet.read import changes, ordered
+from nyala.tablet.read.selection import EVERY_KEY
+from nyala.tablet.read.view import View
+from nyala.tablet.write import memrowset
 from tests.properties.predicate_twin import naive
 from tests.properties.tablet_model import Key, Model, Row, exact
 from tests.properties.tablet_rows import (
@@ -29,7 +32,7 @@ from tests.properties.tablet_rows import (
     random_rows,
     random_schema,
 )
-from tests.sim.files import SimDisk
+from tests.sim.world.files import SimDisk
 from tests.unit.tablet.tablet_support import Driver, payload
 
 CODECS = ["none", "lz4", "zstd"]

@@ -11,7 +11,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nyala.client.sql import run_sql
+from nyala.client.sql.query import run_sql
 from nyala.common.errors import InvalidArgument
 from tests.properties.sql_queries import Queries
 from tests.unit.client.sql_tables import TablesInMemory, plainly, table_of

@@ -6,12 +6,12 @@ import pyarrow as pa
 import pytest
 
 from nyala.common.schema import from_arrow
-from nyala.tablet.ops import Op
+from nyala.tablet.files.ops import Op
 from tests.properties import tablet_fuzz as fuzz
 from tests.properties import tablet_steps as steps
 from tests.properties.tablet_model import WRITES
 from tests.properties.tablet_rows import weak_hash
-from tests.sim.files import SimDisk
+from tests.sim.world.files import SimDisk
 from tests.unit.tablet.tablet_support import Driver
 
 

@@ -9,11 +9,11 @@ import pytest
 from nyala.common.bounds import KeyBounds
 from nyala.common.errors import InvalidArgument
 from nyala.common.schema import Column, Schema
-from nyala.tablet import splitting
-from nyala.tablet.columns import ColumnReader
-from nyala.tablet.ops import Op
-from nyala.tablet.selection import Wanted
-from nyala.tablet.view import split_keys
+from nyala.tablet.files.columns import ColumnReader
+from nyala.tablet.files.ops import Op
+from nyala.tablet.read import split_points
+from nyala.tablet.read.selection import Wanted
+from nyala.tablet.read.view import split_keys
 from tests.properties import tablet_steps as steps
 from tests.properties.predicate_twin import naive
 from tests.properties.tablet_model import Key, Row, exact
@@ -176,7 +176,7 @@ def test_pieces_without_end_are_refused_with_what_would_do(tmp_path, monkeypatch
     driver = Driver(str(tmp_path / "t"))
     driver.write(Op.INSERT, [{"k": k, "a": k, "s": "x" * 90} for k in range(100)])
     view = driver.tablet.view()
-    monkeypatch.setattr(splitting, "MAX_PIECES", 10)
+    monkeypatch.setattr(split_points, "MAX_PIECES", 10)
     with pytest.raises(
         InvalidArgument, match=r"at most 10: ask for pieces of [0-9]+ bytes"
     ) as told:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from nyala.env.tasks import Lane, LoopTasks
-from nyala.tablet.ops import Op, decode_result
-from nyala.tablet.view import View
+from nyala.tablet.files.ops import Op, decode_result
+from nyala.tablet.read.view import View
 from tests.properties.predicate_twin import naive
 from tests.properties.tablet_model import Model, exact
 from tests.properties.tablet_rows import random_predicate, weak_hash

@@ -17,11 +17,11 @@ import pyarrow as pa
 from nyala.common.errors import InvalidArgument, NotFound
 from nyala.common.schema import from_arrow
 from nyala.common.where import parse
-from nyala.tablet.ops import Op
+from nyala.tablet.files.ops import Op
 from nyala.wire.convert import predicate_from_proto, predicate_to_proto
 from tests.properties.predicate_twin import naive
 from tests.properties.tablet_rows import POOLS
-from tests.sim.files import SimDisk
+from tests.sim.world.files import SimDisk
 from tests.unit.tablet.tablet_support import Driver
 
 KINDS = [k for k in POOLS if k != pa.timestamp("us", "UTC")]

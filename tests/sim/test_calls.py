@@ -9,13 +9,13 @@ import functools
 import numpy as np
 import pyarrow as pa
 
+from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.core import ClientOptions, Core
-from nyala.client.locations import OpenTable
-from nyala.client.planning import ReadSpec
-from nyala.client.session import Limits
+from nyala.client.read.read_spec import ReadSpec
+from nyala.client.write.writer import Limits
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.cluster import SimCluster
-from tests.sim.loop import SimLoop, run
+from tests.sim.systems.cluster import SimCluster
+from tests.sim.world.loop import SimLoop, run
 from tests.unit.common.calls import Counter
 
 OPTIONS = ClientOptions(

@@ -4,14 +4,14 @@ import pytest
 
 from nyala.common.errors import NyalaError
 from nyala.common.ids import SYS_CATALOG
-from nyala.copying.offline import copy_to_directory
+from nyala.datadir import instance
 from nyala.env.env import Env
-from nyala.replica import instance
-from nyala.replica.copying import Progress
+from nyala.offline.copy import copy_to_directory
+from nyala.replica.copy.protocol import Progress
 from nyala.tablet.tablet import Tablet
-from tests.sim.cluster import OPTIONS, SimCluster
-from tests.sim.loop import SimLoop, run
-from tests.sim.process import SimProcess
+from tests.sim.systems.cluster import OPTIONS, SimCluster
+from tests.sim.world.loop import SimLoop, run
+from tests.sim.world.process import SimProcess
 
 HERE = "/copied"
 

@@ -5,15 +5,15 @@ from collections import Counter
 import pytest
 
 from nyala.common.hybrid_time import from_micros
-from tests.sim.cluster import SimCluster
-from tests.sim.cluster_run import run_cluster
-from tests.sim.core_cluster import host
-from tests.sim.core_run import run_core
-from tests.sim.far_clocks import BOUND_US, FarClocks
-from tests.sim.faults import Swarm, count
-from tests.sim.loop import WALL_START_US, SimLoop, run, seeded
-from tests.sim.replicas import hosts_of
-from tests.sim.soundness import sound
+from tests.sim.checkers.soundness import sound
+from tests.sim.faults.far_clocks import BOUND_US, FarClocks
+from tests.sim.faults.plan import Swarm, count
+from tests.sim.runs.cluster_run import run_cluster
+from tests.sim.runs.core_run import run_core
+from tests.sim.systems.cluster import SimCluster
+from tests.sim.systems.core_cluster import host
+from tests.sim.systems.replicas import hosts_of
+from tests.sim.world.loop import WALL_START_US, SimLoop, run, seeded
 
 LOSING = Swarm(
     loss_rate=0.01, duplicate_rate=0.02, crash_s=8, down_s=0.3, power_cut_rate=0.5, far_s=3, far_length_s=1,

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.core_cluster import Make, core, host
-from tests.sim.core_run import ask_paused_leaders, run_core
-from tests.sim.core_server import Mistakes
-from tests.sim.faults import Swarm, count, draw
-from tests.sim.loop import seeded
-from tests.sim.stores import WalLog
+from tests.sim.faults.plan import Swarm, count, draw
+from tests.sim.runs.core_run import ask_paused_leaders, run_core
+from tests.sim.systems.core_cluster import Make, core, host
+from tests.sim.systems.core_server import Mistakes
+from tests.sim.systems.stores import WalLog
+from tests.sim.world.loop import seeded
 
 ROOT = Path(__file__).parents[2]
 SEEDS = range(10)

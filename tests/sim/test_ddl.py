@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.sim.ddl_run import run_ddl
+from tests.sim.runs.ddl_run import run_ddl
 
 
 @pytest.mark.row("S0.46", "S0.50")

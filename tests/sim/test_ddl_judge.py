@@ -7,19 +7,19 @@ import pytest
 from nyala.client.core import Core
 from nyala.common.ids import TableId
 from nyala.common.partition_spec import Partition, Range
-from nyala.master.leading import Term
-from nyala.master.operation import InFlight, Step
-from nyala.master.plans import Plan, Scope
-from nyala.master.records import Tablet
+from nyala.master.catalog.plan import Plan, Scope
+from nyala.master.catalog.records import Tablet
+from nyala.master.ddl.operation import InFlight, Step
+from nyala.master.leader import Term
 from nyala.wire.proto import catalog_pb2 as cat
-from tests.sim.cluster import SCHEMA, SimCluster
-from tests.sim.ddl import RANGES, look
-from tests.sim.ddl_model import GONE, PRESENT, Modelled, Shape
-from tests.sim.ddl_run import DEFINING
-from tests.sim.ddl_watch import EVERY, ORPHAN, CatalogWatch, plant_orphan
-from tests.sim.loop import SimLoop, run
-from tests.sim.process import SimProcess
-from tests.sim.replicas import hosts_of
+from tests.sim.checkers.ddl_model import GONE, PRESENT, Modelled, Shape
+from tests.sim.checkers.ddl_rules import EVERY, ORPHAN, CatalogWatch, plant_orphan
+from tests.sim.runs.ddl import RANGES, look
+from tests.sim.runs.ddl_run import DEFINING
+from tests.sim.systems.cluster import SCHEMA, SimCluster
+from tests.sim.systems.replicas import hosts_of
+from tests.sim.world.loop import SimLoop, run
+from tests.sim.world.process import SimProcess
 
 
 class Scene:

@@ -7,15 +7,15 @@ import pytest
 
 from nyala.common.errors import InvalidArgument
 from nyala.common.ids import SYS_CATALOG, ServerUuid
-from nyala.copying.offline import copy_to_directory
+from nyala.datadir.instance import format_instance
 from nyala.env.env import Env
-from nyala.replica import rewriting, stopped
-from nyala.replica.instance import format_instance
+from nyala.offline import inspection, rewrite_config
+from nyala.offline.copy import copy_to_directory
 from nyala.replica.status import State
-from tests.sim.cluster import OPTIONS, SimCluster
-from tests.sim.loop import SimLoop, run
-from tests.sim.masters import new_master
-from tests.sim.process import SimProcess
+from tests.sim.faults.master_changes import new_master
+from tests.sim.systems.cluster import OPTIONS, SimCluster
+from tests.sim.world.loop import SimLoop, run
+from tests.sim.world.process import SimProcess
 
 FOLDER = "/data"
 
@@ -97,13 +97,13 @@ def test_a_dead_master_is_replaced_whatever_it_was(leads: bool) -> None:
 def tell_address(master: SimProcess, uuid: ServerUuid, there: SimProcess) -> None:
     """Rewrite where one of a stopped master's peers is."""
     files = master.disk.mount()
-    known = stopped.look(files, FOLDER, SYS_CATALOG)
+    known = inspection.look(files, FOLDER, SYS_CATALOG)
     peers = [
         replace(m, address=there.address, peer_address=there.peer_address) if m.uuid == uuid else m
         for m in known.config.members
     ]
-    after = rewriting.rewritten(known, SYS_CATALOG, peers, force=False)
-    assert rewriting.rewrite(files, FOLDER, SYS_CATALOG, known, after)
+    after = rewrite_config.rewritten(known, SYS_CATALOG, peers, force=False)
+    assert rewrite_config.rewrite(files, FOLDER, SYS_CATALOG, known, after)
 
 
 @pytest.mark.row("S2.5")

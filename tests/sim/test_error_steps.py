@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from nyala.client.bulk import Limits
 from nyala.client.core import ClientOptions, Core
 from nyala.client.results import PartlyWritten
+from nyala.client.write.batcher import Limits
 from nyala.common.errors import (
     NotReady,
     NyalaError,
@@ -20,11 +20,11 @@ from nyala.common.errors import (
     has_no_effect,
 )
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.cluster import SCHEMA, SimCluster
-from tests.sim.error_calls import CALLS, CUT, READ_ROWS, TABLE, Call
-from tests.sim.loop import run
-from tests.sim.steps import KINDS, PHASES, Harm, Steps
-from tests.sim.table_client import rows_of
+from tests.sim.faults.call_faults import KINDS, PHASES, Harm, Steps
+from tests.sim.runs.error_calls import CALLS, CUT, READ_ROWS, TABLE, Call
+from tests.sim.systems.cluster import SCHEMA, SimCluster
+from tests.sim.systems.table_client import rows_of
+from tests.sim.world.loop import run
 
 TIMEOUT_MS = 2_500
 LATER_US = 3_000_000

@@ -9,11 +9,11 @@ from nyala.common.errors import Corrupt
 from nyala.env.clock import HybridClock
 from nyala.raft.ready import Ready
 from nyala.replica.tombstone import Tombstone
-from tests.sim.core_cluster import CoreCluster, host
-from tests.sim.files import SimDisk
-from tests.sim.loop import SimLoop, run
-from tests.sim.stores import GROUP
-from tests.sim.tasks import SimClock
+from tests.sim.systems.core_cluster import CoreCluster, host
+from tests.sim.systems.stores import GROUP
+from tests.sim.world.files import SimDisk
+from tests.sim.world.loop import SimLoop, run
+from tests.sim.world.tasks import SimClock
 
 
 @pytest.mark.row("S4.2")

@@ -10,20 +10,20 @@ import pytest
 from nyala.common.ids import OpId, TabletId
 from nyala.raft import quorum
 from nyala.raft.messages import Entry, EntryKind, HardState
-from nyala.replica.reads import Reads
+from nyala.replica.member.pending_reads import Reads
 from nyala.wal import format as wal_format
-from tests.sim import core_run
-from tests.sim.core_cluster import Make, core, host
-from tests.sim.core_run import ask_outvoted_leaders, run_core
-from tests.sim.core_server import Mistakes
-from tests.sim.files import SimDisk
-from tests.sim.judge import SECONDS, judge, swarm_of
-from tests.sim.linearizability import Kind, Op
-from tests.sim.mounted import SimFiles
-from tests.sim.outcome import Outcome
-from tests.sim.run import ENOUGH_SEEDS, Batch, main
-from tests.sim.trace import Trace
-from tests.sim.workload import History, NotLinearizable, culprits
+from tests.sim.checkers.linearizability import Kind, Op
+from tests.sim.checkers.outcome import Outcome
+from tests.sim.runs import core_run
+from tests.sim.runs.core_run import ask_outvoted_leaders, run_core
+from tests.sim.runs.judge import SECONDS, judge, swarm_of
+from tests.sim.runs.run import ENOUGH_SEEDS, Batch, main
+from tests.sim.runs.workload import History, NotLinearizable, culprits
+from tests.sim.systems.core_cluster import Make, core, host
+from tests.sim.systems.core_server import Mistakes
+from tests.sim.world.files import SimDisk
+from tests.sim.world.mounted import SimFiles
+from tests.sim.world.trace import Trace
 
 GROUP = TabletId("7" * 32)
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tests.sim.linearizability import OPEN, Kind, Op, linearizable
+from tests.sim.checkers.linearizability import OPEN, Kind, Op, linearizable
 
 
 def history(seed: int, operations: int = 120, clients: int = 5) -> list[Op]:

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from tests.sim.losses import IMAGE, KINDS, Lost, lose
+from tests.sim.faults.disk_losses import IMAGE, KINDS, Lost, lose
 
 SEEDS = range(100, 114)
 _FOUND: dict[int, Lost] = {}

@@ -2,14 +2,14 @@
 
 import pytest
 
-from tests.sim.cluster import SimCluster
-from tests.sim.ddl import define, settled
-from tests.sim.ddl_model import Model
-from tests.sim.ddl_watch import CatalogWatch
-from tests.sim.faults import Swarm
-from tests.sim.loop import run, seeded
-from tests.sim.masters import Changer, new_master
-from tests.sim.nemesis import Nemesis
+from tests.sim.checkers.ddl_model import Model
+from tests.sim.checkers.ddl_rules import CatalogWatch
+from tests.sim.faults.master_changes import Changer, new_master
+from tests.sim.faults.nemesis import Nemesis
+from tests.sim.faults.plan import Swarm
+from tests.sim.runs.ddl import define, settled
+from tests.sim.systems.cluster import SimCluster
+from tests.sim.world.loop import run, seeded
 
 SWARM = Swarm(
     crash_s=2.0, down_s=0.5, leader_rate=0.5, power_cut_rate=0.5, partition_s=4.0,

@@ -2,13 +2,13 @@
 
 import pytest
 
-from nyala.cli.groups import Group
-from nyala.cli.master_group import MasterGroup
-from nyala.cli.migration import migrate
 from nyala.common.errors import InvalidArgument, NyalaError
-from tests.sim.cluster import SimCluster
-from tests.sim.loop import SimLoop, run
-from tests.sim.masters import addresses, new_master, operator
+from nyala.operate.group_view import Group
+from nyala.operate.master_group import MasterGroup
+from nyala.operate.migration import migrate
+from tests.sim.faults.master_changes import addresses, new_master, operator
+from tests.sim.systems.cluster import SimCluster
+from tests.sim.world.loop import SimLoop, run
 from tests.unit.cli.member_story import Killed, Wire, die
 
 

@@ -7,14 +7,15 @@ import pytest
 from nyala.common.ids import TabletId
 from nyala.raft.messages import Entry
 from nyala.raft.node import RaftNode
-from nyala.replica import copy_fetch, copy_target
-from nyala.replica.around import Around
-from nyala.replica.bootstrap import Opened
-from nyala.replica.copy_held import Held
-from nyala.replica.sessions import Sessions
-from tests.sim.core_cluster import moving
-from tests.sim.core_run import run_core
-from tests.sim.faults import Swarm
+from nyala.replica.context import Around
+from nyala.replica.copy import fetcher
+from nyala.replica.copy import target as copy_target
+from nyala.replica.copy.source_holds import Held
+from nyala.replica.member.bootstrap import Opened
+from nyala.replica.member.client_sessions import Sessions
+from tests.sim.faults.plan import Swarm
+from tests.sim.runs.core_run import run_core
+from tests.sim.systems.core_cluster import moving
 
 BUSY = Swarm(transfer_s=3, loss_rate=0.01)
 DEADLY = Swarm(crash_s=1, down_s=1, in_operation_rate=0.3, partition_s=3, partition_length_s=1)
@@ -58,7 +59,7 @@ def test_a_copy_whose_log_is_in_memory_only_is_caught(monkeypatch: pytest.Monkey
         )  # fmt: skip
         return Opened(node, machine, Sessions.load(cut.extra))
 
-    monkeypatch.setattr(copy_fetch, "write", write)
+    monkeypatch.setattr(fetcher, "write", write)
     monkeypatch.setattr(copy_target, "assemble", assemble)
     print(caught(BUSY, "its disk holds"))
 

@@ -1,7 +1,7 @@
 """A leader that another one has replaced, unheard by it, answers no read with what it has."""
 
-from tests.sim.core_cluster import host
-from tests.sim.core_run import ask_outvoted_leaders
+from tests.sim.runs.core_run import ask_outvoted_leaders
+from tests.sim.systems.core_cluster import host
 
 
 def test_a_leader_that_hears_nothing_of_its_successor_answers_no_read():

@@ -4,8 +4,8 @@ import pytest
 
 from nyala.common.ids import ServerUuid
 from nyala.raft.messages import VoteReply
-from tests.sim.durable import Kept
-from tests.sim.promises import Promises
+from tests.sim.checkers.durable import Kept
+from tests.sim.checkers.promises import Promises
 
 VOTER, ONE, OTHER = (ServerUuid(f"{n:032x}") for n in range(3))
 VOTE = VoteReply(sender=VOTER, to=ONE, term=13, hlc=1, granted=True, pre=False)

@@ -12,12 +12,12 @@ import pytest
 
 from nyala.common.errors import NotLeader
 from nyala.replica.replica import Replica
-from tests.sim.cluster import OPTIONS
-from tests.sim.cluster_run import run_cluster
-from tests.sim.faults import DAMAGE, WHOLE, Swarm, count, draw, missing
-from tests.sim.levels import NOT_AT
-from tests.sim.loop import seeded
-from tests.sim.stories import Stage, play, reads_from_paused_leaders
+from tests.sim.faults.plan import DAMAGE, WHOLE, Swarm, count, draw, missing
+from tests.sim.runs.cluster_run import run_cluster
+from tests.sim.runs.levels import NOT_AT
+from tests.sim.runs.stories import Stage, play, reads_from_paused_leaders
+from tests.sim.systems.cluster import OPTIONS
+from tests.sim.world.loop import seeded
 
 ROOT = Path(__file__).parents[2]
 SEEDS = (1, 2, 3, 5)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.sim.ranges_run import run_ranges
+from tests.sim.runs.ranges_run import run_ranges
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.sim.faults import Swarm
-from tests.sim.repair_run import SIZES, TABLETS, run_losing, run_repair, run_resizing
+from tests.sim.faults.plan import Swarm
+from tests.sim.runs.repair_run import SIZES, TABLETS, run_losing, run_repair, run_resizing
 
 CALM = Swarm()
 ROUGH = Swarm(

@@ -10,9 +10,9 @@ import pytest
 from nyala.client.core import ClientOptions
 from nyala.common.errors import NyalaError
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.stories import Stage, dies_in, play, reads_from_paused_leaders
-from tests.sim.table_client import TableClient, rows_of
-from tests.sim.workload import Failed, Unknown
+from tests.sim.runs.stories import Stage, dies_in, play, reads_from_paused_leaders
+from tests.sim.runs.workload import Failed, Unknown
+from tests.sim.systems.table_client import TableClient, rows_of
 
 
 def test_leader_crash_in_mid_write():

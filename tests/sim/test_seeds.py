@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.faults import KINDS, MOVES
-from tests.sim.judge import judge
-from tests.sim.levels import LEVELS, NOT_AT
+from tests.sim.faults.plan import KINDS, MOVES
+from tests.sim.runs.judge import judge
+from tests.sim.runs.levels import LEVELS, NOT_AT
 
 ROOT = Path(__file__).parents[2]
 RECORDED = Path(__file__).with_name("seeds.txt")

@@ -7,9 +7,9 @@ import pytest
 from nyala.env.env import Env
 from nyala.env.tasks import Lane
 from nyala.replica.state_machine import Transport
-from tests.sim.loop import Blocked, SimLoop, run, seeded
-from tests.sim.network import SimNetwork
-from tests.sim.process import SimProcess
+from tests.sim.world.loop import Blocked, SimLoop, run, seeded
+from tests.sim.world.network import SimNetwork
+from tests.sim.world.process import SimProcess
 
 SECOND_US = 1_000_000
 

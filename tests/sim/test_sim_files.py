@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from tests.sim.files import SimDisk
-from tests.sim.loop import ProcessDied
+from tests.sim.world.files import SimDisk
+from tests.sim.world.loop import ProcessDied
 
 
 def disk(seed: int = 1) -> SimDisk:

@@ -6,8 +6,8 @@ import random
 import pytest
 
 from nyala.env.tasks import Lane
-from tests.sim.loop import BudgetSpent, Life, SimLoop, Stuck, run
-from tests.sim.tasks import LaneDelays, SimClock, SimTasks
+from tests.sim.world.loop import BudgetSpent, Life, SimLoop, Stuck, run
+from tests.sim.world.tasks import LaneDelays, SimClock, SimTasks
 
 
 def test_time_jumps_to_the_next_timer_and_callbacks_keep_their_order():

@@ -9,9 +9,9 @@ import pytest
 
 from nyala.common.errors import NotFound, NyalaError, TimedOut, Unavailable
 from nyala.env.rpc import Handlers, Method, Shape
-from tests.sim.loop import Life, SimLoop, run, seeded
-from tests.sim.network import Endpoint, SimNetwork
-from tests.sim.rpc import SimRpc
+from tests.sim.world.loop import Life, SimLoop, run, seeded
+from tests.sim.world.network import Endpoint, SimNetwork
+from tests.sim.world.rpc import SimRpc
 
 
 def method(name: str, shape: Shape) -> Method:

@@ -2,11 +2,11 @@
 
 from nyala.common.hybrid_time import to_micros
 from nyala.common.options import Options
-from tests.sim.core_cluster import CoreCluster, host
-from tests.sim.faults import SKEW_MAX_MS
-from tests.sim.loop import WALL_START_US, SimLoop, run
-from tests.sim.process import SimProcess
-from tests.sim.stories import Stage, play
+from tests.sim.faults.plan import SKEW_MAX_MS
+from tests.sim.runs.stories import Stage, play
+from tests.sim.systems.core_cluster import CoreCluster, host
+from tests.sim.world.loop import WALL_START_US, SimLoop, run
+from tests.sim.world.process import SimProcess
 
 YEAR_US = 365 * 86_400 * 1_000_000
 LIMIT_MS = Options().clock_max_ahead_ms

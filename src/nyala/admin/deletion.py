@@ -2,7 +2,7 @@
 
 import logging
 
-from nyala.admin.orders import Orders
+from nyala.admin.fencing import Orders
 from nyala.common.errors import CasFailed, Unavailable
 from nyala.common.ids import OpId, TabletId
 from nyala.env.rpc import Handlers

@@ -6,7 +6,7 @@ could not be committed, or would make a voter of who lacks what is committed: on
 
 from collections.abc import Sequence
 
-from nyala.admin.orders import Orders
+from nyala.admin.fencing import Orders
 from nyala.common.errors import InvalidArgument, Unavailable
 from nyala.common.ids import OpId, ServerUuid, TabletId
 from nyala.env.env import Env

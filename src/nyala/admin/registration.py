@@ -3,8 +3,8 @@
 from typing import Protocol
 
 from nyala.common.version import PROTOCOL_VERSION, VERSION
-from nyala.replica import instance
-from nyala.replica.identity import Identity
+from nyala.datadir import instance
+from nyala.datadir.identity import Identity
 from nyala.wire.proto import nyala_pb2 as pb
 
 

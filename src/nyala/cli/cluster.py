@@ -29,10 +29,10 @@ def ksck(
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Check the cluster; exit status 0 and OK, or 1 and every problem in words."""
-    from nyala.cli.ksck import check
-    from nyala.cli.ksck_checksum import COLUMNS, as_dicts, compare
     from nyala.client.connection import Connection
     from nyala.client.core import ClientOptions
+    from nyala.operate.ksck import check
+    from nyala.operate.ksck_checksum import COLUMNS, as_dicts, compare
 
     connection = Connection(masters, ClientOptions(timeout_ms=15_000))
     try:

@@ -34,9 +34,9 @@ def format_directory(
 ) -> None:
     """Make an empty directory that of a new server. One that is not empty is refused."""
     from nyala.common.ids import ServerUuid
+    from nyala.datadir.instance import format_instance
     from nyala.env.clock import random_id, system_random
     from nyala.env.files import SystemFiles
-    from nyala.replica.instance import format_instance
     from nyala.wal.format import group_bytes
 
     if uuid:
@@ -60,9 +60,9 @@ def _dump() -> None:
 def dump_uuid(dir: ServerDir) -> None:
     """Print the server's uuid, and nothing else."""
     from nyala.env.files import SystemFiles
-    from nyala.replica import stopped
+    from nyala.offline import inspection
 
-    print(stopped.owner(SystemFiles(), dir).uuid)
+    print(inspection.owner(SystemFiles(), dir).uuid)
 
 
 @app.command("check")
@@ -71,17 +71,17 @@ def check(dir: ServerDir, format: FormatOption = Format.TABLE) -> None:
     """Check what stands in a data directory; exit status 0 and OK, or 1 and every problem in words."""
     from nyala.common.ids import TabletId
     from nyala.env.files import SystemFiles
-    from nyala.replica import stopped
-    from nyala.tablet import manifest
+    from nyala.offline import inspection
+    from nyala.tablet.files import manifest
 
     files = SystemFiles()
-    owner = stopped.lock(files, dir)
-    replicas = stopped.replicas(files, dir)
+    owner = inspection.lock(files, dir)
+    replicas = inspection.replicas(files, dir)
 
     def read(_: TabletId, path: str) -> None:
         manifest.check_files(files, path, manifest.load(files, path))
 
-    problems = stopped.problems(files, dir, read)
+    problems = inspection.problems(files, dir, read)
     if format is Format.JSON:
         facts = {"uuid": owner.uuid, "role": owner.role, "cluster_id": owner.cluster_id}
         print(json.dumps({**facts, "replicas": len(replicas), "problems": problems}, indent=2))
@@ -113,13 +113,13 @@ def lower_clock(
     from nyala.env.clock import SystemClock
     from nyala.env.files import SystemFiles
     from nyala.env.server_clock import duration
-    from nyala.replica import ceiling, stopped
-    from nyala.tablet import manifest
+    from nyala.offline import clock_ceiling, inspection
+    from nyala.tablet.files import manifest
 
     files, clock = SystemFiles(), SystemClock()
-    stopped.lock(files, dir)
+    inspection.lock(files, dir)
     limit_ms = Options.load(None, os.environ, _flags(set)).clock_max_ahead_ms
-    done = ceiling.lower(
+    done = clock_ceiling.lower(
         files, dir, clock, limit_ms, lambda _, path: manifest.load(files, path).cut.stamp
     )
     if format is Format.JSON:

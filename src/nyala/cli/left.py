@@ -5,7 +5,7 @@ from typing import Any
 from nyala.cli.output import say
 from nyala.cli.wal_text import time_text
 from nyala.common.hybrid_time import to_micros
-from nyala.replica.from_files import Left
+from nyala.offline.recovery import Left
 
 
 def tell(left: Left, directory: str) -> None:

@@ -36,13 +36,13 @@ def _group(text: str) -> Any:
 def list_replicas(dir: ServerDir, format: FormatOption = Format.TABLE) -> None:
     """List the replicas in a data directory; also beside a running server."""
     from nyala.env.files import SystemFiles
-    from nyala.replica import stopped
+    from nyala.offline import inspection
 
     files = SystemFiles()
-    stopped.owner(files, dir)
+    inspection.owner(files, dir)
     rows = [
         (r.group, r.stage, r.term, r.vote or "", str(r.config), r.members, r.error)
-        for r in stopped.replicas(files, dir)
+        for r in inspection.replicas(files, dir)
     ]
     show(("tablet", "stage", "term", "vote", "config", "members", "error"), rows, format)
 
@@ -65,18 +65,18 @@ def copy_from_remote(
     """Copy a replica from a running server; one that is not up to date is refused."""
     import os
 
-    from nyala.cli.alone import run_alone
     from nyala.cli.servers import _flags
     from nyala.common.options import Options
-    from nyala.copying.offline import copy_to_directory
     from nyala.env.env import Env
     from nyala.env.files import SystemFiles
-    from nyala.replica import stopped
-    from nyala.replica.copying import Progress
+    from nyala.offline import inspection
+    from nyala.offline.copy import copy_to_directory
+    from nyala.operate.run import run_alone
+    from nyala.replica.copy.protocol import Progress
 
     group = _group(tablet)
     options = Options.load(None, os.environ, _flags(set))
-    kind = role.value if role else stopped.owner(SystemFiles(), dir).role
+    kind = role.value if role else inspection.owner(SystemFiles(), dir).role
 
     said = 0
 
@@ -114,15 +114,15 @@ def delete(
     """Delete a replica's data and log; its vote and last op id are kept, as a tombstone."""
     import os
 
-    from nyala.cli.alone import run_alone
     from nyala.cli.servers import _flags
     from nyala.common.options import Options
-    from nyala.copying.offline import delete_in_directory
     from nyala.env.files import SystemFiles
-    from nyala.replica import stopped
+    from nyala.offline import inspection
+    from nyala.offline.copy import delete_in_directory
+    from nyala.operate.run import run_alone
 
     group = _group(tablet)
-    owner = stopped.owner(SystemFiles(), dir)
+    owner = inspection.owner(SystemFiles(), dir)
     options = Options.load(None, os.environ, _flags(set))
     say(f"deleting the replica of {group} in {dir}, the {owner.role} {owner.uuid}'s")
     deleted = run_alone(lambda env: delete_in_directory(env, options, dir, owner.role, group))
@@ -150,17 +150,17 @@ def unsafe_recover(
     """
     import os
 
-    from nyala.cli.alone import run_alone
     from nyala.cli.left import facts, tell
     from nyala.cli.servers import _flags
     from nyala.common.options import Options
-    from nyala.copying.offline import recover_in_directory
     from nyala.env.files import SystemFiles
-    from nyala.replica import stopped
-    from nyala.replica.from_files import Left
+    from nyala.offline import inspection
+    from nyala.offline.copy import recover_in_directory
+    from nyala.offline.recovery import Left
+    from nyala.operate.run import run_alone
 
     group = _group(tablet)
-    owner = stopped.owner(SystemFiles(), dir)
+    owner = inspection.owner(SystemFiles(), dir)
     options = Options.load(None, os.environ, _flags(set))
     seen: list[Left] = []
 
@@ -197,9 +197,9 @@ def unsafe_recover(
 def print_replica_uuids(tablet: Group, dir: ServerDir, format: FormatOption = Format.TABLE) -> None:
     """Print the members of a replica's committed configuration; also beside a running server."""
     from nyala.env.files import SystemFiles
-    from nyala.replica import stopped
+    from nyala.offline import inspection
 
-    known = stopped.look(SystemFiles(), dir, _group(tablet))
+    known = inspection.look(SystemFiles(), dir, _group(tablet))
     rows = [
         (m.uuid, m.address, m.peer_address, m.voter, m.electable, m.uuid == known.server.uuid)
         for m in known.config.members
@@ -223,20 +223,20 @@ def rewrite_raft_config(
 ) -> None:
     """Replace the committed configuration of a replica; do the same on every server that has one."""
     from nyala.env.files import SystemFiles
-    from nyala.replica import rewriting, stopped
+    from nyala.offline import inspection, rewrite_config
 
     files, group = SystemFiles(), _group(tablet)
-    stopped.lock(files, dir)
-    stopped.changeable(files, dir, group)
-    known = stopped.look(files, dir, group)
-    members = [rewriting.member(p, known.config) for p in peers]
-    after = rewriting.rewritten(known, group, members, force=force)
+    inspection.lock(files, dir)
+    inspection.changeable(files, dir, group)
+    known = inspection.look(files, dir, group)
+    members = [rewrite_config.member(p, known.config) for p in peers]
+    after = rewrite_config.rewritten(known, group, members, force=force)
     for what, config in (("from", known.config), ("to", after)):
         for m in config.members:
             say(f"{what:5} {m.uuid} {m.address}/{m.peer_address}")
     if len(after.voters) % 2 == 0:
         say(f"note: {len(after.voters)} voters bear no more losses than {len(after.voters) - 1}")
-    _told(rewriting.rewrite(files, dir, group, known, after), format)
+    _told(rewrite_config.rewrite(files, dir, group, known, after), format)
 
 
 @cmeta.command("set_term")
@@ -249,15 +249,15 @@ def set_term(
 ) -> None:
     """Raise the term of a replica; it has no vote in it."""
     from nyala.env.files import SystemFiles
-    from nyala.replica import rewriting, stopped
+    from nyala.offline import inspection, rewrite_config
 
     files, group = SystemFiles(), _group(tablet)
-    stopped.lock(files, dir)
-    stopped.changeable(files, dir, group)
-    known = stopped.look(files, dir, group)
+    inspection.lock(files, dir)
+    inspection.changeable(files, dir, group)
+    known = inspection.look(files, dir, group)
     say(f"from  term {known.hard_state.term}, vote {known.hard_state.vote or 'none'}")
     say(f"to    term {term}, vote none")
-    _told(rewriting.set_term(files, dir, group, known, term), format)
+    _told(rewrite_config.set_term(files, dir, group, known, term), format)
 
 
 def _told(backup: str, format: Format) -> None:

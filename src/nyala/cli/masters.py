@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nyala.cli.output import Format, FormatOption, MastersOption, say, show, verb
-from nyala.cli.remote_replica import connected
 from nyala.cli.tablet import COLUMNS, Patience, rows_of
+from nyala.operate.run import connected
 
 if TYPE_CHECKING:
-    from nyala.cli.groups import Group
-    from nyala.cli.master_group import MasterGroup
+    from nyala.operate.group_view import Group
+    from nyala.operate.master_group import MasterGroup
 
 Address = Annotated[
     str, typer.Argument(help="Public address of the new master, which runs already.")
@@ -36,7 +36,7 @@ def _change(
     format: Format,
     work: "Callable[[MasterGroup], Coroutine[Any, Any, Group]]",
 ) -> None:
-    from nyala.cli.master_group import MasterGroup
+    from nyala.operate.master_group import MasterGroup
 
     async def run(core: Any) -> "tuple[MasterGroup, Group]":
         made = MasterGroup(core, say, int(patience * 1000))
@@ -78,7 +78,7 @@ def migrate(
     format: FormatOption = Format.TABLE,
 ) -> None:
     """From one master to 2N + 1: look at all new ones, then add them. Killed, the same command goes on."""
-    from nyala.cli import migration
+    from nyala.operate import migration
 
     _change(masters, timeout, format, lambda m: migration.migrate(m, addresses))
 
@@ -97,8 +97,8 @@ def remove(
 @verb
 def list_masters(masters: MastersOption = "", format: FormatOption = Format.TABLE) -> None:
     """List the masters, as the committed configuration names them."""
-    from nyala.cli.master_group import MasterGroup
-    from nyala.cli.member_steps import kind_of
+    from nyala.operate.master_group import MasterGroup
+    from nyala.operate.member_steps import kind_of
 
     group = connected(masters, lambda core: MasterGroup(core).look())
     config, leader = group.config, group.leader
@@ -113,7 +113,7 @@ def list_masters(masters: MastersOption = "", format: FormatOption = Format.TABL
 @verb
 def status(masters: MastersOption = "", format: FormatOption = Format.TABLE) -> None:
     """Show what each master says of itself, and how far it is; exit status 1: one is not well."""
-    from nyala.cli.master_group import MasterGroup
+    from nyala.operate.master_group import MasterGroup
 
     group = connected(masters, lambda core: MasterGroup(core).look())
     rows = rows_of(group)

@@ -1,33 +1,17 @@
 """`nyala remote_replica list|check|copy|delete`: the replicas of a server that runs."""
 
 import json
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated
 
 import typer
 
 from nyala.cli.output import Format, FormatOption, MastersOption, say, show, verb
+from nyala.operate.run import connected
 
-if TYPE_CHECKING:
-    from nyala.client.core import Core
-
-T = TypeVar("T")
 app = typer.Typer(no_args_is_help=True, help="Replicas of a tablet server that runs.")
 Server = Annotated[str, typer.Argument(help="Tablet server: its uuid, or its address host:port.")]
 Tablet = Annotated[str, typer.Argument(help="Id of the tablet.")]
 Force = Annotated[bool, typer.Option("--force", help="Do it though data may be lost.")]
-
-
-def connected(masters: str, work: "Callable[[Core], Coroutine[Any, Any, T]]") -> T:
-    """Return what a coroutine returns that asks a cluster."""
-    from nyala.client.connection import Connection
-    from nyala.client.core import ClientOptions
-
-    connection = Connection(masters, ClientOptions(timeout_ms=15_000))
-    try:
-        return connection.run(work(connection.core))
-    finally:
-        connection.close()
 
 
 @app.command("list")
@@ -36,7 +20,7 @@ def list_replicas(
     server: Server, masters: MastersOption = "", format: FormatOption = Format.TABLE
 ) -> None:
     """List the replicas of a server, tombstones and copies under way too."""
-    from nyala.cli.remote_replicas import COLUMNS, cells, listed
+    from nyala.operate.remote_replicas import COLUMNS, cells, listed
 
     _, rows = connected(masters, lambda core: listed(core, server))
     show(COLUMNS, [cells(r) for r in rows], format)
@@ -46,7 +30,7 @@ def list_replicas(
 @verb
 def check(server: Server, masters: MastersOption = "", format: FormatOption = Format.TABLE) -> None:
     """Tell whether every replica of a server runs; exit status 1 and each that does not."""
-    from nyala.cli.remote_replicas import listed
+    from nyala.operate.remote_replicas import listed
 
     found, rows = connected(masters, lambda core: listed(core, server))
     problems = [r.problem for r in rows if r.problem]
@@ -75,7 +59,7 @@ def copy(
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Copy a replica to another server, without making it a member; wait until it is there."""
-    from nyala.cli.remote_replicas import copied
+    from nyala.operate.remote_replicas import copied
 
     made = connected(
         masters, lambda core: copied(core, tablet, source, target, force=force, tell=say)
@@ -96,7 +80,7 @@ def delete(
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Delete a replica that is no member of its group; its vote stays as a tombstone."""
-    from nyala.cli.remote_replicas import deleted
+    from nyala.operate.remote_replicas import deleted
 
     did = connected(masters, lambda core: deleted(core, server, tablet, force=force, tell=say))
     show(("tablet", "server", "deleted"), [(tablet, server, did)], format)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nyala.cli.output import Format, FormatOption, MastersOption, say, show, verb
-from nyala.cli.remote_replica import connected
+from nyala.operate.run import connected
 
 if TYPE_CHECKING:
-    from nyala.cli.groups import Group
-    from nyala.cli.membership import Membership
+    from nyala.operate.group_view import Group
+    from nyala.operate.membership import Membership
 
 app = typer.Typer(no_args_is_help=True, help="Tablets: who has them, and who leads.")
 config = typer.Typer(no_args_is_help=True, help="Members of a tablet's group.")
@@ -38,7 +38,7 @@ def _run(
     format: Format,
     work: "Callable[[Membership], Coroutine[Any, Any, Group]]",
 ) -> None:
-    from nyala.cli.membership import Membership
+    from nyala.operate.membership import Membership
 
     async def run(core: Any) -> "tuple[Membership, Group]":
         membership = Membership(core, tablet, say, int(patience * 1000))
@@ -60,7 +60,7 @@ def _run(
 
 def rows_of(group: "Group") -> list[tuple[object, ...]]:
     """Return what each server is to a group; see `COLUMNS`."""
-    from nyala.cli.member_steps import kind_of
+    from nyala.operate.member_steps import kind_of
 
     rows: list[tuple[object, ...]] = []
     commit = 0 if group.status is None else group.status.commit_index
@@ -84,8 +84,8 @@ def rows_of(group: "Group") -> list[tuple[object, ...]]:
 
 
 def _kind(text: str) -> Any:
-    from nyala.cli.member_steps import Kind
     from nyala.common.errors import InvalidArgument
+    from nyala.operate.member_steps import Kind
 
     try:
         return Kind(text.upper())
@@ -99,7 +99,7 @@ def members(
     tablet: Tablet, masters: MastersOption = "", format: FormatOption = Format.TABLE
 ) -> None:
     """Show what each tablet server is to a tablet, and how far behind its leader; also who is nothing."""
-    from nyala.cli.membership import Membership
+    from nyala.operate.membership import Membership
 
     group = connected(masters, lambda core: Membership(core, tablet).look())
     show(COLUMNS, rows_of(group), format)

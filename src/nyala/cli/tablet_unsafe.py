@@ -8,9 +8,9 @@ import typer
 from nyala.cli.output import Format, FormatOption, MastersOption, fail, say, show, verb
 
 if TYPE_CHECKING:
-    from nyala.cli.rescue import Outcome, Plan
-    from nyala.cli.survivors import Place, Survivor
     from nyala.env.env import Env
+    from nyala.operate.survivors import Place, Survivor
+    from nyala.operate.unsafe_config import Outcome, Plan
 
 
 def register(app: typer.Typer) -> None:
@@ -29,8 +29,8 @@ def survivors(
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Show what is left of tablets, the most up-to-date replica of each first."""
-    from nyala.cli.alone import run_alone
-    from nyala.cli.survivors import has_majority, of_tablets
+    from nyala.operate.run import run_alone
+    from nyala.operate.survivors import has_majority, of_tablets
 
     wanted = tablets or []
 
@@ -65,9 +65,9 @@ def _config(config: Any) -> str:
 
 async def _places(env: "Env", masters: str) -> "list[Place]":
     """Return all tablet servers that the masters know."""
-    from nyala.cli.survivors import Place
+    from nyala.client.cluster.masters import parse_addresses
     from nyala.client.core import ClientOptions, Core
-    from nyala.client.masters import parse_addresses
+    from nyala.operate.survivors import Place
 
     core = Core(env, parse_addresses(masters), ClientOptions(timeout_ms=15_000))
     try:
@@ -99,8 +99,8 @@ def unsafe_change_config(
 
     The servers that are given up must be dead, and stay so. What only they had is lost.
     """
-    from nyala.cli.alone import run_alone
-    from nyala.cli.rescue import carry_out, plan
+    from nyala.operate.run import run_alone
+    from nyala.operate.unsafe_config import carry_out, plan
 
     async def work(env: "Env") -> "tuple[Plan, Outcome | None]":
         place = await _place(env, server, masters)
@@ -115,7 +115,7 @@ def unsafe_change_config(
 
 
 async def _place(env: "Env", server: str, masters: str) -> "Place":
-    from nyala.cli.survivors import Place
+    from nyala.operate.survivors import Place
 
     if ":" in server:
         return Place("", server)
@@ -140,7 +140,7 @@ def _tell_plan(todo: "Plan") -> None:
 
 
 def _tell_outcome(todo: "Plan", outcome: "Outcome | None", format: Format) -> None:
-    from nyala.cli.rescue import known_lost
+    from nyala.operate.unsafe_config import known_lost
 
     last = todo.target.last if outcome is None else outcome.last
     lost = None if outcome is not None and not outcome.changed else known_lost(todo, last)
@@ -182,7 +182,7 @@ def unsafe_replace_tablet(
 
     All rows of its key range are lost. Other tablets of the table are not touched.
     """
-    from nyala.cli.tablet_replace import look, replace
+    from nyala.operate.tablet_replace import look, replace
 
     seen = look(masters, tablet)
     for line in seen.told:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from nyala.client.checks import check_replicas
+from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.connection import Connection
-from nyala.client.given import check_replicas
-from nyala.client.locations import OpenTable
 from nyala.common import alteration
 from nyala.common.errors import InvalidArgument
 from nyala.common.partition import KeyRange

@@ -6,13 +6,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from nyala.client.checks import check_replicas, whole
+from nyala.client.cluster.descriptions import Server, TableFacts
 from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions
-from nyala.client.facts import Server, TableFacts
-from nyala.client.given import check_replicas, whole
-from nyala.client.session import Limits
-from nyala.client.sql import ClusterTables, run_sql
+from nyala.client.sql.query import ClusterTables, run_sql
 from nyala.client.table import Table
+from nyala.client.write.writer import Limits
 from nyala.common.errors import InvalidArgument
 from nyala.common.frames import definition_of
 from nyala.common.partition_spec import Partition

@@ -10,14 +10,14 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from nyala.client.calls import Bell, Written
+from nyala.client.cluster.masters import parse_addresses
+from nyala.client.cluster.tablet_cache import OpenTable, TabletPlace
 from nyala.client.core import ClientOptions, Core
-from nyala.client.getting import Wanted, is_passing
-from nyala.client.locations import OpenTable, TabletPlace
-from nyala.client.masters import parse_addresses
+from nyala.client.read.point_reads import Wanted, is_passing
 from nyala.client.results import PartlyWritten
-from nyala.client.upload import Upload
-from nyala.client.waiting import closed_meanwhile
+from nyala.client.write.pending_call import Bell, Written
+from nyala.client.write.upload import Upload
+from nyala.client.write.waiting import closed_meanwhile
 from nyala.common.errors import InvalidArgument, OutcomeUnknown, RangesChanged
 from nyala.env.env import system_env
 from nyala.env.loop_thread import ClosedMeanwhile, LoopThread

@@ -12,17 +12,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from nyala.client.definitions import Definitions, describe
-from nyala.client.getting import Getter
-from nyala.client.holding import Holding
-from nyala.client.locations import Locations, OpenTable, TabletPlace
-from nyala.client.masters import Masters
-from nyala.client.planning import ReadSpec
-from nyala.client.plans import Plan
-from nyala.client.reading import Reader
-from nyala.client.retrying import Attempts
-from nyala.client.session import Limits, Session
-from nyala.client.times import Times, near
+from nyala.client.cluster.ddl import Definitions, describe
+from nyala.client.cluster.masters import Masters
+from nyala.client.cluster.tablet_cache import Locations, OpenTable, TabletPlace
+from nyala.client.deadline import Attempts
+from nyala.client.hold import Holding
+from nyala.client.read.plan import Plan
+from nyala.client.read.point_reads import Getter
+from nyala.client.read.read_spec import ReadSpec
+from nyala.client.read.snapshot_time import Times, near
+from nyala.client.read.token_reader import Reader
+from nyala.client.write.writer import Limits, Session
 from nyala.common.errors import NotFound, RangesChanged, Unavailable
 from nyala.common.keys import encode_keys
 from nyala.common.partition import locate

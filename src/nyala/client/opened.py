@@ -2,8 +2,8 @@
 
 import pyarrow as pa
 
+from nyala.client.cluster.tablet_cache import OpenTable, TabletPlace
 from nyala.client.connection import Connection
-from nyala.client.locations import OpenTable, TabletPlace
 from nyala.common.partition import PartitionSchema
 from nyala.common.plain_keys import PlainKeys
 from nyala.common.schema import Schema

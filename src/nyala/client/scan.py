@@ -6,13 +6,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.connection import Connection
-from nyala.client.locations import OpenTable
-from nyala.client.merging import merge, sort_by_key
-from nyala.client.planning import ReadSpec
-from nyala.client.plans import Plan
+from nyala.client.read.ordered_merge import merge, sort_by_key
+from nyala.client.read.plan import Plan
+from nyala.client.read.read_spec import ReadSpec
+from nyala.client.read.split_tokens import check_split, split_all
 from nyala.client.scan_token import ScanToken
-from nyala.client.splitting import check_split, split_all
 from nyala.common.errors import RangesChanged
 from nyala.common.schema import arrow_schema
 from nyala.wire.proto import nyala_pb2 as pb

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from nyala.client.alter import Alter
-from nyala.client.holding import Hold, ttl_ms
-from nyala.client.planning import ReadSpec
+from nyala.client.hold import Hold, ttl_ms
+from nyala.client.read.read_spec import ReadSpec
 from nyala.client.scan import Scan
 from nyala.client.table_gets import TableGets, names_of
 from nyala.client.writing import TableWrites

@@ -6,10 +6,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nyala.client.feeding import in_memory, pieces
 from nyala.client.opened import OpenedTable
-from nyala.client.requests import OP_COLUMN
 from nyala.client.results import WriteResult, errors_table
+from nyala.client.write.input_batches import in_memory, pieces
+from nyala.client.write.sequencer import OP_COLUMN
 from nyala.common.batches import to_batches
 from nyala.common.errors import InvalidArgument
 from nyala.wire.proto import nyala_pb2 as pb

@@ -14,7 +14,7 @@ from nyala.common.ids import OpId, ServerUuid, TabletId
 from nyala.env.files import Buffer
 from nyala.env.rpc import Method, Rpc
 from nyala.raft.messages import Entry, EntryKind
-from nyala.replica.copying import CopyFile, Offer
+from nyala.replica.copy.protocol import CopyFile, Offer
 from nyala.wire import convert, methods
 from nyala.wire.flight_data import FlightData
 from nyala.wire.proto import nyala_pb2 as pb

@@ -8,12 +8,12 @@ import google_crc32c
 from nyala.common.errors import Forbidden, InvalidArgument, NyalaError, Unavailable
 from nyala.common.ids import OpId, ServerUuid, TabletId
 from nyala.copying.remote import RemoteSource
+from nyala.datadir.identity import Identity
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.raft.messages import Entry
-from nyala.replica.copies import Copies
-from nyala.replica.copying import ENDED, Progress
-from nyala.replica.identity import Identity
+from nyala.replica.copy.manager import Copies
+from nyala.replica.copy.protocol import ENDED, Progress
 from nyala.wire import convert, methods, status
 from nyala.wire.flight_data import FlightData
 from nyala.wire.proto import nyala_pb2 as pb

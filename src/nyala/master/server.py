@@ -10,25 +10,26 @@ from nyala.admin.registration import registration
 from nyala.common.errors import InvalidArgument, NyalaError, Unavailable
 from nyala.common.ids import SYS_CATALOG, ServerUuid
 from nyala.common.metrics import Metrics
+from nyala.datadir.identity import Identity
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
-from nyala.master import group, inspection
+from nyala.master.catalog.upkeep import Upkeep
 from nyala.master.config import MasterConfig
-from nyala.master.flights import FlightService
-from nyala.master.group import Group
-from nyala.master.group_service import GroupService
-from nyala.master.heartbeats import HeartbeatService
-from nyala.master.leading import Leading, Term
-from nyala.master.member import GroupMember
-from nyala.master.peers import MasterPeers
-from nyala.master.servers_service import ServersService
-from nyala.master.service import MasterService, Parts
+from nyala.master.group import catalog_replica
+from nyala.master.group.catalog_replica import Group
+from nyala.master.group.member import GroupMember
+from nyala.master.group.peers import MasterPeers
+from nyala.master.leader import Leading, Term
+from nyala.master.services import inspection
+from nyala.master.services.flight import FlightService
+from nyala.master.services.group import GroupService
+from nyala.master.services.heartbeats import HeartbeatService
+from nyala.master.services.servers import ServersService
+from nyala.master.services.tables import MasterService, Parts
+from nyala.master.services.tablets import TabletsService
 from nyala.master.settings import Settings
-from nyala.master.tablets_service import TabletsService
 from nyala.master.tservers import TServers
-from nyala.master.upkeep import Upkeep
 from nyala.replica.host import ReplicaHost
-from nyala.replica.identity import Identity
 from nyala.replica.state_machine import Transport
 from nyala.web.pages import Listing
 from nyala.wire.proto import nyala_pb2 as pb
@@ -110,7 +111,7 @@ class Master:
         """
         clock = self._identity.open()
         uuid = self._identity.uuid
-        host = await group.open_host(
+        host = await catalog_replica.open_host(
             self._env, self._config, uuid, clock, self._transport, self.metrics
         )
         self._host = host

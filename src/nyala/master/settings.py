@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 from nyala.common.options import Options
-from nyala.master.check_spec import WITNESS_FIRST
-from nyala.master.dispatcher import Pace
-from nyala.master.leading import LeadingOptions
-from nyala.master.repairs import RepairLimits
-from nyala.master.service import ServiceOptions
+from nyala.master.ddl.table_spec import WITNESS_FIRST
+from nyala.master.leader import LeadingOptions
+from nyala.master.orders.dispatcher import Pace
+from nyala.master.repair.repairer import RepairLimits
+from nyala.master.services.tables import ServiceOptions
 
 
 @dataclass(frozen=True, slots=True)

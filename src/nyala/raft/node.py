@@ -12,13 +12,13 @@ from collections.abc import Callable, Container, Sequence
 from nyala.common.ids import NO_OP, OpId, ServerUuid
 from nyala.raft import (
     election,
-    farewell,
     following,
     promotion,
     quiescence,
     reads,
+    removed_peers,
     replication,
-    rescue,
+    unsafe_recovery,
     witness,
 )
 from nyala.raft.leading import Leading
@@ -129,7 +129,7 @@ class RaftNode(Leading):
             replication.tick(core, core.leadership, absent)
             election.continue_transfer(core)
             if core.leadership is not None and core.leadership.leaving:
-                farewell.tick(core, core.leadership)
+                removed_peers.tick(core, core.leadership)
             if core.leadership is not None and core.configs.active.promoting:
                 promotion.tick(core, core.leadership)
 
@@ -197,7 +197,7 @@ class RaftNode(Leading):
         Raises:
             InvalidArgument: see `rescue.rescued`; nothing was changed.
         """
-        return rescue.rescue(self.core, keep, stamp, term)
+        return unsafe_recovery.rescue(self.core, keep, stamp, term)
 
     def rouse(self) -> None:
         """Wake a sleeper that can no longer rely on one of the servers that it sleeps on."""
@@ -247,7 +247,7 @@ def _take(core: Core, message: AnyMessage) -> None:
     elif isinstance(message, AppendReply):
         if core.leadership is not None and not core.asleep:
             replication.on_reply(core, core.leadership, message)
-            farewell.on_reply(core, core.leadership, message)
+            removed_peers.on_reply(core, core.leadership, message)
             election.continue_transfer(core)
     else:
         election.on_timeout_now(core, message)
@@ -259,7 +259,7 @@ def _collect(core: Core) -> Ready:
         if core.asleep:
             quiescence.wake(core)
         replication.replicate(core, core.leadership)
-        farewell.send(core, core.leadership)
+        removed_peers.send(core, core.leadership)
         reads.confirm(core, core.leadership)
     append = core.log.take_unwritten()
     persist = core.hard if core.version != core.version_out else None

@@ -4,9 +4,9 @@
     follower whose log ends where the offer says, all of it committed and applied: asleep, and says so
     leader that has this word of every member, absent and silent ones excepted: asleep
 
-A sleeper's ticks do nothing. What it hears of its group wakes it, and so does its host, which watches the
-servers that it sleeps on (`replica/liveness.py`, docs/internals/many-groups.md). Only progress is at stake:
-sleep changes no term, vote, entry or commit index, and whoever wakes is the member that it was.
+A sleeping member's ticks do nothing. A message of its group wakes it, and so does its host, which watches the
+servers that it sleeps on (`replica/multiraft/failure_detector.py`, docs/internals/many-groups.md). Only
+progress is at stake: sleep changes no term, vote, entry or commit index.
 """
 
 from collections.abc import Container, Sequence

@@ -11,7 +11,7 @@ from nyala.common.metrics import Metrics
 from nyala.env.server_clock import FarAhead, ServerClock, duration
 from nyala.env.steady import Verdict
 from nyala.raft.messages import PeerBatch
-from nyala.replica.offsets import Offsets
+from nyala.replica.clock_offsets import Offsets
 
 log = logging.getLogger(__name__)
 

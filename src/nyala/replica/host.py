@@ -16,21 +16,21 @@ from nyala.env.env import Env
 from nyala.env.server_clock import ServerClock
 from nyala.raft.status import Role
 from nyala.replica import lifecycle, limits_reached
-from nyala.replica.around import Around, Counters, raft_options
+from nyala.replica.clock_offsets import Offsets
 from nyala.replica.clocks import Clocks
-from nyala.replica.copies import Copies
+from nyala.replica.context import Around, Counters, raft_options
+from nyala.replica.copy.manager import Copies
 from nyala.replica.lifecycle import CreateMachine, OpenMachine
-from nyala.replica.liveness import Liveness
 from nyala.replica.making import Making
 from nyala.replica.memory import Memory
-from nyala.replica.offsets import Offsets
-from nyala.replica.outbox import Outbox
+from nyala.replica.multiraft.event_loop import Turns
+from nyala.replica.multiraft.failure_detector import Liveness
+from nyala.replica.multiraft.outbox import Outbox
 from nyala.replica.replica import Replica
 from nyala.replica.slow_log import SlowLog
 from nyala.replica.state_machine import Transport
 from nyala.replica.status import State
 from nyala.replica.superblock import Superblocks
-from nyala.replica.turns import Turns
 from nyala.wal.cmeta import ConsensusMetadata
 from nyala.wal.log import Wal
 

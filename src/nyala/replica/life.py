@@ -13,9 +13,9 @@ from nyala.raft.membership import Configuration
 from nyala.raft.messages import AnyMessage, HardState
 from nyala.raft.node import RaftNode
 from nyala.raft.status import Role
-from nyala.replica.around import Around
-from nyala.replica.bootstrap import Opened
-from nyala.replica.member import Member
+from nyala.replica.context import Around
+from nyala.replica.member.bootstrap import Opened
+from nyala.replica.member.member import Member
 from nyala.replica.status import ReplicaStatus, State
 from nyala.replica.superblock import Stage, Superblock
 from nyala.replica.tombstone import Tombstone

@@ -21,9 +21,8 @@ from nyala.common.ids import TabletId
 from nyala.env.tasks import Lane
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import HardState
-from nyala.replica import copy_files
-from nyala.replica.around import Around
-from nyala.replica.bootstrap import Opened, assemble, bootstrap
+from nyala.replica.context import Around
+from nyala.replica.member.bootstrap import Opened, assemble, bootstrap
 from nyala.replica.replica import Replica
 from nyala.replica.state_machine import StateMachine
 from nyala.replica.superblock import Stage, Superblock
@@ -196,7 +195,7 @@ async def _open(
     if superblock.stage is Stage.COPYING:
         if recovered is not None:
             await forget(around, group)
-        await tasks.run(Lane.DISK, partial(copy_files.remove, around, group, mark=False))
+        await tasks.run(Lane.DISK, partial(remove_copy, around, group, mark=False))
         raise Unavailable(
             f"a copy of {group} to this server was not completed, and nothing of it is left; copy it "
             "again, or delete it"
@@ -296,3 +295,12 @@ def _remove_old(around: Around, group: TabletId) -> None:
     """Remove the data of a replica whose tombstone is written."""
     around.env.files.remove_tree(around.machine_directory(group))
     around.cmeta.delete(group)
+
+
+def remove_copy(around: Around, group: TabletId, *, mark: bool) -> None:
+    """Remove what a copy left that is no replica yet; `mark`: and what says that one was made."""
+    around.env.files.remove_tree(around.staging_directory(group))
+    around.env.files.remove_tree(around.machine_directory(group))
+    around.cmeta.delete(group)
+    if mark:
+        around.superblocks.delete(group)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from nyala.common.metrics import Metrics
 from nyala.common.options import MIB
-from nyala.replica.around import Around
-from nyala.replica.copies import Copies
+from nyala.replica.context import Around
+from nyala.replica.copy.manager import Copies
 from nyala.replica.memory import SESSIONS_SHARE
 
 

@@ -4,12 +4,12 @@ from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound, Unava
 from nyala.common.ids import TabletId
 from nyala.raft.membership import Configuration
 from nyala.replica import lifecycle
-from nyala.replica.around import Around
-from nyala.replica.bootstrap import Opened
+from nyala.replica.context import Around
 from nyala.replica.lifecycle import CreateMachine
+from nyala.replica.member.bootstrap import Opened
+from nyala.replica.multiraft.event_loop import Turns
 from nyala.replica.replica import Replica
 from nyala.replica.state_machine import Cut
-from nyala.replica.turns import Turns
 from nyala.replica.witness import Witness
 
 _BEGINNING = Cut()

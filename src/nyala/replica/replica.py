@@ -9,7 +9,7 @@ from nyala.common.ids import OpId, ServerUuid
 from nyala.raft.changes import Change
 from nyala.raft.membership import Configuration
 from nyala.replica.life import Life, describe
-from nyala.replica.maintenance import Maintenance
+from nyala.replica.member.flusher import Maintenance
 from nyala.replica.state_machine import StateMachine
 from nyala.replica.status import ReplicaStatus, Upkeep, WriteOutcome
 

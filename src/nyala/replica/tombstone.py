@@ -15,7 +15,7 @@ from nyala.raft.membership import Configuration
 from nyala.raft.messages import AnyMessage, RequestVote
 from nyala.raft.node import RaftNode
 from nyala.raft.ready import NOTHING, Ready
-from nyala.replica.around import Around
+from nyala.replica.context import Around
 from nyala.replica.superblock import Superblock
 
 log = logging.getLogger(__name__)

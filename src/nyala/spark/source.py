@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import DoubleType, FloatType, StructType
 
 from nyala.client.client import ENVIRONMENT, connect
-from nyala.client.holding import MAX_S
+from nyala.client.hold import MAX_S
 from nyala.common.errors import InvalidArgument
 from nyala.spark.reader import HOLD_S, PlainReader, PushingReader, ReadOptions, tell
 from nyala.spark.writer import TableWriter, WriteOptions

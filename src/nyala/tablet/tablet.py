@@ -11,17 +11,18 @@ from nyala.common.errors import Unavailable
 from nyala.common.hashing import hash_bytes, hash_one
 from nyala.common.ids import Operation
 from nyala.env.files import Files
-from nyala.tablet import diskrowset, manifest, ops, rewrite
-from nyala.tablet.apply import apply_writes
-from nyala.tablet.apply_schema import apply_schema
-from nyala.tablet.checkpoint import Checkpoint
-from nyala.tablet.columns import compression_of
-from nyala.tablet.intake import runs
-from nyala.tablet.maintenance import Build, Figures, Maintenance
-from nyala.tablet.manifest import AnyCut, Cut, Manifest, TabletInfo
-from nyala.tablet.rowset import HashKeys
-from nyala.tablet.store import Store
-from nyala.tablet.view import View
+from nyala.tablet.files import diskrowset, manifest, ops
+from nyala.tablet.files.checkpoint import Checkpoint
+from nyala.tablet.files.columns import compression_of
+from nyala.tablet.files.manifest import AnyCut, Cut, Manifest, TabletInfo
+from nyala.tablet.maintain import rewrite
+from nyala.tablet.maintain.maintenance import Build, Figures, Maintenance
+from nyala.tablet.read.view import View
+from nyala.tablet.rows.rowset import HashKeys
+from nyala.tablet.write.apply import apply_writes
+from nyala.tablet.write.apply_schema import apply_schema
+from nyala.tablet.write.op_runs import runs
+from nyala.tablet.write.store import Store
 
 _RANGE_DROPPED = ops.encode_result(
     0, [ops.RowError(0, ops.RANGE_DROPPED, "the tablet's range was dropped")]

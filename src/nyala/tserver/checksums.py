@@ -18,7 +18,7 @@ from nyala.env.tasks import Lane
 from nyala.replica.replica import Replica
 from nyala.replica.status import State
 from nyala.replica.witness import Witness
-from nyala.tablet.checksum import MODULO, checksum
+from nyala.tablet.read.checksum import MODULO, checksum
 from nyala.tserver.tablets import HostedTablet, Tablets
 from nyala.wire import methods
 from nyala.wire.proto import reads_pb2 as pb

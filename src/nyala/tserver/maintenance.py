@@ -1,7 +1,7 @@
 """Merges of this server's tablets, one at a time: the one that is worth most comes first.
 
-Flushes are not in this line, so that none waits behind a long merge (`memory.py`, `replica/maintenance.py`);
-docs/internals/maintenance.md has the scores.
+Flushes are scheduled apart, so that none waits behind a long compaction (`memory.py`,
+`replica/member/flusher.py`); docs/internals/maintenance.md has the scores.
 History is measured in stamps of the tablet's own log, never by a local clock.
 """
 
@@ -16,7 +16,7 @@ from nyala.env.env import Env
 from nyala.env.tasks import Lane
 from nyala.replica.status import State
 from nyala.tablet.tablet import Tablet
-from nyala.tserver.holds import Holds
+from nyala.tserver.history_holds import Holds
 from nyala.tserver.tablets import HostedTablet, Tablets
 
 log = logging.getLogger(__name__)

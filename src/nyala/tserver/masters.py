@@ -7,8 +7,8 @@ one address of either still is a master's. While no leader answers, everyone who
 import logging
 from collections.abc import Sequence
 
+from nyala.datadir.identity import Identity
 from nyala.env.env import Env
-from nyala.replica.identity import Identity
 from nyala.wire.proto import nyala_pb2 as pb
 
 log = logging.getLogger(__name__)

@@ -26,8 +26,8 @@ from nyala.common.schema import arrow_schema
 from nyala.env.env import Env
 from nyala.env.tasks import Lane
 from nyala.replica.replica import Replica
-from nyala.tablet.manifest import TabletInfo
-from nyala.tablet.view import View
+from nyala.tablet.files.manifest import TabletInfo
+from nyala.tablet.read.view import View
 from nyala.tserver.scan_memory import ScanMemory
 from nyala.tserver.tablets import HostedTablet, Tablets
 from nyala.wire import convert, flight

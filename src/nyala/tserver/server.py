@@ -4,40 +4,40 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nyala.admin.deletion import DeletionService
+from nyala.admin.fencing import Fence, Orders
 from nyala.admin.members_service import MembersService
-from nyala.admin.orders import Fence, Orders
 from nyala.admin.registration import registration
+from nyala.admin.unsafe_recovery_service import RescueService
 from nyala.common.errors import InvalidArgument, NyalaError, Unavailable
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.common.metrics import Metrics
 from nyala.common.options import Options
 from nyala.copying.service import copy_handlers
+from nyala.datadir.identity import Identity
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.env.tasks import Lane
 from nyala.replica.host import ReplicaHost
-from nyala.replica.identity import Identity
 from nyala.replica.state_machine import StateMachine, Transport
 from nyala.tablet.tablet import Tablet
+from nyala.tserver.address_overrides import Reached
 from nyala.tserver.checksums import Checksums
 from nyala.tserver.config import TabletServerConfig
-from nyala.tserver.figures import Shown
 from nyala.tserver.flight_service import FlightService
-from nyala.tserver.gate import Gate
 from nyala.tserver.health import Health
-from nyala.tserver.heard import Heard
 from nyala.tserver.heartbeater import Heartbeater, Reporter
-from nyala.tserver.holds import Holds
+from nyala.tserver.history_holds import Holds
 from nyala.tserver.lookups import Lookups
 from nyala.tserver.maintenance import Compactor
+from nyala.tserver.master_responses import Heard
 from nyala.tserver.masters import KnownMasters
 from nyala.tserver.memory import MemoryBudget
-from nyala.tserver.opening import Opening
-from nyala.tserver.reached import Reached
-from nyala.tserver.rescue_service import RescueService
 from nyala.tserver.scan_memory import ScanMemory
 from nyala.tserver.scanners import Scanners
 from nyala.tserver.splits import Splits
+from nyala.tserver.startup_gate import Gate
+from nyala.tserver.startup_reports import Opening
+from nyala.tserver.tablet_metrics import Shown
 from nyala.tserver.tablet_service import TabletService
 from nyala.tserver.tablets import Tablets
 from nyala.tserver.write_path import WritePath

@@ -5,8 +5,8 @@ from nyala.common.ids import ColumnId
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.env.tasks import Lane
-from nyala.tablet.selection import Wanted
-from nyala.tablet.view import split_keys
+from nyala.tablet.read.selection import Wanted
+from nyala.tablet.read.view import split_keys
 from nyala.tserver.scanners import bounds_of, failing, fitting
 from nyala.tserver.tablets import Tablets
 from nyala.wire import methods

@@ -5,7 +5,7 @@ Orders are idempotent, and only those are obeyed that `orders.py` lets through.
 
 from collections.abc import Callable
 
-from nyala.admin.orders import Orders
+from nyala.admin.fencing import Orders
 from nyala.common.errors import AlreadyPresent, NyalaError
 from nyala.common.ids import TableId, TabletId
 from nyala.env.env import Env
@@ -14,10 +14,10 @@ from nyala.raft.membership import initial
 from nyala.replica.host import ReplicaHost
 from nyala.replica.state_machine import StateMachine
 from nyala.replica.status import State
-from nyala.tablet.manifest import TabletInfo
-from nyala.tablet.ops import SchemaOp
+from nyala.tablet.files.manifest import TabletInfo
+from nyala.tablet.files.ops import SchemaOp
 from nyala.tablet.tablet import Tablet
-from nyala.tserver.holds import Holds
+from nyala.tserver.history_holds import Holds
 from nyala.tserver.tablets import Tablets
 from nyala.wire import convert, methods, status
 from nyala.wire.proto import nyala_pb2 as pb

@@ -4,20 +4,20 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nyala.admin import told
+from nyala.admin import replica_report
 from nyala.common.alteration import check_successor
 from nyala.common.errors import InvalidArgument, Unavailable
 from nyala.common.ids import TabletId
 from nyala.replica.host import ReplicaHost
+from nyala.replica.member.session_header import CLIENT_ID_BYTES
 from nyala.replica.replica import Replica
-from nyala.replica.session_header import CLIENT_ID_BYTES
 from nyala.replica.status import State
 from nyala.replica.witness import Witness
-from nyala.tablet.columns import compression_of
-from nyala.tablet.ops import SchemaOp, decode_result, encode_schema
+from nyala.tablet.files.columns import compression_of
+from nyala.tablet.files.ops import SchemaOp, decode_result, encode_schema
 from nyala.tablet.tablet import Tablet
 from nyala.tserver.health import Health
-from nyala.tserver.holds import Holds
+from nyala.tserver.history_holds import Holds
 from nyala.wire.proto import nyala_pb2 as pb
 
 
@@ -97,7 +97,7 @@ class Tablets:
         return [self._reported(r) for r in found if r is not None]
 
     def _reported(self, replica: Replica) -> pb.TabletReport:
-        report = told.report(replica)
+        report = replica_report.report(replica)
         report.health.extend(self._health.of(replica))
         if report.retired_at:  # its history is all that it is kept for
             report.held_ms = self._holds.left_ms(replica.group, report.retired_at)
@@ -114,6 +114,6 @@ class Tablets:
         return [self._described(self.host.get(TabletId(t))) for t in only]
 
     def _described(self, replica: Replica) -> pb.TabletStatus:
-        status = told.status(replica)
+        status = replica_report.status(replica)
         status.report.health.extend(self._health.of(replica))
         return status

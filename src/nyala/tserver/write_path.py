@@ -26,8 +26,8 @@ from nyala.env.env import Env
 from nyala.env.tasks import Lane
 from nyala.replica.memory import Memory, Part
 from nyala.replica.status import WriteOutcome
-from nyala.tablet import ops
-from nyala.tablet.manifest import TabletInfo
+from nyala.tablet.files import ops
+from nyala.tablet.files.manifest import TabletInfo
 from nyala.tserver.tablets import HostedTablet, Tablets
 from nyala.wire import flight, status
 from nyala.wire.flight_data import FlightData

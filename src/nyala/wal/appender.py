@@ -13,15 +13,15 @@ from functools import partial
 from nyala.env.clock import Clock
 from nyala.env.files import Files
 from nyala.env.tasks import Lane, Tasks
+from nyala.wal.durability_markers import Markers
 from nyala.wal.extent import ExtentFile
 from nyala.wal.format import RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, Position
 from nyala.wal.frame import frame
 from nyala.wal.latency import Latency
-from nyala.wal.ledger import Ledger
-from nyala.wal.maker import SegmentMaker
-from nyala.wal.markers import Markers
+from nyala.wal.log_state import Ledger
 from nyala.wal.roll import Roller
 from nyala.wal.segment import SegmentWriter
+from nyala.wal.segment_allocator import SegmentMaker
 from nyala.wal.slots import Callback, Slot, SlotQueue
 from nyala.wal.stats import Counts
 

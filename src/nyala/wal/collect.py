@@ -17,10 +17,10 @@ from nyala.common.ids import TabletId
 from nyala.env.files import Files
 from nyala.env.tasks import Lane, Tasks
 from nyala.raft.messages import Entry
+from nyala.wal.admission import Intake
 from nyala.wal.extent import ExtentFile
 from nyala.wal.index import Place
-from nyala.wal.intake import Intake
-from nyala.wal.ledger import Ledger
+from nyala.wal.log_state import Ledger
 from nyala.wal.reader import read_runs
 from nyala.wal.segment import Segment
 

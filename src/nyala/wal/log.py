@@ -15,19 +15,19 @@ from nyala.env.clock import Clock
 from nyala.env.files import Files
 from nyala.env.tasks import Lane, Tasks
 from nyala.raft.messages import Entry, HardState
+from nyala.wal.admission import Intake
 from nyala.wal.anchors import NOTHING, Anchor
 from nyala.wal.appender import Appender
 from nyala.wal.collect import Collector
 from nyala.wal.extent import Extent, ExtentFile
 from nyala.wal.format import SEGMENT_HEADER_BYTES, Position, group_bytes
-from nyala.wal.intake import Intake
 from nyala.wal.latency import Latency
-from nyala.wal.ledger import Ledger
-from nyala.wal.maker import SegmentMaker
+from nyala.wal.log_state import Ledger
 from nyala.wal.reader import read_runs
 from nyala.wal.recovered import Damage, RecoveredGroup, Recovery, TornTail, told
 from nyala.wal.recovery import recover
 from nyala.wal.segment import PINNED, SegmentWriter
+from nyala.wal.segment_allocator import SegmentMaker
 from nyala.wal.slots import Callback, Slot, SlotQueue
 from nyala.wal.stats import WalStats
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from nyala.env.files import Files
 from nyala.env.tasks import Lane, Tasks
-from nyala.wal.maker import FULL, SegmentMaker
 from nyala.wal.segment import SegmentWriter
+from nyala.wal.segment_allocator import FULL, SegmentMaker
 
 RETRY_MS = 1000
 

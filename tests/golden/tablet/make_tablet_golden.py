@@ -14,9 +14,9 @@ from nyala.common.alteration import AddColumn, DropColumn, SetComment, SetDefaul
 from nyala.common.partition import HashLevel, KeyRange, Partition, PartitionSchema
 from nyala.common.schema import from_arrow
 from nyala.env.files import SystemFiles
-from nyala.tablet import ops
-from nyala.tablet.manifest import TabletInfo
-from nyala.tablet.ops import Op, RowError, SchemaOp
+from nyala.tablet.files import ops
+from nyala.tablet.files.manifest import TabletInfo
+from nyala.tablet.files.ops import Op, RowError, SchemaOp
 from nyala.tablet.tablet import Tablet
 from tests.unit.tablet.tablet_support import Driver, info, payload
 

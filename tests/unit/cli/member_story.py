@@ -5,12 +5,12 @@ from typing import Any
 
 import msgspec
 
-from nyala.cli import ksck_checksum
-from nyala.cli.membership import Membership
 from nyala.client.core import Core
+from nyala.operate import ksck_checksum
+from nyala.operate.membership import Membership
 from nyala.wire import methods
-from tests.sim.cluster import CLIENT_OPTIONS, OPTIONS, SimCluster
-from tests.sim.loop import run
+from tests.sim.systems.cluster import CLIENT_OPTIONS, OPTIONS, SimCluster
+from tests.sim.world.loop import run
 from tests.unit.tserver.members_story import Group, started
 
 ORDERS = (

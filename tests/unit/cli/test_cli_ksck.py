@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from nyala.cli.ksck import (
+from nyala.cli.serve import Addresses, _facts
+from nyala.common.errors import Unavailable
+from nyala.common.metrics import Metrics
+from nyala.operate.ksck import (
     BEHIND,
     Health,
     _check_masters,
@@ -14,9 +17,6 @@ from nyala.cli.ksck import (
     _replicas,
     _tablet_problems,
 )
-from nyala.cli.serve import Addresses, _facts
-from nyala.common.errors import Unavailable
-from nyala.common.metrics import Metrics
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 

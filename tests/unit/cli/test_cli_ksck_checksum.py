@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from nyala.cli.ksck_checksum import SCHEMA_TRIES, Sum, as_dicts, compare
 from nyala.common.errors import HistoryGone, NotLeader, NyalaError, Unavailable
+from nyala.operate.ksck_checksum import SCHEMA_TRIES, Sum, as_dicts, compare
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.proto import reads_pb2

@@ -9,13 +9,13 @@ from typer.testing import CliRunner
 
 from nyala.cli.main import app
 from nyala.common.ids import SYS_CATALOG, OpId, ServerUuid, TabletId
+from nyala.datadir.instance import format_instance
 from nyala.env.files import SystemFiles
 from nyala.env.tasks import LoopTasks
 from nyala.raft import membership
 from nyala.raft.membership import Configuration, Member
 from nyala.raft.messages import Entry, EntryKind, HardState
-from nyala.raft.rescue import TERMS_APART
-from nyala.replica.instance import format_instance
+from nyala.raft.unsafe_recovery import TERMS_APART
 from nyala.replica.superblock import Stage, Superblock, Superblocks
 from nyala.wal.cmeta import ConsensusMetadata
 from tests.unit.wal.wal_harness import durable, entry, open_wal

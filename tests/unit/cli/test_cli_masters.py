@@ -6,16 +6,16 @@ from unittest.mock import AsyncMock
 import msgspec
 import pytest
 
-from nyala.cli.master_group import MasterGroup
 from nyala.client.core import Core
 from nyala.common.errors import Forbidden, InvalidArgument, NyalaError, TimedOut, Unavailable
 from nyala.master.config import MasterConfig
 from nyala.master.server import Master
+from nyala.operate.master_group import MasterGroup
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.cluster import CLIENT_OPTIONS, OPTIONS, SimCluster
-from tests.sim.loop import run
-from tests.sim.masters import addresses, change, new_master, operator
+from tests.sim.faults.master_changes import addresses, change, new_master, operator
+from tests.sim.systems.cluster import CLIENT_OPTIONS, OPTIONS, SimCluster
+from tests.sim.world.loop import run
 from tests.unit.cli.member_story import Killed, Wire, die
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from nyala.cli.member_steps import Kind
 from nyala.common.errors import InvalidArgument, Unavailable
+from nyala.operate.member_steps import Kind
 from tests.unit.cli.member_story import Calls, Killed, die, with_story
 from tests.unit.tserver.members_story import refused
 

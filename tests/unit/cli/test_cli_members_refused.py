@@ -2,12 +2,12 @@
 
 import pytest
 
-from nyala.cli.member_orders import CopyFailed
-from nyala.cli.member_steps import Kind
-from nyala.cli.membership import Membership
-from nyala.cli.rescue import carry_out, plan
-from nyala.cli.survivors import Place
 from nyala.common.errors import InvalidArgument, NotFound, TimedOut, Unavailable
+from nyala.operate.member_rpcs import CopyFailed
+from nyala.operate.member_steps import Kind
+from nyala.operate.membership import Membership
+from nyala.operate.survivors import Place
+from nyala.operate.unsafe_config import carry_out, plan
 from nyala.raft.status import Role
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from nyala.common.ids import OpId, ServerUuid, TabletId
+from nyala.datadir.instance import format_instance
 from nyala.env.files import SystemFiles
 from nyala.env.tasks import LoopTasks
+from nyala.offline import inspection
 from nyala.raft.membership import Configuration, Member
 from nyala.raft.messages import HardState
-from nyala.raft.rescue import TERMS_APART
-from nyala.replica import stopped
-from nyala.replica.instance import format_instance
+from nyala.raft.unsafe_recovery import TERMS_APART
 from nyala.replica.state_machine import Cut
 from nyala.replica.superblock import Stage, Superblock, Superblocks
 from nyala.replica.witness import Witness
-from nyala.tablet.ops import Op
+from nyala.tablet.files.ops import Op
 from nyala.wal.cmeta import ConsensusMetadata
 from tests.unit.cli.verbs import nyala
 from tests.unit.tablet.tablet_support import Driver, numbered
@@ -89,7 +89,7 @@ def now(folder):
     saved = ConsensusMetadata(files, directory).load(GROUP)
     assert superblock is not None
     assert saved is not None
-    return superblock.stage, saved[0], saved[1], stopped.logged(files, directory, GROUP).last
+    return superblock.stage, saved[0], saved[1], inspection.logged(files, directory, GROUP).last
 
 
 def everything(folder):

@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from nyala.cli import remote_replicas
-from nyala.cli.member_orders import CopyFailed
 from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound, Unavailable
-from tests.sim.cluster import OPTIONS, SimCluster
-from tests.sim.loop import run
+from nyala.operate import remote_replicas
+from nyala.operate.member_rpcs import CopyFailed
+from tests.sim.systems.cluster import OPTIONS, SimCluster
+from tests.sim.world.loop import run
 from tests.unit.tserver.members_story import Group, refused, started
 
 BY_HAND = msgspec.structs.replace(OPTIONS, repair="off")

@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
+from nyala.datadir.instance import format_instance
 from nyala.env.files import SystemFiles
-from nyala.replica.instance import format_instance
 from nyala.replica.superblock import Stage
 from tests.unit.cli import test_cli_recover as of_recover
 from tests.unit.cli.test_cli_recover import GROUP, U1, U2, stage

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from nyala.cli.rescue import Plan, known_lost, plan
-from nyala.cli.survivors import Place, Survivor, has_majority, of_tablets
 from nyala.common.errors import InvalidArgument, NotFound, Unavailable
 from nyala.common.ids import OpId, ServerUuid, TabletId
 from nyala.env.env import Env, system_env
+from nyala.operate.survivors import Place, Survivor, has_majority, of_tablets
+from nyala.operate.unsafe_config import Plan, known_lost, plan
 from nyala.raft.membership import Configuration, Member
-from nyala.raft.rescue import TERMS_APART
+from nyala.raft.unsafe_recovery import TERMS_APART
 from nyala.wire import convert, methods
 from nyala.wire.proto import nyala_pb2 as pb
 

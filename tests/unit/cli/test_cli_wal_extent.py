@@ -6,11 +6,11 @@ import json
 import pytest
 
 from nyala.common.errors import LogGap
+from nyala.datadir.instance import format_instance
 from nyala.env.files import SystemFiles
 from nyala.env.tasks import LoopTasks
+from nyala.offline import inspection
 from nyala.raft.membership import Configuration
-from nyala.replica import stopped
-from nyala.replica.instance import format_instance
 from nyala.wal.cmeta import ConsensusMetadata
 from nyala.wal.dump import dump_log
 from nyala.wal.extent import FILE_NAME
@@ -82,7 +82,7 @@ def test_missing_segments_are_named(folder, gone, said):
     assert status == 1
     assert [p for p in problems if f"{folder}/wal: {said} from the log; replicas" in p]
     with pytest.raises(LogGap, match="missing from the log: this replica has to be replaced"):
-        stopped.look(SystemFiles(), str(folder), A)
+        inspection.look(SystemFiles(), str(folder), A)
 
 
 def test_a_log_whose_folder_is_gone_is_shown_by_its_note(folder):

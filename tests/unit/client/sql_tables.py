@@ -29,7 +29,7 @@ class Asked:
 
 @dataclass
 class TablesInMemory:
-    """See `nyala.client.sql.Tables`."""
+    """See `nyala.client.sql.query.Tables`."""
 
     tables: dict[str, tuple[Schema, pa.RecordBatch]]
     asked: list[Asked] = field(default_factory=list)

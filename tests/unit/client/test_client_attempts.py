@@ -1,9 +1,9 @@
 """The time budget of a call, on virtual time."""
 
-from nyala.client.retrying import LONGEST_PAUSE_MS, Attempts
+from nyala.client.deadline import LONGEST_PAUSE_MS, Attempts
 from nyala.env.env import Env
-from tests.sim.loop import run, seeded
-from tests.sim.tasks import SimClock, SimTasks
+from tests.sim.world.loop import run, seeded
+from tests.sim.world.tasks import SimClock, SimTasks
 
 
 def test_tries_end_before_the_deadline_and_what_a_server_asks_for_is_waited():

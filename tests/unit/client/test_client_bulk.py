@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from nyala.client.bulk import Bulk, Limits
-from nyala.client.locations import OpenTable, TabletPlace
+from nyala.client.cluster.tablet_cache import OpenTable, TabletPlace
 from nyala.client.results import PartlyWritten
+from nyala.client.write.batcher import Bulk, Limits
 from nyala.common.errors import Throttled, Unavailable
 from nyala.common.ids import TableId, TabletId
 from nyala.common.partition import HashLevel, KeyRange, PartitionSchema, partitions

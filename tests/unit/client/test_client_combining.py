@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 import pyarrow as pa
 import pytest
 
-from nyala.client.calls import Call, Written
-from nyala.client.combining import Combiner
-from nyala.client.lines import IN_FLIGHT
-from nyala.client.locations import OpenTable, TabletPlace
+from nyala.client.cluster.tablet_cache import OpenTable, TabletPlace
+from nyala.client.write.coalescer import Combiner
+from nyala.client.write.pending_call import Call, Written
+from nyala.client.write.queue import IN_FLIGHT
 from nyala.common.errors import InvalidArgument, NyalaError, OutcomeUnknown, TimedOut, Unavailable
 from nyala.common.ids import TableId, TabletId
 from nyala.common.partition import HashLevel, PartitionSchema, partitions
@@ -19,8 +19,8 @@ from nyala.env.env import Env
 from nyala.env.files import SystemFiles
 from nyala.wire.channels import GrpcRpc
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.loop import SimLoop, run
-from tests.sim.tasks import SimClock, SimTasks
+from tests.sim.world.loop import SimLoop, run
+from tests.sim.world.tasks import SimClock, SimTasks
 
 SCHEMA = from_arrow(pa.schema([("k", pa.int64()), ("v", pa.int64())]), ["k"])
 

@@ -6,19 +6,19 @@ from typing import cast
 import pyarrow as pa
 import pytest
 
-from nyala.client.delivery import Delivery
-from nyala.client.locations import Locations
-from nyala.client.requests import Requests, Sequences
-from nyala.client.retrying import Attempts
-from nyala.client.streams import PutStreams
+from nyala.client.cluster.tablet_cache import Locations
+from nyala.client.deadline import Attempts
+from nyala.client.write.delivery import Delivery
+from nyala.client.write.put_streams import PutStreams
+from nyala.client.write.sequencer import Requests, Sequences
 from nyala.common.errors import NyalaError, OutcomeUnknown, SessionExpired, Throttled
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.env.files import SystemFiles
 from nyala.wire.channels import GrpcRpc
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.loop import SimLoop, run
-from tests.sim.tasks import SimClock, SimTasks
+from tests.sim.world.loop import SimLoop, run
+from tests.sim.world.tasks import SimClock, SimTasks
 from tests.unit.client.test_client_combining import rows, table
 from tests.unit.client.test_client_delivery import Places, Streams
 

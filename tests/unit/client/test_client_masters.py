@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nyala.client.masters import MAX_HOPS, Masters, parse_addresses
+from nyala.client.cluster.masters import MAX_HOPS, Masters, parse_addresses
 from nyala.common.errors import (
     InvalidArgument,
     NotFound,

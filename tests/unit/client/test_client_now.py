@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nyala.client.core import ClientOptions, Core
-from nyala.client.times import Times
+from nyala.client.read.snapshot_time import Times
 from nyala.common.errors import Unavailable
 from nyala.common.hybrid_time import from_micros
 from nyala.env.clock import SystemClock

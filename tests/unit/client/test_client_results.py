@@ -6,7 +6,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from nyala.client.merging import last_key, merge, sort_by_key
+from nyala.client.read.ordered_merge import last_key, merge, sort_by_key
 from nyala.client.results import RowErrors, WriteResult, errors_table
 from nyala.common.schema import from_arrow
 

@@ -1,6 +1,6 @@
 """Numbers of operations per tablet, and which of them are still outstanding."""
 
-from nyala.client.requests import Sequences
+from nyala.client.write.sequencer import Sequences
 from nyala.common.ids import TabletId
 
 A, B = TabletId("a" * 32), TabletId("b" * 32)

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from nyala.client.sql import run_sql
+from nyala.client.sql.query import run_sql
 from nyala.common.errors import InvalidArgument, NotFound, Unavailable
 from tests.unit.client.sql_tables import TablesInMemory, plainly, table_of
 

@@ -6,9 +6,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from nyala.client.bulk import Bulk, Limits
 from nyala.client.connection import Connection
 from nyala.client.results import PartlyWritten
+from nyala.client.write.batcher import Bulk, Limits
 from nyala.common.errors import InvalidArgument, Unavailable
 from nyala.env.clock import HybridClock
 from nyala.env.env import system_env

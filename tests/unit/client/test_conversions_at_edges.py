@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from nyala.client.sql_filters import MAX_DEPTH, MAX_LIST_BYTES, as_predicate
+from nyala.client.sql.filters import MAX_DEPTH, MAX_LIST_BYTES, as_predicate
 from nyala.common.batches import to_batches
 from nyala.common.errors import SchemaMismatch
 from nyala.common.frames import definition_of

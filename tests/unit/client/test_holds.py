@@ -5,19 +5,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.core import ClientOptions
-from nyala.client.locations import OpenTable
-from nyala.client.planning import ReadSpec
+from nyala.client.read.read_spec import ReadSpec
 from nyala.client.table import Table
 from nyala.common.errors import HistoryGone, InvalidArgument, Unavailable
 from nyala.common.ids import TableId
 from nyala.common.partition import PartitionSchema
 from nyala.common.schema import from_arrow
-from nyala.tserver.holds import RETURN_MS
+from nyala.tserver.history_holds import RETURN_MS
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.cluster import SCHEMA, SimCluster
-from tests.sim.loop import SimLoop, run
+from tests.sim.systems.cluster import SCHEMA, SimCluster
+from tests.sim.world.loop import SimLoop, run
 
 SECOND = 1_000_000
 

@@ -12,8 +12,8 @@ from nyala.common.partition import locate
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.proto import reads_pb2
-from tests.sim.cluster import SimCluster
-from tests.sim.loop import SimLoop, run
+from tests.sim.systems.cluster import SimCluster
+from tests.sim.world.loop import SimLoop, run
 
 SECOND = 1_000_000
 

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from nyala.client.planning import ReadSpec
-from nyala.client.plans import Plan
+from nyala.client.read.plan import Plan
+from nyala.client.read.read_spec import ReadSpec
 from nyala.common.errors import RangesChanged
 from nyala.env.env import system_env
 from nyala.wire.proto import nyala_pb2 as pb

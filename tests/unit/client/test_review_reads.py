@@ -7,8 +7,8 @@ import grpc
 import pyarrow as pa
 import pytest
 
+from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.core import ClientOptions, Core
-from nyala.client.locations import OpenTable
 from nyala.client.table import Table
 from nyala.common.errors import Unavailable
 from nyala.common.ids import TableId

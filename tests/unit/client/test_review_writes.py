@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from nyala.client.bulk import Limits, _slices
-from nyala.client.streams import PutStream, PutStreams
-from nyala.client.upload import _gravity
+from nyala.client.write.batcher import Limits, _slices
+from nyala.client.write.put_streams import PutStream, PutStreams
+from nyala.client.write.upload import _gravity
 from nyala.common.errors import (
     InvalidArgument,
     NyalaError,

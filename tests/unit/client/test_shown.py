@@ -7,11 +7,11 @@ import pyarrow as pa
 import pytest
 
 from nyala.client.client import Client
-from nyala.client.locations import OpenTable
-from nyala.client.planning import ReadSpec
+from nyala.client.cluster.tablet_cache import OpenTable
+from nyala.client.read.read_spec import ReadSpec
 from nyala.client.results import WriteResult, errors_table
 from nyala.client.scan import Scan
-from nyala.client.sql import run_sql
+from nyala.client.sql.query import run_sql
 from nyala.client.table import Table
 from nyala.common import addresses
 from nyala.common.errors import InvalidArgument

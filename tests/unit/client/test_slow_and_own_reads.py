@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from nyala.client.planning import ReadSpec
-from nyala.client.reading import STALL_MS
+from nyala.client.read.read_spec import ReadSpec
+from nyala.client.read.token_reader import STALL_MS
 from nyala.client.table import Table
 from nyala.common.errors import HistoryGone
 from nyala.common.hybrid_time import LOGICAL_BITS

@@ -5,19 +5,19 @@ import functools
 import pyarrow as pa
 import pytest
 
+from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.core import ClientOptions
-from nyala.client.locations import OpenTable
-from nyala.client.planning import ReadSpec
+from nyala.client.read.read_spec import ReadSpec
+from nyala.client.read.split_tokens import split_all
 from nyala.client.scan_token import ScanToken
-from nyala.client.splitting import split_all
 from nyala.client.table import Table
 from nyala.common.errors import InvalidArgument
 from nyala.common.ids import TableId, TabletId
 from nyala.common.partition import PartitionSchema
 from nyala.common.schema import from_arrow
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.cluster import SimCluster
-from tests.sim.loop import SimLoop, run
+from tests.sim.systems.cluster import SimCluster
+from tests.sim.world.loop import SimLoop, run
 
 ROWS, TABLETS = 3000, 2
 ROW_BYTES = 16

@@ -8,8 +8,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from nyala.client.calls import Written
 from nyala.client.results import PartlyWritten
+from nyala.client.write.pending_call import Written
 from nyala.client.writing import TableWrites
 from nyala.common.errors import InvalidArgument, SchemaMismatch, TimedOut
 from tests.unit.client.test_client_bulk import opened

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from nyala.client.bulk import Bulk
 from nyala.client.results import PartlyWritten
+from nyala.client.write.batcher import Bulk
 from nyala.common.errors import (
     NyalaError,
     OutcomeUnknown,

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nyala.client.bulk import Bulk, Limits
+from nyala.client.deadline import Attempts
 from nyala.client.results import PartlyWritten
-from nyala.client.retrying import Attempts
-from nyala.client.upload import AHEAD
+from nyala.client.write.batcher import Bulk, Limits
+from nyala.client.write.upload import AHEAD
 from nyala.common.errors import (
     NyalaError,
     OutcomeUnknown,
@@ -29,8 +29,8 @@ from nyala.env.env import Env
 from nyala.env.files import SystemFiles
 from nyala.wire.channels import GrpcRpc
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.loop import SimLoop, run
-from tests.sim.tasks import SimClock, SimTasks
+from tests.sim.world.loop import SimLoop, run
+from tests.sim.world.tasks import SimClock, SimTasks
 from tests.unit.client.test_client_bulk import opened
 
 ROWS = 50

@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nyala.client import fitting
-from nyala.client.bulk import Limits, _slices
+from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.core import ClientOptions
-from nyala.client.locations import OpenTable
-from nyala.client.planning import ReadSpec
+from nyala.client.read.read_spec import ReadSpec
 from nyala.client.results import PartlyWritten
+from nyala.client.write import request_size
+from nyala.client.write.batcher import Limits, _slices
 from nyala.common.errors import TooLarge
 from nyala.common.ids import TableId
 from nyala.common.partition import PartitionSchema
 from nyala.common.schema import from_arrow
 from nyala.wire import flight
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.cluster import OPTIONS, SimCluster
-from tests.sim.loop import SimLoop, run
+from tests.sim.systems.cluster import OPTIONS, SimCluster
+from tests.sim.world.loop import SimLoop, run
 
 KIB = 1 << 10
 WIDE = from_arrow(
@@ -140,15 +140,15 @@ async def test_a_row_too_large_in_a_stream_tells_what_was_written_before(core, t
 def test_each_piece_is_within_what_servers_take_as_it_travels(limit, wanted, sizes):
     table = opened(limit)
     batch = rows(sizes)
-    refused = fitting.refusal(table, batch, 0)
+    refused = request_size.refusal(table, batch, 0)
     largest = max(sizes)
     if largest > limit:
         assert refused is not None
         assert refused.details["row"] == str(sizes.index(largest))
         return
     assert refused is None
-    limits = Limits(100, fitting.room(table, 3, wanted))
-    pieces = _slices(batch, limits, fitting.room(table, 3, 2 * wanted))
+    limits = Limits(100, request_size.room(table, 3, wanted))
+    pieces = _slices(batch, limits, request_size.room(table, 3, 2 * wanted))
     assert pa.Table.from_batches([p for _, p in pieces]).to_pylist() == batch.to_pylist()
     assert [at for at, _ in pieces] == np.cumsum([0, *(p.num_rows for _, p in pieces)])[
         :-1
@@ -163,13 +163,13 @@ def test_many_columns_leave_room_for_what_is_around_them():
     names = [f"c{n}" for n in range(1_000)]
     batch = pa.record_batch([pa.array(["x" * 7] * 200)] * 1_000, names=names)
     table = opened(1 << 20)
-    limits = Limits(10_000, fitting.room(table, 1_000, 1 << 20))
-    for _, piece in _slices(batch, limits, fitting.room(table, 1_000, 2 << 20)):
+    limits = Limits(10_000, request_size.room(table, 1_000, 1 << 20))
+    for _, piece in _slices(batch, limits, request_size.room(table, 1_000, 2 << 20)):
         data = flight.batch_data(piece, b"")
         assert len(data.header) + len(data.body or b"") <= 1 << 20
 
 
 def test_servers_that_do_not_say_what_they_take_are_sent_what_the_client_wants():
     table = opened(0)
-    assert fitting.room(table, 3, 12_345) == 12_345
-    assert fitting.refusal(table, rows([1 << 20]), 0) is None
+    assert request_size.room(table, 3, 12_345) == 12_345
+    assert request_size.refusal(table, rows([1 << 20]), 0) is None

@@ -19,7 +19,7 @@ import nyala
 from nyala.cli.output import Format, show
 from nyala.cli.table_alter import _value
 from nyala.client.alter import AlterSteps
-from nyala.client.locations import OpenTable
+from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.common.batches import to_batches
 from nyala.common.errors import InvalidArgument, SchemaMismatch
 from nyala.common.far_times import FarTime
@@ -29,7 +29,7 @@ from nyala.common.partition_spec import Partition, Range, resolve
 from nyala.common.plain_rows import RowReader, encode_rows, plain_value
 from nyala.common.python_values import list_of, python_of
 from nyala.common.schema import Schema, from_arrow
-from nyala.master.alter_steps import Rules, take
+from nyala.master.ddl.alter_steps import Rules, take
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
 

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from nyala.client.calls import Bell
+from nyala.client.write.pending_call import Bell
 from nyala.common.errors import InvalidArgument, Unavailable
 from nyala.env.loop_thread import LoopThread
 

@@ -8,9 +8,9 @@ from nyala.common.errors import Unavailable
 from nyala.common.hybrid_time import from_micros, to_micros
 from nyala.env.clock import CEILING_STEP_US, MARGIN, HybridClock
 from nyala.env.tasks import Lane
-from tests.sim.files import SimDisk
-from tests.sim.loop import SimLoop, run, seeded
-from tests.sim.tasks import SimClock, SimTasks
+from tests.sim.world.files import SimDisk
+from tests.sim.world.loop import SimLoop, run, seeded
+from tests.sim.world.tasks import SimClock, SimTasks
 
 SECOND_US = 1_000_000
 

@@ -8,27 +8,27 @@ from typing import Any
 import pyarrow as pa
 
 from nyala.client.alter import AlterSteps
-from nyala.client.locations import OpenTable
+from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.common.ids import ServerUuid, TableId
 from nyala.common.keys import encode_key
 from nyala.common.partition import KeyRange, PartitionSchema
 from nyala.common.schema import from_arrow
-from nyala.master import (
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.catalog.plan import Plan
+from nyala.master.catalog.records import Row
+from nyala.master.ddl import (
     alter_table,
     create_table,
-    creation,
-    delete_table,
+    creation_timeouts,
+    drop_table,
     recall_table,
     replace_tablet,
-    server_marks,
+    server_states,
     tablet_report,
 )
-from nyala.master.catalog import Catalog
-from nyala.master.create_table import Circumstances
-from nyala.master.operation import Operation
-from nyala.master.plans import Plan
-from nyala.master.records import Row
-from nyala.master.server_marks import Sighting
+from nyala.master.ddl.create_table import Circumstances
+from nyala.master.ddl.operation import Operation
+from nyala.master.ddl.server_states import Sighting
 from nyala.wire import convert
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
@@ -117,7 +117,7 @@ def sighting(names: str) -> Sighting:
 def with_servers() -> Catalog:
     """As `with_table`, and four servers are listed."""
     catalog = with_table()
-    (noted,) = server_marks.due(catalog, sighting("abcd"))
+    (noted,) = server_states.due(catalog, sighting("abcd"))
     catalog.publish(catalog.draft(noted.plan(catalog)))
     return catalog
 
@@ -140,12 +140,12 @@ def _create(_: Catalog) -> Operation:
 def _drop(reserve: int) -> Callable[[Catalog], Operation]:
     operation = pb.OperationId(client=CLIENT, sequence=9)
     request = pb.DropTableRequest(name="t", reserve_seconds=reserve, operation=operation)
-    return lambda _: delete_table.operation(request, 1_000_000)
+    return lambda _: drop_table.operation(request, 1_000_000)
 
 
 def _dropped() -> Catalog:
     catalog = with_table()
-    put(catalog, delete_table.operation(pb.DropTableRequest(name="t", reserve_seconds=60), 0))
+    put(catalog, drop_table.operation(pb.DropTableRequest(name="t", reserve_seconds=60), 0))
     return catalog
 
 
@@ -169,7 +169,7 @@ def _report(catalog: Catalog) -> Operation:
 
 def _late(catalog: Catalog) -> Operation:
     """Both tablets of `t` never came to run."""
-    (operation,) = creation.replacements(catalog, catalog.creating(), around(4))
+    (operation,) = creation_timeouts.replacements(catalog, catalog.creating(), around(4))
     return operation
 
 
@@ -194,12 +194,12 @@ CASES = [
     Case("drop", with_table, _drop(0)),
     Case("drop_for_a_time", with_table, _drop(60)),
     Case("recall", _dropped, _recall),
-    Case("purge", _dropped, lambda c: delete_table.purge(c.recallable()[0], 10**12)),
+    Case("purge", _dropped, lambda c: drop_table.purge(c.recallable()[0], 10**12)),
     Case("finish", _altering, lambda c: alter_table.finish(c.altering()[0], lambda _: 1)),
-    Case("note_servers", with_table, lambda c: server_marks.due(c, sighting("abc"))[0]),
-    Case("note_deaths", with_servers, lambda c: server_marks.due(c, sighting("ab"))[0]),
-    Case("maintenance", with_servers, lambda c: server_marks.mark("a", maintenance=True)),
-    Case("decommission", with_servers, lambda c: server_marks.mark("d", decommission=True)),
+    Case("note_servers", with_table, lambda c: server_states.due(c, sighting("abc"))[0]),
+    Case("note_deaths", with_servers, lambda c: server_states.due(c, sighting("ab"))[0]),
+    Case("maintenance", with_servers, lambda c: server_states.mark("a", maintenance=True)),
+    Case("decommission", with_servers, lambda c: server_states.mark("d", decommission=True)),
     Case("report", with_table, _report),
     Case("late", lambda: with_table(led=False), _late),
     Case("lost", with_table, _lost),

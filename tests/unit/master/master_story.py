@@ -33,17 +33,17 @@ from nyala.common.errors import (
 )
 from nyala.common.ids import SYS_CATALOG, ServerUuid
 from nyala.env.env import Env
-from nyala.master.flights import FlightService
-from nyala.master.records import KIND_SERVER, Row, Table, Tablet, parse
-from nyala.master.servers_service import ServersService
-from nyala.master.service import MasterService
+from nyala.master.catalog.records import KIND_SERVER, Row, Table, Tablet, parse
+from nyala.master.services.flight import FlightService
+from nyala.master.services.servers import ServersService
+from nyala.master.services.tables import MasterService
 from nyala.raft.membership import Configuration, Member
 from nyala.raft.status import Role
 from nyala.replica.status import ReplicaStatus, State
 from nyala.wire.proto import flight_pb2
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.loop import SimLoop, run, seeded
-from tests.sim.tasks import SimClock, SimTasks
+from tests.sim.world.loop import SimLoop, run, seeded
+from tests.sim.world.tasks import SimClock, SimTasks
 from tests.unit.master import story_reports
 from tests.unit.master.master_helpers import create_request, server_info
 from tests.unit.master.story_ddl import DdlCommands, state_text

@@ -9,8 +9,8 @@ recall T [NEW] [op=N]        T as the transcript names it
 T.N=LEADER/TERM^VERSION      in a report: the replica shows this schema version
 """
 
-from nyala.master.records import Table
-from nyala.master.service import MasterService
+from nyala.master.catalog.records import Table
+from nyala.master.services.tables import MasterService
 from nyala.wire.proto import nyala_pb2 as pb
 
 

@@ -10,14 +10,15 @@ from nyala.common.errors import (
     TimedOut,
     Unavailable,
 )
-from nyala.master.dispatcher import Pace
-from nyala.master.flights import FlightService
-from nyala.master.heartbeats import HeartbeatService, Standing
-from nyala.master.leading import Leading, LeadingOptions
-from nyala.master.peers import MasterPeers
-from nyala.master.records import KIND_SERVER, Row, Tablet, parse
-from nyala.master.servers_service import ServersService
-from nyala.master.service import MasterService, Parts, ServiceOptions
+from nyala.master.catalog.records import KIND_SERVER, Row, Tablet, parse
+from nyala.master.group.peers import MasterPeers
+from nyala.master.group.status import MasterStatus
+from nyala.master.leader import Leading, LeadingOptions
+from nyala.master.orders.dispatcher import Pace
+from nyala.master.services.flight import FlightService
+from nyala.master.services.heartbeats import HeartbeatService
+from nyala.master.services.servers import ServersService
+from nyala.master.services.tables import MasterService, Parts, ServiceOptions
 from nyala.master.settings import TABLE_OPTIONS
 from nyala.master.tservers import TServers
 from nyala.wire import methods
@@ -149,5 +150,5 @@ class MasterUnderTest:
         self.story = story
         self.leading.start()
 
-    def standing(self) -> Standing:
-        return Standing(self.name, "", "", self.story.term, tuple(f"{m}:1" for m in MASTERS))
+    def standing(self) -> MasterStatus:
+        return MasterStatus(self.name, "", "", self.story.term, tuple(f"{m}:1" for m in MASTERS))

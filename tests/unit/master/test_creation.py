@@ -7,11 +7,11 @@ import pytest
 
 from nyala.common.errors import InvalidArgument, NotFound
 from nyala.common.ids import NO_OP, ServerUuid, TabletId
-from nyala.master import create_table, creation, replace_tablet, tablet_report
-from nyala.master.actions import CreateTabletAction, DeleteTabletAction
-from nyala.master.creation import Creations
-from nyala.master.plans import Plan
-from nyala.master.records import Table, TableState, Tablet, TabletState, parse
+from nyala.master.catalog.actions import CreateTabletAction, DeleteTabletAction
+from nyala.master.catalog.plan import Plan
+from nyala.master.catalog.records import Table, TableState, Tablet, TabletState, parse
+from nyala.master.ddl import create_table, creation_timeouts, replace_tablet, tablet_report
+from nyala.master.ddl.creation_timeouts import Creations
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.master.ddl_operations import (
     CASES,
@@ -89,7 +89,7 @@ def test_old_and_new_are_one_batch_and_the_new_one_begins_anew_with_the_present_
     late, fine = catalog.creating()
     shown(catalog, late, "a", term=3)
     shown(catalog, fine, "b", leader="b", term=1)
-    (operation,) = creation.replacements(catalog, [late, fine], around(4))
+    (operation,) = creation_timeouts.replacements(catalog, [late, fine], around(4))
     plan = operation.plan(catalog)
     old, new = plan.tablets
     assert (old.id, old.state, old.replaced_by) == (late.id, TabletState.REPLACED.value, new.id)
@@ -115,7 +115,7 @@ def test_with_too_few_servers_nothing_is_replaced_and_nothing_changes():
     catalog = with_table(led=False)
     (tablet, _), rows = catalog.creating(), rows_of(catalog)
     two = around(4, servers="ab")
-    assert creation.replacements(catalog, [tablet], two) == []
+    assert creation_timeouts.replacements(catalog, [tablet], two) == []
     with pytest.raises(
         InvalidArgument, match=r"3 replicas need 3 live tablet servers, and 2 are live"
     ):
@@ -126,7 +126,7 @@ def test_with_too_few_servers_nothing_is_replaced_and_nothing_changes():
 def test_many_tablets_are_replaced_a_hundred_in_a_batch_each_table_by_itself():
     catalog = with_table(led=False)
     tablet = catalog.creating()[0]
-    wanted = creation.replacements(catalog, [tablet] * 250, around())
+    wanted = creation_timeouts.replacements(catalog, [tablet] * 250, around())
     assert [len(o.scope(catalog).tablets) for o in wanted] == [100, 100, 50]
     assert all(o.scope(catalog).tables == (tablet.table_id,) for o in wanted)
 

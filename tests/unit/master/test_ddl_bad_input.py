@@ -16,13 +16,13 @@ from nyala.common.errors import (
 )
 from nyala.common.keys import encode_key
 from nyala.common.partition import KeyRange
-from nyala.master import alter_table, create_table, delete_table, recall_table
-from nyala.master.locks import Locks
-from nyala.master.operation import Memory, run
+from nyala.master.catalog.locks import Locks
+from nyala.master.ddl import alter_table, create_table, drop_table, recall_table
+from nyala.master.ddl.operation import Memory, run
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.values import array_to_ipc, value_to_ipc
-from tests.sim.loop import run as simulate
+from tests.sim.world.loop import run as simulate
 from tests.unit.master import master_helpers
 from tests.unit.master.ddl_operations import (
     around,
@@ -172,7 +172,7 @@ def test_who_is_altered_has_to_be_said_once_and_be_there():
 def test_drops_and_recalls_are_refused():
     catalog = with_others()
     table = catalog.require("t")
-    drop = lambda **more: delete_table.operation(pb.DropTableRequest(**more), 7)  # noqa: E731
+    drop = lambda **more: drop_table.operation(pb.DropTableRequest(**more), 7)  # noqa: E731
     refuse(catalog, drop(), InvalidArgument, "one of the two")
     refuse(catalog, drop(name="t", id=table.id), InvalidArgument, "one of the two")
     refuse(catalog, drop(name="x"), NotFound, "the tables are: other, plain, t")

@@ -5,12 +5,12 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from nyala.client.planning import ReadSpec
+from nyala.client.read.read_spec import ReadSpec
 from nyala.common.errors import HistoryGone, NotFound, RangesChanged
 from nyala.common.where import parse
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.cluster import OPTIONS, SCHEMA
+from tests.sim.systems.cluster import OPTIONS, SCHEMA
 from tests.unit.master.ddl_cluster import with_cluster
 
 

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from nyala.client.masters import Masters as Finder
+from nyala.client.cluster.masters import Masters as Finder
 from nyala.common.errors import Retryable
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.loop import seeded
+from tests.sim.world.loop import seeded
 from tests.unit.master.master_helpers import create_request
 from tests.unit.master.test_master_cluster import NAMES, with_masters
 

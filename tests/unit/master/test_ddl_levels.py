@@ -4,18 +4,12 @@ import pyarrow as pa
 import pytest
 
 from nyala.common.ids import ServerUuid, TabletId
-from nyala.master import (
-    alter_table,
-    answers,
-    chores,
-    delete_table,
-    recall_table,
-    reconcile,
-    tablet_report,
-)
-from nyala.master.actions import AlterTabletAction, CreateTabletAction
-from nyala.master.alter_steps import MAX_STEPS, Rules, take
-from nyala.master.records import Table, TableState, Tablet, table_row, tablet_row
+from nyala.master.catalog import queries
+from nyala.master.catalog.actions import AlterTabletAction, CreateTabletAction
+from nyala.master.catalog.records import Table, TableState, Tablet, table_row, tablet_row
+from nyala.master.ddl import alter_table, background, drop_table, recall_table, tablet_report
+from nyala.master.ddl.alter_steps import MAX_STEPS, Rules, take
+from nyala.master.orders import reconcile
 from nyala.master.tservers import TServers
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
@@ -68,7 +62,7 @@ def test_leaders_are_told_of_an_alteration_until_they_have_shown_it():
     assert request is not None
     assert [c.name for c in request.schema.columns] == ["k", "v", "n"]
     assert (request.table_name, request.schema.version) == ("t", 1)
-    put(catalog, delete_table.operation(pb.DropTableRequest(name="t"), 5))
+    put(catalog, drop_table.operation(pb.DropTableRequest(name="t"), 5))
     assert reconcile.alter_request(catalog, want[0], FENCE) is None, "superseded"
 
 
@@ -77,16 +71,16 @@ def test_a_table_is_altering_until_every_tablet_has_shown_the_version():
     catalog = with_table()
     one, two = ids(catalog)
     put(catalog, altered(catalog, "t", NEW))
-    assert chores.due(catalog, heard(a={one: 1}), 0, 0, 86_400) == []
-    assert chores.due(catalog, heard(a={one: 1, two: 0}, b={one: 0}), 0, 0, 86_400) == []
+    assert background.due(catalog, heard(a={one: 1}), 0, 0, 86_400) == []
+    assert background.due(catalog, heard(a={one: 1, two: 0}, b={one: 0}), 0, 0, 86_400) == []
     servers = heard(a={one: 1}, c={two: 1})
-    (operation,) = chores.due(catalog, servers, 0, 0, 86_400)
-    described = answers.describe(catalog, servers, pb.DescribeTableRequest(name="t"))
+    (operation,) = background.due(catalog, servers, 0, 0, 86_400)
+    described = queries.describe(catalog, servers, pb.DescribeTableRequest(name="t"))
     assert (described.state, described.tablets_altered) == ("ALTERING", 2)
     put(catalog, altered(catalog, "t", ("set_default", "n", 3), sequence=10))
     assert not operation.plan(catalog).writes, "altered again meanwhile"
     assert catalog.require("t").record.fully_applied_schema.version == 0
-    (operation,) = chores.due(catalog, heard(a={one: 2, two: 2}), 0, 0, 86_400)
+    (operation,) = background.due(catalog, heard(a={one: 2, two: 2}), 0, 0, 86_400)
     put(catalog, operation)
     assert catalog.require("t").state is TableState.RUNNING
     assert not catalog.require("t").record.HasField("fully_applied_schema"), "it is the present one"
@@ -142,27 +136,27 @@ def test_nothing_of_a_table_that_can_be_recalled_is_deleted_and_all_of_one_that_
     servers = heard(a={one: 0, two: 0})
     put(
         catalog,
-        delete_table.operation(pb.DropTableRequest(name="t", reserve_seconds=60), 1_000_000),
+        drop_table.operation(pb.DropTableRequest(name="t", reserve_seconds=60), 1_000_000),
     )
     (table,) = catalog.recallable()
     assert reconcile.needed(catalog, servers.all()) == []
     assert catalog.named("t") is None
-    assert chores.due(catalog, servers, 60_999_999, 0, 86_400) == []
+    assert background.due(catalog, servers, 60_999_999, 0, 86_400) == []
     put(catalog, recall_table.operation(pb.RecallTableRequest(id=table.id)))
-    assert chores.due(catalog, servers, 10**12, 0, 86_400) == []
+    assert background.due(catalog, servers, 10**12, 0, 86_400) == []
     assert catalog.require("t").id == table.id
     put(
         catalog,
-        delete_table.operation(pb.DropTableRequest(name="t", reserve_seconds=60), 1_000_000),
+        drop_table.operation(pb.DropTableRequest(name="t", reserve_seconds=60), 1_000_000),
     )
-    (purge,) = chores.due(catalog, servers, 61_000_000, 0, 86_400)
+    (purge,) = background.due(catalog, servers, 61_000_000, 0, 86_400)
     put(catalog, recall_table.operation(pb.RecallTableRequest(id=table.id)))
     assert not purge.plan(catalog).writes, "recalled before it came to that"
     put(
         catalog,
-        delete_table.operation(pb.DropTableRequest(name="t", reserve_seconds=60), 1_000_000),
+        drop_table.operation(pb.DropTableRequest(name="t", reserve_seconds=60), 1_000_000),
     )
-    (purge,) = chores.due(catalog, servers, 61_000_000, 0, 86_400)
+    (purge,) = background.due(catalog, servers, 61_000_000, 0, 86_400)
     put(catalog, purge)
     assert [a.tablet for a in reconcile.needed(catalog, servers.all())] == [one, two]
     assert not catalog.recallable()
@@ -220,7 +214,7 @@ def test_fields_of_a_newer_release_survive_every_edit_of_a_record():
     put(catalog, altered(catalog, "t", *steps))
     plan = tablet_report.plan(catalog, ServerUuid("b"), [report(tablet.id, leader="b", term=9)])
     catalog.publish(catalog.draft(plan))
-    put(catalog, delete_table.operation(pb.DropTableRequest(name="u", reserve_seconds=60), 0))
+    put(catalog, drop_table.operation(pb.DropTableRequest(name="u", reserve_seconds=60), 0))
     put(catalog, recall_table.operation(pb.RecallTableRequest(id=table.id)))
-    put(catalog, delete_table.operation(pb.DropTableRequest(name="u"), 0))
+    put(catalog, drop_table.operation(pb.DropTableRequest(name="u"), 0))
     assert kept() == [6, 1]

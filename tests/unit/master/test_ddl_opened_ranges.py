@@ -2,14 +2,15 @@
 
 from nyala.client.alter import AlterSteps
 from nyala.common.ids import ServerUuid, TabletId
-from nyala.master import alter_table, chores, dropped_ranges, reconcile
-from nyala.master.actions import CreateTabletAction
-from nyala.master.creation import Creations
-from nyala.master.plans import Plan
-from nyala.master.records import Tablet, TabletState
+from nyala.master.catalog.actions import CreateTabletAction
+from nyala.master.catalog.plan import Plan
+from nyala.master.catalog.records import Tablet, TabletState
+from nyala.master.ddl import alter_table, background, dropped_ranges
+from nyala.master.ddl.creation_timeouts import Creations
+from nyala.master.orders import reconcile
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.table_client import rows_of
+from tests.sim.systems.table_client import rows_of
 from tests.unit.master.ddl_cluster import with_cluster
 from tests.unit.master.ddl_operations import alteration, altered, around, put, with_table
 from tests.unit.master.test_ddl_levels import heard, ids
@@ -48,7 +49,7 @@ def test_a_tablet_of_an_added_range_is_made_when_all_others_follow():
     assert Creations(0).late(catalog, [ServerUuid("a")], 10**12) == [], "it is not late"
     shown = {"a": {one: 1, two: 1}}
     (operation,) = [
-        o for o in chores.due(catalog, heard(**shown), 0, 0, 1) if o.what == "open ranges"
+        o for o in background.due(catalog, heard(**shown), 0, 0, 1) if o.what == "open ranges"
     ]
     plan = operation.plan(catalog)
     assert {a.tablet for a in plan.actions} == {three}

@@ -9,10 +9,15 @@ import pytest
 from nyala.common.errors import NotLeader, NyalaError, OutcomeUnknown
 from nyala.common.ids import TabletId
 from nyala.common.partition import partitions
-from nyala.master import reconcile
-from nyala.master.actions import Action, AlterTabletAction, CreateTabletAction, DeleteTabletAction
-from nyala.master.locks import Locks
-from nyala.master.operation import Memory, Step, run
+from nyala.master.catalog.actions import (
+    Action,
+    AlterTabletAction,
+    CreateTabletAction,
+    DeleteTabletAction,
+)
+from nyala.master.catalog.locks import Locks
+from nyala.master.ddl.operation import Memory, Step, run
+from nyala.master.orders import reconcile
 from nyala.master.tservers import TServer
 from nyala.wire import convert
 from tests.unit.master.ddl_operations import CASES, loaded, rows_of

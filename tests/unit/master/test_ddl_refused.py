@@ -11,7 +11,7 @@ import pytest
 from nyala.common.errors import NyalaError, Rejected
 from nyala.common.ids import SYS_CATALOG
 from nyala.common.options import Options
-from nyala.master import sys_catalog
+from nyala.master.catalog import sys_catalog
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.master.ddl_operations import create_request as ranged_request

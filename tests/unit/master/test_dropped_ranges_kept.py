@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from nyala.cli import ksck, ksck_checksum
+from nyala.operate import ksck, ksck_checksum
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.cluster import REPAIRING
+from tests.sim.systems.cluster import REPAIRING
 from tests.unit.master.ddl_cluster import with_cluster
 
 KEPT = msgspec.structs.replace(REPAIRING, history_max_age_s=3600)

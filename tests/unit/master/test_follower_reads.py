@@ -4,8 +4,8 @@ import pytest
 
 from nyala.common.errors import NotLeader, Retryable
 from nyala.common.ids import SYS_CATALOG
-from nyala.master import create_table
-from nyala.master.plans import Plan
+from nyala.master.catalog.plan import Plan
+from nyala.master.ddl import create_table
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.master.ddl_cluster import with_cluster

@@ -5,10 +5,10 @@ from unittest.mock import AsyncMock
 import pytest
 
 from nyala.common.ids import TabletId
-from nyala.master.records import tablet_row
+from nyala.master.catalog.records import tablet_row
 from nyala.tserver.heartbeater import Heartbeater, Reporter
 from nyala.wire.proto import catalog_pb2 as cat
-from tests.sim.loop import run
+from tests.sim.world.loop import run
 from tests.unit.master.master_helpers import report, server_info
 from tests.unit.master.master_story import Story
 from tests.unit.master.story_masters import MASTERS

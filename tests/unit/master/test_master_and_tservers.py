@@ -3,8 +3,8 @@
 import pytest
 
 from nyala.common.errors import AlreadyPresent, NotFound
-from tests.sim.cluster import SimCluster
-from tests.sim.loop import run
+from tests.sim.systems.cluster import SimCluster
+from tests.sim.world.loop import run
 
 
 def with_cluster(work, seed=11):

@@ -13,9 +13,9 @@ from nyala.master.config import MasterConfig
 from nyala.master.server import Master
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.loop import SimLoop, run, seeded
-from tests.sim.network import SimNetwork
-from tests.sim.process import SimProcess
+from tests.sim.world.loop import SimLoop, run, seeded
+from tests.sim.world.network import SimNetwork
+from tests.sim.world.process import SimProcess
 from tests.unit.master.master_helpers import create_request, server_info
 
 OPTIONS = Options(wal_segment_mb=1)

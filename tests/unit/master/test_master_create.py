@@ -9,10 +9,10 @@ import pytest
 
 from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound, Unavailable
 from nyala.common.ids import ServerUuid, TabletId
-from nyala.master import create_table, delete_table
-from nyala.master.actions import DeleteTabletAction
-from nyala.master.catalog import Catalog
-from nyala.master.create_table import Circumstances
+from nyala.master.catalog.actions import DeleteTabletAction
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.ddl import create_table, drop_table
+from nyala.master.ddl.create_table import Circumstances
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.values import value_to_ipc
 from tests.unit.master.master_helpers import create_request, server_info
@@ -33,7 +33,7 @@ def drop(catalog, name, sequence=0):
     request = pb.DropTableRequest(name=name)
     if sequence:
         request.operation.client, request.operation.sequence = b"c" * 16, sequence
-    plan = delete_table.plan(catalog, request, 6)
+    plan = drop_table.plan(catalog, request, 6)
     catalog.publish(catalog.draft(plan))
     return plan
 

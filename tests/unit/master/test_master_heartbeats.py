@@ -4,11 +4,12 @@ import pytest
 
 from nyala.common.errors import InvalidArgument
 from nyala.env.env import Env
-from nyala.master.heartbeats import HeartbeatService, Standing
+from nyala.master.group.status import MasterStatus
+from nyala.master.services.heartbeats import HeartbeatService
 from nyala.master.tservers import TServers
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.loop import run, seeded
-from tests.sim.tasks import SimClock, SimTasks
+from tests.sim.world.loop import run, seeded
+from tests.sim.world.tasks import SimClock, SimTasks
 from tests.unit.master.master_helpers import server_info
 from tests.unit.master.master_story import after, play
 
@@ -86,7 +87,7 @@ def test_reports_of_one_server_that_overlap_or_come_late_are_not_taken_twice():
         env = Env(SimClock(loop), seeded(1), None, SimTasks(loop, seeded(1)), None)  # type: ignore[arg-type]
         servers = TServers(1000)
         service = HeartbeatService(
-            env, servers, lambda: None, lambda: Standing("m", "", "", 1, ()), 9
+            env, servers, lambda: None, lambda: MasterStatus("m", "", "", 1, ()), 9
         )
         request = pb.HeartbeatRequest(server=server_info("a"), report_sequence=7)
         answer = await service.heartbeat(request)
@@ -111,7 +112,7 @@ def test_what_is_no_tablet_server_of_this_cluster_is_refused(change, says):
     async def main(loop):
         env = Env(SimClock(loop), seeded(1), None, SimTasks(loop, seeded(1)), None)  # type: ignore[arg-type]
         servers = TServers(1000)
-        standing = Standing("m", "ours", "i", 1, ())
+        standing = MasterStatus("m", "ours", "i", 1, ())
         service = HeartbeatService(env, servers, lambda: None, lambda: standing, 9)
         server = server_info("a")
         for name, value in change.items():

@@ -6,8 +6,8 @@ import pytest
 
 from nyala.common.errors import BadChecksum, BadVersion, Forbidden, InvalidArgument
 from nyala.common.ids import ServerUuid
+from nyala.datadir.instance import Instance, decode, encode, open_instance, update
 from nyala.env.files import SystemFiles
-from nyala.replica.instance import Instance, decode, encode, open_instance, update
 
 
 @pytest.fixture

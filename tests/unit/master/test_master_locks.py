@@ -4,11 +4,11 @@ import random
 import pytest
 
 from nyala.common.ids import TableId, TabletId
-from nyala.master import delete_table
-from nyala.master.locks import Locks
-from nyala.master.plans import Scope
+from nyala.master.catalog.locks import Locks
+from nyala.master.catalog.plan import Scope
+from nyala.master.ddl import drop_table
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.loop import run
+from tests.sim.world.loop import run
 from tests.unit.master.ddl_operations import with_table
 
 A = Scope(("n",), (TableId("t"),), (TabletId("1"), TabletId("2")))
@@ -82,7 +82,7 @@ def test_an_error_inside_releases():
 def test_a_drop_locks_name_table_and_every_tablet():
     catalog = with_table()
     table = catalog.require("t")
-    drop = delete_table.operation(pb.DropTableRequest(name="t"), 5)
+    drop = drop_table.operation(pb.DropTableRequest(name="t"), 5)
     tablets = tuple(t.id for t in catalog.tablets_of(table.id))
     assert drop.scope(catalog) == Scope(("t",), (table.id,), tablets)
     assert len(tablets) == 2

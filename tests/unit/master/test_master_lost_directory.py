@@ -5,7 +5,7 @@ import pytest
 from nyala.common.errors import Forbidden
 from nyala.master.config import MasterConfig
 from nyala.master.server import Master
-from tests.sim.cluster import OPTIONS
+from tests.sim.systems.cluster import OPTIONS
 from tests.unit.cli.test_cli_masters import leading, with_story
 
 

@@ -6,9 +6,10 @@ import pytest
 
 from nyala.common.errors import NotLeader, Retryable
 from nyala.common.ids import TableId, TabletId
-from nyala.master import answers, delete_table
-from nyala.master.catalog import Catalog
-from nyala.master.plans import Plan
+from nyala.master.catalog import queries
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.catalog.plan import Plan
+from nyala.master.ddl import drop_table
 from nyala.master.tservers import TServers
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -97,7 +98,7 @@ def test_a_deleted_tablet_stays_with_its_table_until_the_catalog_is_read_again()
     catalog = with_table()
     table = catalog.require("t")
     before = [t.id for t in catalog.tablets_of(table.id)]
-    put(catalog, delete_table.operation(pb.DropTableRequest(name="t"), 5))
+    put(catalog, drop_table.operation(pb.DropTableRequest(name="t"), 5))
     assert [t.id for t in catalog.ever_of(table.id)] == before
     assert not catalog.tablets_of(table.id)
     again = loaded(rows_of(catalog))
@@ -224,10 +225,10 @@ def test_what_a_reader_holds_stays_as_it_was_committed():
     table = catalog.require("t")
     kept = table.record.SerializeToString(), catalog.tablets_of(table.id)
     bytes_of = [t.record.SerializeToString() for t in kept[1]]
-    wanted = delete_table.operation(pb.DropTableRequest(name="t"), 5)
+    wanted = drop_table.operation(pb.DropTableRequest(name="t"), 5)
     plan = wanted.plan(catalog)
     draft = catalog.draft(plan)
-    assert answers.describe(catalog, _none(), pb.DescribeTableRequest(name="t")).ready
+    assert queries.describe(catalog, _none(), pb.DescribeTableRequest(name="t")).ready
     assert catalog.require("t") is table, "a draft shows nothing"
     catalog.publish(draft)
     assert catalog.named("t") is None

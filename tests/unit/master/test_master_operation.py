@@ -14,17 +14,17 @@ from nyala.common.errors import (
 )
 from nyala.common.ids import ServerUuid, TableId, TabletId
 from nyala.env.env import Env
-from nyala.master.actions import CreateTabletAction
-from nyala.master.catalog import Catalog
-from nyala.master.leading import detached
-from nyala.master.locks import Locks
-from nyala.master.operation import Memory, Operation, run
-from nyala.master.plans import Plan, Scope
+from nyala.master.catalog.actions import CreateTabletAction
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.catalog.locks import Locks
+from nyala.master.catalog.plan import Plan, Scope
+from nyala.master.ddl.operation import Memory, Operation, run
+from nyala.master.leader import detached
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.loop import run as simulate
-from tests.sim.loop import seeded
-from tests.sim.tasks import SimClock, SimTasks
+from tests.sim.world.loop import run as simulate
+from tests.sim.world.loop import seeded
+from tests.sim.world.tasks import SimClock, SimTasks
 
 ACTION = CreateTabletAction(ServerUuid("a"), TabletId("t1.0"))
 

@@ -4,13 +4,13 @@ import pytest
 
 from nyala.common.errors import Forbidden, InvalidArgument
 from nyala.env.env import Env
-from nyala.master.peers import MasterPeers, check_stranger
+from nyala.master.group.peers import MasterPeers, check_stranger
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.loop import Life, SimLoop, run, seeded
-from tests.sim.network import Endpoint, SimNetwork
-from tests.sim.rpc import SimRpc
-from tests.sim.tasks import SimClock, SimTasks
+from tests.sim.world.loop import Life, SimLoop, run, seeded
+from tests.sim.world.network import Endpoint, SimNetwork
+from tests.sim.world.rpc import SimRpc
+from tests.sim.world.tasks import SimClock, SimTasks
 
 ALL = ("m1:1", "m2:1", "m3:1")
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from nyala.common.errors import InvalidArgument
 from nyala.common.ids import ServerUuid
-from nyala.master.placement import Candidate, place
+from nyala.master.ddl.placement import Candidate, place
 
 
 def candidates(*loads: int, locations: tuple[str, ...] = ()) -> list[Candidate]:

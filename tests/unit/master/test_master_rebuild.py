@@ -4,14 +4,14 @@ import asyncio
 import contextlib
 
 from nyala.common.errors import OutcomeUnknown
-from nyala.master.dispatcher import Pace
-from nyala.master.leading import Leading, LeadingOptions
-from nyala.master.operation import Operation
-from nyala.master.plans import Plan, Scope
+from nyala.master.catalog.plan import Plan, Scope
+from nyala.master.ddl.operation import Operation
+from nyala.master.leader import Leading, LeadingOptions
+from nyala.master.orders.dispatcher import Pace
 from nyala.master.tservers import TServers
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.loop import run
+from tests.sim.world.loop import run
 from tests.unit.master.master_story import Story
 
 

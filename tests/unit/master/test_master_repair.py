@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nyala.master import repair, situation
-from nyala.master.situation import Health
+from nyala.master.catalog import group_state as situation
+from nyala.master.catalog.group_state import Health
+from nyala.master.repair import next_steps as repair
 
 next_steps: Any = repair.next_steps
 Seat: Any = situation.Seat

@@ -5,12 +5,14 @@ from typing import Any
 import pytest
 
 from nyala.common.ids import NO_OP, OpId
-from nyala.master import actions, orders, server_marks, situation
-from nyala.master.actions import ChangeMembersAction
-from nyala.master.catalog import Catalog
-from nyala.master.plans import Plan
-from nyala.master.records import TableState, TabletState
-from nyala.master.repairs import RepairLimits, Repairs
+from nyala.master.catalog import actions, group_state
+from nyala.master.catalog.actions import ChangeMembersAction
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.catalog.plan import Plan
+from nyala.master.catalog.records import TableState, TabletState
+from nyala.master.ddl import server_states
+from nyala.master.orders import order_requests
+from nyala.master.repair.repairer import RepairLimits, Repairs
 from nyala.master.tservers import TServers
 from nyala.wire import methods
 from nyala.wire.proto import catalog_pb2 as cat
@@ -18,13 +20,13 @@ from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.master.master_helpers import create_request, server_info
 from tests.unit.master.story_reports import fill
 
-Add: Any = situation.Add
-Remove: Any = situation.Remove
+Add: Any = group_state.Add
+Remove: Any = group_state.Remove
 CancelCopyAction: Any = actions.CancelCopyAction
 CopyAction: Any = actions.CopyAction
 DeleteTabletAction: Any = actions.DeleteTabletAction
-mark: Any = server_marks.mark
-order: Any = orders.order
+mark: Any = server_states.mark
+order: Any = order_requests.order
 TERM = 5
 FAILED_US = 1_000_000
 

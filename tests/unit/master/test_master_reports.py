@@ -3,10 +3,11 @@
 import pytest
 
 from nyala.common.ids import ServerUuid, TabletId
-from nyala.master import reconcile, tablet_report
-from nyala.master.actions import CreateTabletAction, DeleteTabletAction
-from nyala.master.catalog import Catalog
-from nyala.master.plans import Plan
+from nyala.master.catalog.actions import CreateTabletAction, DeleteTabletAction
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.catalog.plan import Plan
+from nyala.master.ddl import tablet_report
+from nyala.master.orders import reconcile
 from nyala.master.tservers import TServer
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb

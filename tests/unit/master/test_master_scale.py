@@ -7,18 +7,20 @@ from typing import Any
 
 import pytest
 
-from nyala.master import create_table, reconcile, tablet_report
-from nyala.master.catalog import Catalog
-from nyala.master.create_table import Circumstances
-from nyala.master.dispatcher import REPLICAS_AT_A_TIME
-from nyala.master.heartbeats import HeartbeatService, Standing
-from nyala.master.plans import Plan
-from nyala.master.records import TabletState
-from nyala.master.repairs import AT_A_TIME, RepairLimits, Repairs
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.catalog.plan import Plan
+from nyala.master.catalog.records import TabletState
+from nyala.master.ddl import create_table, tablet_report
+from nyala.master.ddl.create_table import Circumstances
+from nyala.master.group.status import MasterStatus
+from nyala.master.orders import reconcile
+from nyala.master.orders.dispatcher import REPLICAS_AT_A_TIME
+from nyala.master.repair.repairer import AT_A_TIME, RepairLimits, Repairs
+from nyala.master.repair.round_robin import Attention, Turns
+from nyala.master.services.heartbeats import HeartbeatService
 from nyala.master.tservers import TServers
-from nyala.master.turns import Attention, Turns
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.loop import seeded
+from tests.sim.world.loop import seeded
 from tests.unit.master.master_helpers import create_request, server_info
 
 SERVERS = [server_info(name) for name in "abcd"]
@@ -110,7 +112,7 @@ def test_the_heartbeat_of_an_unchanged_server_looks_at_no_tablet(tablets):
     )  # fmt: skip
     env: Any = SimpleNamespace(clock=SimpleNamespace(monotonic_us=lambda: 1))
     leading: Any = SimpleNamespace(current=lambda: term)
-    standing = Standing("m", "", "", TERM, ("m:1",))
+    standing = MasterStatus("m", "", "", TERM, ("m:1",))
     service = HeartbeatService(env, servers, lambda: leading, lambda: standing, 1000)
     unchanged = pb.HeartbeatRequest(server=SERVERS[0], report_sequence=2)
     answer = asyncio.run(service.heartbeat(unchanged))

@@ -5,18 +5,18 @@ import pytest
 from nyala.common.errors import BadVersion, Corrupt, TooLarge
 from nyala.common.ids import Operation, OpId, TableId, TabletId
 from nyala.env.env import Env
-from nyala.master import sys_catalog
-from nyala.master.catalog import Catalog
-from nyala.master.create_table import Circumstances, plan
-from nyala.master.plans import Plan
-from nyala.master.records import Row, parse, table_row
-from nyala.master.sys_catalog import SysCatalog
+from nyala.master.catalog import sys_catalog
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.catalog.plan import Plan
+from nyala.master.catalog.records import Row, parse, table_row
+from nyala.master.catalog.sys_catalog import SysCatalog
+from nyala.master.ddl.create_table import Circumstances, plan
 from nyala.tablet.tablet import Tablet
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.files import SimDisk
-from tests.sim.loop import SimLoop, run, seeded
-from tests.sim.tasks import SimClock, SimTasks
+from tests.sim.world.files import SimDisk
+from tests.sim.world.loop import SimLoop, run, seeded
+from tests.sim.world.tasks import SimClock, SimTasks
 from tests.unit.master.master_helpers import create_request, server_info
 
 

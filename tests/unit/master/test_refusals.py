@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 
 import nyala
-from nyala.client import given
+from nyala.client import checks
 from nyala.client.alter import AlterSteps
-from nyala.client.locations import OpenTable
+from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.common import alteration, frames, partition_spec, python_values, types
 from nyala.common import schema as schemas
 from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound, NyalaError
@@ -25,14 +25,14 @@ from nyala.common.ids import ColumnId, TableId
 from nyala.common.partition import PartitionSchema
 from nyala.common.schema import Column, Schema, from_arrow
 from nyala.common.types import arrow_type
-from nyala.master import (
+from nyala.master.ddl import (
     alter_steps,
     alter_table,
-    check_spec,
     create_table,
-    delete_table,
+    drop_table,
     placement,
     recall_table,
+    table_spec,
 )
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.values import value_to_ipc
@@ -85,7 +85,7 @@ def column(number: int, name: str = "v", kind: Any = TEXT, **more: Any) -> Colum
 
 
 def create(**changed: Any) -> Callable[[], object]:
-    return lambda: check_spec.checked(
+    return lambda: table_spec.checked(
         broken(**changed).table, 3, 100, ("compression", "witness_first")
     )
 
@@ -109,8 +109,8 @@ def drop_twice() -> object:
     catalog = with_others()
     table = catalog.require("t")
     drop = pb.DropTableRequest(id=table.id, reserve_seconds=60)
-    put(catalog, delete_table.operation(drop, 7))
-    return put(catalog, delete_table.operation(drop, 8))
+    put(catalog, drop_table.operation(drop, 7))
+    return put(catalog, drop_table.operation(drop, 8))
 
 
 def steps(call: Callable[[AlterSteps], object]) -> Callable[[], object]:
@@ -132,7 +132,7 @@ V = MADE.columns[1]
 READ = {"read_default": pa.scalar(None, pa.string())}
 USERS: list[tuple[Callable[[], object], str, str]] = [
     # what is done, what the refusal says of it, and why
-    (lambda: given.check_replicas("3"), "replicas='3'", "an odd number"),
+    (lambda: checks.check_replicas("3"), "replicas='3'", "an odd number"),
     (lambda: frames.definition_of({"k": "int64"}, ["k"]), "dict", "takes an Arrow schema"),
     (lambda: frames.definition_of([{"k": 1}, 5], ["k"]), "row 1", "not a dict"),
     (lambda: frames.definition_of([{5: 1}], ["k"]), "row 0", "name is a str"),
@@ -237,10 +237,10 @@ CREATED: list[tuple[pb.CreateTableRequest, str]] = [
     (broken(partition__range_column_ids=[0], partition__ranges=OVERLAPPING), "overlap"),
 ]
 SENT: list[tuple[Callable[[], object], str]] = [
-    (on_master(delete_table.operation, pb.DropTableRequest(id="x"), 7), "no table has the id"),
+    (on_master(drop_table.operation, pb.DropTableRequest(id="x"), 7), "no table has the id"),
     *((on_master(alter_table.operation, pb.AlterTableRequest(name="t", steps=bad), around()), says)
       for bad, says in BAD.values() if "damaged" not in says and says != "."),
-    *((on_master(delete_table.operation, request, 7), says)
+    *((on_master(drop_table.operation, request, 7), says)
       for request, says in test_ddl_refused.DROP.values()),
     *((on_master(recall_table.operation, request), says)
       for request, says in test_ddl_refused.RECALL.values()),
@@ -252,8 +252,8 @@ SENT: list[tuple[Callable[[], object], str]] = [
     (on_master(alter_table.operation, pb.AlterTableRequest(steps=[Step(owner="x")]), around()), "one of"),
 ]  # fmt: skip
 ROOMS = (
-    given, schemas, types, frames, python_values, partition_spec, alteration, check_spec, alter_steps,
-    alter_table, create_table, delete_table, recall_table, placement,
+    checks, schemas, types, frames, python_values, partition_spec, alteration, table_spec, alter_steps,
+    alter_table, create_table, drop_table, recall_table, placement,
 )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from nyala.common.errors import NotFound, Unavailable
 from nyala.common.ids import SYS_CATALOG
-from nyala.master.sys_catalog import while_member
+from nyala.master.catalog.sys_catalog import while_member
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.master.test_follower_reads import started, within

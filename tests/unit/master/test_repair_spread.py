@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from nyala.master import situation
-from nyala.master.actions import ChangeMembersAction
-from nyala.master.plans import Plan
-from nyala.master.records import TableState, TabletState
+from nyala.master.catalog import group_state
+from nyala.master.catalog.actions import ChangeMembersAction
+from nyala.master.catalog.plan import Plan
+from nyala.master.catalog.records import TableState, TabletState
 from nyala.wire.proto import catalog_pb2 as cat
 from tests.unit.master.master_helpers import create_request
 from tests.unit.master.test_master_repairs import Around
 
-Add: Any = situation.Add
+Add: Any = group_state.Add
 TABLETS, OTHERS = 24, 40
 
 

@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
-from nyala.client.planning import ReadSpec
+from nyala.client.read.read_spec import ReadSpec
 from nyala.common.errors import InvalidArgument, NotFound, TooLarge
 from nyala.common.partition_spec import Hash, Partition
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.cluster import OPTIONS, SCHEMA
+from tests.sim.systems.cluster import OPTIONS, SCHEMA
 from tests.unit.master.ddl_cluster import with_cluster
 
 QUICK = msgspec.structs.replace(

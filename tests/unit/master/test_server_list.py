@@ -6,17 +6,17 @@ from typing import Any
 import pytest
 
 from nyala.common.errors import InvalidArgument, NotFound
-from nyala.master import server_marks
-from nyala.master.catalog import Catalog
-from nyala.master.plans import Plan
-from nyala.master.server_marks import Sighting
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.catalog.plan import Plan
+from nyala.master.ddl import server_states
+from nyala.master.ddl.server_states import Sighting
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.server_list import ServerList
 from tests.unit.master.ddl_operations import loaded, rows_of, with_table
 from tests.unit.master.master_helpers import server_info
 
-due: Any = server_marks.due
-mark: Any = server_marks.mark
+due: Any = server_states.due
+mark: Any = server_states.mark
 INCARNATION = "cat"
 
 

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from nyala.cli import ksck
+from nyala.operate import ksck
 from nyala.raft.messages import AppendEntries
-from tests.sim.cluster import REPAIRING
-from tests.sim.replicas import hosts_of
+from tests.sim.systems.cluster import REPAIRING
+from tests.sim.systems.replicas import hosts_of
 from tests.unit.master.ddl_cluster import with_cluster
 
 

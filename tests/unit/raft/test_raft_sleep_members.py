@@ -7,9 +7,9 @@ import pytest
 
 from nyala.common.ids import ServerUuid
 from nyala.raft.changes import Change, ChangeKind
-from nyala.raft.farewell import HEARTBEATS
 from nyala.raft.membership import Member
 from nyala.raft.quiescence import SILENT_TIMEOUTS
+from nyala.raft.removed_peers import HEARTBEATS
 from tests.unit.raft.raft_sleepers import IDLE, ONE, OPTIONS, THREE, TWO, Group, asleep_group
 
 

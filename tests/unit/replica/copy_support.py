@@ -3,19 +3,19 @@
 import json
 from typing import cast
 
-from nyala.admin.orders import Fence, Orders
+from nyala.admin.fencing import Fence, Orders
 from nyala.common.errors import Unavailable
 from nyala.common.ids import OpId
 from nyala.common.options import Options
 from nyala.copying.service import CopySourceService, CopyTargetService
-from nyala.replica.copying import ENDED, CopyFile, Stage
-from nyala.replica.identity import Identity
-from nyala.replica.instance import Instance
+from nyala.datadir.identity import Identity
+from nyala.datadir.instance import Instance
+from nyala.replica.copy.protocol import ENDED, CopyFile, Stage
 from nyala.replica.state_machine import Cut
 from nyala.replica.status import State
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.loop import run
+from tests.sim.world.loop import run
 from tests.unit.replica.replica_support import (
     GROUP,
     AddingMachine,

@@ -8,7 +8,7 @@ from nyala.common.options import Options
 from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Configuration, Member, initial
 from nyala.wal.cmeta import ConsensusMetadata
-from tests.sim.mounted import SimFiles
+from tests.sim.world.mounted import SimFiles
 from tests.unit.replica.replica_support import GROUP, story, uuid_of
 
 SMALL = Options(wal_segment_mb=1, wal_retain_mb=0, flush_bytes=1 << 18, flush_log_bytes=1 << 18)

@@ -12,7 +12,7 @@ from unittest import mock
 from nyala.common.ids import TabletId
 from nyala.common.options import Options
 from nyala.replica import host
-from tests.sim.loop import SimLoop, run
+from tests.sim.world.loop import SimLoop, run
 from tests.unit.replica.replica_support import Fleet
 
 SEGMENT_BYTES = 64 << 10

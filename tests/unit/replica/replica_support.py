@@ -15,9 +15,9 @@ from nyala.replica.host import ReplicaHost
 from nyala.replica.replica import Replica
 from nyala.replica.state_machine import AnyCheckpoint, Cut, Transport
 from nyala.replica.status import State, WriteOutcome
-from tests.sim.loop import SimLoop, run, seeded
-from tests.sim.network import SimNetwork
-from tests.sim.process import SimProcess
+from tests.sim.world.loop import SimLoop, run, seeded
+from tests.sim.world.network import SimNetwork
+from tests.sim.world.process import SimProcess
 
 GROUP = TabletId("a" * 32)
 CLIENT = b"c" * 16

@@ -9,9 +9,9 @@ from nyala.common.hybrid_time import from_micros
 from nyala.common.ids import OpId
 from nyala.env.files import SystemFiles
 from nyala.raft.messages import Entry, EntryKind
-from nyala.replica.applier import Answer, Applier, Kind
-from nyala.replica.session_header import wrap
-from nyala.replica.sessions import Sessions
+from nyala.replica.member.applier import Answer, Applier, Kind
+from nyala.replica.member.client_sessions import Sessions
+from nyala.replica.member.session_header import wrap
 from tests.unit.replica.replica_support import AddingMachine
 
 SECOND = from_micros(1_000_000)

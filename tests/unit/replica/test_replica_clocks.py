@@ -6,7 +6,7 @@ from nyala.common.hybrid_time import from_micros, to_micros
 from nyala.common.ids import NO_OP
 from nyala.env.clock import CEILING_STEP_US
 from nyala.raft.messages import PeerBatch, RequestVote, VoteReply
-from nyala.replica.offsets import Offsets
+from nyala.replica.clock_offsets import Offsets
 from tests.unit.replica.replica_support import GROUP, overhear, story, uuid_of
 
 

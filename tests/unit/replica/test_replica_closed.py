@@ -4,7 +4,7 @@ import pytest
 
 from nyala.common.errors import NotLeader
 from nyala.common.hybrid_time import from_micros
-from nyala.replica.closing import LINGER_MS
+from nyala.replica.member.closed_time import LINGER_MS
 from tests.unit.replica.replica_support import story, uuid_of
 
 

@@ -7,7 +7,7 @@ import pytest
 from nyala.common.errors import AlreadyPresent, InvalidArgument, Unavailable
 from nyala.common.options import Options
 from nyala.raft.status import Role
-from nyala.replica.copying import Stage
+from nyala.replica.copy.protocol import Stage
 from nyala.replica.status import State
 from nyala.replica.superblock import Superblocks
 from nyala.wire import methods

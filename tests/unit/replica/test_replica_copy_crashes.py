@@ -6,7 +6,7 @@ import pytest
 
 from nyala.common.errors import NyalaError, Unavailable
 from nyala.common.options import Options
-from nyala.replica.copying import ENDED, Stage
+from nyala.replica.copy.protocol import ENDED, Stage
 from nyala.replica.status import State
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb

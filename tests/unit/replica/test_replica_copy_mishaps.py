@@ -8,8 +8,10 @@ import pytest
 from nyala.common.errors import InvalidArgument, SessionExpired, Unavailable
 from nyala.common.options import Options
 from nyala.copying.remote import RemoteSource
-from nyala.replica import copy_files, copy_steps, lifecycle
-from nyala.replica.copying import Stage
+from nyala.replica import lifecycle
+from nyala.replica.copy import staging as copy_files
+from nyala.replica.copy import uncancellable
+from nyala.replica.copy.protocol import Stage
 from nyala.replica.state_machine import AnyCheckpoint
 from nyala.replica.status import State
 from tests.unit.replica.copy_story import add, fill, flush
@@ -69,7 +71,7 @@ def test_a_copy_that_is_cancelled_again_as_it_ends_leaves_the_tombstone_that_was
             await forget(*args)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(copy_steps, "forget", asked_again)
+            patch.setattr(uncancellable, "forget", asked_again)
             patch.setattr(copy_files, "install", end)
             await fleet.order(gone, leader)
             await fleet.until(lambda: fleet.stage(gone) is Stage.CANCELLED, "cancelled")

@@ -17,7 +17,7 @@ from nyala.common.errors import (
 from nyala.common.ids import TabletId
 from nyala.common.options import Options
 from nyala.copying.service import CopySourceService
-from nyala.replica.copying import Stage
+from nyala.replica.copy.protocol import Stage
 from nyala.replica.status import State
 from nyala.wire import methods
 from nyala.wire.flight_data import FlightData

@@ -8,8 +8,8 @@ import pytest
 from nyala.common.errors import Throttled
 from nyala.common.ids import TabletId
 from nyala.common.options import Options
-from nyala.replica.copy_room import TOLD_US, CopyRoom
-from nyala.replica.copying import Stage
+from nyala.replica.copy.protocol import Stage
+from nyala.replica.copy.room import TOLD_US, CopyRoom
 from tests.unit.replica.copy_support import story
 from tests.unit.replica.replica_support import GROUP, uuid_of
 

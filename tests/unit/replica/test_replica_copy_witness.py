@@ -8,7 +8,7 @@ from nyala.common.errors import Unavailable
 from nyala.common.ids import OpId
 from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Configuration, Member
-from nyala.replica.copying import Stage
+from nyala.replica.copy.protocol import Stage
 from nyala.replica.witness import Witness
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb

@@ -6,10 +6,10 @@ import pytest
 
 from nyala.common.errors import InvalidArgument, SessionExpired
 from nyala.common.hybrid_time import from_micros
-from nyala.replica import sessions
-from nyala.replica.session_header import Header
-from nyala.replica.sessions import Sessions, Verdict
-from nyala.replica.writes import FORGOTTEN
+from nyala.replica.member import client_sessions
+from nyala.replica.member.client_sessions import Sessions, Verdict
+from nyala.replica.member.pending_writes import FORGOTTEN
+from nyala.replica.member.session_header import Header
 from tests.unit.replica.replica_support import story
 
 SECOND = from_micros(1_000_000)
@@ -18,8 +18,8 @@ LIMIT = 4
 
 @pytest.fixture(autouse=True)
 def _few_clients(monkeypatch):
-    monkeypatch.setattr(sessions, "MAX_CLIENTS", LIMIT)
-    monkeypatch.setattr(sessions, "MAX_RESULTS", 3 * LIMIT)
+    monkeypatch.setattr(client_sessions, "MAX_CLIENTS", LIMIT)
+    monkeypatch.setattr(client_sessions, "MAX_RESULTS", 3 * LIMIT)
 
 
 def client(number):

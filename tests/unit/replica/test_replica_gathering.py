@@ -1,6 +1,6 @@
 """When entries are applied: by a leader at once, by its followers a moment later and together."""
 
-from nyala.replica.applier import GATHERED, LINGER_MS
+from nyala.replica.member.applier import GATHERED, LINGER_MS
 from tests.unit.replica.replica_support import story
 
 HEARTBEATS_MS = 250

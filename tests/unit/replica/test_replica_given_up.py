@@ -3,7 +3,7 @@
 import pytest
 
 from nyala.common.errors import Forbidden, Unavailable
-from nyala.raft.rescue import TERMS_APART
+from nyala.raft.unsafe_recovery import TERMS_APART
 from nyala.replica.status import State
 from tests.unit.replica.copy_story import add, fill, flush
 from tests.unit.replica.copy_support import story

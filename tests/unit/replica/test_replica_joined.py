@@ -6,8 +6,8 @@ import pytest
 
 from nyala.common.errors import NotLeader, OutcomeUnknown
 from nyala.common.ids import OpId
-from nyala.replica.applier import Answer, Kind
-from nyala.replica.writes import Identity, Writes
+from nyala.replica.member.applier import Answer, Kind
+from nyala.replica.member.pending_writes import Identity, Writes
 from tests.unit.replica.replica_support import story
 
 SECOND_US = 1_000_000

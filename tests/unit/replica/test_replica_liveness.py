@@ -5,7 +5,12 @@ import pytest
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.raft.messages import PeerBatch
 from nyala.raft.options import RaftOptions
-from nyala.replica.liveness import ABSENT_TIMEOUTS, NAMED_GROUPS, NAMED_TIMEOUTS, Liveness
+from nyala.replica.multiraft.failure_detector import (
+    ABSENT_TIMEOUTS,
+    NAMED_GROUPS,
+    NAMED_TIMEOUTS,
+    Liveness,
+)
 
 US, A, B = (ServerUuid(c * 32) for c in "0ab")
 ONE, TWO, THREE = (TabletId(c * 32) for c in "123")

@@ -5,7 +5,7 @@ import errno
 from nyala.common.options import Options
 from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Member
-from nyala.replica.copying import Stage
+from nyala.replica.copy.protocol import Stage
 from tests.unit.replica import copy_support
 from tests.unit.replica.copy_story import fill, flush
 from tests.unit.replica.replica_support import GROUP, story, uuid_of

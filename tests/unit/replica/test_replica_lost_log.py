@@ -8,7 +8,7 @@ from nyala.common.ids import TabletId
 from nyala.common.options import Options
 from nyala.replica.status import State
 from nyala.replica.superblock import Stage, Superblocks
-from tests.sim.process import ProcessDiedInStart
+from tests.sim.world.process import ProcessDiedInStart
 from tests.unit.replica.replica_support import GROUP, Fleet, story
 
 OTHER, THIRD = TabletId("b" * 32), TabletId("c" * 32)

@@ -8,8 +8,8 @@ import pytest
 from nyala.common.errors import Throttled
 from nyala.common.ids import TabletId
 from nyala.common.options import KIB, Options
-from nyala.replica.copy_steps import PIECES
-from nyala.replica.copying import ENDED
+from nyala.replica.copy.protocol import ENDED
+from nyala.replica.copy.uncancellable import PIECES
 from nyala.replica.memory import Part
 from nyala.tserver.scan_memory import LEAST_BYTES, ScanMemory
 from tests.unit.replica.copy_support import story

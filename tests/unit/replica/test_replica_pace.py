@@ -2,7 +2,7 @@
 
 import pytest
 
-from nyala.replica.pace import BUSY_PIECE_BYTES, Pace, Writers
+from nyala.replica.copy.throttle import BUSY_PIECE_BYTES, Pace, Writers
 
 
 class Clock:

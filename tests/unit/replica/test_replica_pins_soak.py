@@ -1,6 +1,6 @@
 """Two minutes of what `./run soak pins` does for an hour: one server is dead for good."""
 
-from tests.sim.loop import run
+from tests.sim.world.loop import run
 from tests.unit.replica.pins_soak import check, story
 
 

@@ -8,7 +8,7 @@ import pytest
 from nyala.common.ids import TabletId
 from nyala.raft import invariants
 from nyala.replica.status import WriteOutcome
-from tests.sim.network import NetFaults
+from tests.sim.world.network import NetFaults
 from tests.unit.replica.replica_support import story
 
 GROUPS = [TabletId(f"{n:032x}") for n in range(6)]

@@ -7,7 +7,7 @@ import pytest
 from nyala.common.errors import InvalidArgument, NotLeader, TimedOut
 from nyala.common.hybrid_time import from_micros
 from nyala.common.options import Options
-from nyala.replica.reads import Reads
+from nyala.replica.member.pending_reads import Reads
 from nyala.replica.status import State
 from tests.unit.replica.replica_support import GROUP, story
 

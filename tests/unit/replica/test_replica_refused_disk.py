@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from nyala.raft.changes import Change, ChangeKind
-from nyala.replica.driver import SAVE_TRIES
-from nyala.replica.maintenance import FLUSH_TRIES
+from nyala.replica.member.driver import SAVE_TRIES
+from nyala.replica.member.flusher import FLUSH_TRIES
 from nyala.replica.status import State
 from tests.unit.replica.pins_support import SMALL, beside, busy
 from tests.unit.replica.replica_support import Fleet, story

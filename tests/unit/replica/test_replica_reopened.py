@@ -4,7 +4,7 @@ import pytest
 
 from nyala.common.ids import OpId, TabletId
 from nyala.common.options import Options
-from nyala.replica.turns import RELIEVED_AT_ONCE
+from nyala.replica.multiraft.event_loop import RELIEVED_AT_ONCE
 from tests.unit.replica.by_hand import OTHER
 from tests.unit.replica.replica_support import GROUP, story
 

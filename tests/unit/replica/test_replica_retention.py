@@ -5,8 +5,8 @@ from typing import Any
 
 from nyala.common.ids import TabletId
 from nyala.common.options import MIB, Options
-from nyala.replica.maintenance import Keeper
-from nyala.replica.retention import Retention
+from nyala.replica.member.flusher import Keeper
+from nyala.replica.multiraft.retention import Retention
 
 A, B, C = (TabletId(letter * 32) for letter in "abc")
 

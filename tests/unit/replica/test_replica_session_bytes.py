@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from nyala.common.hybrid_time import from_micros
 from nyala.common.ids import TabletId
 from nyala.common.options import KIB, MIB, Options
+from nyala.replica.member.client_sessions import CLIENT_BYTES, RESULT_BYTES, Sessions, Verdict
+from nyala.replica.member.session_header import Header
 from nyala.replica.memory import LEAST_TABLE_BYTES, SESSIONS_SHARE, Memory, Part
-from nyala.replica.session_header import Header
-from nyala.replica.sessions import CLIENT_BYTES, RESULT_BYTES, Sessions, Verdict
 from tests.unit.replica.replica_support import story
 
 SECOND = from_micros(1_000_000)

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from nyala.common.errors import BadChecksum, BadVersion, Corrupt, InvalidArgument
 from nyala.common.hybrid_time import from_micros
-from nyala.replica import session_header, sessions
-from nyala.replica.session_header import Header, unwrap, wrap
-from nyala.replica.sessions import Sessions, Verdict
+from nyala.replica.member import client_sessions, session_header
+from nyala.replica.member.client_sessions import Sessions, Verdict
+from nyala.replica.member.session_header import Header, unwrap, wrap
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "replica"
 ANN, BOB = b"a" * 16, b"b" * 16
@@ -90,7 +90,7 @@ def test_the_time_to_live_is_that_of_the_entry_not_of_the_replica():
 
 
 def test_one_client_cannot_push_out_the_others(monkeypatch):
-    monkeypatch.setattr(sessions, "MAX_RESULTS_PER_CLIENT", 8)
+    monkeypatch.setattr(client_sessions, "MAX_RESULTS_PER_CLIENT", 8)
     table = Sessions()
     do(table, 1, client=BOB)
     for n in range(1, 100):
@@ -102,7 +102,7 @@ def test_one_client_cannot_push_out_the_others(monkeypatch):
 
 
 def test_results_are_bounded_in_number_and_the_oldest_go_first(monkeypatch):
-    monkeypatch.setattr(sessions, "MAX_RESULTS", 3)
+    monkeypatch.setattr(client_sessions, "MAX_RESULTS", 3)
     table = Sessions()
     for n in range(1, 6):
         do(table, n)
@@ -111,7 +111,7 @@ def test_results_are_bounded_in_number_and_the_oldest_go_first(monkeypatch):
 
 
 def test_the_bytes_of_results_are_bounded_but_what_took_effect_stays_known(monkeypatch):
-    monkeypatch.setattr(sessions, "MAX_KEPT_BYTES", 100)
+    monkeypatch.setattr(client_sessions, "MAX_KEPT_BYTES", 100)
     table = Sessions()
     for n in range(1, 5):
         do(table, n, result=b"x" * 40)
@@ -122,7 +122,7 @@ def test_the_bytes_of_results_are_bounded_but_what_took_effect_stays_known(monke
 
 
 def test_clients_are_bounded_and_the_one_idle_longest_is_forgotten(monkeypatch):
-    monkeypatch.setattr(sessions, "MAX_CLIENTS", 2)
+    monkeypatch.setattr(client_sessions, "MAX_CLIENTS", 2)
     table = Sessions()
     do(table, 1, client=ANN)
     do(table, 1, client=BOB)

@@ -4,7 +4,7 @@ from nyala.common.errors import NyalaError
 from nyala.common.hybrid_time import from_micros, to_micros
 from nyala.env.tasks import Lane
 from nyala.raft.messages import PeerBatch
-from nyala.replica import held
+from nyala.replica.member import held_batches
 from tests.unit.replica.replica_support import GROUP, story, uuid_of
 
 SECOND_US = 1_000_000
@@ -87,7 +87,7 @@ async def test_of_a_server_that_has_ended_nothing_is_let_in_later(fleet):
 
 
 def test_more_than_may_wait_is_dropped_and_later_ones_wait_again(monkeypatch):
-    monkeypatch.setattr(held, "HELD_BYTES", 500)
+    monkeypatch.setattr(held_batches, "HELD_BYTES", 500)
 
     @story()
     async def go(fleet):

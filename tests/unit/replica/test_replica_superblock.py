@@ -9,7 +9,7 @@ from nyala.common.ids import NO_OP, OpId, ServerUuid, TabletId
 from nyala.env.files import SystemFiles
 from nyala.raft.messages import HardState
 from nyala.replica import superblock
-from nyala.replica.bootstrap import fit, newest
+from nyala.replica.member.bootstrap import fit, newest
 from nyala.replica.state_machine import Cut
 from nyala.replica.superblock import Stage, Superblock, Superblocks
 from nyala.wal.recovered import RecoveredGroup

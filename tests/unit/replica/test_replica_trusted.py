@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 from nyala.common.ids import NO_OP, OpId, ServerUuid, TabletId
+from nyala.datadir import instance
 from nyala.env.clock import HybridClock
 from nyala.env.files import Files
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import HardState
-from nyala.replica import instance
 from nyala.replica.state_machine import Cut
 from nyala.replica.superblock import Stage, Superblock, Superblocks
 from nyala.replica.witness import Witness
 from nyala.wal.cmeta import ConsensusMetadata
-from tests.sim.files import SimDisk
-from tests.sim.loop import ProcessDied
+from tests.sim.world.files import SimDisk
+from tests.sim.world.loop import ProcessDied
 
 GROUP = TabletId("a" * 32)
 VOTER = ServerUuid("b" * 32)

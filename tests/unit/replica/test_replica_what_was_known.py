@@ -7,8 +7,8 @@ from nyala.common.ids import NO_OP, OpId, ServerUuid
 from nyala.raft.membership import Member, initial
 from nyala.raft.messages import HardState, RequestVote, VoteReply
 from nyala.raft.node import RaftNode
-from nyala.replica.copy_target import promised
-from nyala.replica.copying import Offer
+from nyala.replica.copy.protocol import Offer
+from nyala.replica.copy.target import promised
 from nyala.replica.status import State
 from nyala.replica.superblock import Stage, Superblock
 from nyala.wal.cmeta import ConsensusMetadata

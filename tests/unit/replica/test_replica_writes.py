@@ -15,7 +15,7 @@ from nyala.common.errors import (
 )
 from nyala.common.ids import TabletId
 from nyala.common.options import Options
-from nyala.replica.applier import GATHERED
+from nyala.replica.member.applier import GATHERED
 from nyala.replica.status import State
 from tests.unit.replica.replica_support import BOOM, CLIENT, GROUP, story, uuid_of
 

@@ -8,9 +8,9 @@ from nyala.common.errors import Forbidden
 from nyala.common.hybrid_time import from_micros, to_micros
 from nyala.common.options import Options
 from nyala.env.clock import write_ceiling
-from nyala.replica.ceiling import Lowered, lower
+from nyala.offline.clock_ceiling import Lowered, lower
 from nyala.replica.status import State
-from tests.sim.loop import WALL_START_US
+from tests.sim.world.loop import WALL_START_US
 from tests.unit.replica.replica_support import GROUP, AddingMachine, story, uuid_of
 
 AWAKE = Options(wal_segment_mb=1, raft_quiesce_ms=0)

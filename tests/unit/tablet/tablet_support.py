@@ -10,9 +10,9 @@ from nyala.common.alteration import Step, alter
 from nyala.common.ids import ColumnId, Operation, OpId, TableId, TabletId
 from nyala.common.schema import Schema, from_arrow
 from nyala.env.files import SystemFiles
-from nyala.tablet import ops
-from nyala.tablet.manifest import Cut, TabletInfo
-from nyala.tablet.ops import Op, RowError, SchemaOp, WriteOp
+from nyala.tablet.files import ops
+from nyala.tablet.files.manifest import Cut, TabletInfo
+from nyala.tablet.files.ops import Op, RowError, SchemaOp, WriteOp
 from nyala.tablet.tablet import Tablet
 
 INT_KEY = from_arrow(pa.schema([("k", pa.int64()), ("a", pa.int64()), ("s", pa.string())]), ["k"])

@@ -14,8 +14,8 @@ from nyala.common.alteration import (
 from nyala.common.errors import InvalidArgument
 from nyala.common.predicate import And, Compare, IsNull, Not, Predicate
 from nyala.common.predicate import Op as Sign
-from nyala.tablet.columns import ColumnReader
-from nyala.tablet.ops import Op
+from nyala.tablet.files.columns import ColumnReader
+from nyala.tablet.files.ops import Op
 from nyala.tablet.tablet import Tablet
 from tests.unit.tablet.alter_support import STAGES, bring, by_key
 from tests.unit.tablet.tablet_support import (

@@ -11,9 +11,10 @@ import pytest
 
 from nyala.common.errors import InvalidArgument
 from nyala.common.schema import from_arrow
-from nyala.tablet import checks, ops
-from nyala.tablet.ops import Op, WriteOp
+from nyala.tablet.files import ops
+from nyala.tablet.files.ops import Op, WriteOp
 from nyala.tablet.tablet import Tablet
+from nyala.tablet.write import row_checks
 from tests.unit.tablet.tablet_support import (
     INT_KEY,
     PAIR_KEY,
@@ -207,7 +208,7 @@ def test_all_or_nothing_voids_the_whole_operation(driver):
 
 
 def test_rows_that_are_too_large_fail_alone(pairs):
-    cell, key = checks.MAX_CELL_BYTES, checks.MAX_KEY_BYTES
+    cell, key = row_checks.MAX_CELL_BYTES, row_checks.MAX_KEY_BYTES
     rows = [
         {"host": "a", "n": 1, "a": 1, "s": "x" * cell},
         {"host": "b", "n": 1, "a": 1, "s": "x" * (cell + 1)},

@@ -4,8 +4,8 @@ import pytest
 
 from nyala.common.alteration import AddColumn, DropColumn
 from nyala.env.files import SystemFiles
-from nyala.tablet.manifest import NAME
-from nyala.tablet.ops import Op
+from nyala.tablet.files.manifest import NAME
+from nyala.tablet.files.ops import Op
 from nyala.tablet.tablet import Tablet
 from tests.unit.tablet.tablet_support import Driver, numbered, table_bytes
 

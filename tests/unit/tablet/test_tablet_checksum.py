@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from nyala.common.ids import ColumnId
-from nyala.tablet.checksum import MODULO, checksum
+from nyala.tablet.read.checksum import MODULO, checksum
 
 IDS = [ColumnId(i) for i in range(9)]
 ROWS = pa.record_batch(

@@ -7,8 +7,9 @@ import pyarrow as pa
 import pytest
 
 from nyala.common.keys import encode_keys
-from nyala.tablet import live_kernels
-from nyala.tablet.compaction import (
+from nyala.tablet.files.ops import Op
+from nyala.tablet.kernels import live_versions
+from nyala.tablet.maintain.compaction import (
     ENDED,
     GARBAGE,
     MIN_ROWSETS,
@@ -18,8 +19,7 @@ from nyala.tablet.compaction import (
     depth,
     score,
 )
-from nyala.tablet.maintenance import Figures
-from nyala.tablet.ops import Op
+from nyala.tablet.maintain.maintenance import Figures
 from tests.unit.tablet.tablet_support import INT_KEY, Driver, numbered, payload
 
 
@@ -137,13 +137,13 @@ def test_history_lies_apart_and_present_writes_do_not_ask_it(tmp_path, monkeypat
     located = store.locate(keys, store.hashes(keys), np.arange(2))
     assert located.which.tolist() == [1, 1]  # memory, live rows, history
     asked = []
-    real = live_kernels.find_live
+    real = live_versions.find_live
 
     def find_live(places, skip, *given):
-        asked.extend(places[skip == 0, live_kernels.ROWS].tolist())
+        asked.extend(places[skip == 0, live_versions.ROWS].tolist())
         return real(places, skip, *given)
 
-    monkeypatch.setattr(live_kernels, "find_live", find_live)
+    monkeypatch.setattr(live_versions, "find_live", find_live)
     store.locate(keys, store.hashes(keys), np.arange(2))
     assert asked == [0, 20]
 

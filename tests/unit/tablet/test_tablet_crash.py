@@ -9,11 +9,12 @@ import pytest
 
 from nyala.common.alteration import AddColumn, DropColumn, RenameColumn
 from nyala.common.errors import AlreadyPresent, Corrupt
-from nyala.tablet import flush, manifest
-from nyala.tablet.ops import Op
+from nyala.tablet.files import manifest
+from nyala.tablet.files.ops import Op
+from nyala.tablet.maintain import flush
 from nyala.tablet.tablet import Tablet
-from tests.sim.files import SimDisk
-from tests.sim.loop import ProcessDied
+from tests.sim.world.files import SimDisk
+from tests.sim.world.loop import ProcessDied
 from tests.unit.tablet.tablet_support import Driver, info, numbered
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from nyala.common.errors import Corrupt
-from nyala.tablet.ops import Op
+from nyala.tablet.files.ops import Op
 from tests.unit.tablet.tablet_support import Driver, numbered, payload
 
 ROOT = Path(__file__).parent.parent.parent.parent

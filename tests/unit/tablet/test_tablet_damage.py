@@ -8,11 +8,11 @@ import pytest
 
 from nyala.common.errors import BadChecksum, BadVersion, Corrupt
 from nyala.common.ids import ColumnId
-from nyala.tablet import ops
-from nyala.tablet.format import Kind, Sections, pack
-from nyala.tablet.ops import Op, RowError, WriteOp
+from nyala.tablet.files import ops
+from nyala.tablet.files.format import Kind, Sections, pack
+from nyala.tablet.files.ops import Op, RowError, WriteOp
 from nyala.tablet.tablet import Tablet
-from tests.sim.files import SimDisk
+from tests.sim.world.files import SimDisk
 from tests.unit.tablet.tablet_support import INT_KEY, PAIR_KEY, Driver, message, numbered, payload
 
 KEY_FIELDS = [("host", pa.string()), ("n", pa.int32())]
@@ -143,7 +143,7 @@ def test_a_file_of_a_newer_version_or_another_kind_is_refused():
     good = bytearray(pack(Kind.MARKS, [(1, b"abc")]))
     with pytest.raises(Corrupt, match="magic"):
         Sections(memoryview(bytes(good)), "f", Kind.DATA)
-    from nyala.tablet import format as layout
+    from nyala.tablet.files import format as layout
 
     current, layout.VERSION = layout.VERSION, 9
     try:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from nyala.tablet import manifest
-from nyala.tablet.ops import Op
+from nyala.tablet.files import manifest
+from nyala.tablet.files.ops import Op
 from nyala.tablet.tablet import Tablet
-from tests.sim.files import SimDisk
+from tests.sim.world.files import SimDisk
 from tests.unit.tablet.tablet_support import Driver, info
 from tests.unit.tablet.test_tablet_crash import everything, prepared
 

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from nyala.env.files import SystemFiles
-from nyala.tablet import ops
-from nyala.tablet.ops import Op
+from nyala.tablet.files import ops
+from nyala.tablet.files.ops import Op
 from nyala.tablet.tablet import Tablet
 from tests.golden.tablet.make_tablet_golden import (
     ALTERED,

@@ -7,8 +7,9 @@ import pytest
 
 from nyala.common.errors import Corrupt
 from nyala.common.ids import Operation
-from nyala.tablet import messages, ops
-from nyala.tablet.ops import Op, WriteOp
+from nyala.tablet.files import ops
+from nyala.tablet.files.ops import Op, WriteOp
+from nyala.tablet.kernels import ipc_messages
 from tests.unit.tablet.tablet_support import INT_KEY, PAIR_KEY, Driver, message, numbered, payload
 
 
@@ -74,13 +75,13 @@ def test_every_write_of_a_group_leaves_its_version(tmp_path):
 
 def counted(monkeypatch):
     calls = []
-    real = messages.layouts
+    real = ipc_messages.layouts
 
     def layouts(*given):
         calls.append(real(*given))
         return calls[-1]
 
-    monkeypatch.setattr(messages, "layouts", layouts)
+    monkeypatch.setattr(ipc_messages, "layouts", layouts)
     return calls
 
 

@@ -10,29 +10,37 @@ import pytest
 from nyala.common.ids import ColumnId
 from nyala.common.keys import from_bytes
 from nyala.common.schema import Column
-from nyala.tablet import (
-    decisions,
-    gather_kernels,
-    kernels,
-    key_kernels,
-    live_kernels,
-    messages,
-    sort_kernels,
+from nyala.tablet.files.column_stats import RunningStats
+from nyala.tablet.files.key_order import order_of, take_many
+from nyala.tablet.files.ops import Op
+from nyala.tablet.kernels import (
+    gather_values,
+    ipc_messages,
+    key_bytes,
+    key_index,
+    live_versions,
+    row_decisions,
+    sort_rows,
 )
-from nyala.tablet.key_order import order_of, take_many
-from nyala.tablet.ops import Op
-from nyala.tablet.running_stats import RunningStats
 from tests.unit.tablet.tablet_support import INT_KEY, Driver, numbered, payload
 
 
 def dispatchers():
-    every = [kernels, decisions, gather_kernels, key_kernels, live_kernels, messages, sort_kernels]
+    every = [
+        key_index,
+        row_decisions,
+        gather_values,
+        key_bytes,
+        live_versions,
+        ipc_messages,
+        sort_rows,
+    ]
     found = [(f"{m.__name__}.{n}", v) for m in every for n, v in vars(m).items()]
     return {n: v for n, v in found if hasattr(v, "py_func")}
 
 
 def test_nothing_is_compiled_at_run_time(tmp_path):
-    assert kernels.warm() == len(dispatchers()) > 20
+    assert key_index.warm() == len(dispatchers()) > 20
     driver = Driver(str(tmp_path / "t"))
     for start in (0, 3):
         driver.write(Op.UPSERT, numbered(start, start + 5))  # writable arrays
@@ -47,9 +55,9 @@ def test_nothing_is_compiled_at_run_time(tmp_path):
 def test_a_slot_holds_the_largest_row():
     slots, hashes = np.zeros(4, np.uint64), np.zeros(1, np.uint64)
     hashes[0] = 0xABCDEF0123456789
-    kernels.link(slots, hashes, np.zeros(1, np.int64), np.full(1, -1, np.int64))
+    key_index.link(slots, hashes, np.zeros(1, np.int64), np.full(1, -1, np.int64))
     assert slots.tolist() == [0xABCDEF01 << 32 | 1, 0, 0, 0]  # 0x23456789 * 4 >> 32
-    assert (kernels.MAX_ROWS + 1) >> 32 == 0
+    assert (key_index.MAX_ROWS + 1) >> 32 == 0
 
 
 def test_keys_of_any_bytes_are_sorted_as_arrow_sorts_them():
@@ -82,11 +90,11 @@ def test_keys_that_differ_in_few_bytes_are_told_apart_by_one_word(differ):
     ]
     found = np.empty(8, np.int64)
     given = from_bytes(keys)
-    count = sort_kernels.varying(given.offsets, given.data, found)
+    count = sort_rows.varying(given.offsets, given.data, found)
     assert count == (differ if differ <= 8 else -1)
     assert found[: max(count, 0)].tolist() == places[: max(count, 0)]
     mixed = from_bytes([*keys, b"shorter"])
-    assert sort_kernels.varying(mixed.offsets, mixed.data, found) == -1
+    assert sort_rows.varying(mixed.offsets, mixed.data, found) == -1
     ins = np.array(chance.sample(range(1000), 300), np.uint64)
     order = order_of(given, ins)
     assert order.tolist() == sorted(range(300), key=lambda i: (keys[i], ins[i]))

@@ -9,9 +9,9 @@ from nyala.common.bounds import KeyBounds
 from nyala.common.keys import encode_key
 from nyala.common.predicate import Compare
 from nyala.common.predicate import Op as Sign
-from nyala.tablet import ordered
-from nyala.tablet.ops import Op
-from nyala.tablet.rowset import Batches
+from nyala.tablet.files.ops import Op
+from nyala.tablet.read import ordered
+from nyala.tablet.rows.rowset import Batches
 from tests.unit.tablet.tablet_support import INT_KEY, PAIR_KEY, Driver, numbered
 
 A = INT_KEY.column("a").id

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from nyala.common.where import parse
-from nyala.tablet import columns
-from nyala.tablet.ops import Op
+from nyala.tablet.files import columns
+from nyala.tablet.files.ops import Op
 from tests.unit.tablet.tablet_support import INT_KEY, Driver
 
 Row = dict[str, Any]

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from nyala.tablet import ops
-from nyala.tablet.ops import Op, SchemaOp
+from nyala.tablet.files import ops
+from nyala.tablet.files.ops import Op, SchemaOp
 from tests.unit.tablet.alter_support import STAGES, bring
 from tests.unit.tablet.tablet_support import Driver
 

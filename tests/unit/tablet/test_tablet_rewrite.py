@@ -4,10 +4,10 @@ import pytest
 
 from nyala.common.errors import HistoryGone, Unavailable
 from nyala.common.ids import OpId
-from nyala.tablet import ops
-from nyala.tablet.flush import MAX_MARK_FILES
-from nyala.tablet.manifest import Cut
-from nyala.tablet.ops import Op
+from nyala.tablet.files import ops
+from nyala.tablet.files.manifest import Cut
+from nyala.tablet.files.ops import Op
+from nyala.tablet.maintain.flush import MAX_MARK_FILES
 from nyala.tablet.tablet import Tablet
 from tests.unit.tablet.tablet_support import INT_KEY, Driver, numbered, payload
 

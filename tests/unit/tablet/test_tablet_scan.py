@@ -9,8 +9,8 @@ from nyala.common.keys import encode_key
 from nyala.common.predicate import And, Compare, Const, IsNull, Not, Prefix
 from nyala.common.predicate import Op as Sign
 from nyala.common.schema import from_arrow
-from nyala.tablet.columns import ColumnReader
-from nyala.tablet.ops import Op
+from nyala.tablet.files.columns import ColumnReader
+from nyala.tablet.files.ops import Op
 from tests.unit.tablet.scan_support import A, K, Row, S, is_
 from tests.unit.tablet.tablet_support import PAIR_KEY, Driver, numbered
 
@@ -113,7 +113,7 @@ def test_rowsets_outside_the_predicate_are_not_read(driver, touched):
 def test_a_key_range_reads_only_its_part_of_a_rowset(driver):
     view = driver.tablet.view()
     seen = []
-    from nyala.tablet import selection
+    from nyala.tablet.read import selection
 
     original = selection._matches
 

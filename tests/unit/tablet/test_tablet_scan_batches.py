@@ -9,11 +9,11 @@ import pytest
 
 from nyala.common.predicate import And
 from nyala.common.predicate import Op as Sign
-from nyala.tablet import columns as blocks
-from nyala.tablet import ops
-from nyala.tablet.columns import BLOCK_BYTES, BLOCK_ROWS, block_ends
-from nyala.tablet.emit import emit
-from nyala.tablet.ops import Op, WriteOp
+from nyala.tablet.files import columns as blocks
+from nyala.tablet.files import ops
+from nyala.tablet.files.columns import BLOCK_BYTES, BLOCK_ROWS, block_ends
+from nyala.tablet.files.ops import Op, WriteOp
+from nyala.tablet.read.emit import emit
 from tests.unit.tablet.scan_support import A, K, S, is_
 from tests.unit.tablet.tablet_support import INT_KEY, Driver, message, numbered, payload
 
@@ -74,7 +74,7 @@ def test_blocks_end_by_rows_and_by_bytes():
 
 
 def test_a_rowset_of_several_blocks_reads_whole(tmp_path, monkeypatch):
-    from nyala.tablet import columns
+    from nyala.tablet.files import columns
 
     monkeypatch.setattr(columns, "BLOCK_ROWS", 16)
     driver = Driver(str(tmp_path / "t"))

@@ -16,8 +16,8 @@ from nyala.common.alteration import (
     alter,
 )
 from nyala.common.errors import BadVersion, Corrupt
-from nyala.tablet import ops
-from nyala.tablet.ops import Op
+from nyala.tablet.files import ops
+from nyala.tablet.files.ops import Op
 from tests.unit.tablet.alter_support import STAGES, bring, by_key
 from tests.unit.tablet.tablet_support import (
     INT_KEY,

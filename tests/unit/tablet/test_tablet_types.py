@@ -12,9 +12,9 @@ from nyala.common.errors import InvalidArgument
 from nyala.common.predicate import Compare, IsNull
 from nyala.common.predicate import Op as Sign
 from nyala.common.schema import Schema, from_arrow
-from nyala.tablet import ops
-from nyala.tablet.checks import MAX_CELL_BYTES, MAX_KEY_BYTES
-from nyala.tablet.ops import Op, WriteOp
+from nyala.tablet.files import ops
+from nyala.tablet.files.ops import Op, WriteOp
+from nyala.tablet.write.row_checks import MAX_CELL_BYTES, MAX_KEY_BYTES
 from tests.unit.tablet.tablet_support import Driver, message
 
 COMPRESSIONS = ["none", "lz4", "zstd"]

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-from nyala.tablet import kernels
+from nyala.tablet.kernels import key_index
 
 SERVER = """
 import json
@@ -33,7 +33,7 @@ print(json.dumps([done, len(compiled) - len(done)]))
 
 
 def test_a_warm_process_compiles_nothing():
-    assert kernels.warm() > 20
+    assert key_index.warm() > 20
     ran = subprocess.run([sys.executable, "-c", SERVER], check=True, capture_output=True, text=True)
     compiled, heard = json.loads(ran.stdout)
     assert heard > 0, "a compilation would have been heard"

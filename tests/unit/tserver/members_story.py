@@ -7,8 +7,8 @@ from nyala.common.errors import NyalaError
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.cluster import SimCluster
-from tests.sim.process import SimProcess
+from tests.sim.systems.cluster import SimCluster
+from tests.sim.world.process import SimProcess
 
 
 class Group:

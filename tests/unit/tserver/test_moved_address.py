@@ -6,8 +6,8 @@ import pytest
 
 from nyala.tserver.config import TabletServerConfig
 from nyala.tserver.server import TabletServer
-from tests.sim.cluster import OPTIONS, SimCluster
-from tests.sim.loop import run
+from tests.sim.systems.cluster import OPTIONS, SimCluster
+from tests.sim.world.loop import run
 from tests.unit.tserver.members_story import Group, started
 
 

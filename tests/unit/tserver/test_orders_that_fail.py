@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nyala.admin.orders import Fence, Orders
+from nyala.admin.fencing import Fence, Orders
 from nyala.common.errors import Unavailable
 from nyala.common.ids import ServerUuid
 from nyala.env.env import system_env

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from nyala.admin.orders import Fence, Orders
+from nyala.admin.fencing import Fence, Orders
 from nyala.common.errors import NotFound
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.env.env import Env, system_env

@@ -5,7 +5,7 @@ import pytest
 from nyala.common.errors import Throttled
 from nyala.common.options import MIB, Options
 from nyala.replica.memory import Memory, Part
-from nyala.tablet.ops import Op
+from nyala.tablet.files.ops import Op
 from nyala.tserver.scan_memory import LEAST_BYTES, ScanMemory
 from tests.unit.tablet.tablet_support import Driver, numbered
 

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from nyala.client.locations import Locations, OpenTable
-from nyala.client.planning import ReadSpec, make_token
-from nyala.client.reading import Reader
+from nyala.client.cluster.tablet_cache import Locations, OpenTable
+from nyala.client.read.read_spec import ReadSpec, make_token
+from nyala.client.read.token_reader import Reader
 from nyala.client.scan_token import ScanToken
 from nyala.common.errors import Corrupt, InvalidArgument, NotLeader, Unavailable
 from nyala.common.ids import TableId
@@ -20,7 +20,7 @@ from nyala.common.options import Options
 from nyala.common.partition import Partition, PartitionSchema
 from nyala.env.clock import HybridClock, SystemClock
 from nyala.replica.memory import Memory
-from nyala.tablet.ops import Op
+from nyala.tablet.files.ops import Op
 from nyala.tablet.tablet import Tablet
 from nyala.tserver.scan_memory import ScanMemory
 from nyala.tserver.scanners import Scanners

@@ -4,15 +4,15 @@ import msgspec
 import pytest
 
 from nyala.common.ids import SYS_CATALOG, TabletId
-from nyala.master import repair_look
-from nyala.master.repair_copies import OrderedCopies
-from nyala.master.repair_look import Look
-from nyala.master.situation import Health
+from nyala.master.catalog.group_state import Health
+from nyala.master.repair import observe
+from nyala.master.repair.observe import Look
+from nyala.master.repair.ordered_copies import OrderedCopies
 from nyala.master.tservers import TServer
 from nyala.tserver.reports import ChangeLog, MasterView
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.cluster import OPTIONS, SimCluster
-from tests.sim.loop import run
+from tests.sim.systems.cluster import OPTIONS, SimCluster
+from tests.sim.world.loop import run
 from tests.unit.master.master_helpers import server_info
 
 FAILED_MS = 5000
@@ -20,7 +20,7 @@ TABLETS = 32
 QUICK = msgspec.structs.replace(
     OPTIONS, member_failed_after_ms=FAILED_MS, repair_interval_ms=200, tserver_unresponsive_ms=2000
 )
-judged = repair_look._judged
+judged = observe._judged
 
 
 @pytest.mark.row("A9")

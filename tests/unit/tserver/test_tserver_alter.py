@@ -6,16 +6,16 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from nyala.client.planning import ReadSpec
+from nyala.client.read.read_spec import ReadSpec
 from nyala.common.alteration import AddColumn, DropColumn, RenameColumn, alter
 from nyala.common.errors import InvalidArgument, NotLeader, SchemaMismatch, Unavailable
 from nyala.common.predicate import Compare
 from nyala.common.predicate import Op as Sign
-from nyala.tablet.ops import SchemaOp
+from nyala.tablet.files.ops import SchemaOp
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.cluster import SimCluster
-from tests.sim.loop import run
-from tests.sim.table_client import rows_of
+from tests.sim.systems.cluster import SimCluster
+from tests.sim.systems.table_client import rows_of
+from tests.sim.world.loop import run
 
 TIMEOUT_MS = 10_000
 

@@ -6,12 +6,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from nyala.admin.orders import Fence
+from nyala.admin.fencing import Fence
 from nyala.common.errors import CasFailed, InvalidArgument, SchemaMismatch, Unavailable
 from nyala.common.partition import partitions
 from nyala.common.partition_spec import Hash, Partition, Range, resolve
 from nyala.common.schema import from_arrow
-from nyala.tablet import ops
+from nyala.tablet.files import ops
 from nyala.tserver.write_path import batch_schema, check_header, decode_and_check
 from nyala.wire import flight
 from nyala.wire.proto import nyala_pb2 as pb

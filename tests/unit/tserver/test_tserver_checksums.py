@@ -11,7 +11,7 @@ from nyala.common.options import Options
 from nyala.env.files import SystemFiles
 from nyala.replica.status import State
 from nyala.replica.witness import Witness
-from nyala.tablet.ops import Op
+from nyala.tablet.files.ops import Op
 from nyala.tserver.checksums import Checksums
 from nyala.tserver.scanners import _next_data
 from nyala.wire.proto import reads_pb2 as pb

@@ -4,8 +4,8 @@ import pytest
 
 from nyala.common.errors import HistoryGone, InvalidArgument, Throttled
 from nyala.common.ids import TabletId
-from nyala.tserver import holds as room
-from nyala.tserver.holds import Holds
+from nyala.tserver import history_holds as room
+from nyala.tserver.history_holds import Holds
 
 T = TabletId("ab" * 16)
 

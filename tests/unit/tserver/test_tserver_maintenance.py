@@ -11,7 +11,7 @@ from nyala.common.options import MIB, Options
 from nyala.env.clock import SystemClock
 from nyala.replica.memory import Memory, Part
 from nyala.replica.status import State
-from nyala.tserver.holds import Holds
+from nyala.tserver.history_holds import Holds
 from nyala.tserver.maintenance import Compactor
 from nyala.tserver.memory import MemoryBudget
 

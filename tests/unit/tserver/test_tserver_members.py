@@ -14,8 +14,8 @@ from nyala.common.errors import (
 )
 from nyala.wire import convert, methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.cluster import OPTIONS, SimCluster
-from tests.sim.loop import run
+from tests.sim.systems.cluster import OPTIONS, SimCluster
+from tests.sim.world.loop import run
 from tests.unit.tserver.members_story import Group, refused, started
 
 BY_HAND = msgspec.structs.replace(OPTIONS, repair="off")

@@ -5,14 +5,14 @@ The judge of the simulator looks on: nothing that was committed goes, where the 
 
 import pytest
 
-from nyala.cli.rescue import carry_out, known_lost, plan
-from nyala.cli.survivors import Place, has_majority, of_tablets
 from nyala.common.errors import Forbidden, InvalidArgument, NyalaError
-from nyala.raft.rescue import TERMS_APART
+from nyala.operate.survivors import Place, has_majority, of_tablets
+from nyala.operate.unsafe_config import carry_out, known_lost, plan
+from nyala.raft.unsafe_recovery import TERMS_APART
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.cluster import SimCluster
-from tests.sim.loop import run
+from tests.sim.systems.cluster import SimCluster
+from tests.sim.world.loop import run
 from tests.unit.tserver.members_story import Group, refused, started
 
 

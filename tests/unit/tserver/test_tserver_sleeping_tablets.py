@@ -10,7 +10,7 @@ from nyala.common.options import Options
 from nyala.env.clock import SystemClock
 from nyala.replica.status import State
 from nyala.tserver import maintenance
-from nyala.tserver.holds import Holds
+from nyala.tserver.history_holds import Holds
 from nyala.tserver.maintenance import Compactor
 
 

@@ -10,7 +10,7 @@ from nyala.wal.format import (
     SEGMENT_HEADER_BYTES,
     crc32c,
 )
-from tests.sim.loop import run
+from tests.sim.world.loop import run
 from tests.unit.wal.wal_crashed import FIRST, SECOND, content, crashed, flipped, replace
 from tests.unit.wal.wal_harness import (
     A,

@@ -13,7 +13,7 @@ from nyala.raft.membership import Configuration, Member
 from nyala.raft.messages import HardState
 from nyala.wal.cmeta import ConsensusMetadata, decode, encode
 from nyala.wal.format import crc32c
-from tests.sim.loop import run
+from tests.sim.world.loop import run
 from tests.unit.wal.wal_harness import UUID, A, B, Machine, vote
 from tests.unit.wal.wal_mutator import DISK, mutated
 

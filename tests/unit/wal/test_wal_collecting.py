@@ -10,7 +10,7 @@ from nyala.raft.messages import HardState
 from nyala.wal.format import (
     RECORD_HEADER_BYTES,
 )
-from tests.sim.loop import run
+from tests.sim.world.loop import run
 from tests.unit.wal.wal_content import RECORD, content, fill
 from tests.unit.wal.wal_harness import (
     A,

@@ -11,7 +11,7 @@ from nyala.wal.format import (
     to_group,
 )
 from nyala.wal.scan import scan
-from tests.sim.loop import run
+from tests.sim.world.loop import run
 from tests.unit.wal.wal_crashed import FIRST, SECOND, content, crashed, flipped, replace
 from tests.unit.wal.wal_harness import (
     A,

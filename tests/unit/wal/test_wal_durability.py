@@ -15,7 +15,7 @@ from nyala.common.ids import TabletId
 from nyala.env.files import SystemFiles
 from nyala.env.tasks import LoopTasks
 from nyala.raft.messages import Entry, HardState
-from tests.sim.loop import run
+from tests.sim.world.loop import run
 from tests.unit.wal.wal_harness import (
     A,
     B,

@@ -9,7 +9,7 @@ from nyala.common.errors import BadChecksum, LogGap
 from nyala.wal.extent import FILE_NAME, Extent, ExtentFile, decode, encode
 from nyala.wal.format import Position
 from nyala.wal.scan import scan
-from tests.sim.loop import run
+from tests.sim.world.loop import run
 from tests.unit.wal.wal_crashed import FIRST, content, flipped
 from tests.unit.wal.wal_harness import (
     A,

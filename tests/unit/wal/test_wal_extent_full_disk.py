@@ -6,7 +6,7 @@ import pytest
 
 from nyala.wal.extent import FILE_NAME, Extent, ExtentFile, decode
 from nyala.wal.format import Position
-from tests.sim.loop import run
+from tests.sim.world.loop import run
 from tests.unit.wal.wal_harness import A, Machine, SpyFiles, durable, entry, open_wal
 
 NOTE = f"/d/{FILE_NAME}"

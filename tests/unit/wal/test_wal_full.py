@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from nyala.common.errors import Throttled
-from tests.sim.loop import run
+from tests.sim.world.loop import run
 from tests.unit.wal.wal_harness import (
     A,
     B,

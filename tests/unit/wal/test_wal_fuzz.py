@@ -22,7 +22,7 @@ from nyala.wal.format import (
     to_group,
     to_hard_state,
 )
-from tests.sim.loop import run
+from tests.sim.world.loop import run
 from tests.unit.wal.wal_harness import A, B, C, Machine, durable, entry, vote
 from tests.unit.wal.wal_mutator import (
     DISK,

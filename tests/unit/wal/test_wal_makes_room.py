@@ -9,7 +9,7 @@ from nyala.common.errors import Throttled
 from nyala.common.ids import TabletId
 from nyala.env.files import SystemFiles
 from nyala.env.tasks import Lane
-from tests.sim.loop import run
+from tests.sim.world.loop import run
 from tests.unit.wal.test_wal_full import RESERVE, SEGMENT, until_refused
 from tests.unit.wal.wal_harness import (
     A,

@@ -11,7 +11,7 @@ from nyala.wal.index import LogIndex, Place
 from nyala.wal.recovered import Recovery
 from nyala.wal.recovery import recover
 from nyala.wal.segment import Segment
-from tests.sim.loop import run
+from tests.sim.world.loop import run
 from tests.unit.wal.wal_content import fill
 from tests.unit.wal.wal_harness import (
     UUID,

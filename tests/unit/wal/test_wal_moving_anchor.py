@@ -1,7 +1,7 @@
 """A collection beside what goes on meanwhile: needs that grow while entries are moved, and its own end."""
 
 from nyala.wal import collect
-from tests.sim.loop import run
+from tests.sim.world.loop import run
 from tests.unit.wal.wal_content import fill
 from tests.unit.wal.wal_harness import A, B, Machine, collected, durable, entries, indices
 

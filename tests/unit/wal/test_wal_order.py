@@ -13,7 +13,7 @@ from nyala.env.tasks import Lane
 from nyala.wal.format import RECORD_HEADER_BYTES
 from nyala.wal.scan import scan
 from nyala.wal.slots import SlotState
-from tests.sim.loop import run
+from tests.sim.world.loop import run
 from tests.unit.wal.wal_harness import (
     UUID,
     A,

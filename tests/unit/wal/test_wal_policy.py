@@ -5,7 +5,7 @@ import random
 import pytest
 
 from nyala.wal.segment import RELEASE_BYTES
-from tests.sim.loop import run
+from tests.sim.world.loop import run
 from tests.unit.wal.wal_harness import (
     A,
     B,

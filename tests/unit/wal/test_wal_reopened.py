@@ -10,7 +10,7 @@ from nyala.wal.format import Position
 from nyala.wal.log import Wal
 from nyala.wal.recovery import recover
 from nyala.wal.slots import Slot, SlotQueue
-from tests.sim.loop import run
+from tests.sim.world.loop import run
 from tests.unit.wal.wal_harness import UUID, A, Machine, SpyFiles, append, durable, entry, open_wal
 
 

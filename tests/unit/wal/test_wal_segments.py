@@ -15,7 +15,7 @@ from nyala.wal.format import (
     unpack_footer,
     unpack_record,
 )
-from tests.sim.loop import run
+from tests.sim.world.loop import run
 from tests.unit.wal.wal_content import RECORD, content, fill
 from tests.unit.wal.wal_harness import (
     A,

@@ -15,10 +15,10 @@ from nyala.raft.messages import Entry, EntryKind, HardState
 from nyala.wal.log import Wal
 from nyala.wal.recovered import RecoveredGroup
 from nyala.wal.slots import Slot
-from tests.sim.files import SimDisk
-from tests.sim.inode import Inode
-from tests.sim.loop import Life, ProcessDied, SimLoop
-from tests.sim.tasks import SimClock, SimTasks
+from tests.sim.world.files import SimDisk
+from tests.sim.world.inode import Inode
+from tests.sim.world.loop import Life, ProcessDied, SimLoop
+from tests.sim.world.tasks import SimClock, SimTasks
 
 UUID = ServerUuid("ab" * 16)
 A, B, C = (TabletId(f"{n:032x}") for n in (1, 2, 3))

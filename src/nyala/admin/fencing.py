@@ -1,0 +1,144 @@
+"""Whose orders a tablet server obeys: the leader master's, and a person's who names this cluster.
+
+A master that was deposed is refused by (catalog incarnation, term). A person's tool has no term: it says
+which server of which cluster it means, so that an order never reaches who has taken over an address.
+"""
+
+import asyncio
+from collections.abc import Collection, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from nyala.common.errors import CasFailed, Forbidden, InvalidArgument, NyalaError, Unavailable
+from nyala.datadir.identity import Identity
+from nyala.env.env import Env
+from nyala.wire.proto import nyala_pb2 as pb
+
+
+@dataclass(slots=True)
+class Fence:
+    """The newest term of the masters that this server knows of, in the catalog that a majority of them has.
+
+    Attributes:
+        incarnation: of that catalog; empty: no majority has answered since this server started.
+        term: the highest that any of them has told.
+        told: what each last said.
+    """
+
+    incarnation: str = ""
+    term: int = 0
+    told: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+    def learn(self, master: str, masters: Collection[str], incarnation: str, term: int) -> None:
+        """Take what a master says in a heartbeat response, whether it leads or not.
+
+        A catalog is believed in once a majority of its masters tells of it: one that was left behind, and
+        thinks that it leads, can neither order a server that has just started, nor turn it from its masters.
+
+        Args:
+            master: who says it.
+            masters: all of them, by its word.
+            incarnation: of its catalog; empty: it has none yet.
+            term: that it knows of.
+        """
+        if not incarnation or master not in masters:
+            return
+        self.told[master] = (incarnation, term)
+        same = [t for m, (i, t) in self.told.items() if i == incarnation and m in masters]
+        if incarnation == self.incarnation:
+            self.term = max(self.term, term)
+        elif 2 * len(same) > len(masters):
+            self.incarnation, self.term = incarnation, max(same)
+
+    def check(self, order: pb.Fence) -> None:
+        """Refuse an order of anybody but the leader master known, or a newer one of its catalog.
+
+        Raises:
+            Unavailable: no majority of masters has answered a heartbeat yet; the order comes again.
+            CasFailed: it was sent in an older term, for another catalog, or names neither.
+        """
+        if not self.incarnation:
+            raise Unavailable(
+                "this server has not heard from a majority of its masters yet; order again"
+            )
+        if order.catalog_incarnation != self.incarnation:
+            raise CasFailed(
+                "the order does not come from the catalog that this server belongs to",
+                {"expected": self.incarnation, "found": order.catalog_incarnation},
+            )
+        if order.term < self.term:
+            raise CasFailed(
+                f"the order comes from a master that led in term {order.term}; term {self.term} is known",
+                {"expected": str(self.term), "found": str(order.term)},
+            )
+        self.term = max(self.term, order.term)
+
+
+class Order(Protocol):
+    """What every order has; a request without `cluster_id` is for masters only."""
+
+    destination_uuid: str
+
+    @property
+    def fence(self) -> pb.Fence:
+        """Of the master that sent it."""
+
+
+class Orders:
+    """Checks orders, and carries them out to their end. On the loop only.
+
+    Args:
+        env: tasks.
+        identity: of this server.
+        fence: the newest leader master known.
+    """
+
+    def __init__(self, env: Env, identity: Identity, fence: Fence) -> None:
+        self._env = env
+        self._identity = identity
+        self._fence = fence
+
+    def check(self, order: Order) -> None:
+        """Refuse an order that is not for this server, or neither of its leader master nor of its people.
+
+        Raises:
+            InvalidArgument: it is for another server. Forbidden: for another cluster.
+            CasFailed, Unavailable: see `Fence.check`.
+        """
+        if order.destination_uuid != self._identity.uuid:
+            raise InvalidArgument(
+                f"the order is for server {order.destination_uuid}; this is {self._identity.uuid}. "
+                "Another server had this address before"
+            )
+        cluster: str = getattr(order, "cluster_id", "")
+        if not cluster:
+            self._fence.check(order.fence)
+            return
+        own = self._identity.instance.cluster_id
+        if cluster != own:
+            raise Forbidden(
+                f"the order is for cluster {cluster}, and this server belongs to {own or 'none yet'}"
+            )
+
+    async def to_its_end(self, work: Coroutine[Any, Any, object]) -> None:
+        """Carry an order out whatever becomes of its sender, whose deadline may pass meanwhile.
+
+        Left halfway, its files would still be worked on in a lane while the next order begins anew.
+
+        Raises:
+            Unavailable: the disk failed, or has no room; the order may be given again.
+            NyalaError: what the work raises.
+        """
+
+        async def guarded() -> Exception | None:
+            try:
+                await work
+            except OSError as err:
+                return Unavailable(f"this server's disk did not take it ({err}); order it again")
+            except NyalaError as err:
+                return err
+            return None
+
+        failed = await asyncio.shield(self._env.tasks.spawn(guarded(), "tablet order"))
+        if isinstance(failed, Exception):
+            raise failed

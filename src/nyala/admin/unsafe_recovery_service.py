@@ -1,0 +1,95 @@
+"""A tablet's group that lost its majority goes on with its survivors, because a person says so (S1.41)."""
+
+import logging
+
+from nyala.admin.fencing import Orders
+from nyala.common.errors import InvalidArgument
+from nyala.common.ids import ServerUuid, TabletId
+from nyala.env.env import Env
+from nyala.env.rpc import Handlers
+from nyala.replica.host import ReplicaHost
+from nyala.replica.member.member import Member
+from nyala.replica.replica import Replica
+from nyala.wire import convert, methods
+from nyala.wire.proto import nyala_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+PATIENCE = 4
+"""So many election timeouts it waits for a leader that is gone to be silent."""
+MOST_TERMS = 1_000_000
+"""No group has had so many elections that its survivors have not heard of."""
+
+
+class RescueService:
+    """The handler of `TabletAdmin` about lost majorities. On the loop only.
+
+    Args:
+        env: time.
+        host: owns the replicas.
+        orders: whose are obeyed.
+    """
+
+    def __init__(self, env: Env, host: ReplicaHost, orders: Orders) -> None:
+        self._env = env
+        self._host = host
+        self._orders = orders
+
+    def handlers(self) -> Handlers:
+        """Return what this service answers."""
+        return {methods.UNSAFE_CHANGE_CONFIG: self.unsafe_change_config}
+
+    async def unsafe_change_config(
+        self, request: pb.UnsafeChangeConfigRequest
+    ) -> pb.UnsafeChangeConfigResponse:
+        """Keep some members of the committed configuration only; in force, but not yet committed, on return.
+
+        Raises:
+            InvalidArgument: no such members, or the group has a leader and needs no rescue; or no person
+                says so. Unavailable: the replica here has failed. NotFound: there is none.
+        """
+        if not request.cluster_id:
+            raise InvalidArgument(
+                "only a person orders this: name the cluster that it is meant for"
+            )
+        self._orders.check(request)
+        replica = self._host.get(TabletId(request.tablet_id))
+        keep = [ServerUuid(u) for u in request.keep]
+        active = replica.taking_part().node.core.configs.active
+        changed = not active.lost or {m.uuid for m in active.members} != set(keep)
+        last = replica.taking_part().node.last
+        if changed:
+            standing = replica.taking_part()
+            await standing.requests.past(standing.node.last_stamp)
+            member = await self._leaderless(replica)
+            if not 0 <= request.term <= member.node.term + MOST_TERMS:
+                raise InvalidArgument(
+                    f"term {request.term} is not one that the group of term {member.node.term} can be in"
+                )
+            last = member.node.last
+            active = member.rescue(keep, request.term)
+            log.warning(
+                "tablet %s goes on with %s only: what others had after %s is lost",
+                replica.group, ", ".join(keep), last,
+            )  # fmt: skip
+        return pb.UnsafeChangeConfigResponse(
+            changed=changed,
+            consensus=convert.consensus_to_proto(active, replica.status().term, None),
+            last_term=last.term,
+            last_index=last.index,
+        )
+
+    async def _leaderless(self, replica: Replica) -> Member:
+        """Wait until no leader is heard; one that led without a majority has stepped down by then."""
+        step_ms = replica.around.options.election_timeout_ms
+        for _ in range(PATIENCE):
+            if not replica.taking_part().node.core.hears_leader:
+                break
+            await self._env.tasks.sleep_ms(step_ms)
+        member = replica.taking_part()
+        if member.node.core.hears_leader:
+            raise InvalidArgument(
+                f"the group of {replica.group} has a leader, {member.node.leader}, and needs no rescue: "
+                "change its members with nyala tablet change_config"
+            )
+        return member

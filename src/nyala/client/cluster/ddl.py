@@ -1,0 +1,155 @@
+"""What a client defines: tables made, altered, dropped, recalled; numbered, so that a retry counts once."""
+
+from collections.abc import Mapping, Sequence
+
+from nyala.client.cluster.masters import Masters
+from nyala.client.cluster.tablet_cache import Locations, OpenTable
+from nyala.client.deadline import Attempts
+from nyala.common.errors import NotFound, NotReady, Retryable
+from nyala.common.partition_spec import Partition, resolve
+from nyala.common.schema import Schema
+from nyala.env.env import Env
+from nyala.wire import convert, methods
+from nyala.wire.proto import nyala_pb2 as pb
+
+
+async def describe(
+    masters: Masters, name: str, timeout_ms: int, *, table_id: str = "", max_age_ms: int = 0
+) -> pb.DescribeTableResponse:
+    """Return what the masters know of a table, named or else given by id.
+
+    Args:
+        masters: whom to ask.
+        name: of the table.
+        timeout_ms: for the answer.
+        table_id: instead of the name.
+        max_age_ms: how old the answer may be when the leader master does not give it; 0: it has to.
+
+    Raises:
+        NotFound: no such table.
+    """
+    request = pb.DescribeTableRequest(name=name, id=table_id)
+    answer: pb.DescribeTableResponse = await masters.look_up(
+        methods.DESCRIBE_TABLE, request, max_age_ms=max_age_ms, timeout_ms=timeout_ms
+    )
+    return answer
+
+
+class Definitions:
+    """The definitions of one client. Runs on the client's loop."""
+
+    def __init__(
+        self, env: Env, masters: Masters, locations: Locations, client_id: bytes, timeout_ms: int
+    ) -> None:
+        self._env = env
+        self._masters = masters
+        self._locations = locations
+        self._client_id = client_id
+        self._timeout_ms = timeout_ms
+        self._sequence = 0
+
+    def _operation(self) -> pb.OperationId:
+        self._sequence += 1
+        return pb.OperationId(client=self._client_id, sequence=self._sequence)
+
+    async def create_table(
+        self, name: str, schema: Schema, partition: Partition | None, replicas: int,
+        options: Mapping[str, str], comment: str = "",
+    ) -> OpenTable:  # fmt: skip
+        """Create a table and wait until all its tablets run.
+
+        Raises:
+            AlreadyPresent: the name is taken.
+            InvalidArgument: the definition is wrong, or more replicas are asked for than servers live.
+            NotReady: created, but some tablet did not start in time; the message says how many.
+            OutcomeUnknown: it may have been created, or may yet be.
+        """
+        attempts = Attempts(self._env, self._timeout_ms)
+        spec = pb.TableSpec(
+            name=name,
+            schema=convert.schema_to_proto(schema),
+            partition=convert.partition_schema_to_proto(resolve(partition, schema)),
+            replicas=replicas,
+            options=dict(options),
+            comment=comment,
+        )
+        request = pb.CreateTableRequest(table=spec, operation=self._operation())
+        made = await self._masters.define(
+            methods.CREATE_TABLE, request, timeout_ms=max(1, attempts.left_ms())
+        )
+        return await self._follow(f"table {name!r} was created", made.table_id, attempts)
+
+    async def alter_table(self, table: OpenTable, steps: Sequence[pb.AlterStep]) -> OpenTable:
+        """Alter a table, all steps or none, and wait until all its tablets follow.
+
+        Returns:
+            The table as it is now; the one that was passed stays as it was.
+
+        Raises:
+            NotFound, AlreadyPresent, InvalidArgument: nothing was altered.
+            NotReady: altered, but some tablet did not follow in time; the message says how many.
+            OutcomeUnknown: it may have been altered, or may yet be.
+        """
+        attempts = Attempts(self._env, self._timeout_ms)
+        request = pb.AlterTableRequest(id=table.id, steps=steps, operation=self._operation())
+        await self._masters.define(
+            methods.ALTER_TABLE, request, timeout_ms=max(1, attempts.left_ms())
+        )
+        return await self._follow(f"table {table.name!r} was altered", table.id, attempts)
+
+    async def _follow(self, done: str, table_id: str, attempts: Attempts) -> OpenTable:
+        """Wait until every tablet of a table is as the table is defined, and open it.
+
+        Raises:
+            NotReady: it did not come about in time; what was done stays done.
+        """
+        seen = "no master has told how far it is"
+        while True:
+            left_ms = max(1, attempts.left_ms())
+            try:
+                answer = await describe(self._masters, "", left_ms, table_id=table_id)
+                if answer.ready and answer.state != "ALTERING":
+                    return await self._locations.open("", left_ms, table_id=table_id)
+                seen = (
+                    f"only {answer.tablets_running} of {answer.tablets} tablets run yet, and "
+                    f"{answer.tablets_altered} follow"
+                )
+            except NotFound as err:
+                raise NotReady(f"{done}, and was dropped by another caller since") from err
+            except Retryable as err:  # also: a tablet's leader is not known yet
+                seen = f"{seen}; at last: {err.message}" if not attempts.left_ms() else seen
+            if not await attempts.pause():
+                raise NotReady(
+                    f"{done}, but {seen}; watch it with: nyala table describe, or nyala cluster ksck"
+                )
+
+    async def drop_table(self, name: str, reserve_seconds: int = 0, *, table_id: str = "") -> None:
+        """Drop a table, named or else given by id; its name is free on return.
+
+        Args:
+            name: of the table.
+            reserve_seconds: so long it can be recalled; 0: its tablets are deleted at once.
+            table_id: instead of the name; also of a dropped table that could be recalled still.
+
+        Raises:
+            NotFound: no such table.
+            OutcomeUnknown: it may have been dropped, or may yet be.
+        """
+        request = pb.DropTableRequest(
+            name=name, id=table_id, reserve_seconds=reserve_seconds, operation=self._operation()
+        )
+        await self._masters.define(methods.DROP_TABLE, request, timeout_ms=self._timeout_ms)
+
+    async def recall_table(self, table_id: str, new_name: str = "") -> OpenTable:
+        """Recall a table that was dropped with a reserve, under its name or a new one.
+
+        Raises:
+            NotFound: no dropped table has this id (any more).
+            AlreadyPresent: another table has the name by now.
+            NotReady: recalled, but it could not be opened in time.
+            OutcomeUnknown: it may have been recalled, or may yet be.
+        """
+        attempts = Attempts(self._env, self._timeout_ms)
+        request = pb.RecallTableRequest(id=table_id, new_name=new_name, operation=self._operation())
+        await self._masters.define(methods.RECALL_TABLE, request, timeout_ms=self._timeout_ms)
+        return await self._follow(f"table {table_id} was recalled", table_id, attempts)

@@ -1,0 +1,242 @@
+"""Open tables and where their tablets are: a cache that the leader master fills and failures refresh."""
+
+from dataclasses import dataclass, field
+
+from nyala.client.cluster.masters import Masters
+from nyala.common.errors import RangesChanged, Unavailable
+from nyala.common.ids import ServerUuid, TableId, TabletId
+from nyala.common.partition import Partition, PartitionSchema, partitions
+from nyala.common.schema import Schema
+from nyala.wire import convert, methods
+from nyala.wire.proto import nyala_pb2 as pb
+
+LOOKUP_TIMEOUT_MS = 5_000
+HAS_LEADER = ("RUNNING", "DROPPED")
+
+
+@dataclass(slots=True)
+class TabletPlace:
+    """One tablet and its replicas, as last known.
+
+    Attributes:
+        id: the tablet.
+        partition: its part of the table.
+        replicas: (uuid, public address) of each replica.
+        leader: public address of the leader; None when not known.
+        dropped_at: hybrid time at which its rows ended, if its range was dropped; 0: it was not, or it is
+            not known yet.
+    """
+
+    id: TabletId
+    partition: Partition
+    replicas: tuple[tuple[ServerUuid, str], ...] = ()
+    leader: str | None = None
+    dropped_at: int = 0
+
+    def addresses(self) -> list[str]:
+        """Addresses to try: the leader, then the others."""
+        others = [a for _, a in self.replicas if a and a != self.leader]
+        return ([self.leader] if self.leader else []) + others
+
+
+@dataclass(slots=True)
+class OpenTable:
+    """A table as the client knows it; `tablets` stand in partition order (`partition.locate`).
+
+    Its columns are those that it was opened with; its ranges and tablets are looked up again when one does
+    not answer, when a row has no place, when a server knows newer ones, and when `until_us` (monotonic time)
+    is over.
+
+    Attributes:
+        ranges_version: of the ranges.
+        dropped: tablets of dropped ranges, which reads of earlier times need.
+        history_from: earlier times cannot be read; 0: any can, as far as it is known here.
+    """
+
+    id: TableId
+    name: str
+    schema: Schema
+    partition_schema: PartitionSchema
+    replicas: int
+    options: dict[str, str]
+    tablets: list[TabletPlace] = field(default_factory=list)
+    until_us: int = 0
+    ranges_version: int = 0
+    dropped: list[TabletPlace] = field(default_factory=list)
+    history_from: int = 0
+    write_max_bytes: int = 0
+    """The largest batch that servers take; 0: not known."""
+
+    def with_rows(self, after: int | None = None) -> list[TabletPlace]:
+        """Return the tablets that may have rows now, and those that may have had some after a time.
+
+        Those of dropped ranges come first, so that of each key the older changes do.
+        """
+        ended = [
+            t
+            for t in self.dropped
+            if not t.dropped_at or (after is not None and after < t.dropped_at)
+        ]
+        ended.sort(key=lambda t: (not t.dropped_at, t.dropped_at))
+        return [*ended, *self.tablets]
+
+    def place(self, ps: PartitionSchema, number: int) -> TabletPlace | None:
+        """Return the tablet that a partition schema gives a number; None if there is none. Any thread.
+
+        Ranges may come and go in another thread between two looks at a table: then there is none either.
+        """
+        tablets = self.tablets
+        if not 0 <= number < len(tablets):
+            return None
+        tablet = tablets[number]
+        fits = tablet.partition.range == ps.all_ranges[number // ps.buckets]
+        return tablet if fits else None
+
+    def follow(self, fresh: "OpenTable") -> None:
+        """Become what was opened anew, all of it at once."""
+        assert fresh.id == self.id, f"{fresh.id} is not {self.id}"
+        self.name, self.schema, self.replicas = fresh.name, fresh.schema, fresh.replicas
+        self.take(fresh)
+        self.options, self.until_us = fresh.options, fresh.until_us
+        self.write_max_bytes = fresh.write_max_bytes
+
+    def take(self, fresh: "OpenTable") -> None:
+        """Take the ranges, and their tablets, from what was opened anew."""
+        self.partition_schema, self.tablets = fresh.partition_schema, fresh.tablets
+        self.ranges_version, self.dropped = fresh.ranges_version, fresh.dropped
+        self.history_from = fresh.history_from
+
+
+class Locations:
+    """Finds tables and the leaders of their tablets. Runs on the client's loop.
+
+    Args:
+        masters: who know.
+        max_age_ms: how old their word may be when the leader master does not answer; 0: it has to.
+    """
+
+    def __init__(self, masters: Masters, max_age_ms: int = 0) -> None:
+        self._masters = masters
+        self._max_age_ms = max_age_ms
+        self._tables: dict[TableId, OpenTable] = {}
+
+    def servers(self) -> list[str]:
+        """Return the public addresses of the tablet servers that opened tables are on, as last known."""
+        tablets = [t for table in self._tables.values() for t in table.tablets]
+        return list(dict.fromkeys(a for t in tablets for _, a in t.replicas if a))
+
+    async def open(self, name: str, timeout_ms: int, *, table_id: str = "") -> OpenTable:
+        """Open a table by name, or else by id, asking the masters anew.
+
+        Raises:
+            NotFound: no such table.
+        """
+        answer: pb.DescribeTableResponse = await self._masters.look_up(
+            methods.DESCRIBE_TABLE,
+            pb.DescribeTableRequest(name=name, id=table_id),
+            max_age_ms=self._max_age_ms,
+            timeout_ms=timeout_ms,
+        )
+        table = OpenTable(
+            TableId(answer.id),
+            answer.table.name,
+            convert.schema_from_proto(answer.table.schema),
+            convert.partition_schema_from_proto(answer.table.partition),
+            answer.table.replicas,
+            dict(answer.table.options),
+        )
+        self._tables[table.id] = table
+        await self.refresh(table, timeout_ms)
+        return table
+
+    async def refresh(
+        self, table: OpenTable, timeout_ms: int = LOOKUP_TIMEOUT_MS, *, by_leader: bool = False
+    ) -> None:
+        """Look all tablets of a table up again, and which ranges it has now. Its columns stay as opened.
+
+        Whoever has found rows their tablets keeps the tablets, not their positions: those change.
+
+        Args:
+            table: that is looked up.
+            timeout_ms: for the answer.
+            by_leader: only the leader master's word will do: another's may lack the newest ranges.
+        """
+        request = pb.TabletLocationsRequest(table_id=table.id)
+        answer = await self.ask(request, timeout_ms, by_leader=by_leader)
+        if answer.ranges_version < table.ranges_version:
+            return  # another master's, of a moment before those that are known here
+        found = {convert.partition_from_proto(t.partition): t for t in answer.tablets}
+        places = []
+        ps = convert.partition_schema_from_proto(answer.partition)
+        for partition in partitions(table.schema, ps):
+            tablet = found.get(partition)
+            if tablet is None:
+                raise Unavailable(
+                    f"table {table.name!r} has no tablet for {partition} yet; its creation is under way"
+                )
+            places.append(_place(tablet, partition))
+        table.partition_schema, table.tablets = ps, places
+        table.dropped = [
+            _place(t, convert.partition_from_proto(t.partition)) for t in answer.dropped
+        ]
+        table.ranges_version, table.history_from = answer.ranges_version, answer.history_from
+        table.until_us = self._masters.now_us() + answer.ttl_ms * 1000
+        table.write_max_bytes = answer.write_max_bytes
+
+    async def ask(
+        self, request: pb.TabletLocationsRequest, timeout_ms: int, *, by_leader: bool = False
+    ) -> pb.TabletLocationsResponse:
+        """Ask the masters where tablets are."""
+        age_ms = 0 if by_leader else self._max_age_ms
+        answer: pb.TabletLocationsResponse = await self._masters.look_up(
+            methods.TABLET_LOCATIONS, request, max_age_ms=age_ms, timeout_ms=timeout_ms
+        )
+        return answer
+
+    def learn(
+        self, tablet: TabletPlace, *, asked: str, leader: str | None, address: str | None
+    ) -> None:
+        """Take what a replica said about who leads.
+
+        Args:
+            tablet: the tablet asked about.
+            asked: address of the replica that does not lead, or does not answer.
+            leader: uuid of the leader by its word, if it knew one.
+            address: the leader's public address by its word.
+        """
+        told = address or next((a for u, a in tablet.replicas if u == leader), None)
+        if told and told != asked:
+            tablet.leader = told
+        elif tablet.leader == asked:
+            tablet.leader = None
+
+
+def _place(tablet: pb.TabletLocation, partition: Partition) -> TabletPlace:
+    if tablet.state not in HAS_LEADER:
+        # It may be replaced by another one, and what was written to it would be lost: nobody is asked yet.
+        return TabletPlace(TabletId(tablet.id), partition)
+    replicas = tuple((ServerUuid(r.uuid), r.address) for r in tablet.replicas)
+    leader = next((r.address for r in tablet.replicas if r.leader and r.address), None)
+    return TabletPlace(TabletId(tablet.id), partition, replicas, leader, tablet.dropped_at)
+
+
+def follow(tablet: TabletPlace, table: OpenTable) -> bool:
+    """Let a tablet's place be what a table that was looked up again says, also of the one that replaced it.
+
+    Returns:
+        Whether it, or its part of the table, is still there.
+    """
+    same = next((t for t in (*table.tablets, *table.dropped) if t.id == tablet.id), None)
+    fresh = same or next((t for t in table.tablets if t.partition == tablet.partition), None)
+    if fresh is None:
+        return False
+    tablet.id, tablet.replicas, tablet.leader = fresh.id, fresh.replicas, fresh.leader
+    return True
+
+
+def gone(tablet: TabletPlace, table: OpenTable) -> RangesChanged:
+    """Return what to raise when a tablet's part of the table is not there any more."""
+    return RangesChanged(
+        f"tablet {tablet.id} is not one of table {table.name!r} any more: its range was dropped, with all "
+        "rows that it had; look the table's ranges up again"
+    )

@@ -1,0 +1,197 @@
+"""Holds: a moment that stays readable for as long as a long reader needs it, wherever its tablets go.
+
+A hold is asked of every replica of every tablet, so that any of them may lead; it stands once a majority
+of each tablet's replicas keeps it. It is named again every few seconds, to servers that were down,
+restarted, or have got a replica since, and ends by itself when its time to live is over.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from types import TracebackType
+
+from nyala.client.cluster.tablet_cache import Locations, OpenTable
+from nyala.client.deadline import Attempts
+from nyala.common.errors import HistoryGone, InvalidArgument, NyalaError, Retryable, Unavailable
+from nyala.env.clock import random_id
+from nyala.env.env import Env
+from nyala.wire import methods, status
+from nyala.wire.proto import nyala_pb2 as pb
+
+MAX_S = 7 * 86_400
+NAME_AGAIN_MS = 10_000
+ASK_TIMEOUT_MS = 5_000
+
+
+def ttl_ms(ttl: float | timedelta) -> int:
+    """Return a time to live, in seconds, as milliseconds.
+
+    Raises:
+        InvalidArgument: it is none.
+    """
+    seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
+    if isinstance(ttl, bool) or not 0 < seconds <= MAX_S:
+        raise InvalidArgument(f"ttl={ttl!r}: more than 0 and at most {MAX_S} seconds")
+    return int(seconds * 1000) or 1
+
+
+class Holding:
+    """One hold, as coroutines. Runs on the client's loop.
+
+    Args:
+        env: the outside world.
+        locations: finds the tablets.
+        table: what is held.
+        at: hybrid time that stays readable.
+        ttl_ms: how long, from now.
+
+    Attributes:
+        at: hybrid time that stays readable.
+        name: of the hold, in the status of its tablets.
+    """
+
+    def __init__(
+        self, env: Env, locations: Locations, table: OpenTable, at: int, ttl_ms: int
+    ) -> None:
+        self.at = at
+        self.name = random_id(env.random)
+        self._env = env
+        self._locations = locations
+        self._table = table
+        self._ends_us = env.clock.monotonic_us() + ttl_ms * 1000
+        self._task: asyncio.Task[object] | None = None
+
+    def left_ms(self) -> int:
+        """Return how long it still lives."""
+        return max(0, (self._ends_us - self._env.clock.monotonic_us()) // 1000)
+
+    async def begin(self, timeout_ms: int) -> None:
+        """Ask for it, and go on asking until it ends.
+
+        Raises:
+            HistoryGone: the time cannot be read any more.
+            Unavailable: no majority of some tablet's replicas answers.
+        """
+        attempts = Attempts(self._env, timeout_ms)
+        while True:
+            try:
+                await self._ask(self.left_ms())
+                break
+            except Retryable:
+                if not await attempts.pause():
+                    await self.release()
+                    raise
+            except NyalaError:
+                await self.release()
+                raise
+        self._task = self._env.tasks.spawn(self._again(), f"hold of {self._table.name}")
+
+    async def release(self) -> None:
+        """Let go of it; servers that do not answer forget it when its time to live is over."""
+        self._ends_us = 0
+        if self._task is not None:
+            self._task.cancel()  # and its end awaited: what it was sending comes before the release
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+        await self._send(0)
+
+    async def _again(self) -> None:
+        while self.left_ms() > NAME_AGAIN_MS:
+            await self._env.tasks.sleep_ms(NAME_AGAIN_MS)
+            try:
+                await self._ask(self.left_ms())
+            except NyalaError:
+                continue  # where it was asked for before it still stands
+
+    async def _ask(self, ttl_ms: int) -> None:
+        """Ask all replicas; a majority of each tablet's has to keep it."""
+        await self._locations.refresh(self._table, ASK_TIMEOUT_MS)
+        kept, errors = await self._send(max(1, ttl_ms))
+        for tablet in self._table.with_rows(self.at):
+            if 2 * kept.get(tablet.id, 0) > len(tablet.replicas):
+                continue
+            gone = [e for e in errors.get(tablet.id, ()) if isinstance(e, HistoryGone)]
+            if gone:
+                raise gone[0]
+            raise Unavailable(
+                f"no majority of the replicas of tablet {tablet.id} keeps the time {self.at}: "
+                + "; ".join(e.message for e in errors.get(tablet.id, ()))
+            )
+
+    async def _send(self, ttl_ms: int) -> tuple[dict[str, int], dict[str, list[NyalaError]]]:
+        """Tell every server; return per tablet how many keep it, and what the others said."""
+        by_address: dict[str, list[str]] = {}
+        for tablet in self._table.with_rows(self.at):
+            for _, address in tablet.replicas:
+                if address:
+                    by_address.setdefault(address, []).append(tablet.id)
+        kept: dict[str, int] = {}
+        errors: dict[str, list[NyalaError]] = {}
+
+        async def tell(address: str, tablets: list[str]) -> None:
+            request = pb.HoldHistoryRequest(
+                tablet_ids=tablets, name=self.name, at=self.at, ttl_ms=ttl_ms
+            )
+            try:
+                answer: pb.HoldHistoryResponse = await self._env.rpc.call(
+                    address, methods.HOLD_HISTORY, request, timeout_ms=ASK_TIMEOUT_MS
+                )
+            except NyalaError as err:
+                for tablet in tablets:
+                    errors.setdefault(tablet, []).append(err)
+                return
+            for result in answer.results:
+                if result.HasField("error"):
+                    errors.setdefault(result.tablet_id, []).append(status.from_proto(result.error))
+                else:
+                    kept[result.tablet_id] = kept.get(result.tablet_id, 0) + 1
+
+        await asyncio.gather(*(tell(a, t) for a, t in by_address.items()))
+        return kept, errors
+
+
+class Hold:
+    """A moment of a table that stays readable. Made by `Table.hold`; a context manager.
+
+    Args:
+        holding: the hold, begun.
+        release: lets go of it, from any thread.
+    """
+
+    def __init__(self, holding: Holding, release: Callable[[], None]) -> None:
+        self._holding = holding
+        self._release = release
+
+    @property
+    def at(self) -> int:
+        """The hybrid time that stays readable, and every later one."""
+        return self._holding.at
+
+    @property
+    def name(self) -> str:
+        """The hold's name in the status of its tablets."""
+        return self._holding.name
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until it ends by itself."""
+        return self._holding.left_ms() / 1000
+
+    def release(self) -> None:
+        """Let the history go; a second call does nothing."""
+        if self._holding.left_ms():
+            self._release()
+
+    def __enter__(self) -> "Hold":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+    def __repr__(self) -> str:
+        return f"<nyala.Hold at {self.at}, {self.left_s:.0f} s left>"

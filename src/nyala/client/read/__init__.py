@@ -1,0 +1,1 @@
+"""Reads: scan tokens, plans, ordered merges, snapshots, look-ups by key."""

@@ -1,0 +1,156 @@
+"""A described read and its plan, which is made anew while the ranges of its table change.
+
+The rule: a plan names the version of the ranges that it was made from. A tablet that had followed newer ones
+by the time of the read refuses it (RANGES_CHANGED), and nothing is written to a range that was added before
+all tablets of the table follow. So tokens that servers take are complete, whatever this client knew: see
+"Ranges" in docs/internals/master.md. A plan without tokens has nobody to refuse it, nor has one whose tokens
+are run elsewhere: a tablet is asked first.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import pyarrow as pa
+
+from nyala.client.cluster.tablet_cache import Locations, OpenTable
+from nyala.client.deadline import Attempts
+from nyala.client.read.progress import Heard
+from nyala.client.read.read_spec import ReadSpec
+from nyala.client.read.token_reader import Reader
+from nyala.common.errors import HistoryGone, RangesChanged
+from nyala.env.env import Env
+from nyala.wire.proto import nyala_pb2 as pb
+
+T = TypeVar("T")
+
+
+class Plan:
+    """The plan of one read; every run of it is at the same time. Runs on the client's loop.
+
+    Args:
+        env: clock and pauses.
+        reader: makes and runs tokens.
+        locations: looks ranges up.
+        table: that is read.
+        spec: what of it.
+        timeout_ms: of planning, and of each token.
+
+    Attributes:
+        at: the time of the read; 0: not known yet, or each leader's own.
+        is_fixed: somebody was told the time, or rows of it: it is kept.
+        tokens: None: not made yet.
+    """
+
+    def __init__(
+        self, env: Env, reader: Reader, locations: Locations, table: OpenTable, spec: ReadSpec,
+        timeout_ms: int,
+    ) -> None:  # fmt: skip
+        self._env = env
+        self._reader = reader
+        self._locations = locations
+        self._table = table
+        self._spec = spec
+        self._timeout_ms = timeout_ms
+        self.is_fixed = bool(spec.at)
+        self.at = spec.at
+        self.tokens: list[pb.ScanToken] | None = None
+
+    def fix(self) -> None:
+        """Keep the time from now on: somebody was told it, or rows of it."""
+        self.is_fixed = True
+
+    async def made(self) -> list[pb.ScanToken]:
+        """Return the tokens, planned if they are not; there are none if the table has no such range."""
+        return await self._while_ranges_change(self._make)
+
+    async def verified(self) -> list[pb.ScanToken]:
+        """Return tokens that are complete whoever runs them, and keep their time."""
+
+        async def made() -> list[pb.ScanToken]:
+            tokens = await self._make()
+            if tokens:  # otherwise it was asked already
+                await self._probe()
+            return tokens
+
+        tokens = await self._while_ranges_change(made)
+        self.fix()
+        return tokens
+
+    async def collect(
+        self, heard: Heard | None = None, *, counting: bool = False
+    ) -> list[list[pa.RecordBatch]]:
+        """Run the read to its end, and keep its time.
+
+        Args:
+            heard: is told what servers say before their first rows.
+            counting: only the number of rows.
+
+        Returns:
+            The batches of each token.
+        """
+
+        async def run() -> list[list[pa.RecordBatch]]:
+            tokens = await self._make()
+            if counting:
+                tokens = [_counting(t) for t in tokens]
+            return await self._reader.collect_all(tokens, heard)
+
+        found = await self._while_ranges_change(run)
+        self.fix()
+        return found
+
+    def attempts(self) -> Attempts:
+        """Return the deadline of one run's plans, for `changed`."""
+        return Attempts(self._env, self._timeout_ms)
+
+    async def changed(self, attempts: Attempts) -> None:
+        """The ranges are others: look them up, and forget the tokens; their time too, unless it is fixed.
+
+        Raises:
+            RangesChanged: they change again and again, until the deadline.
+            NotFound: the table is gone.
+        """
+        if not await attempts.pause():
+            raise RangesChanged(
+                f"the ranges of table {self._table.name!r} changed at every try for {self._timeout_ms} ms; "
+                "read again when its alterations are over; check: nyala cluster ksck"
+            )
+        left_ms = max(1, attempts.left_ms())
+        await self._locations.refresh(self._table, left_ms, by_leader=True)
+        self.tokens = None
+        if not self.is_fixed:
+            self.at = 0
+
+    async def _make(self) -> list[pb.ScanToken]:
+        if self.tokens is None:
+            reader, table, spec, timeout_ms = (
+                self._reader, self._table, self._spec, self._timeout_ms,
+            )  # fmt: skip
+            if not self.at:
+                self.at = await reader.time_for(table, spec, timeout_ms)
+            tokens = reader.tokens_at(table, spec, self.at, timeout_ms)
+            if not tokens:
+                await self._probe()
+            self.tokens = tokens
+        return self.tokens
+
+    async def _probe(self) -> None:
+        try:
+            await self._reader.probe(self._table, self.at, self._timeout_ms)
+        except HistoryGone:
+            return  # the tokens' servers say so, if there are any
+
+    async def _while_ranges_change(self, work: Callable[[], Awaitable[T]]) -> T:
+        attempts = self.attempts()
+        while True:
+            try:
+                return await work()
+            except RangesChanged:
+                await self.changed(attempts)
+
+
+def _counting(token: pb.ScanToken) -> pb.ScanToken:
+    counting = pb.ScanToken()
+    counting.CopyFrom(token)
+    counting.count_only = True
+    return counting

@@ -1,0 +1,203 @@
+"""Look-ups by key: the quick way to each tablet's leader first, then the patient one.
+
+The quick way is one message on a long stream (lookups.py). Whatever goes wrong there, the look-up is a
+scan token like any other read, which finds its leader by itself until the deadline.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from nyala.client.cluster.tablet_cache import (
+    LOOKUP_TIMEOUT_MS,
+    Locations,
+    OpenTable,
+    TabletPlace,
+    follow,
+    gone,
+)
+from nyala.client.read.get_streams import MAX_KEYS, Lookups
+from nyala.client.read.read_spec import ReadSpec
+from nyala.client.read.token_reader import Reader
+from nyala.common.errors import (
+    NotLeader,
+    NyalaError,
+    OutcomeUnknown,
+    Retryable,
+    SchemaMismatch,
+    TooLarge,
+    Unavailable,
+)
+from nyala.common.plain_rows import RowReader
+from nyala.common.python_values import list_of
+from nyala.env.clock import HybridClock
+from nyala.env.env import Env
+from nyala.wire import flight
+from nyala.wire.proto import reads_pb2
+
+MAX_SHAPES = 64
+Rows = list[dict[str, Any] | None]
+_Shape = tuple[list[int], RowReader]
+
+
+class Wanted:
+    """A look-up of a few keys of one tablet on its way. It is told once, on the loop.
+
+    Args:
+        table: where.
+        tablet: of the keys.
+        keys: encoded.
+        columns: those wanted; None: all.
+        tell: called when there is an outcome.
+    """
+
+    __slots__ = ("_tell", "columns", "error", "keys", "raw", "table", "tablet")
+
+    def __init__(
+        self,
+        table: OpenTable,
+        tablet: TabletPlace,
+        keys: Sequence[bytes],
+        columns: tuple[str, ...] | None,
+        tell: Callable[[], None],
+    ) -> None:
+        self.table = table
+        self.tablet = tablet
+        self.keys = keys
+        self.columns = columns
+        self.raw: bytes = b""
+        self.error: NyalaError | None = None
+        self._tell = tell
+
+    def done(self, raw: bytes, error: NyalaError | None) -> None:
+        """Tell the caller: bytes to be read by a `RowReader`, or why there are none."""
+        self.raw, self.error = raw, error
+        self._tell()
+
+
+class Getter:
+    """The look-ups of one client. Runs on the client's loop.
+
+    Args:
+        env: clock, tasks, rpc.
+        locations: learns who leads.
+        clock: takes the times that servers read at.
+        reader: the patient way.
+    """
+
+    def __init__(self, env: Env, locations: Locations, clock: HybridClock, reader: Reader) -> None:
+        self._env = env
+        self._locations = locations
+        self._clock = clock
+        self._reader = reader
+        self.lookups = Lookups(env)
+        self._shapes: dict[tuple[str, int, tuple[str, ...] | None], _Shape] = {}
+
+    async def get(
+        self, table: OpenTable, tablet: TabletPlace, keys: Sequence[bytes],
+        batch: Callable[[], pa.RecordBatch], columns: tuple[str, ...] | None, timeout_ms: int,
+    ) -> Rows:  # fmt: skip
+        """Look keys of one tablet up, linearizably: few of them on the stream to its leader, else by a token.
+
+        Args:
+            table: where.
+            tablet: of the keys.
+            keys: encoded.
+            batch: makes the same keys as a batch, for the patient way.
+            columns: those wanted; None: all.
+            timeout_ms: for all of it.
+
+        Returns:
+            The row of each key, or None.
+        """
+        began_us = self._env.clock.monotonic_us()
+        if len(keys) <= MAX_KEYS:
+            done = asyncio.Event()
+            wanted = Wanted(table, tablet, keys, columns, done.set)
+            self.quickly(wanted, timeout_ms)
+            await done.wait()
+            if wanted.error is None:
+                return self.rows(wanted)
+            if not is_passing(wanted.error):
+                raise wanted.error
+        left_ms = max(1, timeout_ms - (self._env.clock.monotonic_us() - began_us) // 1000)
+        return await self.patiently(table, tablet, batch(), columns, left_ms)
+
+    def quickly(self, wanted: Wanted, timeout_ms: int) -> None:
+        """Look up once at the leader that is known; what `is_passing` calls for the patient way."""
+        tablet = wanted.tablet
+        leader = tablet.leader
+        if leader is None:
+            wanted.done(b"", Unavailable(f"no leader of tablet {tablet.id} is known"))
+            return
+
+        def told(answer: reads_pb2.GetAnswer | NyalaError) -> None:
+            if isinstance(answer, NyalaError):
+                address = answer.address if isinstance(answer, NotLeader) else None
+                if is_passing(answer):
+                    self._locations.learn(tablet, asked=leader, leader=None, address=address)
+                wanted.done(b"", answer)
+                return
+            self._clock.merge(answer.at)
+            wanted.done(answer.rows, None)
+
+        ids, _ = self._shape(wanted.table, wanted.columns)
+        part = reads_pb2.GetPart(
+            tablet_id=tablet.id,
+            schema_version=wanted.table.schema.version,
+            column_ids=ids,
+            keys=wanted.keys,
+        )
+        self.lookups.ask(leader, part, told, timeout_ms)
+
+    def rows(self, wanted: Wanted) -> Rows:
+        """Return the rows of a look-up that was answered. Any thread."""
+        _, reader = self._shape(wanted.table, wanted.columns)
+        return reader.read(wanted.raw, len(wanted.keys))
+
+    async def patiently(
+        self, table: OpenTable, tablet: TabletPlace, keys: pa.RecordBatch, columns: tuple[str, ...] | None,
+        timeout_ms: int,
+    ) -> Rows:  # fmt: skip
+        """Look up by a scan token, which finds the leader by itself."""
+        if tablet.leader is None:
+            with contextlib.suppress(Retryable):
+                await self._locations.refresh(table, min(timeout_ms, LOOKUP_TIMEOUT_MS))
+                if not follow(tablet, table):
+                    raise gone(tablet, table)
+        spec = ReadSpec(columns=columns, latest=True)
+        token = self._reader.token(table, tablet, spec, 0, timeout_ms)
+        token.keys_ipc = flight.batch_message(keys)
+        found: Rows = [None] * keys.num_rows
+        for batch in await self._reader.collect(token):
+            names = [n for n in batch.schema.names if n != "_row"]
+            lists = [list_of(batch.column(n)) for n in names]
+            for place, *values in zip(batch.column("_row").to_pylist(), *lists, strict=True):
+                found[place] = dict(zip(names, values, strict=True))
+        return found
+
+    def _shape(self, table: OpenTable, columns: tuple[str, ...] | None) -> _Shape:
+        """Return the column ids of a look-up, and what reads its answer."""
+        key = table.id, table.schema.version, columns
+        found = self._shapes.get(key)
+        if found is None:
+            schema = table.schema
+            chosen = schema.columns if columns is None else [schema.column(n) for n in columns]
+            reader = RowReader([c.name for c in chosen], [c.type for c in chosen])
+            found = [int(c.id) for c in chosen], reader
+            if len(self._shapes) >= MAX_SHAPES:
+                self._shapes.clear()
+            self._shapes[key] = found
+        return found
+
+    def close(self) -> None:
+        """End the streams of look-ups."""
+        self.lookups.close()
+
+
+def is_passing(error: NyalaError) -> bool:
+    """Whether the patient way may do better."""
+    return isinstance(error, Retryable | OutcomeUnknown | SchemaMismatch | TooLarge)

@@ -1,0 +1,134 @@
+"""The time of a snapshot: at or above the stamp of every write acknowledged before it was asked for."""
+
+import asyncio
+from collections.abc import Callable, Collection
+
+from nyala.client.cluster.tablet_cache import Locations, OpenTable
+from nyala.client.deadline import Attempts
+from nyala.common.errors import NyalaError, Retryable, Unavailable
+from nyala.common.hybrid_time import to_micros
+from nyala.env.clock import HybridClock
+from nyala.env.env import Env
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+
+ASK_TIMEOUT_MS = 2_000
+APART_US = 1_000_000
+"""Where times of a group are further apart, all of its servers are waited for: one of them may be wrong."""
+
+
+class Times:
+    """Asks servers for their hybrid times. Runs on the client's loop."""
+
+    def __init__(self, env: Env, locations: Locations, clock: HybridClock) -> None:
+        self._env = env
+        self._locations = locations
+        self._clock = clock
+
+    async def time_of(
+        self, addresses: dict[str, None], groups: list[list[str]], timeout_ms: int
+    ) -> int:
+        """Return a time at or above the stamp of every write acknowledged before this call.
+
+        An acknowledged write is durable on a majority of its group, and each of those servers' clocks
+        has passed its stamp; so any majority of the group has a server whose time is at or above it, and the
+        smallest time that a majority of those asked has reached is enough. One wrong clock cannot raise it.
+
+        Args:
+            addresses: the servers to ask.
+            groups: for each group the addresses of its replicas; a majority of each must answer.
+            timeout_ms: for the whole.
+
+        Raises:
+            Unavailable: some group has no majority within reach.
+        """
+        attempts = Attempts(self._env, timeout_ms)
+
+        def enough(heard: dict[str, int]) -> bool:
+            return all(_settled(g, heard) for g in groups)
+
+        while True:
+            heard = await self.ask(addresses, enough, min(ASK_TIMEOUT_MS, attempts.left_ms()))
+            times = [_reached(g, heard) for g in groups]
+            found = [t for t in times if t is not None]
+            if len(found) == len(times):
+                self._clock.merge(max(found, default=0))
+                return self._clock.seen
+            if not await attempts.pause():
+                silent = [a for a in addresses if a not in heard]
+                raise Unavailable(
+                    f"no majority of some tablet's replicas answers; silent: {', '.join(silent)}. "
+                    "Check: nyala cluster ksck"
+                )
+
+    async def ask(
+        self,
+        addresses: dict[str, None],
+        enough: Callable[[dict[str, int]], bool],
+        timeout_ms: int,
+    ) -> dict[str, int]:
+        """Return the times of the servers that answered.
+
+        Args:
+            addresses: the servers to ask.
+            enough: whether these answers will do; the others are then not waited for.
+            timeout_ms: for each.
+        """
+        heard: dict[str, int] = {}
+        answers: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
+
+        async def ask(address: str) -> None:
+            try:
+                info: pb.ServerInfoResponse = await self._env.rpc.call(
+                    address, methods.SERVER_INFO, pb.ServerInfoRequest(), timeout_ms=timeout_ms
+                )
+                answers.put_nowait((address, info.hybrid_time))
+            except NyalaError:
+                answers.put_nowait((address, 0))
+
+        tasks = [self._env.tasks.spawn(ask(a), f"time of {a}") for a in addresses]
+        try:
+            for _ in tasks:
+                address, time = await answers.get()
+                if time:
+                    heard[address] = time
+                if enough(heard):
+                    break
+        finally:
+            for task in tasks:
+                task.cancel()
+        return heard
+
+    async def snapshot(self, table: OpenTable, timeout_ms: int) -> int:
+        """Return a time that includes every write to the table acknowledged before this call."""
+        attempts = Attempts(self._env, timeout_ms)
+        while True:
+            groups = [[a for _, a in t.replicas if a] for t in table.with_rows()]
+            addresses = dict.fromkeys(a for g in groups for a in g)
+            try:
+                return await self.time_of(addresses, groups, min(3_000, attempts.left_ms()))
+            except Retryable:
+                if not await attempts.pause():
+                    raise
+                await self._locations.refresh(table, max(1, attempts.left_ms()))
+
+
+def near(times: Collection[int]) -> bool:
+    """Whether hybrid times are so near each other that none of them is suspect."""
+    return to_micros(max(times)) - to_micros(min(times)) <= APART_US
+
+
+def _reached(group: list[str], heard: dict[str, int]) -> int | None:
+    """Return the smallest time that a majority of a group has not passed; None: too few answered."""
+    times = sorted(heard[a] for a in group if a in heard)
+    majority = len(group) // 2 + 1
+    return times[majority - 1] if len(times) >= majority else None
+
+
+def _settled(group: list[str], heard: dict[str, int]) -> bool:
+    """Whether more answers would hardly change a group's time: they do where one clock is far ahead."""
+    reached = _reached(group, heard)
+    if reached is None:
+        return False
+    times = [heard[a] for a in group if a in heard]
+    return len(times) == len(group) or to_micros(reached) - to_micros(min(times)) <= APART_US

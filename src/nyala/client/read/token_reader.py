@@ -1,0 +1,282 @@
+"""Scans, look-ups and change feeds as coroutines: plan tokens, run each on its tablet's leader.
+
+A token names one tablet and one snapshot, so it may be run again: a run that breaks before its first
+row starts over at another replica; one that breaks later goes on where it stands if it is ordered, else
+it says so, and `collect` starts it over.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pyarrow as pa
+
+from nyala.client.cluster.masters import Masters
+from nyala.client.cluster.tablet_cache import Locations, OpenTable, TabletPlace
+from nyala.client.deadline import Attempts
+from nyala.client.read.progress import Heard, Progress
+from nyala.client.read.read_spec import ReadSpec, make_probe, make_token
+from nyala.client.read.snapshot_time import Times
+from nyala.common.errors import (
+    HistoryGone,
+    NotFound,
+    NotLeader,
+    OutcomeUnknown,
+    RangesChanged,
+    Retryable,
+    TimedOut,
+    Unavailable,
+)
+from nyala.common.ids import ServerUuid, TabletId
+from nyala.common.partition import Partition, prune
+from nyala.env.clock import HybridClock
+from nyala.env.env import Env
+from nyala.wire import flight, methods
+from nyala.wire.proto import flight_pb2
+from nyala.wire.proto import nyala_pb2 as pb
+
+STALL_MS = 15_000
+"""A server that sends nothing for this long in mid-scan is given up for another."""
+PARALLEL_TOKENS = 8
+"""Tablets read at the same time by one `to_arrow`."""
+_NO_PARTITION, _NO_UUID = Partition(), ServerUuid("")
+
+
+class Reader:
+    """The reads of one client. Runs on the client's loop."""
+
+    def __init__(
+        self, env: Env, masters: Masters, locations: Locations, clock: HybridClock
+    ) -> None:
+        self._env = env
+        self._masters = masters
+        self._locations = locations
+        self._clock = clock
+        self._times = Times(env, locations, clock)
+        self.batch_bytes = 1 << 20
+        self.batch_rows = 0
+
+    async def tokens(self, table: OpenTable, spec: ReadSpec, timeout_ms: int) -> list[pb.ScanToken]:
+        """Plan a read: one token per tablet that it can touch, all at one snapshot unless `latest`.
+
+        Servers refuse tokens of ranges that are not those of the table at their time: see `plans.py`.
+
+        Raises:
+            HistoryGone: tablets that had rows then are gone.
+        """
+        if table.until_us and self._env.clock.monotonic_us() >= table.until_us:
+            await self._locations.refresh(table)
+        return self.tokens_at(table, spec, await self.time_for(table, spec, timeout_ms), timeout_ms)
+
+    async def time_for(self, table: OpenTable, spec: ReadSpec, timeout_ms: int) -> int:
+        """Return the time of a read: at or above every write to the ranges known; 0: of each leader."""
+        if spec.at or spec.latest:
+            return spec.at
+        while True:
+            version = table.ranges_version
+            at = await self._times.snapshot(table, timeout_ms)
+            if table.ranges_version == version:
+                return at
+
+    def tokens_at(
+        self, table: OpenTable, spec: ReadSpec, at: int, timeout_ms: int
+    ) -> list[pb.ScanToken]:
+        """Return the tokens of a read at a time. Raises as `tokens`."""
+        first = spec.since if spec.changes else at or None
+        if first is not None and first < table.history_from:
+            raise HistoryGone(
+                f"the time {first} lies below {table.history_from}, before which table {table.name!r} had "
+                "ranges that were dropped, and whose rows are not kept any more; read at a later time",
+                {"horizon": str(table.history_from)},
+            )
+        tablets = table.with_rows(first)
+        every = [t.partition for t in tablets]
+        wanted = set(prune(table.schema, table.partition_schema, every, spec.where))
+        return [
+            self.token(table, tablet, spec, at, timeout_ms)
+            for tablet in tablets
+            if tablet.partition in wanted
+        ]
+
+    def token(
+        self, table: OpenTable, tablet: TabletPlace, spec: ReadSpec, at: int, timeout_ms: int
+    ) -> pb.ScanToken:
+        """Return the token that reads one tablet at a time; 0: its leader's own."""
+        return self._ready(make_token(table, tablet, spec, at), timeout_ms)
+
+    async def probe(self, table: OpenTable, at: int, timeout_ms: int) -> None:
+        """Make sure that the ranges known of a table are those that it has at a time; 0: now.
+
+        Raises:
+            RangesChanged: it has others.
+            TimedOut: no leader of the tablet that was asked answered.
+        """
+        tablet = next((t for t in table.tablets if t.leader), table.tablets[0])
+        await self.collect(self._ready(make_probe(table, tablet, at), timeout_ms))
+
+    def _ready(self, token: pb.ScanToken, timeout_ms: int) -> pb.ScanToken:
+        token.batch_bytes, token.batch_rows = self.batch_bytes, self.batch_rows
+        token.masters.extend(self._masters.known)
+        token.propagated_time = self._clock.seen
+        token.timeout_ms = timeout_ms
+        return token
+
+    async def collect(
+        self, token: pb.ScanToken, heard: Heard | None = None
+    ) -> list[pa.RecordBatch]:
+        """Run a token to its end; whatever breaks in between, start it over, until its deadline."""
+        attempts = Attempts(self._env, token.timeout_ms or 60_000)
+        while True:
+            try:
+                return [b async for b in self.run(token, attempts, heard)]
+            except Retryable as err:
+                if isinstance(err, TimedOut | RangesChanged) or not await attempts.pause():
+                    raise
+
+    async def collect_all(
+        self, tokens: list[pb.ScanToken], heard: Heard | None = None
+    ) -> list[list[pa.RecordBatch]]:
+        """Run tokens side by side, a few at a time; return the batches of each, in token order."""
+        room = asyncio.Semaphore(PARALLEL_TOKENS)
+
+        async def one(token: pb.ScanToken) -> list[pa.RecordBatch]:
+            async with room:
+                return await self.collect(token, heard)
+
+        runs = [asyncio.ensure_future(one(t)) for t in tokens]
+        try:
+            return list(await asyncio.gather(*runs))
+        finally:  # what one of them meets ends the others
+            for run in runs:
+                run.cancel()
+
+    async def run(
+        self,
+        token: pb.ScanToken,
+        attempts: Attempts | None = None,
+        heard: Heard | None = None,
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """Run a token and yield its batches as they come.
+
+        A stale read goes to a follower first, then to the leader, then to the others. An ordered one
+        that breaks goes on after the last row delivered, at the same snapshot, elsewhere.
+
+        Raises:
+            Unavailable: a stream without order broke after rows were delivered that cannot be told from
+                those to come; `collect` begins again by itself.
+            TimedOut: no leader of the tablet served it before the deadline.
+            RangesChanged: the token was made from other ranges than the table has at its time.
+        """
+        budget_ms = token.timeout_ms or 60_000
+        attempts = attempts or Attempts(self._env, budget_ms)
+        place = place_of(token)
+        read, last = Progress(token, heard), "no replica of the tablet is known"
+        while True:
+            stale = read.token.mode == pb.STALE
+            for address in _spread(place, self._env) if stale else place.addresses():
+                before = read.delivered
+                try:
+                    async for batch in _once(self._env, self._clock, address, read):
+                        yield batch
+                    return
+                except RangesChanged:
+                    raise
+                except NotLeader as err:
+                    last = f"{address}: {err.message}"
+                    self._locations.learn(place, asked=address, leader=None, address=err.address)
+                    if place.leader and not stale:
+                        break
+                except (Retryable, OutcomeUnknown) as err:
+                    last = f"{address}: {err.message}"
+                    self._locations.learn(place, asked=address, leader=None, address=None)
+                    if read.delivered > before:
+                        if read.go_on_from_here(last):
+                            return
+                        attempts = Attempts(self._env, budget_ms)
+            if not await attempts.pause():
+                raise TimedOut(
+                    f"no leader of tablet {token.tablet_id} served a read in time; at last: {last}. "
+                    "Check: nyala cluster ksck"
+                )
+            if not place.leader:
+                await self.find_again(token, place, attempts)
+                read.goes_to(place.id)
+
+    async def find_again(self, token: pb.ScanToken, place: TabletPlace, attempts: Attempts) -> None:
+        """Ask the masters where a token's tablet is now; a failure only means another round.
+
+        Raises:
+            NotFound: the table is gone.
+            RangesChanged: the tablet is, its range having been dropped long ago.
+        """
+        request = pb.TabletLocationsRequest(table_id=token.table_id, tablet_ids=[token.tablet_id])
+        try:
+            answer = await self._locations.ask(request, max(1, min(5_000, attempts.left_ms())))
+        except Retryable:
+            return
+        except NotFound as err:
+            request.ClearField("tablet_ids")
+            await self._locations.ask(request, max(1, min(5_000, attempts.left_ms())))
+            raise RangesChanged(
+                f"{err.message}: plan the read anew: scan the table, or make the tokens, again"
+            ) from err
+        for tablet in answer.tablets:
+            place.id = TabletId(tablet.id)
+            place.replicas = tuple((_NO_UUID, r.address) for r in tablet.replicas)
+            place.leader = next((r.address for r in tablet.replicas if r.leader), None)
+
+
+def place_of(token: pb.ScanToken) -> TabletPlace:
+    """Return where a token's tablet is, as far as the token knows."""
+    place = TabletPlace(TabletId(token.tablet_id), _NO_PARTITION)
+    place.replicas = tuple((_NO_UUID, a) for a in token.replicas)
+    place.leader = token.replicas[0] if token.replicas else None
+    return place
+
+
+def _spread(place: TabletPlace, env: Env) -> list[str]:
+    """Return where to read stale: any follower, then who can always serve, then the others."""
+    addresses = place.addresses()
+    followers = [a for a in addresses if a != place.leader]
+    if not followers:
+        return addresses
+    first = followers[env.random.randrange(len(followers))]
+    return [first, *(a for a in addresses if a != first)]
+
+
+async def _once(
+    env: Env, clock: HybridClock, address: str, read: Progress
+) -> AsyncIterator[pa.RecordBatch]:
+    """One try at one server."""
+    ticket = flight_pb2.Ticket(ticket=read.token.SerializeToString())
+    stream = env.rpc.stream(address, methods.DO_GET, ticket)
+    schema: pa.Schema | None = None
+    try:
+        while True:
+            try:
+                async with asyncio.timeout(STALL_MS / 1000):
+                    data = await anext(stream)
+            except StopAsyncIteration:
+                if schema is None:
+                    raise Unavailable("ended the scan before it began") from None
+                return
+            except TimeoutError:
+                raise Unavailable(f"sent nothing for {STALL_MS} ms") from None
+            if schema is None:
+                schema = flight.read_schema(data.header)
+                header = pb.ScanHeader.FromString(bytes(data.app_metadata))
+                clock.merge(header.at)
+                read.began(header)
+                continue
+            batch = flight.read_batch(schema, data.header, data.body, trusted=True)
+            if batch.num_rows:  # an empty one only tells that the server is at work
+                read.took(batch)
+                yield batch
+    finally:
+        await _close(stream)
+
+
+async def _close(stream: AsyncIterator[object]) -> None:
+    """End a stream that may be left early, so that its server stops reading."""
+    close = getattr(stream, "aclose", None)
+    if close is not None:
+        await close()

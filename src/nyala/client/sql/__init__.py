@@ -1,0 +1,1 @@
+"""SQL queries over tables of a cluster, executed by DuckDB."""

@@ -1,0 +1,265 @@
+"""SQL by DuckDB over tables of a cluster, all read at one snapshot.
+
+Each table that a query names is known to DuckDB with all its columns, so that every query means what it
+means to DuckDB by itself. Rows come when a scan begins (`sql_source.py`): the columns that it reads, and
+of the rows those that pass its filter, as far as servers can evaluate it (`sql_filters.py`).
+duckdb is loaded on first use: importing nyala stays light.
+"""
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from nyala.client.cluster.tablet_cache import OpenTable
+from nyala.client.connection import Connection
+from nyala.client.read.read_spec import ReadSpec
+from nyala.client.scan import Scan
+from nyala.common.errors import InvalidArgument, NotFound
+from nyala.common.predicate import Predicate
+from nyala.common.schema import Schema
+
+READS_ONLY = (
+    "sql() takes one query that reads tables (select, with, values, show tables, describe); write rows with "
+    "the table's own methods, define tables with create_table, and read files with duckdb itself"
+)
+PIVOT_NEEDS_VALUES = (
+    "SQL: to DuckDB a PIVOT without its values is several statements, the first of which collects them, and "
+    "sql() takes one query; list them: pivot t on c in ('a', 'b') using sum(v), or select * from t pivot "
+    "(sum(v) for c in ('a', 'b')). select distinct c from t gives them"
+)
+FUNCTIONS = frozenset([
+    "duckdb_functions", "duckdb_keywords", "duckdb_types", "generate_series", "icu_calendar_names",
+    "json_each", "json_tree", "pg_timezone_names", "pragma_version", "range", "repeat", "repeat_row",
+    "summary", "unnest",
+])  # fmt: skip
+"""Functions that give rows and touch neither files, memory by address, nor the engine's state."""
+
+
+class Tables(Protocol):
+    """The tables that queries may name."""
+
+    def names(self) -> list[str]:
+        """Return the names of all tables."""
+
+    def open(self, name: str) -> Schema:
+        """Return the columns of a table; raises NotFound."""
+
+    def now(self) -> int:
+        """Return a time at or above every acknowledged write."""
+
+    def read(
+        self, name: str, columns: tuple[str, ...], where: Predicate | None, at: int
+    ) -> pa.Table:
+        """Return the rows of a snapshot that pass."""
+
+
+class ClusterTables:
+    """The tables of a cluster.
+
+    Args:
+        connection: to it.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._opened: dict[str, OpenTable] = {}
+
+    def names(self) -> list[str]:
+        """See `Tables.names`."""
+        core = self._connection.core
+        listed = core.tables(max_age_ms=core.options.lookup_max_age_ms)
+        return [t.name for t in self._connection.run(listed)]
+
+    def open(self, name: str) -> Schema:
+        """See `Tables.open`."""
+        opened = self._connection.run(self._connection.core.open_table(name))
+        self._opened[name] = opened
+        return opened.schema
+
+    def now(self) -> int:
+        """See `Tables.now`."""
+        return self._connection.run(self._connection.core.now())
+
+    def read(
+        self, name: str, columns: tuple[str, ...], where: Predicate | None, at: int
+    ) -> pa.Table:
+        """See `Tables.read`."""
+        spec = ReadSpec(columns=columns, where=where, at=at)
+        return Scan(self._connection, self._opened[name], spec).to_arrow()
+
+
+@dataclass(slots=True)
+class _Snapshot:
+    """The time at which a query reads, fixed as its first scan begins."""
+
+    tables: Tables
+    at: int = 0
+    turn: threading.Lock = field(default_factory=threading.Lock)
+
+    def read(self, name: str, columns: tuple[str, ...], where: Predicate | None) -> pa.Table:
+        with self.turn:
+            self.at = self.at or self.tables.now()
+        return self.tables.read(name, columns, where, self.at)
+
+
+def run_sql(query: str, tables: Tables) -> pa.Table:
+    """Run one query over the tables that it names, all read at one snapshot; see `Client.sql`."""
+    import duckdb
+
+    from nyala.client.sql.source import Source
+
+    engine = duckdb.connect(":memory:", config={"enable_external_access": "false"})
+    sources: list[Source] = []
+    try:
+        engine.execute("set python_enable_replacements=false").fetchall()
+        snapshot = _Snapshot(tables)
+        named = _read(engine, query)
+        for name in _chosen(named, tables):
+            schema = tables.open(name)
+            if _folded(name) in named.tables:  # else only its name is told
+                _check_columns(name, schema)
+            source = Source(schema, partial(snapshot.read, name))
+            sources.append(source)
+            engine.register(name, source)
+        engine.execute("set lock_configuration=true").fetchall()
+        return engine.sql(query).to_arrow_table()
+    except duckdb.PermissionException as err:
+        raise InvalidArgument(f"SQL: {err}; {READS_ONLY}") from err
+    except Exception as err:  # of a read: DuckDB passes its text on, in one of several errors
+        for source in sources:
+            if source.failure is not None:
+                raise source.failure from None
+        if not isinstance(err, duckdb.Error):
+            raise
+        raise InvalidArgument(f"SQL: {err}; mend the query") from err
+    finally:
+        engine.close()
+
+
+@dataclass(slots=True)
+class _Named:
+    """What a query names.
+
+    Attributes:
+        tables: and common table expressions, folded, each as it was first written.
+        local: names of common table expressions, folded.
+        every: it asks for the list of all tables.
+    """
+
+    tables: dict[str, str] = field(default_factory=dict)
+    local: set[str] = field(default_factory=set)
+    every: bool = False
+
+
+def _read(engine: Any, query: str) -> _Named:
+    """Return what a query names, in the order in which it first does.
+
+    Raises:
+        InvalidArgument: not one SELECT, or one that is more than a query over tables.
+        NotFound: a table of a schema.
+    """
+    parsed = json.loads(engine.execute("select json_serialize_sql(?)", [query]).fetchall()[0][0])
+    if parsed.get("error"):
+        said = str(parsed.get("error_message", "the text cannot be read"))
+        if "Only SELECT" in said:
+            raise InvalidArgument(PIVOT_NEEDS_VALUES if _pivots(engine, query) else READS_ONLY)
+        raise InvalidArgument(f"SQL: {said}; mend the query")
+    if len(parsed["statements"]) != 1:
+        raise InvalidArgument(READS_ONLY)
+    found = _Named()
+    for node in _nodes(parsed):
+        kind = node.get("type")
+        if kind == "BASE_TABLE":
+            if node.get("schema_name") or node.get("catalog_name"):
+                raise NotFound(f"no schema {node['schema_name']!r}: tables are named alone")
+            found.tables.setdefault(_folded(node["table_name"]), node["table_name"])
+        elif kind == "SHOW_REF":
+            if node.get("show_type") == "SHOW_SPECIAL":
+                found.every = True
+            elif node.get("table_name"):
+                found.tables.setdefault(_folded(node["table_name"]), node["table_name"])
+        elif kind == "TABLE_FUNCTION":
+            _check_function(str(node.get("function", {}).get("function_name", "")))
+        found.local.update(_folded(e["key"]) for e in node.get("cte_map", {}).get("map", []))
+    return found
+
+
+def _pivots(engine: Any, query: str) -> bool:
+    """Whether a text is one statement that is several to DuckDB."""
+    import duckdb
+
+    statements = engine.extract_statements(query)
+    return len(statements) == 1 and statements[0].type == duckdb.StatementType.MULTI
+
+
+def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(tree, dict):
+        yield tree
+        for value in tree.values():
+            yield from _nodes(value)
+    elif isinstance(tree, list):
+        for value in tree:
+            yield from _nodes(value)
+
+
+def _check_function(name: str) -> None:
+    if name not in FUNCTIONS:  # DuckDB's parser has folded it
+        raise InvalidArgument(f"the function {name!r} cannot be read from here: {READS_ONLY}")
+
+
+def _folded(name: str) -> str:
+    """Return a name as DuckDB compares it: the letters of ASCII in lower case."""
+    return name.encode().lower().decode()
+
+
+def _chosen(named: _Named, tables: Tables) -> list[str]:
+    """Return the tables of the cluster that a query may read.
+
+    A name of a common table expression may be that of a table too: one can read the other.
+
+    Raises:
+        NotFound: no such table.
+        InvalidArgument: two tables have the name.
+    """
+    if not named.tables and not named.every:
+        return []
+    by_folded: dict[str, list[str]] = {}
+    for name in tables.names():
+        by_folded.setdefault(_folded(name), []).append(name)
+    wanted = list(by_folded) if named.every else list(named.tables)
+    chosen = []
+    for folded in wanted:
+        same = by_folded.get(folded, [])
+        if len(same) > 1 and folded not in named.local:
+            raise InvalidArgument(
+                f"{_and(same)} are tables whose names differ in case only, and SQL does not tell them apart; "
+                "rename one: table.alter().rename(new_name).commit(), or read it with table.scan()"
+            )
+        if len(same) == 1:
+            chosen.append(same[0])
+        elif folded not in named.local:
+            written = named.tables[folded]
+            tables.open(written)  # raises, unless it was made just now
+            chosen.append(written)
+    return chosen
+
+
+def _check_columns(table: str, schema: Schema) -> None:
+    by_folded: dict[str, str] = {}
+    for column in schema.columns:
+        other = by_folded.setdefault(_folded(column.name), column.name)
+        if other != column.name:
+            raise InvalidArgument(
+                f"{_and([other, column.name])} are columns of table {table!r} whose names differ in case "
+                "only, and SQL does not tell them apart; rename one: table.alter().rename_column(name, "
+                "new_name).commit(), or read the table with table.scan()"
+            )
+
+
+def _and(names: Sequence[str]) -> str:
+    return " and ".join(map(repr, names))

@@ -1,0 +1,1 @@
+"""Writes: batching, coalescing, sequence numbers, delivery to tablet leaders."""

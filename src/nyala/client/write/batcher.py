@@ -1,0 +1,187 @@
+"""Rows grouped by tablet and cut into requests; `upload.py` sends them."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from nyala.client.cluster.tablet_cache import Locations, OpenTable
+from nyala.client.deadline import Attempts
+from nyala.client.write import request_size
+from nyala.client.write.pending_call import Written
+from nyala.client.write.row_outcomes import RowErrors
+from nyala.client.write.sequencer import Requests
+from nyala.client.write.upload import Part, Upload, Writing
+from nyala.common.partition import locate
+from nyala.env.clock import HybridClock
+from nyala.env.env import Env
+from nyala.env.tasks import Lane
+
+NO_PARTITION = "no_partition"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How a write is cut into batches."""
+
+    batch_rows: int = 10_000
+    batch_bytes: int = 1 << 20
+
+
+class Bulk:
+    """Sends the large writes of one client. Runs on the client's loop.
+
+    Args:
+        env: clock and lanes.
+        requests: number and deliver each batch.
+        clock: learns the stamps of what was written.
+        limits: of one batch.
+        locations: looks a table's ranges up again when a row has no place, or another one than it had;
+            None: they never change.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        requests: Requests,
+        clock: HybridClock,
+        limits: Limits,
+        locations: Locations | None = None,
+    ) -> None:
+        self._env = env
+        self._requests = requests
+        self._clock = clock
+        self._limits = limits
+        self._locations = locations
+
+    def begin(self, table: OpenTable, op: int, all_or_nothing: bool, timeout_ms: int) -> Upload:
+        """Begin a write whose rows come batch by batch.
+
+        Args:
+            table: where to.
+            op: a `WriteOp` of the wire.
+            all_or_nothing: per tablet and batch of `Limits`: one failing row voids the rest.
+            timeout_ms: so long it may go without any batch being acknowledged.
+        """
+        call = Writing(table, op, all_or_nothing, Attempts(self._env, timeout_ms))
+        return Upload(self._env, self, self._requests, self._clock, call)
+
+    async def write(
+        self, table: OpenTable, op: int, batch: pa.RecordBatch, all_or_nothing: bool,
+        timeout_ms: int,
+    ) -> Written:  # fmt: skip
+        """See `Session.write`."""
+        upload = self.begin(table, op, all_or_nothing, timeout_ms)
+        try:
+            await upload.take(batch)
+            return await upload.finish()
+        finally:  # also when this caller is cancelled
+            upload.abandon()
+
+    def window_rows(self, table: OpenTable, batch: pa.RecordBatch) -> int:
+        """Return how many rows of a batch like this are grouped at a time."""
+        return _window_rows(table, batch, self._within(table, batch))
+
+    def pieces(self, table: OpenTable, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
+        """Cut the rows of one tablet into requests; return (first row, piece)."""
+        most = request_size.room(table, batch.num_columns, 2 * self._limits.batch_bytes)
+        return _slices(batch, self._within(table, batch), most)
+
+    def _within(self, table: OpenTable, batch: pa.RecordBatch) -> Limits:
+        """Return the limits of a request to a table, whose servers may take less than this client sends."""
+        limits = self._limits
+        return replace(
+            limits, batch_bytes=request_size.room(table, batch.num_columns, limits.batch_bytes)
+        )
+
+    async def group(
+        self, call: Writing, window: pa.RecordBatch, first: int
+    ) -> tuple[list[Part], RowErrors]:
+        """Group rows by tablet; before a row is told that it has no place, the ranges are looked up.
+
+        Raises:
+            TimedOut: some row has none as far as it is known here, and no leader master told.
+        """
+        parts, errors = await self._cut(call.table, window, first)
+        if self._locations is None or all(code != NO_PARTITION for _, code, _ in errors):
+            return parts, errors
+        return await self.group_anew(call, window, first)
+
+    async def group_anew(
+        self, call: Writing, window: pa.RecordBatch, first: int
+    ) -> tuple[list[Part], RowErrors]:
+        """Group rows by the tablets that the leader master names now. Raises as `group`."""
+        if self._locations is not None:
+            left_ms = max(1, call.attempts.left_ms())
+            await self._locations.refresh(call.table, left_ms, by_leader=True)
+        return await self._cut(call.table, window, first)
+
+    async def _cut(
+        self, table: OpenTable, window: pa.RecordBatch, first: int
+    ) -> tuple[list[Part], RowErrors]:
+        as_it_is = replace(table)  # its ranges and tablets may be replaced while this is under way
+        if window.num_rows <= self._limits.batch_rows:
+            return _by_tablet(as_it_is, window, first)
+        return await self._env.tasks.run(Lane.COMPUTE, _by_tablet, as_it_is, window, first)
+
+
+def _window_rows(table: OpenTable, batch: pa.RecordBatch, limits: Limits) -> int:
+    """Return how many rows make about one batch for each tablet; a little less, as parts are uneven."""
+    each = _batch_rows(batch, limits)
+    tablets = table.partition_schema.count
+    return each if tablets == 1 else max(1, each * tablets * 15 // 16)
+
+
+def _batch_rows(batch: pa.RecordBatch, limits: Limits) -> int:
+    per_row: int = max(1, batch.nbytes // max(1, batch.num_rows))
+    return max(1, min(limits.batch_rows, limits.batch_bytes // per_row))
+
+
+def _by_tablet(table: OpenTable, batch: pa.RecordBatch, first: int) -> tuple[list[Part], RowErrors]:
+    """Group rows by tablet, in order; rows with a null key or outside every partition become errors.
+
+    Args:
+        table: whose tablets.
+        batch: a window of a write.
+        first: position of its first row in the write.
+    """
+    errors: RowErrors = []
+    rows = np.arange(first, first + batch.num_rows, dtype=np.int64)
+    keys = [batch.column(c.name) for c in table.schema.key_columns]
+    if any(k.null_count for k in keys):
+        missing = np.logical_or.reduce([k.is_null().to_numpy(zero_copy_only=False) for k in keys])
+        errors += [(int(r), "null_key", "a key column is null") for r in rows[missing]]
+        rows = rows[~missing]
+        batch = batch.filter(pa.array(~missing))
+    if not batch.num_rows:
+        return [], errors
+    if table.partition_schema.count == 1 and table.partition_schema.ranges == ():
+        return [Part(table.tablets[0], rows, batch)], errors
+    numbers = locate(table.schema, table.partition_schema, batch)
+    order = np.argsort(numbers, kind="stable")
+    cuts = np.flatnonzero(np.diff(numbers[order])) + 1
+    parts: list[Part] = []
+    for mine in np.split(order, cuts):
+        number = int(numbers[mine[0]])
+        if number >= 0:
+            parts.append(Part(table.tablets[number], rows[mine], batch.take(pa.array(mine))))
+        else:
+            text = f"no range partition of table {table.name!r} covers this key"
+            errors += [(int(r), NO_PARTITION, text) for r in rows[mine]]
+    return parts, errors
+
+
+def _slices(batch: pa.RecordBatch, limits: Limits, most: int) -> list[tuple[int, pa.RecordBatch]]:
+    """Cut a batch into pieces of about the limits, never over `most` but for one row: (first row, it)."""
+    step = _batch_rows(batch, limits)
+    pieces = []
+    todo = [(at, batch.slice(at, step)) for at in range(0, batch.num_rows, step)]
+    todo.reverse()
+    while todo:
+        at, piece = todo.pop()
+        if piece.num_rows > 1 and piece.nbytes > most:  # large rows side by side
+            half = piece.num_rows // 2
+            todo += [(at + half, piece.slice(half)), (at, piece.slice(0, half))]
+        else:
+            pieces.append((at, piece))
+    return pieces

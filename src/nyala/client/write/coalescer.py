@@ -1,0 +1,192 @@
+"""Small writes that meet: rows of concurrent callers for one tablet travel as one request.
+
+A free line delays nobody: what one loop turn brings goes at its end. While a request of a line is under
+way, further callers wait until they are as many as travel in it, or until it is answered, and go together as
+the next. A request has one sequence number and the same bytes at each try; each caller gets the outcome of
+its own rows, and nobody else's failure. A request ends at the first deadline of its callers: nobody's rows
+are sent anew after its caller was told that the time is up. On the client's loop only.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import pyarrow as pa
+
+from nyala.client.cluster.tablet_cache import TabletPlace
+from nyala.client.write import request_size
+from nyala.client.write.pending_call import Call, Written
+from nyala.client.write.queue import Key, Kind, Line
+from nyala.client.write.waiting import Waiting, closed_meanwhile
+from nyala.common.errors import RangesChanged, Rejected, SessionExpired
+from nyala.common.partition import locate
+from nyala.env.env import Env
+from nyala.wire.proto import nyala_pb2 as pb
+
+MAX_ROWS = 64
+MAX_BYTES = 64 << 10
+"""Larger writes go by themselves: they have little to gain, and others would wait for their bytes."""
+
+Send = Callable[[TabletPlace, Call, pa.RecordBatch, int], Awaitable[pb.WriteResult]]
+"""Deliver rows like those of a call; the last argument is the deadline (monotonic microseconds)."""
+
+
+class Combiner:
+    """Gathers calls and sends them.
+
+    Args:
+        env: clock and tasks.
+        send: see `Send`.
+        alone: writes one call as any large write; for rows that have no single tablet.
+        max_rows: of a request.
+        max_bytes: of a request, one call at least.
+    """
+
+    def __init__(
+        self, env: Env, send: Send, alone: Callable[[Call], Coroutine[Any, Any, Written]], *,
+        max_rows: int, max_bytes: int,
+    ) -> None:  # fmt: skip
+        self._env = env
+        self._send = send
+        self._alone = alone
+        self._max_rows = max_rows
+        self._max_bytes = max_bytes
+        self._lines: dict[Key, Line] = {}
+        self._unplaced: dict[Kind, list[Call]] = {}
+        self._touched: dict[Key, Line] = {}
+        self._waiting = Waiting(env.clock)
+        self._turn_is_due = False
+
+    def take(self, call: Call) -> None:
+        """Take a call; its caller will be told."""
+        self._waiting.add(call)
+        table = call.table
+        kind = Kind(table.id, table.schema.version, call.op, tuple(call.batch.schema.names))
+        if any(call.batch.column(c.name).null_count for c in table.schema.key_columns):
+            self._by_itself(call)
+        elif table.partition_schema.count == 1 and table.partition_schema.ranges == ():
+            self._stand(call, kind, table.tablets[0])
+        else:
+            self._unplaced.setdefault(kind, []).append(call)
+        if not self._turn_is_due:
+            self._turn_is_due = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def close(self) -> None:
+        """Tell everybody who still waits that the client is closed."""
+        self._waiting.close()
+
+    # ---- lines -------------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        """At the end of a loop turn: who came in it is placed, and free lines move."""
+        self._turn_is_due = False
+        unplaced, self._unplaced = self._unplaced, {}
+        for kind, calls in unplaced.items():
+            self._place(kind, calls)
+        touched, self._touched = self._touched, {}
+        for key, line in touched.items():
+            self._move(key, line)
+
+    def _place(self, kind: Kind, calls: list[Call]) -> None:
+        """Find the tablet of each call's rows, for all calls at once."""
+        table = calls[0].table
+        keys = pa.concat_batches([c.batch for c in calls])
+        numbers = locate(table.schema, table.partition_schema, keys).tolist()
+        at = 0
+        for call in calls:
+            mine = numbers[at : at + call.batch.num_rows]
+            at += call.batch.num_rows
+            if mine[0] >= 0 and mine.count(mine[0]) == len(mine):
+                self._stand(call, kind, table.tablets[mine[0]])
+            else:
+                self._by_itself(call)
+
+    def _stand(self, call: Call, kind: Kind, tablet: TabletPlace) -> None:
+        key = tablet.id, kind
+        line = self._lines.get(key)
+        if line is None:
+            line = self._lines[key] = Line(tablet)
+        line.tablet = tablet
+        line.waiting.append(call)
+        self._touched[key] = line
+
+    def _move(self, key: Key, line: Line) -> None:
+        """Send what may go now."""
+        now_us = self._env.clock.monotonic_us()
+        most = self._max_bytes
+        if line.waiting:
+            head = line.waiting[0]
+            most = request_size.room(head.table, head.batch.num_columns, most)
+        while calls := line.depart(self._max_rows, most, now_us):
+            self._env.tasks.spawn(self._request(key, line, calls), "small writes")
+        if line.idle:
+            self._lines.pop(key, None)
+
+    # ---- requests ----------------------------------------------------------------------------------
+
+    async def _request(self, key: Key, line: Line, calls: list[Call]) -> None:
+        try:
+            await self._together(line.tablet, calls)
+        finally:
+            for call in calls:  # told already, unless this task was ended from outside
+                self._waiting.drop(call)
+                call.failed(closed_meanwhile(sent=call.sent))
+            line.arrived(calls)
+            self._move(key, line)
+
+    async def _together(self, tablet: TabletPlace, calls: list[Call]) -> None:
+        """Send one request for some calls; tell each what became of its own rows."""
+        batch = calls[0].batch
+        if len(calls) > 1:
+            batch = pa.concat_batches([c.batch for c in calls])
+        for call in calls:
+            call.sent = True
+        deadline_us = min(c.deadline_us for c in calls)
+        try:
+            result = await self._send(tablet, calls[0], batch, deadline_us)
+        except RangesChanged:  # their tablet takes no more, and took nothing of this
+            for call in calls:
+                await self._run_alone(call)
+        except Rejected as err:
+            if len(calls) == 1 or isinstance(err, SessionExpired):
+                _fail(calls, err)
+                return
+            # Nothing took effect: whoever is to blame is found by sending each alone.
+            await asyncio.gather(*(self._together(tablet, [c]) for c in calls))
+        except Exception as err:  # whatever it is, the callers have to be told
+            _fail(calls, err)
+        else:
+            _share(result, calls)
+
+    def _by_itself(self, call: Call) -> None:
+        self._waiting.drop(call)  # it minds its deadline itself
+        self._env.tasks.spawn(self._run_alone(call), "write")
+
+    async def _run_alone(self, call: Call) -> None:
+        try:
+            call.done(await self._alone(call))
+        except Exception as err:  # whatever it is, the caller has to be told
+            call.failed(err)
+        finally:
+            call.failed(closed_meanwhile(sent=True))
+
+
+def _share(result: pb.WriteResult, calls: list[Call]) -> None:
+    """Give each caller its part of a result."""
+    errors = sorted((e.row, e.code, e.message) for e in result.row_errors)
+    first = at = 0
+    for call in calls:
+        end = first + call.batch.num_rows
+        mine = []
+        while at < len(errors) and errors[at][0] < end:
+            row, code, message = errors[at]
+            mine.append((row - first, code, message))
+            at += 1
+        call.done(Written(call.batch.num_rows - len(mine), mine, result.timestamp))
+        first = end
+
+
+def _fail(calls: list[Call], err: Exception) -> None:
+    for call in calls:
+        call.failed(err)

@@ -1,0 +1,94 @@
+"""One write of few rows on its way: what a caller handed in, and what became of it.
+
+A caller is a coroutine or a thread; either is told once, whatever happens. On the client's loop, except
+for `wait`.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from nyala.client.cluster.tablet_cache import OpenTable
+
+
+@dataclass(slots=True)
+class Written:
+    """What became of a write: rows without an error, (row, code, message) of the others, last stamp."""
+
+    rows: int = 0
+    errors: list[tuple[int, str, str]] = field(default_factory=list)
+    timestamp: int = 0
+
+
+class Call:
+    """One caller's rows, all for one operation.
+
+    Args:
+        table: where to.
+        op: a `WriteOp` of the wire.
+        batch: the rows; columns by name, of the table's types.
+        size_bytes: of the batch.
+        deadline_us: monotonic; after it the caller is told that time is up.
+        tell: called on the loop once there is an outcome.
+
+    Attributes:
+        sent: a server may have seen the rows.
+        over: the caller has been told.
+    """
+
+    __slots__ = ("_tell", "batch", "deadline_us", "error", "op", "over", "result", "sent",
+                 "size_bytes", "table")  # fmt: skip
+
+    def __init__(
+        self, table: OpenTable, op: int, batch: pa.RecordBatch, size_bytes: int, deadline_us: int,
+        tell: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self.table = table
+        self.op = op
+        self.batch = batch
+        self.size_bytes = size_bytes
+        self.deadline_us = deadline_us
+        self.sent = self.over = False
+        self.result = Written()
+        self.error: BaseException | None = None
+        self._tell = tell
+
+    def done(self, result: Written) -> None:
+        """Tell the caller what became of the rows."""
+        if not self.over:
+            self.over = True
+            self.result = result
+            self._tell()
+
+    def failed(self, error: BaseException) -> None:
+        """Tell the caller why not."""
+        if not self.over:
+            self.over = True
+            self.error = error
+            self._tell()
+
+    def outcome(self) -> Written:
+        """Return the result, or raise the error, of a call that is over."""
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+class Bell:
+    """What a thread waits at: lighter than a future and its condition."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def ring(self) -> None:
+        """Let the thread go on. Any thread; once."""
+        self._lock.release()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so long at most; return whether it rang."""
+        return self._lock.acquire(timeout=seconds)

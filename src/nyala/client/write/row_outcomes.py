@@ -1,0 +1,129 @@
+"""What became of each row of one write: so that the error of one that ended early can say it.
+
+What is known of every row would not fit into memory for a long stream: windows whose rows are all
+acknowledged are forgotten, and nothing but the number of rows stays of them.
+"""
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from nyala.client.results import PartlyWritten, errors_table
+from nyala.client.write.pending_call import Written
+from nyala.common.errors import NyalaError, has_no_effect
+from nyala.wire.proto import nyala_pb2 as pb
+
+NOT_SENT, UNKNOWN, ACKNOWLEDGED = 0, 1, 2
+
+Rows = npt.NDArray[np.int64]
+"""Positions in the write."""
+RowErrors = list[tuple[int, str, str]]
+"""(row, code, message)."""
+
+
+class Window:
+    """Rows that were grouped together, and what became of each.
+
+    Args:
+        first: position of the first one in the write.
+        rows: how many.
+    """
+
+    def __init__(self, first: int, rows: int) -> None:
+        self.first = first
+        self.state = np.full(rows, NOT_SENT, np.uint8)
+
+    def rows_in(self, state: int) -> Rows:
+        """Return the rows in a state."""
+        return np.flatnonzero(self.state == state) + self.first
+
+
+class Outcomes:
+    """The rows of one write.
+
+    Attributes:
+        rows: how many are in windows, acknowledged or not.
+        requests: how many were begun.
+        written: what is acknowledged.
+    """
+
+    def __init__(self) -> None:
+        self.rows = self.requests = 0
+        self.written = Written()
+        self._reached = 0  # all rows of windows that are acknowledged lie below
+        self._left: list[Window] = []  # windows that ended otherwise
+
+    def window(self, rows: int, errors: RowErrors, *, void: bool) -> Window:
+        """Begin a window.
+
+        Args:
+            rows: in it; they follow those of the window before.
+            errors: of rows that can go nowhere.
+            void: on their account no row of it is sent.
+        """
+        made = Window(self.rows, rows)
+        self.rows += rows
+        self.refused(made, errors)
+        if void:
+            made.state[:] = ACKNOWLEDGED
+        return made
+
+    def refused(self, window: Window, errors: RowErrors) -> None:
+        """Some rows of a window can go nowhere."""
+        self.written.errors += errors
+        for row, _, _ in errors:
+            window.state[row - window.first] = ACKNOWLEDGED
+
+    def sent(self, window: Window, rows: Rows) -> None:
+        """Some rows of a window are sent as one request."""
+        self.requests += 1
+        window.state[rows - window.first] = UNKNOWN
+
+    def failed(self, window: Window, rows: Rows, error: NyalaError) -> None:
+        """A request has ended in an error."""
+        if has_no_effect(error):
+            window.state[rows - window.first] = NOT_SENT
+
+    def acknowledged(self, window: Window, rows: Rows, result: pb.WriteResult) -> None:
+        """A request was answered."""
+        window.state[rows - window.first] = ACKNOWLEDGED
+        total = self.written
+        total.rows += result.rows
+        total.timestamp = max(total.timestamp, result.timestamp)
+        total.errors += [(int(rows[e.row]), e.code, e.message) for e in result.row_errors]
+
+    def over(self, window: Window) -> None:
+        """Nothing more is sent of a window."""
+        if (window.state == ACKNOWLEDGED).all():
+            self._reached = max(self._reached, window.first + len(window.state))
+        else:
+            self._left.append(window)
+
+    def error(self, cause: BaseException) -> BaseException:
+        """Return what to raise when all windows are over: the cause alone, where that says everything."""
+        done, unknown = self.written, self._rows_in(UNKNOWN)
+        if not done.timestamp and (not len(unknown) or self.requests == 1):
+            return cause
+        sent = [w.first + int(np.flatnonzero(w.state)[-1]) + 1 for w in self._left if w.state.any()]
+        next_row = max([self._reached, *sent])
+        not_sent = self._rows_in(NOT_SENT)
+        not_written = not_sent[not_sent < next_row]
+        done.errors.sort()
+        why = cause.message if isinstance(cause, NyalaError) else f"{type(cause).__name__}: {cause}"
+        error = PartlyWritten(
+            f"{done.rows} rows are written, then: {why}. Of the rows before row {next_row}, {len(unknown)} "
+            f"may or may not have taken effect (.unknown), {len(not_written)} had none (.not_written), "
+            f"{len(done.errors)} have row errors (.errors); nothing was sent from row {next_row} on",
+            rows=done.rows,
+            errors=errors_table(done.errors),
+            timestamp=done.timestamp,
+            next_row=next_row,
+            unknown=pa.array(unknown, pa.int64()),
+            not_written=pa.array(not_written, pa.int64()),
+        )
+        error.__cause__ = cause
+        return error
+
+    def _rows_in(self, state: int) -> Rows:
+        found = [w.rows_in(state) for w in sorted(self._left, key=lambda w: w.first)]
+        return np.concatenate([np.empty(0, np.int64), *found])

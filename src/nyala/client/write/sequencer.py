@@ -1,0 +1,96 @@
+"""Requests: a batch under a number of its own, which a tablet executes once however often it arrives."""
+
+from typing import cast
+
+import pyarrow as pa
+
+from nyala.client.cluster.tablet_cache import OpenTable, TabletPlace
+from nyala.client.deadline import Attempts
+from nyala.client.write.delivery import Delivery, TabletReplaced
+from nyala.common.ids import TabletId
+from nyala.wire.proto import nyala_pb2 as pb
+
+OP_COLUMN = "_op"
+
+
+class Sequences:
+    """Numbers the operations of one client per tablet, and knows which are still outstanding.
+
+    Args:
+        keep_results: never tell a tablet that results may be dropped, so that a second process with
+            the same client id can repeat all operations (a retried Spark task).
+    """
+
+    def __init__(self, *, keep_results: bool) -> None:
+        self._keep_results = keep_results
+        self._last: dict[TabletId, int] = {}
+        self._outstanding: dict[TabletId, dict[int, None]] = {}
+
+    def begin(self, tablet: TabletId) -> tuple[int, int]:
+        """Return (sequence, first outstanding sequence) for a new operation."""
+        sequence = self._last[tablet] = self._last.get(tablet, 0) + 1
+        outstanding = self._outstanding.setdefault(tablet, {})
+        outstanding[sequence] = None
+        return sequence, 1 if self._keep_results else next(iter(outstanding))
+
+    def end(self, tablet: TabletId, sequence: int) -> None:
+        """The operation's result was received, or its caller gave up."""
+        self._outstanding[tablet].pop(sequence, None)
+
+
+class Requests:
+    """The requests of one client.
+
+    Args:
+        client_id: 16 bytes.
+        sequences: their numbers.
+        delivery: sends them.
+        since: hybrid time at which the first process with this client id had sent nothing yet; None: there is
+            no other process.
+    """
+
+    def __init__(
+        self, client_id: bytes, sequences: Sequences, delivery: Delivery, since: int | None = None
+    ) -> None:
+        self._client_id = client_id
+        self._since = since
+        self._sequences = sequences
+        self._delivery = delivery
+
+    async def deliver(
+        self, table: OpenTable, tablet: TabletPlace, op: int, piece: pa.RecordBatch, whole: bool,
+        attempts: Attempts,
+    ) -> pb.WriteResult:  # fmt: skip
+        """Send one request, under a number of its own, until it is answered.
+
+        If another tablet takes the key range meanwhile, it goes there under a new number.
+        """
+        while True:
+            try:
+                return await self._deliver(table, tablet, op, piece, whole, attempts)
+            except TabletReplaced:
+                continue
+
+    async def _deliver(
+        self, table: OpenTable, tablet: TabletPlace, op: int, piece: pa.RecordBatch, whole: bool,
+        attempts: Attempts,
+    ) -> pb.WriteResult:  # fmt: skip
+        to = tablet.id
+        sequence, first = self._sequences.begin(to)
+        header = pb.WriteHeader(
+            tablet_id=to,
+            schema_version=table.schema.version,
+            op=cast("pb.WriteOp.ValueType", op),
+            client_id=self._client_id,
+            sequence=sequence,
+            first_outstanding=first,
+            all_or_nothing=whole,
+            since=max(1, self._delivery.seen) if self._since is None else self._since,
+            column_ids=[table.schema.column(n).id for n in piece.schema.names if n != OP_COLUMN],
+        )
+        try:
+            return await self._delivery.send(
+                table, tablet, header, piece, attempts, alone=self._since is None
+            )
+        finally:
+            self._sequences.end(to, sequence)

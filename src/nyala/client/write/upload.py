@@ -1,0 +1,316 @@
+"""One write of many rows: taken batch by batch, grouped by tablet, each group sent until it is answered.
+
+Order: the batches of one write that fall into one tablet are sent one after the other, so that rows of
+one key take effect in the order given. Different tablets, and different writes, go side by side. While
+servers work on some windows the next one is made ready: nobody waits for a whole table to be grouped.
+
+Memory: at most `AHEAD` windows are under way, and `take` returns only when less than one more waits.
+Time: the deadline counts from the last batch that was acknowledged, so that a load may take for ever as
+long as it gets on. When it does not, what is under way is ended, and the error says what became of each row.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from nyala.client.cluster.tablet_cache import OpenTable, TabletPlace
+from nyala.client.deadline import Attempts
+from nyala.client.write import request_size
+from nyala.client.write.pending_call import Written
+from nyala.client.write.row_outcomes import Outcomes, RowErrors, Rows, Window
+from nyala.client.write.sequencer import Requests
+from nyala.client.write.waiting import closed_meanwhile
+from nyala.common.errors import NyalaError, RangesChanged, TimedOut, has_no_effect
+from nyala.common.partition import Partition
+from nyala.env.clock import HybridClock
+from nyala.env.env import Env
+
+AHEAD = 3
+"""Windows under way at a time; one more is being made ready."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """The rows of one window that fall into one tablet.
+
+    Attributes:
+        tablet: where they go.
+        rows: positions in the write, in order.
+        batch: of these rows.
+    """
+
+    tablet: TabletPlace
+    rows: Rows
+    batch: pa.RecordBatch
+
+
+@dataclass(slots=True)
+class _Line:
+    """What one write sends to one part of the table: one request after the other, none after one that failed.
+
+    Its tablet may be replaced by another one meanwhile.
+    """
+
+    turn: asyncio.Lock
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Writing:
+    """One call of a user.
+
+    Attributes:
+        table: where to.
+        op: of the wire.
+        whole: all or nothing.
+        attempts: its deadline.
+        lines: what goes to each part of the table.
+    """
+
+    table: OpenTable
+    op: int
+    whole: bool
+    attempts: Attempts
+    lines: dict[Partition, _Line] = field(default_factory=dict)
+
+
+class Groups(Protocol):
+    """Groups rows by tablet."""
+
+    def window_rows(self, table: OpenTable, batch: pa.RecordBatch) -> int:
+        """Return how many rows of a batch like this are grouped at a time."""
+        ...
+
+    def pieces(self, table: OpenTable, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
+        """Cut the rows of one tablet into requests; return (first row, piece)."""
+        ...
+
+    async def group(
+        self, call: Writing, window: pa.RecordBatch, first: int
+    ) -> tuple[list[Part], RowErrors]:
+        """Group rows by tablet; return also those that can go nowhere."""
+        ...
+
+    async def group_anew(
+        self, call: Writing, window: pa.RecordBatch, first: int
+    ) -> tuple[list[Part], RowErrors]:
+        """As `group`, by the tablets that there are now."""
+        ...
+
+
+class Upload:
+    """One write under way. Made by `Bulk.begin`; on the client's loop only.
+
+    Args:
+        env: tasks.
+        groups: groups rows by tablet.
+        requests: number and deliver each batch.
+        clock: learns the stamps of what was written.
+        call: what is written, where to.
+    """
+
+    def __init__(
+        self, env: Env, groups: Groups, requests: Requests, clock: HybridClock, call: Writing
+    ) -> None:
+        self._env = env
+        self._groups = groups
+        self._requests = requests
+        self._clock = clock
+        self._call = call
+        self._waiting: deque[pa.RecordBatch] = deque()
+        self._ended = False
+        self._ranges = call.table.ranges_version
+        self._windows: dict[Window, asyncio.Task[object]] = {}
+        self._outcomes = Outcomes()
+        self._failures: list[BaseException] = []
+        self._change = asyncio.Event()
+        self._pump = env.tasks.spawn(self._run(), "write of many rows")
+        self._pump.add_done_callback(lambda _: self._changed())
+
+    async def take(self, batch: pa.RecordBatch) -> None:
+        """Take rows; returns when there is room for more.
+
+        Raises:
+            TooLarge: a row has no place in any request; what was taken before is written.
+            NyalaError: as `finish`.
+        """
+        await _check(self, batch)
+        if batch.num_rows:
+            self._waiting.append(batch)
+            self._changed()
+        while not self._over and self._waiting and self._is_full():
+            await self._change.wait()
+        if self._over:
+            await self.finish()
+
+    async def finish(self) -> Written:
+        """Wait until every row taken is acknowledged.
+
+        Raises:
+            PartlyWritten: some rows are acknowledged, or may have taken effect, others not.
+            OutcomeUnknown: all rows went in one request, and it may have taken effect.
+            NyalaError: nothing took effect.
+        """
+        self._ended = True
+        self._changed()
+        await asyncio.gather(self._pump, *self._windows.values(), return_exceptions=True)
+        if self._pump.cancelled():
+            raise self.left()
+        if (error := self._pump.exception()) is not None:
+            self._failures.append(error)
+        if self._failures:
+            raise self._outcomes.error(min(self._failures, key=_gravity))
+        written = self._outcomes.written
+        self._clock.merge(written.timestamp)
+        written.errors.sort()
+        return written
+
+    async def stop(self, why: BaseException) -> BaseException:
+        """The rest of the data cannot be had: write what was taken, and return what to raise."""
+        try:
+            await self.finish()
+        except NyalaError as err:
+            return err
+        return self._outcomes.error(why)
+
+    def left(self) -> BaseException:
+        """Return what to raise when its client was closed, and the loop has ended."""
+        return self._outcomes.error(closed_meanwhile(sent=bool(self._outcomes.requests)))
+
+    def abandon(self) -> None:
+        """End what is under way, if anything is: nobody waits any more."""
+        for task in (self._pump, *self._windows.values()):
+            task.cancel()
+
+    @property
+    def _over(self) -> bool:
+        """Whether nothing more is sent, whatever is taken."""
+        return bool(self._failures) or self._pump.done()
+
+    # ---- windows -----------------------------------------------------------------------------------
+
+    def _is_full(self) -> bool:
+        """Whether as much waits as is grouped at a time."""
+        head = self._waiting[0]
+        step = 1 if self._call.whole else self._groups.window_rows(self._call.table, head)
+        return int(sum(b.num_rows for b in self._waiting)) >= step
+
+    def _changed(self) -> None:
+        """Wake whoever waits for a change."""
+        self._change.set()
+        self._change = asyncio.Event()
+
+    async def _run(self) -> None:
+        """Launch windows while there are rows and room, until the end or the first failure."""
+        while True:
+            if not self._failures and self._waiting and len(self._windows) < AHEAD:
+                await self._launch()
+            elif not self._windows and (self._failures or (self._ended and not self._waiting)):
+                return
+            else:
+                await self._change.wait()
+
+    async def _launch(self) -> None:
+        """Group the rows of the next window, and begin to send them."""
+        call, batch = self._call, self._next()
+        try:
+            parts, errors = await self._groups.group(call, batch, self._outcomes.rows)
+        except Exception as err:  # whatever it is, the caller has to be told
+            self._failures.append(err)
+            return
+        while self._windows and call.table.ranges_version != self._ranges:
+            await self._change.wait()  # rows of one key may go elsewhere: not before earlier ones
+        self._ranges = call.table.ranges_version
+        window = self._outcomes.window(batch.num_rows, errors, void=bool(errors) and call.whole)
+        if errors and call.whole:
+            parts = []
+        if not self._windows:  # time without anything to send does not count
+            call.attempts.progressed()
+        self._windows[window] = self._env.tasks.spawn(self._send_all(window, parts), "rows")
+
+    def _next(self) -> pa.RecordBatch:
+        """Take the rows of the next window from those that wait: what is small goes together."""
+        head = self._waiting.popleft()
+        if self._call.whole:
+            return head
+        step = max(1, self._groups.window_rows(self._call.table, head))
+        if head.num_rows > step:
+            self._waiting.appendleft(head.slice(step))
+            return head.slice(0, step)
+        together, rows = [head], head.num_rows
+        while self._waiting:
+            more = self._waiting[0]
+            if rows + more.num_rows > step or not more.schema.equals(head.schema):
+                break
+            together.append(self._waiting.popleft())
+            rows += more.num_rows
+        self._changed()  # there may be room now
+        return head if len(together) == 1 else pa.concat_batches(together)
+
+    async def _send_all(self, window: Window, parts: list[Part]) -> None:
+        sending = (self._send(window, part) for part in parts)
+        try:
+            results = await asyncio.gather(*sending, return_exceptions=True)
+            self._failures += [r for r in results if isinstance(r, BaseException)]
+        finally:
+            del self._windows[window]
+            self._outcomes.over(window)
+            self._changed()
+
+    async def _send(self, window: Window, part: Part) -> None:
+        """Send the rows of one part, after those of earlier ones for the same tablet."""
+        line = self._call.lines.setdefault(part.tablet.partition, _Line(asyncio.Lock()))
+        async with line.turn:
+            await self._in_pieces(window, part, line)
+
+    async def _in_pieces(self, window: Window, part: Part, line: _Line) -> None:
+        call, outcomes = self._call, self._outcomes
+        for start, piece in self._groups.pieces(call.table, part.batch):
+            if line.failed:
+                return
+            line.failed = True  # until it is known that it did not
+            rows = part.rows[start : start + piece.num_rows]
+            outcomes.sent(window, rows)
+            try:
+                result = await self._requests.deliver(
+                    call.table, part.tablet, call.op, piece, call.whole, call.attempts
+                )
+            except NyalaError as err:
+                outcomes.failed(window, rows, err)
+                if not isinstance(err, RangesChanged):
+                    raise
+                await self._elsewhere(window, Part(part.tablet, rows, piece), line)
+                continue
+            line.failed = False
+            outcomes.acknowledged(window, rows, result)
+            call.attempts.progressed()
+
+    async def _elsewhere(self, window: Window, part: Part, line: _Line) -> None:
+        """Send rows whose tablet takes no more to those that have their ranges now, if any has."""
+        call = self._call
+        if not await call.attempts.pause():
+            raise TimedOut(
+                f"the ranges of table {call.table.name!r} changed at every try; the rows of the last request "
+                "had no effect; write them again"
+            )
+        parts, errors = await self._groups.group_anew(call, part.batch, 0)
+        self._outcomes.refused(window, [(int(part.rows[r]), code, why) for r, code, why in errors])
+        line.failed = False
+        for other in parts:
+            moved = Part(other.tablet, part.rows[other.rows], other.batch)
+            await self._in_pieces(window, moved, line)
+
+
+async def _check(upload: Upload, batch: pa.RecordBatch) -> None:
+    """End a write with a row that has no place in any request, before anything of its batch is sent."""
+    why = request_size.refusal(upload._call.table, batch, upload._outcomes.rows, upload._waiting)
+    if why is not None:
+        raise await upload.stop(why)
+
+
+def _gravity(failure: BaseException) -> int:
+    """What is told first: that an outcome is unknown, which no failure without effect may hide."""
+    return int(has_no_effect(failure))

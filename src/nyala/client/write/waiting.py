@@ -1,0 +1,86 @@
+"""Callers whose rows share requests, each with a deadline of its own. On the client's loop only."""
+
+import asyncio
+
+from nyala.client.write.pending_call import Call
+from nyala.common.errors import OutcomeUnknown, TimedOut, Unavailable
+from nyala.env.clock import Clock
+
+GRACE_US = 100_000
+"""A request that ends at its own deadline knows more about its callers' rows than their alarm does."""
+
+
+class Waiting:
+    """The calls that are neither answered nor given up, and one alarm for the first that is due.
+
+    Args:
+        clock: monotonic time.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._calls: dict[Call, None] = {}  # in order of arrival
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_us = 0
+
+    def add(self, call: Call) -> None:
+        """Tell this caller when its time is up."""
+        self._calls[call] = None
+        if self._alarm is None or call.deadline_us < self._alarm_us:
+            self._set_alarm(call.deadline_us)
+
+    def drop(self, call: Call) -> None:
+        """It has been told, or minds its deadline itself."""
+        self._calls.pop(call, None)
+
+    def close(self) -> None:
+        """Tell everybody who waits that the client is closed."""
+        for call in list(self._calls):
+            call.failed(closed_meanwhile(sent=call.sent))
+        self._calls.clear()
+        if self._alarm is not None:
+            self._alarm.cancel()
+
+    def _set_alarm(self, deadline_us: int) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        left_us = max(0, deadline_us + GRACE_US - self._clock.monotonic_us())
+        self._alarm = asyncio.get_running_loop().call_later(left_us / 1e6, self._expire)
+        self._alarm_us = deadline_us
+
+    def _expire(self) -> None:
+        """Tell those whose time is up; their request, if there is one, goes on for the others."""
+        self._alarm = None
+        past_us = self._clock.monotonic_us() - GRACE_US
+        for call in [c for c in self._calls if c.deadline_us <= past_us]:
+            del self._calls[call]
+            call.failed(_late(call))
+        if self._calls:
+            self._set_alarm(min(c.deadline_us for c in self._calls))
+
+
+def _late(call: Call) -> OutcomeUnknown | TimedOut:
+    name = call.table.name
+    if call.sent:
+        return OutcomeUnknown(
+            f"no leader answered a write to table {name!r} in time. The rows sent may or may not have "
+            "taken effect; read them back, or upsert them again"
+        )
+    return TimedOut(
+        f"a write to table {name!r} waited behind others until its time was up. Its rows had no "
+        "effect; check: nyala cluster ksck"
+    )
+
+
+def closed_meanwhile(*, sent: bool) -> OutcomeUnknown | Unavailable:
+    """Return what a caller is told whose client was closed under it.
+
+    Args:
+        sent: a server may have seen what the caller wrote.
+    """
+    if sent:
+        return OutcomeUnknown(
+            "the client was closed while this call was under way; what it wrote may or may not have taken "
+            "effect"
+        )
+    return Unavailable("the client was closed before this call was sent; nothing took effect")

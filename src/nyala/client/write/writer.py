@@ -1,0 +1,122 @@
+"""Writes: small ones share requests with others', all others go by themselves (`bulk.py`)."""
+
+import asyncio
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from nyala.client.cluster.tablet_cache import Locations, OpenTable, TabletPlace
+from nyala.client.deadline import Attempts
+from nyala.client.write import coalescer, request_size
+from nyala.client.write.batcher import Bulk, Limits
+from nyala.client.write.delivery import Delivery
+from nyala.client.write.pending_call import Call, Written
+from nyala.client.write.put_streams import PutStreams
+from nyala.client.write.sequencer import Requests, Sequences
+from nyala.client.write.upload import Upload
+from nyala.env.clock import HybridClock
+from nyala.env.env import Env
+from nyala.wire.proto import nyala_pb2 as pb
+
+__all__ = ["Limits", "Session"]
+
+
+class Session:
+    """Sends the writes of one client. Runs on the client's loop."""
+
+    def __init__(
+        self,
+        env: Env,
+        client_id: bytes,
+        locations: Locations,
+        clock: HybridClock,
+        limits: Limits,
+        *,
+        keep_results: bool,
+        since: int = 0,
+    ) -> None:
+        self._env = env
+        self._clock = clock
+        self.streams = PutStreams(env)
+        self._requests = Requests(
+            client_id,
+            Sequences(keep_results=keep_results),
+            Delivery(locations, clock, self.streams),
+            since if keep_results else None,
+        )
+        self._bulk = Bulk(env, self._requests, clock, limits, locations)
+        # A process that repeats another's writes has to make the same requests of them.
+        self._may_combine = not keep_results
+        self.combiner = coalescer.Combiner(
+            env, self._deliver_many, self._write_alone,
+            max_rows=limits.batch_rows, max_bytes=limits.batch_bytes,
+        )  # fmt: skip
+
+    def small(
+        self, table: OpenTable, op: int, batch: pa.RecordBatch, *,
+        all_or_nothing: bool, timeout_ms: int, tell: Callable[[], None],
+    ) -> Call | None:  # fmt: skip
+        """Return a write as a call for `combiner.take` if it may share a request. Any thread."""
+        if all_or_nothing or not self._may_combine or batch.num_rows > coalescer.MAX_ROWS:
+            return None
+        size = batch.nbytes
+        if size > request_size.room(table, batch.num_columns, coalescer.MAX_BYTES):
+            return None
+        deadline_us = self._env.clock.monotonic_us() + timeout_ms * 1000
+        return Call(table, op, batch, size, deadline_us, tell)
+
+    async def write(
+        self,
+        table: OpenTable,
+        op: int,
+        batch: pa.RecordBatch,
+        *,
+        all_or_nothing: bool,
+        timeout_ms: int,
+    ) -> Written:
+        """Write one batch of rows whose columns have the table's types.
+
+        Args:
+            table: where to.
+            op: a `WriteOp` of the wire; MIXED: the last column, uint8 `_op`, gives each row's.
+            batch: columns by name, every key column among them.
+            all_or_nothing: per tablet and batch of `Limits`: one failing row voids the rest.
+            timeout_ms: so long it may go without any of its batches being acknowledged.
+
+        Raises:
+            PartlyWritten: some rows are acknowledged, or may have taken effect, others not.
+            OutcomeUnknown: all rows went in one request, and it may have taken effect.
+            NyalaError: nothing took effect.
+        """
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        call = self.small(
+            table, op, batch, all_or_nothing=all_or_nothing, timeout_ms=timeout_ms,
+            tell=lambda: None if told.done() else told.set_result(None),
+        )  # fmt: skip
+        if call is None:
+            return await self._bulk.write(table, op, batch, all_or_nothing, timeout_ms)
+        self.combiner.take(call)
+        try:
+            await told
+        finally:
+            call.over = True  # also when this caller is cancelled: what was not sent stays here
+        return call.outcome()
+
+    async def begin(
+        self, table: OpenTable, op: int, *, all_or_nothing: bool, timeout_ms: int
+    ) -> Upload:
+        """Begin a write whose rows come batch by batch; arguments as for `write`."""
+        return self._bulk.begin(table, op, all_or_nothing, timeout_ms)
+
+    async def _write_alone(self, call: Call) -> Written:
+        left_ms = (call.deadline_us - self._env.clock.monotonic_us()) // 1000
+        return await self._bulk.write(call.table, call.op, call.batch, False, left_ms)
+
+    async def _deliver_many(
+        self, tablet: TabletPlace, like: Call, batch: pa.RecordBatch, deadline_us: int
+    ) -> pb.WriteResult:
+        left_ms = (deadline_us - self._env.clock.monotonic_us()) // 1000
+        attempts = Attempts(self._env, left_ms)
+        result = await self._requests.deliver(like.table, tablet, like.op, batch, False, attempts)
+        self._clock.merge(result.timestamp)
+        return result

@@ -1,0 +1,150 @@
+"""The catalog as this master's own replica has it: for look-ups that need no leader (S0.86).
+
+Built when somebody asks, and brought up to each newer closed time by what has changed since. A closed time
+is a moment of the log: each batch is at or below it as a whole or above it as a whole, and it is shown
+between two awaits, so nobody sees half of one.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from nyala.common.errors import Corrupt, HistoryGone, NotFound, NotLeader, Unavailable
+from nyala.env.env import Env
+from nyala.env.tasks import Lane
+from nyala.master.catalog import sys_catalog
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.catalog.plan import Plan
+from nyala.master.catalog.records import Table, Tablet, parse
+from nyala.tablet.read.view import View
+from nyala.wire.proto import catalog_pb2 as cat
+from nyala.wire.proto import nyala_pb2 as pb
+
+
+class StaleReplica(Protocol):
+    """What it needs of this master's replica."""
+
+    async def stale_point(
+        self, max_age_ms: int, timeout_ms: int, *, least: int = 0
+    ) -> tuple[int, int]:
+        """As `Replica.stale_point`."""
+        ...
+
+
+Answer = TypeVar(
+    "Answer", pb.ListTablesResponse, pb.DescribeTableResponse, pb.TabletLocationsResponse
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A catalog, to be read before the next await, and of which moment it is.
+
+    Attributes:
+        catalog: tables and tablets.
+        as_of: the moment.
+    """
+
+    catalog: Catalog
+    as_of: pb.AsOf
+
+    def told(self, make: Callable[[], Answer]) -> Answer:
+        """Return an answer made from the catalog, with its moment.
+
+        Raises:
+            NotLeader: not there, as far as a follower knows (details: `reason` NOT_HERE).
+            NyalaError: what `make` raises.
+        """
+        try:
+            answer = make()
+        except NotFound as err:
+            if not self.as_of.follower:
+                raise
+            leader = self.as_of.leader_address
+            raise NotLeader(
+                f"{err.message} (as of {self.as_of.age_ms} ms ago; the leader may know more)",
+                {"reason": "NOT_HERE"} | ({"address": leader} if leader else {}),
+            ) from err
+        answer.as_of.CopyFrom(self.as_of)
+        return answer
+
+
+class Followed:
+    """One master's own view of the catalog. On the loop only.
+
+    Args:
+        env: the outside world.
+        replica: this master's member of the group.
+        view: of what has been applied to it.
+        timeout_ms: of a question to the group.
+    """
+
+    def __init__(
+        self, env: Env, replica: StaleReplica, view: Callable[[], View], timeout_ms: int
+    ) -> None:
+        self._env = env
+        self._replica = replica
+        self._view = view
+        self._timeout_ms = timeout_ms
+        self._catalog = Catalog()
+        self._at = 0
+        self._one = asyncio.Lock()
+
+    async def within(self, wanted: pb.Staleness) -> tuple[Catalog, int, int]:
+        """Return the catalog, of which hybrid time it is, and how many milliseconds ago that was.
+
+        Raises:
+            NotLeader: what is here is too old; details: `reason` TOO_OLD, the leader when known.
+            Unavailable: this replica has failed, is still opening, or was deleted.
+        """
+        async with self._one:
+            with sys_catalog.while_member():
+                return await self._within(wanted)
+
+    async def _within(self, wanted: pb.Staleness) -> tuple[Catalog, int, int]:
+        while True:
+            least = max(wanted.not_before, self._view().horizon)
+            at, age_ms = await self._replica.stale_point(
+                wanted.max_age_ms, self._timeout_ms, least=least
+            )
+            began_us = self._env.clock.monotonic_us()
+            try:
+                await self._follow(at)
+            except Corrupt as err:
+                raise Unavailable(f"this master cannot read its catalog: {err}") from err
+            age_ms += -(-(self._env.clock.monotonic_us() - began_us) // 1000)
+            if age_ms <= wanted.max_age_ms:  # else building took long; what is left is less
+                return self._catalog, self._at, age_ms
+
+    async def _follow(self, at: int) -> None:
+        if at <= self._at:
+            return
+        view, run = self._view(), self._env.tasks.run
+        if self._at:
+            try:
+                plan = await run(Lane.COMPUTE, _changed, view, self._at, at)
+            except HistoryGone:
+                self._at = 0
+            else:
+                self._catalog.follow(plan)
+        if not self._at:
+            self._catalog = await run(Lane.COMPUTE, _whole, view, at)
+        self._at = at
+
+
+def _whole(view: View, at: int) -> Catalog:
+    catalog = Catalog()
+    catalog.load(sys_catalog.scan(view, at))
+    return catalog
+
+
+def _changed(view: View, since: int, until: int) -> Plan:
+    items = [parse(row) for row in sys_catalog.changed(view, since, until)]
+    cluster = [item for item in items if isinstance(item, cat.ClusterRecord)]
+    return Plan(
+        tablets=tuple(item.record for item in items if isinstance(item, Tablet)),
+        tables=tuple(item.record for item in items if isinstance(item, Table)),
+        cluster=cluster[0] if cluster else None,
+        servers=tuple(item for item in items if isinstance(item, pb.ListedServer)),
+    )

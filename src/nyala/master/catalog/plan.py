@@ -1,0 +1,53 @@
+"""Plan: what an operation will write to the catalog, and what it will order afterwards.
+
+Rules: a value. A planner (create_table, delete_table, tablet_report) is a function from request or
+report and catalog to a Plan; it cannot write, send or wait, so it cannot break the order of
+`operation.py`.
+"""
+
+from dataclasses import dataclass
+
+from nyala.common.ids import TableId, TabletId
+from nyala.master.catalog.actions import Action
+from nyala.wire.proto import catalog_pb2 as cat
+from nyala.wire.proto import nyala_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one logical operation does.
+
+    Attributes:
+        tablets: whole new records of tablets.
+        tables: whole new records of tables.
+        cluster: the new record of the cluster, when it changes.
+        servers: whole new entries of the server list, each with the next version.
+        actions: orders for tablet servers, sent after the commit point only.
+        answer: the id of the table that the operation is about, for the client.
+    """
+
+    tablets: tuple[cat.TabletRecord, ...] = ()
+    tables: tuple[cat.TableRecord, ...] = ()
+    cluster: cat.ClusterRecord | None = None
+    servers: tuple[pb.ListedServer, ...] = ()
+    actions: tuple[Action, ...] = ()
+    answer: TableId | None = None
+
+    @property
+    def writes(self) -> bool:
+        """Whether anything is to be replicated."""
+        return bool(self.tables or self.tablets or self.servers or self.cluster is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What an operation locks: names, then tables, then tablets, each in order of its id (S0.56)."""
+
+    names: tuple[str, ...] = ()
+    tables: tuple[TableId, ...] = ()
+    tablets: tuple[TabletId, ...] = ()
+
+    def ordered(self) -> list[tuple[int, str]]:
+        """Return the locks in the one order in which every operation takes them."""
+        ranked = enumerate((self.names, self.tables, self.tablets))
+        return sorted({(rank, key) for rank, keys in ranked for key in keys})

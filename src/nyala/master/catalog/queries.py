@@ -1,0 +1,158 @@
+"""What a leader answers to look-ups, from its memory to messages. Pure.
+
+Locations derive from the persisted configuration and leader of each tablet and from the map of tablet
+servers, so they are there right after an election, before any tablet is reported again (S0.17).
+"""
+
+from nyala.common.errors import InvalidArgument, NotFound
+from nyala.common.ids import ServerUuid, TableId, TabletId
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.catalog.records import Table, TableState, Tablet, TabletState
+from nyala.master.tservers import TServers
+from nyala.wire.proto import nyala_pb2 as pb
+
+
+def list_tables(catalog: Catalog, request: pb.ListTablesRequest) -> pb.ListTablesResponse:
+    """Return the tables whose name contains a text, or those dropped ones that can be recalled."""
+    every = catalog.recallable() if request.dropped else catalog.tables()
+    tables = [t for t in every if request.name_contains in t.name]
+    return pb.ListTablesResponse(
+        tables=[
+            pb.TableSummary(
+                id=t.id,
+                name=t.name,
+                state=t.state.name,
+                tablets=len(catalog.current_of(t.id)),
+                replicas=t.spec.replicas,
+                purge_after_us=t.record.purge_after_us,
+            )
+            for t in tables
+        ]
+    )
+
+
+def search(catalog: Catalog, name: str, table_id: str) -> Table | None:
+    """Return a table by name, or else by id, if there is one, live or not."""
+    return catalog.named(name) if name else catalog.table(TableId(table_id))
+
+
+def find(catalog: Catalog, name: str, table_id: str) -> Table:
+    """Return a table by name or id.
+
+    Raises:
+        InvalidArgument: neither or both are given.
+        NotFound: no such table, or it was dropped.
+    """
+    if bool(name) == bool(table_id):
+        raise InvalidArgument("give the name or the id of a table, one of the two")
+    if name:
+        return catalog.require(name)
+    table = catalog.table(TableId(table_id))
+    if table is None:
+        raise NotFound(f"no table has the id {table_id!r}")
+    if not table.live:
+        again = "; it can be recalled: nyala table recall" if table.recallable else ""
+        raise NotFound(f"the table {table.name!r} (id {table_id}) was dropped{again}")
+    return table
+
+
+def describe(
+    catalog: Catalog, servers: TServers, request: pb.DescribeTableRequest
+) -> pb.DescribeTableResponse:
+    """Return what a table is and whether all of its tablets run and follow its last alteration."""
+    table = find(catalog, request.name, request.id)
+    tablets = catalog.current_of(table.id)
+    running = sum(t.state is TabletState.RUNNING for t in tablets)
+    altered = len(tablets)
+    if table.state is TableState.ALTERING:
+        version = table.spec.schema.version
+        altered = sum(servers.schema_version(t.id) >= version for t in tablets)
+    return pb.DescribeTableResponse(
+        id=table.id,
+        state=table.state.name,
+        table=table.spec,
+        ready=running == len(tablets),
+        tablets=len(tablets),
+        tablets_running=running,
+        tablets_altered=altered,
+    )
+
+
+def locations(
+    catalog: Catalog, servers: TServers, request: pb.TabletLocationsRequest, ttl_ms: int
+) -> pb.TabletLocationsResponse:
+    """Return where the replicas of some or all tablets of a table are; of one replaced, its successor's.
+
+    Raises:
+        NotFound: no such table, or a tablet that is not one of its live ones.
+        InvalidArgument: no table is named.
+    """
+    table = find(catalog, "", request.table_id)
+    tablets, dropped = catalog.current_of(table.id), catalog.dropped_of(table.id)
+    if request.tablet_ids:
+        found = [catalog.successor(TabletId(wanted)) for wanted in request.tablet_ids]
+        for wanted, tablet in zip(request.tablet_ids, found, strict=True):
+            if tablet is None or not tablet.live or tablet.table_id != table.id:
+                raise NotFound(f"the table {table.name!r} has no tablet {wanted!r} (any more)")
+        tablets, dropped = [t for t in found if t is not None], []
+    return pb.TabletLocationsResponse(
+        tablets=[location(t, servers) for t in tablets],
+        schema_version=table.spec.schema.version,
+        ttl_ms=ttl_ms,
+        partition=table.spec.partition,
+        ranges_version=table.spec.ranges_version,
+        dropped=[location(t, servers) for t in dropped],
+        history_from=table.record.history_from,
+    )
+
+
+def location(tablet: Tablet, servers: TServers) -> pb.TabletLocation:
+    """Return where the replicas of one tablet are, the leader first."""
+    replicas = []
+    for member in tablet.consensus.members:
+        server = servers.get(ServerUuid(member.uuid))
+        address = member.address if server is None else server.registration.address
+        leads = member.uuid == tablet.consensus.leader
+        replicas.append(
+            pb.ReplicaLocation(uuid=member.uuid, address=address, leader=leads, voter=member.voter)
+        )
+    return pb.TabletLocation(
+        id=tablet.id,
+        partition=tablet.record.partition,
+        replicas=sorted(replicas, key=lambda r: not r.leader),
+        state=tablet.state.name,
+        term=tablet.consensus.term,
+        dropped_at=tablet.record.dropped_at,
+    )
+
+
+def tablet_servers(catalog: Catalog, servers: TServers, now_us: int) -> list[pb.ServerEntry]:
+    """Return the tablet servers that are listed, or were heard of since this master started, by id."""
+    counts = catalog.replica_counts()
+    listed = {ServerUuid(s.uuid): s for s in catalog.servers.all()}
+    heard = {s.uuid: s for s in servers.all()}
+    entries = []
+    for uuid in sorted({**listed, **heard}):
+        known = listed.get(uuid) or pb.ListedServer()
+        entry = pb.ServerEntry(
+            uuid=uuid,
+            role="tserver",
+            address=known.address,
+            peer_address=known.peer_address,
+            web_address=known.web_address,
+            location=known.location,
+            maintenance=known.maintenance,
+            decommission=known.decommission,
+            list_version=known.version,
+            replicas=counts.get(uuid, 0),
+        )
+        if (server := heard.get(uuid)) is not None:
+            info = server.registration
+            entry.address, entry.peer_address = info.address, info.peer_address
+            entry.web_address, entry.location = info.web_address, info.location
+            entry.version = info.version
+            entry.alive = servers.is_alive(server, now_us)
+            entry.last_heartbeat_ms = (now_us - server.heard_us) // 1000
+            entry.known_version = server.list_version
+        entries.append(entry)
+    return entries

@@ -1,0 +1,228 @@
+"""The catalog's rows in a replicated tablet: one batch per logical operation, a full scan on election.
+
+It is a tablet like any other (S0.2), of the fixed schema (kind, id, body), whose group is the masters.
+A removed table or a deleted tablet keeps its row for ever.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+import pyarrow as pa
+
+from nyala.common.errors import NotFound, TooLarge, Unavailable
+from nyala.common.ids import SYS_CATALOG, ColumnId, TableId
+from nyala.common.partition import KeyRange, Partition, PartitionSchema
+from nyala.common.schema import Column, Schema
+from nyala.env.env import Env
+from nyala.env.tasks import Lane
+from nyala.master.catalog.records import Row
+from nyala.tablet.files import ops
+from nyala.tablet.files.manifest import TabletInfo
+from nyala.tablet.read.view import View
+from nyala.tablet.tablet import Tablet
+from nyala.wire import flight
+
+SCHEMA = Schema(
+    columns=(
+        Column(ColumnId(0), "kind", pa.string(), nullable=False),
+        Column(ColumnId(1), "id", pa.string(), nullable=False),
+        Column(ColumnId(2), "body", pa.binary(), nullable=False),
+    ),
+    key_ids=(ColumnId(0), ColumnId(1)),
+    version=0,
+    next_column_id=3,
+)
+_COLUMN_IDS = tuple(c.id for c in SCHEMA.columns)
+COMPRESS_BYTES = 4 << 10
+"""A batch of more bytes is compressed: that of a table of 1,000 tablets to a tenth."""
+_ZSTD = pa.ipc.IpcWriteOptions(compression="zstd")
+
+
+def tablet_info() -> TabletInfo:
+    """Return what the sys catalog's tablet is, the same in every cluster."""
+    return TabletInfo(
+        tablet_id=SYS_CATALOG,
+        table_id=TableId(SYS_CATALOG),
+        table_name="sys_catalog",
+        schema=SCHEMA,
+        partition_schema=PartitionSchema(),
+        partition=Partition((), KeyRange(None, None)),
+    )
+
+
+class WriteResult(Protocol):
+    """What a replica says of a write that was applied."""
+
+    @property
+    def result(self) -> bytes:
+        """What the state machine returned."""
+        ...
+
+
+class CatalogReplica(Protocol):
+    """What the sys catalog needs of its replica."""
+
+    async def write(
+        self,
+        payload: bytes,
+        *,
+        client_id: bytes,
+        sequence: int,
+        first_outstanding: int,
+        timeout_ms: int,
+    ) -> WriteResult:
+        """Replicate an operation; returns when it is applied here."""
+        ...
+
+    async def read_point(self, at: int | None, timeout_ms: int) -> int:
+        """Return a time at which this replica, confirmed as leader, can be read."""
+        ...
+
+
+def encode(rows: Sequence[Row]) -> bytes:
+    """Return the payload that writes rows, all or none."""
+    batch = pa.record_batch(
+        [
+            pa.array([r.kind for r in rows], pa.string()),
+            pa.array([r.id for r in rows], pa.string()),
+            pa.array([r.body for r in rows], pa.binary()),
+        ],
+        schema=SCHEMA.arrow,
+    )
+    message = flight.batch_message(batch)
+    if len(message) > COMPRESS_BYTES:
+        message = _compressed(batch)
+    return ops.encode(ops.WriteOp(ops.Op.UPSERT, SCHEMA.version, _COLUMN_IDS, True, message))
+
+
+def _compressed(batch: pa.RecordBatch) -> bytes:
+    """Return a batch as one message whose body is compressed: tablets of a table are much alike."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=_ZSTD) as writer:
+        writer.write_batch(batch)
+    messages = pa.ipc.MessageReader.open_stream(sink.getvalue())
+    messages.read_next_message()  # the schema, which every replica knows
+    return bytes(memoryview(messages.read_next_message().serialize()))
+
+
+def scan(view: View, at: int) -> list[Row]:
+    """Return every row of the sys catalog at a time. Blocking: lane COMPUTE."""
+    return _rows(view.scan(at, ordered=True))
+
+
+def changed(view: View, since: int, until: int) -> list[Row]:
+    """Return the rows that changed in (since, until], as they are at its end. Blocking: lane COMPUTE.
+
+    Raises:
+        HistoryGone: it begins before what is kept.
+    """
+    return _rows(view.changes(since, until))
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> list[Row]:
+    rows: list[Row] = []
+    for batch in batches:
+        columns = (batch.column(name).to_pylist() for name in ("kind", "id", "body"))
+        rows += [Row(*values) for values in zip(*columns, strict=True)]
+    return rows
+
+
+@contextmanager
+def while_member() -> Iterator[None]:
+    """Tell whoever uses the replica of a master that is removed to ask another one.
+
+    Raises:
+        Unavailable: for NotFound of the replica, which a client would take to be about its table.
+    """
+    try:
+        yield
+    except NotFound as err:
+        raise Unavailable(
+            f"this master was removed from the masters; ask another ({err.message})"
+        ) from err
+
+
+class SysCatalog:
+    """The sys catalog as one leader uses it for one term. On the loop only.
+
+    Args:
+        env: tasks.
+        replica: this master's member of the group.
+        tablet: what the replica replicates.
+        client_id: 16 random bytes, new for each term: names this leader's writes.
+        timeout_ms: of one write or confirmation.
+        max_batch_bytes: largest batch that is replicated.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        replica: CatalogReplica,
+        tablet: Tablet,
+        *,
+        client_id: bytes,
+        timeout_ms: int,
+        max_batch_bytes: int,
+    ) -> None:
+        self._env = env
+        self._replica = replica
+        self._tablet = tablet
+        self._client_id = client_id
+        self._timeout_ms = timeout_ms
+        self._max_batch_bytes = max_batch_bytes
+        self._sequence = 0
+        self._outstanding: dict[int, None] = {}
+
+    async def replicate(self, rows: Sequence[Row]) -> None:
+        """Replicate rows as one batch; durable on a majority and applied here on return.
+
+        Raises:
+            TooLarge: the batch is over the limit; nothing was proposed (S0.55).
+            NotLeader, Throttled, Unavailable: nothing was proposed.
+            OutcomeUnknown: leadership was lost while it was in flight.
+        """
+        payload = encode(rows)
+        if len(payload) > self._max_batch_bytes:
+            raise TooLarge(
+                f"the catalog batch of {len(rows)} rows is {len(payload)} bytes, over the limit of "
+                f"{self._max_batch_bytes}; ask for fewer tablets or columns at a time",
+                {"limit": str(self._max_batch_bytes), "size": str(len(payload))},
+            )
+        self._sequence += 1
+        sequence = self._sequence
+        self._outstanding[sequence] = None
+        try:
+            with while_member():
+                outcome = await self._replica.write(
+                    payload,
+                    client_id=self._client_id,
+                    sequence=sequence,
+                    first_outstanding=next(iter(self._outstanding)),
+                    timeout_ms=self._timeout_ms,
+                )
+        finally:
+            del self._outstanding[sequence]
+        _, errors = ops.decode_result(outcome.result)
+        if errors:
+            first = errors[0]
+            raise TooLarge(f"the catalog refused row {first.row}: {first.message} ({first.code})")
+
+    async def confirm(self) -> int:
+        """Return a time at which this master, confirmed by a majority as leader, has applied everything.
+
+        Raises:
+            NotLeader: another master leads.
+            Unavailable, TimedOut: no majority answers.
+        """
+        with while_member():
+            return await self._replica.read_point(None, self._timeout_ms)
+
+    async def rows(self) -> list[Row]:
+        """Return every row, up to date: everything that any earlier leader committed is in it.
+
+        Raises:
+            NotLeader, Unavailable, TimedOut: as `confirm`.
+        """
+        at = await self.confirm()
+        return await self._env.tasks.run(Lane.COMPUTE, scan, self._tablet.view(), at)

@@ -1,0 +1,259 @@
+"""The steps of an alteration, from what a table is to what it will be. Pure; nothing is trusted.
+
+Whatever a tablet has to know (columns, options, name) or a client has to follow (ranges) makes a new schema
+version; a comment or an owner does not.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from google.protobuf.message import Message
+
+from nyala.common import alteration
+from nyala.common.errors import InvalidArgument, NotFound
+from nyala.common.partition import EVERYTHING, KeyRange, Partition, PartitionSchema, describe
+from nyala.common.schema import Schema
+from nyala.common.types import arrow_type
+from nyala.master.ddl import table_spec
+from nyala.master.ddl.placement import require_servers
+from nyala.wire import convert
+from nyala.wire.proto import nyala_pb2 as pb
+from nyala.wire.values import array_from_ipc, value_from_ipc
+
+MAX_STEPS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a table may be.
+
+    Attributes:
+        max_tablets: the most tablets of one table.
+        table_options: names of the options that a table may have.
+        servers: how many tablet servers live and take replicas.
+        opening: how many more live, and still open the replicas that they have.
+    """
+
+    max_tablets: int
+    table_options: Collection[str]
+    servers: int
+    opening: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Altered:
+    """What the steps make of a definition.
+
+    Attributes:
+        spec: the new definition; equal to the old one when nothing changes.
+        added: ranges that get new tablets.
+        dropped: ranges whose tablets go.
+    """
+
+    spec: pb.TableSpec
+    added: tuple[KeyRange, ...] = ()
+    dropped: tuple[KeyRange, ...] = ()
+
+
+def take(before: pb.TableSpec, steps: Sequence[pb.AlterStep], rules: Rules) -> Altered:
+    """Take all steps, in order, each on what the one before left.
+
+    Raises:
+        InvalidArgument: no steps, or one that cannot be taken; says which.
+        NotFound: a column or range that is not there.
+        AlreadyPresent: a column has the name.
+    """
+    if not 1 <= len(steps) <= MAX_STEPS:
+        raise InvalidArgument(
+            f"{len(steps)} steps; an alteration has 1 to {MAX_STEPS}; alter in several goes, if at all"
+        )
+    schema = convert.schema_from_proto(before.schema)
+    spec = pb.TableSpec()
+    spec.CopyFrom(before)
+    columns: list[alteration.Step] = []
+    for step in steps:
+        columns += _columns(step)
+        _texts(spec, step, rules)
+        _replicas(spec, step, rules)
+    table_spec.check_name(spec.name)
+    table_spec.check_texts(spec, rules.table_options)
+    if columns:
+        _alter_columns(spec.schema, schema, columns)
+    made = _take_ranges(before, spec, schema, steps, rules)
+    if _matters(before, spec) or made.added or made.dropped:
+        spec.schema.version = before.schema.version + 1
+    if made.added or made.dropped:
+        spec.ranges_version = spec.schema.version
+    return made
+
+
+def _matters(before: pb.TableSpec, after: pb.TableSpec) -> bool:
+    """Whether tablets have to be told."""
+    one, other = before.schema, after.schema
+    told = before.name != after.name or before.options != after.options
+    return told or one.columns != other.columns or one.next_column_id != other.next_column_id
+
+
+def _alter_columns(message: pb.Schema, schema: Schema, steps: Sequence[alteration.Step]) -> None:
+    """Take steps in a schema's message, still under the old version; fields of a newer release stay."""
+    made = convert.schema_to_proto(alteration.alter(schema, steps))
+    kept = {c.id: pb.Column.FromString(c.SerializeToString()) for c in message.columns}
+    message.next_column_id = made.next_column_id
+    del message.columns[:]
+    for told in made.columns:
+        column = message.columns.add()
+        if told.id in kept:
+            column.CopyFrom(kept[told.id])
+            _clear_known(column)
+        column.MergeFrom(told)
+
+
+def _clear_known(message: Message) -> None:
+    for field in message.DESCRIPTOR.fields:
+        message.ClearField(field.name)
+
+
+def _columns(step: pb.AlterStep) -> list[alteration.Step]:
+    """Return what a step does to the columns; nothing for a step of another kind."""
+    match step.WhichOneof("step"):
+        case "add_column":
+            return _added(step.add_column)
+        case "drop_column":
+            return [alteration.DropColumn(step.drop_column)]
+        case "rename_column":
+            rename = step.rename_column
+            return [alteration.RenameColumn(rename.name, rename.new_name)]
+        case "set_default":
+            values = array_from_ipc(step.set_default.ipc) if step.set_default.ipc else None
+            if values is not None and len(values) != 1:
+                raise InvalidArgument(
+                    f"a default is one value, not {len(values)}; {alteration.NOT_OURS}"
+                )
+            default = None if values is None or not values[0].is_valid else values[0]
+            return [alteration.SetDefault(step.set_default.name, default)]
+        case "allow_nulls":
+            return [alteration.AllowNulls(step.allow_nulls)]
+        case "column_comment":
+            text = step.column_comment
+            return [alteration.SetComment(text.name, text.text)]
+        case None:
+            raise InvalidArgument(
+                f"a step that says nothing, or that this build does not know; {alteration.NOT_OURS}"
+            )
+    return []
+
+
+def _added(column: pb.Column) -> list[alteration.Step]:
+    kind = arrow_type(column.type)
+    default = value_from_ipc(column.default_ipc, column.name, kind)
+    value = None if default is None or not default.is_valid else default
+    steps: list[alteration.Step] = [
+        alteration.AddColumn(column.name, kind, column.nullable, value, column.immutable)
+    ]
+    if column.comment:
+        steps.append(alteration.SetComment(column.name, column.comment))
+    return steps
+
+
+def _texts(spec: pb.TableSpec, step: pb.AlterStep, rules: Rules) -> None:
+    match step.WhichOneof("step"):
+        case "rename_table":
+            spec.name = step.rename_table
+        case "table_comment":
+            spec.comment = step.table_comment
+        case "owner":
+            spec.owner = step.owner
+        case "option" if step.option.text:
+            spec.options[step.option.name] = step.option.text
+        case "option":
+            table_spec.check_option(step.option.name, rules.table_options)
+            spec.options.pop(step.option.name, None)
+
+
+def _replicas(spec: pb.TableSpec, step: pb.AlterStep, rules: Rules) -> None:
+    """Set how many replicas there shall be; a number that grows needs a live server for each."""
+    if step.WhichOneof("step") != "replicas":
+        return
+    table_spec.check_replicas(step.replicas)
+    if step.replicas > spec.replicas:
+        require_servers(step.replicas, rules.servers, rules.opening)
+    spec.replicas = step.replicas
+
+
+def _take_ranges(
+    before: pb.TableSpec,
+    spec: pb.TableSpec,
+    schema: Schema,
+    steps: Sequence[pb.AlterStep],
+    rules: Rules,
+) -> Altered:
+    """Add and drop ranges; `schema` is of before: the type of a key column never changes."""
+    ps = convert.partition_schema_from_proto(spec.partition)
+    ps = replace(ps, ranges=ps.all_ranges if ps.range_column_ids else ())
+    added: list[KeyRange] = []
+    dropped: list[KeyRange] = []
+    for step in steps:
+        kind = step.WhichOneof("step")
+        if kind == "add_range":
+            piece = convert.range_from_proto(step.add_range)
+            ps = _with_range(schema, ps, piece)
+            added.append(piece)
+        elif kind == "drop_range":
+            piece = convert.range_from_proto(step.drop_range)
+            ps = _without_range(schema, ps, piece)
+            (added.remove if piece in added else dropped.append)(piece)
+    if not added and not dropped:
+        return Altered(spec)
+    if not ps.ranges:
+        raise InvalidArgument(
+            "no range would be left, and a table keeps one range at least; drop the table instead"
+        )
+    kept = {convert.range_from_proto(r): r for r in before.partition.ranges}
+    del spec.partition.ranges[:]
+    spec.partition.ranges.extend(kept.get(r) or convert.range_to_proto(r) for r in ps.ranges)
+    table_spec.check_partitions(schema, spec.partition, rules.max_tablets)
+    return Altered(spec, tuple(added), tuple(dropped))
+
+
+def _with_range(schema: Schema, ps: PartitionSchema, piece: KeyRange) -> PartitionSchema:
+    _check_range(schema, ps, piece)
+    for other in ps.ranges:
+        if _overlap(piece, other):
+            raise InvalidArgument(
+                f"the range {_words(schema, ps, piece)} overlaps {_words(schema, ps, other)}, which the "
+                "table has; drop that first, or choose bounds beside it"
+            )
+    ranges = sorted((*ps.ranges, piece), key=lambda r: (r.lower is not None, r.lower or b""))
+    return replace(ps, ranges=tuple(ranges))
+
+
+def _without_range(schema: Schema, ps: PartitionSchema, piece: KeyRange) -> PartitionSchema:
+    _check_range(schema, ps, piece)
+    if piece not in ps.ranges:
+        there = ", ".join(_words(schema, ps, r) for r in ps.ranges[:10]) or "one, without bounds"
+        raise NotFound(
+            f"no range {_words(schema, ps, piece)}; a range is dropped whole, by its own bounds; "
+            f"choose one of: {there}"
+        )
+    return replace(ps, ranges=tuple(r for r in ps.ranges if r != piece))
+
+
+def _check_range(schema: Schema, ps: PartitionSchema, piece: KeyRange) -> None:
+    if not ps.range_column_ids:
+        raise InvalidArgument(
+            "the table is not partitioned by range, so it has no ranges to alter; make a new table with "
+            "nyala.Range"
+        )
+    table_spec.check_ranges(schema, replace(ps, ranges=(piece,)))
+
+
+def _overlap(one: KeyRange, other: KeyRange) -> bool:
+    def below(upper: bytes | None, lower: bytes | None) -> bool:
+        return upper is not None and lower is not None and upper <= lower
+
+    return not (below(one.upper, other.lower) or below(other.upper, one.lower))
+
+
+def _words(schema: Schema, ps: PartitionSchema, piece: KeyRange) -> str:
+    whole = replace(ps, hash=())
+    return "of everything" if piece == EVERYTHING else describe(schema, whole, Partition((), piece))

@@ -1,0 +1,276 @@
+"""Alter a table: request, catalog and live servers to plan; and the end of it, once every tablet follows.
+
+Pure. A table that tablets have to follow is ALTERING until each of them has shown the present schema
+version; which orders that takes is derived in `reconcile.py`, from levels (S0.33, S0.38, S0.52).
+"""
+
+from collections.abc import Callable, Sequence
+
+from nyala.common.errors import AlreadyPresent
+from nyala.common.ids import ServerUuid, TableId, TabletId
+from nyala.common.partition import KeyRange, Partition, PartitionSchema, partitions
+from nyala.master.catalog import queries
+from nyala.master.catalog.actions import (
+    Action,
+    AlterTabletAction,
+    DeleteTabletAction,
+)
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.catalog.plan import Plan, Scope
+from nyala.master.catalog.records import Table, TableState, Tablet, TabletState, operation_key
+from nyala.master.ddl import create_table, table_spec
+from nyala.master.ddl.alter_steps import Altered, Rules, take
+from nyala.master.ddl.create_table import Circumstances
+from nyala.master.ddl.operation import Operation
+from nyala.wire import convert
+from nyala.wire.proto import catalog_pb2 as cat
+from nyala.wire.proto import nyala_pb2 as pb
+
+REMEMBERED = 100
+"""Operations on one table whose repetition is known: far more than any client has under way at once."""
+
+
+def operation(request: pb.AlterTableRequest, around: Circumstances) -> Operation:
+    """Return the operation that alters a table. Locked: its names, old and new, and itself."""
+    return Operation(
+        what="alter table",
+        scope=lambda catalog: scope(catalog, request),
+        plan=lambda catalog: plan(catalog, request, around),
+    )
+
+
+def servers_for(table: Table, steps: Sequence[pb.AlterStep]) -> int:
+    """Return for how many live servers an alteration is worth waiting; 0: it places no replicas."""
+    asked = [s.replicas for s in steps if s.WhichOneof("step") == "replicas"]
+    ranges = [table.spec.replicas for s in steps if s.WhichOneof("step") == "add_range"]
+    return min(max([*asked, *ranges], default=0), table_spec.MAX_REPLICAS)
+
+
+def scope(catalog: Catalog, request: pb.AlterTableRequest) -> Scope:
+    """Return the names that the table has and may get, the table, and its tablets if it loses some."""
+    names = [s.rename_table for s in request.steps if s.WhichOneof("step") == "rename_table"]
+    table = queries.search(catalog, request.name, request.id)
+    if table is None:
+        return Scope(names=(request.name, *names))
+    tablets: tuple[TabletId, ...] = ()
+    if any(s.WhichOneof("step") == "drop_range" for s in request.steps):
+        tablets = tuple(t.id for t in catalog.tablets_of(table.id))
+    return Scope((table.name, *names), (table.id,), tablets)
+
+
+def plan(catalog: Catalog, request: pb.AlterTableRequest, around: Circumstances) -> Plan:
+    """Decide what altering a table writes and orders.
+
+    A tablet of a range that is added is not made before all others are known to follow (`opening`). One of a
+    range that is dropped is kept, and its leader ends its rows; one that never had a leader is deleted.
+
+    Returns:
+        A plan that writes nothing when this operation was executed already, or changes nothing.
+
+    Raises:
+        NotFound: no such table, column or range.
+        AlreadyPresent: another table has the new name, or a column.
+        InvalidArgument: a step that cannot be taken.
+    """
+    if request.operation.client:
+        done = catalog.altered_by(operation_key(request.operation))
+        if done is not None:
+            return Plan(answer=done)
+    table = queries.find(catalog, request.name, request.id)
+    rules = Rules(around.max_tablets, around.table_options, len(around.live), around.opening)
+    altered = take(table.spec, request.steps, rules)
+    check_free(catalog, table, altered.spec.name)
+    if altered.spec == table.spec and not altered.added and not altered.dropped:
+        return Plan(answer=table.id)
+    record = changed(catalog, table, altered.spec, request.operation)
+    gone, orders = _dropped(catalog, table, altered)
+    new = _added(catalog, table, altered, around)
+    actions = (*orders, *follow(catalog, record))
+    return Plan((*gone, *new), (record,), actions=actions, answer=table.id)
+
+
+def follow(catalog: Catalog, record: cat.TableRecord) -> list[AlterTabletAction]:
+    """Return the orders to the leaders of an ALTERING table's tablets; they are derived again from levels.
+
+    Args:
+        catalog: as it is before the table becomes `record`.
+        record: of the table.
+    """
+    if record.state != TableState.ALTERING.value:
+        return []
+    return [
+        AlterTabletAction(ServerUuid(t.consensus.leader), t.id)
+        for t in catalog.tablets_of(TableId(record.id))
+        if t.runs and t.consensus.leader
+    ]
+
+
+def check_free(catalog: Catalog, table: Table, name: str) -> None:
+    """Refuse a name that another table has.
+
+    Raises:
+        AlreadyPresent: names it.
+    """
+    holder = catalog.named(name)
+    if holder is not None and holder.id != table.id:
+        raise AlreadyPresent(
+            f"a table {name!r} exists already (id {holder.id}); drop it first, or choose another name"
+        )
+
+
+def changed(
+    catalog: Catalog, table: Table, spec: pb.TableSpec, operation_id: pb.OperationId
+) -> cat.TableRecord:
+    """Return the record of a table that becomes `spec`: ALTERING if its version grew."""
+    record = table.edit()
+    record.spec.CopyFrom(spec)
+    remember(record, operation_id)
+    if spec.schema.version == table.spec.schema.version:
+        return record
+    if table.state is TableState.RUNNING:
+        record.fully_applied_schema.CopyFrom(table.spec.schema)
+    record.state = TableState.ALTERING.value
+    made_later = (t for t in catalog.tablets_of(table.id) if t.awaited or t.held)
+    needed = {t.record.first_schema_version for t in made_later}
+    kept = [e for e in (*table.record.earlier, table.spec) if e.schema.version in needed]
+    del record.earlier[:]
+    for definition in kept:
+        old = record.earlier.add()
+        old.CopyFrom(definition)
+        old.ClearField("partition")
+        old.ClearField("comment")
+    return record
+
+
+def remember(record: cat.TableRecord, operation_id: pb.OperationId) -> None:
+    """Note in a table's record that an operation was executed, so that it is not executed again."""
+    if operation_id.client:
+        record.altered_by.append(operation_id)
+        del record.altered_by[:-REMEMBERED]
+
+
+def _dropped(
+    catalog: Catalog, table: Table, altered: Altered
+) -> tuple[list[cat.TabletRecord], list[Action]]:
+    gone: list[cat.TabletRecord] = []
+    orders: list[Action] = []
+    if not altered.dropped:
+        return gone, orders
+    for tablet in catalog.current_of(table.id):
+        if convert.partition_from_proto(tablet.record.partition).range in altered.dropped:
+            record = tablet.edit()
+            gone.append(record)
+            if tablet.runs:
+                record.state = TabletState.DROPPED.value
+                continue
+            record.state = TabletState.DELETED.value
+            orders += [DeleteTabletAction(server, tablet.id) for server in tablet.holders]
+    return gone, orders
+
+
+def _added(
+    catalog: Catalog, table: Table, altered: Altered, around: Circumstances
+) -> list[cat.TabletRecord]:
+    parts = [p for piece in altered.added for p in _parts(altered.spec, piece)]
+    if not parts:
+        return []
+    placed = create_table.place_all(catalog, around, len(parts), altered.spec.replicas, table.id)
+    version = altered.spec.schema.version
+    new = [
+        create_table.new_tablet(table.id, part, servers, around, version)
+        for part, servers in zip(parts, placed, strict=True)
+    ]
+    for record in new:
+        record.added_by = version
+    return new
+
+
+def _parts(spec: pb.TableSpec, piece: KeyRange) -> list[Partition]:
+    """Return the partitions of one range: a bucket of each hash level."""
+    ps = convert.partition_schema_from_proto(spec.partition)
+    one = PartitionSchema(ps.hash, ps.range_column_ids, (piece,), ps.version)
+    return partitions(convert.schema_from_proto(spec.schema), one)
+
+
+def is_finished(catalog: Catalog, table: Table, version_of: Callable[[TabletId], int]) -> bool:
+    """Whether every tablet of an ALTERING table is known to follow.
+
+    Args:
+        catalog: the leader's.
+        table: as it stands there.
+        version_of: the highest schema version that a replica of a tablet has shown.
+    """
+    if table.state is not TableState.ALTERING:
+        return False
+    wanted = table.spec.schema.version
+    return all(
+        version_of(t.id) >= wanted and (t.record.dropped_at or not t.dropped)
+        for t in catalog.tablets_of(table.id)
+    )
+
+
+def opening(catalog: Catalog, table: Table, version_of: Callable[[TabletId], int]) -> list[Tablet]:
+    """Return the tablets of added ranges that can be made now: all that were there before follow.
+
+    Args:
+        catalog: the leader's.
+        table: that is ALTERING.
+        version_of: the highest schema version that a replica of a tablet has shown.
+    """
+    every = catalog.tablets_of(table.id)
+
+    def follows(tablet: Tablet, version: int) -> bool:
+        ended = not tablet.dropped or tablet.record.dropped_at > 0
+        return tablet.runs and ended and version_of(tablet.id) >= version
+
+    def ready(version: int) -> bool:
+        return all(follows(t, version) for t in every if t.record.added_by < version)
+
+    return [t for t in every if t.held and ready(t.record.added_by)]
+
+
+def open_ranges(
+    table: Table, version_of: Callable[[TabletId], int], time: Callable[[], int]
+) -> Operation:
+    """Return the operation that lets the tablets of added ranges be made, once all others follow.
+
+    What is written to them is stamped above the times at which the others followed. So whoever reads at a
+    time that shows any of it is told by each other tablet that the ranges have changed.
+
+    Args:
+        table: that is ALTERING.
+        version_of: the highest schema version that a replica of a tablet has shown.
+        time: a hybrid time above the stamps by which replicas got what they have shown.
+    """
+
+    def decide(catalog: Catalog) -> Plan:
+        now = catalog.table(table.id)
+        found = [] if now is None else opening(catalog, now, version_of)
+        records = [t.edit() for t in found]
+        for record in records:
+            record.floor = max(1, time())
+        return Plan(
+            tuple(records), actions=tuple(create_table.create_orders(records)), answer=table.id
+        )
+
+    def scope(catalog: Catalog) -> Scope:
+        return Scope(
+            tables=(table.id,), tablets=tuple(t.id for t in catalog.tablets_of(table.id) if t.held)
+        )
+
+    return Operation("open ranges", scope, decide)
+
+
+def finish(table: Table, version_of: Callable[[TabletId], int]) -> Operation:
+    """Return the operation that ends an alteration: RUNNING again, if every tablet follows (S0.83)."""
+
+    def decide(catalog: Catalog) -> Plan:
+        now = catalog.table(table.id)
+        if now is None or not is_finished(catalog, now, version_of):
+            return Plan()
+        record = now.edit()
+        record.state = TableState.RUNNING.value
+        record.ClearField("fully_applied_schema")
+        return Plan(tables=(record,), answer=now.id)
+
+    return Operation("finish alteration", lambda _: Scope(tables=(table.id,)), decide)

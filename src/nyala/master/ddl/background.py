@@ -1,0 +1,137 @@
+"""What a leader does to its catalog by itself.
+
+It notes which servers live, ends alterations that all follow, purges dropped tables, and replaces tablets
+that do not come to run.
+
+Rules: level-triggered. What is due is derived anew each time from catalog, reports and clock; each chore is
+an operation like any other.
+"""
+
+import asyncio
+import logging
+from functools import partial
+
+from nyala.common.errors import NyalaError
+from nyala.env.env import Env
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.ddl import (
+    alter_table,
+    create_table,
+    creation_timeouts,
+    drop_table,
+    dropped_ranges,
+    server_states,
+)
+from nyala.master.ddl.creation_timeouts import Creations
+from nyala.master.ddl.operation import Memory, Operation, run
+from nyala.master.tservers import TServers
+
+log = logging.getLogger(__name__)
+
+
+def due(
+    catalog: Catalog, servers: TServers, now_us: int, monotonic_us: int, history_s: int
+) -> list[Operation]:
+    """Return the operations that are due.
+
+    Args:
+        catalog: of the leader.
+        servers: what their replicas have shown.
+        now_us: microseconds since the epoch.
+        monotonic_us: of this process.
+        history_s: how long a table that names no time keeps its history.
+    """
+    version_of = servers.schema_version
+    ended = [t for t in catalog.altering() if alter_table.is_finished(catalog, t, version_of)]
+    opened = [t for t in catalog.altering() if alter_table.opening(catalog, t, version_of)]
+    expired = [t for t in catalog.recallable() if t.record.purge_after_us <= now_us]
+    return [
+        *(alter_table.finish(t, version_of) for t in ended),
+        *(alter_table.open_ranges(t, version_of, partial(servers.time, now_us)) for t in opened),
+        *(drop_table.purge(t, now_us) for t in expired),
+        *(
+            dropped_ranges.purge(t)
+            for t in catalog.kept()
+            if dropped_ranges.is_over(catalog, t, now_us, history_s)
+            and not dropped_ranges.is_held(servers, t, monotonic_us)
+        ),
+    ]
+
+
+class Chores:
+    """The chores of one leader in one term. On the loop only.
+
+    Args:
+        env: clock and tasks.
+        servers: what their replicas have shown.
+        interval_ms: between two looks.
+        history_s: how long a table that names no time keeps its history.
+    """
+
+    def __init__(self, env: Env, servers: TServers, interval_ms: int, history_s: int) -> None:
+        self._env = env
+        self._servers = servers
+        self._interval_ms = interval_ms
+        self._history_s = history_s
+        self._since_us = env.clock.monotonic_us()
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[object] | None = None
+
+    def start(self, memory: Memory, creations: Creations) -> None:
+        """Begin to look.
+
+        Args:
+            memory: of the term.
+            creations: how far the tablets are that are being created.
+        """
+        work = self._follow(memory, creations)
+        self._task = self._env.tasks.spawn(work, "chores of the catalog")
+
+    def stop(self) -> None:
+        """Begin no more operations; one under way goes to its end."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def look(self) -> None:
+        """Look soon: something was reported."""
+        self._wake.set()
+
+    async def _follow(self, memory: Memory, creations: Creations) -> None:
+        loop = asyncio.get_running_loop()
+        while memory.dropped is None:
+            self._wake.clear()
+            clock = self._env.clock
+            now = clock.wall_us(), clock.monotonic_us()
+            known = due(memory.catalog, self._servers, *now, self._history_s)
+            listed = server_states.due(memory.catalog, self._sighting())
+            for operation in (*listed, *known, *self._replacements(memory, creations)):
+                await self._carry_out(operation, memory)
+            timer = loop.call_later(self._interval_ms / 1000, self._wake.set)
+            try:
+                await self._wake.wait()
+            finally:
+                timer.cancel()
+
+    def _sighting(self) -> server_states.Sighting:
+        now_us = self._env.clock.monotonic_us()
+        return server_states.sighting(self._servers, now_us, self._since_us)
+
+    def _replacements(self, memory: Memory, creations: Creations) -> list[Operation]:
+        now_us = self._env.clock.monotonic_us()
+        told = self._servers.known_in(memory.term, self._servers.alive(now_us))
+        late = creations.late(memory.catalog, [s.uuid for s in told], now_us)
+        if not late:
+            return []
+        around = create_table.circumstances(self._env, memory.catalog, self._servers)
+        return creation_timeouts.replacements(memory.catalog, late, around)
+
+    async def _carry_out(self, operation: Operation, memory: Memory) -> None:
+        """Run to its end, whatever becomes of this task: a batch under way cannot be taken back."""
+
+        async def guarded() -> None:
+            try:
+                await run(operation, memory)
+            except NyalaError as err:
+                log.info("%s: %s; it is derived again", operation.what, err)
+
+        await asyncio.shield(self._env.tasks.spawn(guarded(), operation.what))

@@ -1,0 +1,184 @@
+"""Create a table: request, catalog and live servers to plan. Pure; the random source is passed in."""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from nyala.common.errors import AlreadyPresent
+from nyala.common.ids import ServerUuid, TableId, TabletId
+from nyala.common.partition import Partition
+from nyala.env.clock import random_id
+from nyala.env.env import Env
+from nyala.master.catalog.actions import CreateTabletAction
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.catalog.plan import Plan, Scope
+from nyala.master.catalog.records import TableState, TabletState, operation_key
+from nyala.master.ddl import table_spec
+from nyala.master.ddl.operation import Operation
+from nyala.master.ddl.placement import Candidate, place
+from nyala.master.tservers import TServers
+from nyala.raft import membership
+from nyala.wire import convert
+from nyala.wire.proto import catalog_pb2 as cat
+from nyala.wire.proto import nyala_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What a creation depends on besides the request and the catalog.
+
+    Attributes:
+        live: registrations of the live tablet servers.
+        rng: chooses ids and servers.
+        now_us: microseconds since the epoch, for people.
+        max_tablets: the most tablets that one table may be created with.
+        default_replicas: where the request names no number.
+        table_options: names of the options that a table may have.
+        opening: how many more are live, and still open the replicas that they have.
+    """
+
+    live: Sequence[pb.ServerInfoResponse]
+    rng: Random
+    now_us: int
+    max_tablets: int = 0
+    default_replicas: int = 0
+    table_options: Collection[str] = ()
+    opening: int = 0
+
+
+def circumstances(env: Env, catalog: Catalog, servers: TServers) -> Circumstances:
+    """Return who may be given replicas now: all that live and are not away on purpose."""
+    away = [s.uuid for s in catalog.servers.all() if s.maintenance or s.decommission]
+    live = servers.alive(env.clock.monotonic_us())
+    here = [s for s in live if s.uuid not in away]
+    ready = [s.registration for s in here if not s.opening]
+    opening = len(here) - len(ready)
+    return Circumstances(ready, env.random, env.clock.wall_us(), opening=opening)
+
+
+def operation(request: pb.CreateTableRequest, around: Circumstances) -> Operation:
+    """Return the operation that creates a table: its name is locked until the batch is replicated."""
+    return Operation(
+        what="create table",
+        scope=lambda _: Scope(names=(request.table.name,)),
+        plan=lambda catalog: plan(catalog, request, around),
+    )
+
+
+def plan(catalog: Catalog, request: pb.CreateTableRequest, around: Circumstances) -> Plan:
+    """Decide what creating a table writes and orders.
+
+    Returns:
+        One table record and a record per tablet with its first configuration (S0.4); a plan that
+        writes nothing when this operation was executed already.
+
+    Raises:
+        AlreadyPresent: a table has this name.
+        InvalidArgument: the definition is not one of a table, or too few servers live.
+        Unavailable: some of them still open their replicas.
+    """
+    done = executed(catalog, request.operation)
+    if done is not None:
+        return Plan(answer=done)
+    spec, parts = table_spec.checked(
+        request.table, around.default_replicas, around.max_tablets, around.table_options
+    )
+    existing = catalog.named(spec.name)
+    if existing is not None:
+        raise AlreadyPresent(
+            f"a table {spec.name!r} exists already (id {existing.id}); drop it first, or choose "
+            "another name"
+        )
+    placed = place_all(catalog, around, len(parts), spec.replicas)
+    table = cat.TableRecord(
+        id=random_id(around.rng),
+        state=TableState.RUNNING.value,
+        spec=spec,
+        created_by=request.operation,
+        created_us=around.now_us,
+    )
+    tablets = tuple(
+        new_tablet(TableId(table.id), part, servers, around)
+        for part, servers in zip(parts, placed, strict=True)
+    )
+    orders = tuple(create_orders(tablets))
+    return Plan(tablets, (table,), actions=orders, answer=TableId(table.id))
+
+
+def executed(catalog: Catalog, operation_id: pb.OperationId) -> TableId | None:
+    """Return the table that this operation made already; None when it was not executed."""
+    if not operation_id.client:
+        return None
+    return catalog.created_by(operation_key(operation_id))
+
+
+def place_all(
+    catalog: Catalog, around: Circumstances, tablets: int, replicas: int, table: str = ""
+) -> list[tuple[ServerUuid, ...]]:
+    """Choose the servers of new tablets.
+
+    Args:
+        catalog: which servers have what.
+        around: who lives.
+        tablets: how many.
+        replicas: of each.
+        table: that has tablets already; none: a new one.
+
+    Raises:
+        InvalidArgument: more replicas than live servers.
+        Unavailable: enough of them when some have opened their replicas.
+    """
+    counts = catalog.replica_counts()
+    of_table = Counter(m for t in catalog.tablets_of(TableId(table)) for m in t.members)
+
+    def candidate(server: pb.ServerInfoResponse) -> Candidate:
+        uuid = ServerUuid(server.uuid)
+        return Candidate(uuid, server.location, counts.get(uuid, 0), of_table[uuid])
+
+    candidates = [candidate(s) for s in around.live]
+    return place(candidates, tablets, replicas, around.rng, around.opening)
+
+
+def new_tablet(
+    table_id: TableId,
+    part: Partition,
+    servers: Sequence[ServerUuid],
+    around: Circumstances,
+    version: int = 0,
+) -> cat.TabletRecord:
+    """Return the record of a new tablet, whose log begins with a version of the table's schema.
+
+    It is PREPARING until it has its servers, and nobody sees it so: choosing them is part of the plan, and
+    one batch holds all of it (S0.67, S0.68).
+    """
+    record = cat.TabletRecord(
+        id=random_id(around.rng),
+        table_id=table_id,
+        state=TabletState.PREPARING.value,
+        partition=convert.partition_to_proto(part),
+        created_us=around.now_us,
+        first_schema_version=version,
+    )
+    assign(record, servers, around)
+    return record
+
+
+def assign(record: cat.TabletRecord, servers: Sequence[ServerUuid], around: Circumstances) -> None:
+    """Let a PREPARING tablet be CREATING on some servers: a first configuration, of no entry yet (S0.70)."""
+    assert record.state == TabletState.PREPARING.value, f"{record.id} has its servers"
+    registered = {s.uuid: s for s in around.live}
+    first = membership.initial(
+        membership.Member(s, registered[s].peer_address, registered[s].address) for s in servers
+    )
+    record.consensus.CopyFrom(convert.consensus_to_proto(first, 0, None))
+    record.state = TabletState.CREATING.value
+
+
+def create_orders(tablets: Sequence[cat.TabletRecord]) -> list[CreateTabletAction]:
+    """Return the orders to the members of new tablets."""
+    return [
+        CreateTabletAction(ServerUuid(m.uuid), TabletId(t.id))
+        for t in tablets
+        for m in t.consensus.members
+    ]

@@ -1,0 +1,88 @@
+"""Tablets that are being created: which of them do not come to run, so that others take their places (S0.69).
+
+A tablet is waited for as long as anything goes on: an order to make a replica that was not sent yet, a
+replica that is shown for the first time. What this leader remembers is only how long nothing has.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from nyala.common.ids import ServerUuid, TableId, TabletId
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.catalog.records import Tablet
+from nyala.master.ddl import replace_tablet
+from nyala.master.ddl.create_table import Circumstances
+from nyala.master.ddl.operation import Operation
+
+AT_ONCE = 100
+"""Tablets of a table that are replaced in one batch."""
+MAX_DOUBLINGS = 6
+"""The one that takes a place is waited for twice as long as the one before: the catalog keeps them all."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """How many replicas were shown, and since when it has been so."""
+
+    shown: int
+    since_us: int
+
+
+class Creations:
+    """The tablets that one leader lets be created in one term. On the loop only.
+
+    Args:
+        patience_us: one of which nothing was heard for so long is not waited for any more.
+    """
+
+    def __init__(self, patience_us: int) -> None:
+        self._patience_us = patience_us
+        self._waiting: dict[TabletId, _Waiting] = {}
+        self._tried: dict[TabletId, dict[ServerUuid, None]] = {}
+
+    def tried(self, tablet: TabletId, server: ServerUuid) -> None:
+        """Note that a server was sent the order to make its replica, whatever it answered."""
+        self._tried.setdefault(tablet, {})[server] = None
+
+    def late(self, catalog: Catalog, told: Collection[ServerUuid], now_us: int) -> list[Tablet]:
+        """Return the tablets that are not waited for any more.
+
+        Args:
+            catalog: of the leader.
+            told: live servers, which are sent orders.
+            now_us: monotonic.
+        """
+        creating = catalog.creating()
+        for known in (self._waiting, self._tried):
+            if len(known) > len(creating):
+                here = {t.id for t in creating}
+                for gone in [t for t in known if t not in here]:
+                    del known[gone]
+        return [t for t in creating if self._is_late(t, told, now_us)]
+
+    def _is_late(self, tablet: Tablet, told: Collection[ServerUuid], now_us: int) -> bool:
+        tried = self._tried.get(tablet.id, {})
+        moves = any(m in told and m not in tried for m in tablet.awaited)
+        shown = len(tablet.record.reported_by)
+        known = self._waiting.get(tablet.id)
+        if known is None or moves or tablet.held or known.shown != shown:
+            self._waiting[tablet.id] = _Waiting(shown, now_us)
+            return False
+        patience_us = self._patience_us << min(tablet.record.attempt, MAX_DOUBLINGS)
+        return now_us - known.since_us >= patience_us
+
+
+def replacements(
+    catalog: Catalog, late: Sequence[Tablet], around: Circumstances
+) -> list[Operation]:
+    """Return the operations that replace tablets; none for a table that has too few live servers now."""
+    by_table: dict[TableId, list[TabletId]] = {}
+    for tablet in late:
+        table = catalog.table(tablet.table_id)
+        if table is not None and table.spec.replicas <= len(around.live):
+            by_table.setdefault(table.id, []).append(tablet.id)
+    return [
+        replace_tablet.operation(table, ids[first : first + AT_ONCE], around)
+        for table, ids in by_table.items()
+        for first in range(0, len(ids), AT_ONCE)
+    ]

@@ -1,0 +1,73 @@
+"""Tablets of dropped ranges, kept for readers of their history: when they go, and what is left of them. Pure.
+
+Their rows ended when the range was dropped (`dropped_at`), so a read of any earlier time needs them, and a
+read of a later one does not. When such times are older than the history that the table keeps, the tablets
+are deleted, and the table's record says from which time on it can be read (`history_from`).
+"""
+
+from nyala.common.hybrid_time import to_micros
+from nyala.common.ids import ServerUuid
+from nyala.master.catalog.actions import Action, DeleteTabletAction
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.catalog.plan import Plan, Scope
+from nyala.master.catalog.records import Tablet, TabletState
+from nyala.master.ddl.operation import Operation
+from nyala.master.ddl.table_spec import HISTORY_OPTION
+from nyala.master.tservers import TServers
+from nyala.wire.proto import catalog_pb2 as cat
+
+
+def is_over(catalog: Catalog, tablet: Tablet, now_us: int, history_s: int) -> bool:
+    """Whether a dropped tablet's history need not be kept any more.
+
+    Args:
+        catalog: of the leader.
+        tablet: of a dropped range.
+        now_us: microseconds since the epoch.
+        history_s: how long a table that names no time keeps its history.
+    """
+    table = catalog.table(tablet.table_id)
+    if table is None or not table.live or not tablet.record.dropped_at:
+        return False
+    text = table.spec.options.get(HISTORY_OPTION)
+    age_us = (history_s if text is None else int(text)) * 1_000_000
+    return now_us - to_micros(tablet.record.dropped_at) > age_us
+
+
+def is_held(servers: TServers, tablet: Tablet, monotonic_us: int) -> bool:
+    """Whether some reader holds a time at which a dropped tablet had rows."""
+    known = (servers.get(ServerUuid(s)) for s in tablet.holders)
+    return any(s is not None and s.held_us.get(tablet.id, 0) > monotonic_us for s in known)
+
+
+def purge(tablet: Tablet) -> Operation:
+    """Return the operation that deletes a dropped tablet."""
+
+    def decide(catalog: Catalog) -> Plan:
+        now = catalog.tablet(tablet.id)
+        table = catalog.table(tablet.table_id)
+        if now is None or table is None or not now.dropped:
+            return Plan()
+        return given_up(catalog, now, now.record.dropped_at)
+
+    return Operation(
+        "purge range", lambda _: Scope(tables=(tablet.table_id,), tablets=(tablet.id,)), decide
+    )
+
+
+def given_up(catalog: Catalog, tablet: Tablet, until: int) -> Plan:
+    """Return the plan that deletes a dropped tablet.
+
+    Args:
+        catalog: of the leader.
+        tablet: of a dropped range.
+        until: hybrid time from which on the table can be read without it.
+    """
+    table = catalog.table(tablet.table_id)
+    assert table is not None, f"tablet {tablet.id} has no table {tablet.table_id}"
+    gone: cat.TabletRecord = tablet.edit()
+    gone.state = TabletState.DELETED.value
+    record = table.edit()
+    record.history_from = max(record.history_from, until)
+    orders: list[Action] = [DeleteTabletAction(server, tablet.id) for server in tablet.holders]
+    return Plan((gone,), (record,), actions=tuple(orders), answer=table.id)

@@ -1,0 +1,183 @@
+"""The one place where the order of a catalog operation is written (S0.56-S0.62).
+
+    lock      names, tables, tablets, each in the order of its id
+    plan      a pure function of the request and the committed catalog; refused here: nothing happened
+    replicate one batch: THE COMMIT POINT. Refused before proposing: the draft is dropped
+    publish   tablets, then tables, then the other maps; from here the operation cannot fail
+    unlock
+    enqueue   orders to tablet servers; lost ones are derived again from catalog and reports
+
+A leader that cannot say whether its batch will commit drops everything that it holds in memory.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from nyala.common.errors import NotLeader, Rejected, Throttled, Unavailable
+from nyala.master.catalog.actions import Action
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.catalog.locks import Locks
+from nyala.master.catalog.plan import Plan, Scope
+from nyala.master.catalog.records import Row
+
+
+class Rows(Protocol):
+    """Where the rows of the catalog are replicated."""
+
+    async def replicate(self, rows: Sequence[Row]) -> None:
+        """Replicate rows as one batch; on return they are committed and applied here.
+
+        Raises:
+            NotLeader, Throttled, Unavailable, Rejected: refused before it was proposed.
+            OutcomeUnknown: leadership was lost while it was in flight.
+        """
+        ...
+
+
+class Orders(Protocol):
+    """Who sends the actions."""
+
+    def enqueue(self, actions: Sequence[Action]) -> None:
+        """Send actions in the background."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What an operation supplies; it cannot change the order of the steps.
+
+    Attributes:
+        what: it is, in two or three words, for listings.
+        scope: what it will lock, judged from the committed catalog.
+        plan: what it will write and order, judged again under the locks; pure.
+    """
+
+    what: str
+    scope: Callable[[Catalog], Scope]
+    plan: Callable[[Catalog], Plan]
+
+
+class Step(Enum):
+    """Where an operation stands; from PUBLISH on it takes effect whatever happens."""
+
+    LOCK = "LOCK"
+    PLAN = "PLAN"
+    REPLICATE = "REPLICATE"
+    PUBLISH = "PUBLISH"
+    ORDER = "ORDER"
+
+    @property
+    def committed(self) -> bool:
+        """Whether it is past the commit point."""
+        return self in (Step.PUBLISH, Step.ORDER)
+
+
+@dataclass(slots=True)
+class InFlight:
+    """One operation under way, for people and tests to look at.
+
+    Attributes:
+        what: it is.
+        scope: what it locks, or waits to lock.
+        step: where it stands.
+        since_us: when it began; monotonic.
+    """
+
+    what: str
+    scope: Scope
+    step: Step
+    since_us: int
+
+
+@dataclass(slots=True)
+class Memory:
+    """All that a leader holds in memory for one term, dropped whole when it stops leading.
+
+    Attributes:
+        term: the term in which this master leads.
+        catalog: tables and tablets.
+        rows: where the catalog's rows are replicated.
+        orders: who sends the actions.
+        locks: of the operations under way.
+        on_drop: ends what works on this memory: orders and chores.
+        now_us: monotonic time, for listings.
+        in_flight: the operations under way, by number.
+        started: how many operations have begun.
+        dropped: why nothing of this may be used any more; None while it may.
+    """
+
+    term: int
+    catalog: Catalog
+    rows: Rows
+    orders: Orders
+    locks: Locks
+    on_drop: Callable[[], None]
+    now_us: Callable[[], int] = lambda: 0
+    dropped: str | None = None
+    in_flight: dict[int, InFlight] = field(default_factory=dict)
+    started: int = 0
+
+    def drop(self, why: str) -> None:
+        """Give up this memory; the owner rebuilds it from the sys catalog, if it leads again."""
+        if self.dropped is None:
+            self.dropped = why
+            self.on_drop()
+
+    def check(self) -> None:
+        """Raise Unavailable when this memory was dropped."""
+        if self.dropped is not None:
+            raise Unavailable(f"this master stopped leading ({self.dropped}); ask again")
+
+
+REFUSED = (NotLeader, Throttled, Unavailable, Rejected)
+"""What `Rows.replicate` raises when nothing was proposed."""
+
+
+async def run(operation: Operation, memory: Memory) -> Plan:
+    """Carry out one operation; returns what it did. Durable and visible on return.
+
+    Must not be cancelled by a caller that goes away: run it in a task of its own.
+
+    Raises:
+        Rejected, NotLeader, Throttled, Unavailable: nothing happened.
+        OutcomeUnknown: it may or may not take effect.
+    """
+    memory.started += 1
+    number = memory.started
+    shown = InFlight(operation.what, Scope(), Step.LOCK, memory.now_us())
+    memory.in_flight[number] = shown
+    try:
+        return await _run(operation, memory, shown)
+    finally:
+        del memory.in_flight[number]
+
+
+async def _run(operation: Operation, memory: Memory, shown: InFlight) -> Plan:
+    while True:
+        memory.check()
+        shown.step = Step.LOCK
+        scope = shown.scope = operation.scope(memory.catalog)
+        async with memory.locks.hold(scope):
+            memory.check()
+            if operation.scope(memory.catalog) != scope:
+                continue  # the catalog changed while this waited: lock what is needed now
+            shown.step = Step.PLAN
+            plan = operation.plan(memory.catalog)
+            if plan.writes:
+                draft = memory.catalog.draft(plan)
+                shown.step = Step.REPLICATE
+                try:
+                    await memory.rows.replicate(draft.rows)  # COMMIT POINT
+                except REFUSED:
+                    raise
+                except BaseException as err:
+                    # Unknown outcome, cancelled, or the disk failed: memory may now differ from the log.
+                    memory.drop(f"an operation ended in {type(err).__name__}")
+                    raise
+                shown.step = Step.PUBLISH
+                memory.catalog.publish(draft)
+        shown.step = Step.ORDER
+        memory.orders.enqueue(plan.actions)
+        return plan

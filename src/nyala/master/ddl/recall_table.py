@@ -1,0 +1,68 @@
+"""Recall a table that was dropped with a time to think it over: request and catalog to plan. Pure."""
+
+from nyala.common.errors import NotFound
+from nyala.common.ids import TableId
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.catalog.plan import Plan, Scope
+from nyala.master.catalog.records import Table, operation_key
+from nyala.master.ddl import table_spec
+from nyala.master.ddl.alter_table import changed, check_free, follow
+from nyala.master.ddl.operation import Operation
+from nyala.wire.proto import nyala_pb2 as pb
+
+
+def operation(request: pb.RecallTableRequest) -> Operation:
+    """Return the operation that recalls a table: the name that it gets and the table are locked."""
+    return Operation(
+        what="recall table",
+        scope=lambda catalog: scope(catalog, request),
+        plan=lambda catalog: plan(catalog, request),
+    )
+
+
+def scope(catalog: Catalog, request: pb.RecallTableRequest) -> Scope:
+    """Return the table and the name that it gets."""
+    table = catalog.table(TableId(request.id))
+    if table is None:
+        return Scope(names=(request.new_name,))
+    return Scope((request.new_name or table.name,), (table.id,))
+
+
+def plan(catalog: Catalog, request: pb.RecallTableRequest) -> Plan:
+    """Decide what recalling a table writes. Its tablets were never touched (S0.43).
+
+    Returns:
+        A plan that writes nothing when this operation was executed already.
+
+    Raises:
+        NotFound: no dropped table has the id (any more).
+        AlreadyPresent: another table has the name by now; recall it under a new one.
+        InvalidArgument: the new name is none.
+    """
+    if request.operation.client:
+        done = catalog.altered_by(operation_key(request.operation))
+        if done is not None:
+            return Plan(answer=done)
+    table = catalog.table(TableId(request.id))
+    if table is None or not table.recallable:
+        raise NotFound(_why_not(request.id, table))
+    spec = pb.TableSpec()
+    spec.CopyFrom(table.spec)
+    spec.name = request.new_name or table.name
+    table_spec.check_name(spec.name)
+    check_free(catalog, table, spec.name)
+    if spec.name != table.name:
+        spec.schema.version += 1
+    record = changed(catalog, table, spec, request.operation)
+    record.purge_after_us = record.dropped_us = 0
+    return Plan(tables=(record,), actions=tuple(follow(catalog, record)), answer=table.id)
+
+
+def _why_not(table_id: str, table: Table | None) -> str:
+    if table is None:
+        said = f"no table has the id {table_id[:80]!r}"
+    elif table.live:
+        said = f"the table {table.name!r} (id {table.id}) is there"
+    else:
+        said = f"the table {table.name!r} (id {table.id}) was dropped for good"
+    return f"{said}: there is nothing to recall; see: nyala table list --dropped"

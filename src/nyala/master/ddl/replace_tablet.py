@@ -1,0 +1,133 @@
+"""An empty tablet in the place of one that never came to run, or whose replicas are all lost. Pure.
+
+The old one is REPLACED, for ever, and names the new one; both are in one batch, so that every key has one
+tablet at any moment. A tablet that is replaced by itself was never RUNNING in the catalog, and clients are
+told of no other: nothing that was acknowledged is lost with it.
+"""
+
+from collections.abc import Sequence
+
+from nyala.common.errors import InvalidArgument, NotFound
+from nyala.common.ids import ServerUuid, TableId, TabletId
+from nyala.master.catalog.actions import Action, DeleteTabletAction
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.catalog.plan import Plan, Scope
+from nyala.master.catalog.records import Table, Tablet, TabletState
+from nyala.master.ddl import create_table, dropped_ranges
+from nyala.master.ddl.create_table import Circumstances
+from nyala.master.ddl.operation import Operation
+from nyala.wire import convert
+from nyala.wire.proto import catalog_pb2 as cat
+from nyala.wire.proto import nyala_pb2 as pb
+
+
+def operation(table: TableId, tablets: Sequence[TabletId], around: Circumstances) -> Operation:
+    """Return the operation that replaces those of a table's tablets that are still CREATING then (S0.69)."""
+    return Operation(
+        what="replace tablets",
+        scope=lambda _: Scope(tables=(table,), tablets=tuple(tablets)),
+        plan=lambda catalog: plan(catalog, table, tablets, around),
+    )
+
+
+def plan(
+    catalog: Catalog, table_id: TableId, tablets: Sequence[TabletId], around: Circumstances
+) -> Plan:
+    """Decide which tablets take the places of some that do not come to run.
+
+    Raises:
+        InvalidArgument: too few servers live; nothing is changed.
+    """
+    table = catalog.table(table_id)
+    stuck = [t for t in map(catalog.tablet, tablets) if t and t.state is TabletState.CREATING]
+    if table is None or not stuck:
+        return Plan()
+    return _replaced(catalog, table, stuck, around, give_up=False)
+
+
+def unsafe(
+    request: pb.ReplaceTabletRequest, around: Circumstances, shown: Sequence[ServerUuid], time: int
+) -> Operation:
+    """Return the operation that replaces one tablet whatever it has been (S1.44).
+
+    Args:
+        request: of a person.
+        around: who lives.
+        shown: live servers that show a replica of it which works.
+        time: a hybrid time that is not below any at which it had rows.
+    """
+
+    def scope(catalog: Catalog) -> Scope:
+        tablet = catalog.tablet(TabletId(request.tablet_id))
+        return Scope() if tablet is None else Scope(tables=(tablet.table_id,), tablets=(tablet.id,))
+
+    return Operation(
+        what="replace a lost tablet",
+        scope=scope,
+        plan=lambda catalog: unsafe_plan(catalog, request, around, shown, time),
+    )
+
+
+def unsafe_plan(
+    catalog: Catalog,
+    request: pb.ReplaceTabletRequest,
+    around: Circumstances,
+    shown: Sequence[ServerUuid],
+    time: int,
+) -> Plan:
+    """Decide what replacing one tablet writes; nothing when it is REPLACED already.
+
+    One of a dropped range has no successor: it is deleted, and with it the history of the table before.
+
+    Raises:
+        NotFound: no such tablet, or it was deleted.
+        InvalidArgument: some replica of it is there and the request does not say `force`, or too few servers
+            live.
+    """
+    tablet, table = known(catalog, request.tablet_id)
+    if tablet.state is TabletState.REPLACED:
+        return Plan(answer=table.id)
+    if shown and not request.force:
+        raise InvalidArgument(
+            f"replicas of tablet {tablet.id} are on {', '.join(shown)}: let it go on with them (nyala "
+            f"tablet survivors {tablet.id}), or give up what they have with --force"
+        )
+    if tablet.dropped:
+        return dropped_ranges.given_up(catalog, tablet, tablet.record.dropped_at or time)
+    return _replaced(catalog, table, [tablet], around, give_up=True)
+
+
+def known(catalog: Catalog, tablet_id: str) -> tuple[Tablet, Table]:
+    """Return a tablet that is live or REPLACED, and its table.
+
+    Raises:
+        NotFound: no such tablet, or it was deleted.
+    """
+    tablet = catalog.tablet(TabletId(tablet_id))
+    table = None if tablet is None else catalog.table(tablet.table_id)
+    if tablet is None or table is None or tablet.state is TabletState.DELETED:
+        raise NotFound(
+            f"no table has a tablet {tablet_id[:80]!r} (any more); see: nyala cluster ksck"
+        )
+    return tablet, table
+
+
+def _replaced(
+    catalog: Catalog, table: Table, old: Sequence[Tablet], around: Circumstances, *, give_up: bool
+) -> Plan:
+    placed = create_table.place_all(catalog, around, len(old), table.spec.replicas, table.id)
+    gone: list[cat.TabletRecord] = []
+    new: list[cat.TabletRecord] = []
+    for tablet, servers in zip(old, placed, strict=True):
+        part = convert.partition_from_proto(tablet.record.partition)
+        made = create_table.new_tablet(table.id, part, servers, around, table.spec.schema.version)
+        made.attempt = 0 if give_up else tablet.record.attempt + 1
+        if tablet.state is TabletState.CREATING:
+            made.added_by, made.floor = tablet.record.added_by, tablet.record.floor
+        record = tablet.edit()
+        record.state, record.replaced_by = TabletState.REPLACED.value, made.id
+        gone.append(record)
+        new.append(made)
+    orders: list[Action] = [DeleteTabletAction(server, t.id) for t in old for server in t.holders]
+    orders += create_table.create_orders(new)
+    return Plan((*gone, *new), actions=tuple(orders), answer=table.id)

@@ -1,0 +1,132 @@
+"""Changes of the server list: who lives, who is away on purpose, who is to be emptied. Operations; pure.
+
+What a server is now stands in one row of the catalog together with the version of the list that this made, so
+that no state changes without a version (S3.6). Sending it round is the list's affair (wire/server_list.py).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from nyala.common.errors import InvalidArgument, NotFound
+from nyala.common.ids import ServerUuid, TableId
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.catalog.plan import Plan, Scope
+from nyala.master.ddl.operation import Operation
+from nyala.master.tservers import TServers
+from nyala.wire.proto import nyala_pb2 as pb
+
+SERVERS_LOCK = TableId("servers")
+"""Changes of the list come one after the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """What a master sees of the servers.
+
+    Attributes:
+        alive: registrations of those that reported lately.
+        patient: it has listened for long enough to say that who did not report is dead.
+    """
+
+    alive: Mapping[ServerUuid, pb.ServerInfoResponse]
+    patient: bool
+
+
+def sighting(servers: TServers, now_us: int, since_us: int) -> Sighting:
+    """Return what a master sees that leads since `since_us`; both are monotonic."""
+    alive = {s.uuid: s.registration for s in servers.alive(now_us)}
+    return Sighting(alive, now_us - since_us >= servers.unresponsive_us)
+
+
+def due(catalog: Catalog, seen: Sighting) -> list[Operation]:
+    """Return the operation that brings the list up to what is seen; none when it is."""
+    if not _changes(catalog, seen):
+        return []
+    return [
+        Operation(
+            what="note who lives",
+            scope=lambda _: Scope(tables=(SERVERS_LOCK,)),
+            plan=lambda now: _plan(now, _changes(now, seen)),
+        )
+    ]
+
+
+def mark(
+    uuid: str, *, maintenance: bool | None = None, decommission: bool | None = None
+) -> Operation:
+    """Return the operation that marks a server, or takes the mark back; what is None stays as it is.
+
+    It raises NotFound of an unknown server, and InvalidArgument when too few would be left.
+    """
+
+    def plan(catalog: Catalog) -> Plan:
+        listed = catalog.servers.get(ServerUuid(uuid))
+        if listed is None:
+            raise NotFound(f"no tablet server {uuid!r} is in the list: `nyala tserver list`")
+        changed = _copy(listed)
+        if maintenance is not None:
+            changed.maintenance = maintenance
+        if decommission is not None:
+            changed.decommission = decommission
+        if decommission and not listed.decommission:
+            _check_room(catalog, ServerUuid(uuid))
+        return _plan(catalog, [] if changed == listed else [changed])
+
+    words = "decommission" if decommission is not None else "maintenance"
+    taken_back = maintenance is False or decommission is False
+    what = f"{'end' if taken_back else 'begin'} {words}"
+    return Operation(what, lambda _: Scope(tables=(SERVERS_LOCK,)), plan)
+
+
+def _check_room(catalog: Catalog, uuid: ServerUuid) -> None:
+    """Refuse to empty a server whose replicas could stand nowhere else.
+
+    Raises:
+        InvalidArgument: says how many servers are missing.
+    """
+    held = [t for t in catalog.tablets() if t.live and uuid in t.members]
+    tables = [catalog.table(t.table_id) for t in held]
+    needed = max((t.spec.replicas for t in tables if t is not None), default=0)
+    left = [s for s in catalog.servers.all() if s.alive and not is_away(s) and s.uuid != uuid]
+    if len(left) < needed:
+        raise InvalidArgument(
+            f"{len(left)} live servers would be left, and tables with replicas on {uuid} have {needed} "
+            "replicas; start more servers, or lower their number of replicas"
+        )
+
+
+def is_away(server: pb.ListedServer) -> bool:
+    """Whether a server is given no new replicas."""
+    return server.maintenance or server.decommission
+
+
+def _plan(catalog: Catalog, changed: Iterable[pb.ListedServer]) -> Plan:
+    """Give each change the next version."""
+    records = tuple(changed)
+    for n, record in enumerate(records, start=1):
+        record.version = catalog.servers.version + n
+    return Plan(servers=records)
+
+
+def _changes(catalog: Catalog, seen: Sighting) -> list[pb.ListedServer]:
+    changed = []
+    for uuid, info in sorted(seen.alive.items()):
+        listed = catalog.servers.get(uuid)
+        now = pb.ListedServer(uuid=uuid) if listed is None else _copy(listed)
+        now.alive = True
+        now.address, now.peer_address = info.address, info.peer_address
+        now.web_address, now.location = info.web_address, info.location
+        if now != listed:
+            changed.append(now)
+    for listed in catalog.servers.all():
+        if seen.patient and listed.alive and listed.uuid not in seen.alive:
+            dead = _copy(listed)
+            dead.alive = False
+            changed.append(dead)
+    return changed
+
+
+def _copy(server: pb.ListedServer) -> pb.ListedServer:
+    copy = pb.ListedServer()
+    copy.CopyFrom(server)
+    return copy

@@ -1,0 +1,224 @@
+"""What may be a table's definition. Pure; nothing is trusted: whoever reaches the port may send any message.
+
+A definition that passes can be opened and partitioned by every server without a further look.
+"""
+
+from collections.abc import Collection, Sequence
+
+from nyala.common.alteration import NOT_OURS
+from nyala.common.errors import Corrupt, InvalidArgument
+from nyala.common.ids import ColumnId
+from nyala.common.keys import decode_keys, from_bytes
+from nyala.common.partition import (
+    PARTITION_VERSION,
+    KeyRange,
+    Partition,
+    PartitionSchema,
+    partitions,
+)
+from nyala.common.schema import Schema, from_arrow
+from nyala.tablet.files.columns import compression_of
+from nyala.wire import convert
+from nyala.wire.proto import nyala_pb2 as pb
+
+MAX_NAME_BYTES = 256
+MAX_REPLICAS = 7
+MAX_TEXT_BYTES = 65_536
+"""Comment, owner and each option."""
+MAX_HASH_LEVELS = 8
+WITNESS_FIRST = "witness_first"
+HISTORY_OPTION = "history_max_age_s"
+MAX_AGE_DIGITS = 10
+
+
+def checked(
+    asked: pb.TableSpec, default_replicas: int, max_tablets: int, options: Collection[str]
+) -> tuple[pb.TableSpec, list[Partition]]:
+    """Return a definition with its defaults filled in, and its partitions.
+
+    Args:
+        asked: the client's.
+        default_replicas: where it names no number.
+        max_tablets: the most that one table may be created with.
+        options: names of the options that a table may have.
+
+    Raises:
+        InvalidArgument: it is no definition of a table; says what is wrong.
+    """
+    check_name(asked.name)
+    if asked.replicas:
+        check_replicas(asked.replicas)
+    check_texts(asked, options)
+    schema = _schema(asked.schema)
+    spec = pb.TableSpec()
+    spec.CopyFrom(asked)
+    spec.replicas = asked.replicas or default_replicas
+    spec.ClearField("ranges_version")
+    if not asked.HasField("partition"):
+        spec.partition.CopyFrom(convert.partition_schema_to_proto(PartitionSchema()))
+    return spec, check_partitions(schema, spec.partition, max_tablets)
+
+
+def check_replicas(replicas: int) -> None:
+    """Refuse what cannot be a number of replicas.
+
+    Raises:
+        InvalidArgument: even, none or too many.
+    """
+    if replicas > MAX_REPLICAS or replicas % 2 == 0:
+        raise InvalidArgument(
+            f"{replicas} replicas; a table has an odd number of them from 1 to {MAX_REPLICAS}, "
+            "so that a majority is clear; choose one of these"
+        )
+
+
+def check_name(name: str) -> None:
+    """Refuse what cannot be a table's name.
+
+    Raises:
+        InvalidArgument: empty, too long, or with characters that do not print.
+    """
+    if not name or len(name.encode()) > MAX_NAME_BYTES or not name.isprintable():
+        raise InvalidArgument(
+            f"the table name {name[:40]!r}: a name is 1 to {MAX_NAME_BYTES} bytes of printable text; "
+            "choose another"
+        )
+
+
+def check_option(key: str, options: Collection[str]) -> None:
+    """Refuse an option that no table has.
+
+    Raises:
+        InvalidArgument: names those there are.
+    """
+    if key not in options:
+        known = ", ".join(sorted(options)) or "there are none"
+        raise InvalidArgument(f"no table option {key[:40]!r}; the options are: {known}")
+
+
+def check_texts(asked: pb.TableSpec, options: Collection[str]) -> None:
+    """Refuse comments, owners and options that no table can have.
+
+    Raises:
+        InvalidArgument: an option that is not there or has no such value, a text that is too long.
+    """
+    texts = {"comment": asked.comment, "owner": asked.owner}
+    for key in sorted(asked.options):
+        check_option(key, options)
+        texts[f"option {key}"] = asked.options[key]
+    compression_of(asked.options)
+    age = asked.options.get(HISTORY_OPTION, "0")
+    if not (age.isascii() and age.isdecimal() and len(age) <= MAX_AGE_DIGITS):
+        raise InvalidArgument(
+            f"option {HISTORY_OPTION} is {age[:40]!r}; it is a whole number of seconds, from 0 on; "
+            "write it in digits"
+        )
+    first = asked.options.get(WITNESS_FIRST, "off")
+    if first not in ("on", "off"):
+        raise InvalidArgument(
+            f"option {WITNESS_FIRST} is {first[:40]!r}; it is on or off; write one of them"
+        )
+    for what, text in texts.items():
+        if len(text.encode()) > MAX_TEXT_BYTES:
+            raise InvalidArgument(
+                f"the {what} is over {MAX_TEXT_BYTES} bytes, and every master keeps it in memory; write a "
+                "shorter one"
+            )
+
+
+def _schema(asked: pb.Schema) -> Schema:
+    """Return the schema; it must be what `from_arrow` makes of it, ids and order included.
+
+    That its key is made of its own columns `schema_from_proto` has seen to.
+    """
+    schema = convert.schema_from_proto(asked)
+    keys = [schema.by_id[i].name for i in schema.key_ids]
+    made = from_arrow(schema.arrow, keys)
+    given = [(c.id, c.name, c.nullable) for c in schema.columns]
+    if given != [(c.id, c.name, c.nullable) for c in made.columns]:
+        raise InvalidArgument(
+            "the columns of a new table stand in order, key columns first and not nullable, with ids "
+            f"0, 1, 2, ...; {NOT_OURS}"
+        )
+    if any(c.read_default is not None for c in schema.columns):
+        raise InvalidArgument(f"a new table has no rows that are older than a column; {NOT_OURS}")
+    if schema.version != 0 or schema.next_column_id != len(schema.columns):
+        raise InvalidArgument(
+            f"a new table has schema version 0 and next column id {len(schema.columns)}, not "
+            f"{schema.version} and {schema.next_column_id}; {NOT_OURS}"
+        )
+    return schema
+
+
+def check_partitions(
+    schema: Schema, asked: pb.PartitionSchema, max_tablets: int
+) -> list[Partition]:
+    """Return the partitions of a partition schema.
+
+    Raises:
+        InvalidArgument: it does not fit the schema, or makes too many tablets.
+    """
+    ps = convert.partition_schema_from_proto(asked)
+    if ps.version != PARTITION_VERSION:
+        raise InvalidArgument(
+            f"partition version {ps.version}: this build knows {PARTITION_VERSION}; {NOT_OURS}"
+        )
+    if len(ps.hash) > MAX_HASH_LEVELS:
+        raise InvalidArgument(
+            f"{len(ps.hash)} hash levels; a table has at most {MAX_HASH_LEVELS}; leave some out"
+        )
+    if not 1 <= ps.count <= max_tablets:
+        raise InvalidArgument(
+            f"this partitioning makes {ps.count} tablets; a table has 1 to {max_tablets} "
+            "(option tablets_per_table_max); use fewer buckets or ranges"
+        )
+    used: list[ColumnId] = []
+    for level in ps.hash:
+        _check_columns(schema, level.column_ids, "hash level")
+        used += level.column_ids
+    if len(set(used)) != len(used):
+        raise InvalidArgument(
+            "one column is in two hash levels; each may be in one; take it out of the other"
+        )
+    if ps.range_column_ids:
+        _check_columns(schema, ps.range_column_ids, "range level")
+    check_ranges(schema, ps)
+    return partitions(schema, ps)
+
+
+def _check_columns(schema: Schema, ids: Sequence[ColumnId], what: str) -> None:
+    if not ids or len(set(ids)) != len(ids) or any(i not in schema.key_ids for i in ids):
+        raise InvalidArgument(
+            f"a {what} has distinct key columns, one at least, and not {list(ids)}; {NOT_OURS}"
+        )
+
+
+def check_ranges(schema: Schema, ps: PartitionSchema) -> None:
+    """Refuse ranges that are no ranges of a schema's columns, or overlap.
+
+    Raises:
+        InvalidArgument: says which.
+    """
+    if ps.ranges and not ps.range_column_ids:
+        raise InvalidArgument(f"ranges without range columns have no order; {NOT_OURS}")
+    types = [schema.by_id[i].type for i in ps.range_column_ids]
+    before: KeyRange | None = None
+    for piece in ps.ranges:
+        ends = [end for end in (piece.lower, piece.upper) if end is not None]
+        try:
+            decode_keys(from_bytes(ends), types)
+        except Corrupt as err:
+            raise InvalidArgument(
+                f"a range bound is no key of its columns: {err}; give a value of each column's type"
+            ) from err
+        if len(ends) == 2 and ends[0] >= ends[1]:
+            raise InvalidArgument(
+                "a range is empty: its lower bound is not below its upper bound; swap or widen them"
+            )
+        if before is not None and (
+            before.upper is None or piece.lower is None or piece.lower < before.upper
+        ):
+            raise InvalidArgument(
+                "the ranges overlap, or do not stand in ascending order; cut or sort them"
+            )
+        before = piece

@@ -1,0 +1,85 @@
+"""What a tablet server reports, and the catalog, to plan. Pure.
+
+Older reports never overwrite newer ones (S0.81); a tablet that the catalog does not know is left alone
+(S0.46). What a report makes the master *order* is derived in `reconcile.py`, from levels.
+"""
+
+from collections.abc import Sequence
+
+from nyala.common.ids import OpId, ServerUuid, TabletId
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.catalog.plan import Plan, Scope
+from nyala.master.catalog.records import Tablet, TabletState
+from nyala.master.ddl.operation import Operation
+from nyala.master.tservers import GONE
+from nyala.wire.proto import catalog_pb2 as cat
+from nyala.wire.proto import nyala_pb2 as pb
+
+
+def operations(
+    catalog: Catalog, server: ServerUuid, reports: Sequence[pb.TabletReport], batch: int
+) -> list[Operation]:
+    """Return the operations that take in a report, `batch` tablets each; none when it tells nothing new."""
+    news = [r for r in reports if _updated(catalog, server, r) is not None]
+    return [_operation(server, news[first : first + batch]) for first in range(0, len(news), batch)]
+
+
+def _operation(server: ServerUuid, reports: Sequence[pb.TabletReport]) -> Operation:
+    tablets = tuple(TabletId(r.tablet_id) for r in reports)
+    return Operation(
+        what="take in a report",
+        scope=lambda _: Scope(tablets=tablets),
+        plan=lambda catalog: plan(catalog, server, reports),
+    )
+
+
+def plan(catalog: Catalog, server: ServerUuid, reports: Sequence[pb.TabletReport]) -> Plan:
+    """Return the new records of the tablets of which a report tells something new."""
+    updated = (_updated(catalog, server, report) for report in reports)
+    return Plan(tablets=tuple(record for record in updated if record is not None))
+
+
+def _updated(
+    catalog: Catalog, server: ServerUuid, report: pb.TabletReport
+) -> cat.TabletRecord | None:
+    tablet = catalog.tablet(TabletId(report.tablet_id))
+    if tablet is None or not tablet.live:
+        return None
+    record = tablet.edit()
+    # Who is opening a replica may find that it never was one.
+    showed = report.state not in (*GONE, "BOOTSTRAPPING")
+    if showed and server not in record.reported_by:
+        record.reported_by.append(server)
+    if is_newer(report.consensus, tablet):
+        record.consensus.CopyFrom(merged(report.consensus, tablet.consensus))
+    if tablet.state is TabletState.CREATING and record.consensus.leader:
+        record.state = TabletState.RUNNING.value
+    if tablet.dropped and not record.dropped_at:
+        record.dropped_at = report.retired_at
+    return None if record == tablet.record else record
+
+
+def is_newer(reported: pb.ConsensusState, tablet: Tablet) -> bool:
+    """Whether reported consensus state tells more than the catalog has.
+
+    A configuration is newer by its op id. Of one configuration a later term is newer, and in one term
+    the report that names the leader: the first to report may have voted without learning who won.
+    """
+    known = tablet.consensus
+    config = OpId(reported.config_term, reported.config_index)
+    if not reported.members or config < tablet.config_id:
+        return False
+    if config > tablet.config_id:
+        return True
+    if reported.term != known.term:
+        return reported.term > known.term and bool(reported.leader)
+    return bool(reported.leader) and not known.leader
+
+
+def merged(reported: pb.ConsensusState, known: pb.ConsensusState) -> pb.ConsensusState:
+    """Return what is kept of a newer report: terms never fall, and a leader goes with its term."""
+    kept = pb.ConsensusState()
+    kept.CopyFrom(reported)
+    if known.term > reported.term:
+        kept.term, kept.leader = known.term, known.leader
+    return kept

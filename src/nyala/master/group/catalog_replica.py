@@ -1,0 +1,169 @@
+"""The files of a master and its replica of the sys catalog: one group, the masters', in a replica host."""
+
+from enum import Enum
+
+from nyala.common.errors import Corrupt, NotFound, NyalaError, Unavailable
+from nyala.common.ids import SYS_CATALOG, ServerUuid, TabletId
+from nyala.common.metrics import Metrics
+from nyala.env.env import Env
+from nyala.env.server_clock import ServerClock
+from nyala.env.tasks import Lane
+from nyala.master.catalog import sys_catalog
+from nyala.master.catalog.follower_catalog import Followed
+from nyala.master.catalog.records import parse
+from nyala.master.catalog.sys_catalog import SysCatalog
+from nyala.master.config import MasterConfig
+from nyala.raft.membership import Configuration
+from nyala.replica.copy.manager import half_made
+from nyala.replica.host import ReplicaHost
+from nyala.replica.replica import Replica
+from nyala.replica.state_machine import StateMachine, Transport
+from nyala.replica.status import ReplicaStatus, State
+from nyala.tablet.tablet import Tablet
+from nyala.wire.proto import catalog_pb2 as cat
+
+CLIENT_ID_BITS = 128
+
+
+async def open_host(
+    env: Env,
+    config: MasterConfig,
+    uuid: ServerUuid,
+    clock: ServerClock,
+    transport: Transport,
+    metrics: Metrics,
+) -> ReplicaHost:
+    """Open the log of a formatted data directory, and the sys catalog's replica if it is there.
+
+    Raises:
+        Corrupt: the log cannot be used. OSError: the disk failed, or is full.
+    """
+
+    def open_machine(group: TabletId, directory: str) -> StateMachine:
+        if group != SYS_CATALOG:
+            raise Corrupt(f"a master's directory holds a replica of {group}")
+        return Tablet.open(env.files, directory)
+
+    return await ReplicaHost.open(
+        env, config.options, config.dir, uuid, transport, clock, open_machine, metrics=metrics
+    )
+
+
+class Here(Enum):
+    """What this master has of the sys catalog."""
+
+    NOTHING = "nothing"
+    REMOVED = "a tombstone: it was removed from the masters"
+    HALF = "half a copy, which a crash left"
+    REPLICA = "a replica, FAILED too"
+
+
+class Group:
+    """This master's replica of the sys catalog, and the host that runs it. On the loop only."""
+
+    def __init__(self, env: Env, config: MasterConfig, host: ReplicaHost) -> None:
+        self._env = env
+        self._options = config.options
+        self._host = host
+        self._replica: Replica | None = None
+
+    async def open_sys_catalog(self, first: Configuration | None) -> None:
+        """Find the sys catalog's replica, or make it.
+
+        Args:
+            first: the configuration that a fresh master makes it with; None: it must be there.
+
+        Raises:
+            Corrupt: this master had its sys catalog, and it is gone.
+        """
+        self._replica = self._host.find(SYS_CATALOG)
+        if self._replica is None and first is not None:
+            self._replica = await self._host.create_replica(SYS_CATALOG, first, self._create)
+        if self._replica is None:
+            raise Corrupt(
+                "this master's sys catalog is gone from its data directory, and a new one would have "
+                "forgotten its votes; restore the directory, or replace this master"
+            )
+
+    async def here(self) -> Here:
+        """Look what there is; the replica is another one after a copy."""
+        found = self._host.find(SYS_CATALOG)
+        if found is None:
+            return Here.NOTHING
+        if found.state is State.TOMBSTONED:
+            return Here.REMOVED
+        if await half_made(found):
+            return Here.HALF
+        return Here.REPLICA
+
+    @property
+    def being_copied(self) -> bool:
+        """Whether a copy to here is under way, or waits to become a member."""
+        return self._host.copies.waiting(SYS_CATALOG)
+
+    def config(self) -> Configuration | None:
+        """Return the committed configuration that the replica knows; None: it does not take part."""
+        found = self._host.find(SYS_CATALOG)
+        if found is None or found.member is None:
+            return None
+        return found.member.node.core.configs.committed
+
+    def fail(self, why: NyalaError) -> None:
+        """Take part no more, neither vote nor acknowledge; what is on disk stays."""
+        self._host.get(SYS_CATALOG).fail(why)
+
+    async def delete(self) -> None:
+        """Leave a tombstone of the replica; durable on return. Raises as `ReplicaHost.delete_replica`."""
+        await self._host.delete_replica(SYS_CATALOG)
+
+    def _create(self, directory: str) -> StateMachine:
+        return Tablet.create(self._env.files, directory, sys_catalog.tablet_info())
+
+    @property
+    def replica(self) -> Replica:
+        """This master's member of the group."""
+        assert self._replica is not None, "used before open_sys_catalog"
+        return self._replica
+
+    def status(self) -> ReplicaStatus:
+        """Return what the replica says of itself."""
+        return self.replica.status()
+
+    def sys_catalog(self) -> SysCatalog:
+        """Return the sys catalog for a new term of leading."""
+        return SysCatalog(
+            self._env,
+            self.replica,
+            self._tablet(),
+            client_id=self._env.random.getrandbits(CLIENT_ID_BITS).to_bytes(16, "big"),
+            timeout_ms=self._options.catalog_timeout_ms,
+            max_batch_bytes=min(self._options.catalog_batch_bytes, self._options.write_max_bytes),
+        )
+
+    def followed(self) -> Followed:
+        """Return the catalog as this replica has it, leader or not."""
+        view = lambda: self._tablet().view()  # noqa: E731
+        return Followed(self._env, self.replica, view, self._options.catalog_timeout_ms)
+
+    async def cluster(self) -> cat.ClusterRecord | None:
+        """Return the cluster's record from this replica, leader or not; None: it is not there yet."""
+        stamp = self.status().applied_stamp
+        if not stamp:
+            return None
+        try:
+            view = self._tablet().view()
+        except (NotFound, Unavailable):
+            return None
+        rows = await self._env.tasks.run(Lane.COMPUTE, sys_catalog.scan, view, stamp)
+        found = [item for item in map(parse, rows) if isinstance(item, cat.ClusterRecord)]
+        assert len(found) <= 1, found
+        return found[0] if found else None
+
+    async def close(self) -> None:
+        """Stop taking part and close the files; they stay as they are."""
+        await self._host.close()
+
+    def _tablet(self) -> Tablet:
+        machine = self.replica.machine
+        assert isinstance(machine, Tablet), machine
+        return machine

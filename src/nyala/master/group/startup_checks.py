@@ -1,0 +1,33 @@
+"""The list of masters that a master is started with, against the configuration in its directory (S2.16)."""
+
+from collections.abc import Sequence
+
+from nyala.common.errors import InvalidArgument
+from nyala.datadir.instance import Instance
+from nyala.raft.membership import Configuration
+
+
+def check(given: Sequence[str], config: Configuration, opened: Instance) -> None:
+    """Refuse a list that is not the committed configuration's, nor was it ever.
+
+    Who is a master is decided by the committed configuration. A list that was right once, before masters were
+    added or removed online, is fine: nobody has to change it on each machine before the next restart. Not
+    asked of a new master that died before its first start was complete: its list was true when it was made.
+
+    Raises:
+        InvalidArgument: names the addresses that differ.
+    """
+    listed, present = set(given), {m.address for m in config.members}
+    if listed == present or tuple(sorted(given)) in opened.masters:
+        return
+    more, fewer = sorted(listed - present), sorted(present - listed)
+    differ = []
+    if more:
+        differ.append(f"{', '.join(more)} is given and no master")
+    if fewer:
+        differ.append(f"{', '.join(fewer)} is a master and not given")
+    raise InvalidArgument(
+        f"--master-addresses differs from the masters' configuration in this directory: {'; '.join(differ)}. "
+        f"Start it with {','.join(sorted(present))}; masters are added by nyala master add and removed by "
+        "nyala master remove, not by this list"
+    )

@@ -1,0 +1,300 @@
+"""Being the leader: memory is built from the sys catalog at each election, and dropped whole at its end.
+
+Rules: level-triggered. The role is looked at before each use, not only when it changes, and a read is
+answered only after a majority has confirmed the term: a deposed leader has nothing to say (S0.18).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from nyala.common.errors import Corrupt, NotLeader, NyalaError, Unavailable
+from nyala.env.clock import random_id
+from nyala.env.env import Env
+from nyala.env.tasks import Lane
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.catalog.follower_catalog import Followed, Seen
+from nyala.master.catalog.locks import Locks
+from nyala.master.catalog.plan import Plan, Scope
+from nyala.master.catalog.records import Row
+from nyala.master.ddl import operation
+from nyala.master.ddl.background import Chores
+from nyala.master.ddl.operation import Memory, Operation, Rows
+from nyala.master.orders.dispatcher import Dispatcher, Pace
+from nyala.master.tservers import TServers
+from nyala.raft.status import Role
+from nyala.replica.status import ReplicaStatus, State
+from nyala.wire.proto import catalog_pb2 as cat
+from nyala.wire.proto import nyala_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+CATALOG_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LeadingOptions:
+    """Pace and limits.
+
+    Attributes:
+        look_ms: between two looks at the role.
+        fresh_ms: between two confirmations of the leader's own, which let followers know how old what they
+            have is, and stay within the bounds of those who ask them.
+        pace: of the orders to tablet servers.
+    """
+
+    look_ms: int
+    pace: Pace
+    fresh_ms: int = 500
+
+
+class CatalogRows(Rows, Protocol):
+    """The sys catalog, as one leader uses it in one term."""
+
+    async def confirm(self) -> int:
+        """Return once a majority has confirmed that this master leads and all is applied."""
+        ...
+
+    async def rows(self) -> list[Row]:
+        """Return every row, up to date."""
+        ...
+
+
+@dataclass(slots=True)
+class Term:
+    """One term in which this master leads.
+
+    Attributes:
+        memory: what operations run on.
+        rows: the sys catalog.
+        dispatcher: of orders to tablet servers.
+        chores: what it does to the catalog by itself.
+        elected_us: monotonic time at which the memory was ready.
+    """
+
+    memory: Memory
+    rows: CatalogRows
+    dispatcher: Dispatcher
+    chores: Chores
+    elected_us: int
+
+    @property
+    def catalog(self) -> Catalog:
+        """Tables and tablets."""
+        return self.memory.catalog
+
+
+class Leading:
+    """Follows this master's role in the sys catalog's group. On the loop only.
+
+    Args:
+        env: the outside world.
+        sys_catalog: makes the sys catalog of a new term.
+        status: of this master's replica of it.
+        servers: the tablet servers.
+        options: pace and limits.
+        followed: what this master has of the catalog, leader or not; None: nothing without leading.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        sys_catalog: Callable[[], CatalogRows],
+        status: Callable[[], ReplicaStatus],
+        servers: TServers,
+        options: LeadingOptions,
+        followed: Followed | None = None,
+    ) -> None:
+        self._env = env
+        self._sys_catalog = sys_catalog
+        self._servers = servers
+        self._options = options
+        self._followed = followed
+        self._term: Term | None = None
+        self._ended: Memory | None = None  # of the term before
+        self._stopped = False
+        self.status = status
+        self.failure: NyalaError | None = None
+
+    def start(self) -> None:
+        """Begin to follow the role."""
+        self._env.tasks.spawn(self._follow(), "follow the role of the sys catalog")
+
+    def stop(self) -> None:
+        """Drop what is held in memory, for good."""
+        self._stopped = True
+        self._drop("the master is stopping")
+
+    def current(self) -> Term | None:
+        """Return the term in which this master leads and is ready; None when there is none."""
+        term = self._term
+        if term is None:
+            return None
+        status = self.status()
+        if status.role is not Role.LEADER or status.term != term.memory.term:
+            self._drop(f"it is {status.role} in term {status.term}")
+        elif term.memory.dropped is not None:
+            self._drop(term.memory.dropped)
+        return self._term
+
+    def require(self) -> Term:
+        """Return the term in which this master leads.
+
+        Raises:
+            NotLeader: another master leads; names it when known.
+            Unavailable: this one was elected and has not rebuilt its memory yet; ask again.
+        """
+        term = self.current()
+        if term is not None:
+            return term
+        raise refusal(self.failure, self.status())
+
+    async def confirmed(self) -> Term:
+        """Return the term in which this master leads, confirmed by a majority since the call.
+
+        Raises:
+            NotLeader: another master leads.
+            Unavailable, TimedOut: no majority answers, or the memory is not rebuilt yet.
+        """
+        term = self.require()
+        await term.rows.confirm()
+        term.memory.check()
+        return term
+
+    async def look_up(self, wanted: pb.Staleness) -> Seen:
+        """Return a catalog to read from: the leader's, confirmed; or this master's own, within a bound.
+
+        Args:
+            wanted: how old it may be; nothing: the leader's only.
+
+        Raises:
+            NotLeader: another master leads, and what is here is too old (details: `reason` TOO_OLD).
+            Unavailable, TimedOut: as `confirmed`.
+        """
+        if self._followed is None or not wanted.max_age_ms or self.current() is not None:
+            term = self.require()
+            at = await term.rows.confirm()
+            term.memory.check()
+            return Seen(term.catalog, pb.AsOf(at=at))
+        catalog, at, age_ms = await self._followed.within(wanted)
+        status = self.status()
+        leader = None if status.leader is None else status.config.get(status.leader)
+        hint = "" if leader is None else leader.address
+        return Seen(catalog, pb.AsOf(at=at, age_ms=age_ms, follower=True, leader_address=hint))
+
+    async def run(self, wanted: Operation, term: Term) -> Plan:
+        """Carry out an operation to its end, even when the caller goes away.
+
+        Raises:
+            NyalaError: as `operation.run`.
+        """
+        outcome = await detached(self._env, operation.run(wanted, term.memory))
+        if isinstance(outcome, NyalaError):
+            raise outcome
+        return outcome
+
+    async def _follow(self) -> None:
+        while not self._stopped:
+            status = self.status()
+            due = self.current() is None and status.role is Role.LEADER and self.failure is None
+            # what an operation on memory that was dropped may still propose would not be read
+            if due and not (self._ended and self._ended.in_flight):
+                await self._rebuild(status.term)
+            await self._env.tasks.sleep_ms(self._options.look_ms)
+
+    async def _rebuild(self, number: int) -> None:
+        try:
+            rows, pace = self._sys_catalog(), self._options.pace
+            term = await build(self._env, rows, self._servers, number, pace)
+        except Corrupt as err:
+            log.error("the sys catalog cannot be read: %s", err)
+            self.failure = err
+            return
+        except NyalaError as err:
+            log.info("reading the catalog for term %d: %s; trying again", number, err)
+            return
+        if self.status().term == number:
+            self._term = term
+            term.dispatcher.start()
+            term.chores.start(term.memory, term.dispatcher.creations)
+            self._env.tasks.spawn(self._keep_fresh(term), "keep the followers' catalogs fresh")
+            log.info("leads in term %d with %d tables", number, len(term.catalog.tables()))
+
+    async def _keep_fresh(self, term: Term) -> None:
+        while self.current() is term:
+            try:
+                await term.rows.confirm()
+            except NyalaError as err:
+                log.debug("term %d is not confirmed: %s", term.memory.term, err)
+            await self._env.tasks.sleep_ms(self._options.fresh_ms)
+
+    def _drop(self, why: str) -> None:
+        if self._term is not None:
+            log.info("stops leading term %d: %s", self._term.memory.term, why)
+            self._term.memory.drop(why)
+            self._ended, self._term = self._term.memory, None
+
+
+def refusal(failure: NyalaError | None, status: ReplicaStatus) -> NyalaError:
+    """Return why a master that does not lead, or not yet, cannot answer for the leader."""
+    if failure is not None:
+        return Unavailable(f"this master cannot serve the catalog: {failure}")
+    if status.state is State.FAILED:
+        return Unavailable(f"this master's sys catalog has failed: {status.error}")
+    if status.role is Role.LEADER:
+        return Unavailable("this master was just elected and is reading the catalog; ask again")
+    leader = None if status.leader is None else status.config.get(status.leader)
+    if leader is None:
+        return NotLeader("this master does not lead, and it knows of no leader yet; ask again")
+    return NotLeader(
+        f"this master does not lead; the leader is {leader.uuid} at {leader.address}",
+        {"leader": leader.uuid, "address": leader.address},
+    )
+
+
+async def build(env: Env, rows: CatalogRows, servers: TServers, number: int, pace: Pace) -> Term:
+    """Read the whole catalog into memory, beside the loop; the first leader of all founds the cluster."""
+    catalog = Catalog()
+    found = await rows.rows()
+    await env.tasks.run(Lane.COMPUTE, catalog.load, found)
+    chores = Chores(env, servers, pace.interval_ms, pace.history_s)
+    dispatcher = Dispatcher(env, catalog, servers, number, pace, chores.look)
+
+    def stop() -> None:
+        dispatcher.stop()
+        chores.stop()
+
+    now_us = env.clock.monotonic_us
+    memory = Memory(number, catalog, rows, dispatcher, Locks(), stop, now_us)
+    if catalog.cluster is None:
+        await mint(env, memory)
+    return Term(memory, rows, dispatcher, chores, env.clock.monotonic_us())
+
+
+async def mint(env: Env, memory: Memory) -> None:
+    """Give a new cluster its id and its catalog an incarnation: the first leader's first operation."""
+    record = cat.ClusterRecord(
+        cluster_id=random_id(env.random),
+        catalog_incarnation=random_id(env.random),
+        format_version=CATALOG_FORMAT,
+        created_us=env.clock.wall_us(),
+    )
+    wanted = Operation("found the cluster", lambda _: Scope(), lambda _: Plan(cluster=record))
+    await operation.run(wanted, memory)
+
+
+async def detached(env: Env, work: Coroutine[Any, Any, Plan]) -> Plan | NyalaError:
+    """Run to its end in a task of its own, whatever becomes of the caller; return its result or error."""
+
+    async def guarded() -> Plan | NyalaError:
+        try:
+            return await work
+        except NyalaError as err:
+            return err
+
+    task = env.tasks.spawn(guarded(), "catalog operation")
+    done = await asyncio.shield(task)
+    assert isinstance(done, Plan | NyalaError), done
+    return done

@@ -1,0 +1,207 @@
+"""Sends actions to tablet servers; what is lost is derived again each interval from catalog and reports.
+
+Rules: one order per (server, tablet) at a time, a bounded number per server. An order is looked up in the
+catalog at the moment it is sent, so a superseded one is not sent. Nothing is sent once leadership ended.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nyala.common.errors import NyalaError
+from nyala.common.ids import ServerUuid, TabletId
+from nyala.env.env import Env
+from nyala.master.catalog.actions import (
+    Action,
+    AlterTabletAction,
+    CancelCopyAction,
+    CopyAction,
+    CreateTabletAction,
+    DeleteTabletAction,
+)
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.ddl.creation_timeouts import Creations
+from nyala.master.orders import reconcile
+from nyala.master.orders.messenger import Messenger
+from nyala.master.repair.repairer import DEFAULT_LIMITS, RepairLimits, Repairs
+from nyala.master.repair.round_robin import Turns
+from nyala.master.tservers import TServer, TServers
+
+log = logging.getLogger(__name__)
+
+
+REPLICAS_AT_A_TIME = 200
+"""Of each server that are looked at in one interval, whether they are to be deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Limits of a dispatcher.
+
+    Attributes:
+        interval_ms: between two derivations of what is to be ordered.
+        timeout_ms: of one order.
+        per_server: orders under way to one server.
+        creation_us: a new tablet of which nothing is heard for so long is replaced.
+        history_s: how long a table that names no time keeps its history.
+        repair: of what is done about lost replicas.
+    """
+
+    interval_ms: int
+    timeout_ms: int
+    per_server: int
+    creation_us: int = 30_000_000
+    history_s: int = 86_400
+    repair: RepairLimits = DEFAULT_LIMITS
+
+
+class Dispatcher:
+    """Orders of one leader in one term. On the loop only.
+
+    Args:
+        env: calls, tasks, clock.
+        catalog: of this term.
+        servers: who is alive and what they told.
+        term: the term in which this master leads.
+        pace: limits.
+        on_news: called when an answer says something that the catalog may have to take in.
+
+    Attributes:
+        repairs: what it does about lost replicas.
+        creations: how far the tablets are that are being created.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        catalog: Catalog,
+        servers: TServers,
+        term: int,
+        pace: Pace,
+        on_news: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._env = env
+        self._catalog = catalog
+        self._servers = servers
+        self._term = term
+        self._pace = pace
+        self._on_news = on_news
+        now_us = env.clock.monotonic_us
+        self._messenger = Messenger(env, catalog, servers, term, pace.timeout_ms)
+        self._turns = Turns(REPLICAS_AT_A_TIME)
+        self.repairs = Repairs(catalog, servers, term, pace.repair, now_us)
+        self.creations = Creations(pace.creation_us)
+        self._queued: dict[ServerUuid, dict[Action, None]] = {}
+        self._sending: dict[ServerUuid, dict[tuple[ServerUuid, TabletId], None]] = {}
+        self._complaints: dict[Action, str] = {}
+        self._tasks: dict[asyncio.Task[object], None] = {}
+        self._stopped = False
+
+    def start(self) -> None:
+        """Begin to derive orders each interval."""
+        self._spawn(self._derive(), "derive orders")
+        self._spawn(self._repair(), "repair tablets")
+
+    def stop(self) -> None:
+        """Send nothing more; orders under way are abandoned, their effect is harmless (S0.41)."""
+        self._stopped = True
+        for task in list(self._tasks):
+            task.cancel()
+
+    def enqueue(self, actions: Sequence[Action]) -> None:
+        """Send actions in the background; one that is queued or under way already is not doubled."""
+        if self._stopped:
+            return
+        for action in actions:
+            if (action.server, action.tablet) not in self._sending.get(action.server, {}):
+                self._queued.setdefault(action.server, {})[action] = None
+        for server in dict.fromkeys(a.server for a in actions):
+            self._send_more(server)
+
+    def reconcile(self, servers: Sequence[TServer] | None = None) -> None:
+        """Order whatever catalog and latest reports call for now.
+
+        Args:
+            servers: only what concerns these; None: all that are alive.
+        """
+        if servers is None:
+            servers = self._servers.alive(self._env.clock.monotonic_us())
+        known = self._servers.known_in(self._term, servers)
+        self.enqueue(reconcile.needed(self._catalog, known))
+
+    def reported(self, server: TServer, tablets: Sequence[TabletId], *, full: bool) -> None:
+        """Order what a server's report calls for, and look at these tablets first when repairs are due."""
+        self.repairs.reported(tablets)
+        if full:
+            self.reconcile([server])
+        elif server.full_in_term == self._term:
+            self.enqueue(reconcile.after_report(self._catalog, server, tablets))
+
+    def pending(self) -> int:
+        """Return how many orders are queued or under way."""
+        queued = sum(len(actions) for actions in self._queued.values())
+        return queued + sum(len(keys) for keys in self._sending.values())
+
+    async def _derive(self) -> None:
+        while True:
+            await self._env.tasks.sleep_ms(self._pace.interval_ms)
+            alive = self._servers.alive(self._env.clock.monotonic_us())
+            known = self._servers.known_in(self._term, alive)
+            self.enqueue(reconcile.needed(self._catalog, known, self._turns.next))
+
+    async def _repair(self) -> None:
+        while True:
+            await self._env.tasks.sleep_ms(self._pace.repair.interval_ms)
+            self.enqueue(self.repairs.needed())
+
+    def _spawn(self, work: Coroutine[Any, Any, object], name: str) -> None:
+        task = self._env.tasks.spawn(work, name)
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+
+    def _send_more(self, server: ServerUuid) -> None:
+        queued = self._queued.get(server, {})
+        sending = self._sending.setdefault(server, {})
+        while queued and len(sending) < self._pace.per_server:
+            action = next(iter(queued))
+            del queued[action]
+            sending[action.server, action.tablet] = None
+            self._spawn(self._send(action), f"order {type(action).__name__} {action.tablet}")
+
+    async def _send(self, action: Action) -> None:
+        try:
+            await self._order(action)
+            self._complaints.pop(action, None)
+        except NyalaError as err:
+            # Not answered, or refused: derived again at the next interval while it is still wanted.
+            if self._complaints.get(action) != err.code:
+                log.warning("%s: %s", action, err)
+                self._complaints[action] = err.code
+        finally:
+            self._sending[action.server].pop((action.server, action.tablet), None)
+        self._send_more(action.server)
+
+    async def _order(self, action: Action) -> None:
+        if isinstance(action, CreateTabletAction):
+            self.creations.tried(action.tablet, action.server)
+        server = self._servers.get(action.server)
+        answer = None if server is None else await self._messenger.carry(action, server)
+        if server is not None and answer is not None:
+            self._take(action, server, answer)
+
+    def _take(self, action: Action, server: TServer, answer: Any) -> None:
+        """Take what an answer says, before the server's next report says it too."""
+        if isinstance(action, CreateTabletAction):
+            server.replicas.setdefault(action.tablet, "BOOTSTRAPPING")
+        elif isinstance(action, AlterTabletAction):
+            server.time = max(server.time, answer.hybrid_time)
+            server.showed(action.tablet, answer.schema_version)
+            self._on_news()
+        elif isinstance(action, DeleteTabletAction):
+            server.replicas.pop(action.tablet, None)
+        elif isinstance(action, CopyAction):
+            self.repairs.copied(action, answer.copy)
+        elif isinstance(action, CancelCopyAction):
+            self.repairs.cancelled(action)

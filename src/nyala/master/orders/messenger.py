@@ -1,0 +1,70 @@
+"""Carries one order to its tablet server: looked up in the catalog at the moment when it is sent.
+
+A superseded one is not sent. Each carries the fence of the term in which this master leads.
+"""
+
+from typing import Any
+
+from nyala.env.env import Env
+from nyala.env.rpc import Method
+from nyala.master.catalog.actions import Action, WitnessAction
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.orders import order_requests
+from nyala.master.tservers import TServer, TServers
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+
+
+class Messenger:
+    """The messages of one leader in one term. On the loop only.
+
+    Args:
+        env: calls.
+        catalog: of this term.
+        servers: how they are reached.
+        term: in which this master leads.
+        timeout_ms: of one order.
+    """
+
+    def __init__(
+        self, env: Env, catalog: Catalog, servers: TServers, term: int, timeout_ms: int
+    ) -> None:
+        self._env = env
+        self._catalog = catalog
+        self._servers = servers
+        self._term = term
+        self._timeout_ms = timeout_ms
+
+    async def carry(self, action: Action, server: TServer) -> Any:
+        """Send what carries an action out, and return its answer; None: the catalog wants it no more.
+
+        Raises:
+            NyalaError: as the server says, or it does not answer.
+        """
+        if isinstance(action, WitnessAction):
+            return await self._witness(action, server)
+        built = order_requests.order(
+            self._catalog, self._servers, action, self._fence(), self._timeout_ms
+        )
+        return None if built is None else await self._call(server, *built)
+
+    async def _witness(self, action: WitnessAction, server: TServer) -> Any:
+        """Ask the tablet's leader from where on a witness needs the log, and let it be made."""
+        leader = self._servers.get(action.leader)
+        if leader is None:
+            return None
+        asked = pb.ListTabletsRequest(tablet_ids=[action.tablet])
+        told = await self._call(leader, methods.LIST_TABLETS, asked)
+        request = order_requests.witness_request(action, told, self._fence())
+        return (
+            None if request is None else await self._call(server, methods.CREATE_WITNESS, request)
+        )
+
+    async def _call(self, server: TServer, method: Method, request: Any) -> Any:
+        address = server.registration.address
+        return await self._env.rpc.call(address, method, request, timeout_ms=self._timeout_ms)
+
+    def _fence(self) -> pb.Fence:
+        cluster = self._catalog.cluster
+        assert cluster is not None, "orders before the cluster has its incarnation"
+        return pb.Fence(catalog_incarnation=cluster.catalog_incarnation, term=self._term)

@@ -1,0 +1,159 @@
+"""From an action to what is sent for it, looked up in the catalog at the moment it is sent. Pure."""
+
+from typing import Any
+
+from nyala.common.ids import ServerUuid
+from nyala.env.rpc import Method
+from nyala.master.catalog.actions import (
+    Action,
+    AlterTabletAction,
+    CancelCopyAction,
+    ChangeMembersAction,
+    CopyAction,
+    CreateTabletAction,
+    WitnessAction,
+)
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.catalog.group_state import Add, Modify
+from nyala.master.catalog.records import Tablet
+from nyala.master.orders import reconcile
+from nyala.master.tservers import TServers
+from nyala.raft.changes import ChangeKind
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+
+
+def order(
+    catalog: Catalog, servers: TServers, action: Action, fence: pb.Fence, timeout_ms: int
+) -> tuple[Method, Any] | None:
+    """Return what carries an action out; None when the catalog wants it no more.
+
+    Args:
+        catalog: of the leader.
+        servers: how they are reached.
+        action: to carry out.
+        fence: of the term in which this master leads.
+        timeout_ms: for which the answer is waited.
+    """
+    assert not isinstance(action, WitnessAction), "its leader is asked first: see `witness_request`"
+    method: Method
+    request: Any
+    if isinstance(action, CreateTabletAction):
+        method = methods.CREATE_TABLET
+        request = reconcile.create_request(catalog, action, fence)
+    elif isinstance(action, AlterTabletAction):
+        method, request = methods.ALTER_TABLET, reconcile.alter_request(catalog, action, fence)
+    elif isinstance(action, ChangeMembersAction):
+        method = methods.CHANGE_CONFIG
+        request = change_request(catalog, servers, action, fence, timeout_ms)
+    elif isinstance(action, CopyAction):
+        method, request = methods.START_COPY, copy_request(catalog, servers, action, fence)
+    elif isinstance(action, CancelCopyAction):
+        method, request = methods.CANCEL_COPY, cancel_request(catalog, action, fence)
+    else:
+        method, request = methods.DELETE_TABLET, reconcile.delete_request(catalog, action, fence)
+    return None if request is None else (method, request)
+
+
+def change_request(
+    catalog: Catalog,
+    servers: TServers,
+    action: ChangeMembersAction,
+    fence: pb.Fence,
+    timeout_ms: int,
+) -> pb.ChangeConfigRequest | None:
+    """Return a change of members, by compare-and-set on the configuration that it was decided on."""
+    tablet = catalog.tablet(action.tablet)
+    if tablet is None or not tablet.live or tablet.config_id != action.config:
+        return None
+    change = _change(tablet, servers, action)
+    if change is None:
+        return None
+    return pb.ChangeConfigRequest(
+        destination_uuid=action.server,
+        fence=fence,
+        tablet_id=tablet.id,
+        config_term=action.config.term,
+        config_index=action.config.index,
+        changes=[change],
+        timeout_ms=timeout_ms,
+    )
+
+
+def _change(
+    tablet: Tablet, servers: TServers, action: ChangeMembersAction
+) -> pb.MemberChange | None:
+    step = action.step
+    if isinstance(step, Add):
+        server = servers.get(step.server)
+        if server is None:
+            return None
+        member = pb.Member(
+            uuid=server.uuid,
+            peer_address=server.registration.peer_address,
+            address=server.registration.address,
+            promote=not step.witness,
+            electable=not step.witness,
+        )
+        return pb.MemberChange(kind=ChangeKind.ADD.value, member=member)
+    if isinstance(step, Modify):
+        member = pb.Member()
+        member.CopyFrom(next(m for m in tablet.consensus.members if m.uuid == step.server))
+        member.voter, member.promote = step.voter, step.promote
+        member.replace, member.electable = step.replace, step.electable
+        return pb.MemberChange(kind=ChangeKind.MODIFY.value, member=member)
+    return pb.MemberChange(kind=ChangeKind.REMOVE.value, member=pb.Member(uuid=step.server))
+
+
+def witness_request(
+    action: WitnessAction, leader: pb.ListTabletsResponse, fence: pb.Fence
+) -> pb.CreateWitnessRequest | None:
+    """Return the order to make a log that begins after what the leader has applied; None: not yet.
+
+    Args:
+        action: to carry out.
+        leader: what the leader tells of the tablet.
+        fence: of the term in which this master leads.
+    """
+    for status in leader.tablets:
+        consensus = status.report.consensus
+        here = [m for m in consensus.members if m.uuid == action.server and not m.electable]
+        if here and status.applied_index >= consensus.config_index:
+            return pb.CreateWitnessRequest(
+                destination_uuid=action.server,
+                fence=fence,
+                tablet_id=action.tablet,
+                consensus=consensus,
+                start_term=status.applied_term,
+                start_index=status.applied_index,
+                start_stamp=status.safe_time,
+            )
+    return None
+
+
+def copy_request(
+    catalog: Catalog, servers: TServers, action: CopyAction, fence: pb.Fence
+) -> pb.StartCopyRequest | None:
+    """Return the order to copy from a tablet's leader; None when the server is no member any more."""
+    tablet, source = catalog.tablet(action.tablet), servers.get(action.source)
+    if tablet is None or not tablet.live or action.server not in tablet.members or source is None:
+        return None
+    return pb.StartCopyRequest(
+        destination_uuid=action.server,
+        fence=fence,
+        tablet_id=tablet.id,
+        source_uuid=source.uuid,
+        source_address=source.registration.address,
+    )
+
+
+def cancel_request(
+    catalog: Catalog, action: CancelCopyAction, fence: pb.Fence
+) -> pb.CancelCopyRequest | None:
+    """Return the order to copy no further; None when the server is a member again."""
+    tablet = catalog.tablet(action.tablet)
+    if tablet is not None and tablet.live and ServerUuid(action.server) in tablet.members:
+        return None
+    return pb.CancelCopyRequest(
+        destination_uuid=action.server, fence=fence, tablet_id=action.tablet
+    )

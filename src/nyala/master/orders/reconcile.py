@@ -1,0 +1,189 @@
+"""Which orders the catalog and the latest reports call for.
+
+Pure, and level-triggered: derived anew each time. A lost order or answer, a dead leader, a server that
+was away: each costs one interval, never the work (S0.37, S0.53).
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from nyala.common.ids import ServerUuid, TabletId
+from nyala.master.catalog.actions import (
+    Action,
+    AlterTabletAction,
+    CreateTabletAction,
+    DeleteTabletAction,
+)
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.catalog.records import Table, TableState, Tablet
+from nyala.master.tservers import TServer
+from nyala.wire.proto import nyala_pb2 as pb
+
+
+def every_replica(server: TServer) -> Iterable[TabletId]:
+    """Return all that a server has."""
+    return server.replicas
+
+
+def needed(
+    catalog: Catalog,
+    servers: Sequence[TServer],
+    looked_at: Callable[[TServer], Iterable[TabletId]] = every_replica,
+) -> list[Action]:
+    """Return the orders that some tablet servers should get.
+
+    A member of a live tablet's first configuration that has never shown its replica is to create it
+    (members that join later are given a copy instead); a replica of a tablet that the catalog records as
+    deleted is to be deleted; the leader of a tablet whose table was altered is to alter it, until it has
+    shown that it did, and whenever it shows that it has not. A tablet without a record is never touched
+    (S0.46).
+
+    Args:
+        catalog: of the leader.
+        servers: live servers whose replicas are known from a full report in this term.
+        looked_at: which of a server's replicas are looked at, whether they are to be deleted or fell back.
+    """
+    actions: list[Action] = []
+    by_uuid = {s.uuid: s for s in servers}
+    for tablet in catalog.awaited():
+        actions += [
+            CreateTabletAction(uuid, tablet.id)
+            for uuid in tablet.awaited
+            if uuid in by_uuid and tablet.id not in by_uuid[uuid].replicas
+        ]
+    for table in catalog.altering():
+        actions += _alterations(catalog, table, by_uuid)
+    for server in servers:
+        actions += _of_replicas(catalog, server, looked_at(server))
+    return actions
+
+
+def after_report(catalog: Catalog, server: TServer, tablets: Sequence[TabletId]) -> list[Action]:
+    """Return the orders that what a server has just told calls for; of its other replicas none is looked at.
+
+    What was to be created is derived each interval, and was ordered when it was decided.
+    """
+    tables = dict.fromkeys(t.table_id for t in map(catalog.tablet, tablets) if t is not None)
+    actions = _of_replicas(catalog, server, [t for t in tablets if t in server.replicas])
+    for table in map(catalog.table, tables):
+        if table is not None and table.state is TableState.ALTERING:
+            actions += _alterations(catalog, table, {server.uuid: server})
+    return actions
+
+
+def _of_replicas(catalog: Catalog, server: TServer, replicas: Iterable[TabletId]) -> list[Action]:
+    """Return the orders that some of a server's replicas call for.
+
+    Those of which the catalog records the tablet as deleted are to be deleted. One that leads and has fallen
+    back behind its table is to alter its tablet.
+    """
+    actions: list[Action] = []
+    for tablet in map(catalog.tablet, replicas):
+        if tablet is not None and not tablet.live:
+            actions.append(DeleteTabletAction(server.uuid, tablet.id))
+        elif tablet is not None and _fell_back(catalog, server, tablet):
+            actions.append(AlterTabletAction(server.uuid, tablet.id))
+    return actions
+
+
+def _fell_back(catalog: Catalog, server: TServer, tablet: Tablet) -> bool:
+    """Whether a server's replica leads, and says that it lacks an alteration which had ended.
+
+    A group that lost its majority may have gone on with a survivor that never heard of it.
+    """
+    if tablet.id not in server.words or tablet.consensus.leader != server.uuid:
+        return False
+    table = catalog.table(tablet.table_id)
+    if table is None or table.state is not TableState.RUNNING:
+        return False
+    return server.versions.get(tablet.id, 0) < table.spec.schema.version
+
+
+def _alterations(
+    catalog: Catalog, table: Table, by_uuid: Mapping[ServerUuid, TServer]
+) -> list[Action]:
+    """Return the orders to those leaders whose replica is not known to have the table's schema version."""
+    actions: list[Action] = []
+    for tablet in catalog.tablets_of(table.id):
+        leader = by_uuid.get(ServerUuid(tablet.consensus.leader))
+        if leader is None or not tablet.runs:
+            continue
+        if leader.versions.get(tablet.id, 0) < table.spec.schema.version:
+            actions.append(AlterTabletAction(leader.uuid, tablet.id))
+    return actions
+
+
+def create_request(
+    catalog: Catalog, action: CreateTabletAction, fence: pb.Fence
+) -> pb.CreateTabletRequest | None:
+    """Return the order that carries an action out; None when the catalog no longer wants it.
+
+    The replica begins with the definition with which the tablet's log begins, whatever the table is now: it
+    learns of the rest from the log, each in its place between the writes.
+    """
+    tablet = catalog.tablet(action.tablet)
+    if tablet is None or action.server not in tablet.awaited:
+        return None
+    table = catalog.table(tablet.table_id)
+    assert table is not None, f"tablet {tablet.id} has no table {tablet.table_id}"
+    first = table.definition(tablet.record.first_schema_version)
+    assert first is not None, f"tablet {tablet.id} begins with a schema that is not kept"
+    return pb.CreateTabletRequest(
+        destination_uuid=action.server,
+        fence=fence,
+        tablet_id=tablet.id,
+        table_id=table.id,
+        table_name=first.name,
+        schema=first.schema,
+        partition_schema=table.spec.partition,
+        partition=tablet.record.partition,
+        members=tablet.consensus.members,
+        options=first.options,
+        ranges_version=first.ranges_version,
+        floor=tablet.record.floor,
+    )
+
+
+def alter_request(
+    catalog: Catalog, action: AlterTabletAction, fence: pb.Fence
+) -> pb.AlterTabletRequest | None:
+    """Return the order that carries an action out; None when the tablet is gone."""
+    tablet = catalog.tablet(action.tablet)
+    if tablet is None or not tablet.live:
+        return None
+    table = catalog.table(tablet.table_id)
+    assert table is not None, f"tablet {tablet.id} has no table {tablet.table_id}"
+    return pb.AlterTabletRequest(
+        destination_uuid=action.server,
+        fence=fence,
+        tablet_id=tablet.id,
+        table_name=table.name,
+        schema=table.spec.schema,
+        options=table.spec.options,
+        ranges_version=table.spec.ranges_version,
+        retire=tablet.dropped,
+    )
+
+
+def delete_request(
+    catalog: Catalog, action: DeleteTabletAction, fence: pb.Fence
+) -> pb.DeleteTabletRequest | None:
+    """Return the order that carries an action out; None when the catalog wants the replica after all.
+
+    A replica of a live tablet goes only if it knows of no newer configuration than the catalog (S0.44).
+    """
+    tablet = catalog.tablet(action.tablet)
+    if tablet is None or (tablet.live and action.server in tablet.members):
+        return None
+    table = catalog.table(tablet.table_id)
+    name = table.name if table is not None else tablet.table_id
+    request = pb.DeleteTabletRequest(
+        destination_uuid=action.server,
+        fence=fence,
+        tablet_id=tablet.id,
+        reason=f"it belongs to table {name} no more",
+    )
+    if tablet.live:
+        request.reason = f"the configuration of {tablet.config_id} does not name this server"
+        request.compare_config = True
+        request.config_term, request.config_index = tablet.config_id.term, tablet.config_id.index
+    return request

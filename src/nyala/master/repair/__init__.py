@@ -1,0 +1,1 @@
+"""Repair: from the catalog and the latest reports to changes of members, copies and deletions."""

@@ -1,0 +1,86 @@
+"""What a tablet's group needs next so that it has its full number of healthy replicas. Pure.
+
+Add before remove (3-4-3): who is lost keeps its place until another one has all the data and its vote. One
+change of members at a time, decided anew from the committed configuration and its leader's word on it, so
+that whoever leads the masters next goes on where the last one was.
+"""
+
+from collections.abc import Sequence
+
+from nyala.master.catalog.group_state import (
+    Add,
+    Change,
+    Copy,
+    Health,
+    Remove,
+    Seat,
+    Servers,
+    Situation,
+    Step,
+)
+from nyala.master.repair import witness_steps
+
+
+def next_steps(tablet: Situation, servers: Servers) -> list[Step]:
+    """Return what is to be done now: at most one change of members, and what those need that have no data.
+
+    Args:
+        tablet: as it is.
+        servers: who can take what.
+    """
+    if tablet.whole:
+        return []
+    voters = [s for s in tablet.seats if s.voter]
+    if 2 * sum(v.fine for v in voters) <= len(voters):
+        return []  # nothing can be committed; what is left of it is for people to decide
+    change = _change(tablet, servers)
+    gone = change.server if isinstance(change, Remove) else None
+    copies = [Copy(s.uuid) for s in tablet.coming if not s.holds]
+    wanted = [*copies, *witness_steps.needs(tablet)]
+    return [*([] if change is None else [change]), *(s for s in wanted if s.server != gone)]
+
+
+def _change(tablet: Situation, servers: Servers) -> Change | None:
+    full = [s for s in tablet.seats if s.full]
+    going = [v for v in full if v.health is Health.FAILED or v.replace]
+    lasting = [v for v in full if v not in going]
+    missing, coming = tablet.replicas - len(lasting), tablet.coming
+    for seat in tablet.seats:
+        failed = seat.health is Health.FAILED and (seat.promote or not seat.electable)
+        if failed and not seat.full and tablet.spares(seat):
+            what = "a witness" if seat.voter else "to become a replica"
+            return Remove(seat.uuid, f"it was {what}, and has failed")
+    if len(coming) > max(0, missing):
+        last = min(coming, key=lambda s: (s.holds, s.uuid))
+        return Remove(last.uuid, "it is needed no more")
+    leaver = _leaver(tablet, going, lasting)
+    if leaver is not None:
+        return leaver
+    with_witness = witness_steps.change(tablet, going, missing, servers)
+    if with_witness is not None:
+        return with_witness
+    if len(coming) + len(tablet.witnesses) < missing:
+        instead = going[len(coming)].uuid if len(coming) < len(going) else None
+        server = servers.replica(instead)
+        return None if server is None else Add(server)
+    return None
+
+
+def _leaver(tablet: Situation, going: Sequence[Seat], lasting: Sequence[Seat]) -> Remove | None:
+    """Return the voter with data that can be spared: enough fine ones stay, and a majority."""
+    steady = [v for v in lasting if v.fine]
+    if going and len(steady) >= tablet.replicas:
+        seat = min(going, key=lambda s: (s.health is not Health.FAILED, s.uuid == tablet.leader))
+        why = "it has failed" if seat.health is Health.FAILED else "it was to be replaced"
+    elif not going and len(steady) > tablet.replicas:
+        others = [s for s in steady if s.uuid != tablet.leader] or steady
+        seat = max(others, key=lambda s: (_crowded(s, lasting), s.load, s.uuid))
+        why = f"there are {len(lasting)} replicas where {tablet.replicas} are wanted"
+    else:
+        return None
+    return Remove(seat.uuid, why) if tablet.spares(seat) else None
+
+
+def _crowded(seat: Seat, seats: Sequence[Seat]) -> bool:
+    """Whether another replica stands in the same location."""
+    return bool(seat.location) and sum(s.location == seat.location for s in seats) > 1

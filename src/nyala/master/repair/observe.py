@@ -1,0 +1,185 @@
+"""What one look at catalog and reports shows: who lives, how loaded, and what each member is worth."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from nyala.common.ids import ServerUuid, TableId, TabletId
+from nyala.master.catalog.group_state import Health, Seat, Situation
+from nyala.master.catalog.records import Tablet
+from nyala.master.ddl.placement import Candidate, place_one
+from nyala.master.ddl.table_spec import WITNESS_FIRST
+from nyala.master.repair.ordered_copies import OrderedCopies
+from nyala.master.repair.standby_plan import Left
+from nyala.master.tservers import WITNESS, TServer
+from nyala.wire.proto import nyala_pb2 as pb
+
+
+@dataclass(slots=True)
+class Look:
+    """One look at everything.
+
+    Attributes:
+        known: live servers whose replicas are known from a full report in this term.
+        now_us: monotonic.
+        loads: replicas that each server is to have; grows with what this look orders.
+        tablets_of: the live tablets of a table.
+        maintained: servers that are away on purpose.
+        leaving: servers that are to have no replicas.
+        coming: members that are to be promoted.
+        given: how many of them each server has.
+    """
+
+    known: Mapping[ServerUuid, TServer]
+    now_us: int
+    loads: dict[ServerUuid, int]
+    tablets_of: Callable[[TableId], Iterable[Tablet]]
+    maintained: tuple[str, ...] = ()
+    leaving: tuple[str, ...] = ()
+    coming: dict[tuple[TabletId, ServerUuid], None] = field(default_factory=dict)
+    given: dict[ServerUuid, int] = field(default_factory=dict)
+    _of_table: dict[TableId, Counter[str]] = field(default_factory=dict)
+
+    def adds(self, tablet: Tablet, server: ServerUuid) -> None:
+        """Count a replica that this look orders."""
+        self.loads[server] = self.loads.get(server, 0) + 1
+        self._of(tablet.table_id)[server] += 1
+
+    def comes(self, tablet: TabletId, server: ServerUuid) -> None:
+        """Count a member that is to be promoted."""
+        self.coming[tablet, server] = None
+        self.given[server] = self.given.get(server, 0) + 1
+
+    def location(self, uuid: ServerUuid) -> str:
+        """Return where a server stands; empty: not told, or not alive."""
+        server = self.known.get(uuid)
+        return "" if server is None else server.registration.location
+
+    def may_inherit(self, tablet: Tablet, heir: ServerUuid) -> bool:
+        """Whether a server could be given a replica of a tablet, as far as itself is concerned."""
+        server = self.known.get(heir)
+        return (
+            server is not None
+            and not server.opening
+            and heir not in tablet.members
+            and tablet.id not in server.replicas
+            and heir not in (*self.maintained, *self.leaving)
+        )
+
+    def choose(self, tablet: Tablet, lost: ServerUuid, left: Left) -> ServerUuid | None:
+        """Return the best server for a replica in the place of `lost`; see `wills.Heirs`."""
+        free = [u for u in self.known if self.may_inherit(tablet, u)]
+        return self.place(tablet, free, [m for m in tablet.members if m != lost], left)
+
+    def place(
+        self,
+        tablet: Tablet,
+        free: Sequence[ServerUuid],
+        others: Sequence[ServerUuid],
+        more: Left,
+    ) -> ServerUuid | None:
+        """Return one of `free`, by load and away from the others; always the same in one situation.
+
+        Replicas of the same table count first, as they do when a table is made.
+        """
+        if not free:
+            return None
+        of_table = self._of(tablet.table_id)
+        candidates = [
+            Candidate(
+                u,
+                self.location(u),
+                self.loads.get(u, 0) + more.of_all.get(u, 0),
+                of_table[u] + more.of_table.get(u, 0),
+            )
+            for u in free
+        ]
+        taken = [where for u in others if (where := self.location(u))]
+        found = place_one(candidates, taken, Random(f"{tablet.id} {tablet.config_id}"))
+        return None if found is None else found.uuid
+
+    def _of(self, table: TableId) -> Counter[str]:
+        """Return how many replicas of a table each server is to have."""
+        found = self._of_table.get(table)
+        if found is None:
+            found = Counter(m for tablet in self.tablets_of(table) for m in tablet.members)
+            self._of_table[table] = found
+        return found
+
+
+def situation(
+    tablet: Tablet, table: pb.TableSpec, look: Look, copies: OrderedCopies
+) -> Situation | None:
+    """Return what is known of a tablet; None while its leader has not told of this configuration.
+
+    Args:
+        tablet: as the catalog has it.
+        table: what is wanted of it.
+        look: who lives.
+        copies: how far they are.
+    """
+    leader = look.known.get(ServerUuid(tablet.consensus.leader))
+    word = None if leader is None else leader.words.get(tablet.id)
+    if leader is None or word is None or word.config != tablet.config_id:
+        return None
+    said = {u: _HEALTH.get(state, Health.SILENT) for u, state in word.health.items()}
+    said[leader.uuid] = Health.FINE
+    seats = tuple(
+        _seat(tablet.id, member, said.get(ServerUuid(member.uuid), Health.SILENT), look, copies)
+        for member in tablet.consensus.members
+    )
+    first = table.options.get(WITNESS_FIRST) == "on"
+    return Situation(leader.uuid, table.replicas, seats, witness_first=first)
+
+
+_HEALTH = {h.value: h for h in Health}
+
+
+def _seat(
+    tablet: TabletId, member: pb.Member, said: Health, look: Look, copies: OrderedCopies
+) -> Seat:
+    uuid = ServerUuid(member.uuid)
+    server = look.known.get(uuid)
+    lost = server is not None and server.replicas.get(tablet) in (None, "FAILED")
+    return Seat(
+        uuid,
+        member.voter,
+        member.promote,
+        member.replace or (member.voter and uuid in look.leaving),
+        member.electable,
+        _judged(tablet, member, said, look, copies),
+        holds=not lost,
+        log_only=server is not None and server.replicas.get(tablet) == WITNESS,
+        load=look.loads.get(uuid, 0),
+        location=look.location(uuid),
+    )
+
+
+def _judged(
+    tablet: TabletId, member: pb.Member, said: Health, look: Look, copies: OrderedCopies
+) -> Health:
+    """Return what a member's own server, and its copy, make of its leader's word.
+
+    Who is away on purpose is waited for, and who is being opened as long as its server gets on. A voter that
+    is silent and whose server says that it has failed, or is not there, is lost at once. A copy may take
+    long, as long as it moves.
+    """
+    uuid = ServerUuid(member.uuid)
+    server = look.known.get(uuid)
+    state = None if server is None else server.replicas.get(tablet)
+    if uuid in look.maintained or _opens(server, state, look.now_us, copies.failed_us):
+        return Health.FINE if said is Health.FINE else Health.SILENT
+    if server is None or state not in (None, "FAILED"):
+        return said
+    if member.voter:
+        return said if said is Health.FINE else Health.FAILED
+    return Health.FAILED if copies.stuck(tablet, uuid, look.now_us) else Health.FINE
+
+
+def _opens(server: TServer | None, state: str | None, now_us: int, failed_us: int) -> bool:
+    """Whether a replica is being opened, or was opened so lately that its leader may not know it yet."""
+    if server is None or state in (None, "FAILED"):
+        return False
+    moved = bool(server.opening_us) and now_us - server.opening_us <= failed_us
+    return moved or (state == "BOOTSTRAPPING" and not server.opening)

@@ -1,0 +1,193 @@
+"""Repair, one look at a time: catalog and latest reports to orders about members, copies and leftovers.
+
+What it remembers of looks before is how far copies are, and the wills. Which change is made is a function of
+committed configuration and reports; of two masters that both believe to lead one wins, by compare-and-set.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from nyala.common.ids import ServerUuid, TabletId
+from nyala.master.catalog.actions import (
+    Action,
+    CancelCopyAction,
+    ChangeMembersAction,
+    CopyAction,
+    DeleteTabletAction,
+    WitnessAction,
+)
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.catalog.group_state import Add, Copy, MakeWitness, Modify, Servers
+from nyala.master.catalog.records import Tablet
+from nyala.master.repair.next_steps import next_steps
+from nyala.master.repair.observe import Look, situation
+from nyala.master.repair.ordered_copies import OrderedCopies
+from nyala.master.repair.round_robin import Attention, Turns
+from nyala.master.repair.standby_plan import Wills
+from nyala.master.repair.target import Choice
+from nyala.master.tservers import TServers
+from nyala.wire.proto import nyala_pb2 as pb
+
+AT_A_TIME = 500
+"""Tablets, and replicas of a server, that one look goes over beside those of which something was told."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepairLimits:
+    """Pace and limits.
+
+    Attributes:
+        on: whether anything is repaired.
+        interval_ms: between two looks.
+        failed_us: a copy that has not moved for so long has failed.
+        per_server: replicas that one server is given at a time.
+        most: replicas that are given at a time in all.
+    """
+
+    on: bool = True
+    interval_ms: int = 1000
+    failed_us: int = 300_000_000
+    per_server: int = 4
+    most: int = 64
+
+
+DEFAULT_LIMITS = RepairLimits()
+
+
+class Repairs:
+    """The repairs of one leader in one term. On the loop only.
+
+    Args:
+        catalog: of this term.
+        servers: who lives, and what they report.
+        term: in which this master leads.
+        limits: pace and limits.
+        now_us: monotonic time.
+
+    Attributes:
+        wills: who would inherit from whom.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        servers: TServers,
+        term: int,
+        limits: RepairLimits,
+        now_us: Callable[[], int],
+    ) -> None:
+        self._limits = limits
+        self._catalog = catalog
+        self._servers = servers
+        self._term = term
+        self._now_us = now_us
+        self._copies = OrderedCopies(limits.failed_us)
+        self._attention = Attention(catalog, AT_A_TIME)
+        self._turns = Turns(AT_A_TIME)
+        self.wills = Wills()
+
+    def needed(self) -> list[Action]:
+        """Return what some servers should be told now."""
+        look = self._look()
+        if self._attention.begins():
+            self.wills.retain(self._runs)
+        tablets = [t for t in self._attention.turn() if self._repairable(t)]
+        self.wills.keep(tablets, look, len(look.known))
+        if not self._limits.on:
+            return []
+        for tablet in filter(self._repairable, self._catalog.moving()):
+            for member in tablet.consensus.members:
+                if member.promote and not (member.voter and member.electable):
+                    look.comes(tablet.id, ServerUuid(member.uuid))
+        actions: list[Action] = []
+        for tablet in tablets:
+            actions += self._repair(tablet, look)
+        return [*actions, *self._leftovers(look), *self._unneeded(look)]
+
+    def reported(self, tablets: Iterable[TabletId]) -> None:
+        """Look at these tablets first: something was told of them."""
+        self._attention.ask(tablets)
+
+    def copied(self, action: CopyAction, told: pb.CopyProgress) -> None:
+        """Take what a server says of a copy."""
+        self._copies.told(action.tablet, action.server, told, self._now_us())
+
+    def cancelled(self, action: CancelCopyAction) -> None:
+        """Take it that a copy has ended."""
+        self._copies.forget(action.tablet, action.server)
+
+    def _look(self) -> Look:
+        now_us = self._now_us()
+        known = self._servers.known_in(self._term, self._servers.alive(now_us))
+        listed = self._catalog.servers.all()
+        by_uuid = {s.uuid: s for s in known}
+        return Look(
+            by_uuid,
+            now_us,
+            self._catalog.replica_counts(),
+            self._catalog.tablets_of,
+            tuple(s.uuid for s in listed if s.maintenance),
+            tuple(s.uuid for s in listed if s.decommission),
+        )
+
+    def _repairable(self, tablet: Tablet) -> bool:
+        """Whether a tablet runs; one without a table's record is left alone (S0.77)."""
+        return tablet.runs and self._catalog.table(tablet.table_id) is not None
+
+    def _runs(self, tablet_id: TabletId) -> bool:
+        tablet = self._catalog.tablet(tablet_id)
+        return tablet is not None and self._repairable(tablet)
+
+    def _repair(self, tablet: Tablet, look: Look) -> list[Action]:
+        table = self._catalog.table(tablet.table_id)
+        assert table is not None, f"tablet {tablet.id} has no table {tablet.table_id}"
+        now = situation(tablet, table.spec, look, self._copies)
+        if now is None or now.whole:
+            return []
+        self._attention.ask([tablet.id])
+        choice = Choice(tablet, now, look, self.wills, self._limits.per_server, self._limits.most)
+        servers = Servers(choice.replica, choice.witness, choice.may_fill)
+        actions: list[Action] = []
+        for step in next_steps(now, servers):
+            if not isinstance(step, Copy | MakeWitness):
+                change = ChangeMembersAction(now.leader, tablet.id, tablet.config_id, step)
+                actions.append(change)
+            elif step.server in look.known:
+                self._copies.ordered(tablet.id, step.server, look.now_us)
+                order = CopyAction if isinstance(step, Copy) else WitnessAction
+                actions.append(order(step.server, tablet.id, now.leader))
+            if isinstance(step, Add):
+                self._copies.forget(
+                    tablet.id, step.server
+                )  # an earlier copy says nothing of this one
+                look.adds(tablet, step.server)
+            gets_data = isinstance(step, Add) and not step.witness
+            if gets_data or (isinstance(step, Modify) and step.promote):
+                look.comes(tablet.id, step.server)
+        return actions
+
+    def _leftovers(self, look: Look) -> list[Action]:
+        """Return orders to delete what no configuration names any more (S0.44, S0.45, S1.10, S1.22)."""
+        actions: list[Action] = []
+        for server in look.known.values():
+            for tablet_id in self._turns.next(server):
+                tablet = self._catalog.tablet(tablet_id)
+                if tablet is None or not self._repairable(tablet):
+                    continue
+                if server.uuid not in tablet.members:
+                    actions.append(DeleteTabletAction(server.uuid, tablet_id))
+        return actions
+
+    def _unneeded(self, look: Look) -> list[Action]:
+        """Let go of copies that are over, and return orders to end those that nobody needs any more."""
+        actions: list[Action] = []
+        for tablet_id, uuid in self._copies:
+            tablet = self._catalog.tablet(tablet_id)
+            if (tablet_id, uuid) in look.coming:
+                continue
+            live = tablet is not None and tablet.live
+            if not live or uuid not in look.known or (tablet and uuid in tablet.members):
+                self._copies.forget(tablet_id, uuid)
+            else:
+                actions.append(CancelCopyAction(uuid, tablet_id))
+        return actions

@@ -1,0 +1,69 @@
+"""A few of many at a time, all of them in turns: what is looked at again and again stays cheap.
+
+On the loop only.
+"""
+
+from collections.abc import Iterable
+from itertools import islice
+
+from nyala.common.ids import ServerUuid, TabletId
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.catalog.records import Tablet
+from nyala.master.tservers import TServer
+
+
+class Turns:
+    """Goes over the replicas of each server in turns.
+
+    Args:
+        most: of one server at a time.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._next: dict[ServerUuid, int] = {}
+
+    def next(self, server: TServer) -> list[TabletId]:
+        """Return the next few replicas of a server; from the first on again after the last one."""
+        begin = self._next.get(server.uuid, 0)
+        if begin >= len(server.replicas):
+            begin = 0
+        self._next[server.uuid] = begin + self._most
+        return list(islice(server.replicas, begin, begin + self._most))
+
+
+class Attention:
+    """Goes over all tablets in turns; those that somebody asks for come first.
+
+    So nothing hangs on being asked for: what was lost costs one round.
+
+    Args:
+        catalog: has the tablets.
+        most: of either kind at a time.
+    """
+
+    def __init__(self, catalog: Catalog, most: int) -> None:
+        self._catalog = catalog
+        self._most = most
+        self._next = 0
+        self._asked: dict[TabletId, None] = {}
+
+    def ask(self, tablets: Iterable[TabletId]) -> None:
+        """Let these come first at the next turn."""
+        self._asked.update(dict.fromkeys(tablets))
+
+    def begins(self) -> bool:
+        """Whether the next turn is the first of a round."""
+        return self._next >= self._catalog.size
+
+    def turn(self) -> list[Tablet]:
+        """Return the tablets that are looked at now."""
+        if self.begins():
+            self._next = 0
+        more = self._catalog.turn(self._next, self._most)
+        self._next += self._most
+        asked = list(islice(self._asked, self._most))
+        for tablet_id in (*asked, *(t.id for t in more)):
+            self._asked.pop(tablet_id, None)
+        first = (self._catalog.tablet(t) for t in asked)
+        return list({t.id: t for t in (*first, *more) if t is not None}.values())

@@ -1,0 +1,121 @@
+"""Wills: for each tablet server, who would take its replicas if it were lost; made ahead, used when it is.
+
+An heir is kept while it can inherit, so that what was shown is what happens; when servers have come, those
+who inherit more than their share of somebody leave some of it to them. Pure bookkeeping: who may inherit, and
+how loaded they are, is passed in.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from nyala.common.ids import ServerUuid, TableId, TabletId
+from nyala.master.catalog.records import Tablet
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What the servers are to inherit of one of them already.
+
+    Attributes:
+        of_all: replicas, by heir.
+        of_table: those of the table in question.
+    """
+
+    of_all: Mapping[ServerUuid, int] = field(default_factory=dict)
+    of_table: Mapping[ServerUuid, int] = field(default_factory=dict)
+
+
+class Heirs(Protocol):
+    """Who may inherit now."""
+
+    def may_inherit(self, tablet: Tablet, heir: ServerUuid) -> bool:
+        """Whether a server could be given a replica of a tablet now."""
+        ...
+
+    def choose(self, tablet: Tablet, lost: ServerUuid, left: Left) -> ServerUuid | None:
+        """Return the best server for a replica; `left` is what each inherits already."""
+        ...
+
+
+class Wills:
+    """The wills of one leader in one term. On the loop only."""
+
+    def __init__(self) -> None:
+        self._heirs: dict[TabletId, dict[ServerUuid, ServerUuid]] = {}
+        self._left: dict[ServerUuid, dict[ServerUuid, int]] = {}
+        self._left_of: dict[tuple[ServerUuid, TableId], Counter[ServerUuid]] = {}
+        self._tables: dict[TabletId, TableId] = {}
+        self._among = 0
+        self._to_share: dict[TabletId, None] = {}
+        self._shares: dict[ServerUuid, int] = {}
+
+    def keep(self, tablets: Sequence[Tablet], heirs: Heirs, among: int) -> None:
+        """Bring the wills of some tablets up to date.
+
+        Args:
+            tablets: that live; a large cluster's are gone over in turns.
+            heirs: who may inherit.
+            among: how many servers there are.
+        """
+        if among > self._among:
+            self._to_share = dict.fromkeys(self._heirs)
+            self._shares = {u: _share(left, among - self._among) for u, left in self._left.items()}
+        self._among = among
+        for tablet in tablets:
+            self._will(tablet, heirs, share=tablet.id in self._to_share)
+            self._to_share.pop(tablet.id, None)
+
+    def retain(self, lives: Callable[[TabletId], bool]) -> None:
+        """Forget the wills about tablets that are gone."""
+        for gone in [t for t in self._heirs if not lives(t)]:
+            self._forget(gone)
+
+    def heir(self, lost: ServerUuid, tablet: TabletId) -> ServerUuid | None:
+        """Return who is to take the place of a lost member; None: nobody is named."""
+        return self._heirs.get(tablet, {}).get(lost)
+
+    def of(self, server: ServerUuid) -> dict[TabletId, ServerUuid]:
+        """Return the heirs of one server, by tablet."""
+        return {t: heirs[server] for t, heirs in self._heirs.items() if server in heirs}
+
+    def _will(self, tablet: Tablet, heirs: Heirs, *, share: bool) -> None:
+        before = self._heirs.get(tablet.id, {})
+        stay: dict[ServerUuid, ServerUuid] = {}
+        for lost in tablet.members:
+            heir = before.get(lost)
+            if heir is None or not heirs.may_inherit(tablet, heir):
+                continue
+            if not share or self._left[lost][heir] <= self._shares[lost]:
+                stay[lost] = heir
+        if len(stay) == len(before) == len(tablet.members):
+            return
+        self._forget(tablet.id)
+        for lost in tablet.members:
+            left = self._left.setdefault(lost, {})
+            left_of = self._left_of.get((lost, tablet.table_id), Counter())
+            heir = stay.get(lost) or heirs.choose(tablet, lost, Left(left, left_of))
+            if heir is not None:
+                self._heirs.setdefault(tablet.id, {})[lost] = heir
+                self._tables[tablet.id] = tablet.table_id
+                left[heir] = left.get(heir, 0) + 1
+                left_of[heir] += 1
+                self._left_of[lost, tablet.table_id] = left_of
+
+    def _forget(self, tablet: TabletId) -> None:
+        table = self._tables.pop(tablet, TableId(""))
+        for lost, heir in self._heirs.pop(tablet, {}).items():
+            self._left[lost][heir] -= 1
+            left_of = self._left_of[lost, table]
+            left_of[heir] -= 1
+            if not left_of[heir]:
+                del left_of[heir]
+            if not left_of:
+                del self._left_of[lost, table]
+
+
+def _share(left: Mapping[ServerUuid, int], newcomers: int) -> int:
+    """Return how much an heir keeps of what a server leaves, when others have come."""
+    heirs = sum(n > 0 for n in left.values()) + newcomers
+    return -(-sum(left.values()) // heirs)

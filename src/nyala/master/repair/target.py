@@ -1,0 +1,55 @@
+"""Which server a tablet's next member goes to: whom the will names, or the best one now, within the pace."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nyala.common.ids import ServerUuid
+from nyala.master.catalog.group_state import Health, Situation
+from nyala.master.catalog.records import Tablet
+from nyala.master.repair.observe import Look
+from nyala.master.repair.standby_plan import Left, Wills
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The choices for one tablet in one look.
+
+    Attributes:
+        tablet: as the catalog has it.
+        now: as it is.
+        look: who lives, and what this look has given already.
+        wills: who inherits from whom.
+        per_server: replicas that one server is given at a time.
+        most: replicas that are given at a time in all.
+    """
+
+    tablet: Tablet
+    now: Situation
+    look: Look
+    wills: Wills
+    per_server: int
+    most: int
+
+    def may_fill(self, server: ServerUuid) -> bool:
+        """Whether one more replica may be given to a server now."""
+        given = self.look.given.get(server, 0)
+        return len(self.look.coming) < self.most and given < self.per_server
+
+    def replica(self, instead: ServerUuid | None) -> ServerUuid | None:
+        """Return whom the will names, or the best server now; None while too much is under way."""
+        free = [
+            u for u in self.look.known if self.look.may_inherit(self.tablet, u) and self.may_fill(u)
+        ]
+        heir = None if instead is None else self.wills.heir(instead, self.tablet.id)
+        return heir if heir in free else self._beside(free)
+
+    def witness(self) -> ServerUuid | None:
+        """Return a server for a witness: it promised this group nothing yet (a tombstone would tell)."""
+        seen = self.tablet.record.reported_by
+        may = self.look.may_inherit
+        return self._beside([u for u in self.look.known if may(self.tablet, u) and u not in seen])
+
+    def _beside(self, free: Sequence[ServerUuid]) -> ServerUuid | None:
+        """Return one of `free` that stands apart from those who stay."""
+        stays = [s for s in self.now.seats if s.health is not Health.FAILED and not s.replace]
+        return self.look.place(self.tablet, free, [s.uuid for s in stays], Left())

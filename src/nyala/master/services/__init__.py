@@ -1,0 +1,1 @@
+"""RPC services of a master."""

@@ -1,0 +1,146 @@
+"""Heartbeats of tablet servers: every master takes in who lives, the leader what their tablets say.
+
+The answer tells whether this master leads, whether it wants a full report, and up to which report
+everything has been taken in; what was not acknowledged comes again (S0.21-S0.27, S0.36).
+"""
+
+import logging
+from collections.abc import Callable
+
+from nyala.common import addresses
+from nyala.common.errors import InvalidArgument, NyalaError
+from nyala.common.ids import ServerUuid, TabletId
+from nyala.common.metrics import Metrics
+from nyala.env.env import Env
+from nyala.env.rpc import Handlers
+from nyala.master.ddl import tablet_report
+from nyala.master.group.status import MasterStatus
+from nyala.master.leader import Leading, Term
+from nyala.master.tservers import GONE, TServer, TServers
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+
+class HeartbeatService:
+    """MasterHeartbeat.
+
+    Args:
+        env: the clock.
+        servers: who lives.
+        leading: the role; None until this master has its sys catalog.
+        standing: what it says of itself.
+        batch: tablets in one catalog write.
+        metrics: where replicas that are nobody's are counted.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        servers: TServers,
+        leading: Callable[[], Leading | None],
+        standing: Callable[[], MasterStatus],
+        batch: int,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self._env = env
+        self._servers = servers
+        self._leading = leading
+        self._standing = standing
+        self._batch = batch
+        self._orphans = (metrics or Metrics()).counter(
+            "master_orphans_reported",
+            "Replicas reported of which the catalog has no record; they are left alone.",
+        )
+
+    def handlers(self) -> Handlers:
+        """Return the methods that this service answers."""
+        return {methods.HEARTBEAT: self.heartbeat}
+
+    async def heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatResponse:
+        """Take in a heartbeat.
+
+        Raises:
+            InvalidArgument: not a tablet server's, or one of another cluster.
+        """
+        self._check(request.server)
+        server = self._servers.heard(request, self._env.clock.monotonic_us())
+        leading = self._leading()
+        term = None if leading is None else leading.current()
+        if leading is None or term is None:
+            return self._answer(leader=False, full=False, acknowledged=request.report_sequence)
+        number = term.memory.term
+        usable = request.full or server.full_in_term == number
+        if usable and request.report_sequence > server.sequence and not server.busy:
+            await self._take(leading, term, server, request)
+        answer = self._answer(
+            leader=leading.current() is term,
+            full=server.full_in_term != number,
+            acknowledged=server.sequence if server.full_in_term == number else 0,
+        )
+        cluster = term.catalog.cluster
+        if answer.leader and cluster is not None:
+            incarnation = cluster.catalog_incarnation
+            lacks = term.catalog.servers.update(incarnation, request.server_list)
+            if lacks is not None:
+                answer.server_list.CopyFrom(lacks)
+        return answer
+
+    async def _take(
+        self, leading: Leading, term: Term, server: TServer, request: pb.HeartbeatRequest
+    ) -> None:
+        server.busy = True
+        try:
+            news = tablet_report.operations(term.catalog, server.uuid, request.tablets, self._batch)
+            for wanted in news:
+                await leading.run(wanted, term)
+        except NyalaError as err:
+            # Not acknowledged, so the server sends it again, to this master or to the next leader.
+            log.info("the report of %s was not taken in: %s", server.uuid, err)
+            return
+        finally:
+            server.busy = False
+        self._note_orphans(term, server, request)
+        if term.memory.dropped is None:
+            self._servers.take(server, request, term.memory.term)
+            if request.full or request.tablets:
+                tablets = [TabletId(t.tablet_id) for t in request.tablets]
+                term.dispatcher.reported(server, tablets, full=request.full)
+                term.chores.look()
+
+    def _note_orphans(self, term: Term, server: TServer, request: pb.HeartbeatRequest) -> None:
+        """Tell people of replicas that are nobody's: never deleted, whoever they belong to (S0.46)."""
+        for report in request.tablets:
+            known = report.state in GONE or term.catalog.tablet(TabletId(report.tablet_id))
+            if not known:
+                self._orphans.inc()
+                log.warning(
+                    "tablet server %s has a replica of %s, of which the catalog has no record: it is left "
+                    "alone. Is this server of another cluster?", server.uuid, report.tablet_id,
+                )  # fmt: skip
+
+    def _check(self, server: pb.ServerInfoResponse) -> None:
+        if server.role != "tserver" or not server.uuid:
+            raise InvalidArgument(f"a heartbeat of the {server.role or 'server'} {server.uuid!r}")
+        addresses.parse(server.address)
+        addresses.parse(server.peer_address)
+        ours = self._standing().cluster_id
+        if ours and server.cluster_id and server.cluster_id != ours:
+            raise InvalidArgument(
+                f"tablet server {ServerUuid(server.uuid)} belongs to cluster {server.cluster_id}, and "
+                f"this master to {ours}; start it with the masters of its own cluster"
+            )
+
+    def _answer(self, *, leader: bool, full: bool, acknowledged: int) -> pb.HeartbeatResponse:
+        standing = self._standing()
+        return pb.HeartbeatResponse(
+            leader=leader,
+            needs_full_report=full,
+            acknowledged_sequence=acknowledged,
+            cluster_id=standing.cluster_id,
+            catalog_incarnation=standing.catalog_incarnation,
+            term=standing.term,
+            master_uuid=standing.master_uuid,
+            master_addresses=standing.master_addresses,
+        )

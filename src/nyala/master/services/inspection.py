@@ -1,0 +1,255 @@
+"""What a leader holds in memory, read only: for the debug call, pages and tests. Changes nothing.
+
+Every map is here, so that whoever suspects one can look (S0.10-S0.17). A part of each is shown at a time: it
+is made on the loop, between two heartbeats.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any, TypeVar
+
+from nyala.common.ids import ServerUuid, TableId, TabletId
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.catalog.plan import Scope
+from nyala.master.catalog.records import Table, Tablet
+from nyala.master.ddl.operation import InFlight
+from nyala.master.leader import Term
+from nyala.master.services import long_operations
+from nyala.master.tservers import TServer, TServers
+from nyala.web.pages import Listing
+from nyala.wire.proto import nyala_pb2 as pb
+
+RANKS = ("name", "table", "tablet")
+SHOWN, MOST = 1000, 2000
+"""Entries of a map, and rows of a page, that are shown unless it is said; and whatever is said."""
+
+Entry = TypeVar("Entry")
+
+
+class Part:
+    """The part of each map that is shown.
+
+    Args:
+        offset: entries that are passed over.
+        limit: entries that are shown, up to `MOST`; 0: `SHOWN`.
+
+    Attributes:
+        more: how many entries come after this part, of each map that has any.
+    """
+
+    def __init__(self, offset: int = 0, limit: int = 0) -> None:
+        self._limit = min(limit or SHOWN, MOST)
+        self._offset, self._end = offset, offset + self._limit
+        self.more: dict[str, int] = {}
+
+    def of(self, what: str, entries: Iterable[Entry], size: int) -> Iterable[Entry]:
+        """Return those entries of a map that are shown, and note how many are not."""
+        if size > self._end:
+            self.more[what] = size - self._end
+        return islice(entries, self._offset, self._end)
+
+    def within(self, what: str, entries: Sequence[Entry], lists: int) -> Sequence[Entry]:
+        """Return the first entries of one of several lists, all of which together are as a map."""
+        shown = entries[: max(1, self._limit // max(1, lists))]
+        if hidden := len(entries) - len(shown):
+            self.more[what] = self.more.get(what, 0) + hidden
+        return shown
+
+
+def answer(
+    term: Term, servers: TServers, now_us: int, request: pb.InspectMasterRequest
+) -> pb.InspectMasterResponse:
+    """Return the answer to InspectMaster."""
+    flights = term.memory.in_flight.items()
+    part = Part(request.offset, request.limit)
+    return pb.InspectMasterResponse(
+        term=term.memory.term,
+        operations=[_operation(number, o, now_us) for number, o in flights],
+        maps=json.dumps(maps(term, servers, now_us, part)) if request.maps else "",
+        long_operations=long_operations.under_way(term.catalog),
+    )
+
+
+def maps(term: Term, servers: TServers, now_us: int, part: Part) -> dict[str, Any]:
+    """Return every map of a leader's memory, a part of each, as plain values."""
+    every, listed, taken = servers.all(), term.catalog.servers.all(), term.memory.locks.taken()
+    return {
+        **_catalog_maps(term.catalog, part),
+        "locks": [_lock(key) for key in part.of("locks", taken, len(taken))],
+        "orders": term.dispatcher.pending(),
+        "tservers": {
+            s.uuid: _tserver(s.uuid, servers, now_us) | _replicas(s, part)
+            for s in part.of("tservers", every, len(every))
+        },
+        "server_list": {
+            "version": term.catalog.servers.version,
+            "servers": {s.uuid: _listed(s) for s in part.of("server_list", listed, len(listed))},
+        },
+        "more": part.more,
+    }
+
+
+def catalog_page(term: Term) -> Listing:
+    """Return the page of the tables that became known first, gone ones included."""
+    catalog, part = term.catalog, Part()
+    every = catalog.every_table()
+    rows = [
+        (t.name, t.state.name if t.live or not t.recallable else "DROPPED, can be recalled",
+         str(t.spec.schema.version), str(len(catalog.current_of(t.id))), str(t.spec.replicas), t.id)
+        for t in part.of("tables", every, len(every))
+    ]  # fmt: skip
+    hidden = part.more.get("tables", 0)
+    title = f"tables ({hidden} more: nyala table list)" if hidden else "tables"
+    return Listing(title, ("table", "state", "version", "tablets", "replicas", "id"), rows)
+
+
+def tablets_page(term: Term) -> Listing:
+    """Return the page of the tablets that became known first, gone ones included, and who has them."""
+    catalog, part = term.catalog, Part()
+    rows = []
+    for tablet in part.of("tablets", catalog.tablets(), catalog.size):
+        shown = _tablet(tablet)
+        table = catalog.table(tablet.table_id)
+        name = table.name if table else tablet.table_id
+        config = ".".join(str(n) for n in shown["config"])
+        others = " ".join(sorted(u for u in tablet.members if u != shown["leader"]))
+        rows.append((tablet.id, name, shown["state"], config, shown["leader"], others))
+    hidden = part.more.get("tablets", 0)
+    title = f"tablets ({hidden} more: nyala ops --maps --offset {SHOWN})" if hidden else "tablets"
+    return Listing(
+        title, ("tablet", "table", "state", "configuration", "leader", "other members"), rows
+    )
+
+
+def tservers_page(servers: TServers, now_us: int) -> Listing:
+    """Return the page of the tablet servers that report to this master, leader or not (S0.28)."""
+    rows = []
+    for server in servers.all():
+        shown = _tserver(server.uuid, servers, now_us)
+        rows.append(tuple(str(shown[key]) for key in TSERVER_COLUMNS))
+    return Listing("tablet servers", TSERVER_COLUMNS, rows)
+
+
+def operations_page(term: Term, now_us: int) -> Listing:
+    """Return the page of the operations in flight."""
+    rows = []
+    for number, flight in term.memory.in_flight.items():
+        o = _operation(number, flight, now_us)
+        committed = "yes" if o.committed else "no"
+        rows.append((str(number), o.what, o.step, committed, " ".join(o.locks), str(o.age_ms)))
+    return Listing("operations", ("number", "operation", "step", "committed", "locks", "ms"), rows)
+
+
+TSERVER_COLUMNS = ("uuid", "address", "alive", "heard_ms_ago", "report", "full_in_term", "replicas")
+
+
+def _catalog_maps(catalog: Catalog, part: Part) -> dict[str, Any]:
+    tables, names = catalog.every_table(), catalog.tables()
+    indexes: dict[str, list[TableId] | list[TabletId]] = {
+        "altering": [t.id for t in catalog.altering()],
+        "creating": [t.id for t in catalog.creating()],
+        "recallable": [t.id for t in catalog.recallable()],
+    }
+    shown: dict[str, Any] = {
+        "tables": {t.id: _table(t) for t in part.of("tables", tables, len(tables))},
+        "names": {t.name: t.id for t in part.of("names", names, len(names))},
+        "tablets": {t.id: _tablet(t) for t in part.of("tablets", catalog.tablets(), catalog.size)},
+        "executed": {
+            what: {
+                f"{client.hex()}/{n}": table
+                for (client, n), table in part.of(f"executed {what}", done.items(), len(done))
+            }
+            for what, done in catalog.executed.listed().items()
+        },
+    }
+    for what, ids in indexes.items():
+        shown[what] = list(part.of(what, ids, len(ids)))
+    of_table = {t: catalog.ever_of(t) for t in shown["tables"]}
+    shown["tablets_of"] = {
+        table: [t.id for t in part.within("tablets_of", ever, len(of_table))]
+        for table, ever in of_table.items()
+    }
+    return shown
+
+
+def _replicas(server: TServer, part: Part) -> dict[str, Any]:
+    known: dict[str, Mapping[TabletId, Any]] = {
+        "replicas": server.replicas,
+        "schema_versions": server.versions,
+    }
+    return {
+        what: dict(part.of(f"{what} of {server.uuid}", found.items(), len(found)))
+        for what, found in known.items()
+    }
+
+
+def _table(table: Table) -> dict[str, Any]:
+    record = table.record
+    return {
+        "name": table.name,
+        "state": table.state.name,
+        "schema_version": table.spec.schema.version,
+        "fully_applied_version": (
+            record.fully_applied_schema.version if record.HasField("fully_applied_schema") else None
+        ),
+        "earlier_versions": [e.schema.version for e in record.earlier],
+        "purge_after_us": record.purge_after_us,
+    }
+
+
+def _tablet(tablet: Tablet) -> dict[str, Any]:
+    consensus = tablet.consensus
+    return {
+        "table": tablet.table_id,
+        "state": tablet.state.name,
+        "config": [consensus.config_term, consensus.config_index],
+        "term": consensus.term,
+        "leader": consensus.leader,
+        "members": list(tablet.members),
+        "reported_by": list(tablet.record.reported_by),
+        "first_schema_version": tablet.record.first_schema_version,
+        "replaced_by": tablet.record.replaced_by,
+    }
+
+
+def _tserver(uuid: ServerUuid, servers: TServers, now_us: int) -> dict[str, Any]:
+    server = servers.get(uuid)
+    assert server is not None, uuid
+    return {
+        "uuid": uuid,
+        "address": server.registration.address,
+        "alive": servers.is_alive(server, now_us),
+        "heard_ms_ago": (now_us - server.heard_us) // 1000,
+        "report": server.sequence,
+        "full_in_term": server.full_in_term,
+        "replicas": len(server.replicas),
+    }
+
+
+def _listed(server: pb.ListedServer) -> dict[str, Any]:
+    return {
+        "version": server.version,
+        "alive": server.alive,
+        "maintenance": server.maintenance,
+        "decommission": server.decommission,
+        "address": server.address,
+    }
+
+
+def _operation(number: int, shown: InFlight, now_us: int) -> pb.OperationInFlight:
+    scope: Scope = shown.scope
+    return pb.OperationInFlight(
+        number=number,
+        what=shown.what,
+        subject=" ".join(scope.tables),
+        step=shown.step.value,
+        committed=shown.step.committed,
+        locks=[_lock(key) for key in scope.ordered()],
+        age_ms=(now_us - shown.since_us) // 1000,
+    )
+
+
+def _lock(key: tuple[int, str]) -> str:
+    rank, name = key
+    return f"{RANKS[rank]}:{name}"

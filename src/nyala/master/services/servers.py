@@ -1,0 +1,97 @@
+"""What people ask the leader master: what it holds, and of tablet servers maintenance, emptying, wills."""
+
+from nyala.common.errors import NotFound
+from nyala.common.ids import ServerUuid
+from nyala.env.rpc import Handlers
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.ddl import server_states
+from nyala.master.services import inspection
+from nyala.master.services.tables import Parts
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+
+
+class ServersService:
+    """Handlers of `MasterService` for people. On the loop only.
+
+    Args:
+        parts: of this master.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def handlers(self) -> Handlers:
+        """Return the methods that this service answers."""
+        return {
+            methods.SET_MAINTENANCE: self.set_maintenance,
+            methods.SET_DECOMMISSION: self.set_decommission,
+            methods.WILLS: self.wills,
+            methods.INSPECT_MASTER: self.inspect_master,
+        }
+
+    async def inspect_master(self, request: pb.InspectMasterRequest) -> pb.InspectMasterResponse:
+        """Answer what this leader holds in memory, and what it is doing; it waits for nothing."""
+        term = self._parts.require_leading().require()
+        now_us = self._parts.env.clock.monotonic_us()
+        return inspection.answer(term, self._parts.servers, now_us, request)
+
+    async def set_maintenance(self, request: pb.SetMaintenanceRequest) -> pb.SetMaintenanceResponse:
+        """Let a server enter maintenance, or leave it; durable on return. The same again changes nothing.
+
+        Raises:
+            NotFound: no tablet server with this id is in the list.
+            NotLeader, Unavailable, Throttled, TimedOut, OutcomeUnknown: ask again.
+        """
+        term = await self._parts.confirmed()
+        wanted = server_states.mark(request.uuid, maintenance=request.on)
+        await self._parts.require_leading().run(wanted, term)
+        return pb.SetMaintenanceResponse()
+
+    async def set_decommission(
+        self, request: pb.SetDecommissionRequest
+    ) -> pb.SetDecommissionResponse:
+        """Let a server be emptied, or take that back; durable on return, replicas move in the background.
+
+        Raises:
+            NotFound: no tablet server with this id is in the list.
+            InvalidArgument: too few servers would be left for its replicas.
+            NotLeader, Unavailable, Throttled, TimedOut, OutcomeUnknown: ask again.
+        """
+        term = await self._parts.confirmed()
+        wanted = server_states.mark(request.uuid, decommission=request.on)
+        await self._parts.require_leading().run(wanted, term)
+        left = term.catalog.replica_counts().get(ServerUuid(request.uuid), 0)
+        return pb.SetDecommissionResponse(replicas=left)
+
+    async def wills(self, request: pb.WillsRequest) -> pb.WillsResponse:
+        """Return who would take the replicas of some servers, or of all.
+
+        Raises:
+            NotFound: no such tablet server.
+        """
+        term = await self._parts.confirmed()
+        catalog = term.catalog
+        asked = list(request.uuids) or [s.uuid for s in self._parts.servers.all()]
+        answer = pb.WillsResponse()
+        for uuid in asked:
+            self._known(catalog, uuid)
+            heirs = term.dispatcher.repairs.wills.of(ServerUuid(uuid))
+            will = answer.wills.add(uuid=uuid)
+            for tablet in catalog.tablets():
+                if tablet.live and uuid in tablet.members:
+                    table = catalog.table(tablet.table_id)
+                    will.bequests.add(
+                        tablet_id=tablet.id,
+                        table_name="" if table is None else table.name,
+                        heir=heirs.get(tablet.id, ""),
+                    )
+        return answer
+
+    def _known(self, catalog: Catalog, uuid: str) -> None:
+        known = self._parts.servers.get(ServerUuid(uuid)) or catalog.servers.get(ServerUuid(uuid))
+        if known is None and uuid not in catalog.replica_counts():
+            raise NotFound(
+                f"no tablet server {uuid!r} has reported, and no tablet names it; `nyala tserver list` "
+                "shows those that there are"
+            )

@@ -1,0 +1,88 @@
+"""What people ask the leader master about single tablets."""
+
+from nyala.common.errors import Unavailable
+from nyala.common.ids import ServerUuid, TabletId
+from nyala.env.rpc import Handlers
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.ddl import create_table, replace_tablet
+from nyala.master.leader import Term
+from nyala.master.services.tables import Parts
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+
+BROKEN = ("FAILED", "TOMBSTONED")
+
+
+class TabletsService:
+    """Handlers of `MasterService` about tablets. On the loop only.
+
+    Args:
+        parts: of this master.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def handlers(self) -> Handlers:
+        """Return the methods that this service answers."""
+        return {methods.REPLACE_TABLET: self.replace_tablet}
+
+    async def replace_tablet(self, request: pb.ReplaceTabletRequest) -> pb.ReplaceTabletResponse:
+        """Let an empty tablet take the key range of one that is lost; durable on return.
+
+        The same again answers the same. Replicas that turn up later are deleted.
+
+        Raises:
+            NotFound: no such tablet, or it was deleted.
+            InvalidArgument: live servers have replicas of it and `force` is not set, or too few live.
+            Unavailable: `force` is not set, and a live server has yet to tell this leader what it has.
+            NotLeader, Throttled, TimedOut, OutcomeUnknown: ask again.
+        """
+        term = await self._parts.confirmed()
+        if not request.force:
+            self._check_told(term)
+        shown = self._shown(TabletId(request.tablet_id))
+        answer = described(term.catalog, request.tablet_id, shown)
+        if not request.dry_run:
+            around = create_table.circumstances(self._parts.env, term.catalog, self._parts.servers)
+            time = self._parts.servers.time(self._parts.env.clock.wall_us())
+            wanted = replace_tablet.unsafe(request, around, shown, time)
+            await self._parts.require_leading().run(wanted, term)
+        found = term.catalog.successor(TabletId(request.tablet_id))
+        assert found is not None, request.tablet_id
+        answer.tablet_id = found.id
+        return answer
+
+    def _check_told(self, term: Term) -> None:
+        """Refuse to judge by silence: a leader that was just elected has heard of no replica yet."""
+        servers, now_us = self._parts.servers, self._parts.env.clock.monotonic_us()
+        alive = servers.alive(now_us)
+        told = [s.uuid for s in servers.known_in(term.memory.term, alive)]
+        listed = [ServerUuid(s.uuid) for s in term.catalog.servers.all() if s.alive]
+        waiting = [u for u in dict.fromkeys((*listed, *(s.uuid for s in alive))) if u not in told]
+        if waiting:
+            raise Unavailable(
+                f"{', '.join(waiting)} may have replicas, and has not told the leader master, which was just "
+                "elected, of any; ask again when it has, or is known to be dead"
+            )
+
+    def _shown(self, tablet: TabletId) -> list[ServerUuid]:
+        live = self._parts.servers.alive(self._parts.env.clock.monotonic_us())
+        return [s.uuid for s in live if s.replicas.get(tablet, BROKEN[0]) not in BROKEN]
+
+
+def described(
+    catalog: Catalog, tablet_id: str, shown: list[ServerUuid]
+) -> pb.ReplaceTabletResponse:
+    """Return what there is of a tablet.
+
+    Raises:
+        NotFound: no such tablet, or it was deleted.
+    """
+    tablet, table = replace_tablet.known(catalog, tablet_id)
+    return pb.ReplaceTabletResponse(
+        table_name=table.name,
+        state=tablet.state.name,
+        members=tablet.consensus.members,
+        shown_by=shown,
+    )

@@ -1,0 +1,79 @@
+"""The hybrid clock's ceiling in the directory of a server that does not run: lowered where it is far ahead.
+
+A server that ran while its wall clock was wrong may have written a ceiling that lies years ahead. It begins
+there at its next start, and others refuse all that it sends.
+
+A ceiling keeps stamps to come above the stamps and promises of the past. Every entry that this server has
+acknowledged is in its log or in its files; the new ceiling is not below them. A promise is the time of a
+read that a leader asked this server to confirm; where that leader's clock was right, its time was at most
+`clock_max_ahead_ms` ahead of the present. The new ceiling is that far ahead of now, so above all of them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nyala.common.errors import Forbidden
+from nyala.common.hybrid_time import from_micros, to_micros
+from nyala.common.ids import TabletId
+from nyala.datadir.identity import CLOCK_FILE
+from nyala.env.clock import Clock, HybridClock, write_ceiling
+from nyala.env.files import Files
+from nyala.env.server_clock import duration
+from nyala.replica.superblock import Stage, Superblocks
+from nyala.wal.dump import dump_log
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """What became of a ceiling; the same twice: it is not far ahead.
+
+    Attributes:
+        before: as it was found.
+        after: as it is now.
+    """
+
+    before: int
+    after: int
+
+
+def lower(
+    files: Files,
+    directory: str,
+    clock: Clock,
+    max_ahead_ms: int,
+    cut_stamp: Callable[[TabletId, str], int],
+) -> Lowered:
+    """Lower the ceiling to what other servers believe, if nothing here is stamped above that; durable.
+
+    Args:
+        files: the file system.
+        directory: of the server, locked.
+        clock: of this machine; its wall clock has to be right.
+        max_ahead_ms: the server's `clock_max_ahead_ms`.
+        cut_stamp: returns the stamp that a replica's files stand for: its group, and their directory.
+
+    Raises:
+        Forbidden: there are entries with later stamps; nothing was changed.
+        Corrupt, BadVersion, OSError: what is there cannot be read; nothing was changed.
+    """
+    path = f"{directory}/{CLOCK_FILE}"
+    before = HybridClock(clock, files, path).seen
+    after = from_micros(clock.wall_us() + max_ahead_ms * 1000)
+    if after >= before:
+        return Lowered(before, before)
+    records = (r for s in dump_log(files, f"{directory}/wal").segments for r in s.records)
+    highest = max((r.stamp for r in records), default=0)
+    superblocks = Superblocks(files, directory)
+    for group in superblocks.groups():
+        found = superblocks.load(group)
+        if found is not None and found.stage == Stage.READY:
+            highest = max(highest, cut_stamp(group, f"{directory}/data/{group}"))
+    if highest > after:
+        ahead_us = to_micros(highest) - clock.wall_us()
+        raise Forbidden(
+            f"{directory} has entries stamped {duration(ahead_us)} ahead of this machine's wall clock; the "
+            "ceiling cannot be lowered below them. If the wall clock is right: replace this server's "
+            "replicas, or, where a majority has these entries, raise clock_max_ahead_ms on all servers"
+        )
+    write_ceiling(files, path, after)
+    return Lowered(before, after)

@@ -1,0 +1,190 @@
+"""Replicas in the data directory of a server that does not run: copied into it, deleted, gone on with alone.
+
+The directory's lock is held meanwhile, so that the server cannot be started half way. Ended in the middle,
+a copy leaves a replica that no server serves; the same call again makes it whole.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+
+from nyala.common.errors import InvalidArgument, NyalaError, Unavailable
+from nyala.common.ids import ServerUuid, TabletId
+from nyala.common.options import Options
+from nyala.copying.remote import CALL_MS, RemoteSource
+from nyala.datadir.identity import Identity
+from nyala.env.env import Env
+from nyala.env.tasks import Lane
+from nyala.offline import inspection, recovery
+from nyala.offline.recovery import Left
+from nyala.raft.messages import PeerBatch
+from nyala.replica import lifecycle
+from nyala.replica.copy.protocol import ENDED, Progress, Stage
+from nyala.replica.host import ReplicaHost
+from nyala.replica.state_machine import Cut, StateMachine
+from nyala.replica.status import State
+from nyala.tablet.tablet import Tablet
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+
+LOOK_MS = 200
+
+
+class _Mute:
+    """A transport that reaches nobody: replicas that are open meanwhile take part in nothing."""
+
+    def send(self, address: str, batch: PeerBatch) -> None:
+        """Drop it."""
+
+    def receive(
+        self, handler: Callable[[PeerBatch], None], lost: Callable[[ServerUuid], None]
+    ) -> None:
+        """Nothing comes."""
+
+
+def _identity(env: Env, options: Options, directory: str, role: str) -> Identity:
+    return Identity(env, directory, role, options.clock_max_ahead_ms)
+
+
+async def _open(env: Env, options: Options, directory: str, identity: Identity) -> ReplicaHost:
+    """Open the replicas of a directory, whose identity is opened first if it is not yet."""
+    clock = identity.clock if identity.known else identity.open()
+
+    def open_machine(_group: TabletId, path: str) -> StateMachine:
+        return Tablet.open(env.files, path)
+
+    alone = msgspec.structs.replace(options, copy_wait_ms=0)
+    return await ReplicaHost.open(
+        env, alone, directory, identity.uuid, _Mute(), clock, open_machine
+    )
+
+
+async def delete_in_directory(
+    env: Env, options: Options, directory: str, role: str, group: TabletId
+) -> bool:
+    """Delete a replica, leaving a tombstone, in the data directory of a server that does not run; durable.
+
+    Returns:
+        Whether there was something to delete.
+
+    Raises:
+        Forbidden: the server runs. NotFound: it has no such replica. OSError: see `lifecycle.delete`.
+    """
+    host = await _open(env, options, directory, _identity(env, options, directory, role))
+    try:
+        if host.get(group).state is State.TOMBSTONED:
+            return False
+        await host.delete_replica(group)
+        return True
+    finally:
+        await host.close()
+
+
+async def recover_in_directory(
+    env: Env,
+    options: Options,
+    directory: str,
+    role: str,
+    group: TabletId,
+    agree: Callable[[Left], bool],
+) -> str:
+    """Make a replica whose log lost records the only member of its group, from its files; durable on return.
+
+    Args:
+        env: the outside world.
+        options: of the server.
+        directory: its data directory.
+        role: "master" or "tserver".
+        group: whose replica.
+        agree: is shown what is left; False: nothing is done.
+
+    Returns:
+        The path of the backup of the consensus metadata; empty: nothing was done.
+
+    Raises:
+        Forbidden: the server runs. As `from_files.look`; nothing was changed then.
+    """
+    run = env.tasks.run
+    identity = _identity(env, options, directory, role)
+    inspection.owner(env.files, directory)
+    identity.open()
+    read = partial(_read, env)
+    left = await run(Lane.DISK, recovery.look, env.files, directory, group, read)
+    if not agree(left) or left.done:
+        return ""
+    host = await _open(env, options, directory, identity)  # notes who lost what, as any start does
+    try:
+        if not left.keeps_log:
+            await lifecycle.forget(host.get(group).around, group)
+    finally:
+        await host.close()
+    return await run(Lane.DISK, recovery.go_on, env.files, directory, left)
+
+
+def _read(env: Env, path: str) -> tuple[Cut, int]:
+    """Read all rows of a tablet's files; return what they stand for, and how many there are."""
+    tablet = Tablet.open(env.files, path)
+    try:
+        info, cut = tablet.info, tablet.cut
+        at = min(cut.stamp, info.retired_at - 1) if info.retired_at else cut.stamp
+        view = tablet.view()
+        rows = sum(batch.num_rows for batch in view.scan(max(at, tablet.horizon)))
+        view.check()
+    finally:
+        tablet.close()
+    return Cut(cut.op, cut.stamp, cut.extra), rows
+
+
+async def copy_to_directory(
+    env: Env,
+    options: Options,
+    directory: str,
+    role: str,
+    group: TabletId,
+    address: str,
+    *,
+    force: bool = False,
+    tell: Callable[[Progress], None] = lambda progress: None,
+) -> Progress:
+    """Copy a replica into a data directory; durable on return.
+
+    A directory without a server's identity becomes that of a new server. A server that belongs to no cluster
+    yet belongs to the source's from then on; a master's copy of the catalog is its first start's work done.
+
+    Args:
+        env: the outside world.
+        options: of the server.
+        directory: its data directory.
+        role: "master" or "tserver".
+        group: whose replica.
+        address: public one of the server that has it.
+        force: also from a replica that may lack acknowledged writes.
+        tell: is called now and then.
+
+    Raises:
+        Forbidden: a process has the directory, or it is of another cluster than the source.
+        InvalidArgument: the directory, or the source, is a server's of another role.
+        AlreadyPresent: the replica is there. NyalaError, OSError: as for any copy; nothing was changed.
+    """
+    info = await env.rpc.call(
+        address, methods.SERVER_INFO, pb.ServerInfoRequest(), timeout_ms=CALL_MS
+    )
+    if info.role != role:
+        raise InvalidArgument(f"{address} is a {info.role}, and {directory} is to be a {role}'s")
+    identity = _identity(env, options, directory, role)
+    host = await _open(env, options, directory, identity)
+    try:
+        own = identity.instance.cluster_id
+        source = RemoteSource(env.rpc, identity.uuid, own, ServerUuid(info.uuid), address)
+        progress = await host.copies.start(group, source, force=force)
+        while progress.stage not in ENDED:
+            tell(progress)
+            await env.tasks.sleep_ms(LOOK_MS)
+    finally:
+        await host.close()
+    if progress.stage is not Stage.DONE:
+        err = progress.error or Unavailable(f"the copy of {group} was cancelled")
+        raise err if isinstance(err, NyalaError | OSError) else Unavailable(repr(err))
+    await identity.learn(cluster_id=info.cluster_id or None, initialised=role == "master")
+    return progress

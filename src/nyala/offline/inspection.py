@@ -1,0 +1,269 @@
+"""The directory of a server that need not run: whose it is, what its replicas are, and what is wrong with it.
+
+Rules: blocking calls that change nothing. They take no lock, `lock` apart, and work beside a running server.
+What a person may change there is in `rewriting.py`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nyala.common.errors import (
+    BadChecksum,
+    BadVersion,
+    Corrupt,
+    Forbidden,
+    InvalidArgument,
+    LogGap,
+    NotFound,
+)
+from nyala.common.ids import NO_OP, OpId, ServerUuid, TabletId
+from nyala.datadir import instance
+from nyala.datadir.identity import CLOCK_FILE
+from nyala.datadir.instance import Instance
+from nyala.env.clock import HybridClock, SystemClock
+from nyala.env.files import Files
+from nyala.raft import membership
+from nyala.raft.membership import Configuration
+from nyala.raft.messages import HardState
+from nyala.replica.member.bootstrap import newest
+from nyala.replica.superblock import Stage, Superblocks
+from nyala.replica.witness import Witness
+from nyala.wal.cmeta import ConsensusMetadata
+from nyala.wal.dump import Finding, dump_log
+from nyala.wal.recovered import RecoveredGroup, Recovery
+from nyala.wal.segment import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a directory says of one group.
+
+    Attributes:
+        server: whose directory it is.
+        hard_state: the later one of metadata and log.
+        config: committed, as the metadata say.
+        later: configurations that only the log has, committed or not, the newest last.
+        last: op id of the last entry in the log.
+    """
+
+    server: Instance
+    hard_state: HardState
+    config: Configuration
+    later: tuple[Configuration, ...]
+    last: OpId
+
+    @property
+    def decided(self) -> OpId:
+        """Op id up to which what is here counts as committed under a configuration that takes its place.
+
+        Who was the only voter has everything committed that its log holds. Had it forgotten so, copies of
+        it would be empty, and two of them its majority.
+        """
+        if self.later:
+            return self.later[-1].id
+        alone = self.config.voters == (self.server.uuid,)
+        return max(self.config.id, self.last) if alone else self.config.id
+
+
+def owner(files: Files, directory: str) -> Instance:
+    """Return whose data directory it is. Raises NotFound (nobody's), Corrupt."""
+    path = f"{directory}/{instance.FILE_NAME}"
+    if not files.exists(path):
+        why = "it has no instance file" if files.exists(directory) else "there is no such folder"
+        raise NotFound(f"{directory} is no server's data directory: {why}")
+    return instance.decode(files.read(path), path)
+
+
+def lock(files: Files, directory: str) -> Instance:
+    """Keep the server from running, until this process ends; return whose directory it is.
+
+    Raises:
+        Forbidden: it runs. NotFound, Corrupt: as `owner`.
+    """
+    found = owner(files, directory)
+    if not files.lock(f"{directory}/{instance.LOCK_NAME}"):
+        raise Forbidden(
+            f"the data directory {directory} is in use by a running process; stop that server first"
+        )
+    return found
+
+
+def look(files: Files, directory: str, group: TabletId) -> Known:
+    """Return what a directory says of a group.
+
+    Raises:
+        NotFound: it has no such replica. Corrupt: metadata or log are damaged. OSError.
+    """
+    server = owner(files, directory)
+    saved = ConsensusMetadata(files, directory).load(group)
+    if saved is None:
+        raise NotFound(
+            f"{directory} holds no consensus metadata of {group}; nyala local_replica list shows what it "
+            "holds"
+        )
+    hard_state, config = saved
+    own = logged(files, directory, group)
+    later = [
+        membership.decode(e.payload, e.id) for e in own.configs if e.id.index > config.id.index
+    ]
+    return Known(server, newest(hard_state, own.hard_state), config, tuple(later), own.last)
+
+
+def logged(files: Files, directory: str, group: TabletId) -> RecoveredGroup:
+    """Return what the log has of a group, as opening it would, without changing anything.
+
+    Raises:
+        Corrupt: what it has is damaged, or may be missing.
+    """
+    found, recovery = dump_log(files, f"{directory}/wal", home=directory), Recovery()
+    if found.missing:
+        raise LogGap(f"{directory}/wal: {found.missing}: this replica has to be replaced")
+    for one in found.segments:
+        end = one.size
+        for problem in one.problems:
+            if problem.finding is not Finding.DAMAGE:
+                end = min(end, problem.offset)
+            elif group in problem.groups or not problem.certain:
+                raise BadChecksum(
+                    f"{one.path} is damaged at {problem.offset} ({problem.check}): this replica has to be "
+                    "replaced",
+                    {"path": one.path, "offset": str(problem.offset)},
+                )
+        segment = Segment(one.sequence, one.path, end)
+        for record in one.records:
+            if record.offset < end and record.payload is not None:
+                recovery.replay(segment, record)
+    recovery.finish()
+    own = recovery.groups.get(group, RecoveredGroup())
+    if own.corrupt is not None:
+        raise own.corrupt
+    return own
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One replica in a directory, as its superblock and metadata say; `error`: why they cannot be read."""
+
+    group: TabletId
+    stage: str
+    term: int = 0
+    vote: ServerUuid | None = None
+    config: OpId = NO_OP
+    members: int = 0
+    error: str = ""
+
+
+def replicas(files: Files, directory: str) -> list[Listed]:
+    """Return the replicas in a directory, by id, tombstones too."""
+    metadata, superblocks = ConsensusMetadata(files, directory), Superblocks(files, directory)
+    return [_listed(g, superblocks, metadata) for g in superblocks.groups()]
+
+
+def _listed(group: TabletId, superblocks: Superblocks, metadata: ConsensusMetadata) -> Listed:
+    try:
+        superblock = superblocks.load(group)
+        assert superblock is not None, f"{group} has no superblock"
+        if superblock.stage is Stage.TOMBSTONED:
+            hard = superblock.hard_state
+            return Listed(group, superblock.stage, hard.term, hard.vote)
+        saved = metadata.load(group)
+    except (Corrupt, BadVersion) as err:
+        return Listed(group, "?", error=str(err))
+    if saved is None:
+        missing = "it has no consensus metadata" if superblock.stage is Stage.READY else ""
+        return Listed(group, superblock.stage, error=missing)
+    hard, config = saved
+    return Listed(group, superblock.stage, hard.term, hard.vote, config.id, len(config.members))
+
+
+def changeable(files: Files, directory: str, group: TabletId) -> None:
+    """Make sure that a replica may be open at the next start: else its metadata are not asked.
+
+    Raises:
+        InvalidArgument: it is LOST, or was deleted, or is half a copy. Corrupt: its superblock is damaged.
+    """
+    superblock = Superblocks(files, directory).load(group)
+    if superblock is None or superblock.stage is Stage.READY:
+        return
+    what = f"the replica of {group} in {directory} is {superblock.stage}"
+    if superblock.stage is Stage.LOST:
+        raise InvalidArgument(
+            f"{what}: it stays FAILED whatever its metadata say. Delete it, and have it copied; if no "
+            "replica works any more: nyala local_replica unsafe_recover"
+        )
+    raise InvalidArgument(f"{what}: there is no replica that has a configuration")
+
+
+def problems(files: Files, directory: str, read: Callable[[TabletId, str], object]) -> list[str]:
+    """Return what is wrong with a directory, in words: instance, superblocks, metadata, data, log, clock.
+
+    Args:
+        files: the file system.
+        directory: of the server.
+        read: looks at the data of a replica, its group and their directory; raises Corrupt or BadVersion.
+    """
+    listed = replicas(files, directory)
+    found = [f"{r.group}: {r.error}" for r in listed if r.error]
+    whole = {r.group: r.stage for r in listed}
+    for group, stage in whole.items():
+        if stage == Stage.LOST:
+            found.append(
+                f"{group}: the log lost records of it; delete it, and have it copied; if no "
+                "replica works any more: nyala local_replica unsafe_recover"
+            )
+        if stage == Stage.COPYING:
+            found.append(f"{group}: a copy was broken off; make it again, or delete it")
+        if stage == Stage.READY:
+            found += _data_problems(files, group, f"{directory}/data/{group}", read)
+    for name in files.list(f"{directory}/data"):
+        if name not in whole:
+            found.append(f"{directory}/data/{name} belongs to no replica")
+    found += _clock_problems(files, f"{directory}/{CLOCK_FILE}")
+    return found + _log_problems(files, directory)
+
+
+def _data_problems(
+    files: Files, group: TabletId, path: str, read: Callable[[TabletId, str], object]
+) -> list[str]:
+    if not files.list(path):
+        return [f"{group}: its data are gone; replace this replica"]
+    try:
+        if Witness.open(files, path) is None:
+            read(group, path)
+    except (Corrupt, BadVersion) as err:
+        return [f"{group}: {err.message}"]
+    return []
+
+
+def _clock_problems(files: Files, path: str) -> list[str]:
+    try:
+        HybridClock(SystemClock(), files, path)
+    except Corrupt as err:
+        return [err.message]
+    return []
+
+
+def _log_problems(files: Files, directory: str) -> list[str]:
+    found, own = [], owner(files, directory).uuid
+    log = dump_log(files, f"{directory}/wal", home=directory)
+    if log.missing:
+        found.append(
+            f"{directory}/wal: {log.missing}; replicas whose records they held cannot go on and have to be "
+            "replaced"
+        )
+    if log.note is not None and log.note.damaged:
+        found.append(
+            f"{log.note.path} is damaged: a start would not notice missing segments; the server writes "
+            "it anew while it runs"
+        )
+    for segment in log.segments:
+        if segment.server_uuid not in (None, own):
+            found.append(
+                f"{segment.path} was written by server {segment.server_uuid}, this directory is that of "
+                f"{own}: give each server its own data directory"
+            )
+        for problem in segment.problems:
+            if problem.finding is Finding.DAMAGE:
+                who = ", ".join(problem.groups) if problem.certain else "it cannot be told whose"
+                found.append(f"{segment.path} at {problem.offset}: {problem.check} ({who})")
+    return found

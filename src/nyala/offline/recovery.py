@@ -1,0 +1,164 @@
+"""A replica whose log lost records of it goes on from its files, as the only member of its group.
+
+Rules: blocking calls, in the locked directory of a server that does not run. The metadata name this server as
+the only voter before the superblock says READY again: until then it is LOST, and the same call goes on.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from nyala.common.errors import Corrupt, InvalidArgument, NotFound
+from nyala.common.ids import OpId, ServerUuid, TabletId
+from nyala.env.files import Files
+from nyala.offline import inspection, rewrite_config
+from nyala.raft import membership
+from nyala.raft.membership import Configuration, Member
+from nyala.raft.messages import HardState
+from nyala.raft.unsafe_recovery import TERMS_APART
+from nyala.replica.member import bootstrap
+from nyala.replica.state_machine import Cut
+from nyala.replica.superblock import Stage, Superblock, Superblocks
+from nyala.replica.witness import Witness
+from nyala.wal.cmeta import ConsensusMetadata
+from nyala.wal.recovered import RecoveredGroup
+
+PAGE = "docs/operate/lost-majority.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What is left of a replica, and what it goes on with.
+
+    Attributes:
+        group: whose replica.
+        server: whose directory it is.
+        why: its log is not believed.
+        cut: what its files stand for.
+        rows: in its files.
+        before: the committed configuration, as its metadata say.
+        last: the last entry that it goes on with: of the files, or of the log where that continues them.
+        known: index up to which entries are known to have been there; some may be lost above `last`.
+        after: the configuration with this server only; equal to `before`: it has it already.
+    """
+
+    group: TabletId
+    server: ServerUuid
+    why: str
+    cut: Cut
+    rows: int
+    before: Configuration
+    last: OpId
+    known: int
+    after: Configuration
+
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing to do."""
+        return self.after == self.before
+
+    @property
+    def keeps_log(self) -> bool:
+        """Whether entries of the log continue the files."""
+        return self.last.index > self.cut.op.index
+
+    @property
+    def given_up(self) -> tuple[Member, ...]:
+        """The members that go."""
+        return tuple(m for m in self.before.members if m.uuid != self.server)
+
+
+def look(
+    files: Files, directory: str, group: TabletId, read: Callable[[str], tuple[Cut, int]]
+) -> Left:
+    """Return what is left of a replica.
+
+    Args:
+        files: the file system.
+        directory: of the server.
+        group: whose replica.
+        read: opens the data in a directory and reads all rows: what they stand for, and how many they are.
+
+    Raises:
+        NotFound: no such replica. InvalidArgument: it is not LOST, or cannot be the one.
+        Corrupt, BadVersion: its files or metadata are damaged too. OSError.
+    """
+    server = inspection.owner(files, directory).uuid
+    stage = _stage(files, directory, group)
+    saved = ConsensusMetadata(files, directory).load(group)
+    if saved is None:
+        raise Corrupt(
+            f"the consensus metadata of {group} are gone from {directory} too, and with them who its members "
+            "are: it cannot go on from there"
+        )
+    promised, config = saved
+    why = _loss(files, directory, group)
+    if not why and stage is Stage.READY:
+        if config.voters == (server,):
+            return Left(group, server, "", Cut(), 0, config, config.id, config.id.index, config)
+        raise InvalidArgument(
+            f"the replica of {group} in {directory} is not LOST: its log is whole. Start the server; if the "
+            f"majority of its group is gone: {PAGE}"
+        )
+    me = config.get(server)
+    path = f"{directory}/data/{group}"
+    if me is None or not me.electable or Witness.open(files, path) is not None:
+        what = "no member" if me is None else "a witness, without rows"
+        raise InvalidArgument(
+            f"this server, {server}, is {what} in the configuration of {config.id}"
+        )
+    cut, rows = read(path)
+    logged = _continuing(files, directory, group, cut)
+    last = max(cut.op, logged.last, key=lambda op: op.index)
+    term = max(promised.term, config.id.term, last.term, (logged.hard_state or promised).term)
+    later = [membership.decode(e.payload, e.id) for e in logged.configs]
+    others = {m.uuid for c in (config, *later) for m in c.members} | {*config.lost}
+    alone = replace(me, voter=True, promote=False, replace=False)
+    after = membership.initial([alone], others - {server})
+    after = replace(after, id=OpId(term + TERMS_APART, last.index))
+    known = max(config.id.index, last.index)
+    return Left(group, server, why or "its log lost records", cut, rows, config, last, known, after)
+
+
+def _stage(files: Files, directory: str, group: TabletId) -> Stage:
+    superblock = Superblocks(files, directory).load(group)
+    if superblock is None:
+        raise NotFound(
+            f"{directory} has no replica of {group}; nyala local_replica list shows what it has"
+        )
+    if superblock.stage not in (Stage.READY, Stage.LOST):
+        raise InvalidArgument(
+            f"the replica of {group} in {directory} is {superblock.stage}: it has no files to go on from"
+        )
+    return superblock.stage
+
+
+def _loss(files: Files, directory: str, group: TabletId) -> str:
+    """Return what is wrong with the log of a group; empty: nothing that is seen now."""
+    try:
+        inspection.logged(files, directory, group)
+    except Corrupt as err:
+        return err.message
+    superblock = Superblocks(files, directory).load(group)
+    return "" if superblock is None else superblock.lost
+
+
+def _continuing(files: Files, directory: str, group: TabletId, cut: Cut) -> RecoveredGroup:
+    """Return what the log has of a group, if it is whole and continues the files; else nothing."""
+    try:
+        found = inspection.logged(files, directory, group)
+        bootstrap.fit(found, cut)
+    except Corrupt:
+        return RecoveredGroup()
+    return found
+
+
+def go_on(files: Files, directory: str, left: Left) -> str:
+    """Make a replica the only member of its group; durable. Return the path of the metadata's backup.
+
+    What the log has of the group was forgotten before, unless the log continues the files.
+    """
+    backup = rewrite_config.put(
+        files, directory, left.group, HardState(left.after.id.term), left.after
+    )
+    Superblocks(files, directory).save(Superblock(left.group, Stage.READY))
+    return backup

@@ -1,0 +1,137 @@
+"""The consensus metadata of a server that does not run, rewritten by a person's word.
+
+Rules: blocking calls, under `stopped.lock`. What is written is durable on return, and what it replaces is
+kept beside it as `<group>.<n>.bak`; refused, nothing was changed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from nyala.common import addresses
+from nyala.common.errors import InvalidArgument
+from nyala.common.ids import SYS_CATALOG, ServerUuid, TabletId
+from nyala.env.files import Files
+from nyala.offline.inspection import Known
+from nyala.raft import membership
+from nyala.raft.membership import Configuration, Member
+from nyala.raft.messages import HardState
+from nyala.raft.unsafe_recovery import TERMS_APART
+from nyala.wal.cmeta import ConsensusMetadata
+from nyala.wal.format import group_bytes
+
+MOST_TERM = 1 << 62
+"""Peers refuse what is above it."""
+
+
+def rewritten(
+    known: Known, group: TabletId, peers: Sequence[Member], *, force: bool
+) -> Configuration:
+    """Return the configuration that a person wants, as metadata can hold it.
+
+    It comes in the place of the committed one, with its id; or with that of a later one in the log, which
+    would be taken up again otherwise; or with that of the log's end, see `Known.decided`.
+
+    Raises:
+        InvalidArgument: it cannot be, or needs `force`.
+    """
+    if known.server.uuid not in [m.uuid for m in peers]:
+        raise InvalidArgument(
+            f"this server, {known.server.uuid}, is not among those named; it has to be a member"
+        )
+    if group == SYS_CATALOG and len(peers) % 2 == 0:
+        raise InvalidArgument(
+            f"{len(peers)} masters: take an odd number; 2N + 1 of them bear the loss of N"
+        )
+    for what in ("address", "peer_address"):
+        named = [getattr(m, what) for m in peers]
+        if len(set(named)) != len(named):
+            raise InvalidArgument(f"two members have one {what}: {', '.join(named)}")
+    if known.later and not force:
+        raise InvalidArgument(
+            f"the log holds a later configuration, of {known.later[-1].id}, which may not be committed: "
+            "start the server, so that its group decides; if it never can, --force takes all entries up to "
+            "it for committed"
+        )
+    before = {m.uuid for c in (known.config, *known.later) for m in c.members}
+    gone = {*(known.later or (known.config,))[-1].lost, *before}
+    after = membership.initial(peers, gone)
+    return replace(after, id=known.decided)
+
+
+def rewrite(
+    files: Files, directory: str, group: TabletId, known: Known, after: Configuration
+) -> str:
+    """Put a configuration into the metadata; return the path of the backup, empty: it says this already.
+
+    Where it gives somebody up, the term goes far beyond those of the lost (see `TERMS_APART`).
+    """
+    if replace(after, id=known.config.id) == known.config and not known.later:
+        return ""
+    given_up, promised = {*after.lost} - {*known.config.lost}, known.hard_state
+    beyond = HardState(promised.term + TERMS_APART) if given_up else promised
+    return put(files, directory, group, beyond, after)
+
+
+def set_term(files: Files, directory: str, group: TabletId, known: Known, term: int) -> str:
+    """Raise a replica's term, without a vote in it; return the path of the backup, empty: it has it already.
+
+    Raises:
+        InvalidArgument: terms never fall, or it is beyond all terms.
+    """
+    if term == known.hard_state.term and known.hard_state.vote is None:
+        return ""
+    if not known.hard_state.term < term < MOST_TERM:
+        raise InvalidArgument(
+            f"the term of {group} is {known.hard_state.term} here and can only grow, and stays below "
+            f"{MOST_TERM}; {term} will not do"
+        )
+    return put(files, directory, group, HardState(term), known.config)
+
+
+def put(
+    files: Files, directory: str, group: TabletId, hard_state: HardState, config: Configuration
+) -> str:
+    """Replace a group's metadata; return the path of the backup of what was there.
+
+    Args:
+        files: the file system.
+        directory: of the server.
+        group: whose metadata.
+        hard_state: term and vote.
+        config: the committed configuration.
+    """
+    path = f"{directory}/cmeta/{group}"
+    taken, number = files.list(f"{directory}/cmeta"), 1
+    while f"{group}.{number}.bak" in taken:
+        number += 1
+    backup = f"{path}.{number}.bak"
+    files.write_atomic(backup, files.read(path))
+    ConsensusMetadata(files, directory).save(group, hard_state, config)
+    return backup
+
+
+def member(text: str, config: Configuration) -> Member:
+    """Return the voter that a person names.
+
+    Args:
+        text: `UUID:HOST:PORT/PEER_HOST:PEER_PORT`, or `UUID` alone for a member of `config` as it is there.
+        config: where addresses are looked up.
+
+    Raises:
+        InvalidArgument: it is neither.
+    """
+    uuid, _, where = text.partition(":")
+    group_bytes(uuid)  # as a tablet's id, 32 hex digits
+    known = config.get(ServerUuid(uuid))
+    if not where:
+        if known is None:
+            raise InvalidArgument(
+                f"{uuid} is no member now: add its addresses, {uuid}:HOST:PORT/PEER_HOST:PEER_PORT"
+            )
+        return replace(known, voter=True, promote=False, replace=False)
+    address, slash, peer_address = where.partition("/")
+    if not slash:
+        raise InvalidArgument(f"{text}: write UUID:HOST:PORT/PEER_HOST:PEER_PORT")
+    addresses.parse(address)
+    addresses.parse(peer_address)
+    return Member(ServerUuid(uuid), peer_address, address)

@@ -1,0 +1,156 @@
+"""What `nyala cluster ksck --checksum` adds: each tablet's replicas summed up at one snapshot, compared.
+
+The leader fixes the time, now; the others wait until they have reached it. A tablet of a dropped range is
+summed up at the last time at which it had rows. Read-only, few tablets at a time.
+"""
+
+import asyncio
+from dataclasses import astuple, dataclass, fields
+from typing import Any
+
+from nyala.client.core import Core
+from nyala.common.errors import HistoryGone, NyalaError, TimedOut
+from nyala.operate.ksck import named
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+from nyala.wire.proto import reads_pb2
+
+TABLETS_AT_ONCE = 4
+SCHEMA_TRIES = 3
+"""A table that is altered meanwhile is summed up again: replicas learn of it at different moments."""
+ASK_MS = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """What one replica told.
+
+    Attributes:
+        table: name of the table.
+        tablet: id of the tablet.
+        address: public address of the replica's server.
+        at: hybrid time of the snapshot; 0: it told nothing.
+        rows: that were summed up.
+        checksum: 16 hex digits; empty: see `note`.
+        note: why there is none.
+    """
+
+    table: str
+    tablet: str
+    address: str
+    at: int = 0
+    rows: int = 0
+    checksum: str = ""
+    note: str = ""
+
+
+COLUMNS = tuple(f.name for f in fields(Sum))
+Answer = reads_pb2.ChecksumResponse | NyalaError
+
+
+async def compare(core: Core, timeout_ms: int) -> tuple[list[Sum], list[str]]:
+    """Return what the replicas of all tablets told, and the problems, none exactly when all were equal.
+
+    Args:
+        core: of a client.
+        timeout_ms: for all of it.
+
+    Raises:
+        TimedOut: no master leads.
+    """
+    end_us = core.env.clock.monotonic_us() + timeout_ms * 1000
+    room = asyncio.Semaphore(TABLETS_AT_ONCE)
+
+    async def one(table: str, tablet: pb.TabletLocation) -> tuple[list[Sum], list[str]]:
+        async with room:
+            return await _Comparison(core, table, tablet, end_us).run()
+
+    found = [one(t.name, p) for t in await core.tables() for p in await _tablets(core, t.id)]
+    parts = await asyncio.gather(*found)
+    return [s for sums, _ in parts for s in sums], [p for _, told in parts for p in told]
+
+
+async def _tablets(core: Core, table: str) -> list[pb.TabletLocation]:
+    answer = await core.masters.call(
+        methods.TABLET_LOCATIONS, pb.TabletLocationsRequest(table_id=table), timeout_ms=ASK_MS
+    )
+    return [*answer.tablets, *answer.dropped]
+
+
+class _Comparison:
+    """Compares the replicas of one tablet."""
+
+    def __init__(self, core: Core, table: str, tablet: pb.TabletLocation, end_us: int) -> None:
+        self._core = core
+        self._table = table
+        self._tablet = tablet
+        self._end_us = end_us
+        self._replicas = sorted(tablet.replicas, key=lambda r: not r.leader)
+
+    async def run(self) -> tuple[list[Sum], list[str]]:
+        for _ in range(SCHEMA_TRIES):
+            answers = await self._ask_all()
+            told = [a for a in answers if not isinstance(a, NyalaError) and not a.witness]
+            if len({a.schema_version for a in told}) <= 1:
+                break
+        sums = [self._sum(r, a) for r, a in zip(self._replicas, answers, strict=True)]
+        where = named(self._table, self._tablet)
+        return sums, [f"{where}: {problem}" for problem in _problems(sums, told)]
+
+    async def _ask_all(self) -> list[Answer]:
+        """Return the answers in the replicas' order; the first one that leads fixes the time.
+
+        That of a dropped range is known: its rows ended at `dropped_at`.
+        """
+        refused: list[Answer] = []
+        for number, replica in enumerate(self._replicas):
+            first = await self._ask(replica, max(0, self._tablet.dropped_at - 1))
+            if isinstance(first, NyalaError) or first.witness:
+                refused.append(first)
+                continue
+            others = self._replicas[:number] + self._replicas[number + 1 :]
+            rest = await asyncio.gather(*(self._ask(r, first.at) for r in others))
+            return [*rest[:number], first, *rest[number:]]
+        return refused
+
+    async def _ask(self, replica: pb.ReplicaLocation, at: int) -> Answer:
+        left_ms = (self._end_us - self._core.env.clock.monotonic_us()) // 1000
+        if left_ms <= 0:
+            return TimedOut("there was no time left")
+        request = reads_pb2.ChecksumRequest(tablet_id=self._tablet.id, at=at, timeout_ms=left_ms)
+        try:
+            found: reads_pb2.ChecksumResponse = await self._core.env.rpc.call(
+                replica.address, methods.CHECKSUM, request, timeout_ms=left_ms + ASK_MS
+            )
+        except NyalaError as err:
+            return err
+        return found
+
+    def _sum(self, replica: pb.ReplicaLocation, answer: Answer) -> Sum:
+        where = (self._table, self._tablet.id, replica.address or replica.uuid)
+        if isinstance(answer, HistoryGone) and self._tablet.dropped_at:
+            return Sum(*where, note="skipped: its history is over, and it will be deleted")
+        if isinstance(answer, NyalaError):
+            return Sum(*where, note=answer.message)
+        if answer.witness:
+            return Sum(*where, note="skipped: a witness, it has no data")
+        return Sum(*where, answer.at, answer.rows, f"{answer.checksum:016x}")
+
+
+def _problems(sums: list[Sum], told: list[Any]) -> list[str]:
+    found = [
+        f"the replica on {s.address} was not compared: {s.note}"
+        for s in sums
+        if not s.at and not s.note.startswith("skipped: ")
+    ]
+    if len({a.schema_version for a in told}) > 1:
+        return [*found, "its replicas have different versions of the schema; ask again"]
+    if len({(s.rows, s.checksum) for s in sums if s.at}) > 1:
+        each = ", ".join(f"{s.address} has {s.rows} rows, {s.checksum}" for s in sums if s.at)
+        found.append(f"its replicas differ at {max(s.at for s in sums)}: {each}")
+    return found
+
+
+def as_dicts(sums: list[Sum]) -> list[dict[str, Any]]:
+    """Return them for JSON."""
+    return [dict(zip(COLUMNS, astuple(s), strict=True)) for s in sums]

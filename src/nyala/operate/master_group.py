@@ -1,0 +1,257 @@
+"""Masters added and removed online: the steps of any group's members, on the masters' own group.
+
+`MasterGroup` needs a client and no command line. Killed at any point, it is begun again and goes on.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from nyala.client.core import Core
+from nyala.common.errors import (
+    Forbidden,
+    InvalidArgument,
+    NotFound,
+    NyalaError,
+    TimedOut,
+    Unavailable,
+)
+from nyala.common.ids import SYS_CATALOG, ServerUuid
+from nyala.operate.driving import POLL_MS
+from nyala.operate.group_view import Cluster, Group, Server
+from nyala.operate.member_steps import Kind
+from nyala.operate.membership import Membership
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+
+START_MS = 15_000
+"""So long a process that was just started may take until it answers."""
+
+
+class MasterCluster(Cluster):
+    """The masters of a cluster, asked one by one; arguments as `Cluster`'s."""
+
+    async def learn(self) -> None:
+        """Ask those masters that answer which masters there are.
+
+        Raises:
+            Unavailable: none of them knows of a group.
+        """
+        known = dict.fromkeys(self.core.masters.known)
+        newest: pb.MasterStatusResponse | None = None
+        asked: set[str] = set()
+        while todo := [a for a in known if a not in asked]:
+            asked.update(todo)
+            for status in await asyncio.gather(*(self._told(a) for a in todo)):
+                if status is None or not all(m.uuid for m in status.consensus.members):
+                    continue
+                known |= dict.fromkeys(m.address for m in status.consensus.members)
+                if newest is None or _at(status) > _at(newest):
+                    newest = status
+        if newest is None or not newest.cluster_id:
+            raise Unavailable(
+                f"none of the masters {', '.join(known)} answers and knows of a group; are they started, "
+                "and is one of these addresses still a master's? nyala master list at any of them tells"
+            )
+        self.id = newest.cluster_id
+        for m in newest.consensus.members:
+            self.servers[m.uuid] = Server(ServerUuid(m.uuid), m.address, m.peer_address)
+
+    async def _told(self, address: str) -> pb.MasterStatusResponse | None:
+        try:
+            answer: pb.MasterStatusResponse = await self.core.env.rpc.call(
+                address, methods.MASTER_STATUS, pb.MasterStatusRequest(), timeout_ms=1_000
+            )
+        except NyalaError:
+            return None
+        return answer
+
+    async def info(self, address: str) -> pb.ServerInfoResponse:
+        """Ask a process who it is. Raises what it answers."""
+        answer: pb.ServerInfoResponse = await self.core.env.rpc.call(
+            address, methods.SERVER_INFO, pb.ServerInfoRequest(), timeout_ms=3_000
+        )
+        return answer
+
+    async def meet(self, address: str) -> Server:
+        """Return the master that runs at an address, which may be new.
+
+        Raises:
+            Unavailable: none does. InvalidArgument: it is no master, or has the uuid of another one.
+            Forbidden: it belongs to another cluster.
+        """
+        try:
+            info = await self.info(address)
+        except NyalaError as err:
+            raise Unavailable(
+                f"no master answers at {address}: {err.message}. Start the new one first: nyala master run "
+                f"--address {address} --master-addresses {','.join(self.addresses())},{address} ..."
+            ) from err
+        if info.role != "master":
+            raise InvalidArgument(
+                f"at {address} there is a {info.role}, not a master; name a master's public address"
+            )
+        if info.cluster_id not in ("", self.id):
+            raise Forbidden(
+                f"the master at {address} belongs to cluster {info.cluster_id}, not to {self.id}; a new one "
+                "needs an empty data directory"
+            )
+        there = self.servers.get(info.uuid)
+        if there is not None and there.address != info.address:
+            raise InvalidArgument(
+                f"the process at {address} has the uuid of the master at {there.address}, {info.uuid}; is "
+                "its directory a copy of that one's? Start it with an empty one; the two must never run both"
+            )
+        server = Server(ServerUuid(info.uuid), info.address, info.peer_address)
+        self.servers[info.uuid] = server
+        return server
+
+    def addresses(self) -> list[str]:
+        """Public addresses of all masters that are known."""
+        return [s.address for s in self.servers.values()]
+
+    def find(self, name: str, group: Group | None = None) -> Server:
+        """Return a master by its uuid or its public address. Raises NotFound."""
+        known = {**self.servers, **({} if group is None else group.servers)}
+        found = known.get(name) or next((s for s in known.values() if s.address == name), None)
+        if found is None:
+            listed = ", ".join(str(s) for s in known.values())
+            raise NotFound(f"{name!r} is no master of this cluster, whose masters are {listed}")
+        return found
+
+    async def check(self, server: Server) -> None:
+        """Make sure that a master answers, and is who it is held for. Raises as `meet`."""
+        if await self.meet(server.address) != server:
+            raise Forbidden(
+                f"at {server.address} there is another master than {server.uuid}; stop that one, and start "
+                "the one that belongs there"
+            )
+
+
+def _at(status: pb.MasterStatusResponse) -> tuple[int, int]:
+    return status.consensus.config_term, status.consensus.config_index
+
+
+class MasterGroup:
+    """Who the masters are. On the client's loop.
+
+    Args:
+        core: a client of the cluster; one address that is still a master's is enough.
+        tell: is told each step before it is done.
+        patience_ms: for how long nothing at all may happen before it gives up.
+    """
+
+    def __init__(
+        self, core: Core, tell: Callable[[str], None] = lambda _: None, patience_ms: int = 60_000
+    ) -> None:
+        self.cluster = MasterCluster(core)
+        self._core, self._tell, self._patience_ms = core, tell, patience_ms
+        self._tservers: list[str] = []
+        self._membership = Membership(core, SYS_CATALOG, tell, patience_ms, self.cluster)
+
+    @property
+    def done(self) -> list[str]:
+        """The steps taken."""
+        return self._membership.done
+
+    async def look(self) -> Group:
+        """Return the group as it is. Raises Unavailable: no master answers."""
+        return await self._membership.look()
+
+    async def add(self, address: str) -> Group:
+        """Make the new master at this address one of the masters; it votes on return, or did before.
+
+        It is added without a vote, gets a copy of the catalog, and is made a voter when it has caught up.
+
+        Raises:
+            Unavailable, TimedOut: it does not answer, or nothing went on for `patience_ms`.
+            InvalidArgument, Forbidden: what runs there cannot be a master of this cluster.
+        """
+        await self.cluster.learn()
+        server = await self._started(address)
+        self._tservers = await self._alive()
+        return await self._followed(await self._membership.add(server.uuid, Kind.VOTER))
+
+    async def _started(self, address: str) -> Server:
+        """Return the master at an address, which may just be starting. Raises as `MasterCluster.meet`."""
+        env = self._core.env
+        end_us = env.clock.monotonic_us() + min(self._patience_ms, START_MS) * 1000
+        while True:
+            try:
+                return await self.cluster.meet(address)
+            except Unavailable:
+                if env.clock.monotonic_us() >= end_us:
+                    raise
+            await env.tasks.sleep_ms(POLL_MS)
+
+    async def remove(self, name: str) -> Group:
+        """Take a master out, and delete its catalog; the leader hands leadership over first.
+
+        One that does not answer finds out by itself when it is back. Who is no master is none: nothing to do.
+
+        Args:
+            name: its uuid, or its public address.
+
+        Raises:
+            InvalidArgument: it is the only one.
+            TimedOut: nothing went on, for instance since too few of those that stay answer.
+        """
+        group = await self.look()
+        self._tservers = await self._alive()
+        try:
+            server = self.cluster.find(name, group)
+        except NotFound:
+            try:
+                server = await self.cluster.meet(name)  # taken out before, and still there
+            except NyalaError:
+                return await self._followed(group)
+        member = group.member(server)
+        if member is not None and group.config is not None and group.config.members == (member,):
+            raise InvalidArgument(
+                f"{server} is the only master: the catalog would be gone. Add another first: nyala master add"
+            )
+        return await self._followed(await self._membership.remove(server.uuid))
+
+    async def _followed(self, group: Group) -> Group:
+        """Wait until all tablet servers report to these masters: who is none now may be stopped.
+
+        Raises:
+            TimedOut: some that live do not, within `patience_ms`.
+        """
+        env = self._core.env
+        masters = {m.address for m in group.config.members if m.voter} if group.config else set()
+        end_us = env.clock.monotonic_us() + self._patience_ms * 1000
+        told = False
+        while waiting := await self._stale(masters):
+            if env.clock.monotonic_us() >= end_us:
+                raise TimedOut(
+                    f"the tablet servers {', '.join(waiting)} do not report to the masters as they are now: "
+                    "let masters that were removed run until they do. Run the command again to wait"
+                )
+            if not told:
+                self._tell("wait until the tablet servers report to the masters as they are now")
+                told = True
+            await env.tasks.sleep_ms(POLL_MS)
+        return group
+
+    async def _stale(self, masters: set[str]) -> list[str]:
+        """Return the tablet servers that report to other masters, or live and do not say to whom."""
+        alive = await self._alive()
+        asked = list(dict.fromkeys([*self._tservers, *alive]))
+        infos = await asyncio.gather(*(self._info(a) for a in asked))
+        return [
+            a
+            for a, told in zip(asked, infos, strict=True)
+            if (a in alive if told is None else told != masters)
+        ]
+
+    async def _alive(self) -> list[str]:
+        """Return the tablet servers that live, by the leader's word; one just elected knows few."""
+        listed = await self._core.servers()
+        return [s.address for s in listed.servers if s.role == "tserver" and s.alive]
+
+    async def _info(self, address: str) -> set[str] | None:
+        """Return the masters of a tablet server; None: it does not answer."""
+        try:
+            return set((await self.cluster.info(address)).master_addresses)
+        except NyalaError:
+            return None

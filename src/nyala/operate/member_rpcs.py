@@ -1,0 +1,148 @@
+"""The single orders that commands about members give, each to the one server that can carry it out."""
+
+from typing import Any
+
+from nyala.common.errors import NyalaError
+from nyala.operate.group_view import Cluster, Group, Server
+from nyala.raft.membership import Member
+from nyala.wire import convert, methods, status
+from nyala.wire.proto import nyala_pb2 as pb
+
+ORDER_MS = 15_000
+CHANGE_MS = 10_000
+COPY_TRIES = 3
+
+
+class CopyFailed(NyalaError):
+    """A copy did not come about; nothing changed on the server that was to get it."""
+
+
+class Orders:
+    """Gives orders about one tablet.
+
+    Args:
+        cluster: its servers.
+        tablet: its id.
+    """
+
+    def __init__(self, cluster: Cluster, tablet: str) -> None:
+        self._cluster = cluster
+        self._tablet = tablet
+        self._begun = 0  # copies
+
+    def begin(self) -> None:
+        """Forget what earlier commands tried in vain."""
+        self._begun = 0
+
+    async def change(self, group: Group, *edits: tuple[str, Member]) -> None:
+        """Change members of the configuration that `group` shows; committed on return."""
+        leader, config = group.leader, group.config
+        assert leader is not None, "a change without a leader"
+        assert config is not None, "a change without a configuration"
+        request = pb.ChangeConfigRequest(
+            destination_uuid=leader.uuid,
+            cluster_id=self._cluster.id,
+            tablet_id=self._tablet,
+            config_term=config.id.term,
+            config_index=config.id.index,
+            changes=[pb.MemberChange(kind=k, member=convert.member_to_proto(m)) for k, m in edits],
+            timeout_ms=CHANGE_MS,
+        )
+        await self._order(leader, methods.CHANGE_CONFIG, request)
+
+    async def step_down(self, leader: Server, successor: Server | None) -> None:
+        """Hand leadership over; another leads on return."""
+        request = pb.LeaderStepDownRequest(
+            destination_uuid=leader.uuid,
+            cluster_id=self._cluster.id,
+            tablet_id=self._tablet,
+            successor=successor.uuid if successor else "",
+            timeout_ms=CHANGE_MS,
+        )
+        await self._order(leader, methods.LEADER_STEP_DOWN, request)
+
+    async def copy(
+        self,
+        server: Server,
+        source: Server,
+        *,
+        force: bool = False,
+        last: pb.CopyProgress | None = None,
+    ) -> pb.CopyProgress:
+        """Begin a copy, or learn how far the one under way is.
+
+        Args:
+            server: that is to get the replica.
+            source: that has it.
+            force: also from a replica that may lack acknowledged writes.
+            last: the copy that was made there before, which has failed; a few are tried.
+
+        Raises:
+            CopyFailed: as those before this one did.
+        """
+        if last is not None and last.stage != "DONE" and self._begun >= COPY_TRIES:
+            raise failure(last)
+        request = pb.StartCopyRequest(
+            destination_uuid=server.uuid,
+            cluster_id=self._cluster.id,
+            tablet_id=self._tablet,
+            source_uuid=source.uuid,
+            source_address=source.address,
+            force=force,
+        )
+        answer: pb.StartCopyResponse = await self._order(server, methods.START_COPY, request)
+        self._begun += 1
+        return answer.copy
+
+    async def cancel(self, server: Server) -> None:
+        """End the copy to a server."""
+        request = pb.CancelCopyRequest(
+            destination_uuid=server.uuid, cluster_id=self._cluster.id, tablet_id=self._tablet
+        )
+        await self._order(server, methods.CANCEL_COPY, request)
+
+    async def delete(self, server: Server, group: Group) -> None:
+        """Delete a replica, unless it has learned of another configuration meanwhile."""
+        seen = group.of(server).status
+        assert seen is not None, f"nothing of {self._tablet} is on {server}"
+        at = seen.report.consensus
+        request = pb.DeleteTabletRequest(
+            destination_uuid=server.uuid,
+            cluster_id=self._cluster.id,
+            tablet_id=self._tablet,
+            reason="a person's command",
+            compare_config=True,
+            config_term=at.config_term,
+            config_index=at.config_index,
+        )
+        await self._order(server, methods.DELETE_TABLET, request)
+
+    async def witness(self, server: Server, group: Group) -> None:
+        """Make a log without data that begins after what the leader has applied."""
+        leader = group.status
+        assert leader is not None, "a witness without a leader"
+        request = pb.CreateWitnessRequest(
+            destination_uuid=server.uuid,
+            cluster_id=self._cluster.id,
+            tablet_id=self._tablet,
+            consensus=leader.report.consensus,
+            start_term=leader.applied_term,
+            start_index=leader.applied_index,
+            start_stamp=leader.safe_time,
+        )
+        await self._order(server, methods.CREATE_WITNESS, request)
+
+    async def _order(self, server: Server, method: Any, request: Any) -> Any:
+        return await self._cluster.ask(server, method, request, ORDER_MS)
+
+
+def failure(copy: pb.CopyProgress) -> CopyFailed:
+    """Return why a copy failed."""
+    why = str(status.from_proto(copy.error)) if copy.HasField("error") else copy.stage
+    return CopyFailed(f"the copy of {copy.tablet_id} from {copy.source_address} failed: {why}")
+
+
+def tenths(copy: pb.CopyProgress) -> str:
+    """Return how far a copy is, in words that change ten times at most in each of its stages."""
+    done = 10 * copy.bytes_done // copy.bytes_total if copy.bytes_total else 0
+    return f"{copy.stage} {10 * done} % of {copy.bytes_total} bytes"

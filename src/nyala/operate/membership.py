@@ -1,0 +1,155 @@
+"""Changing the members of a tablet's group, from wherever it stands: what the commands about members want."""
+
+from collections.abc import Callable
+from functools import partial
+
+from nyala.client.core import Core
+from nyala.common.errors import InvalidArgument
+from nyala.operate.driving import Decide, Driver
+from nyala.operate.group_view import Cluster, Group, Server
+from nyala.operate.member_rpcs import Orders
+from nyala.operate.member_steps import Kind, Step, Steps, check
+
+LACKING_MS = 5_000
+"""For so long a leader has to say that its log no longer has what a non-voter with data needs."""
+SILENT_MS = 3_000
+"""For so long a server that was removed has to be silent before its data are left where they are: one that
+was just started, or is busy for a moment, is no dead one."""
+
+
+class Membership(Driver):
+    """The members of one tablet. On the client's loop; arguments as `Driver`'s."""
+
+    def __init__(
+        self,
+        core: Core,
+        tablet: str,
+        tell: Callable[[str], None] = lambda _: None,
+        patience_ms: int = 60_000,
+        cluster: Cluster | None = None,
+    ) -> None:
+        super().__init__(core, tablet, tell, patience_ms, cluster)
+        self._orders = Orders(self.cluster, tablet)
+        self.steps = Steps(self._orders)
+        self._lacking_us: dict[str, int] = {}
+        self._silent_us: dict[str, int] = {}
+
+    async def add(self, name: str, kind: Kind = Kind.VOTER) -> Group:
+        """Make a server a member, with all of its data; it is one on return, or was one before.
+
+        Args:
+            name: uuid or address of the server.
+            kind: what it is to be.
+
+        Raises:
+            NotFound: unknown tablet or server. Forbidden: the server belongs to another cluster.
+            InvalidArgument: it cannot be made that. Unavailable: it does not answer.
+            TimedOut: nothing went on for `patience_ms`.
+        """
+        server, group = await self.find(name)
+        await self.cluster.check(server)
+        check(group, server, kind)
+        return await self._becoming(server, partial(self.steps.becoming, server, kind))
+
+    async def change_type(self, name: str, kind: Kind) -> Group:
+        """Make a member something else; raises as `add`, and InvalidArgument when it is no member."""
+        server, group = await self.find(name)
+        if group.config is not None and group.member(server) is None:
+            raise InvalidArgument(f"{server} is no member of {self.tablet}: add_replica adds it")
+        check(group, server, kind)
+        return await self._becoming(server, partial(self.steps.becoming, server, kind))
+
+    async def remove(self, name: str) -> Group:
+        """Remove a member and its data; what it promised stays there as a tombstone. Raises as `add`.
+
+        Of a server that does not answer the data stay, until they are deleted when it is back.
+        """
+        server, _ = await self.find(name)
+        return await self._leaving(server)
+
+    async def move(self, old: str, new: str) -> Group:
+        """Put a voter on `new` in the place of the one on `old`: add, wait for promotion, remove.
+
+        Raises:
+            InvalidArgument: neither of them is a member, or both are voters. Otherwise as `add`.
+        """
+        leaving, group = await self.find(old)
+        coming = self.cluster.find(new, group)
+        if leaving == coming:
+            raise InvalidArgument(
+                f"from {leaving} to itself: a replica is to be moved to another server; name that"
+            )
+        if group.member(leaving) is None and group.member(coming) is None:
+            raise InvalidArgument(
+                f"neither {leaving} nor {coming} is a member of {self.tablet}: there is nothing to move"
+            )
+        if group.member(leaving) is not None:
+            await self.cluster.check(coming)
+            check(group, coming, Kind.VOTER)
+            await self._becoming(coming, partial(self.steps.replacing, leaving, coming))
+        return await self._leaving(leaving)
+
+    async def step_down(self, to: str = "") -> Group:
+        """Let another replica lead: the one named, or the most up-to-date one. Raises as `add`."""
+        group = await self.look()
+        successor = self.cluster.find(to, group) if to else None
+        config, before = group.config, group.leader
+        if successor and config is not None and not config.may_lead(successor.uuid):
+            raise InvalidArgument(
+                f"{successor} is no voter of {self.tablet} that may lead; choose one: nyala tablet members "
+                f"{self.tablet}"
+            )
+
+        def decide(group: Group) -> Step | None:
+            nonlocal before
+            leader = group.leader
+            before = before or leader
+            if leader is None:
+                return Step("wait for a leader")
+            if leader == successor or (successor is None and leader != before):
+                return None
+            return self.steps.handing_over(leader, successor)
+
+        return await self.drive(decide)
+
+    # ---- replicas that cannot be brought up to date -------------------------------------------------
+
+    async def _becoming(self, server: Server, decide: Decide) -> Group:
+        """Drive, and begin anew with a replica that the group's logs can no longer bring up to date."""
+        self._orders.begin()
+
+        def decided(group: Group) -> Step | None:
+            step = decide(group)
+            if step is None or step.act is not None or not self._lacks(server, group):
+                return step
+            return self.steps.deleting(server, group)
+
+        return await self.drive(decided)
+
+    async def _leaving(self, server: Server) -> Group:
+        """Drive, and hold nobody for dead who is silent for a moment."""
+
+        def decided(group: Group) -> Step | None:
+            step = self.steps.leaving(server, group)
+            silent = group.of(server).silent
+            if not silent:
+                self._silent_us.pop(server.uuid, None)
+            if step is not None or not silent or self._longer(self._silent_us, server, SILENT_MS):
+                return step
+            return Step(f"wait for {server}: {silent}")
+
+        return await self.drive(decided)
+
+    def _longer(self, since_us: dict[str, int], server: Server, ms: int) -> bool:
+        """Whether what is so of a server now has been so for a while."""
+        now_us = self.core.env.clock.monotonic_us()
+        return now_us - since_us.setdefault(server.uuid, now_us) >= ms * 1000
+
+    def _lacks(self, server: Server, group: Group) -> bool:
+        """Whether a non-voter has data that are too old, as its leader has said for a while."""
+        member, peer = group.member(server), group.peer(server)
+        lacks = peer is not None and peer.needs_copy and group.of(server).has_data
+        if not lacks or member is None or member.voter:
+            self._lacking_us.pop(server.uuid, None)
+            return False
+        return self._longer(self._lacking_us, server, LACKING_MS)

@@ -1,0 +1,180 @@
+"""What is done to the replicas of one running server: listed, checked, copied to it, deleted."""
+
+from collections.abc import Callable
+from dataclasses import astuple, dataclass, fields
+
+from nyala.client.core import Core
+from nyala.common.errors import InvalidArgument
+from nyala.operate.group_view import ENDED, Cluster, Group, Server
+from nyala.operate.member_rpcs import Orders, failure, tenths
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+
+POLL_MS = 200
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One replica of a server."""
+
+    tablet: str
+    table: str
+    state: str
+    role: str
+    term: int
+    last: str
+    committed: int
+    bytes: int
+    copy: str
+    error: str
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with it; empty: nothing."""
+        if self.state in ("RUNNING", "TOMBSTONED"):
+            return ""
+        return f"the replica of {self.tablet} is {self.state} {self.error}".rstrip()
+
+
+COLUMNS = tuple(f.name for f in fields(Row))
+
+
+def cells(row: Row) -> tuple[object, ...]:
+    """Return a row as it is printed."""
+    return astuple(row)
+
+
+async def listed(core: Core, name: str) -> tuple[Server, list[Row]]:
+    """Return all replicas of a server, tombstones too.
+
+    Raises:
+        NotFound: no such server. Unavailable: it does not answer.
+    """
+    cluster = Cluster(core)
+    await cluster.learn()
+    server = cluster.find(name)
+    await cluster.check(server)
+    tablets: pb.ListTabletsResponse = await cluster.ask(
+        server, methods.LIST_TABLETS, pb.ListTabletsRequest()
+    )
+    copies: pb.CopyStatusResponse = await cluster.ask(
+        server, methods.COPY_STATUS, pb.CopyStatusRequest()
+    )
+    making = {c.tablet_id: _copy_words(c) for c in copies.copies if c.stage not in ("DONE",)}
+    rows = [_row(t, making.pop(t.report.tablet_id, "")) for t in tablets.tablets]
+    rows += [Row(t, "", "", "", 0, "", 0, 0, words, "") for t, words in making.items()]
+    return server, rows
+
+
+def _row(t: pb.TabletStatus, copy: str) -> Row:
+    report = t.report
+    last = f"{t.last_term}.{t.last_index}"
+    return Row(
+        report.tablet_id, t.table_name, report.state, report.role, report.consensus.term, last,
+        t.commit_index, t.data_bytes, copy, report.error,
+    )  # fmt: skip
+
+
+def _copy_words(copy: pb.CopyProgress) -> str:
+    return f"{copy.stage} {copy.bytes_done} of {copy.bytes_total} bytes from {copy.source_address}"
+
+
+async def copied(
+    core: Core, tablet: str, source_name: str, target_name: str, *, force: bool, tell: Tell
+) -> pb.CopyProgress:
+    """Copy a replica to another server, and wait until it runs there; run again, it goes on waiting.
+
+    Args:
+        core: a client of the cluster.
+        tablet: its id.
+        source_name: uuid or address of the server that has it.
+        target_name: of the one that is to get it.
+        force: also from a replica that may lack acknowledged writes.
+        tell: is told what will be done, and how far it is.
+
+    Raises:
+        NotFound: unknown tablet or server. Forbidden: another cluster's. AlreadyPresent: it runs there.
+        InvalidArgument: the source has no data. CopyFailed: nothing changed on the target.
+    """
+    cluster = Cluster(core)
+    await cluster.learn()
+    group = await cluster.look(tablet)
+    source, target = cluster.find(source_name, group), cluster.find(target_name, group)
+    for server in (source, target):
+        await cluster.check(server)
+    there = group.of(source)
+    if not there.has_data:
+        raise InvalidArgument(
+            f"{source} has no replica of {tablet} with data to copy from: it is {there.state or 'none'}"
+            f"{there.silent and f', {there.silent}'}"
+        )
+    warning = "; forced: it may lack writes that were acknowledged" if force else ""
+    tell(f"copy the replica of {tablet} on {source} to {target}{warning}")
+    copy = await Orders(cluster, tablet).copy(target, source, force=force)
+    told = ""
+    while copy.stage not in (*ENDED, "WAITING"):
+        if (words := tenths(copy)) != told:
+            tell(words)
+            told = words
+        await core.env.tasks.sleep_ms(POLL_MS)
+        request = pb.CopyStatusRequest(tablet_ids=[tablet])
+        found: pb.CopyStatusResponse = await cluster.ask(target, methods.COPY_STATUS, request)
+        if not found.copies:
+            raise failure(pb.CopyProgress(tablet_id=tablet, source_address=source.address,
+                                          stage="forgotten: the server was started again"))  # fmt: skip
+        copy = found.copies[0]
+    if copy.stage in ("FAILED", "CANCELLED"):
+        raise failure(copy)
+    if copy.may_lose:
+        tell(f"it may lack something: {copy.may_lose}")
+    return copy
+
+
+async def deleted(core: Core, name: str, tablet: str, *, force: bool, tell: Tell) -> bool:
+    """Delete a replica that its group does not count on; its vote stays as a tombstone.
+
+    Args:
+        core: a client of the cluster.
+        name: uuid or address of the server.
+        tablet: its id.
+        force: also one that is a member of its group.
+        tell: is told what will be done.
+
+    Returns:
+        Whether there was anything to delete.
+
+    Raises:
+        NotFound: unknown tablet or server. InvalidArgument: the group counts on it.
+        CasFailed: it learned of another configuration meanwhile.
+    """
+    cluster = Cluster(core)
+    await cluster.learn()
+    group = await cluster.look(tablet)
+    server = cluster.find(name, group)
+    await cluster.check(server)
+    if group.of(server).copying and group.member(server) is None:
+        tell(f"cancel the copy to {server}")
+        await Orders(cluster, tablet).cancel(server)
+        group = await cluster.look(tablet)
+    if not group.of(server).there:
+        tell(f"{server} has no replica of {tablet}; nothing to do")
+        return False
+    lost = _at_stake(group, server)
+    if lost and not force:
+        raise InvalidArgument(
+            f"{server} is a member of {tablet}, {lost}. nyala tablet change_config remove_replica takes it "
+            "out safely; --force deletes it all the same"
+        )
+    tell(f"delete the replica of {tablet} on {server}" + (f": forced, {lost}" if lost else ""))
+    await Orders(cluster, tablet).delete(server, group)
+    return True
+
+
+def _at_stake(group: Group, server: Server) -> str:
+    """Return what a deletion may cost; empty: nothing."""
+    if group.config is None or group.member(server) is None:
+        return ""
+    if group.leader is None:
+        return "which nobody leads: what only this replica had acknowledged would be lost"
+    return "which counts on it: it would have a replica less, and may be unable to go on"

@@ -1,0 +1,93 @@
+"""The replacement of a tablet that lost all its replicas: what there is, and the order to the masters."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from nyala.operate.run import connected
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+
+TIMEOUT_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What there is of a tablet.
+
+    Attributes:
+        tablet: its id.
+        table: name of its table.
+        state: in the catalog.
+        members: of its configuration: uuid and address.
+        shown: uuids of live servers that have a replica which works.
+        successor: who has its key range now; itself, as long as it is not replaced.
+    """
+
+    tablet: str
+    table: str
+    state: str
+    members: tuple[tuple[str, str], ...]
+    shown: tuple[str, ...]
+    successor: str
+
+    @property
+    def done(self) -> bool:
+        """Whether it is replaced already."""
+        return self.successor != self.tablet
+
+    @property
+    def told(self) -> list[str]:
+        """What a person is told before it is done."""
+        lines = [f"tablet {self.tablet} of table {self.table}: {self.state}; its members are"]
+        for uuid, address in self.members:
+            there = "it has a replica" if uuid in self.shown else "it shows no replica that works"
+            lines.append(f"  {uuid} at {address}; {there}")
+        if self.done:
+            return lines
+        lines.append("  an empty tablet takes its key range; all rows that it had are lost")
+        lines.append("  replicas of it that turn up later are deleted")
+        if self.shown:
+            lines.append(
+                f"  BUT {', '.join(self.shown)} can go on with what is left: nyala tablet survivors "
+                f"{self.tablet}"
+            )
+        return lines
+
+    def facts(self, changed: bool) -> dict[str, Any]:
+        """Return it for machines."""
+        return {
+            "tablet": self.tablet, "table": self.table, "state": self.state,
+            "members": [uuid for uuid, _ in self.members], "shown_by": list(self.shown),
+            "replaced_by": self.successor if self.done else None, "changed": changed,
+        }  # fmt: skip
+
+
+def look(masters: str, tablet: str) -> Seen:
+    """Return what the leader master knows of a tablet; changes nothing.
+
+    Raises:
+        NotFound: no table has such a tablet.
+    """
+    return _ask(masters, pb.ReplaceTabletRequest(tablet_id=tablet, dry_run=True))
+
+
+def replace(masters: str, tablet: str, *, force: bool) -> Seen:
+    """Let an empty tablet take its place; durable on return. The same again changes nothing.
+
+    Raises:
+        NotFound: no table has such a tablet.
+        InvalidArgument: replicas of it are there and it is not forced, or too few servers live.
+    """
+    return _ask(masters, pb.ReplaceTabletRequest(tablet_id=tablet, force=force))
+
+
+def _ask(masters: str, request: pb.ReplaceTabletRequest) -> Seen:
+    answer: pb.ReplaceTabletResponse = connected(
+        masters,
+        lambda core: core.masters.change(methods.REPLACE_TABLET, request, timeout_ms=TIMEOUT_MS),
+    )
+    members = tuple((m.uuid, m.address) for m in answer.members)
+    shown = tuple(answer.shown_by)
+    return Seen(
+        request.tablet_id, answer.table_name, answer.state, members, shown, answer.tablet_id
+    )

@@ -1,0 +1,171 @@
+"""The unsafe change of configuration, from a person's word to a group that serves: plan, order, wait."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nyala.common.errors import InvalidArgument, NotFound, TimedOut, Unavailable
+from nyala.common.ids import OpId
+from nyala.env.env import Env
+from nyala.operate.survivors import ASK_MS, Place, Survivor, has_majority, of_tablets, replicas
+from nyala.raft.quorum import majority
+from nyala.raft.unsafe_recovery import TERMS_APART
+from nyala.wire import convert, methods
+from nyala.wire.proto import nyala_pb2 as pb
+
+ORDER_MS = 30_000
+SETTLE_MS = 60_000
+LOOK_MS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What will be done, and what it costs.
+
+    Attributes:
+        tablet: its id.
+        target: the survivor that is to lead.
+        keep: uuids that stay.
+        give_up: uuids that go, of the committed configuration and of the one in force.
+        cluster: that the servers belong to.
+        term: of the entry at least.
+        known: the highest index that somebody is known to have had.
+        doubts: why a careful person would not do it.
+    """
+
+    tablet: str
+    target: Survivor
+    keep: tuple[str, ...]
+    give_up: tuple[str, ...]
+    cluster: str
+    term: int
+    known: int
+    doubts: tuple[str, ...]
+
+    @property
+    def done(self) -> bool:
+        """Whether the configuration is this one already."""
+        active = self.target.active
+        return bool(active.lost) and {m.uuid for m in active.members} == set(self.keep)
+
+
+async def plan(env: Env, tablet: str, target: Place, keep: Sequence[str]) -> Plan:
+    """Ask the survivor, and everybody that its configurations name.
+
+    Raises:
+        Unavailable: the survivor does not answer. NotFound: it has no such replica.
+        InvalidArgument: it has failed.
+    """
+    info = await env.rpc.call(
+        target.address, methods.SERVER_INFO, pb.ServerInfoRequest(), timeout_ms=ASK_MS
+    )
+    if info.role != "tserver":
+        raise InvalidArgument(f"{target.address} is a {info.role}; name a tablet server")
+    here = await replicas(env, Place(info.uuid, target.address), [tablet])
+    if here is None:
+        raise Unavailable(f"{target.address} does not answer; name a server that has survived")
+    if tablet not in here:
+        raise NotFound(
+            f"the server {info.uuid} at {target.address} has no replica of {tablet}; choose another: nyala "
+            f"tablet survivors {tablet}"
+        )
+    mine = here[tablet]
+    if not mine.healthy:
+        raise InvalidArgument(
+            f"the replica at {target.address} is {mine.state} {mine.error}; choose another survivor: "
+            f"nyala tablet survivors {tablet}"
+        )
+    members = {m.uuid: m for m in (*mine.committed.members, *mine.active.members)}
+    places = [Place(m.uuid, m.address) for m in members.values() if m.uuid != info.uuid]
+    others = (await of_tablets(env, places, [tablet])).get(tablet, [])
+    there = [mine, *(o for o in others if o.healthy)]
+    return Plan(
+        tablet=tablet,
+        target=mine,
+        keep=tuple(keep),
+        give_up=tuple(sorted({*members} - {*keep})),
+        cluster=info.cluster_id,
+        term=max(s.term for s in there) + TERMS_APART,
+        known=max(max(s.told, s.last.index) for s in there),
+        doubts=tuple(_doubts(mine, there, keep)),
+    )
+
+
+def _doubts(mine: Survivor, there: Sequence[Survivor], keep: Sequence[str]) -> list[str]:
+    found = []
+    if has_majority(there):
+        found.append(
+            "a majority of its voters answers: the group needs no rescue, and works or will by itself; "
+            "change its members with nyala tablet change_config"
+        )
+    best = max(there, key=lambda s: s.last)
+    if best.last > mine.last:
+        found.append(
+            f"{best.place.uuid} at {best.place.address} is further: its log ends at {best.last}, this "
+            f"one's at {mine.last}; choose that server, or lose what lies between"
+        )
+    silent = sorted({*keep} - {s.place.uuid for s in there})
+    voters = [u for u in mine.committed.voters if u in keep]
+    if voters and len([u for u in voters if u not in silent]) < majority(len(voters)):
+        found.append(
+            f"{', '.join(silent)} should be kept and do not answer: without them the group would have no "
+            "majority again"
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of it.
+
+    Attributes:
+        changed: False: it had this configuration before.
+        last: op id of the last entry that the survivor had before.
+        config: op id of the configuration, committed.
+        leader: who leads now.
+    """
+
+    changed: bool
+    last: OpId
+    config: OpId
+    leader: str
+
+
+async def carry_out(env: Env, todo: Plan) -> Outcome:
+    """Order it, and wait until the configuration is committed by a leader.
+
+    Raises:
+        NyalaError: as the server refused it; nothing was changed then.
+        TimedOut: ordered, but no leader has committed it yet.
+    """
+    answer = await env.rpc.call(
+        todo.target.place.address,
+        methods.UNSAFE_CHANGE_CONFIG,
+        pb.UnsafeChangeConfigRequest(
+            destination_uuid=todo.target.place.uuid,
+            cluster_id=todo.cluster,
+            tablet_id=todo.tablet,
+            keep=todo.keep,
+            term=todo.term,
+        ),
+        timeout_ms=ORDER_MS,
+    )
+    config = convert.configuration_from_proto(answer.consensus)
+    deadline_us = env.clock.monotonic_us() + SETTLE_MS * 1000
+    while True:
+        seen = await replicas(env, todo.target.place, [todo.tablet])
+        now = (seen or {}).get(todo.tablet)
+        if now is not None and now.committed.id >= config.id and now.state == "RUNNING":
+            break
+        if env.clock.monotonic_us() > deadline_us:
+            raise TimedOut(
+                f"the configuration of {config.id} is in the log of {todo.target.place.uuid}, and no leader "
+                "has committed it: are all those that are kept up? The same command again goes on"
+            )
+        await env.tasks.sleep_ms(LOOK_MS)
+    last = OpId(answer.last_term, answer.last_index)
+    return Outcome(answer.changed, last, now.committed.id, now.role)
+
+
+def known_lost(todo: Plan, last: OpId) -> tuple[int, int] | None:
+    """Return the first and the last index known to be lost; None: of none it is known."""
+    return (last.index + 1, todo.known) if todo.known > last.index else None

@@ -1,0 +1,139 @@
+"""What surrounds a replica in its process: one value, made by the host and handed to each of its parts."""
+
+from collections.abc import Callable, Sized
+from dataclasses import dataclass
+
+from nyala.common.ids import ServerUuid, TabletId
+from nyala.common.metrics import Metrics
+from nyala.common.options import Options
+from nyala.env.env import Env
+from nyala.env.server_clock import ServerClock
+from nyala.raft.membership import Configuration
+from nyala.raft.messages import AnyMessage
+from nyala.raft.options import RaftOptions
+from nyala.replica.clock_offsets import Offsets
+from nyala.replica.clocks import Clocks
+from nyala.replica.memory import Memory
+from nyala.replica.slow_log import SlowLog
+from nyala.replica.superblock import Superblocks
+from nyala.wal.cmeta import ConsensusMetadata
+from nyala.wal.log import Wal
+
+STALL_MS = 100
+"""A tick that comes later than this is counted: the event loop stood still, or had too much to do."""
+
+
+class Counters:
+    """What replicas count, over all of a process, and the log's own figures. Loop only."""
+
+    def __init__(self, metrics: Metrics, wal: Wal, quiesced: Sized) -> None:
+        counter, gauge = metrics.counter, metrics.gauge
+        gauge("wal_segment_files", "Files of the log.", read=lambda: wal.stats().segments)
+        gauge("wal_written_bytes", "Written since start.", read=lambda: wal.stats().bytes_written)
+        gauge("wal_pending_bytes", "Not yet durable.", read=lambda: wal.stats().pending_bytes)
+        gauge("wal_record_count", "Written since start.", read=lambda: wal.stats().records)
+        gauge("wal_sync_count", "Syncs of rounds since start.", read=lambda: wal.stats().syncs)
+        gauge("wal_moved_entries", "Written again.", read=lambda: wal.stats().moved)
+        gauge(
+            "wal_held_bytes",
+            "Log kept for members that are away and for replicas that failed.",
+            read=lambda: sum(wal.held_bytes().values()),
+        )
+        gauge("replica_quiesced_groups", "Groups that sleep here.", read=lambda: len(quiesced))
+        self.applied = counter("replica_applied_entries", "Entries applied, of all kinds.")
+        self.groups = counter("replica_applied_groups", "Groups in which they were applied.")
+        self.elected = counter("replica_elections_won", "Times that a replica here became leader.")
+        self.flushed = counter("replica_flushes_done", "Flushes and compactions installed.")
+        self.failed = counter("replica_failures_count", "Replicas that became FAILED.")
+        self.refused = counter(
+            "replica_refused_messages",
+            "Not for this server, of a group that is not here, or contradicting themselves.",
+            ["why"],
+        )
+        self.stalls = counter("loop_stalls_count", f"Event loop late by {STALL_MS} ms or more.")
+        self.stalled_ms = counter("loop_stalled_ms", "Milliseconds by which it was, in all.")
+        self.throttled = counter("replica_throttled_writes", "Writes that met a full queue.")
+
+    def late(self, by_us: int) -> None:
+        """Count a tick that came late."""
+        if by_us >= STALL_MS * 1000:
+            self.stalls.inc()
+            self.stalled_ms.inc(by_us / 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What surrounds a replica.
+
+    Attributes:
+        env: the outside world.
+        options: every tunable.
+        uuid: of this server.
+        directory: the data directory.
+        clock: the process's hybrid clock.
+        wal: the process's log.
+        cmeta: consensus metadata; lane DISK.
+        superblocks: lane DISK.
+        counters: metrics.
+        send: hands a message to the outbox: configuration that knows the receiver, group, message.
+        dirty: asks for a look at a group's core in this loop turn.
+        changed: tells that configuration, leader, role or state of a group changed.
+        disk_failed: tells that the log is broken, for every replica of the process.
+        offsets: how far other servers' clocks are from this one's.
+        memory: what the process has in memory, and may have.
+        clocks: what comes of that.
+        slow_log: how fast this server's log is beside those of the others.
+    """
+
+    env: Env
+    options: Options
+    uuid: ServerUuid
+    directory: str
+    clock: ServerClock
+    wal: Wal
+    cmeta: ConsensusMetadata
+    superblocks: Superblocks
+    counters: Counters
+    send: Callable[[Configuration, TabletId, AnyMessage], None]
+    dirty: Callable[[TabletId], None]
+    changed: Callable[[TabletId], None]
+    disk_failed: Callable[[OSError], None]
+    offsets: Offsets
+    clocks: Clocks
+    memory: Memory
+    slow_log: SlowLog
+
+    @property
+    def sick(self) -> str:
+        """Why this process can promise nothing now, though its replicas are whole; empty: it can."""
+        failure = self.clock.failure
+        return "" if failure is None else f"clock ceiling cannot be saved: {failure}"
+
+    def machine_directory(self, group: TabletId) -> str:
+        """Where the files of a group's state machine live."""
+        return f"{self.directory}/data/{group}"
+
+    def staging_directory(self, group: TabletId) -> str:
+        """Where the files of a copy of a group come together."""
+        return f"{self.directory}/copy/{group}"
+
+    def raft_options(self) -> RaftOptions:
+        """Return the options as a core takes them."""
+        return raft_options(self.options)
+
+
+def raft_options(options: Options) -> RaftOptions:
+    """Return the options as a core takes them: times in ticks, rounded up."""
+    return RaftOptions(
+        election_ticks=_ticks(options.election_timeout_ms, options.raft_tick_ms),
+        heartbeat_ticks=_ticks(options.raft_heartbeat_ms, options.raft_tick_ms),
+        max_append_bytes=options.raft_append_bytes,
+        inflight_bytes=options.raft_inflight_bytes,
+        cache_bytes=options.raft_cache_bytes,
+        quiesce_heartbeats=-(-options.raft_quiesce_ms // options.raft_heartbeat_ms),
+        eager=True,
+    )
+
+
+def _ticks(time_ms: int, tick_ms: int) -> int:
+    return max(1, -(-time_ms // tick_ms))

@@ -1,0 +1,1 @@
+"""Copies of replicas: sessions at the source, the copy at the target, witnesses that get data."""

@@ -1,0 +1,245 @@
+"""What a copy fetches: a source's files to a folder, its log to the log; from where it was cut off.
+
+The source may be away for a while: the copy goes on at the byte that is on disk. If the source has forgotten
+the session, it begins anew. On the loop only.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from functools import partial
+from typing import TypeVar
+
+from nyala.common.errors import (
+    Corrupt,
+    SessionExpired,
+    Throttled,
+    TimedOut,
+    Unavailable,
+)
+from nyala.common.ids import OpId
+from nyala.env.files import Buffer
+from nyala.env.tasks import Lane
+from nyala.raft.messages import Entry, EntryKind
+from nyala.replica.context import Around
+from nyala.replica.copy.preflight import check_entries, check_offer, check_reach
+from nyala.replica.copy.protocol import CopyFile, Offer, Progress, Source, Stage
+from nyala.replica.copy.room import CopyRoom
+from nyala.replica.copy.staging import Staging
+from nyala.replica.copy.throttle import Pace
+from nyala.replica.copy.uncancellable import PAUSE_MS, PIECES, Behind, lane, quietly, void, write
+from nyala.replica.memory import Part
+from nyala.replica.superblock import Superblock
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+WRITE, SYNC = "write", "sync"
+RESTARTS = 5
+_AWAY = (Unavailable, TimedOut, Throttled)
+
+
+class _Patient:
+    """Asks a source that may be away for a while."""
+
+    def __init__(self, around: Around, progress: Progress) -> None:
+        self.progress = progress
+        self._around = around
+        self._group = progress.group
+        self._heard_us = 0
+
+    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask again while the source is away, for `copy_retry_ms` after it was heard last."""
+        self._heard_us = self._around.env.clock.monotonic_us()
+        while True:
+            try:
+                return await ask()
+            except _AWAY as err:
+                silent_ms = (self._around.env.clock.monotonic_us() - self._heard_us) // 1000
+                if silent_ms >= self._around.options.copy_retry_ms:
+                    raise
+                log.info("the copy of %s waits for its source: %s", self._group, err)
+                self.progress.retries += 1
+                await self._around.env.tasks.sleep_ms(PAUSE_MS)
+
+
+class Fetch(_Patient):
+    """Fetches one copy.
+
+    Args:
+        around: the process.
+        source: the replica that is copied.
+        progress: is kept up to date.
+        pace: shared by all copies into this server.
+        room: for the files of all of them.
+        owed: returns how many bytes they all have yet to write.
+        buried: the tombstone that is here of the group; None: nothing is.
+
+    Attributes:
+        offer: of the last session that was begun; None: none was.
+        last: the last entry of the copy, and its stamp; None: nothing came.
+        configs: the configurations that came with the log.
+        logged: the log on this disk has something of the group.
+    """
+
+    def __init__(
+        self,
+        around: Around,
+        source: Source,
+        progress: Progress,
+        pace: Pace,
+        room: CopyRoom,
+        owed: Callable[[], int],
+        buried: Superblock | None,
+    ) -> None:
+        super().__init__(around, progress)
+        self.offer: Offer | None = None
+        self.last: tuple[OpId, int] | None = None
+        self.configs: list[Entry] = []
+        self.logged = False
+        self._source = source
+        self._pace = pace
+        self._room = room
+        self._owed = owed
+        self._buried = buried
+        self._staging = Staging(around, progress.group, pace.piece)
+
+    async def run(self, *, force: bool) -> Offer:
+        """Fetch files and log; returns what the source offered, and all of it is here, durable.
+
+        Raises:
+            NyalaError, OSError: `forget` what came of the log, and remove what came of the files.
+        """
+        return await self._again(partial(self._files_and_log, force))
+
+    async def files(self, *, least: int, force: bool) -> Offer:
+        """Fetch the files alone, of a cut at `least` or later; as `run`."""
+        return await self._again(partial(self._files, least, force))
+
+    async def _again(self, fetch: Callable[[], Awaitable[Offer]]) -> Offer:
+        """Fetch, and begin anew when the source has forgotten the session."""
+        for _ in range(RESTARTS):
+            await lane(self._around, Lane.DISK, self._staging.clear)
+            if self.logged:
+                await void(self._around, self._group)
+                self.logged = False
+            self.last = None
+            self.configs.clear()
+            self.progress.bytes_done = self.progress.log_bytes = 0
+            try:
+                return await fetch()
+            except SessionExpired as err:
+                log.warning("the copy of %s begins again: %s", self._group, err)
+                self.progress.retries += 1
+        raise Unavailable(f"the source forgot the copy of {self._group} {RESTARTS} times")
+
+    async def _files(self, least: int, force: bool) -> Offer:
+        offer = await self._begin(least, force)
+        progress = self.progress
+        progress.bytes_total, progress.may_lose = offer.size_bytes, offer.may_lose
+        around = self._around
+        room = await lane(around, Lane.DISK, around.env.files.free_bytes, around.directory)
+        check_offer(around, progress, offer, room, self._owed(), self._buried, force=force)
+        progress.stage = Stage.FILES
+        around = self._around
+        with around.memory.hold(Part.COPIES, PIECES * around.options.copy_chunk_bytes):
+            for file in offer.files:
+                await self._patiently(partial(self._fetch_file, offer.session, file))
+        return offer
+
+    async def _begin(self, least: int, force: bool) -> Offer:
+        """Begin a session when there is room here for its files; until then the source holds nothing."""
+        begin = partial(self._source.begin, self._group, least=least, force=force)
+        while True:
+            self.offer = offer = await self._patiently(begin)
+            if self._room.take(self._group, offer.size_bytes):
+                return offer
+            log.info("the copy of %s waits: others fill copy_staged_bytes", self._group)
+            await quietly(self._source.hold(offer.session, end=True))
+            while not self._room.take(self._group, offer.size_bytes):
+                await self._around.env.tasks.sleep_ms(PAUSE_MS)
+
+    async def _files_and_log(self, force: bool) -> Offer:
+        offer = await self._files(0, force)
+        self.progress.stage = Stage.LOG
+        self.progress.last = offer.cut
+        work = Behind()
+        try:
+            while await self._patiently(partial(self._fetch_entries, offer, work)):
+                pass
+            await work.ended(WRITE)
+        finally:
+            await work.drop()
+        check_reach(offer, self.end(offer)[0], self._buried)
+        return offer
+
+    async def _fetch_file(self, session: str, file: CopyFile) -> None:
+        """Copy a file from the byte on that this disk does not have; synced on return."""
+        done = await lane(self._around, Lane.DISK, self._staging.start, file)
+        work = Behind()
+        try:
+            async with aclosing(self._source.read(session, file.name, done)) as pieces:
+                async for piece in pieces:
+                    done += len(piece)
+                    if done > file.size_bytes:
+                        raise Corrupt(f"{file.name} is longer than the {file.size_bytes} offered")
+                    if await work.ended(WRITE):
+                        await work.ended(SYNC)
+                        work.begin(SYNC, lane(self._around, Lane.COMPUTE, self._staging.sync))
+                    work.begin(WRITE, self._put(piece))
+                    await self._spend(len(piece))
+            await work.ended(WRITE)
+            await work.ended(SYNC)
+            if done < file.size_bytes:
+                raise Unavailable(f"{file.name} ended after {done} of {file.size_bytes} bytes")
+            await lane(self._around, Lane.COMPUTE, self._staging.finish)
+        finally:
+            try:
+                await work.drop()
+            finally:
+                self._staging.close()
+
+    async def _put(self, piece: Buffer) -> bool:
+        due = await lane(self._around, Lane.COMPUTE, self._staging.append, piece)
+        self.progress.bytes_done += len(piece)
+        self._heard_us = self._around.env.clock.monotonic_us()
+        return due
+
+    async def _fetch_entries(self, offer: Offer, work: Behind) -> bool:
+        """Fetch the next entries, and begin to write them to the log; return whether there were any."""
+        found = await self._source.entries(offer.session, self.progress.last)
+        if not found:
+            return False
+        last, stamp = check_entries(found, *self.end(offer))
+        await self._around.clock.past(stamp)
+        await work.ended(WRITE)
+        self.logged = True
+        self._pace.writers.own()
+        work.begin(WRITE, write(self._around, self._group, found, None))
+        size = sum(len(e.payload) for e in found)
+        self.last = last, stamp
+        self.configs += [e for e in found if e.kind is EntryKind.CONFIG]
+        self.progress.last = last
+        self.progress.log_bytes += size
+        self._heard_us = self._around.env.clock.monotonic_us()
+        await self._spend(size)
+        return True
+
+    async def _spend(self, size: int) -> None:
+        """Wait until so many bytes may have come."""
+        assert self.offer is not None, "bytes without a session"
+        await _linger(self._around, self._source, self.offer, self._pace.spend(size))
+
+    def end(self, offer: Offer) -> tuple[OpId, int]:
+        """Return the last op id that the copy has, and its stamp."""
+        return self.last or (offer.cut, offer.stamp)
+
+
+async def _linger(around: Around, source: Source, offer: Offer, left_ms: float) -> None:
+    """Let time pass; the source knows meanwhile that it is not forgotten."""
+    while left_ms > 0:
+        step_ms = min(left_ms, max(PAUSE_MS, offer.ttl_ms / 4))
+        await around.env.tasks.sleep_ms(step_ms)
+        left_ms -= step_ms
+        if left_ms > 0:
+            await quietly(source.hold(offer.session))

@@ -1,0 +1,158 @@
+"""A witness that gets the data: files from another replica, and its own log from their cut on (S1.51).
+
+It goes on as a witness while files come, and needs nothing of the source's log, since it kept its own. The
+switch is the removal of the witness' file: before it the next start finds a witness, after it a replica
+with data. On the loop only.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+
+from nyala.common.errors import Corrupt, NyalaError, Unavailable
+from nyala.env.tasks import Lane
+from nyala.raft.membership import Configuration
+from nyala.replica import witness
+from nyala.replica.context import Around
+from nyala.replica.copy import staging as copy_files
+from nyala.replica.copy.fetcher import Fetch
+from nyala.replica.copy.protocol import Offer, Progress, Source, Stage
+from nyala.replica.copy.room import CopyRoom
+from nyala.replica.copy.throttle import Pace
+from nyala.replica.copy.uncancellable import PAUSE_MS, lane, to_end, write
+from nyala.replica.lifecycle import OpenMachine
+from nyala.replica.member.bootstrap import Opened, assemble
+from nyala.replica.member.member import Member
+from nyala.replica.replica import Replica
+from nyala.replica.state_machine import StateMachine
+from nyala.replica.witness import Witness
+
+log = logging.getLogger(__name__)
+
+
+class CopyWitness:
+    """Fills one witness.
+
+    Args:
+        around: the process.
+        source: the replica that is copied.
+        progress: is kept up to date.
+        pace: shared by all copies into this server.
+        room: for the files of all of them.
+        owed: returns how many bytes they all have yet to write.
+        open_machine: see `OpenMachine`.
+        replica: the witness.
+
+    Attributes:
+        fetch: what comes from the source.
+    """
+
+    def __init__(
+        self,
+        around: Around,
+        source: Source,
+        progress: Progress,
+        pace: Pace,
+        room: CopyRoom,
+        owed: Callable[[], int],
+        open_machine: OpenMachine,
+        replica: Replica,
+    ) -> None:
+        self.fetch = Fetch(around, source, progress, pace, room, owed, None)
+        self._around = around
+        self._progress = progress
+        self._open_machine = open_machine
+        self._replica = replica
+
+    async def copy(self, *, force: bool) -> Replica:
+        """Copy, and take part with the data; return the replica.
+
+        Raises:
+            NyalaError, OSError: it is a witness as before, unless the replica is FAILED now.
+        """
+        around, group = self._around, self._progress.group
+        try:
+            # Its log goes on from its own cut.
+            kept = self._replica.taking_part().applier.machine.cut.op.index
+            offer = await self.fetch.files(least=kept, force=force)
+            await self._until_log_reaches(offer)
+            self._progress.stage = Stage.INSTALLING
+            staging = around.staging_directory(group)
+            machine = await lane(around, Lane.COMPUTE, self._open_machine, group, staging)
+            machine.close()  # what it found whole is opened again in its place
+            if machine.cut.op != offer.cut:
+                raise Corrupt(
+                    f"the source offered {offer.cut}; its files stand for {machine.cut.op}"
+                )
+        except (
+            Exception,
+            asyncio.CancelledError,
+        ):  # it goes on up; the witness went on all the while
+            await self._clear()
+            raise
+        with suppress(
+            asyncio.CancelledError
+        ):  # too late: it ends as a replica with data, or FAILED
+            await to_end(self._switch())
+        return self._replica
+
+    async def _until_log_reaches(self, offer: Offer) -> None:
+        """Wait until this witness knows the files' cut as committed: its log goes on from there."""
+        clock, patience_us = self._around.env.clock, self._around.options.copy_retry_ms * 1000
+        end_us = clock.monotonic_us() + patience_us
+        while True:
+            core = self._replica.taking_part().node.core
+            if min(core.log.committed, core.log.stable) >= offer.cut.index:
+                break
+            if clock.monotonic_us() > end_us:
+                raise Unavailable(f"this witness' log does not reach {offer.cut}; is it cut off?")
+            await self._around.env.tasks.sleep_ms(PAUSE_MS)
+        if not core.log.holds(offer.cut):
+            raise Corrupt(
+                f"the source's files stand for {offer.cut}, which this witness' log lacks"
+            )
+
+    async def _switch(self) -> None:
+        """Be a replica with data instead of a witness; what was promised goes on."""
+        around, replica = self._around, self._replica
+        member = replica.taking_part()
+        config, committed = _known(member)
+        await replica.stop()
+        try:
+            hard_state = replica.hard_state
+            await write(around, replica.group, [], hard_state)  # all before it is durable, too
+            await lane(around, Lane.DISK, copy_files.fill, around, replica.group, witness.FILE_NAME)
+            machine = await lane(around, Lane.COMPUTE, self._open)
+            saved, logged = (hard_state, config), around.wal.logged(replica.group)
+            opened = await assemble(around, replica.group, saved, logged, machine, committed)
+            opened.node.take_over(member.node)
+        except Exception as err:  # between the two it is neither: the next start finds out which
+            replica.fail(err)
+            raise
+        self._begin(opened)
+
+    def _begin(self, opened: Opened) -> None:
+        self._replica.take_part(opened)
+        self._around.dirty(self._replica.group)
+        self._around.changed(self._replica.group)
+
+    def _open(self) -> StateMachine:
+        group = self._progress.group
+        directory = self._around.machine_directory(group)
+        return Witness.open(self._around.env.files, directory) or self._open_machine(
+            group, directory
+        )
+
+    async def _clear(self) -> None:
+        staging = self._around.staging_directory(self._progress.group)
+        try:
+            await lane(self._around, Lane.DISK, self._around.env.files.remove_tree, staging)
+        except (NyalaError, OSError) as err:
+            log.warning("%s stays until the next start: %s", staging, err)
+
+
+def _known(member: Member) -> tuple[Configuration, int]:
+    """Return the committed configuration, and up to where the log is known to be committed, durably."""
+    core = member.node.core
+    return core.configs.committed, min(core.log.committed, core.log.stable)

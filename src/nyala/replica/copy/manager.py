@@ -1,0 +1,257 @@
+"""The copies of a process: those that others make from here, and those that are made here.
+
+`start` begins one in the background and returns at once; the same call again tells how far it is. While one
+is made, its group is neither created nor deleted here. On the loop only.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+
+from nyala.common.errors import AlreadyPresent, InvalidArgument, NyalaError, Throttled
+from nyala.common.ids import TabletId
+from nyala.env.tasks import Lane
+from nyala.replica.context import Around
+from nyala.replica.copy.fill_witness import CopyWitness
+from nyala.replica.copy.protocol import ENDED, Offer, Progress, Source, Stage
+from nyala.replica.copy.room import CopyRoom
+from nyala.replica.copy.source_sessions import CopySessions
+from nyala.replica.copy.target import CopyTarget
+from nyala.replica.copy.throttle import Pace, Writers
+from nyala.replica.copy.uncancellable import PIECES, quietly
+from nyala.replica.lifecycle import OpenMachine
+from nyala.replica.member.bootstrap import Opened
+from nyala.replica.memory import Part
+from nyala.replica.replica import Replica
+from nyala.replica.status import State
+from nyala.replica.superblock import Stage as SuperblockStage
+from nyala.replica.witness import Witness
+
+log = logging.getLogger(__name__)
+
+POLL_MS = 200
+KEPT = 100
+"""So many copies that are over are remembered."""
+
+
+class Copies:
+    """Makes copies, and lets them be made.
+
+    Attributes:
+        sessions: of those who copy from here.
+        room: what the files of copies to here may have of the disk.
+
+    Args:
+        around: the process.
+        find: returns the replica of a group.
+        reserve: keeps a group from being made or deleted; raises if that is under way.
+        free: lets it go again.
+        begin: lets what was copied take part.
+        open_machine: see `OpenMachine`.
+    """
+
+    def __init__(
+        self,
+        around: Around,
+        find: Callable[[TabletId], Replica | None],
+        reserve: Callable[[TabletId], None],
+        free: Callable[[TabletId], None],
+        begin: Callable[[TabletId, Opened], Replica],
+        open_machine: OpenMachine,
+    ) -> None:
+        writers = Writers(around.env.clock, lambda: around.wal.stats().rounds)
+        self.sessions = CopySessions(around, find, writers)
+        self.room = CopyRoom(around.options.copy_staged_bytes, around.env.clock)
+        self._around = around
+        self._find = find
+        self._reserve = reserve
+        self._free = free
+        self._begin = begin
+        self._open_machine = open_machine
+        rates = around.options.copy_rate_bytes, around.options.copy_busy_rate_bytes
+        self._pace = Pace(around.env.clock, writers, *rates)
+        self._known: dict[TabletId, Progress] = {}  # oldest first
+        self._running: dict[TabletId, asyncio.Task[object]] = {}
+
+    async def start(self, group: TabletId, source: Source, *, force: bool = False) -> Progress:
+        """Begin to copy a replica to this server, or say how far that is.
+
+        Raises:
+            AlreadyPresent: there is a replica here, or it is copied from another server.
+            InvalidArgument: the source is this server.
+            Throttled: too many copies are being made. Unavailable: being created or deleted.
+        """
+        known = self._known.get(group)
+        if group in self._running:
+            assert known is not None, f"a copy of {group} that nobody knows"
+            if (known.source, known.address) != (source.uuid, source.address):
+                raise AlreadyPresent(
+                    f"{group} is being copied from {known.source} at {known.address}: cancel that first"
+                )
+            return known
+        if source.uuid == self._around.uuid:
+            raise InvalidArgument(f"a replica of {group} cannot be copied to its own server")
+        replica = self._find(group)
+        if replica is not None and replica.state is not State.TOMBSTONED:
+            if known is not None and known.stage is Stage.DONE and known.source == source.uuid:
+                return known
+            if not _witness(replica) and not await half_made(replica):
+                raise AlreadyPresent(
+                    f"{group} has a replica on this server, which is {replica.state.value}: delete it "
+                    "first if it is to be replaced"
+                )
+        if len(self._running) >= self._around.options.copy_sessions_max:
+            raise Throttled(
+                f"{len(self._running)} copies are made to this server already; try again later, or "
+                "raise copy_sessions_max",
+                {"retry_after_ms": "1000"},
+            )
+        self._reserve(group)
+        return self._spawn(group, source, replica, force)
+
+    def passing(self) -> AbstractContextManager[None]:
+        """Count the pieces of a file that are on their way from here, until the block ends."""
+        around = self._around
+        return around.memory.hold(Part.COPIES, PIECES * around.options.copy_chunk_bytes)
+
+    def _spawn(
+        self, group: TabletId, source: Source, replica: Replica | None, force: bool
+    ) -> Progress:
+        now_us = self._around.env.clock.monotonic_us()
+        progress = Progress(group, source.uuid, source.address, began_us=now_us)
+        self._known.pop(group, None)
+        self._known[group] = progress
+        for old in [g for g, p in self._known.items() if p.stage in ENDED][:-KEPT]:
+            del self._known[old]
+        owed = partial(_owed, self._known.values())
+        parts = self._around, source, progress, self._pace, self.room, owed, self._open_machine
+        target = _target(replica, *parts)
+        work = self._run(target, progress, source, force)
+        task = self._running[group] = self._around.env.tasks.spawn(work, f"copy of {group}")
+        task.add_done_callback(lambda task: self._never_began(progress, task))
+        return progress
+
+    def _never_began(self, progress: Progress, task: asyncio.Task[object]) -> None:
+        """Clean up after one that was cancelled before its first step: nothing of `_run` has run."""
+        if self._running.get(progress.group) is task:
+            del self._running[progress.group]
+            self._free(progress.group)
+            progress.stage = Stage.CANCELLED
+            progress.ended_us = self._around.env.clock.monotonic_us()
+
+    def progress(self, groups: Sequence[TabletId] = ()) -> list[Progress]:
+        """Return how far copies to this server are, those that are over too; no groups: all."""
+        return [p for g, p in self._known.items() if not groups or g in groups]
+
+    def waiting(self, group: TabletId) -> bool:
+        """Whether a copy that was made here waits until its group names it a member."""
+        return group in self._running
+
+    async def cancel(self, group: TabletId) -> None:
+        """End a copy that is being made, and wait until nothing of it is here; none: nothing to do.
+
+        A replica that runs already stays.
+        """
+        await _stop([self._running[group]] if group in self._running else [])
+
+    async def close(self) -> None:
+        """End all copies to this server."""
+        await _stop(list(self._running.values()))
+
+    # ---- one copy ----------------------------------------------------------------------------------
+
+    async def _run(
+        self, target: CopyTarget | CopyWitness, progress: Progress, source: Source, force: bool
+    ) -> None:
+        group = progress.group
+        try:
+            try:
+                if isinstance(target, CopyWitness):
+                    replica = await target.copy(force=force)
+                else:
+                    replica = self._begin(group, await target.copy(force=force))
+            finally:
+                self.room.drop(group)
+                self._free(group)
+            progress.stage = Stage.WAITING
+            assert target.fetch.offer is not None, "copied without a session"
+            await _until_member(self._around, replica, source, target.fetch.offer)
+        except asyncio.CancelledError:
+            if progress.stage is not Stage.WAITING:
+                progress.stage = Stage.CANCELLED
+        except Exception as err:  # whatever a source sends, or the disk does, only this copy ends
+            log.warning("the copy of %s from %s failed: %r", group, progress.address, err)
+            progress.error = err
+            progress.stage = Stage.FAILED
+        finally:
+            del self._running[group]
+            progress.ended_us = self._around.env.clock.monotonic_us()
+        if progress.stage is Stage.WAITING:
+            progress.stage = Stage.DONE
+        if target.fetch.offer is not None:
+            await quietly(source.hold(target.fetch.offer.session, end=True))
+
+
+def _owed(known: Iterable[Progress]) -> int:
+    """Return how many bytes of files the copies under way have yet to write."""
+    return sum(p.bytes_total - p.bytes_done for p in known if p.stage not in ENDED)
+
+
+def _target(
+    replica: Replica | None,
+    around: Around,
+    source: Source,
+    progress: Progress,
+    pace: Pace,
+    room: CopyRoom,
+    owed: Callable[[], int],
+    open_machine: OpenMachine,
+) -> CopyTarget | CopyWitness:
+    parts = around, source, progress, pace, room, owed, open_machine
+    if replica is not None and _witness(replica):
+        return CopyWitness(*parts, replica)
+    buried = None if replica is None else replica.tombstone
+    return CopyTarget(*parts, buried, again=replica is not None and buried is None)
+
+
+async def _stop(tasks: Sequence[asyncio.Task[object]]) -> None:
+    """Cancel them, and wait for the ends that they make of themselves (`to_end`)."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _witness(replica: Replica) -> bool:
+    member = replica.member
+    return member is not None and isinstance(member.applier.machine, Witness)
+
+
+async def half_made(replica: Replica) -> bool:
+    """Whether what is here is what a crash left of a copy, which another copy makes whole."""
+    if replica.state is not State.FAILED:
+        return False
+    load, tasks = replica.around.superblocks.load, replica.around.env.tasks
+    try:
+        found = await tasks.run(Lane.DISK, load, replica.group)
+    except NyalaError:
+        return False
+    return found is not None and found.stage is SuperblockStage.COPYING
+
+
+async def _until_member(around: Around, replica: Replica, source: Source, offer: Offer) -> None:
+    """Keep the source's session until the group's leader knows this member, and what it needs."""
+    clock, wait_ms = around.env.clock, around.options.copy_wait_ms
+    began_us = heard_us = clock.monotonic_us()
+    while (node := replica.node) is not None:
+        if node.core.configs.committed.get(node.core.uuid) is not None and node.leader is not None:
+            return
+        now_us = clock.monotonic_us()
+        if (now_us - began_us) // 1000 >= wait_ms:
+            log.warning("the copy of %s is no member yet; its log is kept no longer", replica.group)
+            return
+        if (now_us - heard_us) // 1000 >= offer.ttl_ms // 4:
+            heard_us = now_us
+            await quietly(source.hold(offer.session))
+        await around.env.tasks.sleep_ms(POLL_MS)

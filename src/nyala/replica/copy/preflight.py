@@ -1,0 +1,91 @@
+"""What makes a copy unfit to take a replica's place here: its source, this disk, or what was here before."""
+
+import errno
+from collections.abc import Sequence
+
+from nyala.common.errors import Corrupt, InvalidArgument, Unavailable
+from nyala.common.ids import OpId
+from nyala.common.options import MIB
+from nyala.raft.messages import Entry
+from nyala.replica.context import Around
+from nyala.replica.copy.protocol import Offer, Progress
+from nyala.replica.superblock import Superblock
+
+
+def check_offer(
+    around: Around,
+    progress: Progress,
+    offer: Offer,
+    room: int,
+    owed: int,
+    buried: Superblock | None,
+    *,
+    force: bool,
+) -> None:
+    """Refuse what cannot be, or must not be, or does not fit on the disk beside other copies.
+
+    Args:
+        around: the process.
+        progress: of the copy.
+        offer: what the source has.
+        room: bytes that are free.
+        owed: bytes that all copies to this server have yet to write, this one too.
+        buried: the tombstone that is here; None: none.
+        force: also where promises are lost.
+
+    Raises:
+        Corrupt: the source offers nonsense. InvalidArgument: this server's promises are lost.
+        OSError: the disk has no room.
+    """
+    names = [f.name for f in offer.files]
+    if len(set(names)) != len(names) or not all(map(_plain, names)):
+        raise Corrupt(f"the source offers files that cannot be: {names[:5]}")
+    me = offer.config.get(around.uuid)
+    if buried is not None and not buried.votes and me is not None and me.voter:
+        if not force:
+            raise InvalidArgument(
+                f"this server is a voter of {progress.group} and has lost what it promised: remove it "
+                "from the group first and add it again, or force the copy and risk what only it "
+                "had acknowledged"
+            )
+        progress.may_lose += "; what only this server had acknowledged may be lost"
+    need = owed + around.options.wal_reserve_mb * MIB
+    if room < need:
+        raise OSError(
+            errno.ENOSPC,
+            f"the copy, others under way and the log's reserve need {need} bytes, {room} are free",
+        )
+
+
+def check_entries(entries: Sequence[Entry], last: OpId, stamp: int) -> tuple[OpId, int]:
+    """Refuse entries that do not follow the last one; return the new last, and its stamp. Raises Corrupt."""
+    for entry in entries:
+        if entry.id.index != last.index + 1 or entry.id.term < last.term or entry.stamp <= stamp:
+            raise Corrupt(f"the source sent entry {entry.id} after {last}")
+        last, stamp = entry.id, entry.stamp
+    return last, stamp
+
+
+def check_reach(offer: Offer, last: OpId, buried: Superblock | None) -> None:
+    """Refuse a copy that lacks what was acknowledged here.
+
+    What a deleted replica had acknowledged still counts towards commits: the copy must have it, by the same
+    comparison as a candidate for its vote.
+
+    Raises:
+        Unavailable: the source contradicts itself. InvalidArgument: it is behind.
+    """
+    if last.index < offer.config.id.index:
+        raise Unavailable(f"the source's log ends at {last}, before its own configuration")
+    if buried is None:
+        return
+    promised = buried.last
+    if (last.term, last.index) < (promised.term, promised.index):
+        raise InvalidArgument(
+            f"the replica of {buried.group} that was here had acknowledged {promised}, and the source "
+            f"reaches {last} only: copy a replica that is further"
+        )
+
+
+def _plain(name: str) -> bool:
+    return bool(name) and "/" not in name and "\0" not in name and name not in (".", "..")

@@ -1,0 +1,40 @@
+"""Whether a replica may be copied: it has all that was acknowledged, or nobody is known to have more."""
+
+from nyala.common.errors import NotLeader, TimedOut
+from nyala.replica.context import Around
+from nyala.replica.replica import Replica
+
+PATIENCE = 4
+"""So many election timeouts a source waits for a leader, or a majority, before it says there is none."""
+
+
+async def authority(around: Around, replica: Replica, force: bool) -> str:
+    """Return what a copy may lack; raises where another replica is known to have everything."""
+    member, options = replica.taking_part(), around.options
+    patience_ms = PATIENCE * options.election_timeout_ms
+    for _ in range(PATIENCE):
+        if member.node.leader is not None or force:
+            break
+        await around.env.tasks.sleep_ms(options.election_timeout_ms)
+    node = replica.taking_part().node
+    if node.is_leader:
+        try:
+            await replica.read_point(None, patience_ms)
+        except (TimedOut, NotLeader):
+            why = "no majority confirms that this replica leads"
+        else:
+            return ""
+    elif node.leader is not None:
+        leader = node.core.configs.active.get(node.leader)
+        address = leader.address if leader is not None else ""
+        why = f"this replica follows {node.leader} {address}"
+        if not force:
+            raise NotLeader(
+                f"{why}, which has all that was acknowledged: copy from there, or force it and lose "
+                f"what came after {node.core.log.last}",
+                {"leader": node.leader, "leader_address": address},
+            )
+    else:
+        why = "no leader is known"
+    committed = node.core.log.op_id(node.core.log.committed)
+    return f"{why}: writes after {committed} may be lost, though they were acknowledged"

@@ -1,0 +1,184 @@
+"""Sessions of servers that copy replicas from this one: each holds one cut's files, and the log from there.
+
+A session ends when its target says so, when nobody has spoken to it for `copy_session_ttl_ms`, or with its
+replica; then nothing is held for it any more. On the loop only.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from nyala.common.errors import (
+    InvalidArgument,
+    NotFound,
+    Throttled,
+    Unavailable,
+)
+from nyala.common.ids import OpId, ServerUuid, TabletId
+from nyala.env.clock import random_id
+from nyala.env.tasks import Lane
+from nyala.raft.messages import Entry
+from nyala.replica.context import Around
+from nyala.replica.copy.protocol import CopyFile, Offer
+from nyala.replica.copy.source_authority import authority
+from nyala.replica.copy.source_holds import Held, Session
+from nyala.replica.copy.throttle import Pace, Writers
+from nyala.replica.copy.uncancellable import to_end
+from nyala.replica.replica import Replica
+from nyala.replica.state_machine import AnyCheckpoint
+
+LOG_BYTES = 4 << 20
+"""Of entries told at a time, one at least; a message has room for the largest beside it."""
+Find = Callable[[TabletId], Replica | None]
+
+
+class CopySessions(Held):
+    """All copies that are made from this server.
+
+    Args:
+        around: the process.
+        find: returns the replica of a group.
+        writers: of the process.
+    """
+
+    def __init__(self, around: Around, find: Find, writers: Writers) -> None:
+        super().__init__(around)
+        self._find = find
+        self._pace = Pace(around.env.clock, writers, 0, around.options.copy_busy_rate_bytes)
+
+    async def begin(
+        self, group: TabletId, target: ServerUuid, *, least: int = 0, force: bool = False
+    ) -> Offer:
+        """Begin a session; arguments and errors as `Source.begin`."""
+        if target == self._around.uuid:
+            raise InvalidArgument(f"a replica of {group} cannot be copied to its own server")
+        replica = self._find(group)
+        if replica is None:
+            raise NotFound(f"this server has no replica of {group}")
+        member = replica.taking_part()
+        for old in list(self._sessions.values()):
+            if old.target == target and old.replica is replica:
+                await self._end(old)
+        if len(self._sessions) >= self._around.options.copy_sessions_max:
+            raise Throttled(
+                f"{len(self._sessions)} copies are made from this server already; try again later, or "
+                "raise copy_sessions_max",
+                {"retry_after_ms": "1000"},
+            )
+        session = Session(random_id(self._around.env.random), replica, member, target, busy=1)
+        self._sessions[session.id] = session
+        self._touch(session)
+        try:
+            return await self._begin(session, least, force)
+        except (Exception, asyncio.CancelledError):  # who asked is told; nothing may stay held
+            await self._end(session)
+            raise
+        finally:
+            session.busy -= 1
+
+    async def _begin(self, session: Session, least: int, force: bool) -> Offer:
+        replica, member = session.replica, session.member
+        may_lose = await authority(self._around, replica, force)
+        machine, node = member.applier.machine, member.node
+        if machine.cut.op.index < least:
+            try:
+                await replica.flush()
+            except OSError as err:  # nothing changed: a full disk may have room again
+                raise Unavailable(
+                    f"the copy has to reach {least}, and the source could not be flushed: {err}"
+                ) from err
+        self._check(session)
+        self._keep_from(session, machine.cut.op.index)  # before the cut is fixed: it only moves on
+        checkpoint = await to_end(self._fix(session))
+        self._check(session)
+        self.room.claim(session.id, sum(f.size_bytes for f in checkpoint.files))
+        cut = checkpoint.cut
+        if cut.op.index < least:
+            raise InvalidArgument(
+                f"the copy has to reach {least}, and this replica of {replica.group} has applied {cut.op}"
+            )
+        self._keep_from(session, cut.op.index)
+        manifest = CopyFile(checkpoint.manifest_name, len(checkpoint.manifest_bytes))
+        files = [CopyFile(f.name, f.size_bytes) for f in checkpoint.files]
+        return Offer(
+            session=session.id,
+            ttl_ms=self._around.options.copy_session_ttl_ms,
+            cut=cut.op,
+            stamp=cut.stamp,
+            files=(*files, manifest),
+            config=node.core.configs.committed,
+            term=node.term,
+            leader=node.leader,
+            may_lose=may_lose,
+        )
+
+    async def _fix(self, session: Session) -> AnyCheckpoint:
+        """Fix the cut; whoever ends the session lets go of it."""
+        checkpoint = session.member.applier.machine.checkpoint
+        session.checkpoint = await self._around.env.tasks.run(Lane.APPLY, checkpoint)
+        return session.checkpoint
+
+    async def read(self, session_id: str, name: str, offset: int) -> bytes:
+        """Return the next piece of a file, at most `copy_chunk_bytes`; none: that was its end.
+
+        Raises:
+            SessionExpired: no such session (any more). InvalidArgument: no such file in it.
+        """
+        session = self._get(session_id)
+        checkpoint = session.checkpoint
+        length = self._pace.piece(self._around.options.copy_chunk_bytes)
+        assert checkpoint is not None, f"{session_id} was told before it had begun"
+        if name == checkpoint.manifest_name:
+            return checkpoint.manifest_bytes[offset : offset + length]
+        if offset > next((f.size_bytes for f in checkpoint.files if f.name == name), -1):
+            raise InvalidArgument(f"the session has no file {name!r} with an offset {offset}")
+        path = f"{self._around.machine_directory(session.replica.group)}/{name}"
+        env = self._around.env
+        session.busy += 1
+        try:
+            piece = await env.tasks.run(Lane.COMPUTE, env.files.read, path, offset, length)
+            await self._wait(self._pace.spend(len(piece)))
+            return piece
+        finally:
+            session.busy -= 1
+            self._touch(session)
+
+    async def entries(self, session_id: str, after: OpId) -> list[Entry]:
+        """Return entries that follow `after`; what lies before it is not kept any more.
+
+        None, when all is told that was committed as the session was first asked: writers may never pause,
+        and what they add comes from the leader, as to any member.
+
+        Raises:
+            SessionExpired: as `read`. InvalidArgument: the log has no such entry.
+        """
+        session = self._get(session_id)
+        log = session.member.node.core.log
+        if after.index < session.first or not log.holds(after):
+            raise InvalidArgument(f"the log has no {after}, or it is not kept for this copy")
+        session.goal = session.goal or log.committed
+        end = min(session.goal, log.stable)
+        self._keep_from(session, after.index)
+        if after.index >= end:
+            return []
+        session.busy += 1
+        try:
+            most = self._pace.piece(LOG_BYTES)
+            found = await self._around.wal.read(session.replica.group, after.index + 1, most)
+            await self._wait(self._pace.spend(sum(len(e.payload) for e in found)))
+        finally:
+            session.busy -= 1
+            self._touch(session)
+        return [e for e in found if e.id.index <= end]
+
+    async def hold(self, session_id: str, *, end: bool = False) -> int:
+        """Keep a session alive, or end it; return for how long it lives on, in milliseconds.
+
+        Raises:
+            SessionExpired: as `read`; not where it was to end.
+        """
+        if end:
+            if session_id in self._sessions:
+                await self._end(self._sessions[session_id])
+            return 0
+        self._get(session_id)
+        return self._around.options.copy_session_ttl_ms

@@ -1,0 +1,151 @@
+"""One copy of another server's replica to this one, from the order to a replica, or to nothing.
+
+Whatever ends it before the replica is READY leaves what was there before. On the loop only.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from nyala.common.errors import Corrupt, NyalaError
+from nyala.common.ids import OpId, TabletId
+from nyala.env.tasks import Lane
+from nyala.raft.messages import HardState
+from nyala.replica.context import Around
+from nyala.replica.copy import staging
+from nyala.replica.copy.fetcher import Fetch
+from nyala.replica.copy.protocol import Offer, Progress, Source, Stage
+from nyala.replica.copy.room import CopyRoom
+from nyala.replica.copy.throttle import Pace
+from nyala.replica.copy.uncancellable import lane, to_end, void, write
+from nyala.replica.lifecycle import OpenMachine, remove_copy
+from nyala.replica.member.bootstrap import Opened, assemble
+from nyala.replica.superblock import Stage as SuperblockStage
+from nyala.replica.superblock import Superblock
+from nyala.replica.tombstone import Tombstone
+
+log = logging.getLogger(__name__)
+
+
+class CopyTarget:
+    """Makes one replica.
+
+    Args:
+        around: the process.
+        source: the replica that is copied.
+        progress: is kept up to date.
+        pace: shared by all copies into this server.
+        room: for the files of all of them.
+        owed: returns how many bytes they all have yet to write.
+        open_machine: see `OpenMachine`.
+        tombstone: what is here of the group; None: nothing.
+        again: what is here is what a crash left of another copy; so it is again if this one fails.
+
+    Attributes:
+        fetch: what comes from the source.
+    """
+
+    def __init__(
+        self,
+        around: Around,
+        source: Source,
+        progress: Progress,
+        pace: Pace,
+        room: CopyRoom,
+        owed: Callable[[], int],
+        open_machine: OpenMachine,
+        tombstone: Tombstone | None,
+        *,
+        again: bool = False,
+    ) -> None:
+        buried = None if tombstone is None else tombstone.superblock
+        self.fetch = Fetch(around, source, progress, pace, room, owed, buried)
+        self._around = around
+        self._group: TabletId = progress.group
+        self._progress = progress
+        self._open_machine = open_machine
+        self._tombstone = tombstone
+        self._again = again
+
+    async def copy(self, *, force: bool) -> Opened:
+        """Copy, and make it durable; what is returned may take part.
+
+        Raises:
+            NyalaError, OSError: nothing of it is here, except where the disk would not let go of it.
+        """
+        around = self._around
+        try:
+            if self._tombstone is None:
+                await lane(self._around, Lane.DISK, staging.mark, around, self._group)
+            offer = await self.fetch.run(force=force)
+            self._progress.stage = Stage.INSTALLING
+            return await self._install(offer)
+        except (Exception, asyncio.CancelledError):  # it goes on up; what was here is here again
+            await to_end(self._undo())
+            raise
+
+    async def _install(self, offer: Offer) -> Opened:
+        around, group = self._around, self._group
+        last, stamp = self.fetch.end(offer)
+        await around.clock.past(stamp)
+        buried = None if self._tombstone is None else await self._tombstone.fall_silent()
+        hard_state = promised(offer, last, buried)
+        self.fetch.logged = True
+        await write(around, group, [], hard_state)
+        await lane(
+            self._around, Lane.DISK, staging.install, around, group, hard_state, offer.config
+        )
+        directory = around.machine_directory(group)
+        machine = await lane(self._around, Lane.COMPUTE, self._open_machine, group, directory)
+        try:
+            if machine.cut.op != offer.cut:
+                raise Corrupt(
+                    f"the source offered {offer.cut}; its files stand for {machine.cut.op}"
+                )
+            saved = hard_state, offer.config
+            logged = around.wal.logged(group)
+            logged.configs = self.fetch.configs
+            opened = await assemble(around, group, saved, logged, machine, last.index)
+            ready = Superblock(group, SuperblockStage.READY)
+            await lane(self._around, Lane.DISK, around.superblocks.save, ready)
+        except (
+            BaseException
+        ):  # it goes on up; the machine's files are let go of before they are removed
+            machine.close()
+            raise
+        return opened
+
+    async def _undo(self) -> None:
+        around, marked = self._around, self._tombstone is None and not self._again
+        try:
+            if self._progress.stage is Stage.INSTALLING:  # READY may be on disk though it failed
+                before = Superblock(self._group, SuperblockStage.COPYING)
+                if self._tombstone is not None:
+                    before = self._tombstone.superblock
+                await lane(self._around, Lane.DISK, around.superblocks.save, before)
+            if self.fetch.logged:
+                await void(around, self._group)
+            await lane(
+                self._around,
+                Lane.DISK,
+                partial(remove_copy, around, self._group, mark=marked),
+            )
+        except (NyalaError, OSError) as err:
+            log.warning("half a copy of %s stays until the next start: %s", self._group, err)
+        if self._tombstone is not None:
+            self._tombstone.speak_again()
+
+
+def promised(offer: Offer, last: OpId, buried: Superblock | None) -> HardState:
+    """Return term and vote to begin with: never behind what was promised here, nor behind the log.
+
+    In the source's own term its leader has the vote: nobody else can get it any more.
+    """
+    term = max(offer.term, last.term)
+    made = HardState(term, offer.leader if term == offer.term else None)
+    if buried is None or buried.hard_state.term < term:
+        return made
+    if buried.hard_state.term > term or buried.hard_state.vote is not None:
+        return buried.hard_state
+    return made

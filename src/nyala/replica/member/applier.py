@@ -1,0 +1,203 @@
+"""Applying: committed entries go to the state machine in groups, in lane APPLY, in index order.
+
+Nobody waits for what a follower applies, and a group of sixteen small entries costs little more than one:
+there they gather for a moment first.
+
+Rules: the machine, the sessions and the applied position are touched in lane APPLY only; the queue and
+the callbacks on the loop only. An exception in a lane is the replica's end, never the server's.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from nyala.common.ids import Operation, OpId
+from nyala.env.tasks import Lane, Tasks
+from nyala.raft.messages import Entry, EntryKind
+from nyala.replica.member.client_sessions import Saved, Sessions, Verdict
+from nyala.replica.member.session_header import unwrap
+from nyala.replica.state_machine import Cut, StateMachine
+
+BRIEF_OPS = 64
+BRIEF_BYTES = 32 << 10
+"""A group within both is applied in a fraction of a millisecond."""
+LINGER_MS = 20
+GATHERED = 16
+"""So long may a follower's entries wait for others, and so many of them."""
+
+
+class Kind(Enum):
+    """What an operation came to."""
+
+    DONE = "done"
+    DUPLICATE = "duplicate"
+    EXPIRED = "expired"
+    FORGOTTEN = "forgotten"
+    OTHER_BYTES = "other bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one operation came to; `result` and `stamp` only where there is a result.
+
+    FORGOTTEN has for a stamp the time after which no client was executed that is not known any more.
+    """
+
+    kind: Kind
+    stamp: int = 0
+    result: bytes = b""
+
+
+Delivery = Callable[[list[Entry], list[Answer | None]], None]
+"""Called on the loop after each group: its entries, and an answer for each OPERATION."""
+
+
+class Position:
+    """How far a replica has applied: changed in lane APPLY, read there."""
+
+    __slots__ = ("op", "stamp")
+
+    def __init__(self, op: OpId, stamp: int) -> None:
+        self.op = op
+        self.stamp = stamp
+
+
+class Applier:
+    """Feeds one state machine. On the loop, except for what says otherwise.
+
+    Args:
+        tasks: the lanes.
+        machine: opened at its cut.
+        sessions: as of that cut.
+        group_ops: most operations applied at one go.
+        group_bytes: most payload applied at one go, one operation at least.
+        deliver: see `Delivery`.
+        may_apply: whether there is memory for what comes of more; asked again at `resume`.
+    """
+
+    def __init__(
+        self,
+        tasks: Tasks,
+        machine: StateMachine,
+        sessions: Sessions,
+        *,
+        group_ops: int,
+        group_bytes: int,
+        deliver: Delivery,
+        may_apply: Callable[[], bool],
+    ) -> None:
+        self.machine = machine
+        self.sessions = sessions
+        self._tasks = tasks
+        self._group_ops = group_ops
+        self._group_bytes = group_bytes
+        self._deliver = deliver
+        self._may_apply = may_apply
+        self._queue: deque[Entry] = deque()
+        self.backlog_bytes = 0  # of payload, fed and not yet taken
+        self._wake = asyncio.Event()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._position = Position(machine.cut.op, machine.cut.stamp)
+        self.applied = machine.cut.op
+        self.applied_stamp = machine.cut.stamp
+
+    def feed(self, entries: Sequence[Entry], *, awaited: bool) -> None:
+        """Queue entries that are committed and durable here; `awaited`: somebody may wait for them."""
+        self._queue.extend(entries)
+        self.backlog_bytes += sum(len(e.payload) for e in entries)
+        if awaited or len(self._queue) >= GATHERED or self.backlog_bytes >= BRIEF_BYTES:
+            self._begin()
+        elif self._alarm is None:
+            self._alarm = asyncio.get_running_loop().call_later(LINGER_MS / 1000, self._begin)
+
+    def resume(self) -> None:
+        """Go on with what was left for want of memory, if there is some again."""
+        if self._queue and self._alarm is None and self._may_apply():
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Apply what is fed, for ever. What it raises is the end of the replica."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._queue and self._may_apply():
+                group = self._take()
+                brief = (
+                    len(group) <= BRIEF_OPS and sum(len(e.payload) for e in group) <= BRIEF_BYTES
+                )
+                run = self._tasks.run_brief if brief else self._tasks.run
+                answers = await run(Lane.APPLY, self._apply, group)
+                self.applied = group[-1].id
+                self.applied_stamp = group[-1].stamp
+                self._deliver(group, answers)
+
+    def _take(self) -> list[Entry]:
+        group: list[Entry] = []
+        room = self._group_bytes
+        while self._queue and len(group) < self._group_ops:
+            room -= len(self._queue[0].payload)
+            if room < 0 and group:
+                break
+            group.append(self._queue.popleft())
+        self.backlog_bytes -= sum(len(e.payload) for e in group)
+        return group
+
+    def _apply(self, group: Sequence[Entry]) -> list[Answer | None]:
+        """Lane APPLY: decide by the sessions what runs, run it as one group, keep what it came to."""
+        first = group[0]
+        assert first.id.index == self._position.op.index + 1, (
+            f"{first.id} after {self._position.op}"
+        )
+        assert first.stamp > self._position.stamp, f"{first.id}: stamp {first.stamp} is not above"
+        runs: list[Operation] = []
+        admitted: list[Saved] = []
+        verdicts: list[tuple[Verdict, Saved | None] | None] = []
+        for entry in group:
+            if entry.kind is not EntryKind.OPERATION:
+                verdicts.append(None)
+                continue
+            header, payload = unwrap(entry.payload)
+            verdict, saved = self.sessions.admit(header, entry.stamp)
+            verdicts.append((verdict, saved))
+            if verdict is Verdict.RUN:
+                assert saved is not None, "an operation that runs has a record"
+                admitted.append(saved)
+                runs.append(Operation(entry.id, entry.stamp, payload))
+        results = self.machine.apply(runs) if runs else []
+        assert len(results) == len(runs), f"{len(results)} results of {len(runs)} operations"
+        for saved, result in zip(admitted, results, strict=True):
+            self.sessions.keep(saved, result)
+        self._position = Position(group[-1].id, group[-1].stamp)
+        outcomes = iter(results)
+        forgotten = self.sessions.forgotten
+        return [None if v is None else _answer(*v, outcomes, forgotten) for v in verdicts]
+
+    def prepare_flush(self) -> Callable[[], Callable[[], None]] | None:
+        """Lane APPLY: fix a cut at what has been applied, with the sessions as they are then."""
+        at = self._position
+        if at.op == self.machine.cut.op:
+            return None
+        return self.machine.prepare_flush(Cut(at.op, at.stamp, self.sessions.dump()))
+
+
+def _answer(
+    verdict: Verdict, saved: Saved | None, outcomes: Iterator[bytes], forgotten: int
+) -> Answer:
+    if verdict is Verdict.RUN:
+        assert saved is not None, "an operation that runs has a record"
+        return Answer(Kind.DONE, saved.stamp, next(outcomes))
+    if verdict is Verdict.FORGOTTEN:
+        return Answer(Kind.FORGOTTEN, forgotten)
+    if verdict is Verdict.OTHER_BYTES:
+        return Answer(Kind.OTHER_BYTES)
+    if saved is None or saved.result is None:
+        return Answer(Kind.EXPIRED)
+    return Answer(Kind.DUPLICATE, saved.stamp, saved.result)

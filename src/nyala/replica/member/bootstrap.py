@@ -1,0 +1,171 @@
+"""Bootstrap: from superblock, consensus metadata, log and the machine's cut to a core that may take part.
+
+The log comes first (S4.34): what it lost or what is damaged decides whether this replica may vote at
+all. Nothing is repaired here; whatever does not fit together raises, and the replica is FAILED.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nyala.common.errors import Corrupt, LogGap
+from nyala.common.ids import NO_OP, OpId, TabletId
+from nyala.env.tasks import Lane
+from nyala.raft.membership import Configuration
+from nyala.raft.messages import Entry, HardState
+from nyala.raft.node import RaftNode
+from nyala.replica.context import Around
+from nyala.replica.member.client_sessions import Sessions
+from nyala.replica.state_machine import AnyCut, StateMachine
+from nyala.wal.log import Wal
+from nyala.wal.recovered import RecoveredGroup
+
+READ_BYTES = 8 << 20
+"""Of the log, read at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A replica that may take part.
+
+    Attributes:
+        node: its core; what is known to be committed and not in the files is owed by `ready()`.
+        machine: opened at its cut.
+        sessions: as of the cut.
+    """
+
+    node: RaftNode
+    machine: StateMachine
+    sessions: Sessions
+
+
+async def bootstrap(
+    around: Around,
+    group: TabletId,
+    recovered: RecoveredGroup | None,
+    open_machine: Callable[[str], StateMachine],
+) -> Opened:
+    """Reopen a replica.
+
+    Args:
+        around: the process.
+        group: of the replica.
+        recovered: what the log held of the group; None: nothing.
+        open_machine: opens the state machine from its directory; runs in lane COMPUTE.
+
+    Raises:
+        Corrupt: files or log are damaged, or do not fit together. OSError: the disk failed.
+    """
+    if recovered is not None and recovered.corrupt is not None:
+        raise recovered.corrupt
+    tasks = around.env.tasks
+    saved = await tasks.run(Lane.DISK, around.cmeta.load, group)
+    if saved is None:
+        raise Corrupt(
+            f"the consensus metadata of {group} is gone, and its vote may be lost with it; replace "
+            "this replica"
+        )
+    machine = await tasks.run(Lane.COMPUTE, open_machine, around.machine_directory(group))
+    try:
+        return await assemble(around, group, saved, recovered, machine)
+    except BaseException:  # whatever it is goes on up; the machine's files are let go of
+        machine.close()
+        raise
+
+
+async def assemble(
+    around: Around,
+    group: TabletId,
+    saved: tuple[HardState, Configuration],
+    recovered: RecoveredGroup | None,
+    machine: StateMachine,
+    committed: int = 0,
+) -> Opened:
+    """Fit the recovered pieces together; see `bootstrap`.
+
+    Entries up to `committed` are known to be so: they stay on disk until they are applied.
+    """
+    hard_state, config = saved
+    recovered = recovered or RecoveredGroup()
+    hard_state = newest(hard_state, recovered.hard_state)
+    cut = machine.cut
+    base, skipped = fit(recovered, cut)
+    stamp, index = cut.stamp, cut.op.index
+    if cut.op.index < committed <= recovered.last.index:
+        index = committed
+        known = (await around.wal.read(group, index, 1))[0]
+        stamp = known.stamp
+        starts = (op for op in recovered.starts if cut.op.index < op.index <= index)
+        skipped = [*skipped, *starts, known.id]
+    later = await entries_after(around.wal, group, index, recovered.last.index)
+    node = RaftNode(
+        around.uuid,
+        config,
+        hard_state,
+        later,
+        base=base,
+        base_stamp=stamp,
+        skipped=skipped,
+        configs=[c for c in recovered.configs if c.id.index <= index],
+        commit_index=max(cut.op.index, config.id.index, committed),
+        applied_index=cut.op.index,
+        options=around.raft_options(),
+        random=around.env.random.randrange,
+    )
+    return Opened(node, machine, Sessions.load(cut.extra))
+
+
+async def entries_after(wal: Wal, group: TabletId, index: int, last: int) -> list[Entry]:
+    """Return the entries after an index, up to the last one, from the log."""
+    found: list[Entry] = []
+    while index < last:
+        found += await wal.read(group, index + 1, READ_BYTES)
+        index = found[-1].id.index
+    return found
+
+
+def newest(saved: HardState, logged: HardState | None) -> HardState:
+    """Return the later of two promises: the higher term, and in one term the one with a vote."""
+    if logged is None:
+        return saved
+    if saved.term != logged.term:
+        return max(saved, logged, key=lambda h: h.term)
+    if None not in (saved.vote, logged.vote) and saved.vote != logged.vote:
+        raise Corrupt(
+            f"the log has a vote for {logged.vote} in term {logged.term}, the consensus metadata one "
+            f"for {saved.vote}; replace this replica"
+        )
+    return saved if saved.vote is not None else logged
+
+
+def fit(recovered: RecoveredGroup, cut: AnyCut) -> tuple[OpId, list[OpId]]:
+    """Return the base for a core over this log and these files, and what of the log it need not load.
+
+    Entries up to the cut stay in the log, for followers that still need them: of these the core is told the
+    first one of each term, and the last. Where the log does not reach back to its beginning, its first entry
+    is the base: it says what the others follow.
+
+    Raises:
+        LogGap: entries between the cut and the log are missing, or those up to the cut are not there.
+        Corrupt: log and files disagree about the entry at the cut.
+    """
+    first, last = recovered.first, recovered.last
+    if last == NO_OP:
+        return cut.op, []
+    if first > cut.op.index + 1:
+        raise LogGap(
+            f"the files stand for {cut.op}, and the log begins at {first}: what lies between is lost; "
+            "replace this replica"
+        )
+    if last.index < cut.op.index:
+        raise LogGap(
+            f"the files stand for {cut.op}, and the log ends at {last} before it: synced entries are "
+            "lost; replace this replica"
+        )
+    if first == cut.op.index + 1:
+        return cut.op, []
+    starts = [op for op in recovered.starts if op.index <= cut.op.index]
+    if starts[-1].term != cut.op.term:
+        there = OpId(starts[-1].term, cut.op.index)
+        raise Corrupt(f"the files stand for {cut.op}, but the log has {there} there")
+    base = NO_OP if first == 1 else starts[0]
+    return base, [op for op in (*starts, cut.op) if op.index > base.index]

@@ -1,0 +1,297 @@
+"""Exactly-once: which operations of which client have taken effect, and what they came to.
+
+The table is replicated state: it changes only as entries are applied, in lane APPLY, and is a function
+of the entries alone - expiry goes by their stamps, and the time to live travels in each of them. It is
+saved in `Cut.extra` (bytes: docs/internals/replica.md). For the same reason limits are constants, or travel
+in each entry as well: what the leader lets the table take (`client_results_bytes`).
+
+Two tables that applied the same entries agree on what takes effect, however the entries were grouped.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+import google_crc32c
+import msgspec
+
+from nyala.common.errors import BadChecksum, BadVersion, Corrupt
+from nyala.common.hybrid_time import from_micros
+from nyala.replica.member.session_header import Header
+
+MAX_CLIENTS = 16_384
+"""Clients that are remembered; beyond it the one that wrote longest ago is forgotten.
+
+When it last wrote stays known (`Sessions.forgotten`): what an unknown client sends may have been executed
+before then, and is refused unless it says that no attempt was.
+"""
+MAX_RESULTS = 131_072
+"""Results kept over all clients; beyond it the oldest expires early."""
+MAX_RESULTS_PER_CLIENT = 16_384
+"""Beyond it the lower half of a client's sequences expires early."""
+MAX_KEPT_BYTES = 32 << 20
+"""Bytes of all kept results; beyond it the bytes of the older ones go, the knowledge of them stays."""
+
+RESULT_BYTES, CLIENT_BYTES = 400, 300
+"""Memory of a result beside its bytes, and of a client: objects and their places in two tables, measured."""
+
+_Rows = list[tuple[bytes, int, int, int, int, bytes | None]]
+_Body = tuple[list[tuple[bytes, int, int, int]], _Rows, int]
+"""Clients as `_Client`, by last use; client, sequence, stamp, expiry, CRC, result by stamp; `forgotten`."""
+_DECODER = msgspec.msgpack.Decoder(_Body)
+_OLD_DECODER = msgspec.msgpack.Decoder(tuple[list[tuple[bytes, int]], _Rows])
+_MAGIC = b"NYSS"
+_VERSION = 2
+_HEAD_BYTES = 12
+
+
+class Verdict(Enum):
+    """What is to be done with an operation."""
+
+    RUN = "run"
+    DUPLICATE = "duplicate"
+    EXPIRED = "expired"
+    FORGOTTEN = "forgotten"
+    OTHER_BYTES = "other bytes"
+
+
+class Saved:
+    """What one operation came to; `result` is None until it has run, and once its bytes are not kept."""
+
+    __slots__ = ("client", "crc", "dropped", "expires", "result", "sequence", "stamp")
+
+    def __init__(
+        self, client: bytes, sequence: int, stamp: int, expires: int, crc: int, result: bytes | None
+    ) -> None:
+        self.client = client
+        self.sequence = sequence
+        self.stamp = stamp
+        self.expires = expires
+        self.crc = crc
+        self.result = result
+        self.dropped = False
+
+
+@dataclass(slots=True)
+class _Client:
+    """Sequences below `floor` that are not among the results are over, whatever they came to.
+
+    No operation of it that says when it began was executed after `used`. Until `born` it may have been a
+    client that was forgotten since: what began before then, and has no result here, may have been executed.
+    """
+
+    floor: int
+    results: dict[int, Saved]
+    used: int = 0
+    born: int = 0
+
+
+class Sessions:
+    """The table of one replica. Lane APPLY only.
+
+    Attributes:
+        forgotten: no client that was forgotten had anything executed after this time; 0: none was.
+    """
+
+    def __init__(self) -> None:
+        self.forgotten = 0
+        self._clients: OrderedDict[bytes, _Client] = OrderedDict()  # by last use
+        self._results: OrderedDict[tuple[bytes, int], Saved] = OrderedDict()  # by stamp
+        self._kept_bytes = 0
+        self._kept_most = MAX_KEPT_BYTES
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+    @property
+    def clients(self) -> int:
+        """How many clients are remembered."""
+        return len(self._clients)
+
+    @property
+    def memory_bytes(self) -> int:
+        """About what the table takes. Any lane."""
+        return self._kept_bytes + self._known_bytes
+
+    @property
+    def _known_bytes(self) -> int:
+        return RESULT_BYTES * len(self._results) + CLIENT_BYTES * len(self._clients)
+
+    def admit(self, header: Header, stamp: int) -> tuple[Verdict, Saved | None]:
+        """Decide about the next operation of the log.
+
+        Args:
+            header: of the operation.
+            stamp: of its entry.
+
+        Returns:
+            RUN with a record whose result is to be handed to `keep`; DUPLICATE with the record of the
+            first attempt; otherwise None. FORGOTTEN: the client may be one that was forgotten, and the
+            operation may have been executed then.
+        """
+        self._expire(stamp)
+        since = header.since
+        known = self._clients.get(header.client_id)
+        if since is not None and self._before(known, header.sequence, since):
+            return Verdict.FORGOTTEN, None
+        client = self._client(header.client_id)
+        if since is not None:
+            client.used = max(client.used, stamp, since)
+        self._acknowledge(client, header.first_outstanding)
+        saved = client.results.get(header.sequence)
+        if saved is not None:
+            return (Verdict.DUPLICATE if saved.crc == header.crc else Verdict.OTHER_BYTES), saved
+        if header.sequence < client.floor:
+            return Verdict.EXPIRED, None
+        expires = stamp + from_micros(header.ttl_s * 1_000_000)
+        saved = Saved(header.client_id, header.sequence, stamp, expires, header.crc, None)
+        client.results[header.sequence] = saved
+        self._results[header.client_id, header.sequence] = saved
+        self._bound(client, header.table_kib << 10)
+        return Verdict.RUN, saved
+
+    def keep(self, saved: Saved, result: bytes) -> None:
+        """Keep what an admitted operation came to. In the order of the operations."""
+        saved.result = result
+        if saved.dropped:
+            return
+        self._kept_bytes += len(result)
+        if self._kept_bytes > self._kept_most:
+            for old in self._results.values():
+                if old.result is not None:
+                    self._kept_bytes -= len(old.result)
+                    old.result = None
+                if self._kept_bytes <= self._kept_most // 2:
+                    break
+
+    def _before(self, client: _Client | None, sequence: int, since: int) -> bool:
+        """Whether an operation may have been executed for a client that was forgotten since."""
+        if client is None:
+            return 0 < self.forgotten >= since
+        return 0 < client.born >= since and sequence not in client.results
+
+    # ---- forgetting --------------------------------------------------------------------------------
+
+    def _expire(self, now: int) -> None:
+        while self._results:
+            oldest = next(iter(self._results.values()))
+            if oldest.expires > now:
+                return
+            self._drop(oldest)
+
+    def _acknowledge(self, client: _Client, first: int) -> None:
+        """The client has the results of everything below `first`."""
+        if first <= client.floor:
+            return
+        results = client.results
+        if first - client.floor <= len(results):
+            gone = [s for s in range(client.floor, first) if s in results]
+        else:
+            gone = [s for s in results if s < first]
+        client.floor = first
+        for sequence in gone:
+            self._remove(results.pop(sequence))
+
+    def _drop(self, saved: Saved) -> None:
+        """Forget a result early or in time; its sequence is never executed again."""
+        client = self._clients[saved.client]
+        del client.results[saved.sequence]
+        client.floor = max(client.floor, saved.sequence + 1)
+        self._remove(saved)
+
+    def _remove(self, saved: Saved) -> None:
+        del self._results[saved.client, saved.sequence]
+        saved.dropped = True
+        if saved.result is not None:
+            self._kept_bytes -= len(saved.result)
+
+    def _client(self, client_id: bytes) -> _Client:
+        client = self._clients.get(client_id)
+        if client is not None:
+            self._clients.move_to_end(client_id)
+            return client
+        client = self._clients[client_id] = _Client(0, {}, born=self.forgotten)
+        if len(self._clients) > MAX_CLIENTS:
+            self._forget_oldest()
+        return client
+
+    def _forget_oldest(self) -> None:
+        """Forget the client that wrote longest ago."""
+        _, forgotten = self._clients.popitem(last=False)
+        self.forgotten = max(self.forgotten, forgotten.used)
+        for saved in forgotten.results.values():
+            self._remove(saved)
+
+    def _bound(self, client: _Client, table_bytes: int) -> None:
+        """Let go of what is too much, after an operation of a client was admitted.
+
+        What the kept bytes are depends on how entries were grouped, so they never decide what is forgotten:
+        one half of the table is for them, the other for what is known.
+        """
+        known_bytes, results = table_bytes // 2, MAX_RESULTS_PER_CLIENT
+        self._kept_most = min(MAX_KEPT_BYTES, known_bytes or MAX_KEPT_BYTES)
+        if known_bytes:  # no client has more than half of it
+            results = min(results, max(1, known_bytes // 2 // RESULT_BYTES))
+        if len(client.results) > results:
+            for sequence in sorted(client.results)[: max(1, results // 2)]:
+                self._drop(client.results[sequence])
+        if len(self._results) > MAX_RESULTS:
+            self._drop(next(iter(self._results.values())))
+        while 0 < known_bytes < self._known_bytes and len(self._clients) > 1:
+            self._forget_oldest()
+
+    # ---- bytes -------------------------------------------------------------------------------------
+
+    def dump(self) -> bytes:
+        """Return the table for `Cut.extra`; same table, same bytes."""
+        clients = [(i, c.floor, c.used, c.born) for i, c in self._clients.items()]
+        body = msgspec.msgpack.encode((clients, list(self._rows()), self.forgotten))
+        head = _MAGIC + _VERSION.to_bytes(4, "little")
+        crc = int(google_crc32c.value(head + body))
+        return head + crc.to_bytes(4, "little") + body
+
+    def _rows(self) -> Iterator[tuple[bytes, int, int, int, int, bytes | None]]:
+        for s in self._results.values():
+            yield s.client, s.sequence, s.stamp, s.expires, s.crc, s.result
+
+    @classmethod
+    def load(cls, raw: bytes) -> "Sessions":
+        """Read the bytes of a table; none at all are an empty one.
+
+        Raises:
+            BadChecksum: they are damaged. BadVersion: another build wrote them.
+            Corrupt: the checksum holds and the content makes no sense.
+        """
+        made = cls()
+        clients, rows, made.forgotten = _parse(raw) if raw else ([], [], 0)
+        for client_id, floor, used, born in clients:
+            made._clients[client_id] = _Client(floor, {}, used, born)
+        for client_id, sequence, stamp, expires, crc, result in rows:
+            if client_id not in made._clients:
+                raise Corrupt(f"the saved client sessions lack client {client_id.hex()}")
+            saved = Saved(client_id, sequence, stamp, expires, crc, result)
+            made._clients[client_id].results[sequence] = saved
+            made._results[client_id, sequence] = saved
+            made._kept_bytes += 0 if result is None else len(result)
+        return made
+
+
+def _parse(raw: bytes) -> _Body:
+    if len(raw) < _HEAD_BYTES or raw[:4] != _MAGIC:
+        raise BadChecksum("the saved client sessions are damaged: they do not begin as such")
+    version = int.from_bytes(raw[4:8], "little")
+    if int.from_bytes(raw[8:12], "little") != int(google_crc32c.value(raw[:8] + raw[12:])):
+        raise BadChecksum("the saved client sessions are damaged: their checksum does not match")
+    if version not in (1, _VERSION):
+        raise BadVersion(
+            f"the saved client sessions have version {version}; this build knows {_VERSION}"
+        )
+    try:
+        if version == 1:
+            clients, rows = _OLD_DECODER.decode(raw[_HEAD_BYTES:])
+            return [(i, floor, 0, 0) for i, floor in clients], rows, 0
+        body: _Body = _DECODER.decode(raw[_HEAD_BYTES:])
+    except msgspec.MsgspecError as err:
+        raise Corrupt(f"the saved client sessions cannot be understood: {err}") from err
+    return body

@@ -1,0 +1,130 @@
+"""Closed time: what a leader may promise its followers, and how old that is where it is read.
+
+A leader that could answer a read at T may publish T: a majority has confirmed it with clocks at or above T,
+and every entry at or below T is applied. It does so for the reads of clients, and by
+rounds of its own while entries lie above the last closed time, or somebody reads stale here: at most
+one a heartbeat interval, on the heartbeats themselves. A quiet group's time stands still.
+"""
+
+from nyala.common.errors import Unavailable
+from nyala.common.hybrid_time import to_micros
+from nyala.raft.messages import AppendEntries
+from nyala.raft.node import RaftNode
+from nyala.replica.context import Around
+from nyala.replica.member.leadership_watch import Standing
+from nyala.replica.member.pending_reads import Reads
+
+LINGER_MS = 10_000
+"""A leader keeps its group's closed time fresh so long after a stale read that no follower could serve."""
+FOR_EVER_US = 1 << 62
+
+
+class Closing:
+    """The closed time of one member. On the loop only.
+
+    Args:
+        around: the process.
+        node: the core.
+        standing: knows whether it accepts.
+        reads: those that wait; a closing round is one of them.
+    """
+
+    def __init__(self, around: Around, node: RaftNode, standing: Standing, reads: Reads) -> None:
+        self._around = around
+        self._node = node
+        self._standing = standing
+        self._reads = reads
+        self._under_way = False
+        self._wanted_until_us = 0
+        self._known = _Moment(0, 0)  # the closed time that may be read at, and when it was now
+        self._coming = _Moment(0, 0)  # one that the core believes once more is applied
+
+    # ---- a leader ----------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Begin a round if one is due; before the core's own tick, so that its heartbeats carry it."""
+        node = self._node
+        if not self._standing.accepting or self._under_way or not node.beats_next:
+            return
+        if node.last_stamp > node.closed or self._wanted():
+            self._begin()
+
+    def _wanted(self) -> bool:
+        return self._around.env.clock.monotonic_us() < self._wanted_until_us
+
+    def _begin(self) -> None:
+        node = self._node
+        try:
+            at = self._around.clock.now()
+        except Unavailable:  # a full or slow disk: nothing can be promised now
+            return
+        number = node.read_index(at)
+        assert number is not None, "who accepts leads"
+        self._under_way = True
+        done = self._reads.add(at, number, node.last.index, FOR_EVER_US)
+        done.add_done_callback(lambda read: self._ended(read.exception()))
+
+    def _ended(self, _lost_leadership: BaseException | None) -> None:
+        self._under_way = False
+
+    def publish(self, at: int) -> None:
+        """A read at `at` could be answered: tell the followers, with whatever is sent them next."""
+        node = self._node
+        if node.is_leader and at > node.closed:
+            node.publish_closed(at)
+            self._known = self._moment(at, self._around.clock.peek())
+
+    # ---- a follower --------------------------------------------------------------------------------
+
+    def heard(self, message: AppendEntries) -> None:
+        """Note when a closed time came; after the core has taken the message."""
+        pending = self._node.core.closed_pending
+        coming = self._node.closed if pending is None else pending[0]
+        if coming > self._coming.closed:
+            self._look()
+            self._coming = self._moment(coming, message.hlc)
+
+    def _moment(self, closed: int, now: int) -> "_Moment":
+        """Return a closed time with the moment, on this server's monotonic clock, when it was now."""
+        age_us = max(0, to_micros(now) - to_micros(closed))
+        return _Moment(closed, self._around.env.clock.monotonic_us() - age_us)
+
+    def _look(self) -> None:
+        if self._known.closed < self._coming.closed <= self._node.closed:
+            self._known = self._coming
+
+    # ---- whoever reads -----------------------------------------------------------------------------
+
+    def stale(self, max_age_ms: int, least: int) -> tuple[int, int] | None:
+        """Return a time that may be read here now, and its age in milliseconds, rounded up.
+
+        The age is taken by two clocks, the greater counts: this server's monotonic one since the leader's
+        word came, and its hybrid one, which also sees what the word spent on its way.
+
+        Args:
+            max_age_ms: how old it may be.
+            least: earlier times cannot be read any more.
+
+        Returns:
+            None: there is no such time; a leader then keeps closing for a while.
+        """
+        self._look()
+        known, around = self._known, self._around
+        by_hybrid_us = to_micros(around.clock.peek()) - to_micros(known.closed)
+        age_us = max(by_hybrid_us, around.env.clock.monotonic_us() - known.at_us)
+        age_ms = max(0, -(-age_us // 1000))
+        if known.closed and known.closed >= least and age_ms <= max_age_ms:
+            return known.closed, age_ms
+        if self._node.is_leader:
+            self._wanted_until_us = around.env.clock.monotonic_us() + LINGER_MS * 1000
+        return None
+
+
+class _Moment:
+    """A closed time and when, by the monotonic clock here, it was the present."""
+
+    __slots__ = ("at_us", "closed")
+
+    def __init__(self, closed: int, at_us: int) -> None:
+        self.closed = closed
+        self.at_us = at_us

@@ -1,0 +1,172 @@
+"""What a core's `Ready` owes, done in its order: to the log, to the peers, to the consensus metadata.
+
+Rules (raft/ready.py): a Ready is one reservation in the log, in the order of the Readys; a message
+leaves when what it asserts is durable, and may overtake one that still waits. On the loop only.
+"""
+
+import itertools
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from nyala.common.errors import Corrupt, LogGap, Throttled, Unavailable
+from nyala.common.ids import TabletId
+from nyala.env.tasks import Lane
+from nyala.raft.membership import Configuration
+from nyala.raft.messages import DurablePoint
+from nyala.raft.node import RaftNode
+from nyala.raft.ready import NOTHING, Outgoing, ReadRequest, Ready
+from nyala.replica.context import Around
+from nyala.wal.segment_allocator import FULL
+
+log = logging.getLogger(__name__)
+
+RETRY_MS = 1000
+SAVE_TRIES = 10
+"""So often the disk may refuse metadata, though it is not full, before the replica ends: until they are saved
+the log keeps the whole configuration change, and all that follows it."""
+
+
+class Driver:
+    """Performs what one core owes.
+
+    Args:
+        around: the process.
+        group: of the core.
+        node: the core.
+        fail: ends this replica.
+    """
+
+    def __init__(
+        self,
+        around: Around,
+        group: TabletId,
+        node: RaftNode,
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self.config = node.core.configs.active
+        self.saving: Configuration | None = None
+        self._around = around
+        self._group = group
+        self._node = node
+        self._fail = fail
+        self._durable = DurablePoint()
+        self._unwritten: Ready | None = None
+        self._waiting: list[Outgoing] = []
+        self._closed = False
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the log's queue, or the disk, is full and the core has to wait for it."""
+        return self._unwritten is not None
+
+    def pump(self) -> Ready:
+        """Perform what the core owes now; return it, for what is left to do with it."""
+        if self._unwritten is not None and not self._write(self._unwritten):
+            return NOTHING
+        ready = self._node.ready()
+        if ready is not NOTHING:
+            if ready.append or ready.persist is not None:
+                self._write(ready)
+            if ready.config is not None:
+                self.config = ready.config
+            self._waiting.extend(ready.send)
+            for request in ready.read:
+                self._spawn(self._catch_up(request), "catch up")
+            if ready.config_committed is not None:
+                self._spawn(self._save(ready.config_committed), "consensus metadata")
+        if self._waiting:
+            self._release()
+        return ready
+
+    def close(self) -> None:
+        """Nothing more is sent, and what becomes durable is of no interest."""
+        self._closed = True
+        self._waiting.clear()
+
+    # ---- the log -----------------------------------------------------------------------------------
+
+    def _write(self, ready: Ready) -> bool:
+        wal = self._around.wal
+        try:
+            slot = wal.reserve(self._group, ready.append, ready.persist)
+        except (
+            Throttled,
+            Unavailable,
+        ):  # tried again as soon as something is durable, and each tick
+            self._unwritten = ready
+            return False
+        self._unwritten = None
+        wal.append_async(slot, partial(self._written, ready.point))
+        return True
+
+    def _written(self, point: DurablePoint, err: OSError | None) -> None:
+        if self._closed:
+            return
+        if err is not None:
+            self._around.disk_failed(err)
+            return
+        self._durable = point
+        try:
+            self._node.durable(point)
+        except Exception as bug:  # a broken invariant is the end of this replica, not of the server
+            self._fail(bug)
+            return
+        self._around.dirty(self._group)
+
+    async def _catch_up(self, request: ReadRequest) -> None:
+        """Read what a slow peer lacks and is no longer in memory."""
+        try:
+            entries = await self._around.wal.read(
+                self._group, request.first_index, request.max_bytes
+            )
+        except LogGap:
+            entries = []
+        if self._closed:
+            return
+        mine = itertools.takewhile(lambda e: self._node.core.log.holds(e.id), entries)
+        self._node.entries_read(request.peer, list(mine))
+        self._around.dirty(self._group)
+
+    # ---- peers -------------------------------------------------------------------------------------
+
+    def _release(self) -> None:
+        """Send what may leave: the answer to a heartbeat does not wait for a slow disk."""
+        waiting, self._waiting = self._waiting, []
+        for outgoing in waiting:
+            if not self._durable.covers(outgoing.after):
+                self._waiting.append(outgoing)
+            else:
+                self._around.send(self.config, self._group, outgoing.message)
+
+    # ---- consensus metadata ------------------------------------------------------------------------
+
+    async def _save(self, config: Configuration) -> None:
+        """Sync a committed configuration; until that is done the log keeps its entry (`saving`)."""
+        around, refused = self._around, 0
+        self.saving = config
+        while self.saving is config and not self._closed:
+            hard_state = self._node.core.hard
+            try:
+                await around.env.tasks.run(
+                    Lane.DISK, around.cmeta.save, self._group, hard_state, config
+                )
+            except OSError as err:  # a full disk may have room again
+                refused += err.errno not in FULL
+                if refused == SAVE_TRIES:
+                    raise
+                log.warning("metadata of %s was not saved, trying again: %s", self._group, err)
+                await around.env.tasks.sleep_ms(RETRY_MS)
+            else:
+                self.saving = None
+
+    def _spawn(self, work: Coroutine[Any, Any, None], what: str) -> None:
+        self._around.env.tasks.spawn(self._guarded(work), f"{what} {self._group}")
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except (Corrupt, OSError, AssertionError) as err:  # only this replica's files are touched
+            if not self._closed:
+                self._fail(err)

@@ -1,0 +1,223 @@
+"""Flushes and compactions of one replica, one at a time, and how much of the log it still needs.
+
+A flush is due when the machine's memory, or the part of the log that only memory stands for, is over its
+limit. What the files stand for need not stay in the log, except for members that lag behind: every
+replica keeps what they need, since any may lead next.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from nyala.common.errors import Corrupt
+from nyala.common.ids import TabletId
+from nyala.env.tasks import Lane
+from nyala.raft.messages import Entry
+from nyala.raft.node import RaftNode
+from nyala.replica.context import Around
+from nyala.replica.member.applier import Applier
+from nyala.replica.memory import Part
+from nyala.replica.status import Upkeep
+from nyala.wal.segment_allocator import FULL
+
+log = logging.getLogger(__name__)
+
+Maintenance = Callable[[], Callable[[], Callable[[], None]] | None]
+"""`prepare` (lane APPLY) -> None, or `build` (lane COMPUTE) -> `install` (lane APPLY)."""
+
+Fail = Callable[[BaseException], None]
+"""Ends one replica."""
+
+ENTRY_OVERHEAD_BYTES = 64
+RETRY_MS = 1000
+FLUSH_TRIES = 10
+"""So many flushes in a row that the disk refused, though it was not full, end a replica: the log would have
+to keep all that it does not flush."""
+
+
+@dataclass(slots=True)
+class _Tally:
+    done: int = 0
+    us: int = 0
+
+
+class Keeper:
+    """Keeps one replica's memory and log within their limits. On the loop only.
+
+    Args:
+        around: the process.
+        group: of the replica.
+        node: the core: knows what others need.
+        applier: knows the machine and how far it is.
+        fail: ends this replica.
+    """
+
+    def __init__(
+        self,
+        around: Around,
+        group: TabletId,
+        node: RaftNode,
+        applier: Applier,
+        fail: Fail,
+    ) -> None:
+        self._around = around
+        self._group = group
+        self._node = node
+        self._applier = applier
+        self._fail = fail
+        self._lock = asyncio.Lock()
+        self._log_bytes = 0
+        self._flushing = False
+        self._flush_frees_log = False
+        self._others = 1  # the first index that another member may need, as last known
+        self._let_go = 0  # what lies before it is kept for nobody else
+        self._too_long = False  # a witness' log passed the limit: it is collected as any member's
+        self._closed = False
+        self._refused = 0  # flushes in a row
+        self._flushes = _Tally()
+        self._merges = _Tally()
+
+    @property
+    def _keeps_all(self) -> bool:
+        """Whether this is a witness whose log is all that it has, as long as there is room for that."""
+        return self._node.keeps_log and not self._too_long
+
+    def upkeep(self) -> Upkeep:
+        """Return what flushes and merges have cost."""
+        flushes, merges = self._flushes, self._merges
+        return Upkeep(
+            self._lock.locked(), self._log_bytes, flushes.done, flushes.us, merges.done, merges.us
+        )
+
+    async def merge(self, prepare: Maintenance) -> bool:
+        """Run one compaction; return whether there was anything to do. Raises as `flush`."""
+        return await self._run(prepare, self._merges)
+
+    async def _run(self, prepare: Maintenance, tally: "_Tally") -> bool:
+        tasks, clock = self._around.env.tasks, self._around.env.clock
+        async with self._lock:
+            if self._closed:
+                return False
+            build = await tasks.run(Lane.APPLY, prepare)
+            if build is None:
+                return False
+            began_us = clock.monotonic_us()
+            try:
+                install = await tasks.run(Lane.COMPUTE, build)
+            except Corrupt as err:  # its files are damaged, whoever asked for this
+                self._fail(err)
+                raise
+            await tasks.run(Lane.APPLY, install)
+            tally.done += 1
+            tally.us += clock.monotonic_us() - began_us
+            self.count()
+        self._around.counters.flushed.inc()
+        self._around.dirty(self._group)  # the log may need less of it
+        return True
+
+    async def flush(self) -> bool:
+        """Bring the files up to what is applied; return whether they changed. Durable on return.
+
+        Raises:
+            OSError: it failed on the disk; nothing changed, and it may be tried again, but not for ever.
+        """
+        before = self._log_bytes
+        prepare = self._applier.prepare_flush
+        try:
+            done = not self._keeps_all and await self._run(prepare, self._flushes)
+        except OSError as err:
+            self._refused += err.errno not in FULL
+            if self._refused == FLUSH_TRIES:
+                self._fail(err)
+            raise
+        self._refused = 0
+        self._log_bytes -= (
+            before  # also if there was nothing to write: then there is no use in asking again
+        )
+        return done
+
+    def applied(self, entries: Sequence[Entry]) -> None:
+        """Note what was applied, and flush in the background when that is due."""
+        self._log_bytes += sum(len(e.payload) + ENTRY_OVERHEAD_BYTES for e in entries)
+        options = self._around.options
+        rows = self.count()
+        if self._log_bytes >= options.flush_log_bytes or rows >= options.flush_bytes:
+            self.flush_soon()
+
+    def count(self) -> int:
+        """Count the rows that are not flushed; return their bytes."""
+        rows = self._applier.machine.unflushed_bytes()
+        self._around.memory.note(Part.ROWS, self._group, rows)
+        return rows
+
+    def flush_soon(self) -> None:
+        """Flush in the background, unless that is under way."""
+        if not self._flushing and not self._closed:
+            self._flushing = True
+            self._around.env.tasks.spawn(self._flush(), f"flush {self._group}")
+
+    async def _flush(self) -> None:
+        try:
+            await self.flush()
+        except OSError as err:  # a full disk may have room again; the log keeps what is not flushed
+            log.warning("%s was not flushed, trying again later: %s", self._group, err)
+            await self._around.env.tasks.sleep_ms(RETRY_MS)
+        except Exception as err:  # a broken machine is the end of this replica, not of the server
+            self._fail(err)
+        finally:
+            self._flushing = False
+
+    def anchor(self) -> None:
+        """Tell the log what this replica, and any other member of its group, still need.
+
+        What no flush would let go of may be moved to the log's end. Where a follower lags behind the files,
+        one entry more is kept than it needs: it says what the first one follows. Otherwise the files' cut
+        says it, and a quiet group needs nothing at all.
+        """
+        cut = self._applier.machine.cut.op.index
+        unflushed = cut + 1
+        # Before a leader is heard from, whoever leads may have to send what is here.
+        self._others = self._node.needed or self._others
+        needed = min(unflushed, max(self._others, self._let_go))
+        applied = self._applier.applied.index
+        self._flush_frees_log = needed == unflushed and cut < applied and not self._keeps_all
+        first = needed if needed == unflushed else max(1, needed - 1)
+        own = max(unflushed, applied + 1) if self._keeps_all else unflushed
+        movable = not self._flush_frees_log
+        self._around.wal.set_anchor(self._group, first, own, movable=movable)
+
+    def let_go(self) -> None:
+        """Keep less for members that lag behind: what those furthest behind need, or all of it, may go.
+
+        A leader that is new keeps what members may need that it has not heard from yet. A witness that is to
+        get the data gets it from files of a later cut then.
+        """
+        if self._keeps_all:
+            log.warning("the log of the witness of %s is too long: it is kept no more", self._group)
+            self._too_long = True
+            self.anchor()
+            return
+        unflushed, before = self._applier.machine.cut.op.index + 1, self._let_go
+        self._node.leave_behind(unflushed)
+        needed = self._node.needed
+        self._let_go = min(unflushed, needed) if self._node.is_leader and needed else unflushed
+        if self._let_go > max(before, self._others):
+            log.warning(
+                "the log lets go of what members of %s that lag behind would need: they have to be "
+                "copied",
+                self._group,
+            )
+        self.anchor()
+
+    def relieve_log(self) -> bool:
+        """This group pins the oldest segment: flush, if that lets go of it; return whether it does."""
+        if self._flush_frees_log:
+            self.flush_soon()
+        return self._flush_frees_log
+
+    async def close(self) -> None:
+        """Wait for what is under way; nothing begins any more."""
+        self._closed = True
+        async with self._lock:
+            return

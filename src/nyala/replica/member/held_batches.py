@@ -1,0 +1,77 @@
+"""Batches of other servers that wait until the clock's ceiling is durable above their stamps.
+
+Rules: on the loop only. What is dropped counts as lost on the way: Raft asks again.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from nyala.common.ids import ServerUuid
+from nyala.env.server_clock import FarAhead
+from nyala.raft.messages import AppendEntries, PeerBatch
+from nyala.replica.context import Around
+
+log = logging.getLogger(__name__)
+
+HELD_BYTES = 16 << 20
+"""What may wait at a time; nothing does, unless the disk is slower than half of the ceiling's reach."""
+MESSAGE_BYTES = 200
+
+
+class Held:
+    """Batches in the order in which they came, let in one after another.
+
+    Args:
+        around: the process.
+        take: called with each batch once the clock has passed its stamp.
+    """
+
+    def __init__(self, around: Around, take: Callable[[PeerBatch], None]) -> None:
+        self._around = around
+        self._take = take
+        self._batches: deque[PeerBatch] = deque()
+        self._bytes = 0
+        self._waiting = False
+
+    def add(self, batch: PeerBatch) -> None:
+        """Keep a batch until the clock may pass its stamp; what is too much is dropped."""
+        size = _size(batch)
+        if self._bytes + size > HELD_BYTES:
+            self._around.counters.refused.labels("clock").inc()
+            return
+        self._batches.append(batch)
+        self._bytes += size
+        if not self._waiting:
+            self._waiting = True
+            self._around.env.tasks.spawn(self._let_in(), "batches above the clock's ceiling")
+
+    def lose(self, server: ServerUuid) -> None:
+        """Drop what a server sent: its process has ended."""
+        if self._batches:
+            self._batches = deque(b for b in self._batches if b.sender != server)
+            self._bytes = sum(map(_size, self._batches))
+
+    async def _let_in(self) -> None:
+        while self._batches:
+            try:
+                await self._around.clock.past(self._batches[0].hlc)
+            except (
+                OSError,
+                FarAhead,
+            ) as err:  # what cannot be durable, or not be believed: as if lost
+                log.warning("%d batches of peers were dropped: %s", len(self._batches), err)
+                self._batches.clear()
+            # The first may be another one now, if the sender of the one before has ended.
+            while self._batches and not self._around.clocks.far(self._batches[0].hlc):
+                batch = self._batches.popleft()
+                self._bytes -= _size(batch)
+                self._take(batch)
+            self._bytes = self._bytes if self._batches else 0
+        self._waiting = False
+
+
+def _size(batch: PeerBatch) -> int:
+    entries = (m.entries for _, m in batch.messages if isinstance(m, AppendEntries))
+    payloads = sum(len(e.payload) for found in entries for e in found)
+    return payloads + MESSAGE_BYTES * (1 + len(batch.messages))

@@ -1,0 +1,183 @@
+"""One member that takes part: its core, and the parts that act on what the core says.
+
+Rules: on the loop only. Whatever is raised by the core or in a lane ends this replica and no other.
+"""
+
+import asyncio
+from collections.abc import Container, Sequence
+
+from nyala.common.errors import NyalaError, Unavailable
+from nyala.common.ids import ServerUuid, TabletId
+from nyala.env.tasks import Lane
+from nyala.raft.membership import Configuration
+from nyala.raft.messages import AnyMessage, AppendEntries, Entry
+from nyala.raft.ready import NOTHING
+from nyala.replica.context import Around
+from nyala.replica.member.applier import Answer, Applier
+from nyala.replica.member.bootstrap import Opened
+from nyala.replica.member.closed_time import Closing
+from nyala.replica.member.driver import Driver
+from nyala.replica.member.flusher import Fail, Keeper
+from nyala.replica.member.leadership_watch import Standing
+from nyala.replica.member.pending_reads import Reads
+from nyala.replica.member.requests import Requests
+from nyala.replica.memory import Part
+
+
+class Member:
+    """A replica that takes part in its group.
+
+    Args:
+        around: the process.
+        group: of the replica.
+        opened: from bootstrap.
+        fail: ends this replica.
+    """
+
+    def __init__(self, around: Around, group: TabletId, opened: Opened, fail: Fail) -> None:
+        options = around.options
+        self.node = opened.node
+        self.applier = Applier(
+            around.env.tasks,
+            opened.machine,
+            opened.sessions,
+            group_ops=options.apply_group_ops,
+            group_bytes=options.apply_group_bytes,
+            deliver=self._applied,
+            may_apply=self._may_apply,
+        )
+        self.keeper = Keeper(around, group, opened.node, self.applier, fail)
+        self.driver = Driver(around, group, opened.node, fail)
+        self.standing = Standing(opened.node)
+        reads = Reads()
+        self.closing = Closing(around, opened.node, self.standing, reads)
+        self.requests = Requests(around, group, opened.node, self.driver, self.standing, reads)
+        self._around = around
+        self._group = group
+        self._fail = fail
+        self._closed = False
+        self._task = around.env.tasks.spawn(self._apply(), f"apply {group}")
+        self.keeper.count()
+        self._count()
+
+    # ---- what happens ------------------------------------------------------------------------------
+
+    def step(self, message: AnyMessage, hlc: int) -> None:
+        """Take a message; `hlc` is the clock's reading after it was merged. Raises as the core does.
+
+        A follower without room - it cannot apply as fast as it is sent, or this process' memory is spent -
+        takes no entries, and says so; it goes on to vote and to answer heartbeats, and its leader waits.
+        """
+        if isinstance(message, AppendEntries):
+            around = self._around
+            behind = self.applier.backlog_bytes > around.options.write_queue_bytes
+            self.node.set_full(behind or around.memory.full)
+        self.node.step(message, hlc)
+        if isinstance(message, AppendEntries):
+            self.closing.heard(message)
+
+    def tick(self, hlc: int, absent: Container[ServerUuid]) -> None:
+        """Let a tick of Raft's time pass; `absent` as in `RaftNode.tick`."""
+        self.applier.resume()
+        self.closing.tick()
+        self._around.offsets.hand_over(self.node)
+        self._around.slow_log.hand_over(self._group, self.node)
+        self.requests.tick()
+        self.node.tick(hlc, absent)
+
+    def pump(self) -> bool:
+        """Perform what the core owes; return whether something that others are told changed."""
+        ready = self.driver.pump()
+        changed = False
+        if ready is not NOTHING:
+            if ready.apply:
+                self.applier.feed(ready.apply, awaited=self.node.is_leader)
+            if ready.confirmed is not None:
+                self.requests.confirmed(ready.confirmed.round)
+                self._settle()
+            changed = ready.config is not None or ready.config_committed is not None
+        self._count()
+        seen = self.standing.look()
+        if seen.deposed:
+            self.requests.deposed()
+        if seen.elected:
+            self._around.counters.elected.inc()
+        return changed or seen.changed
+
+    def rescue(self, keep: Sequence[ServerUuid], term: int) -> Configuration:
+        """Go on without a majority that is lost for good; return what is active from now on.
+
+        See `RaftNode.rescue`: it is committed when one of those kept leads.
+        """
+        self.node.rescue(keep, self.requests.stamp(self.node.last_stamp), term)
+        self._around.dirty(self._group)
+        return self.node.core.configs.active
+
+    def anchor(self) -> bool:
+        """Let the log go of what neither this replica nor a follower of it needs; False: not yet."""
+        if self.driver.saving is not None:
+            return False
+        self.keeper.anchor()
+        return True
+
+    async def _apply(self) -> None:
+        try:
+            await self.applier.run()
+        except Exception as err:  # apply that raises is the end of this replica, not of the server
+            self._fail(err)
+
+    def _applied(self, entries: list[Entry], answers: list[Answer | None]) -> None:
+        if self._closed:
+            return
+        self.requests.applied(entries, answers)
+        self.node.applied(entries[-1].id.index)
+        if self.node.core.log.behind:
+            self._around.dirty(self._group)  # the next ones are to be read
+        if self.node.is_leader and not self.standing.accepting:
+            self._around.dirty(
+                self._group
+            )  # perhaps its first entry was among them: it may accept now
+        self._settle()
+        counters = self._around.counters
+        counters.applied.inc(len(entries))
+        counters.groups.inc()
+        self.keeper.applied(entries)
+        if self._around.memory.tight:
+            self.node.shrink(0)
+        self._count()
+
+    def _may_apply(self) -> bool:
+        return self._around.memory.may_apply(leads=self.node.is_leader)
+
+    def _count(self) -> None:
+        """Count what this group's entries and sessions take now."""
+        memory = self._around.memory
+        memory.note(Part.ENTRIES, self._group, self.node.core.log.memory_bytes)
+        memory.note(Part.SESSIONS, self._group, self.applier.sessions.memory_bytes)
+
+    def shrink(self) -> None:
+        """Let go of entries that nobody needs urgently: who needs them is sent them from the log."""
+        node, excess = self.node, self._around.memory.excess_bytes
+        node.shrink(max(0, node.core.log.memory_bytes - excess))
+        self._count()
+
+    def _settle(self) -> None:
+        latest = self.requests.settle(self.applier.applied, self.applier.applied_stamp)
+        if latest:
+            self.closing.publish(latest)
+
+    # ---- the end -----------------------------------------------------------------------------------
+
+    def end(self, why: str, err: NyalaError | None = None) -> None:
+        """Take part no more: whoever waits is told; files and machine stay open."""
+        self._closed = True
+        self.driver.close()
+        self._task.cancel()
+        self.requests.end(why, err or Unavailable(f"{why}; ask another replica"))
+
+    async def close(self) -> None:
+        """After `end`: wait for what runs in the lanes, then close the machine."""
+        await self.keeper.close()
+        await asyncio.gather(self._task, return_exceptions=True)
+        await self._around.env.tasks.run(Lane.APPLY, self.applier.machine.close)
+        self._around.memory.forget(self._group)

@@ -1,0 +1,180 @@
+"""Writes in flight: from the proposal to the entry that was applied at its index, or to the reason why not.
+
+Rules: a leader never takes back a proposal. Whoever waits hears of the outcome, or that it is unknown.
+A retry of an operation in flight waits for the same entry: it is not proposed again.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from nyala.common.errors import (
+    InvalidArgument,
+    NotLeader,
+    NyalaError,
+    OutcomeUnknown,
+    SessionExpired,
+)
+from nyala.common.ids import OpId
+from nyala.replica.member.applier import Answer, Kind
+from nyala.replica.status import WriteOutcome
+
+FORGOTTEN = "CLIENT_FORGOTTEN"
+"""A reason of SessionExpired: with a `since` above `forgotten_until`, where that is true, it is executed."""
+
+
+class Identity(NamedTuple):
+    """What a retry has in common with the first try: whose operation, its number, CRC32C of its bytes."""
+
+    client_id: bytes
+    sequence: int
+    crc: int
+
+
+_Waiter = tuple[int, asyncio.Future[Answer | None]]
+"""When it gives up (monotonic microseconds), and what it waits for."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    term: int
+    size_bytes: int
+    identity: Identity | None
+    waiters: list[_Waiter] = field(default_factory=list)
+
+
+class Writes:
+    """The writes of one replica that wait for their entries. On the loop only.
+
+    Attributes:
+        inflight_bytes: of the payloads in flight, answered or given up.
+    """
+
+    def __init__(self) -> None:
+        self.inflight_bytes = 0
+        self._pending: dict[int, _Pending] = {}  # by index, which grows
+        self._by_identity: dict[Identity, _Pending] = {}
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def add(
+        self, op: OpId, size_bytes: int, deadline_us: int, identity: Identity | None = None
+    ) -> asyncio.Future[Answer | None]:
+        """Return what will be done when the entry at `op.index` is applied; None for a configuration.
+
+        Args:
+            op: of the entry.
+            size_bytes: of its payload.
+            deadline_us: when the caller gives up.
+            identity: by which a retry finds it; None: it has none.
+        """
+        if op.index in self._pending:  # an entry that was truncated before it was committed
+            displaced = self._take(op.index)
+            assert displaced.term < op.term, f"{op} was proposed twice"
+            _tell(displaced, NotLeader("the operation was displaced by a newer leader's"))
+        pending = self._pending[op.index] = _Pending(op.term, size_bytes, identity)
+        if identity is not None:
+            self._by_identity[identity] = pending
+        self.inflight_bytes += size_bytes
+        return _wait(pending, deadline_us)
+
+    def join(self, identity: Identity, deadline_us: int) -> asyncio.Future[Answer | None] | None:
+        """Return what will be done when an operation in flight is applied; None: it is not in flight."""
+        pending = self._by_identity.get(identity)
+        return None if pending is None else _wait(pending, deadline_us)
+
+    def applied(self, op: OpId, answer: Answer | None) -> None:
+        """Tell whoever proposed the entry at this index."""
+        if op.index not in self._pending:
+            return
+        pending = self._take(op.index)
+        if pending.term != op.term:
+            _tell(
+                pending,
+                NotLeader("another leader's entry took this operation's place; send it again"),
+            )
+            return
+        for _, done in pending.waiters:
+            if not done.done():
+                done.set_result(answer)
+
+    def deposed(self, commit: int) -> None:
+        """Leadership is lost: what is not known to be committed has an unknown outcome."""
+        for index in [i for i in self._pending if i > commit]:
+            _tell(
+                self._take(index),
+                OutcomeUnknown(
+                    "leadership was lost while the operation was in flight: it may or may not take "
+                    "effect; send it again under the same sequence number to learn which"
+                ),
+            )
+
+    def expire(self, now_us: int) -> None:
+        """Answer those whose deadline has passed; their entries stay in flight."""
+        for pending in self._pending.values():
+            for deadline_us, done in pending.waiters:
+                if deadline_us <= now_us and not done.done():
+                    done.set_exception(
+                        OutcomeUnknown(
+                            "the deadline passed while the operation was in flight: it may or may not "
+                            "take effect; send it again under the same sequence number to learn which"
+                        )
+                    )
+            pending.waiters = [w for w in pending.waiters if not w[1].done()]
+
+    def fail(self, why: str) -> None:
+        """The replica ends: every outcome is unknown."""
+        for index in list(self._pending):
+            _tell(
+                self._take(index),
+                OutcomeUnknown(f"{why}: the operation may or may not take effect"),
+            )
+
+    def _take(self, index: int) -> _Pending:
+        """Remove what is in flight at an index."""
+        pending = self._pending.pop(index)
+        self.inflight_bytes -= pending.size_bytes
+        if pending.identity is not None and self._by_identity.get(pending.identity) is pending:
+            del self._by_identity[pending.identity]
+        return pending
+
+
+def _wait(pending: _Pending, deadline_us: int) -> asyncio.Future[Answer | None]:
+    done: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
+    pending.waiters.append((deadline_us, done))
+    return done
+
+
+def _tell(pending: _Pending, err: NyalaError) -> None:
+    for _, done in pending.waiters:
+        if not done.done():
+            done.set_exception(err)
+
+
+def outcome(answer: Answer) -> WriteOutcome:
+    """Return what the caller of a write gets.
+
+    Raises:
+        SessionExpired: the operation was not executed (again), and there is no result to give.
+        InvalidArgument: the sequence number belongs to an operation with other bytes.
+    """
+    if answer.kind is Kind.EXPIRED:
+        raise SessionExpired(
+            "the result of this sequence number is no longer kept, so the operation was not executed "
+            "(again); read the rows to learn whether it took effect, then write under a new number"
+        )
+    if answer.kind is Kind.FORGOTTEN:
+        raise SessionExpired(
+            "this tablet does not know the client (any more), and an earlier try of the operation may have "
+            "taken effect before it was forgotten, so it was not executed (again); read the rows to learn "
+            "whether it did, then write with a new client",
+            {"reason": FORGOTTEN, "forgotten_until": str(answer.stamp)},
+        )
+    if answer.kind is Kind.OTHER_BYTES:
+        raise InvalidArgument(
+            "this sequence number was used for an operation with other bytes; a retry sends the same "
+            "bytes, and a new operation takes a new number",
+            {"reason": "OTHER_BYTES"},
+        )
+    return WriteOutcome(answer.stamp, answer.result, answer.kind is Kind.DUPLICATE)

@@ -1,0 +1,102 @@
+"""Outgoing messages of all groups, gathered into one batch per server and loop turn.
+
+Rules: on the loop only. What cannot be addressed or reached is dropped: Raft asks again.
+"""
+
+from collections.abc import Callable, Iterable
+
+from nyala.common.ids import ServerUuid, TabletId
+from nyala.env.clock import HybridClock
+from nyala.raft.membership import Configuration
+from nyala.raft.messages import AnyMessage, PeerBatch
+from nyala.replica.multiraft.failure_detector import Liveness
+from nyala.replica.state_machine import Transport
+
+
+class Outbox:
+    """Gathers messages until `flush`.
+
+    Args:
+        uuid: this server.
+        transport: carries the batches.
+        clock: its reading goes with each batch; never below what a message in it asserts.
+        liveness: what each batch says of this server's life.
+        log_ms: returns how long a round of this server's log takes; each batch tells it.
+    """
+
+    def __init__(
+        self, uuid: ServerUuid, transport: Transport, clock: HybridClock, liveness: Liveness,
+        log_ms: Callable[[], int],
+    ) -> None:  # fmt: skip
+        self.uuid = uuid
+        self._log_ms = log_ms
+        self._transport = transport
+        self._clock = clock
+        self._liveness = liveness
+        self._address = ""  # of this server, by the configurations of its groups
+        self._addresses: dict[ServerUuid, str] = {}
+        self._messages: dict[ServerUuid, list[tuple[TabletId, AnyMessage]]] = {}
+
+    def add(self, config: Configuration, group: TabletId, message: AnyMessage) -> None:
+        """Take a message of a group.
+
+        Args:
+            config: of the group; a receiver that is not in it keeps the address that was known last.
+            group: whose message it is.
+            message: names its receiver.
+        """
+        own, member = config.get(self.uuid), config.get(message.to)
+        if own is not None:
+            self._address = own.peer_address
+        if member is not None:
+            self._addresses[message.to] = member.peer_address
+        self._messages.setdefault(message.to, []).append((group, message))
+
+    def greet(self, to: ServerUuid, configs: Iterable[Configuration]) -> None:
+        """Send a server a batch, if only to say that this one lives.
+
+        Args:
+            to: whom.
+            configs: of all groups, in which to look for an address that is not known yet.
+        """
+        if to not in self._addresses:
+            found = next((m for c in configs if (m := c.get(to)) is not None), None)
+            if found is None:
+                return
+            self._addresses[to] = found.peer_address
+        self._messages.setdefault(to, [])
+
+    def learn(self, server: ServerUuid, address: str) -> None:
+        """Take a server's own word for its address where no configuration has named one.
+
+        A replica that was copied or that lags may hear a leader that its configuration does not have: without
+        an answer the leader would never learn which entries it lacks.
+        """
+        if address:
+            self._addresses.setdefault(server, address)
+
+    def address(self, server: ServerUuid) -> str:
+        """Return the peer address of a server that was spoken to; empty: not known."""
+        return self._addresses.get(server, "")
+
+    def drop(self, group: TabletId) -> None:
+        """Forget what a group wanted to say in this turn: its replica has ended."""
+        for to, gathered in self._messages.items():
+            self._messages[to] = [m for m in gathered if m[0] != group]
+
+    def flush(self) -> None:
+        """Send everything that was gathered."""
+        if not self._messages:
+            return
+        messages, self._messages = self._messages, {}
+        hlc, liveness = self._clock.peek(), self._liveness
+        log_ms = self._log_ms()
+        for to, gathered in messages.items():
+            address = self._addresses.get(to)
+            if address is not None:
+                batch = PeerBatch(
+                    self.uuid, to, hlc, tuple(gathered),
+                    incarnation=liveness.incarnation, epoch=liveness.epoch, left=liveness.left,
+                    log_ms=log_ms, address=self._address,
+                )  # fmt: skip
+                self._transport.send(address, batch)

@@ -1,0 +1,73 @@
+"""How much of the log stays for members that are away and for replicas that failed, over a whole process.
+
+On the loop only.
+"""
+
+import logging
+from collections.abc import Mapping
+
+from nyala.common.errors import NyalaError
+from nyala.common.ids import TabletId
+from nyala.common.options import MIB
+from nyala.replica.context import Around
+from nyala.replica.lifecycle import give_up
+from nyala.replica.replica import Replica
+
+log = logging.getLogger(__name__)
+
+
+class Retention:
+    """Has the log collected, and keeps that within `wal_retain_for_peers_mb`.
+
+    Args:
+        around: the process.
+        replicas: all of it.
+    """
+
+    def __init__(self, around: Around, replicas: Mapping[TabletId, Replica]) -> None:
+        self._around = around
+        self._replicas = replicas
+        self._giving_up: dict[TabletId, None] = {}
+
+    def collect(self) -> tuple[TabletId, ...]:
+        """Begin to shrink a log that is over its size; return the groups that keep its oldest segment."""
+        wal, options = self._around.wal, self._around.options
+        keep, stats = max(2, options.wal_retain_mb // options.wal_segment_mb), wal.stats()
+        if stats.segments <= keep:
+            return ()
+        self._limit()
+        wal.collect(keep)
+        return stats.pinned_by
+
+    def _limit(self) -> None:
+        """Let go where more is kept than may be: the group with the most first."""
+        wal = self._around.wal
+        unreadable = dict(wal.unreadable)
+        for group, err in unreadable.items():
+            if (replica := self._replicas.get(group)) is not None:
+                replica.fail(err)
+        held = wal.held_bytes()
+        over = sum(held.values()) - self._around.options.wal_retain_for_peers_mb * MIB
+        for group in sorted(held, key=lambda g: (g not in unreadable, -held[g], g)):
+            if over <= 0 and group not in unreadable:
+                return
+            self._let_go(group)
+            over -= held[group]
+
+    def _let_go(self, group: TabletId) -> None:
+        replica = self._replicas.get(group)
+        if replica is None or group in self._giving_up:
+            return
+        if replica.member is not None:
+            replica.member.keeper.let_go()
+        else:
+            self._giving_up[group] = None
+            self._around.env.tasks.spawn(self._give_up(replica), f"give up {group}")
+
+    async def _give_up(self, replica: Replica) -> None:
+        try:
+            await give_up(self._around, replica)
+        except (OSError, NyalaError) as err:  # a full disk may have room again
+            log.warning("the log keeps what %s needs: %s", replica.group, err)
+        finally:
+            del self._giving_up[replica.group]

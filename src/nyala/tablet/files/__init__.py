@@ -1,0 +1,1 @@
+"""Files of a tablet: their format, column blocks, disk rowsets, the manifest."""

@@ -1,0 +1,98 @@
+"""A checkpoint: the files of one manifest, held so that they can be copied while the tablet goes on.
+
+Rules: taken and released in lane APPLY; the files, which never change, are read in any lane. Holds are
+counted in memory: a restart forgets them, as whoever held them is gone too, and removing the whole tablet
+ends them.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+from nyala.env.files import Files
+from nyala.tablet.files import manifest
+from nyala.tablet.files.manifest import Cut, Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class HeldFile:
+    """One file of a checkpoint.
+
+    Attributes:
+        name: in the tablet's directory.
+        size_bytes: its length.
+    """
+
+    name: str
+    size_bytes: int
+
+
+class Holds:
+    """Which files of a tablet are held, and by how many checkpoints. Lane APPLY."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    @property
+    def names(self) -> Collection[str]:
+        """Of the files held."""
+        return self._counts.keys()
+
+    def add(self, names: Iterable[str]) -> None:
+        """Hold some files once more."""
+        self._counts.update(names)
+
+    def drop(self, names: Iterable[str]) -> list[str]:
+        """Hold them once less; return those that nobody holds any more."""
+        free = []
+        for name in names:
+            self._counts[name] -= 1
+            assert self._counts[name] >= 0, f"{name} is dropped more often than it was held"
+            if not self._counts[name]:
+                del self._counts[name]
+                free.append(name)
+        return free
+
+
+class Checkpoint:
+    """What a copy of a tablet is made of: these files, and `manifest_bytes` as `MANIFEST`, written last.
+
+    Whatever the tablet does meanwhile, they stay until `release`. The copy opens as the tablet did at
+    `cut`, and replays the group's log from there.
+
+    Args:
+        files: the file system.
+        directory: of the tablet.
+        now: returns the tablet's manifest.
+        holds: of the tablet.
+
+    Attributes:
+        manifest_name: of the file that is written last.
+        manifest_bytes: of the copy's manifest; the tablet's own is replaced by its next flush.
+        cut: what the files stand for.
+        files: all others that the manifest names, in its order.
+    """
+
+    def __init__(
+        self, files: Files, directory: str, now: Callable[[], Manifest], holds: Holds
+    ) -> None:
+        current = now()
+        names = [n for n in current.file_names() if n != manifest.NAME]
+        self.manifest_name = manifest.NAME
+        self.manifest_bytes = manifest.encode(current)
+        self.cut: Cut = current.cut
+        self.files = tuple(HeldFile(n, files.size(f"{directory}/{n}")) for n in names)
+        self._files = files
+        self._directory = directory
+        self._now = now
+        self._holds = holds
+        self._held: tuple[str, ...] = tuple(names)
+        holds.add(names)
+
+    def release(self) -> None:
+        """Let the files go, and remove those that nobody needs any more; once more does nothing."""
+        needed = set(self._now().file_names())
+        held, self._held = self._held, ()
+        for name in self._holds.drop(held):
+            if name not in needed:
+                self._files.remove(f"{self._directory}/{name}")

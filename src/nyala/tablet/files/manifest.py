@@ -1,0 +1,307 @@
+"""Which files make the tablet now: one small file, switched atomically; a cut of the group's log.
+
+Invariant: the rowsets and `del` files that a manifest names hold nothing stamped above its cut.
+docs/internals/formats-tablet.md shows the bytes.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import msgspec
+import pyarrow as pa
+
+from nyala.common.errors import AlreadyPresent, Corrupt, NyalaError
+from nyala.common.ids import NO_OP, ColumnId, OpId, TableId, TabletId
+from nyala.common.partition import Partition, PartitionSchema
+from nyala.common.schema import Schema
+from nyala.common.types import arrow_type, type_name
+from nyala.env.files import Files
+from nyala.tablet.files import stored_schema
+from nyala.tablet.files.format import Kind, Sections, pack
+from nyala.tablet.files.stored_schema import StoredSchema
+
+NAME = "MANIFEST"
+MAX_RANGES = 256
+"""Changes of ranges that a tablet remembers; of more the two oldest are kept as one, of the first's time."""
+_BODY, _EXTRA, _RANGES = 1, 2, 3
+
+
+class AnyCut(Protocol):
+    """What a cut looks like, whoever made it (`replica/state_machine.Cut` or `Cut` here)."""
+
+    @property
+    def op(self) -> OpId:
+        """The last entry whose effect the files hold."""
+        ...
+
+    @property
+    def stamp(self) -> int:
+        """That entry's hybrid time."""
+        ...
+
+    @property
+    def extra(self) -> bytes:
+        """The replica's own state at the cut."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A point in a group's log that the files stand for; the shape of `replica/state_machine.Cut`.
+
+    Attributes:
+        op: the last entry (of any kind) whose effect the files hold; replay starts after it.
+        stamp: that entry's hybrid time; the files hold nothing stamped above it.
+        extra: the replica's own state at the cut, opaque here.
+    """
+
+    op: OpId = NO_OP
+    stamp: int = 0
+    extra: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class TabletInfo:
+    """What a tablet is, saved in its manifest. Name, schema and options change by `ops.SchemaOp` alone.
+
+    Attributes:
+        tablet_id: also the Raft group's id.
+        table_id: of the table.
+        table_name: for people.
+        schema: the table's columns.
+        partition_schema: how the table is partitioned.
+        partition: this tablet's part of it.
+        options: table options as text; `compression` is `none` (default), `lz4` or `zstd`.
+        ranges: (schema version, stamp) of the changes of the table's ranges that it has followed, oldest
+            first: what it was created with has stamp 0, and the newest `MAX_RANGES` are kept.
+        retired_at: when its range was dropped: its rows end there; 0: it was not.
+    """
+
+    tablet_id: TabletId
+    table_id: TableId
+    table_name: str
+    schema: Schema
+    partition_schema: PartitionSchema = field(default_factory=PartitionSchema)
+    partition: Partition = field(default_factory=Partition)
+    options: Mapping[str, str] = field(default_factory=dict)
+    ranges: tuple[tuple[int, int], ...] = ()
+    retired_at: int = 0
+
+    def newer_ranges(self, known: int, at: int) -> int:
+        """Return the version of the newest ranges in force at a time, if a reader does not know them; else 0.
+
+        Args:
+            known: the version of the ranges from which the read was planned.
+            at: hybrid time of the read.
+        """
+        return max((v for v, since in self.ranges if v > known and since <= at), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class RowSetEntry:
+    """One disk rowset.
+
+    Attributes:
+        number: names its two files.
+        marks: numbers of its `del` files, oldest first.
+    """
+
+    number: int
+    marks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The tablet's files.
+
+    Attributes:
+        info: what the tablet is.
+        cut: what the files stand for.
+        horizon: the earliest time that can still be read; history below it was dropped.
+        index_seed: of the hash in the key indexes.
+        next_file: above the number of every file named.
+        rowsets: in the order in which they are read.
+        retired: types of the columns that were dropped, for entries written when they were not yet.
+    """
+
+    info: TabletInfo
+    cut: Cut
+    horizon: int
+    index_seed: int
+    next_file: int
+    rowsets: tuple[RowSetEntry, ...] = ()
+    retired: Mapping[ColumnId, pa.DataType] = field(default_factory=dict)
+
+    def file_names(self) -> list[str]:
+        """Return the names of all files that this manifest needs, itself included."""
+        names = [NAME]
+        for entry in self.rowsets:
+            names += [index_name(entry.number), data_name(entry.number)]
+            names += [marks_name(number) for number in entry.marks]
+        return names
+
+
+def index_name(number: int) -> str:
+    """Return the name of a rowset's index file."""
+    return f"{number:08d}.idx"
+
+
+def data_name(number: int) -> str:
+    """Return the name of a rowset's data file."""
+    return f"{number:08d}.dat"
+
+
+def marks_name(number: int) -> str:
+    """Return the name of a `del` file."""
+    return f"{number:08d}.del"
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    tablet_id: str
+    table_id: str
+    table_name: str
+    schema: StoredSchema
+    retired: dict[int, str]
+    partition_schema: PartitionSchema
+    partition: Partition
+    options: dict[str, str]
+    term: int
+    index: int
+    stamp: int
+    horizon: int
+    index_seed: int
+    next_file: int
+    rowsets: list[RowSetEntry]
+
+
+class _StoredRanges(msgspec.Struct, frozen=True):
+    followed: list[tuple[int, int]]
+    retired_at: int
+
+
+def encode(manifest: Manifest) -> bytes:
+    """Return the bytes of a manifest file."""
+    info = manifest.info
+    stored = _Stored(
+        tablet_id=info.tablet_id,
+        table_id=info.table_id,
+        table_name=info.table_name,
+        schema=stored_schema.store(info.schema),
+        retired={i: type_name(kind) for i, kind in sorted(manifest.retired.items())},
+        partition_schema=info.partition_schema,
+        partition=info.partition,
+        options=dict(sorted(info.options.items())),
+        term=manifest.cut.op.term,
+        index=manifest.cut.op.index,
+        stamp=manifest.cut.stamp,
+        horizon=manifest.horizon,
+        index_seed=manifest.index_seed,
+        next_file=manifest.next_file,
+        rowsets=list(manifest.rowsets),
+    )
+    sections = [(_BODY, msgspec.msgpack.encode(stored)), (_EXTRA, manifest.cut.extra)]
+    if info.ranges:
+        ranges = _StoredRanges(list(info.ranges), info.retired_at)
+        sections.append((_RANGES, msgspec.msgpack.encode(ranges)))
+    return pack(Kind.MANIFEST, sections)
+
+
+def decode(data: bytes, path: str) -> Manifest:
+    """Return the manifest that a file holds.
+
+    Raises:
+        Corrupt: damaged, or of another kind or version.
+    """
+    sections = Sections(memoryview(data), path, Kind.MANIFEST)
+    body, extra = sections.tagged(_BODY), bytes(sections.tagged(_EXTRA))
+    ranges = _StoredRanges([], 0)
+    try:
+        stored = msgspec.msgpack.decode(body, type=_Stored)
+        if _RANGES in sections.tags:
+            ranges = msgspec.msgpack.decode(sections.tagged(_RANGES), type=_StoredRanges)
+        schema = stored_schema.load(stored.schema)
+        retired = {ColumnId(i): arrow_type(name) for i, name in stored.retired.items()}
+    except (msgspec.MsgspecError, NyalaError) as err:
+        raise Corrupt(f"{path} is no manifest that this build understands: {err}") from err
+    info = TabletInfo(
+        tablet_id=TabletId(stored.tablet_id),
+        table_id=TableId(stored.table_id),
+        table_name=stored.table_name,
+        schema=schema,
+        partition_schema=stored.partition_schema,
+        partition=stored.partition,
+        options=stored.options,
+        ranges=tuple(ranges.followed),
+        retired_at=ranges.retired_at,
+    )
+    return Manifest(
+        info=info,
+        cut=Cut(OpId(stored.term, stored.index), stored.stamp, extra),
+        horizon=stored.horizon,
+        index_seed=stored.index_seed,
+        next_file=stored.next_file,
+        rowsets=tuple(stored.rowsets),
+        retired=retired,
+    )
+
+
+def load(files: Files, directory: str) -> Manifest:
+    """Read a tablet's manifest.
+
+    Raises:
+        Corrupt: there is none, or it is damaged.
+    """
+    path = f"{directory}/{NAME}"
+    if not files.exists(path):
+        raise Corrupt(
+            f"{directory} has no {NAME}: it is no tablet, or was damaged; "
+            "replace this replica from a healthy one",
+            {"path": path},
+        )
+    return decode(files.read(path), path)
+
+
+def save(files: Files, directory: str, manifest: Manifest) -> None:
+    """Switch to a manifest: durable on return, and atomic. Its files are durable already."""
+    files.write_atomic(f"{directory}/{NAME}", encode(manifest))
+
+
+def check_files(files: Files, directory: str, manifest: Manifest) -> None:
+    """Make sure that every file which the manifest names is there.
+
+    Raises:
+        Corrupt: one is missing.
+    """
+    there = set(files.list(directory))
+    missing = [name for name in manifest.file_names() if name not in there]
+    if missing:
+        raise Corrupt(
+            f"{directory} lacks {', '.join(missing)}, which its {NAME} names; "
+            "replace this replica from a healthy one",
+            {"path": f"{directory}/{missing[0]}"},
+        )
+
+
+def create(files: Files, directory: str, info: TabletInfo, index_seed: int) -> Manifest:
+    """Make the directory of an empty tablet and its manifest, durable on return.
+
+    Raises:
+        AlreadyPresent: there is a tablet in the directory.
+    """
+    if files.exists(f"{directory}/{NAME}"):
+        raise AlreadyPresent(f"{directory} holds a tablet already; open it, or remove it first")
+    files.make_dir(directory)
+    first = Manifest(info, Cut(), horizon=0, index_seed=index_seed, next_file=1)
+    save(files, directory, first)
+    return first
+
+
+def remove_unreferenced(
+    files: Files, directory: str, manifest: Manifest, held: Collection[str] = ()
+) -> None:
+    """Remove what the (durable) manifest does not name, nor anybody holds: remains, and merged rowsets."""
+    wanted = {*manifest.file_names(), *held}
+    for name in files.list(directory):
+        if name not in wanted:
+            files.remove(f"{directory}/{name}")

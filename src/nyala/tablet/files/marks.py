@@ -1,0 +1,113 @@
+"""When each version of a rowset ended: a dense array in memory, sparse files of it on disk.
+
+0 is live. Entries are written once, in lane APPLY, in place: whoever reads at a safe time sees either 0
+or a later stamp for what ends meanwhile, which is the same to it. Files hold nothing above their cut.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from nyala.common.errors import Corrupt
+from nyala.env.files import Files
+from nyala.tablet.files.format import Kind, Sections, pack
+from nyala.tablet.kernels import key_index
+from nyala.tablet.rows.lifetimes import Ended
+
+Rows = npt.NDArray[np.int64]
+Stamps = npt.NDArray[np.uint64]
+_ROWS, _STAMPS = 1, 2
+
+
+class Marks:
+    """The ends of one rowset's versions.
+
+    Attributes:
+        ends: stamp at which each row ended, 0 for live ones; only lane APPLY writes it.
+        recording: keep what is marked in `pending`. In a memory rowset that is still written to
+            nothing has to be kept.
+        pending: what was marked since the manifest's cut, in order; not in any file yet.
+        pending_bytes: memory that the next file would free.
+        ended: the rows that have ended, taken together.
+    """
+
+    def __init__(self, ends: Stamps, *, recording: bool = True) -> None:
+        self.ends = ends
+        self.recording = recording
+        self.pending: list[tuple[Rows, Stamps]] = []
+        self.pending_bytes = 0
+        self.ended = Ended.of(ends)
+
+    def end(self, rows: Rows, stamps: Stamps) -> None:
+        """Mark rows as ended at some stamps. Lane APPLY."""
+        twice = key_index.mark(self.ends, rows, stamps)
+        assert twice < 0, f"row {twice} ends twice"
+        if len(rows):
+            self.marked(rows, stamps, int(stamps.min()), int(stamps.max()))
+
+    def marked(self, rows: Rows, stamps: Stamps, first: int, last: int) -> None:
+        """Take note of rows, one at least, that were marked in `ends`. Lane APPLY.
+
+        Args:
+            rows: that ended.
+            stamps: of each.
+            first: least of the stamps.
+            last: greatest of them.
+        """
+        self.ended = self.ended.with_more(len(rows), first, last)
+        if self.recording:
+            self.pending.append((rows, stamps))
+            self.pending_bytes += rows.nbytes + stamps.nbytes
+
+    def note(self, stamps: Stamps) -> None:
+        """Take into `ended` what was marked in `ends` at these stamps. Lane APPLY."""
+        self.ended = self.ended.more(stamps)
+
+    def written(self, parts: int) -> None:
+        """Forget the first parts of `pending`, which a file holds now. Lane APPLY."""
+        self.pending_bytes -= sum(r.nbytes + s.nbytes for r, s in self.pending[:parts])
+        del self.pending[:parts]
+
+    def ended_by(self, stamp: int) -> tuple[Rows, Stamps]:
+        """Return the rows that ended at or below a stamp, in row order, with their stamps."""
+        ends = self.ends.copy()  # lane APPLY goes on marking; one look decides
+        rows = np.flatnonzero((ends != 0) & (ends <= np.uint64(stamp)))
+        return rows, ends[rows]
+
+
+def joined(parts: Sequence[tuple[Rows, Stamps]]) -> tuple[Rows, Stamps]:
+    """Return the marks of several parts as one."""
+    if not parts:
+        return np.empty(0, np.int64), np.empty(0, np.uint64)
+    return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
+
+
+def write(files: Files, path: str, rows: Rows, stamps: Stamps) -> int:
+    """Write a new file of marks, synced (its name is not); return its length in bytes."""
+    order = np.argsort(rows)  # however they were grouped when they were applied
+    rows, stamps = rows[order], stamps[order]
+    data = pack(
+        Kind.MARKS,
+        [(_ROWS, rows.astype("<u4").tobytes()), (_STAMPS, stamps.astype("<u8").tobytes())],
+    )
+    files.write_new(path, [data])
+    return len(data)
+
+
+def read(files: Files, path: str, ends: Stamps, cut_stamp: int) -> int:
+    """Put a file's marks into `ends`; return the file's length in bytes.
+
+    Raises:
+        Corrupt: damaged, or it marks rows that are not there, or something above the cut.
+    """
+    data = files.map(path)
+    sections = Sections(data, path, Kind.MARKS)
+    rows, stamps = sections.array(_ROWS, "<u4"), sections.array(_STAMPS, "<u8")
+    sections.verify()
+    if len(rows) != len(stamps) or (len(rows) and int(rows.max()) >= len(ends)):
+        raise Corrupt(f"{path} marks rows that its rowset of {len(ends)} does not have")
+    if len(stamps) and (int(stamps.max()) > cut_stamp or int(stamps.min()) == 0):
+        raise Corrupt(f"{path} holds marks above the manifest's cut at {cut_stamp}")
+    ends[rows] = stamps
+    return len(data)

@@ -1,0 +1,1 @@
+"""Flushes and compactions."""

@@ -1,0 +1,194 @@
+"""Compaction: several disk rowsets become one of live rows and one of history; history below a horizon goes.
+
+It moves the manifest's files but not its cut, so that what ended since the last flush stays in memory, and
+in the log.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from nyala.tablet.files.diskrowset import DiskRowSet
+from nyala.tablet.files.manifest import Manifest
+from nyala.tablet.maintain import rewrite
+from nyala.tablet.write.store import Store
+
+MIN_ROWSETS = 4
+"""So many rowsets of similar size that have keys in common are merged."""
+SIMILAR = 2
+"""A rowset joins a merge if it has at most this many times the rows of all smaller ones together."""
+SMALL_ROWS = 65_536
+"""Rowsets below this count as having every key, so that small ones do not pile up side by side."""
+GARBAGE = 0.25
+"""A rowset is rewritten alone once this part of it is history below the horizon."""
+ENDED = 0.5
+"""A rowset of live rows is rewritten alone once this part of it has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rowset:
+    """What the choice knows of one rowset.
+
+    Attributes:
+        number: of its files.
+        rows: versions.
+        ended: of them, those that had ended at the manifest's cut.
+        garbage: of them, those that ended below the horizon.
+        least: least key.
+        greatest: greatest key.
+        file_bytes: of its files.
+    """
+
+    number: int
+    rows: int
+    ended: int
+    garbage: int
+    least: bytes
+    greatest: bytes
+    file_bytes: int = 0
+
+    @staticmethod
+    def of(disk: DiskRowSet, horizon: int | None, cut_stamp: int) -> "Rowset":
+        """Look at a rowset: exactly in lane APPLY, in others as of some moment of late.
+
+        Its versions are read only where more than `GARBAGE` of them ended, on both sides of the horizon.
+        """
+        all_ended, below, marks = disk.marks.ended, min(horizon or 0, cut_stamp), disk.marks
+        ended = all_ended.rows
+        if all_ended.last > cut_stamp:
+            ended -= sum(len(rows) for rows, _ in marks.pending)
+        garbage = ended if all_ended.rows and all_ended.last <= below else 0
+        if not garbage and all_ended.first <= below and ended > GARBAGE * disk.rows:
+            garbage = int(np.count_nonzero((marks.ends != 0) & (marks.ends <= np.uint64(below))))
+        entry = disk.entry
+        return Rowset(entry.number, disk.rows, ended, garbage, *disk.key_range, disk.file_bytes)
+
+    @property
+    def is_history(self) -> bool:
+        """Whether no version is live."""
+        return self.ended == self.rows
+
+    def has(self, key: bytes) -> bool:
+        """Whether a key lies in its range."""
+        return self.rows < SMALL_ROWS or self.least <= key <= self.greatest
+
+
+def choose(rowsets: Sequence[Rowset], *, force: bool) -> set[int]:
+    """Return the numbers of the rowsets worth rewriting together now; none: nothing to do.
+
+    History that can go comes first, then live rowsets in which much has ended, then the keys that most
+    rowsets have. Each row is rewritten once for every growth of its rowset by about `MIN_ROWSETS`, whatever
+    the number of flushes; and no key has more rowsets than `MIN_ROWSETS` for each such growth.
+
+    Args:
+        rowsets: all of them.
+        force: merge all if that changes anything.
+    """
+    live = [r for r in rowsets if not r.is_history]
+    history = [r for r in rowsets if r.is_history]
+    if force:
+        mixed = any(r.garbage for r in rowsets) or any(r.ended for r in live)
+        changes = mixed or len(live) > 1 or len(history) > 1
+        return {r.number for r in rowsets} if changes else set()
+    for alone in (
+        [r for r in rowsets if r.garbage > GARBAGE * r.rows],
+        [r for r in live if r.ended > ENDED * r.rows],
+    ):
+        if alone:
+            return {r.number for r in alone}
+    best: list[Rowset] = []
+    for kind in (live, history):
+        for key in [r.least for r in kind]:
+            found = _similar([r for r in kind if r.has(key)])
+            best = found if len(found) > len(best) else best
+    return {r.number for r in best}
+
+
+def _similar(rowsets: Sequence[Rowset]) -> list[Rowset]:
+    """Return the smallest ones that are of similar size, if they are enough."""
+    picked: list[Rowset] = []
+    total = 0
+    for rowset in sorted(rowsets, key=lambda r: (r.rows, r.number)):
+        if picked and rowset.rows > SIMILAR * total:
+            if len(picked) >= MIN_ROWSETS:
+                break
+            picked, total = [], 0
+        picked.append(rowset)
+        total += rowset.rows
+    return picked if len(picked) >= MIN_ROWSETS else []
+
+
+def depth(rowsets: Sequence[Rowset]) -> int:
+    """Return the most live rowsets that one key may be in: what a look-up has to ask."""
+    live = [r for r in rowsets if not r.is_history]
+    starts, ends = sorted(r.least for r in live), sorted(r.greatest for r in live)
+    return max((n + 1 - bisect_left(ends, key) for n, key in enumerate(starts)), default=0)
+
+
+def score(rowsets: Sequence[Rowset], chosen: Collection[int]) -> float:
+    """Return what merging the chosen rowsets is worth, per MiB that has to be written; nothing: 0.
+
+    Worth are the rowsets that a key is looked for in less, and the part of what is read that goes, or is
+    moved out of the present's way; the whole of it counts as `MIN_ROWSETS` (docs/internals/maintenance.md).
+    """
+    merged = [r for r in rowsets if r.number in chosen]
+    if not merged:
+        return 0.0
+    live = [r for r in merged if not r.is_history]
+    fewer = max(len(live), len(merged) - len(live), 1) - 1
+    idle = sum(r.garbage if r.is_history else r.ended for r in merged)
+    worth = fewer + MIN_ROWSETS * idle / sum(r.rows for r in merged)
+    return worth / (1 + sum(r.file_bytes for r in merged) / (1 << 20))
+
+
+class Compaction:
+    """One compaction: fixed in lane APPLY, built in lane COMPUTE, installed in lane APPLY.
+
+    Args:
+        place: where to write.
+        store: of the tablet.
+        current: the manifest now.
+        chosen: the rowsets to merge.
+        horizon: history below goes; None: all history stays.
+        number: gives the numbers of new files.
+    """
+
+    def __init__(
+        self,
+        place: rewrite.Place,
+        store: Store,
+        current: Manifest,
+        chosen: Sequence[DiskRowSet],
+        horizon: int | None,
+        number: Callable[[], int],
+    ) -> None:
+        self._place = place
+        self._store = store
+        self._current = current
+        self._inputs = [rewrite.Input.of(d, current.cut.stamp) for d in chosen]
+        self._horizon = horizon
+        self._numbers = (number(), number(), number(), number())
+        self._next_file = number()
+
+    def build(self) -> rewrite.Built:
+        """Write the merged rowsets and make them durable. Lane COMPUTE.
+
+        Raises:
+            OSError: nothing has changed.
+        """
+        current = self._current
+        merged = [i.rowset.entry.number for i in self._inputs if isinstance(i.rowset, DiskRowSet)]
+        position = [e.number for e in current.rowsets].index(merged[0])
+        left = tuple(e for e in current.rowsets if e.number not in merged)
+        below = 0 if self._horizon is None else self._horizon
+        dropped = any((i.ended[1] <= np.uint64(below)).any() for i in self._inputs)
+        horizon = max(current.horizon, below) if dropped else current.horizon
+        base = replace(current, rowsets=left, horizon=horizon, next_file=self._next_file)
+        plan = rewrite.Plan(below, apart=True, position=position, numbers=self._numbers)
+        return rewrite.build(self._place, base, self._inputs, plan)
+
+    def install(self, built: rewrite.Built) -> None:
+        """Switch to the new files. Lane APPLY."""
+        rewrite.switch(self._place, self._store, built)

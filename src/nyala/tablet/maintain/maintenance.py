@@ -1,0 +1,181 @@
+"""What runs beside applying: one flush or compaction at a time, and the manifest that they move.
+
+Prepare and install run in lane APPLY, build in lane COMPUTE. One at a time keeps the hand-over of what
+ends meanwhile simple: a flush that is due during a long merge waits for it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from nyala.common.hybrid_time import to_micros
+from nyala.tablet.files import diskrowset
+from nyala.tablet.files.checkpoint import Checkpoint, Holds
+from nyala.tablet.files.manifest import AnyCut, Manifest, remove_unreferenced
+from nyala.tablet.maintain import compaction, flush, rewrite
+from nyala.tablet.write.store import Store
+
+Install = Callable[[], None]
+Build = Callable[[], Install]
+
+
+class _Work(Protocol):
+    def build(self) -> rewrite.Built: ...
+
+    def install(self, built: rewrite.Built) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What flushes and merges have made of a tablet, for metrics, pages and benchmarks.
+
+    Attributes:
+        rowsets: on disk.
+        depth: the most rowsets with live rows that one key may be in.
+        versions: on disk.
+        ended: of them, those that are history.
+        flushed: versions written by flushes since the tablet was opened.
+        merged: versions written by merges since then.
+        file_bytes: of all rowsets.
+        memory_bytes: that a flush would free.
+        history_s: seconds since the oldest version that is kept ended, by the stamps of the log.
+    """
+
+    rowsets: int
+    depth: int
+    versions: int
+    ended: int
+    flushed: int
+    merged: int
+    file_bytes: int
+    memory_bytes: int
+    history_s: float
+
+    @property
+    def amplification(self) -> float:
+        """How often each version that was flushed has been written, merges included; 1 before the first."""
+        return 1 + self.merged / self.flushed if self.flushed else 1.0
+
+
+class Maintenance:
+    """Flushes and compactions of one tablet.
+
+    Args:
+        place: where files are written.
+        store: of the tablet.
+        manifest: as it is on disk.
+        publish: lets readers see the store as it is now.
+
+    Attributes:
+        manifest: as it is on disk now.
+    """
+
+    def __init__(
+        self,
+        place: rewrite.Place,
+        store: Store,
+        manifest: Manifest,
+        publish: Callable[[], None],
+    ) -> None:
+        self.manifest = manifest
+        self._place = place
+        self._store = store
+        self._publish = publish
+        self._next_file = manifest.next_file
+        self._holds = Holds()
+        self._busy = False
+        self._flushed = 0
+        self._merged = 0
+
+    def figures(self, stamp: int) -> Figures:
+        """Return what flushes and merges have made of the tablet. Any lane: as of some moment of late.
+
+        Args:
+            stamp: of the last entry applied.
+        """
+        disks = self._store.disks
+        ended = [d.marks.ended for d in disks]
+        oldest = min((e.first for e in ended if e.rows), default=stamp)
+        return Figures(
+            rowsets=len(disks),
+            depth=compaction.depth(self._rowsets(None)),
+            versions=sum(d.rows for d in disks),
+            ended=sum(e.rows for e in ended),
+            flushed=self._flushed,
+            merged=self._merged,
+            file_bytes=sum(d.file_bytes for d in disks),
+            memory_bytes=self._store.memory_bytes(),
+            history_s=max(0, to_micros(stamp) - to_micros(oldest)) / 1e6,
+        )
+
+    def merge_score(self, horizon: int | None) -> float:
+        """Return what the merge that `prepare_compaction` would choose is worth (`compaction.score`)."""
+        if self._busy:
+            return 0.0
+        rowsets = self._rowsets(horizon)
+        return compaction.score(rowsets, compaction.choose(rowsets, force=False))
+
+    def checkpoint(self) -> Checkpoint:
+        """Hold the files of the manifest as it is now."""
+        place = self._place
+        return Checkpoint(place.files, place.directory, lambda: self.manifest, self._holds)
+
+    def prepare_flush(self, cut: AnyCut) -> Build | None:
+        """Fix a cut; None when the files stand for it already, or work is under way."""
+        if self._busy or cut.op == self.manifest.cut.op:
+            return None
+        work = flush.Flush(self._place, self._store, self.manifest, cut, self._number)
+        self._publish()
+        return self._start(work)
+
+    def prepare_compaction(self, horizon: int | None, *, force: bool) -> Build | None:
+        """Choose rowsets to merge; None when it is not worth its cost, or work is under way."""
+        if self._busy:
+            return None
+        numbers = compaction.choose(self._rowsets(horizon), force=force)
+        chosen = [d for d in self._store.disks if d.entry.number in numbers]
+        if not chosen:
+            return None
+        work = compaction.Compaction(
+            self._place, self._store, self.manifest, chosen, horizon, self._number
+        )
+        return self._start(work)
+
+    def _rowsets(self, horizon: int | None) -> list[compaction.Rowset]:
+        cut = self.manifest.cut.stamp
+        return [compaction.Rowset.of(d, horizon, cut) for d in self._store.disks]
+
+    def _start(self, work: _Work) -> Build:
+        self._busy = True
+        disks = self._store.disks
+
+        def build() -> Install:
+            done = False
+            try:
+                built = work.build()
+                diskrowset.check(self._place.files, disks)
+                done = True
+            finally:
+                self._busy = done
+            return lambda: self._install(work, built)
+
+        return build
+
+    def _install(self, work: _Work, built: rewrite.Built) -> None:
+        try:
+            work.install(built)
+        finally:
+            self._busy = False
+        self.manifest = built.manifest
+        written = sum(r.rows for r in built.rowsets)
+        if isinstance(work, flush.Flush):
+            self._flushed += written
+        else:
+            self._merged += written
+        self._publish()
+        held = self._holds.names
+        remove_unreferenced(self._place.files, self._place.directory, built.manifest, held)
+
+    def _number(self) -> int:
+        self._next_file += 1
+        return self._next_file - 1

@@ -1,0 +1,197 @@
+"""The shared part of flush and compaction: build new files from immutable inputs, then switch to them.
+
+Build runs in lane COMPUTE, switch in lane APPLY. Lane APPLY goes on meanwhile: what ends in an input
+after the cut is kept by the input (`Marks.pending`) and carried over at the switch. The manifest is
+saved before anything in memory changes, and old files go only after that.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from nyala.env.files import Files
+from nyala.tablet.files import diskrowset, manifest, marks
+from nyala.tablet.files.columns import compression_of
+from nyala.tablet.files.diskrowset import DiskRowSet
+from nyala.tablet.files.manifest import Manifest, RowSetEntry
+from nyala.tablet.files.marks import Rows, Stamps
+from nyala.tablet.rows.rowset import HashKeys, Int64s, RowSetView
+from nyala.tablet.write.store import RowSet, Store
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """Where and how files are written.
+
+    Attributes:
+        files: the file system.
+        directory: of the tablet.
+        hash_keys: the index hash.
+    """
+
+    files: Files
+    directory: str
+    hash_keys: HashKeys
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Input:
+    """One rowset that is rewritten.
+
+    Attributes:
+        rowset: lane APPLY goes on marking its versions.
+        view: of it, when the cut was fixed.
+        ended: rows that had ended at the cut, with their stamps; whatever ends later is carried over.
+    """
+
+    rowset: RowSet
+    view: RowSetView
+    ended: tuple[Rows, Stamps]
+
+    @staticmethod
+    def of(rowset: RowSet, cut_stamp: int) -> "Input":
+        """Return a rowset as an input; its ends are looked at once."""
+        return Input(rowset, rowset.view(), rowset.marks.ended_by(cut_stamp))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Built:
+    """New files, durable, and what is needed to switch to them.
+
+    Attributes:
+        manifest: that names them.
+        rowsets: the new ones, open; the live versions are in the first one.
+        inputs: what they replace.
+        moved: for each input, where each of its rows went in the first new rowset, or -1.
+    """
+
+    manifest: Manifest
+    rowsets: tuple[DiskRowSet, ...]
+    inputs: tuple[Input, ...]
+    moved: tuple[Int64s, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to write.
+
+    Attributes:
+        drop_below: versions that ended at or below this stamp are left out.
+        apart: versions that had ended go to a rowset of their own, which present reads pass over; a flush
+            does not, and its columns go past the system's memory, as writers wait for it.
+        position: of the new rowsets in the manifest.
+        numbers: four, for files.
+    """
+
+    drop_below: int
+    apart: bool
+    position: int
+    numbers: tuple[int, int, int, int]
+
+
+def build(place: Place, base: Manifest, inputs: Sequence[Input], plan: Plan) -> Built:
+    """Write new rowsets from several. Lane COMPUTE.
+
+    Args:
+        place: where to.
+        base: the manifest to come but for the new rowsets: its cut is the new files' cut, its schema
+            the one that they are written with.
+        inputs: what to rewrite.
+        plan: how.
+    """
+    kept = [_kept(i, plan) for i in inputs]
+    live, ended = [k[0] for k in kept], [k[1] for k in kept]
+    entries = []
+    moved = tuple(np.full(s.view.rows, -1, np.int64) for s in inputs)
+    for number, part in enumerate((live, ended)):
+        if sum(len(p) for p in part):
+            numbers = plan.numbers[2 * number :]
+            entry, went = _write(place, base, inputs, part, numbers, direct=not plan.apart)
+            entries.append(entry)
+            moved = went if number == 0 else moved
+    place.files.sync_dir(place.directory)
+    rowsets = list(base.rowsets)
+    rowsets[plan.position : plan.position] = reversed(entries)
+    switched = replace(base, rowsets=tuple(rowsets))
+    opened = tuple(
+        DiskRowSet(place.files, place.directory, entry, base.info.schema, switched)
+        for entry in entries
+    )
+    return Built(switched, opened, tuple(inputs), moved)
+
+
+def _kept(source: Input, plan: Plan) -> tuple[Rows, Rows]:
+    """Return the rows that stay: those of the first new rowset, and history that goes apart."""
+    first = np.ones(source.view.rows, np.bool_)
+    rows, stamps = source.ended
+    stays = stamps > np.uint64(plan.drop_below)
+    first[rows if plan.apart else rows[~stays]] = False
+    return np.flatnonzero(first), rows[stays] if plan.apart else rows[:0]
+
+
+def _write(
+    place: Place,
+    base: Manifest,
+    inputs: Sequence[Input],
+    kept: Sequence[Rows],
+    numbers: Sequence[int],
+    *,
+    direct: bool,
+) -> tuple[RowSetEntry, tuple[Int64s, ...]]:
+    moved = tuple(
+        diskrowset.write(
+            place.files,
+            place.directory,
+            numbers[0],
+            [s.view for s in inputs],
+            kept,
+            base.info.schema,
+            compression=compression_of(base.info.options),
+            seed=base.index_seed,
+            hash_keys=place.hash_keys,
+            direct=direct,
+        )
+    )
+    rows, stamps = _ended_after_move(inputs, moved)
+    if not len(rows):
+        return RowSetEntry(numbers[0]), moved
+    path = f"{place.directory}/{manifest.marks_name(numbers[1])}"
+    marks.write(place.files, path, rows, stamps)
+    return RowSetEntry(numbers[0], (numbers[1],)), moved
+
+
+def _ended_after_move(inputs: Sequence[Input], moved: Sequence[Int64s]) -> tuple[Rows, Stamps]:
+    parts = []
+    for source, to in zip(inputs, moved, strict=True):
+        rows, stamps = source.ended
+        there = to[rows] >= 0
+        parts.append((to[rows[there]], stamps[there]))
+    return marks.joined(parts)
+
+
+def switch(place: Place, store: Store, built: Built) -> None:
+    """Save the manifest, then let memory follow it. Lane APPLY; durable on return.
+
+    Raises:
+        OSError: memory is as before; which manifest a restart would find is not known, and either is
+            complete.
+    """
+    manifest.save(place.files, place.directory, built.manifest)
+    cut = np.uint64(built.manifest.cut.stamp)
+    for source, to in zip(built.inputs, built.moved, strict=True):
+        rows, stamps = marks.joined(source.rowset.marks.pending)
+        late = stamps > cut  # the others are in the files
+        carried = to[rows[late]]
+        assert not len(carried) or carried.min() >= 0, "a live version was left out of a rewrite"
+        if len(carried):
+            assert built.rowsets, "a rewrite without rows has nothing to carry"
+            built.rowsets[0].marks.end(carried, stamps[late])
+    replaced = [s.rowset for s in built.inputs]
+    store.frozen = [m for m in store.frozen if not any(m is r for r in replaced)]
+    by_number = {d.entry.number: d for d in store.disks}
+    by_number |= {d.entry.number: d for d in built.rowsets}
+    store.disks = [by_number[e.number] for e in built.manifest.rowsets]
+    store.forget_places()
+    for disk, entry in zip(store.disks, built.manifest.rowsets, strict=True):
+        disk.entry = entry

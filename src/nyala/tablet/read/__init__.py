@@ -1,0 +1,1 @@
+"""Reads: views, scans, look-ups, the change feed, checksums."""

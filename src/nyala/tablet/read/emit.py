@@ -1,0 +1,72 @@
+"""Batches of the size that a reader asked for, from batches as they come."""
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from nyala.tablet.rows.rowset import empty_columns
+
+
+def emit(
+    batches: Iterable[pa.RecordBatch],
+    *,
+    batch_rows: int,
+    batch_bytes: int,
+    limit: int | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of `batches` in order, in batches of the size asked for.
+
+    Args:
+        batches: of one schema; empty ones are left out.
+        batch_rows: a batch has at most so many rows.
+        batch_bytes: and at most so many bytes, unless it is a single row.
+        limit: end after so many rows; None: all.
+    """
+    assert min(batch_rows, batch_bytes) > 0, f"{batch_rows} rows, {batch_bytes} bytes"
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for piece in _pieces(_limited(batches, limit), batch_rows, batch_bytes):
+        if waiting and (rows + piece.num_rows > batch_rows or size + piece.nbytes > batch_bytes):
+            yield _join(waiting)
+            waiting, rows, size = [], 0, 0
+        waiting.append(piece)
+        rows += piece.num_rows
+        size += piece.nbytes
+    if waiting:
+        yield _join(waiting)
+
+
+def _limited(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+    left = limit
+    for batch in batches:
+        if left is not None:
+            batch = batch.slice(0, left)
+            left -= batch.num_rows
+        if batch.num_rows:
+            yield batch
+        if left == 0:
+            return
+
+
+def _pieces(
+    batches: Iterable[pa.RecordBatch], batch_rows: int, batch_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        pending = [batch]
+        while pending:
+            piece = pending.pop()
+            count, size = piece.num_rows, piece.nbytes
+            if count <= batch_rows and (size <= batch_bytes or count == 1):
+                yield piece
+                continue
+            fits = max(1, min(batch_rows, count * batch_bytes // max(size, 1), count - 1))
+            cut = fits if fits * 2 <= count else count // 2
+            pending += [piece.slice(cut), piece.slice(0, cut)]
+
+
+def _join(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    if not batches[0].num_columns:
+        return empty_columns(sum(b.num_rows for b in batches))
+    return pa.concat_batches(batches)

@@ -1,0 +1,60 @@
+"""Scans as rows lie, and counts: what is selected, then the rest of the columns for what is left.
+
+Lane COMPUTE.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from nyala.common.schema import Column, Schema, arrow_schema
+from nyala.tablet.read.selection import EVERY_KEY, Selected, Wanted, select
+from nyala.tablet.rows.gathering import collect
+from nyala.tablet.rows.rowset import RowSetView, empty_columns
+
+MOSTLY = 0.8
+"""From this part of a chunk on, copying runs of neighbours is faster than gathering rows."""
+
+
+def read(
+    rowsets: Sequence[RowSetView], selected: Selected, columns: Sequence[Column], schema: pa.Schema
+) -> pa.RecordBatch:
+    """Return the wanted columns of selected rows, as `schema` has them."""
+    if not columns:
+        return empty_columns(selected.size)
+    chunks, count = rowsets[selected.number].chunks, selected.end - selected.begin
+    arrays = [chunks.column(selected.chunk, c) for c in columns]
+    if selected.flags is not None and selected.size < MOSTLY * count:
+        rows = selected.rows()
+        only = np.zeros(len(rows), np.int64)
+        return pa.RecordBatch.from_arrays([collect([a], only, rows) for a in arrays], schema=schema)
+    batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    if count < batch.num_rows:
+        batch = batch.slice(selected.begin, count)
+    if selected.flags is None:
+        return batch
+    return batch.filter(pa.array(selected.flags.view(np.bool_)))
+
+
+def scan(
+    rowsets: Sequence[RowSetView], schema: Schema, wanted: Wanted, columns: Sequence[Column]
+) -> Iterator[pa.RecordBatch]:
+    """Visible matching rows, in the order in which they lie."""
+    fields = arrow_schema(columns)
+    for number, rowset in enumerate(rowsets):
+        for selected in select(number, rowset, schema, wanted):
+            yield read(rowsets, selected, columns, fields)
+
+
+def count(rowsets: Sequence[RowSetView], schema: Schema, wanted: Wanted) -> int:
+    """Number of visible matching rows; without a predicate no column is read."""
+    total = 0
+    for number, rowset in enumerate(rowsets):
+        if wanted.where is None and wanted.within == EVERY_KEY:
+            known = rowset.lifetimes.count_at(wanted.at)
+            if known is not None:
+                total += known
+                continue
+        total += sum(s.size for s in select(number, rowset, schema, wanted))
+    return total

@@ -1,0 +1,219 @@
+"""An immutable view of a tablet: what scans, look-ups and change feeds read, without copying.
+
+Take it anywhere with `tablet.view()`; read it in lane COMPUTE. Contract: every time passed in is one
+at or below which no further operation can be applied (a safe time).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from nyala.common.bounds import KeyBounds
+from nyala.common.errors import HistoryGone, InvalidArgument
+from nyala.common.ids import ColumnId
+from nyala.common.predicate import Predicate
+from nyala.common.schema import Column, Schema
+from nyala.tablet.files.manifest import TabletInfo
+from nyala.tablet.read import changes as feed
+from nyala.tablet.read import lookup, scan, split_points
+from nyala.tablet.read import ordered as by_key
+from nyala.tablet.read.emit import emit
+from nyala.tablet.read.point_lookup import few as found_few
+from nyala.tablet.read.selection import EVERY_KEY, Wanted
+from nyala.tablet.rows.rowset import HashKeys, RowSetView
+
+BATCH_ROWS = 65_536
+BATCH_BYTES = 1 << 20
+
+
+class View:
+    """One immutable look at a tablet.
+
+    Attributes:
+        info: what the tablet is.
+        schema: of the table.
+        horizon: the earliest time that can be read.
+        check: raises Corrupt if a mapped file could not be read where it was touched; to be called before
+            what was made of a batch goes out.
+    """
+
+    def __init__(
+        self,
+        info: TabletInfo,
+        horizon: int,
+        rowsets: tuple[RowSetView, ...],
+        *,
+        seed: int,
+        hash_keys: HashKeys,
+        check: Callable[[], None],
+    ) -> None:
+        self.info = info
+        self.schema = info.schema
+        self.horizon = horizon
+        self._rowsets = rowsets
+        self._seed = seed
+        self._hash_keys = hash_keys
+        self.check = check
+
+    def scan(
+        self,
+        at: int,
+        columns: Sequence[ColumnId] | None = None,
+        where: Predicate | None = None,
+        *,
+        ordered: bool = False,
+        limit: int | None = None,
+        batch_rows: int = BATCH_ROWS,
+        batch_bytes: int = BATCH_BYTES,
+        within: KeyBounds = EVERY_KEY,
+    ) -> Iterator[pa.RecordBatch]:
+        """Return the rows visible at a time.
+
+        Args:
+            at: hybrid time.
+            columns: ids, in the order wanted; None: all. An empty list gives batches of rows only.
+            where: which rows; None: all.
+            ordered: by primary key; otherwise as they lie.
+            limit: at most so many rows; None: all.
+            batch_rows: a batch has at most so many.
+            batch_bytes: and at most so many, unless it is a single row.
+            within: only rows whose encoded key lies there.
+
+        Raises:
+            HistoryGone: `at` lies below the horizon (at once, not from the iterator).
+            InvalidArgument: no such column.
+            Corrupt: a file is damaged (from the iterator).
+        """
+        rowsets, wanted = self._at(at), Wanted(at, where, within)
+        chosen = _columns(self.schema, columns)
+        if ordered:
+            found = by_key.scan_ordered(rowsets, self.schema, wanted, chosen, limit)
+        else:
+            found = scan.scan(rowsets, self.schema, wanted, chosen)
+        return emit(found, batch_rows=batch_rows, batch_bytes=batch_bytes, limit=limit)
+
+    def count(self, at: int, where: Predicate | None = None, within: KeyBounds = EVERY_KEY) -> int:
+        """Return the number of rows visible at a time; no column is read without `where`."""
+        found = scan.count(self._at(at), self.schema, Wanted(at, where, within))
+        self.check()
+        return found
+
+    def get(
+        self, at: int, keys: pa.RecordBatch, columns: Sequence[ColumnId] | None = None
+    ) -> pa.RecordBatch:
+        """Return the rows with some keys, in the order of `keys`.
+
+        Args:
+            at: hybrid time.
+            keys: the key columns by name, of their stored types; a key may occur again.
+            columns: ids, in the order wanted; None: all.
+
+        Returns:
+            The columns, and int64 `_row`: the position of the key in `keys`. Absent keys are left out.
+
+        Raises as `scan`; InvalidArgument also when `keys` are not the key columns.
+        """
+        found = lookup.get(
+            self._at(at), self.schema, at, keys, _columns(self.schema, columns),
+            seed=self._seed, hash_keys=self._hash_keys,
+        )  # fmt: skip
+        self.check()
+        return found
+
+    def few(
+        self, at: int, keys: Sequence[bytes], columns: Sequence[ColumnId]
+    ) -> list[list[Any] | None]:
+        """As `get`, for a few encoded keys: the row of each as `plain_rows.plain_value`s, or None.
+
+        Raises:
+            As `get`.
+        """
+        rowsets, chosen = self._at(at), _columns(self.schema, columns)
+        found = found_few(rowsets, at, keys, chosen, seed=self._seed, hash_keys=self._hash_keys)
+        self.check()
+        return found
+
+    def changes(
+        self,
+        since: int,
+        until: int,
+        *,
+        net: bool = True,
+        where: Predicate | None = None,
+        columns: Sequence[ColumnId] | None = None,
+        batch_rows: int = BATCH_ROWS,
+        batch_bytes: int = BATCH_BYTES,
+    ) -> Iterator[pa.RecordBatch]:
+        """Return what changed in (since, until], in order of (_timestamp, key).
+
+        Args:
+            since: hybrid time, exclusive.
+            until: hybrid time, inclusive.
+            net: one change per key, from its row at `since` to that at `until`; else every version.
+            where: of an insert or update the new row has to match, of a delete the row that ended.
+            columns: as for `scan`.
+            batch_rows: as for `scan`.
+            batch_bytes: as for `scan`.
+
+        Returns:
+            The columns, then `_op` ("insert", "update", "delete") and int64 `_timestamp`. A delete
+            carries the key columns; the others are null.
+
+        Raises as `scan`; HistoryGone when `since` lies below the horizon.
+        """
+        _check_time(since, self.horizon)
+        chosen = _columns(self.schema, columns)
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            found = feed.touched(
+                self._rowsets, since, until, seed=self._seed, hash_keys=self._hash_keys,
+                retired_at=self.info.retired_at,
+            )  # fmt: skip
+            changed = feed.net(found, since) if net else feed.by_version(found, since)
+            yield from feed.read(self._rowsets, self.schema, changed, chosen, where)
+
+        return emit(rows(), batch_rows=batch_rows, batch_bytes=batch_bytes)
+
+    def _at(self, at: int) -> tuple[RowSetView, ...]:
+        """Return the rowsets that may have rows at a time: none, once the tablet is retired.
+
+        Raises:
+            HistoryGone: the time lies below the horizon.
+        """
+        _check_time(at, self.horizon)
+        return () if 0 < self.info.retired_at <= at else self._rowsets
+
+
+def split_keys(
+    view: View, wanted: Wanted, columns: Sequence[ColumnId] | None, split_bytes: int
+) -> list[bytes]:
+    """Return where a scan is best cut into pieces of about so many bytes; see `splitting.split_keys`.
+
+    Any time will do, also one below the horizon: what comes back are keys, not rows.
+    """
+    chosen = _columns(view.schema, columns)
+    found = split_points.split_keys(view._rowsets, view.schema, wanted, chosen, split_bytes)
+    view.check()
+    return found
+
+
+def _columns(schema: Schema, ids: Sequence[ColumnId] | None) -> list[Column]:
+    if ids is None:
+        return list(schema.columns)
+    unknown = [i for i in ids if i not in schema.by_id]
+    if unknown or len(set(ids)) < len(ids):
+        raise InvalidArgument(
+            f"column ids {list(ids)}: {unknown} are not in schema version {schema.version}, or one "
+            "is named twice"
+        )
+    return [schema.by_id[i] for i in ids]
+
+
+def _check_time(at: int, horizon: int) -> None:
+    if at < horizon:
+        raise HistoryGone(
+            f"the time {at} lies below {horizon}, before which history is not kept; read at a "
+            "later time, or raise the table's history_max_age_s before the history goes",
+            {"horizon": str(horizon)},
+        )

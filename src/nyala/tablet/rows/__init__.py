@@ -1,0 +1,1 @@
+"""Rowsets as readers see them."""

@@ -1,0 +1,1 @@
+"""Writes: replicated operations, row checks, and their application to the rowsets."""

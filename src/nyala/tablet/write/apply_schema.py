@@ -1,0 +1,62 @@
+"""A new schema on a tablet: a pure function of (what it is so far, operation). Lane APPLY.
+
+Only what the tablet is changes; no row is touched. Versions that are there keep the columns they were
+written with until a flush or a merge writes them anew, and are read by column id: a column that they lack
+shows its read default, one that was dropped is not looked at. An entry that comes after this one in the log
+means this schema, whichever one it was made for: a column that it gives and that was dropped is left out,
+one that it does not know is absent from it, so that a new row takes the default of *now*, as from any
+client that leaves it out, and an old row keeps what it shows.
+"""
+
+from dataclasses import replace
+
+from nyala.common.alteration import check_successor
+from nyala.common.errors import InvalidArgument
+from nyala.tablet.files import ops
+from nyala.tablet.files.columns import compression_of
+from nyala.tablet.files.manifest import MAX_RANGES, TabletInfo
+from nyala.tablet.files.ops import RowError
+from nyala.tablet.write.store import Store
+
+
+def apply_schema(store: Store, payload: bytes, stamp: int) -> bytes:
+    """Apply one replicated schema operation.
+
+    Args:
+        store: the tablet's versions, and what it is.
+        payload: as `ops.encode_schema` made it.
+        stamp: of its entry.
+
+    Returns:
+        A result (`ops.decode_result`) with count 1 if it took effect; 0 if this version or a later one is
+        known; 0 with one error if no such schema can follow, which changes nothing.
+
+    Raises:
+        Corrupt: the payload does not decode; nothing was changed.
+    """
+    op = ops.decode_schema(payload)
+    if op.schema.version <= store.schema.version:
+        return ops.encode_result(0, ())
+    try:
+        check_successor(store.schema, op.schema)
+        compression_of(op.options)
+    except InvalidArgument as err:
+        return ops.encode_result(0, (RowError(0, "invalid_argument", err.message),))
+    info = replace(store.info, schema=op.schema, table_name=op.table_name, options=op.options)
+    info = replace(info, ranges=_ranges(info, op.ranges_version, stamp))
+    if op.retire and not info.retired_at:
+        info = replace(info, retired_at=stamp)
+        store.live = 0
+    store.alter(info)
+    return ops.encode_result(1, ())
+
+
+def _ranges(info: TabletInfo, version: int, stamp: int) -> tuple[tuple[int, int], ...]:
+    """Return the changes of ranges that a tablet has followed, with one more if `version` is new to it."""
+    if version <= max((v for v, _ in info.ranges), default=0):
+        return info.ranges
+    ranges = (*info.ranges, (version, stamp))
+    if len(ranges) <= MAX_RANGES:
+        return ranges
+    (_, first), (second, _), *others = ranges[-MAX_RANGES - 1 :]
+    return ((second, first), *others)

@@ -1,0 +1,73 @@
+"""What the answers of masters change here: whose cluster this is, who leads it, which servers there are."""
+
+import logging
+
+from nyala.admin.fencing import Fence
+from nyala.common.errors import InvalidArgument, NyalaError
+from nyala.datadir.identity import Identity
+from nyala.tserver.masters import KnownMasters
+from nyala.web.pages import Listing
+from nyala.wire.proto import nyala_pb2 as pb
+from nyala.wire.server_list import ServerList
+
+log = logging.getLogger(__name__)
+
+
+class Heard:
+    """On the loop only.
+
+    Args:
+        identity: of this server; keeps the cluster's id.
+        fence: the newest term that masters told.
+        masters: whom this server reports to.
+    """
+
+    def __init__(self, identity: Identity, fence: Fence, masters: KnownMasters) -> None:
+        self._identity = identity
+        self._fence = fence
+        self._masters = masters
+        self._refused: dict[str, NyalaError] = {}
+        self.servers = ServerList()
+
+    async def take(self, address: str, response: pb.HeartbeatResponse) -> None:
+        """Take a master's answer; its cluster id and its list of masters are durable on return.
+
+        Raises:
+            OSError: one of them was not written.
+        """
+        instance = self._identity.instance
+        if response.cluster_id and response.cluster_id != instance.cluster_id:
+            try:
+                await self._identity.learn(cluster_id=response.cluster_id)
+            except InvalidArgument as err:
+                self.refuse(address, err)
+                return
+        self._refused.pop(address, None)
+        told = response.master_addresses
+        self._fence.learn(address, told, response.catalog_incarnation, response.term)
+        await self._masters.heard(response, self._fence.term)
+        if response.HasField("server_list"):
+            self.servers.take(response.server_list)
+
+    def refuse(self, address: str, err: NyalaError) -> None:
+        """Remember that this server and a master do not belong together."""
+        if address not in self._refused:
+            log.error("master %s: %s", address, err)
+        self._refused[address] = err
+
+    @property
+    def failure(self) -> NyalaError | None:
+        """Why this server has no place in the cluster of its masters: a majority of them says so."""
+        masters = self._masters.present() if self._refused else ()
+        refused = [err for address, err in self._refused.items() if address in masters]
+        return refused[0] if 2 * len(refused) > len(masters) else None
+
+    def page(self) -> Listing:
+        """Return the page of the server list as this server has it."""
+        rows = [
+            (s.uuid, s.address, "yes" if s.alive else "no", "yes" if s.maintenance else "no",
+             "yes" if s.decommission else "no", str(s.version))
+            for s in self.servers.all()
+        ]  # fmt: skip
+        columns = ("uuid", "address", "alive", "maintenance", "decommission", "changed in version")
+        return Listing(f"server list, version {self.servers.version}", columns, rows)

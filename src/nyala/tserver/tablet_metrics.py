@@ -1,0 +1,139 @@
+"""What flushes and merges have made of each tablet here: one list of columns, for `/metrics` and the page.
+
+On the loop. Nothing is read from a file or waited for: each figure is as of some moment of late.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from nyala.common.errors import NyalaError
+from nyala.common.ids import TabletId
+from nyala.common.metrics import Family, Metrics
+from nyala.replica.status import Upkeep
+from nyala.tablet.maintain.maintenance import Figures
+from nyala.tablet.tablet import Tablet
+from nyala.tserver.maintenance import Compactor
+from nyala.tserver.memory import MemoryBudget
+from nyala.tserver.tablets import Tablets
+from nyala.web.pages import Listing
+
+LABELS = ("table", "tablet")
+
+
+@dataclass(frozen=True, slots=True)
+class TabletFigures:
+    """One tablet that runs here.
+
+    Attributes:
+        table: name of its table.
+        tablet: its id.
+        files: what is in its files and in memory.
+        work: what has been done to it.
+        flush_score: see `MemoryBudget.score`.
+        merge_score: see `compaction.score`; 0: nothing is worth doing.
+    """
+
+    table: str
+    tablet: TabletId
+    files: Figures
+    work: Upkeep
+    flush_score: float
+    merge_score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One figure.
+
+    Attributes:
+        metric: its name in `/metrics`; a counter if it ends so.
+        heading: on the page.
+        sentence: what it shows.
+        read: takes it from a tablet's figures.
+    """
+
+    metric: str
+    heading: str
+    sentence: str
+    read: Callable[[TabletFigures], float]
+
+
+COLUMNS = (
+    Column("tablet_rowset_count", "rowsets", "Rowsets on disk.", lambda t: t.files.rowsets),
+    Column("tablet_depth_rowsets", "rowsets of a key", "Most live rowsets that one key may be in.",
+           lambda t: t.files.depth),
+    Column("tablet_live_versions", "live versions", "On disk.",
+           lambda t: t.files.versions - t.files.ended),
+    Column("tablet_ended_versions", "ended versions", "On disk: history.", lambda t: t.files.ended),
+    Column("tablet_file_bytes", "bytes on disk", "Of all rowsets.", lambda t: t.files.file_bytes),
+    Column("tablet_memory_bytes", "bytes in memory", "That a flush would free.",
+           lambda t: t.files.memory_bytes),
+    Column("tablet_log_bytes", "bytes of log", "Payload in the log that only memory stands for.",
+           lambda t: t.work.log_bytes),
+    Column("tablet_history_seconds", "history, s", "Since the oldest version that is kept ended.",
+           lambda t: t.files.history_s),
+    Column("tablet_amplification_ratio", "times written", "Versions written, merges included, by "
+           "versions flushed.", lambda t: t.files.amplification),
+    Column("tablet_flushes_total", "flushes", "Done since the tablet was opened.",
+           lambda t: t.work.flushes),
+    Column("tablet_flush_seconds_total", "flushes, s", "That flushes took.",
+           lambda t: t.work.flush_us / 1e6),
+    Column("tablet_flushed_versions_total", "versions flushed", "Written by flushes.",
+           lambda t: t.files.flushed),
+    Column("tablet_merges_total", "merges", "Done since the tablet was opened.",
+           lambda t: t.work.merges),
+    Column("tablet_merge_seconds_total", "merges, s", "That merges took.",
+           lambda t: t.work.merge_us / 1e6),
+    Column("tablet_merged_versions_total", "versions merged", "Written by merges.",
+           lambda t: t.files.merged),
+    Column("tablet_flush_score_ratio", "flush score", "What a flush is worth: shares of memory and log.",
+           lambda t: t.flush_score),
+    Column("tablet_merge_score_ratio", "merge score", "What the best merge is worth; 0: nothing is.",
+           lambda t: t.merge_score),
+)  # fmt: skip
+
+
+class Shown:
+    """The figures of all tablets here.
+
+    Args:
+        tablets: what is here.
+        memory: knows what a flush is worth.
+        compactor: knows what merges are worth, as of its last look.
+    """
+
+    def __init__(self, tablets: Tablets, memory: MemoryBudget, compactor: Compactor) -> None:
+        self._tablets = tablets
+        self._memory = memory
+        self._compactor = compactor
+
+    def expose(self, metrics: Metrics) -> None:
+        """Put the figures into `/metrics`."""
+        metrics.families(self._families)
+
+    def page(self) -> Listing:
+        """Return the page of all tablets."""
+        rows = [
+            (t.table, t.tablet, *(f"{c.read(t):,.10g}" for c in COLUMNS)) for t in self._figures()
+        ]
+        return Listing("tablets", (*LABELS, *(c.heading for c in COLUMNS)), sorted(rows))
+
+    def _families(self) -> Iterator[Family]:
+        shown = list(self._figures())
+        for column in COLUMNS:
+            samples = [((t.table, t.tablet), column.read(t)) for t in shown]
+            yield Family(column.metric, column.sentence, LABELS, samples)
+
+    def _figures(self) -> Iterator[TabletFigures]:
+        scores = self._compactor.scores
+        for replica in self._tablets.host.all():
+            try:
+                tablet, work = replica.machine, replica.upkeep()
+            except NyalaError:  # FAILED, opening, or deleted
+                continue
+            if not isinstance(tablet, Tablet):
+                continue  # a witness
+            info, files = tablet.info, tablet.figures()
+            flush = self._memory.score(files.memory_bytes, work.log_bytes)
+            merge = scores.get(replica.group, 0.0)
+            yield TabletFigures(info.table_name, replica.group, files, work, flush, merge)

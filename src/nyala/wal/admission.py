@@ -1,0 +1,192 @@
+"""The way into the log: checks, order, serialisation. Face: `Wal.reserve` and `Wal.append_async`.
+
+Rules: loop only; refuses before anything is reserved.
+"""
+
+from collections.abc import Sequence
+
+from nyala.common.errors import Throttled, Unavailable
+from nyala.common.ids import TabletId
+from nyala.raft.messages import Entry, HardState
+from nyala.wal.appender import Appender
+from nyala.wal.format import (
+    BEGINS,
+    RECORD_HEADER_BYTES,
+    TAIL,
+    Kind,
+    check_entry,
+    draft,
+    draft_entry,
+    draft_hard_state,
+    draft_moved,
+    group_bytes,
+)
+from nyala.wal.log_state import Ledger
+from nyala.wal.slots import Callback, Slot, SlotQueue, SlotState
+
+
+class Intake:
+    """Takes slots until it is closed.
+
+    Args:
+        queue: where slots wait.
+        appender: is woken for them.
+        ledger: knows the room left in the active segment.
+        hard_states: the last one of each group.
+
+    Attributes:
+        closed: nothing is taken any more.
+    """
+
+    def __init__(
+        self,
+        queue: SlotQueue,
+        appender: Appender,
+        ledger: Ledger,
+        hard_states: dict[TabletId, HardState],
+    ) -> None:
+        self.closed = False
+        self._queue = queue
+        self._appender = appender
+        self._ledger = ledger
+        self._hard_states = hard_states
+        self._next: dict[TabletId, int | None] = {}  # None: any
+
+    def reserve(
+        self, group: TabletId, entries: Sequence[Entry], hard_state: HardState | None
+    ) -> Slot:
+        """Fix the order."""
+        self._admit(group, entries)
+        slot = Slot(group, entries, hard_state)
+        return self._take(slot)
+
+    def _take(self, slot: Slot) -> Slot:
+        group, entries, hard_state = slot.group, slot.entries, slot.hard_state
+        assert group is not None, "a marker is the appender's own"
+        self._enqueue(slot)
+        if hard_state is not None:
+            self._hard_states[group] = hard_state
+        if entries:
+            self._next[group] = entries[-1].id.index + 1
+        return slot
+
+    def _admit(self, group: TabletId, entries: Sequence[Entry]) -> None:
+        if self.closed:
+            raise Unavailable("the log is closed: the server is stopping; ask another server")
+        group_bytes(group)
+        following = self._following(group)
+        for entry in entries:
+            check_entry(entry)
+            index = entry.id.index
+            replaces = entry is entries[0] and following is not None and index < following
+            assert following is None or index == following or replaces, (
+                f"{group}: entry {entry.id} stands where index {following} is due"
+            )
+            following = index + 1
+
+    def _following(self, group: TabletId) -> int | None:
+        """Return the index that comes after all that is reserved; None: any."""
+        if group in self._next:
+            return self._next[group]
+        bounds = self._ledger.index.bounds(group)
+        return None if bounds is None else bounds[1]
+
+    def _enqueue(self, slot: Slot) -> None:
+        if self._appender.refusal is not None:
+            return  # append_async tells
+        if not slot.frees:
+            self._check_room(slot.size_bytes)
+        self._queue.add(slot)
+
+    def _check_room(self, size_bytes: int) -> None:
+        """Raise Throttled where the active segment would grow too far before the next one is there."""
+        roller, active, queue = self._appender.roller, self._ledger.active, self._queue
+        length, begun = active.preallocated_bytes, active.segment.end + queue.pending_bytes
+        if roller.error is not None and begun + size_bytes > length:
+            raise Throttled(
+                f"the log cannot grow: {roller.error}; free space on its disk",
+                {"retry_after_ms": "1000"},
+            )
+        if not roller.ready and begun >= length and begun + size_bytes > length + queue.limit_bytes:
+            raise Throttled(
+                f"the log waits for its next segment, and the present one has {begun} bytes of "
+                f"{length}; try again shortly",
+                {"retry_after_ms": "100"},
+            )
+
+    def append_async(self, slot: Slot, callback: Callback) -> None:
+        """Serialise a slot and let the appender have it."""
+        assert slot.state is SlotState.RESERVED, f"slot handed in twice: {slot.state}"
+        if self._appender.refusal is not None:
+            slot.state = SlotState.DONE
+            self._appender.call_back(callback, self._appender.refusal)
+            return
+        assert slot.group is not None, "a marker is the appender's own"
+        raw = group_bytes(slot.group)
+        if slot.forget:
+            slot.drafts.append(draft(Kind.FORGET, raw))
+        if slot.hard_state is not None:
+            slot.drafts.append(draft_hard_state(raw, slot.hard_state))
+        slot.drafts.extend(draft_entry(raw, e) for e in slot.entries)
+        slot.callback = callback
+        slot.state = SlotState.READY
+        self._appender.wake()
+
+    def forget(self, group: TabletId, callback: Callback | None = None) -> None:
+        """Void all earlier records of a group; `callback` is told when that is durable."""
+        self._admit(group, ())
+        slot = Slot(group, forget=True)
+        self._enqueue(slot)
+        self._hard_states.pop(group, None)
+        self._next[group] = None
+        self.append_async(slot, callback or (lambda err: None))
+
+    def move(
+        self,
+        group: TabletId,
+        entries: Sequence[Entry],
+        rest: int,
+        callback: Callback,
+        *,
+        begins: bool,
+    ) -> bool:
+        """Append entries of a run again; return False, and do nothing, if some are being replaced.
+
+        Args:
+            group: whose they are.
+            entries: as the log has them; contiguous.
+            rest: so many entries of the run follow them.
+            callback: as of `append_async`.
+            begins: they are the first of the run.
+
+        Raises:
+            Unavailable: the log is closed.
+        """
+        self._admit(group, ())
+        end = entries[-1].id.index + 1 + rest
+        replaced = any(
+            slot.group == group and slot.entries and slot.entries[0].id.index < end
+            for slot in self._appender.unfinished()
+        )
+        if replaced or not all(self._ledger.index.holds(group, e.id) for e in entries):
+            return False
+        slot, raw = Slot(group, frees=True), group_bytes(group)
+        flags = BEGINS * begins | TAIL * (self._following(group) == end)
+        after = rest + len(entries) - 1
+        for entry in entries:
+            slot.drafts.append(draft_moved(raw, entry, after, flags))
+            slot.size_bytes += RECORD_HEADER_BYTES + len(entry.payload)
+            after, flags = after - 1, 0
+        self._enqueue(slot)
+        self.append_async(slot, callback)
+        return True
+
+    def rewrite(self, group: TabletId, callback: Callback) -> None:
+        """Append the last hard state of a group again, whatever the queue holds.
+
+        Raises:
+            Unavailable: the log is closed.
+        """
+        self._admit(group, ())
+        slot = self._take(Slot(group, (), self._hard_states[group], frees=True))
+        self.append_async(slot, callback)

@@ -1,0 +1,1 @@
+"""Checkers: what must hold at each step and in the end."""

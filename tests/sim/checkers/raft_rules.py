@@ -1,0 +1,226 @@
+"""What must hold of a Raft group after each step, derived again from the members' state and their disks.
+
+`GroupWatch.step` looks at one member that has just done something, at what changed since the last look
+only; `whole` checks every member's log from scratch and against each other (`raft.invariants`).
+Over time, members dead and alive: one leader a term, one log up to an op id, committed entries stay and are
+durable on a majority, the active configuration is the last in the log, stamps grow with the log, what
+a core takes for durable is on its disk.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from nyala.common.ids import OpId
+from nyala.raft import invariants, membership
+from nyala.raft.membership import Configuration
+from nyala.raft.messages import Entry, EntryKind
+from nyala.raft.node import RaftNode
+from nyala.raft.state import Core
+from tests.sim.checkers.durable import Kept
+
+Fact = tuple[int, int, EntryKind, bytes]
+"""Of an entry: term of the entry before it, stamp, kind, payload."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """What one core's log looked like at the last step.
+
+    Attributes:
+        state: of the last look, to tell at a glance that nothing changed.
+        base: index below which nothing is looked at.
+        terms: of the entries above it.
+        committed: index up to which commits were checked.
+        configs: the configuration entries of the log, oldest first, above the one it began with.
+        first_config: the configuration it began with.
+    """
+
+    state: tuple[object, ...]
+    base: int
+    terms: list[int]
+    committed: int
+    first_config: OpId
+    configs: list[tuple[OpId, bytes]] = field(default_factory=list)
+
+    @property
+    def last(self) -> int:
+        """Index of the last entry that was looked at."""
+        return self.base + len(self.terms)
+
+
+class GroupWatch:
+    """Follows one group.
+
+    Attributes:
+        committed: the newest configuration that any member has known to be committed.
+
+    Args:
+        name: of the group, for messages.
+        disk: what is durable on the disk of a server, by uuid; None: that server is not known.
+    """
+
+    def __init__(self, name: str, disk: Callable[[str], Kept | None]) -> None:
+        self._name = name
+        self._disk = disk
+        self._seen: dict[RaftNode, Seen] = {}
+        self._entries: dict[tuple[int, int], Fact] = {}
+        self._committed: dict[int, OpId] = {}
+        self._terms: dict[str, int] = {}
+        self.leaders: dict[int, str] = {}
+        self.committed: Configuration | None = None
+        self.highest = 0
+        self.checks: Counter[str] = Counter()
+
+    # ---- one member, after a step ------------------------------------------------------------------
+
+    def step(self, name: str, node: RaftNode) -> None:
+        """Check what changed at one member.
+
+        Raises:
+            AssertionError: with the values.
+        """
+        core = node.core
+        log = core.log
+        state = (
+            core.version,
+            log.last,
+            log.committed,
+            log.stable,
+            core.stand,
+            core.configs.active.id,
+        )
+        seen = self._seen.get(node)
+        if seen is None:
+            seen = self._seen[node] = Seen(
+                (), log.base.index, [], log.base.index, core.configs.committed.id
+            )
+        if seen.state == state:
+            return
+        seen.state = state
+        config = core.configs.committed
+        if self.committed is None or config.id > self.committed.id:
+            self.committed = config
+        self.checks["steps"] += 1
+        self._check_log(name, core, seen)
+        self._check_config(name, core, seen)
+        if node.is_leader:
+            self.leads(name, core.term)
+        if log.committed > seen.committed:
+            self._check_committed(name, core, seen)
+        self._check_durable(name, core)
+
+    def leads(self, name: str, term: int) -> None:
+        """Note who leads a term."""
+        before = self.leaders.setdefault(term, name)
+        assert before == name, f"{self._name}: {before} and {name} lead term {term}"
+
+    def _check_log(self, name: str, core: Core, seen: Seen) -> None:
+        """Compare new entries with what any log ever had there."""
+        log, terms = core.log, seen.terms
+        keep = min(seen.last, log.last.index)
+        while keep > seen.base and terms[keep - seen.base - 1] != log.term(keep):
+            keep -= 1
+        del terms[keep - seen.base :]
+        while seen.configs and seen.configs[-1][0].index > keep:
+            seen.configs.pop()
+        if keep == log.last.index:
+            return
+        entries = log.slice(max(keep + 1, log.first_cached), 1 << 62)
+        assert entries is not None, f"{self._name}: {name} does not know its log {log!r}"
+        if not terms and entries and entries[0].id.index > keep + 1:
+            seen.base = keep = entries[0].id.index - 1
+        for entry in entries:
+            before = terms[-1] if terms else log.term(keep)
+            self._check_entry(
+                name, entry, before, log.stamp(keep) if keep >= log.first_cached else 0
+            )
+            terms.append(entry.id.term)
+            keep = entry.id.index
+            if entry.kind is EntryKind.CONFIG and keep > seen.first_config.index:
+                seen.configs.append((entry.id, entry.payload))
+        self.checks["entries"] += len(entries)
+
+    def _check_entry(self, name: str, entry: Entry, before: int, stamp: int) -> None:
+        op = entry.id
+        what = f"{self._name}: {op} at {name}"
+        assert op.term >= before, f"{what} follows term {before}"
+        assert entry.stamp > stamp, f"{what} is stamped {entry.stamp} after {stamp}"
+        fact = (before, entry.stamp, entry.kind, entry.payload)
+        kept = self._entries.setdefault((op.term, op.index), fact)
+        assert kept == fact, f"{what} is {fact}, and was {kept} elsewhere: logs do not match"
+
+    def _check_config(self, name: str, core: Core, seen: Seen) -> None:
+        active = core.configs.active
+        last = seen.configs[-1][0] if seen.configs else seen.first_config
+        if seen.configs or active.id.index > seen.base:
+            assert active.id == last, (
+                f"{self._name}: {name} goes by the configuration at {active.id}, its log's last is {last}"
+            )
+        if seen.configs:
+            assert membership.encode(active) == seen.configs[-1][1], f"{self._name}: {active}"
+
+    def _check_committed(self, name: str, core: Core, seen: Seen) -> None:
+        log = core.log
+        for index in range(max(seen.committed, log.base.index) + 1, log.committed + 1):
+            op = log.op_id(index)
+            kept = self._committed.setdefault(index, op)
+            assert kept == op, f"{self._name}: committed entry {kept} became {op} at {name}"
+        seen.committed = log.committed
+        if log.committed > self.highest:
+            op = log.op_id(log.committed)
+            if core.leadership is not None:
+                assert op.term == core.term, (
+                    f"{self._name}: {name} leads term {core.term} and committed {op}, of an older term"
+                )
+            self._check_majority(name, core, op)
+            self.highest = log.committed
+
+    def _check_majority(self, name: str, core: Core, op: OpId) -> None:
+        """A committed entry is on the disks of a majority: of the active members, or of those before."""
+        self.checks["commits"] += 1
+        shown = []
+        for config in (core.configs.active, core.configs.committed):
+            on = [u for u in config.voters if (k := self._disk(u)) is None or k.holds(op)]
+            if 2 * len(on) > len(config.voters):
+                return
+            shown.append(f"{len(on)} of {len(config.voters)}")
+        raise AssertionError(
+            f"{self._name}: {name} committed {op}, which is durable on {' or '.join(shown)} voters"
+        )
+
+    def _check_durable(self, name: str, core: Core) -> None:
+        kept, log = self._disk(core.uuid), core.log
+        before = self._terms.get(name, 0)
+        assert core.term >= before, f"{self._name}: {name} was in term {before}, now in {core.term}"
+        if kept is not None and log.stable > log.base.index and kept.last:
+            op = log.op_id(log.stable)
+            assert kept.holds(op), (
+                f"{self._name}: {name} takes {op} for durable; its disk holds "
+                f"{kept.terms.get(op.index, 'no entry')}.{op.index}, the last is {kept.last}"
+            )
+            self._terms[name] = kept.term
+
+    def put_back(self, name: str) -> None:
+        """A member's disk is older than it was: what it showed last says nothing of it."""
+        self._terms.pop(name, None)
+
+    # ---- all members together ----------------------------------------------------------------------
+
+    def whole(self, members: Iterable[tuple[str, RaftNode]]) -> None:
+        """Check everything about every member from scratch."""
+        together = list(members)
+        for name, node in together:
+            self.step(name, node)
+            invariants.check(node)
+        self.checks["whole"] += 1
+
+
+def standing(node: RaftNode) -> str:
+    """Return how a member stands, in one line for a person."""
+    core, log = node.core, node.core.log
+    voters = len(core.configs.active.voters)
+    return (
+        f"= {core.stand.value} in term {core.term}, log {log.last}, durable {log.stable}, "
+        f"committed {log.committed}, configuration {core.configs.active.id} ({voters} voters)"
+    )

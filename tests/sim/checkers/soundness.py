@@ -1,0 +1,67 @@
+"""Whether all servers take part in all their groups, and have durably what was committed."""
+
+from collections.abc import Container, Iterator
+
+from nyala.common.ids import ServerUuid, TabletId
+from nyala.raft.node import RaftNode
+from tests.sim.systems.cluster import SimCluster
+from tests.sim.world.process import SimProcess
+
+
+def behind(
+    cluster: SimCluster,
+    groups: list[TabletId],
+    wanted: dict[TabletId, int],
+    away: Container[str] = (),
+) -> Iterator[str]:
+    """Yield what a group lacks: a leader, a voter, or entries up to what was committed at the first look.
+
+    Args:
+        cluster: all servers.
+        groups: those to look at.
+        wanted: by group, up to where each voter has to come; filled at the first look.
+        away: uuids of servers of which nothing is asked.
+    """
+    for group in groups:
+        members = {node.core.uuid: (p, node) for p, g, node in cluster.replicas() if g == group}
+        leader = cluster.leader_of(group)
+        led = next((n for p, n in members.values() if p is leader), None)
+        if led is None:
+            yield f"{group} has no leader"
+            continue
+        most = wanted.setdefault(group, led.core.log.committed)
+        for voter in led.core.configs.active.voters:
+            if voter not in away:
+                yield from _lacking(group, members.get(ServerUuid(voter)), led.term, most, voter)
+
+
+def _lacking(
+    group: TabletId, found: tuple[SimProcess, RaftNode] | None, term: int, most: int, uuid: str
+) -> Iterator[str]:
+    if found is None:
+        yield f"{group}: {uuid} takes no part"
+        return
+    process, node = found
+    if node.term != term or not (node.is_leader or node.leader):
+        yield f"{group}: {process.name} does not follow"
+    elif node.core.log.stable < most:
+        yield f"{group}: {process.name} is at {node.core.log.stable} of {most}"
+
+
+async def sound(
+    cluster: SimCluster,
+    groups: list[TabletId],
+    what: str,
+    within_s: float,
+    away: Container[str] = (),
+) -> None:
+    """Wait until nothing is lacking.
+
+    Raises:
+        AssertionError: it still is, with what.
+    """
+    wanted: dict[TabletId, int] = {}
+    end = cluster.loop.time() + within_s
+    while found := list(behind(cluster, groups, wanted, away)):
+        assert cluster.loop.time() < end, f"{what}: not within {within_s} s: {'; '.join(found)}"
+        await cluster.loop.delay(20_000)

@@ -1,0 +1,1 @@
+"""Faults: which ones, when, and how they are injected."""

@@ -1,0 +1,139 @@
+"""Harm at one step of one call: what a client sends is counted, and one message of it goes wrong.
+
+A step is a request: a call, or a message on a stream. Harm comes before it leaves, while it is on its way
+or being carried out, or after it was carried out and before the answer arrives. Steps are counted in a run
+without harm, so that whatever a call comes to send is tried.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from nyala.common.errors import TimedOut, Unavailable
+from nyala.env.asking import Asking, Hear, StreamAsking
+from nyala.env.rpc import Method, Rpc, Shape
+from tests.sim.systems.cluster import SimCluster
+from tests.sim.world.process import SimProcess
+
+PHASES = ("before", "during", "after")
+KINDS = ("kill", "pause", "cut")
+DURING_US = 600.0
+"""A request is on its way, or has just arrived, so long after it was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Harm:
+    """What goes wrong.
+
+    Attributes:
+        at: number of the step.
+        phase: of the step.
+        kind: kill, pause, or cut between the client and the server.
+        wide: it happens to all servers of that kind: all masters, or all tablet servers.
+    """
+
+    at: int
+    phase: str
+    kind: str
+    wide: bool
+
+
+class Steps:
+    """A client's way to the servers, with harm at one step. An `env.rpc.Rpc`.
+
+    Args:
+        cluster: where it happens.
+        client: whose calls these are.
+        inner: carries them.
+
+    Attributes:
+        count: steps so far.
+        harm: what is to go wrong.
+        struck: the servers that it happened to.
+    """
+
+    def __init__(self, cluster: SimCluster, client: SimProcess, inner: Rpc) -> None:
+        self._cluster = cluster
+        self._client = client
+        self._inner = inner
+        self.count = 0
+        self.harm: Harm | None = None
+        self.struck: list[SimProcess] = []
+
+    async def call(self, address: str, method: Method, request: Any, *, timeout_ms: int) -> Any:
+        """See `Rpc.call`."""
+        phase = self._step(address)
+        answer = await self._inner.call(address, method, request, timeout_ms=timeout_ms)
+        harm = self.harm
+        if phase == "after" and harm is not None:
+            self._strike(address)
+            if harm.kind == "kill":
+                raise Unavailable(f"the connection to {address} broke")
+            await self._cluster.loop.delay(timeout_ms * 1000)
+            raise TimedOut(f"no answer from {address}")
+        return answer
+
+    async def stream(
+        self, address: str, method: Method, request: Any, *, timeout_ms: int | None = None
+    ) -> AsyncIterator[Any]:
+        """See `Rpc.stream`."""
+        lost: list[bool] = []
+
+        async def outgoing() -> AsyncIterator[Any]:
+            async for message in request:
+                if self._step(address) == "after":
+                    lost.append(True)
+                yield message
+
+        sent = outgoing()
+        if method.shape is Shape.SERVER_STREAM:
+            sent = request
+            if self._step(address) == "after":
+                lost.append(True)
+        async for answer in self._inner.stream(address, method, sent, timeout_ms=timeout_ms):
+            if lost:
+                self._strike(address)
+                raise Unavailable(f"the connection to {address} broke")
+            yield answer
+
+    def asking(self, address: str, method: Method, hear: Hear) -> Asking:
+        """See `Rpc.asking`."""
+        return StreamAsking(lambda requests: self.stream(address, method, requests), hear)
+
+    def _step(self, address: str) -> str:
+        """Count a step; return the phase at which harm comes to it, which may have come already."""
+        self.count += 1
+        if self.harm is None or self.harm.at != self.count:
+            return ""
+        if self.harm.phase == "before":
+            self._strike(address)
+        elif self.harm.phase == "during":
+            self._cluster.network.after(DURING_US, self._strike, address)
+        return self.harm.phase
+
+    def _strike(self, address: str) -> None:
+        cluster, harm = self._cluster, self.harm
+        if harm is None or self.struck:
+            return
+        one = next(s for s in cluster.servers if s.address == address)
+        role = cluster.masters if one in cluster.masters else cluster.tservers
+        self.struck = list(role) if harm.wide else [one]
+        if harm.kind == "cut":
+            cluster.network.partition([self._client.name], [s.name for s in self.struck])
+            return
+        for server in self.struck:
+            if harm.kind == "kill":
+                server.kill()
+            else:
+                server.pause()
+
+    def mend(self) -> None:
+        """Undo the harm: who was killed is started again."""
+        harm, self.harm = self.harm, None
+        struck, self.struck = self.struck, []
+        self._cluster.network.heal()
+        for server in struck:
+            if harm is not None and harm.kind == "kill":
+                server.start()
+            elif harm is not None and harm.kind == "pause":
+                server.resume()

@@ -1,0 +1,86 @@
+"""Disks of a whole cluster that lose something while their server is down, in the midst of a swarm's faults.
+
+Rules: one server at a time, when all groups are whole; no other fault but those of messages and slow disks
+until all is whole again; a server loses what it has when the others have it, and know its terms.
+Tablet servers lose anything, and their replicas are replaced on them or on others where they are FAILED.
+Masters lose anything too, but only the last one that does may be FAILED: nobody replaces a master by itself.
+The judge: two of three living servers accept writes, and all is whole again; nothing acknowledged is missing.
+"""
+
+import random
+
+from nyala.common.ids import SYS_CATALOG, TabletId
+from tests.sim.checkers.soundness import behind, sound
+from tests.sim.faults.disk_losses import IMAGE, KINDS
+from tests.sim.systems.cluster import SimCluster
+from tests.sim.systems.replicas import hosts_of
+from tests.sim.world.process import SimProcess
+
+CALM_S = 20
+"""Losses are put off when not all is whole within this."""
+WRITES_S = 60
+WHOLE_S = 120
+
+
+class ClusterLosses:
+    """The losses of one run.
+
+    Args:
+        cluster: at work.
+        rng: who loses what.
+
+    Attributes:
+        given_up: a master that lost something for good.
+    """
+
+    def __init__(self, cluster: SimCluster, rng: random.Random) -> None:
+        self._cluster = cluster
+        self._rng = rng
+        self.given_up: SimProcess | None = None
+
+    async def fault(self) -> None:
+        """Let one server lose something, if all is whole."""
+        cluster, rng = self._cluster, self._rng
+        if self.given_up is not None or not await self._whole():
+            cluster.loop.trace.note("loss_put_off", "")
+            return
+        holding = [p for p in cluster.tservers if any(q is p for q, _, _ in cluster.replicas())]
+        victim = rng.choice(cluster.masters if rng.random() < 0.2 else holding)
+        kind = rng.choice((IMAGE, *KINDS))
+        image = victim.disk.image()
+        await cluster.loop.delay(rng.choice((20, 300, 3000)) * 1000)
+        victim.kill(power_cut=rng.random() < 0.5)
+        groups = cluster.groups()
+        await sound(cluster, groups, "all groups without a server", WRITES_S, cluster.uuids(victim))
+        if kind == IMAGE:
+            cluster.loop.trace.note("image_put_back", victim.name)
+            victim.disk.put_back(image)
+            cluster.put_back(victim.name)
+        else:
+            cluster.loop.trace.note("disk_loss", f"{victim.name} {kind}")
+            KINDS[kind](victim, rng)
+        target = cluster.history.writes + 3
+        await cluster.until(lambda: cluster.history.writes >= target, "writes of two", WRITES_S)
+        victim.start()
+        await self._refilled(victim, kind)
+
+    async def _whole(self) -> bool:
+        """Wait for all groups to be whole, but not for long."""
+        cluster, wanted = self._cluster, dict[TabletId, int]()
+        for _ in range(round(CALM_S / 0.1)):
+            everybody = all(s.alive and hosts_of(s) for s in cluster.servers)
+            if everybody and not any(behind(cluster, cluster.groups(), wanted)):
+                return True
+            await cluster.loop.delay(100_000)
+        return False
+
+    async def _refilled(self, victim: SimProcess, kind: str) -> None:
+        """Wait until all is whole: the same, or replaced."""
+        cluster = self._cluster
+        target = cluster.history.writes + 3
+        await cluster.until(lambda: cluster.history.writes >= target, "writes of two", WRITES_S)
+        groups = cluster.groups()
+        if victim in cluster.masters and kind != IMAGE:
+            self.given_up = victim
+            groups.remove(SYS_CATALOG)
+        await sound(cluster, groups, f"{victim.name} after `{kind}`", WHOLE_S)

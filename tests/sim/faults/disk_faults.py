@@ -1,0 +1,108 @@
+"""What happens to disks while they run: wrong bits, errors, no room.
+
+Rules: bits turn and errors come only on the disks of `prone` servers, of which no group has a majority;
+what is left of a replica that met damage is FAILED for good, so nobody else could be asked to go on. Any disk
+may be full for a while, or refuse to let files grow now and then. Where a turned bit could not be told from
+the torn tail of a crash, nobody crashes (`SimDisk.doubtful`), and bits do not rot.
+"""
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+
+from tests.sim.faults.plan import Swarm
+from tests.sim.world.files import DiskFaults
+from tests.sim.world.inode import Inode
+from tests.sim.world.loop import SimLoop
+from tests.sim.world.process import SimProcess
+
+ROOM_BYTES = 3000
+"""What a disk still takes when it becomes full."""
+READS = 20
+"""Reads are so much rarer than writes: nearly all of them happen when a process starts."""
+LEAST_LOG_BYTES = 4000
+"""A shorter log is spared from rot: its last records must prove those before them."""
+
+
+class Harm:
+    """The disks of one run.
+
+    Args:
+        loop: virtual time.
+        rng: what, when, where.
+        swarm: how often.
+        servers: all of them.
+        prone: those whose disks go wrong.
+    """
+
+    def __init__(
+        self,
+        loop: SimLoop,
+        rng: random.Random,
+        swarm: Swarm,
+        servers: Sequence[SimProcess],
+        prone: Sequence[SimProcess],
+    ) -> None:
+        self._loop = loop
+        self._rng = rng
+        self._swarm = swarm
+        self._servers = list(servers)
+        self._prone = list(prone)
+        for server in self._prone:
+            server.disk.faults = DiskFaults(
+                read_flip_rate=min(0.2, READS * swarm.flip_rate),
+                write_flip_rate=swarm.flip_rate,
+                read_eio_rate=min(0.2, READS * swarm.eio_rate),
+                write_eio_rate=swarm.eio_rate,
+                sync_eio_rate=swarm.eio_rate,
+            )
+
+    def faults(self) -> list[tuple[float, Callable[[], Awaitable[None]]]]:
+        """What is to be repeated, with the mean time between."""
+        return [
+            (self._swarm.rot_s if self._prone else 0.0, self._rot),
+            (self._swarm.full_s, self._fill),
+            (self._swarm.no_room_s, self._no_room),
+        ]
+
+    def heal(self) -> None:
+        """Disks work again; what is damaged stays so."""
+        for server in self._servers:
+            server.disk.faults = DiskFaults()
+
+    async def _rot(self) -> None:
+        server = self._rng.choice(self._prone)
+        seen = server.disk.names.seen
+        found = [
+            (f"{directory}/{name}", inode)
+            for directory in sorted(seen)
+            for name, inode in sorted(seen[directory].items())
+            if not inode.changes and not name.endswith((".new", ".tmp", ".lock"))
+        ]
+        spans = [(path, _span(path, inode)) for path, inode in found]
+        spans = [(path, span) for path, span in spans if span]
+        if spans:
+            path, span = self._rng.choice(spans)
+            server.disk.flip_bit(path, self._rng.randrange(span))
+
+    async def _fill(self) -> None:
+        server = self._rng.choice(self._servers)
+        room = self._rng.randrange(ROOM_BYTES)
+        server.disk.faults.capacity_bytes = server.disk.used_bytes() + room
+        self._loop.trace.note("disk_fills", f"{server.name} {room}")
+        await self._loop.delay(self._rng.expovariate(1 / self._swarm.full_length_s) * 1e6)
+        server.disk.faults.capacity_bytes = None
+        self._loop.trace.note("disk_has_room", server.name)
+
+    async def _no_room(self) -> None:
+        server = self._rng.choice(self._servers)
+        server.disk.faults.no_room_rate = self._swarm.no_room_rate
+        await self._loop.delay(self._rng.expovariate(1 / self._swarm.no_room_length_s) * 1e6)
+        server.disk.faults.no_room_rate = 0.0
+
+
+def _span(path: str, inode: Inode) -> int:
+    """Return how many bytes of a file may rot, from its beginning."""
+    if "/wal/" not in path:
+        return len(inode.content)
+    used = len(inode.content.rstrip(b"\0"))
+    return used * 3 // 4 if used >= LEAST_LOG_BYTES else 0

@@ -1,0 +1,82 @@
+"""Wall clocks that are far wrong for a while: of one server at a time, in either direction.
+
+The judge: no server's hybrid clock comes further ahead than a right clock may be off and `clock_max_ahead_ms`
+allow: the wrong one is outvoted or refused. It comes back by itself when it is right again (`soundness.py`).
+
+A clock is wrong while its server runs, and right when it starts: one that starts with a wrong clock and hears
+of no other server has nothing to compare it with, and follows it (docs/operate/clocks.md). Starts with wrong
+clocks beside others that can be heard are in `test_wrong_clocks.py`.
+"""
+
+import random
+
+from nyala.common.hybrid_time import to_micros
+from nyala.common.options import Options
+from tests.sim.faults.plan import SKEW_MAX_MS
+from tests.sim.systems.cluster import SimCluster
+from tests.sim.systems.replicas import hosts_of
+from tests.sim.world.loop import WALL_START_US
+
+BOUND_US = (Options().clock_max_ahead_ms + SKEW_MAX_MS) * 1000
+"""So far ahead of true time a hybrid clock may come: what a server takes whose own clock is ahead."""
+APART_S = 60.0
+"""Between the errors of two clocks."""
+LOOK_US = 5_000
+"""Shorter than the time for which a server is down."""
+FAR_S = (30.0, 3600.0, 365 * 86_400.0, 24 * 365 * 86_400.0)
+
+
+class FarClocks:
+    """Does it, and looks at all hybrid clocks.
+
+    Args:
+        cluster: whose clocks.
+        rng: whose clock, when, by how much.
+        length_s: mean time until it is set right.
+    """
+
+    def __init__(self, cluster: SimCluster, rng: random.Random, length_s: float) -> None:
+        self._cluster = cluster
+        self._rng = rng
+        self._length_s = length_s
+        self._count = 0
+
+    async def fault(self) -> None:
+        """Set one clock far wrong, and right again."""
+        rng, loop = self._rng, self._cluster.loop
+        victim = rng.choice(
+            [s for s in self._cluster.servers if s.alive] or self._cluster.servers[:1]
+        )
+        # never twice the same: what was heard of a wrong clock is remembered for a minute, and two
+        # that are wrong by as much are a majority of three
+        self._count += 1
+        by_us = round(rng.choice((-1, 1)) * (rng.choice(FAR_S) + APART_S * self._count) * 1e6)
+        loop.trace.note("far_clock", f"{victim.name} {by_us}")
+        right_us = loop.now_us() + rng.expovariate(1 / self._length_s) * 1e6
+        victim.clock.far_us = by_us
+        try:
+            while victim.alive and loop.now_us() < right_us:
+                await loop.delay(LOOK_US)
+        finally:
+            victim.clock.far_us = 0
+            loop.trace.note("right_clock", victim.name)
+
+    async def watch(self) -> None:
+        """Look at all hybrid clocks, again and again."""
+        while True:
+            self.look()
+            await self._cluster.loop.delay(100_000)
+
+    def look(self) -> None:
+        """Look at all hybrid clocks.
+
+        Raises:
+            AssertionError: one is too far ahead.
+        """
+        now_us = WALL_START_US + self._cluster.loop.now_us()
+        for server in self._cluster.servers:
+            for host in hosts_of(server):
+                ahead_us = to_micros(host.time) - now_us
+                assert ahead_us <= BOUND_US, (
+                    f"the hybrid clock of {server.name} is {ahead_us / 1e6:.1f} s ahead of true time"
+                )

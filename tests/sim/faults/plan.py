@@ -1,0 +1,226 @@
+"""What goes wrong in one run, drawn from its seed. `nemesis.py` does it.
+
+Swarm testing: each seed draws its own mixture, some faults often, some never, so that rare
+combinations are reached. `KINDS` names every kind; a batch of seeds in which one never happened has
+not tested what it says.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields, replace
+
+from tests.sim.world.trace import Trace
+
+KINDS: Mapping[str, tuple[str, ...]] = {
+    "message lost": ("peer_lost", "call_lost", "answer_lost"),
+    "message doubled": ("peer_doubled",),
+    "call doubled": ("call_doubled",),
+    "message overtaken": ("straggler",),
+    "port that refuses": ("peer_refused",),
+    "port that seems to refuse": ("peer_false_alarm",),
+    "partition": ("partition",),
+    "one-way partition": ("one_way",),
+    "flapping link": ("flapping",),
+    "power cut": ("power_cut",),
+    "kill": ("kill",),
+    "death in a file operation": ("death_in_file_operation",),
+    "unsynced bytes lost": ("crash_keeps_none",),
+    "unsynced bytes torn": ("crash_keeps_prefix",),
+    "unsynced bytes reordered": ("crash_keeps_sectors",),
+    "unsynced names undone": ("names_undone",),
+    "slow sync": ("slow_sync",),
+    "pause": ("pause",),
+    "clock skew": ("skew",),
+    "clock jump": ("jump",),
+    "bit flipped in a write": ("write_flip",),
+    "bit flipped in a read": ("read_flip",),
+    "bit rot": ("bit_rot",),
+    "write error": ("write_eio",),
+    "sync error": ("sync_eio",),
+    "read error": ("read_eio",),
+    "full disk": ("enospc",),
+    "membership change": ("change_config",),
+    "leader transfer": ("transfer",),
+    "replica copied": ("copied",),
+    "copy that ends early": ("copy_ended",),
+    "member removed": ("removed",),
+    "replica deleted": ("delete",),
+    "clock far away": ("far_clock",),
+    "disk that loses something": ("disk_loss",),
+    "older image of a disk": ("image_put_back",),
+    "write without room": ("no_room",),
+}
+MOVES = ("replica copied", "copy that ends early", "member removed", "replica deleted")
+"""Kinds that ask for replicas that come and go."""
+DAMAGE = (
+    "bit flipped in a write", "bit flipped in a read", "bit rot", "write error", "sync error",
+    "read error", "full disk", "write without room",
+)  # fmt: skip
+"""Kinds that ask for the replica engine; Raft's core alone knows nothing of a damaged disk."""
+WHOLE = ("clock far away", "disk that loses something", "older image of a disk")
+"""Kinds that ask for a whole cluster."""
+MIXTURES = (1, 2)
+"""Versions of what a seed draws. A recorded seed keeps its own: what came later has a stream of its own."""
+
+
+def count(trace: Trace) -> Counter[str]:
+    """Return how often each kind of fault happened."""
+    return Counter({k: sum(trace.counts[e] for e in events) for k, events in KINDS.items()})
+
+
+def missing(seen: Counter[str], *, but: Collection[str] = ()) -> list[str]:
+    """Return the kinds that have not happened."""
+    return [k for k in KINDS if not seen[k] and k not in but]
+
+
+SKEW_MAX_MS = 4500
+"""No wall clock is further than this from true time, but for `far_s`. Two are at most 9 s apart, within the
+default of `clock_max_ahead_ms`: they stay so when all is healed, and servers must not refuse each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swarm:
+    """One seed's mixture. Means are in virtual seconds; 0 means never.
+
+    Attributes:
+        loss_rate: see `NetFaults`, as the four after it.
+        leader_rate: how many faults go to a leader.
+        crash_s: mean time between crashes of one process.
+        down_s: mean time until it is started again.
+        power_cut_rate: how many crashes are power cuts (others keep the page cache).
+        in_operation_rate: how many crashes happen in the middle of a file operation.
+        everyone_rate: how many crashes take all servers at once.
+        partition_s: mean time between partitions.
+        partition_length_s: mean length of one.
+        pause_s: mean time between pauses.
+        pause_length_s: mean length of one.
+        jump_s: mean time between clock jumps.
+        skew_ms: largest offset of a wall clock.
+        slow_rate: how many disk jobs are slow.
+        slow_ms: mean of a slow one.
+        prone: how many of the servers that a minority is have a disk that goes wrong.
+        flip_rate: bits flipped, by operation on such a disk, in writes and in reads.
+        eio_rate: errors, by operation on such a disk: reads, writes, syncs.
+        rot_s: mean time between stored bits that turn on such a disk.
+        full_s: mean time between full disks, of any server.
+        full_length_s: mean time that a disk stays full.
+        change_s: mean time between membership changes.
+        transfer_s: mean time between orders to a leader to hand over.
+        far_s: mean time between clocks set far wrong, one at a time; see `far_clocks.py`.
+        far_length_s: mean time until it is set right.
+        loss_s: mean time between disks that lose something, one at a time; see `cluster_losses.py`.
+        no_room_s: mean time between disks that refuse to grow files, of any server.
+        no_room_rate: how many of such operations they refuse.
+        no_room_length_s: mean time that they do.
+    """
+
+    loss_rate: float = 0.0
+    duplicate_rate: float = 0.0
+    straggler_rate: float = 0.0
+    straggler_ms: float = 50.0
+    delay_us: float = 300.0
+    leader_rate: float = 0.5
+    crash_s: float = 0.0
+    down_s: float = 1.0
+    power_cut_rate: float = 1.0
+    in_operation_rate: float = 0.0
+    everyone_rate: float = 0.0
+    partition_s: float = 0.0
+    partition_length_s: float = 2.0
+    pause_s: float = 0.0
+    pause_length_s: float = 1.0
+    jump_s: float = 0.0
+    skew_ms: float = 0.0
+    slow_rate: float = 0.0
+    slow_ms: float = 50.0
+    prone: int = 0
+    flip_rate: float = 0.0
+    eio_rate: float = 0.0
+    rot_s: float = 0.0
+    full_s: float = 0.0
+    full_length_s: float = 1.0
+    change_s: float = 0.0
+    transfer_s: float = 0.0
+    far_s: float = 0.0
+    far_length_s: float = 1.0
+    loss_s: float = 0.0
+    no_room_s: float = 0.0
+    no_room_rate: float = 0.0
+    no_room_length_s: float = 0.5
+
+    def without_damage(self) -> "Swarm":
+        """Return it without what asks for the replica engine."""
+        return replace(self, prone=0, flip_rate=0, eio_rate=0, rot_s=0, full_s=0, no_room_s=0)
+
+    def text(self) -> str:
+        """Return what differs from calm."""
+        calm = Swarm()
+        return " ".join(
+            f"{f.name}={getattr(self, f.name):g}"
+            for f in fields(self)
+            if getattr(self, f.name) != getattr(calm, f.name)
+        )
+
+
+def draw(rng: random.Random) -> Swarm:
+    """Draw a mixture; most seeds leave the clients enough room to be under load."""
+    pick = rng.choice
+    harmed = rng.random() < 0.4
+    drawn = Swarm(
+        loss_rate=pick((0, 0, 0.01, 0.05, 0.15, 0.3)),
+        duplicate_rate=pick((0, 0.02, 0.1, 0.3)),
+        straggler_rate=pick((0, 0.02, 0.1)),
+        straggler_ms=pick((5, 50, 500)),
+        delay_us=pick((100, 300, 2000, 10_000)),
+        leader_rate=pick((0, 0.5, 1)),
+        crash_s=pick((0, 3, 6, 12, 25)),
+        down_s=pick((0.2, 1, 4)),
+        power_cut_rate=pick((0, 0.5, 1, 1)),
+        in_operation_rate=pick((0.3, 0.7, 1)),
+        everyone_rate=pick((0, 0.1, 0.3)),
+        partition_s=pick((0, 3, 6, 12, 25)),
+        partition_length_s=pick((0.3, 2, 5)),
+        pause_s=pick((0, 4, 10, 25)),
+        pause_length_s=pick((0.1, 1, 4)),
+        jump_s=pick((0, 5, 15)),
+        skew_ms=pick((0, 5, 500, 5000)),
+        slow_rate=pick((0, 0.002, 0.01, 0.05)),
+        slow_ms=pick((5, 50, 500, 2000)),
+        prone=int(harmed),
+        flip_rate=pick((0, 0.005, 0.02)),
+        eio_rate=pick((0, 0.002, 0.01)),
+        rot_s=pick((0, 3, 10)),
+        full_s=pick((0, 0, 4, 12)),
+        full_length_s=pick((0.2, 1, 3)),
+        change_s=pick((0, 0, 2, 6, 15)),
+        transfer_s=pick((0, 0, 2, 6, 15)),
+    )
+    return drawn if harmed else replace(drawn, flip_rate=0, eio_rate=0, rot_s=0)
+
+
+def further(swarm: Swarm, rng: random.Random) -> Swarm:
+    """Draw what mixtures have since version 2; nothing is lost where a disk may be damaged without a word."""
+    pick = rng.choice
+    drawn = replace(
+        swarm,
+        far_s=pick((0, 3, 10)),
+        far_length_s=pick((0.5, 3, 8)),
+        loss_s=pick((0, 2, 6)),
+        no_room_s=pick((0, 2, 6)),
+        no_room_rate=pick((0.05, 0.3, 1)),
+        no_room_length_s=pick((0.05, 0.3, 2)),
+    )
+    return replace(drawn, loss_s=0) if swarm.prone else drawn
+
+
+def calm(rng: random.Random) -> Swarm:
+    """Draw a mixture of the kind that leaves most of the time for work: for hours under load."""
+    drawn = draw(rng)
+    return replace(
+        drawn,
+        loss_rate=min(drawn.loss_rate, 0.05),
+        crash_s=drawn.crash_s and max(drawn.crash_s, 12),
+        partition_s=drawn.partition_s and max(drawn.partition_s, 12),
+        pause_s=drawn.pause_s and max(drawn.pause_s, 10),
+    )

@@ -1,0 +1,1 @@
+"""Runs: work under faults on one system, seed after seed."""

@@ -1,0 +1,322 @@
+"""Clients that read and write a table whose ranges another client changes, and a judge of what they saw.
+
+Every one of them uses the table as it was opened in the beginning. The table's own history, read in the end
+by a client that opens it then, is held against what each client was told on the way: see `Judge`.
+"""
+
+import random
+from abc import ABC, abstractmethod
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from nyala.client.alter import AlterSteps
+from nyala.client.cluster.tablet_cache import OpenTable
+from nyala.client.core import ClientOptions, Core
+from nyala.client.read.read_spec import ReadSpec
+from nyala.common.errors import InvalidArgument, NotReady, NyalaError, OutcomeUnknown, Retryable
+from nyala.common.where import parse
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.sim.systems.cluster import SCHEMA, SimCluster
+from tests.sim.systems.table_client import rows_of
+from tests.sim.world.loop import SimLoop, seeded
+
+WIDTH, RANGES = 10, 5
+KEYS = WIDTH * RANGES
+FIRST = ((0, 10), (10, 20), (20, 30))
+OPTIONS = ClientOptions(timeout_ms=15_000)
+FAR = float("inf")
+
+State = dict[int, int]
+"""The value of each key."""
+Change = tuple[int, int, str, int | None]
+"""Stamp, key, operation, value."""
+
+
+@dataclass(slots=True)
+class Span:
+    """A range that was there: by virtual time, surely from `added` until `dropping`."""
+
+    low: int
+    high: int
+    added: float
+    dropping: float = FAR
+
+
+@dataclass(slots=True)
+class Seen:
+    """What clients were told.
+
+    Attributes:
+        writes: of those that were acknowledged: (stamp, key, value).
+        newest: the highest stamp of them.
+        scans: (time, condition, rows) of each.
+        counts: (time, rows).
+        feeds: (since, until, net, changes) of each.
+        spans: the ranges that were there.
+        done: how often what was done.
+    """
+
+    writes: list[tuple[int, int, int]] = field(default_factory=list)
+    newest: int = 0
+    scans: list[tuple[int, tuple[int, int], State]] = field(default_factory=list)
+    counts: list[tuple[int, int]] = field(default_factory=list)
+    feeds: list[tuple[int, int, bool, list[Change]]] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    done: Counter[str] = field(default_factory=Counter)
+
+
+class Client(ABC):
+    """One client of the table, as it was opened in the beginning.
+
+    Attributes:
+        stopped: it ends as soon as it is idle.
+    """
+
+    def __init__(
+        self, cluster: SimCluster, seen: Seen, opened: OpenTable, name: str, pause_us: float
+    ) -> None:
+        self.core: Core = cluster.client(OPTIONS)
+        self.process = cluster.clients[-1]
+        self.stopped = False
+        self._loop: SimLoop = cluster.loop
+        self._seen = seen
+        self._opened = opened
+        self._pause_us = pause_us
+        self._rng: random.Random = seeded(cluster.seed, "ranges", name)
+
+    def _table(self) -> OpenTable:
+        """The table as it was opened: what this client has learned of it since is forgotten."""
+        return replace(self._opened)
+
+    async def run(self) -> None:
+        """Work until `stopped`."""
+        while not self.stopped:
+            await self._loop.delay(self._rng.expovariate(1 / self._pause_us))
+            try:
+                await self._once()
+            except (Retryable, OutcomeUnknown) as err:
+                self._seen.done[type(err).__name__] += 1
+
+    @abstractmethod
+    async def _once(self) -> None:
+        """Do one thing."""
+
+
+class Definer(Client):
+    """Adds ranges, drops them, and cuts them anew. The only one that does."""
+
+    async def _once(self) -> None:
+        there = [s for s in self._seen.spans if s.dropping == FAR]
+        holes = [low for low in range(0, KEYS, WIDTH) if all(s.low != low for s in there)]
+        table = await self.core.locations.open("t", OPTIONS.timeout_ms)
+        steps = AlterSteps(table)
+        kind = self._rng.choice(["add", "add", "drop", "drop", "again", "all"])
+        dropped, added = list[Span](), list[int]()
+        if kind == "add" and holes:
+            added = [self._rng.choice(holes)]
+        elif kind == "drop" and len(there) > 1:
+            dropped = [self._rng.choice(there)]
+        elif kind == "again":
+            dropped = [self._rng.choice(there)]
+            added = [dropped[0].low]
+        elif kind == "all":
+            dropped, added = there, [s.low for s in there]
+        for span in dropped:
+            steps.drop_range(span.low, span.high)
+            span.dropping = self._loop.time()
+        for low in added:
+            steps.add_range(low, low + WIDTH)
+        if steps.steps:
+            await self._alter(kind, table, steps, added)
+
+    async def _alter(
+        self, kind: str, table: OpenTable, steps: AlterSteps, added: list[int]
+    ) -> None:
+        try:
+            await self.core.ddl.alter_table(table, steps.steps)
+        except (InvalidArgument, NotReady, Retryable, OutcomeUnknown) as err:
+            if isinstance(err, InvalidArgument) and "live tablet servers" not in err.message:
+                raise
+            await self._learn()
+            return
+        self._seen.done[kind] += 1
+        self._seen.spans += [Span(low, low + WIDTH, self._loop.time()) for low in added]
+
+    async def _learn(self) -> None:
+        """An alteration came to nothing, or nobody knows: begin anew with what there is in the end.
+
+        An alteration that was sent may be carried out for as long as its deadline, and some more.
+        """
+        self._seen.done["unknown"] += 1
+        for span in self._seen.spans:
+            span.dropping = min(span.dropping, self._loop.time())
+        await self._loop.delay(20_000_000)
+        while True:
+            try:
+                table = await self.core.locations.open("t", OPTIONS.timeout_ms)
+                break
+            except NyalaError:
+                await self._loop.delay(1_000_000)
+        now = self._loop.time()
+        for place in table.tablets:
+            low = lower_of(place.partition.range.lower)
+            self._seen.spans.append(Span(low, low + WIDTH, now))
+
+
+class Writer(Client):
+    """Writes single rows, each value once."""
+
+    _next = 0
+
+    async def _once(self) -> None:
+        key, began = self._rng.randrange(KEYS), self._loop.time()
+        Writer._next += 1
+        value = Writer._next
+        batch = rows_of([key], [value])
+        session, table = self.core.session, self._table()
+        written = await session.write(
+            table, pb.UPSERT, batch, all_or_nothing=False, timeout_ms=OPTIONS.timeout_ms
+        )
+        seen, now = self._seen, self._loop.time()
+        if written.errors:
+            assert [c for _, c, _ in written.errors] == ["no_partition"], written.errors
+            for span in seen.spans:
+                there = span.added <= began and now <= span.dropping
+                assert not (there and span.low <= key < span.high), f"{span} had no place for {key}"
+            seen.done["no place"] += 1
+            return
+        seen.writes.append((written.timestamp, key, value))
+        seen.newest = max(seen.newest, written.timestamp)
+        seen.done["write"] += 1
+
+
+class Reader(Client):
+    """Scans, counts, and follows the feed."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._since = 1
+        self._times: list[int] = []
+
+    async def _once(self) -> None:
+        what = self._rng.choice(
+            [self._scan, self._scan, self._part, self._past, self._count, self._feed]
+        )
+        await what()
+        self._seen.done[what.__name__.strip("_")] += 1
+
+    async def _read(self, **spec: Any) -> tuple[int, list[dict[str, Any]]]:
+        """Read at a time above all that was acknowledged before, or at the one given."""
+        newest = self._seen.newest
+        plan = self.core.plan(self._table(), ReadSpec(**spec))
+        if self._rng.random() < 0.3:
+            await plan.verified()
+        parts = await plan.collect()
+        assert spec.get("at") or plan.at >= newest, f"read at {plan.at}, after a write at {newest}"
+        return plan.at, [row for some in parts for b in some for row in b.to_pylist()]
+
+    async def _scan(self) -> None:
+        at, rows = await self._read()
+        self._seen.scans.append((at, (0, KEYS), _state(rows)))
+        self._times.append(at)
+
+    async def _part(self) -> None:
+        low = self._rng.randrange(0, KEYS, WIDTH)
+        where = parse(f"k >= {low} and k < {low + WIDTH}", SCHEMA)
+        at, rows = await self._read(where=where)
+        self._seen.scans.append((at, (low, low + WIDTH), _state(rows)))
+
+    async def _past(self) -> None:
+        if self._times:
+            at, rows = await self._read(at=self._rng.choice(self._times))
+            self._seen.scans.append((at, (0, KEYS), _state(rows)))
+
+    async def _count(self) -> None:
+        newest = self._seen.newest
+        plan = self.core.plan(self._table(), ReadSpec())
+        parts = await plan.collect(counting=True)
+        rows = sum(n for some in parts for b in some for n in b.column("_count").to_pylist())
+        assert plan.at >= newest, f"counted at {plan.at}, after a write at {newest}"
+        self._seen.counts.append((plan.at, rows))
+
+    async def _feed(self) -> None:
+        since = self._rng.choice([self._since, *self._times[-5:]])
+        net = self._rng.random() < 0.5
+        until, rows = await self._read(changes=True, since=since, net=net)
+        self._seen.feeds.append((since, until, net, changes_of(rows)))
+        self._seen.done["changes"] += len(rows)
+        if since == self._since:
+            self._since = until
+
+
+def lower_of(key: bytes | None) -> int:
+    """Return the number of an encoded key of one int64."""
+    assert key is not None
+    return int.from_bytes(key, "big") - (1 << 63)
+
+
+def _state(rows: list[dict[str, Any]]) -> State:
+    state = {row["k"]: row["v"] for row in rows}
+    assert len(state) == len(rows), f"a key twice: {rows}"
+    return state
+
+
+def changes_of(rows: list[dict[str, Any]]) -> list[Change]:
+    """Return the changes of a feed, in the order in which they came."""
+    return [(r["_timestamp"], r["k"], r["_op"], r["v"]) for r in rows]
+
+
+class Judge:
+    """The whole history of the table, each version of it, and what it says of what clients were told.
+
+    Args:
+        history: every change, read in the end by a client that opened the table then.
+    """
+
+    def __init__(self, history: list[Change]) -> None:
+        self._history = sorted(history, key=lambda change: change[:2])
+
+    def state(self, at: int) -> State:
+        """Return the table at a time."""
+        state: State = {}
+        for stamp, key, op, value in self._history:
+            if stamp > at:
+                break
+            assert (op == "insert") == (key not in state), f"{op} of {key} at {stamp}: {state}"
+            if op == "delete":
+                del state[key]
+            else:
+                assert value is not None
+                state[key] = value
+        return state
+
+    def check(self, seen: Seen) -> None:
+        """Hold everything that clients were told against the history.
+
+        Raises:
+            AssertionError: with the values.
+        """
+        there = {(stamp, key, value) for stamp, key, op, value in self._history if op != "delete"}
+        for write in seen.writes:
+            assert write in there, f"acknowledged, and not there: {write}"
+        for at, (low, high), found in seen.scans:
+            wanted = {k: v for k, v in self.state(at).items() if low <= k < high}
+            assert found == wanted, f"a scan of [{low}, {high}) at {at} gave {found}, not {wanted}"
+        for at, rows in seen.counts:
+            assert rows == len(self.state(at)), f"{rows} counted at {at}: {self.state(at)}"
+        for since, until, net, changes in seen.feeds:
+            state, after = self.state(since), self.state(until)
+            last = dict.fromkeys((*state, *after), since)
+            for stamp, key, op, value in changes:
+                assert (op == "insert") == (key not in state), (since, until, stamp, key, op, state)
+                assert last.get(key, since) < stamp <= until, (since, until, stamp, key, op)
+                last[key] = stamp
+                state.pop(key, None)
+                if value is not None:
+                    state[key] = value
+            assert state == after, f"({since}, {until}] made {state}, not {after}"
+            if not net:
+                wanted_all = [c for c in self._history if since < c[0] <= until]
+                found_all = sorted(changes, key=lambda change: change[:2])
+                assert found_all == wanted_all, f"({since}, {until}]: {changes}, not {wanted_all}"

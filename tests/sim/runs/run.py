@@ -1,0 +1,148 @@
+"""`./run sim`: seed after seed, a line each; a failure prints a transcript and what repeats it.
+
+./run sim --seed 7                      one seed
+./run sim --minutes 10                  as many seeds as fit, from a random first one
+./run sim --minutes 10 --level host     only the replica engine over the log
+./run sim --hours 10 --workers 2        until so many simulated hours under load are done
+"""
+
+import argparse
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+from tests.sim.faults.plan import KINDS, MIXTURES
+from tests.sim.runs.judge import LINES, SECONDS, Verdict, judge
+from tests.sim.runs.levels import LEVELS, NOT_AT, level_of
+from tests.sim.runs.pool import judged
+
+REAL = ("host", "cluster")
+"""Levels whose time counts as simulated hours: the replica engine and its log are the product's."""
+ENOUGH_SEEDS = 60
+"""A batch of so many seeds must have met every kind of fault."""
+"""What the runs of a process leave behind in its memory goes with it."""
+Job = tuple[str, int, float, int, int]
+
+
+class Batch:
+    """The sum of many seeds."""
+
+    def __init__(self) -> None:
+        self.seeds: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
+        self.checks: Counter[str] = Counter()
+        self.other: Counter[str] = Counter()
+        self.valid_s: Counter[str] = Counter()
+        self.all_s: Counter[str] = Counter()
+        self.spent_s: Counter[str] = Counter()
+        self.events = self.elections = self.failed = self.invalid = self.writes = 0
+
+    def add(self, verdict: Verdict) -> None:
+        """Take one seed."""
+        level = verdict.level
+        self.seeds[level] += 1
+        self.faults += verdict.faults
+        self.checks += verdict.checks
+        self.other += verdict.other
+        self.all_s[level] += verdict.time_s  # type: ignore[assignment]  # seconds, not counts
+        self.spent_s[level] += verdict.spent_s  # type: ignore[assignment]
+        self.events += verdict.events
+        self.elections += verdict.elections
+        self.failed += bool(verdict.report)
+        self.invalid += bool(verdict.invalid)
+        self.writes += verdict.writes
+        if not verdict.report and not verdict.invalid:
+            self.valid_s[level] += verdict.time_s  # type: ignore[assignment]
+
+    @property
+    def hours(self) -> float:
+        """Simulated hours under load, at the levels that count."""
+        return sum(self.valid_s[level] for level in REAL) / 3600
+
+    def missing(self) -> list[str]:
+        """Kinds of fault that should have happened and have not."""
+        if self.seeds.total() < ENOUGH_SEEDS:
+            return []
+        return [
+            k for k in KINDS if not self.faults[k] and any(k not in NOT_AT[v] for v in self.seeds)
+        ]
+
+    def lines(self) -> Iterator[str]:
+        """What there is to say, for a person."""
+        yield "faults: " + ", ".join(f"{kind} {self.faults[kind]}" for kind in KINDS)
+        yield "checked: " + ", ".join(f"{what} {n}" for what, n in sorted(self.checks.items()))
+        yield "besides: " + ", ".join(f"{what} {n}" for what, n in sorted(self.other.items()))
+        for level in LEVELS:
+            if spent := self.spent_s[level]:
+                yield (
+                    f"{level}: {self.seeds[level]} seeds, {self.all_s[level] / 3600:.2f} simulated hours, "
+                    f"{self.valid_s[level] / 3600:.2f} of them under load, "
+                    f"{self.all_s[level] / spent:.0f} simulated seconds a second"
+                )
+        spent = sum(self.spent_s.values())
+        yield (
+            f"{self.seeds.total()} seeds, {self.events / max(spent, 1e-9):,.0f} events a second, "
+            f"{self.elections} elections, {self.writes} writes acknowledged, {self.invalid} runs INVALID, "
+            f"{self.hours:.2f} simulated hours under load ({' and '.join(REAL)}), {self.failed} failed"
+        )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; 1 when a seed failed or a kind of fault never happened."""
+    parser = argparse.ArgumentParser(
+        prog="./run sim", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--seed", type=int, help="the only seed, or with --minutes the first")
+    parser.add_argument("--minutes", type=float, help="go on with further seeds for so long")
+    parser.add_argument("--hours", type=float, help="or until so many simulated hours are done")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="virtual time under faults")
+    parser.add_argument("--level", choices=[*LEVELS], help="default: by the seed, all in turn")
+    parser.add_argument("--workers", type=int, default=1, help="processes")
+    parser.add_argument("--lines", type=int, default=LINES, help="of a failure's transcript")
+    parser.add_argument(
+        "--mixture",
+        type=int,
+        choices=MIXTURES,
+        default=MIXTURES[-1],
+        help="version of what is drawn",
+    )
+    parser.add_argument("--quiet", action="store_true", help="print failures and the sum only")
+    given = parser.parse_args(arguments)
+    first = random.randrange(1_000_000) if given.seed is None else given.seed
+    batch = Batch()
+    for verdict in _verdicts(given, first, batch):
+        batch.add(verdict)
+        if verdict.report or not given.quiet:
+            print(verdict.line(), flush=True)
+    for line in batch.lines():
+        print(line)
+    print(f"seeds {first} to {first + batch.seeds.total() - 1}, {given.seconds:g} s each")
+    if missing := batch.missing():
+        print(f"FAILED: never happened: {', '.join(missing)}")
+    return 1 if batch.failed or missing else 0
+
+
+def _verdicts(given: argparse.Namespace, first: int, batch: Batch) -> Iterator[Verdict]:
+    """Judge seed after seed, in order, until time or hours are done."""
+    minutes = given.minutes or (24 * 60 if given.hours else 0)
+    end = time.monotonic() + 60 * minutes
+
+    def jobs() -> Iterator[Job]:
+        seed = first
+        while True:
+            yield given.level or level_of(seed), seed, given.seconds, given.lines, given.mixture
+            seed += 1
+            if time.monotonic() >= end or (given.hours and batch.hours >= given.hours):
+                return
+
+    return judged(_judge, jobs(), given.workers)
+
+
+def _judge(job: Job) -> Verdict:
+    return judge(*job)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""What the scenario tests share: a running cluster with a table and clients at work, checked at the end."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from nyala.client.core import Core
+from nyala.common.ids import TabletId
+from nyala.common.options import Options
+from tests.sim.runs.workload import Worker
+from tests.sim.systems.cluster import OPTIONS, SimCluster
+from tests.sim.systems.table_client import TableClient
+from tests.sim.world.loop import SimLoop, run, seeded
+from tests.sim.world.process import SimProcess
+
+Story = Callable[["Stage"], Awaitable[None]]
+
+
+class Stage:
+    """A cluster, one table `t` of one tablet, a client, and what the story may do to them."""
+
+    def __init__(self, cluster: SimCluster, core: Core, client: TableClient) -> None:
+        self.cluster = cluster
+        self.loop = cluster.loop
+        self.network = cluster.network
+        self.core = core
+        self.client = client
+        self.owner = cluster.clients[0]
+
+    @property
+    def tablet(self) -> TabletId:
+        """The table's only tablet."""
+        return self.client.table.tablets[0].id
+
+    @property
+    def names(self) -> list[str]:
+        """Every process, clients among them."""
+        return [p.name for p in (*self.cluster.servers, *self.cluster.clients)]
+
+    async def do(self, fn: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+        """Run an async function as the client's process."""
+        return await self.cluster.run(self.owner, fn, *args)
+
+    async def leader(self, but: SimProcess | None = None) -> SimProcess:
+        """Wait for the tablet to have a leader (another than `but`) and return it."""
+
+        def found() -> SimProcess | None:
+            leader = self.cluster.leader_of(self.tablet)
+            return None if leader is but else leader
+
+        await self.cluster.until(found, "a leader of the tablet")
+        leader = found()
+        assert leader is not None
+        return leader
+
+    async def followers(self) -> list[SimProcess]:
+        """The tablet's other replicas."""
+        leader = await self.leader()
+        return [s for s in self.cluster.tservers if s is not leader]
+
+    async def acknowledged(self, more: int = 20, timeout_s: float = 30) -> None:
+        """Wait until that many further operations are acknowledged."""
+        history = self.cluster.history
+        target = history.acknowledged + more
+        await self.cluster.until(lambda: history.acknowledged >= target, "progress", timeout_s)
+
+    async def death(self, process: SimProcess) -> None:
+        """Wait for a process to die of what was prepared for it."""
+        await self.cluster.until(lambda: not process.alive, f"the death of {process.name}")
+
+    async def seconds(self, duration_s: float) -> None:
+        """Let virtual time pass."""
+        await self.loop.delay(duration_s * 1e6)
+
+
+def dies_in(operation: str, part: str) -> Callable[[str, str], bool]:
+    """Return a `die_when`: in the next such file operation on a path that has this part."""
+    return lambda kind, path: kind == operation and part in path
+
+
+def play(
+    story: Story, seed: int = 1, *, workers: int = 3, options: Options = OPTIONS
+) -> SimCluster:
+    """Run a story on a fresh cluster under load, then heal, check histories and invariants."""
+
+    async def main(loop: SimLoop) -> SimCluster:
+        cluster = SimCluster(loop, seed, options=options)
+        core = await cluster.start()
+        table = await cluster.create_table(core)
+        stage = Stage(cluster, core, TableClient(core, table))
+        await cluster.add_workers(workers)
+        await _tell(story, stage)
+        return cluster
+
+    return run(main, max_time_s=600)
+
+
+async def reads_from_paused_leaders(stage: Stage) -> None:
+    """Pause a leader, let its successor change rows, wake it up to reads that were waiting for it."""
+    cluster, history = stage.cluster, stage.cluster.history
+    for turn in range(4):
+        leader = await stage.leader()
+        leader.pause()
+        await stage.leader(but=leader)
+        await stage.acknowledged(30, timeout_s=60)
+        asking = []
+        for n in range(12):
+            core = cluster.client()
+            process = cluster.clients[-1]
+            table = await cluster.run(process, core.open_table, "t")
+            client = TableClient(core, table)  # type: ignore[arg-type]
+            client.table.tablets[0].leader = leader.address
+            worker = Worker(stage.loop, client, history, seeded(turn, n))
+            asking.append(process.run(worker.read, history.pick(cluster.network.rng)))
+        await stage.seconds(0.02)
+        leader.resume()
+        await asyncio.gather(*asking)
+        await stage.acknowledged(20, timeout_s=60)
+
+
+async def _tell(story: Story, stage: Stage) -> None:
+    await story(stage)
+    cluster = stage.cluster
+    cluster.network.heal()
+    for server in cluster.servers:
+        server.resume()
+        if not server.alive:
+            server.start()
+    await cluster.finish()

@@ -1,0 +1,1 @@
+"""Systems under simulation: Raft's core, the replica engine, whole clusters."""

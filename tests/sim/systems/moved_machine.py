@@ -1,0 +1,115 @@
+"""The key-value machine in a form that is copied: files that never change, named by a manifest.
+
+Its manifest tells the cut, so that whoever looks at a disk alone knows what the files there stand for.
+"""
+
+from collections.abc import Callable
+from typing import Any
+from zlib import crc32
+
+import msgspec
+
+from nyala.common.errors import Corrupt
+from nyala.env.files import Files
+from nyala.replica.copy.protocol import CopyFile
+from nyala.replica.state_machine import Cut
+from tests.sim.systems.kv import KvMachine
+
+PARTS = 2
+MANIFEST = "state"
+
+
+class Checkpoint:
+    """What a source holds for one target."""
+
+    def __init__(self, machine: "MovedMachine") -> None:
+        self._machine = machine
+        self.cut = machine.cut
+        self.manifest_name = MANIFEST
+        self.manifest_bytes, names = machine.manifest()
+        self.files = tuple(CopyFile(n, machine.size(n)) for n in names)
+        machine.held.append(self)
+
+    def release(self) -> None:
+        """Let the files go."""
+        if self in self._machine.held:
+            self._machine.held.remove(self)
+            self._machine.sweep()
+
+
+class MovedMachine(KvMachine):
+    """As `KvMachine`, in several files.
+
+    Attributes:
+        held: checkpoints whose files stay.
+    """
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self._directory = directory
+        self.held: list[Checkpoint] = []
+        super().__init__(files, directory)
+        self.sweep()
+
+    def _load(self, raw: bytes) -> None:
+        if raw:  # none: a copy of a machine that was never flushed
+            names = read_manifest(raw)["parts"]
+            super()._load(b"".join(self._files.read(f"{self._directory}/{n}") for n in names))
+
+    def _store(self, cut: Cut, state: bytes) -> None:
+        names = [f"part-{cut.op.index}-{n}" for n in range(PARTS)]
+        step = -(-len(state) // PARTS)
+        for number, name in enumerate(names):
+            piece = state[number * step : (number + 1) * step]
+            self._files.write_new(f"{self._directory}/{name}", [piece])
+        body = msgspec.json.encode({"parts": names, "cut": [cut.op.term, cut.op.index]})
+        super()._store(cut, crc32(body).to_bytes(4, "little") + body)
+        self._files.sync_dir(self._directory)
+
+    def prepare_flush(self, cut: Cut) -> Callable[[], Callable[[], None]] | None:
+        """As there; what the new manifest does not name goes."""
+        build = super().prepare_flush(cut)
+        assert build is not None, "it always flushes"
+
+        def swept() -> Callable[[], None]:
+            install = build()
+
+            def done() -> None:
+                install()
+                self.sweep()
+
+            return done
+
+        return swept
+
+    def manifest(self) -> tuple[bytes, list[str]]:
+        """Return the manifest's bytes and the files that it names; nothing: never flushed."""
+        path = f"{self._directory}/{MANIFEST}"
+        raw = self._files.read(path) if self._files.exists(path) else b""
+        return raw, list(read_manifest(raw)["parts"]) if raw else []
+
+    def size(self, name: str) -> int:
+        """Return the length of a file."""
+        return self._files.size(f"{self._directory}/{name}")
+
+    def checkpoint(self) -> Checkpoint:
+        """Hold what the manifest names. Lane APPLY, as installing a flush."""
+        return Checkpoint(self)
+
+    def sweep(self) -> None:
+        """Remove files that neither the manifest nor a checkpoint names."""
+        kept = {*self.manifest()[1], *(f.name for c in self.held for f in c.files)}
+        for name in self._files.list(self._directory):
+            if name.startswith("part-") and name not in kept:
+                self._files.remove(f"{self._directory}/{name}")
+
+
+def read_manifest(raw: bytes) -> dict[str, Any]:
+    """Return what a manifest says.
+
+    Raises:
+        Corrupt: it is damaged, or none.
+    """
+    if crc32(raw[4:]).to_bytes(4, "little") != raw[:4]:
+        raise Corrupt("a manifest is damaged")
+    found: dict[str, Any] = msgspec.json.decode(raw[4:])
+    return found

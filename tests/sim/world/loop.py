@@ -1,0 +1,371 @@
+"""An asyncio loop over virtual time, and what a simulated process sees of it: tasks, lanes, clocks.
+
+Time advances only when nothing is ready, straight to the next timer, so that a run's order follows
+from its seed alone. Each callback and task belongs to the `Life` in whose context it was made: a
+dead life's callbacks never run, a paused one's wait. Use `run(main)`.
+"""
+
+import asyncio
+import contextvars
+import gc
+import heapq
+import random
+from asyncio import events
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from typing import Any, TypeVar
+
+from tests.sim.world.trace import Recorder, Trace
+
+T = TypeVar("T")
+WALL_START_US = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
+_COLLECT_EVERY = 400_000
+
+
+class ProcessDied(BaseException):
+    """Unwinds the code of a simulated process whose life has ended; no product code may stop it."""
+
+
+class Stuck(AssertionError):
+    """No event is left and the run is not over: somebody waits for what will never happen."""
+
+
+class Blocked(AssertionError):
+    """A running server has waited for a disk on its loop, where everything else waits with it."""
+
+
+class BudgetSpent(AssertionError):
+    """The run used up its events or its virtual time."""
+
+
+class Life:
+    """One life of one process: from a start to a kill or an end.
+
+    Attributes:
+        name: of the process, for traces.
+        dead: nothing of it runs any more.
+        held: it was paused, and not resumed yet.
+        stalled: a call on its loop waits for a disk.
+        paused: its callbacks wait, for either reason.
+        failures: exceptions that reached a task's top or the loop while it lived.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.dead = False
+        self.held = self.stalled = self.paused = False
+        self.failures: list[BaseException] = []
+        self.waiting: deque[events.Handle] = deque()
+        self.arrivals: list[tuple[str, Callable[..., object], tuple[Any, ...]]] = []
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._prune_at = 64
+        self.context = contextvars.copy_context()
+        self.context.run(LIFE.set, self)
+
+    def inside(self, fn: Callable[..., T], *args: Any) -> T:
+        """Call `fn` as this life: whatever it schedules belongs to it."""
+        return self.context.copy().run(fn, *args)
+
+    def own(self, task: asyncio.Task[Any]) -> None:
+        """Remember a task, to be closed when this life ends."""
+        self._tasks.append(task)
+        if len(self._tasks) > self._prune_at:
+            self._tasks = [t for t in self._tasks if not t.done()]
+            self._prune_at = 2 * len(self._tasks) + 64
+
+    def end(self) -> None:
+        """End at once: close every coroutine where it stands; nothing of it runs again."""
+        self.dead = True
+        self.waiting.clear()
+        self.arrivals.clear()
+        for task in self._tasks:
+            if not task.done():
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                coro = task.get_coro()
+                assert coro is not None
+                self.inside(close_quietly, coro)
+        self._tasks.clear()
+
+    def failed(self, error: BaseException) -> None:
+        """Note what should not have happened; what happens while its coroutines are closed may."""
+        if not self.dead and not isinstance(error, ProcessDied):
+            self.failures.append(error)
+
+    def pause(self) -> None:
+        """Stop running callbacks until `resume`; timers that expire meanwhile wait."""
+        self.held = self.paused = True
+
+    def stall(self) -> None:
+        """Stop running callbacks after this one: it waits for a disk."""
+        self.stalled = self.paused = True
+
+    def resume(self, loop: "SimLoop") -> None:
+        """Run what waited, in order, then go on."""
+        self.held = self.stalled = self.paused = False
+        waiting, self.waiting = self.waiting, deque()
+        loop.put_first(waiting)
+
+
+LIFE: contextvars.ContextVar[Life | None] = contextvars.ContextVar("LIFE", default=None)
+
+
+def close_quietly(coro: Any) -> None:
+    """Close a coroutine of a dead life, whatever its `finally` blocks try to do."""
+    try:
+        coro.close()
+    except BaseException:  # it belongs to a dead process: nobody is left to tell
+        return
+
+
+class _Handle(events.Handle):
+    """Runs only while the life that it belongs to runs; otherwise as asyncio's own, without its checks."""
+
+    __slots__ = ()
+
+    def __init__(self, callback: Any, args: Any, loop: Any, context: Any = None) -> None:
+        self._context = contextvars.copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+
+    def _run(self) -> None:
+        context = self._context
+        life = context.get(LIFE)
+        if life is not None:
+            if life.dead:
+                return
+            if life.paused:
+                life.waiting.append(self)
+                return
+        try:
+            context.run(self._callback, *self._args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as err:  # as asyncio does: the loop goes on, the failure is noted
+            self._loop.call_exception_handler({"message": repr(self), "exception": err})
+
+
+class _Timer(_Handle):
+    """In the loop's heap until its time has come."""
+
+    __slots__ = ("_when",)
+
+    def __init__(self, when: float, callback: Any, args: Any, loop: Any, context: Any) -> None:
+        super().__init__(callback, args, loop, context)
+        self._when = when
+
+    def when(self) -> float:
+        """When it is due, in virtual seconds."""
+        return self._when
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    """An event loop whose time is virtual.
+
+    Args:
+        max_time_s: virtual time after which the run fails with BudgetSpent.
+        max_events: callbacks after which it does.
+    """
+
+    def __init__(self, max_time_s: float = 3600.0, max_events: int = 50_000_000) -> None:
+        super().__init__()
+        self._now_s = 0.0
+        self._clock_resolution = 1e-9
+        self._timers: list[tuple[float, int, _Timer]] = []
+        self._made = 0
+        self._collect_at = _COLLECT_EVERY
+        self._max_time_s = max_time_s
+        self._max_events = max_events
+        self._generators: dict[int, Life | None] = {}  # by address: weak references go first
+        self.events = 0
+        self.failures: list[BaseException] = []
+        self.blocked: list[str] = []
+        self.after_step: Callable[[], None] | None = None
+        self.trace = Trace()
+        self.trace.now_us = self.now_us
+        self.set_debug(False)
+        self.set_task_factory(_make_task)
+        self.set_exception_handler(_note_failure)
+
+    def time(self) -> float:
+        """Virtual seconds since the loop was made."""
+        return self._now_s
+
+    def now_us(self) -> int:
+        """Virtual microseconds since the loop was made."""
+        return round(self._now_s * 1e6)
+
+    def advance(self, timeout_s: float) -> None:
+        """Move time on; called when nothing is ready. What `after_step` raises ends the run."""
+        if self.after_step is not None:
+            self.after_step()
+        if timeout_s > 0:
+            self._now_s += timeout_s
+        if self._now_s > self._max_time_s:
+            self._spent()
+        if self.events >= self._collect_at:
+            self._collect_at = self.events + _COLLECT_EVERY
+            gc.collect()
+
+    def _spent(self) -> None:
+        raise BudgetSpent(f"{self.events} events and {self._now_s:.1f} s of virtual time")
+
+    def delay(self, duration_us: float) -> asyncio.Future[None]:
+        """Return a future that is done after some virtual microseconds."""
+        future: asyncio.Future[None] = self.create_future()
+        self.call_later(duration_us / 1e6, _finish, future)
+        return future
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: Any = None
+    ) -> events.Handle:
+        """Schedule a callback for this moment."""
+        handle = _Handle(callback, args, self, context)
+        self._ready.append(handle)  # type: ignore[attr-defined]
+        return handle
+
+    def put_first(self, handles: deque[events.Handle]) -> None:
+        """Run these before whatever is ready."""
+        self._ready.extendleft(reversed(handles))  # type: ignore[attr-defined]
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Any = None
+    ) -> Any:
+        """Schedule a callback at a virtual time."""
+        timer = _Timer(when, callback, args, self, context)
+        self._made += 1
+        heapq.heappush(self._timers, (when, self._made, timer))
+        return timer
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Any, *args: Any, context: Any = None
+    ) -> Any:
+        """Schedule a callback after some virtual seconds."""
+        return self.call_at(self._now_s + delay, callback, *args, context=context)
+
+    def _run_once(self) -> None:
+        """Run what is ready; when nothing is, move time to the next timer."""
+        ready, timers = self._ready, self._timers  # type: ignore[attr-defined]
+        while timers and timers[0][2]._cancelled:
+            heapq.heappop(timers)
+        if not ready and not self._stopping:  # type: ignore[attr-defined]
+            if not timers:
+                raise Stuck(f"nothing is left to happen at {self.time():.6f} s of virtual time")
+            self.advance(timers[0][0] - self._now_s)
+        due = self._now_s + 1e-9
+        while timers and timers[0][0] < due:
+            ready.append(heapq.heappop(timers)[2])
+        self.events += len(ready)
+        if self.events > self._max_events:
+            self._spent()
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
+
+    def _asyncgen_firstiter_hook(self, generator: AsyncGenerator[Any, Any]) -> None:
+        self._generators[id(generator)] = LIFE.get()
+
+    def _asyncgen_finalizer_hook(self, generator: AsyncGenerator[Any, Any]) -> None:
+        life = self._generators.pop(id(generator), None)
+        if self.is_closed() or (life is not None and life.dead):
+            return
+        closing = generator.aclose()
+        if life is None:
+            self.create_task(closing)
+        else:
+            life.inside(self.create_task, closing)
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Any, *args: Any
+    ) -> Any:
+        """Refused: threads have no place in a simulation."""
+        raise AssertionError(f"{func} would run in a thread; use env.tasks.run")
+
+    def _check_closed(self) -> None:
+        """What is collected after the run may still schedule something; it goes nowhere."""
+
+    def _write_to_self(self) -> None:
+        """Nobody waits on another thread."""
+
+    def _process_events(self, event_list: list[Any]) -> None:
+        """There are no sockets."""
+
+
+def _finish(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _make_task(loop: Any, coro: Any, context: Any = None) -> asyncio.Task[Any]:
+    life = (context or contextvars.copy_context()).get(LIFE)
+    if life is not None and life.dead:
+        close_quietly(coro)
+    task: asyncio.Task[Any] = asyncio.Task(coro, loop=loop, context=context)
+    if life is not None:
+        if life.dead:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        else:
+            life.own(task)
+    return task
+
+
+def _note_failure(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    assert isinstance(loop, SimLoop)
+    error = context.get("exception") or AssertionError(str(context.get("message")))
+    life = LIFE.get()
+    if life is not None:
+        life.failed(error)
+    elif not isinstance(error, ProcessDied):
+        loop.failures.append(error)
+
+
+def run(
+    main: Callable[["SimLoop"], Coroutine[Any, Any, T]],
+    *,
+    max_time_s: float = 3600.0,
+    max_events: int = 50_000_000,
+    recorder: Recorder | None = None,
+) -> T:
+    """Run `main(loop)` over virtual time and return its result; a recorder is told of every event.
+
+    Raises:
+        Stuck: nothing is left to happen although `main` is not done.
+        BudgetSpent: virtual time or events ran out.
+        Blocked: code of a running server called the disk from its loop; the message has the stack.
+        BaseException: the first exception that nobody handled outside any process's life.
+    """
+    loop = SimLoop(max_time_s, max_events)
+    loop.trace.recorder = recorder
+    collecting = gc.isenabled()
+    gc.collect()
+    gc.freeze()  # the next run's collection need not walk what is alive now: modules, mostly
+    gc.disable()  # a collection at another moment would close generators at another moment
+    try:
+        result = loop.run_until_complete(main(loop))
+        if loop.failures:
+            raise loop.failures[0]
+        if loop.blocked:
+            raise Blocked(loop.blocked[0])
+        return result
+    finally:
+        _finish_tasks(loop)
+        loop.close()
+        if collecting:
+            gc.enable()
+
+
+def _finish_tasks(loop: SimLoop) -> None:
+    for task in sorted(asyncio.all_tasks(loop), key=lambda t: t.get_name()):
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        coro = task.get_coro()
+        assert coro is not None
+        close_quietly(coro)
+
+
+def seeded(seed: int, *names: object) -> random.Random:
+    """A generator of its own for one purpose, so that one part's draws do not shift another's."""
+    return random.Random(f"{seed}/" + "/".join(map(str, names)))

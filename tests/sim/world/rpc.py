@@ -1,0 +1,171 @@
+"""`env.rpc.Rpc` over the simulated network: the real codecs, the real handlers, no sockets.
+
+A unary request may be lost, doubled, late or answered in vain. A handler is cancelled when its
+caller has gone, as grpc.aio does; a caller learns of a dead server by Unavailable if the way back
+is open.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+from zlib import crc32
+
+from nyala.common.errors import NOT_SENT, NyalaError, TimedOut, Unavailable
+from nyala.env.asking import Asking, Hear, StreamAsking
+from nyala.env.rpc import Method, Shape
+from nyala.wire.proto.nyala_pb2 import Error
+from nyala.wire.status import from_proto, to_proto
+from tests.sim.world.loop import Life, ProcessDied
+from tests.sim.world.network import Endpoint, SimNetwork
+from tests.sim.world.stream import Stream
+
+
+class SimRpc:
+    """The calling side of one process.
+
+    Args:
+        network: carries the calls.
+        name: of the process.
+        life: that makes the calls.
+    """
+
+    def __init__(self, network: SimNetwork, name: str, life: Life) -> None:
+        self._network = network
+        self._name = name
+        self._life = life
+
+    async def call(self, address: str, method: Method, request: Any, *, timeout_ms: int) -> Any:
+        """Send one request to a UNARY method and return its response."""
+        assert method.shape is Shape.UNARY, f"{method.path} is no unary method"
+        if self._life.dead:
+            raise ProcessDied(self._name)
+        one = _Call(self._network, self._name, address, method, method.encode_request(request))
+        return await one.answer(timeout_ms)
+
+    async def stream(
+        self, address: str, method: Method, request: Any, *, timeout_ms: int | None = None
+    ) -> AsyncIterator[Any]:
+        """Open a stream; see `env.rpc.Rpc.stream`."""
+        assert method.shape is not Shape.UNARY, f"{method.path} is a unary method"
+        if self._life.dead:
+            raise ProcessDied(self._name)
+        stream = Stream(self._network, self._name, self._life, address, method)
+        async for response in stream.run(request, timeout_ms):
+            yield response
+
+    def asking(self, address: str, method: Method, hear: Hear) -> Asking:
+        """Open a stream for requests to an ASK method."""
+        return StreamAsking(lambda requests: self.stream(address, method, requests), hear)
+
+
+class _Call:
+    """One unary call, seen by the network."""
+
+    def __init__(
+        self, network: SimNetwork, source: str, address: str, method: Method, payload: bytes
+    ) -> None:
+        self._network = network
+        self._source = source
+        self._address = address
+        self._method = method
+        self._payload = payload
+        self._future: asyncio.Future[bytes] = network.loop.create_future()
+        self._servers: list[tuple[Endpoint, asyncio.Task[None]]] = []
+        self._doubled = False
+        self._what = f"{source} -> {address} {method.path}"
+
+    async def answer(self, timeout_ms: int) -> Any:
+        network = self._network
+        network.called[self._source] = None
+        copies = network.copies()
+        if not network.doubles_calls:
+            copies = min(copies, 1)
+        self._doubled = copies > 1
+        kind = ("call_lost", "call", "call_doubled")[copies]
+        network.trace.note(kind, f"{self._what} {len(self._payload)} {crc32(self._payload):08x}")
+        for _ in range(copies):
+            network.after(network.draw_delay_us(), self._arrive)
+        if not copies and network.rng.random() < 0.5:  # a connection that was reset says so
+            network.after(network.draw_delay_us() * 2, self._refuse, None)
+        timer = network.after(timeout_ms * 1000, self._expire, timeout_ms)
+        try:
+            return self._method.decode_response(await self._future)
+        finally:
+            timer.cancel()
+            self._leave()
+
+    def _arrive(self) -> None:
+        network = self._network
+        owner = network.owner(self._address)
+        if owner is not None and not network.passes(self._source, owner):
+            network.trace.note("call_cut", self._what)
+            return
+        endpoint = network.endpoint(self._address)
+        if endpoint is None:
+            sent = None if self._doubled else NOT_SENT
+            network.after(network.draw_delay_us(), self._refuse, owner, sent)
+        else:
+            network.into(endpoint.life, self._serve, endpoint)
+
+    def _serve(self, endpoint: Endpoint) -> None:
+        if self._future.cancelled() and not self._servers:
+            return
+        task = self._network.loop.create_task(self._handle(endpoint))
+        self._servers.append((endpoint, task))
+        self._network.when_dead(endpoint.life, task, lambda: self._refuse(endpoint.name))
+        task.add_done_callback(lambda t: self._network.forget(endpoint.life, t))
+
+    async def _handle(self, endpoint: Endpoint) -> None:
+        handler = endpoint.handlers.get(self._method)
+        try:
+            if handler is None:
+                raise Unavailable(f"{endpoint.name} does not serve {self._method.path}")
+            response = await handler(self._method.decode_request(self._payload))  # type: ignore[misc, call-arg]
+            sent = b"+" + self._method.encode_response(response)
+        except NyalaError as err:
+            sent = b"-" + to_proto(err).SerializeToString(deterministic=True)
+        except Exception as err:  # a bug in a handler fails the run, and its caller is told
+            endpoint.life.failed(err)
+            sent = b"-" + Error(code="INTERNAL", message=repr(err)).SerializeToString()
+        if endpoint.life.dead:
+            return
+        network = self._network
+        network.trace.note("answer", f"{self._what} {len(sent)} {crc32(sent):08x}")
+        if network.copies():
+            network.after(network.draw_delay_us(), self._answered, endpoint.name, sent)
+        else:
+            network.trace.note("answer_lost", self._what)
+
+    def _answered(self, server: str, sent: bytes) -> None:
+        if not self._network.passes(server, self._source):
+            self._network.trace.note("answer_cut", self._what)
+            return
+        if self._future.done():
+            return
+        if sent[:1] == b"+":
+            self._future.set_result(sent[1:])
+        else:
+            self._future.set_exception(from_proto(Error.FromString(sent[1:])))
+
+    def _refuse(self, server: str | None, details: Mapping[str, str] | None = None) -> None:
+        if server is not None and not self._network.passes(server, self._source):
+            return
+        if not self._future.done():
+            self._network.trace.note("call_refused", self._what)
+            self._future.set_exception(Unavailable(f"{self._address} cannot be reached", details))
+
+    def _expire(self, timeout_ms: int) -> None:
+        if not self._future.done():
+            self._network.trace.note("call_timed_out", self._what)
+            self._future.set_exception(
+                TimedOut(f"{self._address} did not answer {self._method.path} in {timeout_ms} ms")
+            )
+
+    def _leave(self) -> None:
+        """The caller no longer waits: servers that still work on it are told."""
+        self._future.cancel()
+        for endpoint, task in self._servers:
+            if not task.done() and self._network.passes(self._source, endpoint.name):
+                self._network.after(
+                    self._network.draw_delay_us(), self._network.into, endpoint.life, task.cancel
+                )

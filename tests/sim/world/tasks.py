@@ -1,0 +1,192 @@
+"""A simulated process's clock and tasks: lanes run inline, after delays drawn from the seed."""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
+
+from nyala.env.tasks import Lane
+from tests.sim.world.loop import LIFE, WALL_START_US, Life, ProcessDied, SimLoop
+
+P = ParamSpec("P")
+T = TypeVar("T")
+MAX_SLOW_US = 5_000_000.0
+
+
+@dataclass(slots=True)
+class LaneDelays:
+    """How long lane jobs take, in virtual microseconds.
+
+    Attributes:
+        disk_us: mean of a DISK or CLOCK job.
+        apply_us: mean of an APPLY job.
+        compute_us: mean of a COMPUTE job.
+        slow_rate: probability that a DISK or CLOCK job takes `slow_us` on average instead.
+        slow_us: mean of a slow one.
+    """
+
+    disk_us: float = 300.0
+    apply_us: float = 50.0
+    compute_us: float = 500.0
+    slow_rate: float = 0.0
+    slow_us: float = 300_000.0
+
+
+class SimClock:
+    """Time as one process sees it.
+
+    Args:
+        loop: true time.
+        skew_us: wall clock minus true time at the start.
+        drift_ppm: how much faster both clocks run.
+    """
+
+    def __init__(self, loop: SimLoop, skew_us: int = 0, drift_ppm: int = 0) -> None:
+        self._loop = loop
+        self._drift_ppm = drift_ppm
+        self.skew_us = skew_us
+        self.far_us = 0  # on top of it, for a while
+
+    def monotonic_us(self) -> int:
+        """Microseconds since the simulation began, as this process counts them."""
+        now = self._loop.now_us()
+        return now + now * self._drift_ppm // 1_000_000
+
+    def wall_us(self) -> int:
+        """Microseconds since the epoch, as this process believes."""
+        return WALL_START_US + self.monotonic_us() + self.skew_us + self.far_us
+
+    def jump(self, by_us: int) -> None:
+        """Set the wall clock forward or back."""
+        self.skew_us += by_us
+
+
+class SimTasks:
+    """`env.tasks.Tasks` over virtual time. A lane's job takes effect at once, after its delay.
+
+    Args:
+        loop: the simulation's loop.
+        rng: draws the delays.
+        delays: their distribution; may be changed while running.
+    """
+
+    def __init__(self, loop: SimLoop, rng: random.Random, delays: LaneDelays | None = None) -> None:
+        self._loop = loop
+        self._rng = rng
+        self.delays = delays or LaneDelays()
+        self._tasks: dict[asyncio.Task[object], None] = {}
+        self._queues: dict[Lane, deque[Callable[[], None]]] = {
+            Lane.DISK: deque(),
+            Lane.APPLY: deque(),
+            Lane.CLOCK: deque(),
+        }
+        self._busy = 0
+        self._idle: list[asyncio.Future[None]] = []
+        self.slow_jobs = 0
+        self.in_lane = False
+
+    def spawn(self, work: Coroutine[Any, Any, object], name: str) -> asyncio.Task[object]:
+        """Start a background task that this process owns."""
+        task: asyncio.Task[object] = self._loop.create_task(work, name=name)
+        self._tasks[task] = None
+        task.add_done_callback(self._finished)
+        return task
+
+    def _finished(self, task: asyncio.Task[object]) -> None:
+        self._tasks.pop(task, None)
+        if not task.cancelled() and (err := task.exception()) is not None:
+            self._loop.call_exception_handler({"message": task.get_name(), "exception": err})
+
+    async def sleep_ms(self, duration_ms: float) -> None:
+        """Let virtual time pass."""
+        await self._loop.delay(max(duration_ms, 0) * 1000)
+
+    async def run_brief(
+        self, lane: Lane, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """As `run`."""
+        return await self.run(lane, fn, *args, **kwargs)
+
+    async def run(self, lane: Lane, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a call inline after a delay; all but COMPUTE keep call order."""
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._busy += 1
+
+        def job() -> None:
+            try:
+                self.in_lane = True
+                try:
+                    result = fn(*args, **kwargs)
+                finally:
+                    self.in_lane = False
+            except ProcessDied:
+                raise  # unwinds to the loop, which forgets it
+            except (Exception, asyncio.CancelledError) as err:  # handed to whoever waits
+                self._done(lane)
+                if not future.done():
+                    future.set_exception(err)
+            else:
+                self._done(lane)
+                if not future.done():
+                    future.set_result(result)
+
+        queue = self._queues.get(lane)
+        if queue is None:
+            self._loop.call_later(self._draw_us(lane) / 1e6, job)
+        else:
+            queue.append(job)
+            if len(queue) == 1:
+                self._start(lane)
+        return await future
+
+    def _start(self, lane: Lane) -> None:
+        self._loop.call_later(self._draw_us(lane) / 1e6, self._queues[lane][0])
+
+    def _done(self, lane: Lane) -> None:
+        self._busy -= 1
+        queue = self._queues.get(lane)
+        if queue is not None:
+            queue.popleft()
+            if queue:
+                self._start(lane)
+        if not self._busy:
+            for future in self._idle:
+                if not future.done():
+                    future.set_result(None)
+            self._idle.clear()
+
+    def disk_us(self) -> float:
+        """Draw how long the disk takes for one operation."""
+        return self._draw_us(Lane.DISK)
+
+    def _draw_us(self, lane: Lane) -> float:
+        delays = self.delays
+        if lane in (Lane.DISK, Lane.CLOCK) and self._rng.random() < delays.slow_rate:
+            self.slow_jobs += 1
+            self._loop.trace.counts["slow_sync"] += 1
+            return min(max(self._rng.expovariate(1 / delays.slow_us), 1000.0), MAX_SLOW_US)
+        mean = {
+            Lane.DISK: delays.disk_us,
+            Lane.APPLY: delays.apply_us,
+            Lane.COMPUTE: delays.compute_us,
+            Lane.CLOCK: delays.disk_us,
+        }[lane]
+        return 1 + self._rng.expovariate(1 / mean)
+
+    async def close(self) -> None:
+        """Cancel all tasks, wait for them, then for what runs in the lanes."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._busy:
+            future: asyncio.Future[None] = self._loop.create_future()
+            self._idle.append(future)
+            await future
+
+
+def current_life() -> Life | None:
+    """The life whose code is running, or None in the test itself."""
+    return LIFE.get()
