@@ -16,10 +16,9 @@ from nyala.common.errors import (
     Unavailable,
 )
 from nyala.common.ids import SYS_CATALOG, ServerUuid
-from nyala.operate.driving import POLL_MS
 from nyala.operate.group_view import Cluster, Group, Server
 from nyala.operate.member_steps import Kind
-from nyala.operate.membership import Membership
+from nyala.operate.membership import POLL_MS, Membership
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 

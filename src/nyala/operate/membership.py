@@ -4,12 +4,12 @@ from collections.abc import Callable
 from functools import partial
 
 from nyala.client.core import Core
-from nyala.common.errors import InvalidArgument
-from nyala.operate.driving import Decide, Driver
+from nyala.common.errors import CasFailed, InvalidArgument, OutcomeUnknown, Retryable, TimedOut
 from nyala.operate.group_view import Cluster, Group, Server
 from nyala.operate.member_rpcs import Orders
 from nyala.operate.member_steps import Kind, Step, Steps, check
 
+POLL_MS = 100
 LACKING_MS = 5_000
 """For so long a leader has to say that its log no longer has what a non-voter with data needs."""
 SILENT_MS = 3_000
@@ -17,8 +17,28 @@ SILENT_MS = 3_000
 was just started, or is busy for a moment, is no dead one."""
 
 
-class Membership(Driver):
-    """The members of one tablet. On the client's loop; arguments as `Driver`'s."""
+Decide = Callable[[Group], Step | None]
+"""Returns the next step of a group; None: the goal is reached."""
+
+
+class Membership:
+    """The members of one tablet, changed one step at a time. On the client's loop.
+
+    Each step is decided on a new view of the group and is a compare-and-set, so a command that was killed or
+    lost an answer is run again: it continues, or finds everything done.
+
+    Args:
+        core: a client of the cluster.
+        tablet: its id.
+        tell: called with each step before it is taken.
+        patience_ms: a command without progress for so long fails with TimedOut.
+        cluster: the servers that may have replicas; None: all tablet servers.
+
+    Attributes:
+        done: the steps taken.
+        cluster: the servers that may have replicas.
+        steps: makes the steps.
+    """
 
     def __init__(
         self,
@@ -28,11 +48,63 @@ class Membership(Driver):
         patience_ms: int = 60_000,
         cluster: Cluster | None = None,
     ) -> None:
-        super().__init__(core, tablet, tell, patience_ms, cluster)
+        self.core = core
+        self.tablet = tablet
+        self.tell = tell
+        self.patience_ms = patience_ms
+        self.done: list[str] = []
+        self.cluster = cluster or Cluster(core)
         self._orders = Orders(self.cluster, tablet)
         self.steps = Steps(self._orders)
         self._lacking_us: dict[str, int] = {}
         self._silent_us: dict[str, int] = {}
+
+    async def look(self) -> Group:
+        """Return the group as it is, with all servers that the masters know now. Raises NotFound."""
+        await self.cluster.learn()
+        return await self.cluster.look(self.tablet)
+
+    async def find(self, name: str) -> tuple[Server, Group]:
+        """Return a server and the group. Raises NotFound."""
+        group = await self.look()
+        return self.cluster.find(name, group), group
+
+    async def drive(self, decide: Decide) -> Group:
+        """Take steps until `decide` returns None, and return the group as it is then.
+
+        Raises:
+            TimedOut: nothing went on for `patience_ms`. NyalaError: a step was refused for good.
+        """
+        clock, tasks = self.core.env.clock, self.core.env.tasks
+        said = answer = ""
+        seen: object = None
+        since_us = 0
+        while True:
+            group = await self.cluster.look(self.tablet)
+            now_us = clock.monotonic_us()
+            if (state := _state(group)) != seen:
+                seen, since_us = state, now_us
+            step = decide(group)
+            if step is None:
+                return group
+            if now_us - since_us > self.patience_ms * 1000:
+                last = f"; the last answer: {answer}" if answer else ""
+                raise TimedOut(
+                    f"nothing went on for {self.patience_ms / 1000:g} s. The step was: {step.words}{last}. "
+                    "Run the command again to go on"
+                )
+            if step.words != said:
+                self.tell(step.words)
+                said = step.words
+            if step.act is not None:
+                try:
+                    await step.act()
+                except (Retryable, OutcomeUnknown, CasFailed) as err:
+                    answer = err.message  # what came of it the next look tells
+                else:
+                    self.done.append(step.words)
+                    continue
+            await tasks.sleep_ms(POLL_MS)
 
     async def add(self, name: str, kind: Kind = Kind.VOTER) -> Group:
         """Make a server a member, with all of its data; it is one on return, or was one before.
@@ -153,3 +225,20 @@ class Membership(Driver):
             self._lacking_us.pop(server.uuid, None)
             return False
         return self._longer(self._lacking_us, server, LACKING_MS)
+
+
+def _state(group: Group) -> object:
+    """Return what differs when something went on."""
+    status, config = group.status, group.config
+    coming = () if config is None else config.promoting
+    peers = [] if status is None else [(p.uuid, p.match) for p in status.peers if p.uuid in coming]
+    heard = [
+        (
+            uuid,
+            r.state,
+            r.silent == "",
+            r.copy and (r.copy.stage, r.copy.bytes_done, r.copy.log_bytes),
+        )
+        for uuid, r in group.replicas.items()
+    ]
+    return (group.leader, config, group.changing, peers, heard)
