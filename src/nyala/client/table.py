@@ -1,23 +1,150 @@
-"""Table: what users hold. Every method may be called from any thread; each returns when acknowledged."""
+"""Table: the user's handle of an open table. Methods may be called from any thread and block until done."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any, overload
+
+import pyarrow as pa
 
 from nyala.client.alter import Alter
+from nyala.client.cluster.tablet_cache import OpenTable, TabletPlace
+from nyala.client.connection import Connection
 from nyala.client.hold import Hold, ttl_ms
-from nyala.client.read.read_spec import ReadSpec
+from nyala.client.read.read_spec import changes_spec, key_names, scan_spec
+from nyala.client.results import WriteResult
+from nyala.client.row_getter import RowGetter
+from nyala.client.row_writer import RowWriter
 from nyala.client.scan import Scan
-from nyala.client.table_gets import TableGets, names_of
-from nyala.client.writing import TableWrites
-from nyala.common.errors import InvalidArgument
+from nyala.client.write.sequencer import OP_COLUMN
 from nyala.common.hybrid_time import as_stamp
-from nyala.common.where import parse
+from nyala.common.schema import Schema
 
-MODES = ("latest", "snapshot", "read_your_writes", "stale")
+SHOWN = 20
+"""Most columns in the `repr` of a table."""
 
 
-class Table(TableWrites, TableGets):
+class Table:
     """An open table. Made by `Client.table` and `Client.create_table`."""
+
+    def __init__(self, connection: Connection, table: OpenTable) -> None:
+        self._connection = connection
+        self._table = table
+        self._writer = RowWriter(connection, table)
+        self._getter = RowGetter(connection, table)
+
+    @property
+    def primary_key(self) -> list[str]:
+        """Names of the key columns, in key order."""
+        return key_names(self._table.schema)
+
+    @property
+    def name(self) -> str:
+        """Name of the table when it was opened."""
+        return self._table.name
+
+    @property
+    def id(self) -> str:
+        """The table's id; a re-created table has another one."""
+        return self._table.id
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of a row, key columns first."""
+        return self._table.schema.arrow
+
+    @property
+    def definition(self) -> Schema:
+        """Columns with ids, defaults and types, as the masters have them."""
+        return self._table.schema
+
+    def tablets(self) -> list[TabletPlace]:
+        """Return the tablets and their replicas, read from the masters."""
+        locations = self._connection.core.locations
+        self._connection.run(locations.refresh(self._table))
+        return list(self._table.tablets)
+
+    def insert(self, data: Any, *, all_or_nothing: bool = False) -> WriteResult:
+        """Add new rows; a row whose key exists gets the row error `already_present`."""
+        return self._writer.write("insert", data, all_or_nothing)
+
+    def insert_ignore(self, data: Any, *, all_or_nothing: bool = False) -> WriteResult:
+        """Add new rows; rows whose key exists are left as they are."""
+        return self._writer.write("insert_ignore", data, all_or_nothing)
+
+    def upsert(self, data: Any, *, all_or_nothing: bool = False) -> WriteResult:
+        """Add or change rows: columns given are set, others keep their value (or default, or null).
+
+        Args:
+            data: anything with `__arrow_c_stream__`, a RecordBatch, a pandas frame, a list of dicts; or an
+                iterable of these, or of dicts. A stream or an iterable is written as it comes: its next piece
+                is fetched when there is room for it.
+            all_or_nothing: one failing row voids all rows that travel with it: per tablet, and per
+                batch of at most 10,000 rows or 1 MiB.
+
+        Returns:
+            Acknowledged: durable on a majority of each tablet's replicas. Row errors are in `.errors`.
+
+        Raises:
+            PartlyWritten: some rows are written, others not; it says which, and where to go on.
+            OutcomeUnknown: all rows went in one request that was not answered; it may have taken effect.
+            SchemaMismatch: a column that is unknown or does not convert without loss; nothing took effect.
+            TimedOut: no leader took any row in time; nothing took effect.
+        """
+        return self._writer.write("upsert", data, all_or_nothing)
+
+    def upsert_ignore(self, data: Any, *, all_or_nothing: bool = False) -> WriteResult:
+        """As `upsert`, but a row that would change an immutable column is left as it is."""
+        return self._writer.write("upsert_ignore", data, all_or_nothing)
+
+    def update(self, data: Any, *, all_or_nothing: bool = False) -> WriteResult:
+        """Change rows; a row whose key is absent gets the row error `not_found`."""
+        return self._writer.write("update", data, all_or_nothing)
+
+    def update_ignore(self, data: Any, *, all_or_nothing: bool = False) -> WriteResult:
+        """Change rows; rows whose key is absent are passed over."""
+        return self._writer.write("update_ignore", data, all_or_nothing)
+
+    def delete(self, data: Any, *, all_or_nothing: bool = False) -> WriteResult:
+        """Delete by key (other columns are ignored); an absent key gets the row error `not_found`."""
+        return self._writer.write("delete", data, all_or_nothing)
+
+    def delete_ignore(self, data: Any, *, all_or_nothing: bool = False) -> WriteResult:
+        """Delete by key; absent keys are passed over."""
+        return self._writer.write("delete_ignore", data, all_or_nothing)
+
+    def write(
+        self, data: Any, op_column: str = OP_COLUMN, *, all_or_nothing: bool = False
+    ) -> WriteResult:
+        """Mixed operations in row order: `op_column` names each row's op ("insert", "delete", ...).
+
+        Raises:
+            InvalidArgument: an op that is null or unknown; nothing was sent.
+        """
+        return self._writer.write_mixed(data, op_column, all_or_nothing)
+
+    @overload
+    def get(
+        self, key: Mapping[str, Any], columns: Sequence[str] | None = None
+    ) -> dict[str, Any] | None: ...
+    @overload
+    def get(
+        self, key: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None
+    ) -> list[dict[str, Any] | None]: ...
+    def get(
+        self,
+        key: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        columns: Sequence[str] | None = None,
+    ) -> dict[str, Any] | list[dict[str, Any] | None] | None:
+        """Look rows up by primary key; linearizable.
+
+        Args:
+            key: a dict of the key columns, or a list of them.
+            columns: those wanted; None: all.
+
+        Returns:
+            The row as a dict, None if absent; for a list of keys, a list in the same order.
+        """
+        return self._getter.get(key, columns)
 
     def scan(
         self,
@@ -49,29 +176,7 @@ class Table(TableWrites, TableGets):
             NotFound: an unknown column.
             InvalidArgument: a `where` that cannot be read, a wrong mode or limit.
         """
-        _check_mode(mode, at, max_age_ms)
-        if limit is not None and (
-            isinstance(limit, bool) or not isinstance(limit, int) or limit < 1
-        ):
-            raise InvalidArgument(f"limit={limit!r}: a limit is a positive number of rows")
-        names = names_of(self._table.schema, columns)
-        if (
-            order
-            and names is not None
-            and (missing := [k for k in self.primary_key if k not in names])
-        ):
-            raise InvalidArgument(
-                f"an ordered scan needs the key columns; add {', '.join(missing)}"
-            )
-        spec = ReadSpec(
-            columns=names,
-            where=None if where is None else parse(where, self._table.schema),
-            latest=mode in ("latest", "stale"),
-            max_age_ms=max_age_ms,
-            at=0 if at is None else max(1, as_stamp(at)),  # 0 would mean now
-            limit=limit or 0,
-            ordered=order,
-        )
+        spec = scan_spec(self._table.schema, columns, where, at, limit, order, mode, max_age_ms)
         return Scan(self._connection, self._table, spec)
 
     def alter(self) -> Alter:
@@ -101,19 +206,7 @@ class Table(TableWrites, TableGets):
             columns: names wanted; key columns are always there.
             where: as for `scan`, over the new rows.
         """
-        names = names_of(self._table.schema, columns)
-        if names is not None:
-            names = (*self.primary_key, *(n for n in names if n not in self.primary_key))
-        spec = ReadSpec(
-            columns=names,
-            where=None if where is None else parse(where, self._table.schema),
-            at=0 if until is None else max(1, as_stamp(until)),
-            changes=True,
-            since=as_stamp(since),
-            net=net,
-        )
-        if spec.at and spec.at < spec.since:
-            raise InvalidArgument(f"changes: until ({spec.at}) lies before since ({spec.since})")
+        spec = changes_spec(self._table.schema, since, until, net, columns, where)
         return Scan(self._connection, self._table, spec)
 
     def hold(self, at: int | datetime | None = None, ttl: float | timedelta = 3600) -> Hold:
@@ -142,17 +235,10 @@ class Table(TableWrites, TableGets):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.scan().__arrow_c_stream__(requested_schema)
 
-
-def _check_mode(mode: str, at: object, max_age_ms: int | None) -> None:
-    if mode not in MODES:
-        raise InvalidArgument(f"mode={mode!r}; modes are: {', '.join(MODES)}")
-    if at is not None and mode != "snapshot":
-        raise InvalidArgument(f"at= names a snapshot, so mode cannot be {mode!r}")
-    if (mode == "stale") != (max_age_ms is not None):
-        raise InvalidArgument('mode="stale" and max_age_ms= go together')
-    if max_age_ms is not None and (
-        isinstance(max_age_ms, bool)
-        or not isinstance(max_age_ms, int)
-        or not 0 <= max_age_ms < 1 << 63
-    ):
-        raise InvalidArgument(f"max_age_ms={max_age_ms!r}: an age is a number of milliseconds")
+    def __repr__(self) -> str:
+        schema = self._table.schema
+        columns = "".join(
+            f"\n  {c.name}: {c.type}{' key' if c.id in schema.key_ids else ''}"
+            for c in schema.columns[:SHOWN]
+        ) + ("\n  ..." if len(schema.columns) > SHOWN else "")
+        return f"<nyala.Table {self.name!r}, {len(self._table.tablets)} tablets>{columns}"

@@ -17,8 +17,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from nyala.client.client import connect
 from nyala.client.results import WriteResult
+from nyala.client.row_writer import OPS
 from nyala.client.table import Table
-from nyala.client.writing import OPS
 from nyala.common.casting import check_types
 from nyala.common.errors import InvalidArgument, SchemaMismatch
 from nyala.common.schema import Schema

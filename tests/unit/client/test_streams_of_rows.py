@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from nyala.client.results import PartlyWritten
+from nyala.client.table import Table
 from nyala.client.write.pending_call import Written
-from nyala.client.writing import TableWrites
 from nyala.common.errors import InvalidArgument, SchemaMismatch, TimedOut
 from tests.unit.client.test_client_bulk import opened
 
@@ -42,9 +42,9 @@ class Connection:
         return Written(total, [], 7)
 
 
-def table() -> tuple[TableWrites, Any]:
+def table() -> tuple[Table, Any]:
     connection: Any = Connection()
-    return TableWrites(connection, opened()), connection
+    return Table(connection, opened()), connection
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from nyala.client.cluster.masters import Masters as Finder
+from nyala.client.cluster.masters import Masters
 from nyala.common.errors import Retryable
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -21,7 +21,7 @@ class Definer:
     """A client that defines one thing after the other, and knows what there should be."""
 
     def __init__(self, masters, rng):
-        self.finder = Finder(masters.me.env, [f"{n}:1" for n in NAMES])
+        self.finder = Masters(masters.me.env, [f"{n}:1" for n in NAMES])
         self.rng = rng
         self.tables: dict[str, str] = {}  # name by id
         self.done = 0

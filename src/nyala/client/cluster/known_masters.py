@@ -1,4 +1,4 @@
-"""The addresses at which a client looks for masters: those it was given, and those that it was told of."""
+"""Addresses of masters that a client knows: those given by the user and those named by servers."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -6,13 +6,13 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 
 class KnownMasters:
-    """On the client's loop only.
+    """An ordered list of masters' addresses; the first is tried first. Used on the client's loop only.
 
     Args:
-        given: by the user; never forgotten.
+        given: by the user; never removed.
 
     Attributes:
-        tservers: returns public addresses of tablet servers that may know, when no master answers.
+        tservers: returns public addresses of tablet servers, which name the masters when none answers.
     """
 
     def __init__(self, given: Iterable[str]) -> None:
@@ -28,17 +28,17 @@ class KnownMasters:
         return address in self._list
 
     def add(self, addresses: Iterable[str]) -> None:
-        """Look there too."""
+        """Append addresses that are not listed yet."""
         self._list += [a for a in dict.fromkeys(addresses) if a and a not in self._list]
 
     def silent(self, address: str) -> None:
-        """Who did not answer is asked last."""
+        """Move an address that did not answer to the end."""
         if address in self._list:
             self._list.remove(address)
             self._list.append(address)
 
     def told(self, consensus: pb.ConsensusState) -> None:
-        """Take a master's word on who the masters are; the newest one says it whole."""
+        """Apply a Raft configuration of the masters; one newer than any before replaces the list."""
         addresses = [m.address for m in consensus.members]
         at = consensus.config_term, consensus.config_index
         if at > self._newest and all(m.uuid for m in consensus.members):

@@ -1,31 +1,40 @@
-"""Find and follow the leader master; one reachable master is enough (S0.29).
+"""RPCs to the leader master: discovery of the masters, leader hints, retries until a deadline.
 
-A call goes to the master believed to lead. `NotLeader` names another or none; an unreachable one is
-passed over; every full round without a leader waits a little longer, until the deadline.
-A look-up that may be somewhat old is answered by any master while the leader is not (S0.86).
+A call goes to the last known leader first. `NotLeader` may name the leader; a master that does not answer
+is skipped; after each round without a leader the pause grows, until the deadline. One reachable master is
+enough.
+A look-up that accepts a stale answer is answered by any master while there is no leader.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from nyala.client.cluster.finding import CALL_TIMEOUT_MS, Finder
+from nyala.client.cluster.known_masters import KnownMasters
 from nyala.client.deadline import Attempts
 from nyala.common import addresses
 from nyala.common.errors import (
     InvalidArgument,
     NotLeader,
+    NyalaError,
     OutcomeUnknown,
     Retryable,
     TimedOut,
+    Unavailable,
     may_have_arrived,
 )
 from nyala.env.env import Env
 from nyala.env.rpc import Method
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
 
+CALL_TIMEOUT_MS = 5_000
+"""Timeout of one attempt; the caller's deadline covers all of them."""
+LEARN_MS = 10_000
+"""Least time between two background refreshes of the list of masters."""
 SOON_MS = 250
-"""First try of a question that any master answers: who hangs is passed over; doubled with each round."""
+"""Timeout of the first attempt of a look-up that any master can answer; doubled with each round."""
 MAX_HOPS = 3
-"""Leader hints followed without a pause: two masters that point at each other must not spin."""
+"""Leader hints followed without a pause, so that two masters that name each other cause no busy loop."""
 
 
 def parse_addresses(masters: str | Sequence[str]) -> list[str]:
@@ -45,18 +54,100 @@ def parse_addresses(masters: str | Sequence[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-class Masters(Finder):
-    """The masters as one client sees them. Runs on the client's loop.
+class Masters:
+    """The masters of one cluster, as a client reaches them. Used on the client's loop only.
 
     Args:
-        env: calls and time.
-        given: addresses of the masters, as the user gave them.
+        env: RPCs, time and tasks.
+        given: addresses of masters, as the user gave them.
+
+    Attributes:
+        addresses: all addresses of masters known.
     """
 
     def __init__(self, env: Env, given: Iterable[str]) -> None:
-        super().__init__(env, given)
-        self._unheard = ""  # who did not answer last
+        self._env = env
+        self.addresses = KnownMasters(given)
+        self._learned_us = 0
+        self._leader: str | None = None
+        self._unheard = ""  # the address that failed to answer last
         self._defined = 0
+
+    @property
+    def known(self) -> list[str]:
+        """Addresses of all masters known: those given, and those that any of them named."""
+        return list(self.addresses)
+
+    def now_us(self) -> int:
+        """Return the monotonic time in microseconds, for the age of the masters' answers."""
+        return self._env.clock.monotonic_us()
+
+    def _keep_learning(self) -> None:
+        """Ask for the masters' configuration in the background when the last answer is `LEARN_MS` old."""
+        if self.now_us() - self._learned_us >= LEARN_MS * 1000:
+            self._learned_us = self.now_us()
+            learn = self._learn(Attempts(self._env, CALL_TIMEOUT_MS))
+            self._env.tasks.spawn(learn, "learn who the masters are")
+
+    async def reach(self, timeout_ms: int) -> None:
+        """Wait until one master answers, and take the others' addresses from it.
+
+        Args:
+            timeout_ms: deadline, from now.
+
+        Raises:
+            Unavailable: none answers; the message says what happened at each address.
+        """
+        attempts = Attempts(self._env, timeout_ms)
+        while True:
+            said = await self._learn(attempts)
+            if not said:
+                return
+            if not await attempts.pause():
+                heard = "; ".join(f"{a}: {s}" for a, s in said.items())
+                raise Unavailable(
+                    f"no nyala master answers ({heard}). Check that the cluster runs: nyala status; and the "
+                    "addresses: masters may have been added and removed since, and one that is still a "
+                    "master's is enough (nyala master list names all)"
+                )
+
+    async def _learn(self, attempts: Attempts) -> dict[str, str]:
+        """Ask the masters for their configuration, so that one given address finds the others.
+
+        Returns:
+            Empty when one answered; else the error text of each address.
+        """
+        said: dict[str, str] = {}
+        for address in self.addresses:
+            try:
+                status: pb.MasterStatusResponse = await self._env.rpc.call(
+                    address, methods.MASTER_STATUS, pb.MasterStatusRequest(),
+                    timeout_ms=max(1, min(1_000, attempts.left_ms())),
+                )  # fmt: skip
+            except NyalaError as err:
+                said[address] = err.message
+                continue
+            self._learned_us = self.now_us()
+            self.addresses.told(status.consensus)
+            if status.leader_address in self.addresses:
+                self._leader = status.leader_address
+            return {}
+        return {} if await self._ask_tservers(attempts) else said
+
+    async def _ask_tservers(self, attempts: Attempts) -> bool:
+        """Ask tablet servers for masters' addresses; return whether a new one was found."""
+        for address in dict.fromkeys(self.addresses.tservers()):
+            try:
+                info: pb.ServerInfoResponse = await self._env.rpc.call(
+                    address, methods.SERVER_INFO, pb.ServerInfoRequest(),
+                    timeout_ms=max(1, min(1_000, attempts.left_ms())),
+                )  # fmt: skip
+            except NyalaError:
+                continue
+            if new := [a for a in info.master_addresses if a not in self.addresses]:
+                self.addresses.add(new)
+                return True
+        return False
 
     def _order(self) -> list[str]:
         first = [self._leader] if self._leader else []
@@ -65,29 +156,58 @@ class Masters(Finder):
     async def look_up(
         self, method: Method, request: Any, *, max_age_ms: int, timeout_ms: int
     ) -> Any:
-        """Ask the leader master, or whichever can tell what was so at most `max_age_ms` ago.
+        """Call the leader master, or else any master whose state is at most `max_age_ms` old.
 
-        The leader is asked first. Another's answer has all that this client has defined. That something
-        is not there only the leader says.
+        The leader is tried first. A follower's answer includes all that this client has defined; only the
+        leader answers `NotFound`.
+
+        Args:
+            method: of the masters.
+            request: with a `staleness` field.
+            max_age_ms: greatest age of a follower's answer; 0: the leader's only.
+            timeout_ms: deadline, from now.
+
+        Returns:
+            The response.
 
         Raises:
-            TimedOut: no master led, or knew enough, within the time.
+            TimedOut: no master led, or was fresh enough, within the time.
             NyalaError: as `call`.
         """
         if max_age_ms:
             request.staleness.max_age_ms = max_age_ms
             request.staleness.not_before = self._defined
-        patience_ms = SOON_MS if max_age_ms else CALL_TIMEOUT_MS
-        return await self._call(method, request, timeout_ms, patience_ms)
+        try_ms = SOON_MS if max_age_ms else CALL_TIMEOUT_MS
+        return await self._call(method, request, timeout_ms, try_ms)
 
     async def define(self, method: Method, request: Any, *, timeout_ms: int) -> Any:
-        """Call the leader master to define something; later look-ups will know of it. Raises as `change`."""
+        """Run a DDL request on the leader master; later look-ups of this client include its effect.
+
+        Args:
+            method: of the masters.
+            request: the definition.
+            timeout_ms: deadline, from now.
+
+        Returns:
+            The response; its `at` is the catalog's version that later look-ups ask for.
+
+        Raises:
+            NyalaError: as `change`.
+        """
         answer = await self.change(method, request, timeout_ms=timeout_ms)
         self._defined = max(self._defined, answer.at)
         return answer
 
     async def change(self, method: Method, request: Any, *, timeout_ms: int) -> Any:
-        """Call the leader master for something that changes what it knows, until the deadline.
+        """Call the leader master with a request that changes its state, retrying until the deadline.
+
+        Args:
+            method: of the masters.
+            request: carries its own number, so that a retry takes effect once.
+            timeout_ms: deadline, from now.
+
+        Returns:
+            The response.
 
         Raises:
             OutcomeUnknown: no answer in time, and some try may have reached a master that carries it out.
@@ -96,10 +216,18 @@ class Masters(Finder):
         return await self._call(method, request, timeout_ms, CALL_TIMEOUT_MS, changes=True)
 
     async def call(self, method: Method, request: Any, *, timeout_ms: int) -> Any:
-        """Ask the leader master, wherever it is, until the deadline.
+        """Call the leader master, retrying until the deadline.
+
+        Args:
+            method: of the masters.
+            request: a read; it may be sent more than once.
+            timeout_ms: deadline, from now.
+
+        Returns:
+            The response.
 
         Raises:
-            TimedOut: no master led within the time; the message says what each one last answered.
+            TimedOut: no master led within the time; the message has the last answer of each.
             NyalaError: the leader's own answer, when it is not one to retry.
         """
         return await self._call(method, request, timeout_ms, CALL_TIMEOUT_MS)
@@ -109,7 +237,7 @@ class Masters(Finder):
         method: Method,
         request: Any,
         timeout_ms: int,
-        patience_ms: int,
+        try_ms: int,
         *,
         changes: bool = False,
     ) -> Any:
@@ -122,10 +250,10 @@ class Masters(Finder):
             for address in self._order():
                 left_ms = attempts.left_ms()
                 if left_ms <= 0:
-                    raise self._gave_up(method, timeout_ms, said, unknown=unknown)
+                    raise _timed_out(method, timeout_ms, said, unknown=unknown)
                 try:
                     answer = await self._env.rpc.call(
-                        address, method, request, timeout_ms=min(left_ms, patience_ms)
+                        address, method, request, timeout_ms=min(left_ms, try_ms)
                     )
                 except NotLeader as err:
                     said[address] = "does not lead"
@@ -143,16 +271,16 @@ class Masters(Finder):
                     self._heard(address, answer)
                     self._keep_learning()
                     return answer
-            patience_ms = min(2 * patience_ms, CALL_TIMEOUT_MS)
+            try_ms = min(2 * try_ms, CALL_TIMEOUT_MS)
             hops += hinted
             if hinted and hops <= MAX_HOPS:
                 continue
             await self._learn(attempts)
             if not await attempts.pause():
-                raise self._gave_up(method, timeout_ms, said, unknown=unknown)
+                raise _timed_out(method, timeout_ms, said, unknown=unknown)
 
     def _follow(self, told_by: str, hint: str | None) -> bool:
-        """Take a leader hint; return whether it is worth trying before the rest."""
+        """Take a leader hint; return whether to try it before the other masters."""
         if not hint or hint in (told_by, self._leader):
             if self._leader == told_by:
                 self._leader = None
@@ -162,14 +290,14 @@ class Masters(Finder):
         return True
 
     def _silent(self, address: str) -> None:
-        """Who does not answer is asked last from now on."""
+        """Move an address that did not answer to the end of the order."""
         self._unheard = address
         if self._leader == address:
             self._leader = None
         self.addresses.silent(address)
 
     def _heard(self, address: str, answer: Any) -> None:
-        """Whoever answers leads, unless the answer says that it follows; then it may name who does."""
+        """Note who answered: the leader, unless the answer says follower and may name the leader."""
         if self._unheard == address:
             self._unheard = ""
         as_of = getattr(answer, "as_of", None)
@@ -178,18 +306,19 @@ class Masters(Finder):
         elif as_of.leader_address != self._unheard:
             self._leader = as_of.leader_address or None
 
-    def _gave_up(
-        self, method: Method, timeout_ms: int, said: dict[str, str], *, unknown: bool
-    ) -> TimedOut | OutcomeUnknown:
-        heard = "; ".join(f"{a}: {s}" for a, s in said.items()) or "none was asked"
-        what = method.path.rpartition("/")[2]
-        text = (
-            f"no leader master answered {what} within {timeout_ms} ms ({heard}). "
-            "Check that a majority of masters runs: nyala status, or nyala cluster ksck"
+
+def _timed_out(
+    method: Method, timeout_ms: int, said: dict[str, str], *, unknown: bool
+) -> TimedOut | OutcomeUnknown:
+    heard = "; ".join(f"{a}: {s}" for a, s in said.items()) or "none was asked"
+    what = method.path.rpartition("/")[2]
+    text = (
+        f"no leader master answered {what} within {timeout_ms} ms ({heard}). "
+        "Check that a majority of masters runs: nyala status, or nyala cluster ksck"
+    )
+    if unknown:
+        return OutcomeUnknown(
+            f"{text}. A master may have begun to carry it out, or may yet: look whether it was done, "
+            "before you call again"
         )
-        if unknown:
-            return OutcomeUnknown(
-                f"{text}. A master may have begun to carry it out, or may yet: look whether it was done, "
-                "before you call again"
-            )
-        return TimedOut(text)
+    return TimedOut(text)

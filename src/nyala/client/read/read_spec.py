@@ -1,16 +1,24 @@
-"""What a read wants, and the scan tokens that say so to servers."""
+"""The specification of a read: checked arguments of `Table.scan` and `Table.changes`, and scan tokens."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from nyala.client.cluster.tablet_cache import OpenTable, TabletPlace
+from nyala.common.errors import InvalidArgument
+from nyala.common.hybrid_time import as_stamp
 from nyala.common.predicate import Predicate
+from nyala.common.schema import Schema
+from nyala.common.where import parse
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
+
+MODES = ("latest", "snapshot", "read_your_writes", "stale")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadSpec:
-    """What to read, with names resolved.
+    """The arguments of a read, checked.
 
     Attributes:
         columns: names, in the order wanted; None: all.
@@ -37,6 +45,137 @@ class ReadSpec:
     changes: bool = False
     since: int = 0
     net: bool = True
+
+
+def scan_spec(
+    schema: Schema,
+    columns: Sequence[str] | None,
+    where: str | None,
+    at: int | datetime | None,
+    limit: int | None,
+    order: bool,
+    mode: str,
+    max_age_ms: int | None,
+) -> ReadSpec:
+    """Check the arguments of a scan.
+
+    Args:
+        schema: of the table.
+        columns: names wanted; None: all.
+        where: text of a predicate; None: every row.
+        at: snapshot; None: the time when the scan begins.
+        limit: most rows; None: all.
+        order: by primary key.
+        mode: one of `MODES`.
+        max_age_ms: greatest age of the rows in milliseconds, for mode "stale" only.
+
+    Returns:
+        The specification, with names resolved.
+
+    Raises:
+        NotFound: an unknown column.
+        InvalidArgument: a `where` that cannot be parsed, a wrong mode or limit, an ordered scan without its
+            key columns.
+    """
+    keys = key_names(schema)
+    _check_mode(mode, at, max_age_ms)
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+        raise InvalidArgument(f"limit={limit!r}: a limit is a positive number of rows")
+    names = names_of(schema, columns)
+    if order and names is not None and (missing := [k for k in keys if k not in names]):
+        raise InvalidArgument(f"an ordered scan needs the key columns; add {', '.join(missing)}")
+    return ReadSpec(
+        columns=names,
+        where=None if where is None else parse(where, schema),
+        latest=mode in ("latest", "stale"),
+        max_age_ms=max_age_ms,
+        at=0 if at is None else max(1, as_stamp(at)),  # 0 would mean now
+        limit=limit or 0,
+        ordered=order,
+    )
+
+
+def changes_spec(
+    schema: Schema,
+    since: int | datetime,
+    until: int | datetime | None,
+    net: bool,
+    columns: Sequence[str] | None,
+    where: str | None,
+) -> ReadSpec:
+    """Check the arguments of a change feed.
+
+    Args:
+        schema: of the table.
+        since: exclusive lower end.
+        until: inclusive upper end; None: now.
+        net: one row per key that changed; else every version.
+        columns: names wanted beside the key columns; None: all.
+        where: text of a predicate over the new rows; None: every row.
+
+    Returns:
+        The specification, with names resolved.
+
+    Raises:
+        NotFound: an unknown column.
+        InvalidArgument: a `where` that cannot be parsed, or `until` before `since`.
+    """
+    keys = key_names(schema)
+    names = names_of(schema, columns)
+    if names is not None:
+        names = (*keys, *(n for n in names if n not in keys))
+    spec = ReadSpec(
+        columns=names,
+        where=None if where is None else parse(where, schema),
+        at=0 if until is None else max(1, as_stamp(until)),
+        changes=True,
+        since=as_stamp(since),
+        net=net,
+    )
+    if spec.at and spec.at < spec.since:
+        raise InvalidArgument(f"changes: until ({spec.at}) lies before since ({spec.since})")
+    return spec
+
+
+def key_names(schema: Schema) -> list[str]:
+    """Return the names of the key columns, in key order."""
+    return [c.name for c in schema.key_columns]
+
+
+def names_of(schema: Schema, columns: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Check the column names of a read.
+
+    Returns:
+        The names in their order; None: all columns.
+
+    Raises:
+        NotFound: an unknown column.
+        InvalidArgument: no list of names, an empty one, or a name given twice.
+    """
+    if columns is None:
+        return None
+    if isinstance(columns, str) or not columns:
+        raise InvalidArgument(f"columns={columns!r}: pass a list of at least one column name")
+    for name in columns:
+        schema.column(name)
+        if list(columns).count(name) > 1:
+            raise InvalidArgument(f"column {name!r} is asked for twice")
+    return tuple(columns)
+
+
+def _check_mode(mode: str, at: object, max_age_ms: int | None) -> None:
+    if mode not in MODES:
+        raise InvalidArgument(f"mode={mode!r}; modes are: {', '.join(MODES)}")
+    if at is not None and mode != "snapshot":
+        raise InvalidArgument(f"at= names a snapshot, so mode cannot be {mode!r}")
+    if (mode == "stale") != (max_age_ms is not None):
+        raise InvalidArgument('mode="stale" and max_age_ms= go together')
+    if max_age_ms is not None and (
+        isinstance(max_age_ms, bool)
+        or not isinstance(max_age_ms, int)
+        or not 0 <= max_age_ms < 1 << 63
+    ):
+        raise InvalidArgument(f"max_age_ms={max_age_ms!r}: an age is a number of milliseconds")
 
 
 def make_token(table: OpenTable, tablet: TabletPlace, spec: ReadSpec, at: int) -> pb.ScanToken:

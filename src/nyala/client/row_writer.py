@@ -1,0 +1,108 @@
+"""Writes of rows to one table: conversion of the user's data, then a request per batch."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nyala.client.cluster.tablet_cache import OpenTable
+from nyala.client.connection import Connection
+from nyala.client.read.read_spec import key_names
+from nyala.client.results import WriteResult, errors_table
+from nyala.client.write.input_batches import in_memory, pieces
+from nyala.client.write.sequencer import OP_COLUMN
+from nyala.common.batches import to_batches
+from nyala.common.errors import InvalidArgument
+from nyala.wire.proto import nyala_pb2 as pb
+
+OPS: Mapping[str, int] = {
+    "insert": pb.INSERT,
+    "insert_ignore": pb.INSERT_IGNORE,
+    "upsert": pb.UPSERT,
+    "upsert_ignore": pb.UPSERT_IGNORE,
+    "update": pb.UPDATE,
+    "update_ignore": pb.UPDATE_IGNORE,
+    "delete": pb.DELETE,
+    "delete_ignore": pb.DELETE_IGNORE,
+}
+_DELETES = ("delete", "delete_ignore")
+_Cast = Callable[[Any], list[pa.RecordBatch]]
+"""Converts data to batches of the table's types."""
+
+
+class RowWriter:
+    """Converts data to the table's schema and writes it; returns when it is acknowledged.
+
+    Args:
+        connection: runs the requests.
+        table: written to.
+    """
+
+    def __init__(self, connection: Connection, table: OpenTable) -> None:
+        self._connection = connection
+        self._table = table
+
+    def write(self, op: str, data: Any, all_or_nothing: bool) -> WriteResult:
+        """Write rows with one operation; raises as `Table.upsert`.
+
+        Args:
+            op: a key of `OPS`.
+            data: as for `Table.upsert`.
+            all_or_nothing: as for `Table.upsert`.
+
+        Returns:
+            The acknowledged rows, their timestamp and the row errors.
+        """
+
+        def cast(piece: Any) -> list[pa.RecordBatch]:
+            schema = self._table.schema  # it may change while a stream is written
+            batches = to_batches(piece, schema)
+            if op in _DELETES:
+                return [b.select(key_names(schema)) for b in batches]
+            return batches
+
+        return self._send(OPS[op], data, cast, all_or_nothing)
+
+    def write_mixed(self, data: Any, op_column: str, all_or_nothing: bool) -> WriteResult:
+        """Write rows that each name their operation; raises as `Table.write`.
+
+        Args:
+            data: as for `Table.upsert`, with `op_column`.
+            op_column: name of a string column with keys of `OPS`.
+            all_or_nothing: as for `Table.upsert`.
+
+        Returns:
+            The acknowledged rows, their timestamp and the row errors.
+        """
+        schema = self._table.schema
+
+        def cast(piece: Any) -> list[pa.RecordBatch]:
+            return [_with_codes(b, op_column) for b in to_batches(piece, schema, extra=[op_column])]
+
+        return self._send(pb.MIXED, data, cast, all_or_nothing)
+
+    def _send(self, op: int, data: Any, cast: _Cast, all_or_nothing: bool) -> WriteResult:
+        if not in_memory(data):
+            batches: Iterator[pa.RecordBatch] = (b for piece in pieces(data) for b in cast(piece))
+        elif len(made := cast(data)) == 1:
+            done = self._connection.write(self._table, op, made[0], all_or_nothing)
+            return WriteResult(done.rows, errors_table(done.errors), done.timestamp)
+        else:
+            batches = iter(made)
+        done = self._connection.upload(self._table, op, batches, all_or_nothing)
+        return WriteResult(done.rows, errors_table(done.errors), done.timestamp)
+
+
+def _with_codes(batch: pa.RecordBatch, op_column: str) -> pa.RecordBatch:
+    """Replace the column of operation names by a last column `_op` of uint8 codes."""
+    names = batch.column(op_column)
+    if pa.types.is_dictionary(names.type):
+        names = names.dictionary_decode()
+    positions = pc.index_in(names.cast(pa.string()), pa.array(list(OPS)))
+    if positions.null_count:
+        row = pc.index(positions.is_null(), True).as_py()
+        raise InvalidArgument(f"row {row}: {op_column} is {names[row]}; ops are: {', '.join(OPS)}")
+    codes = pa.array(list(OPS.values()), pa.uint8()).take(positions)
+    kept = batch.drop_columns([op_column])
+    return kept.append_column(pa.field(OP_COLUMN, pa.uint8()), codes)
