@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 from benchmarks.master_catalog import TABLETS_EACH, TERM, Large, heartbeat, large, resident_kb
 from benchmarks.report import Report
+from nyala.common.options import Options
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.orders import reconcile
 from nyala.master.orders.dispatcher import REPLICAS_AT_A_TIME
-from nyala.master.repair.repairer import RepairLimits, Repairs
+from nyala.master.repair.repairer import Repairs
 from nyala.master.repair.round_robin import Turns
 
 BATCH_TABLETS = 1000
@@ -102,7 +103,7 @@ def _looks(report: Report, many: Large) -> None:
     servers = many.servers
     known = servers.known_in(TERM, servers.alive(0))
     turns = Turns(REPLICAS_AT_A_TIME)
-    repairs = Repairs(many.catalog, servers, TERM, RepairLimits(), lambda: 0)
+    repairs = Repairs(many.catalog, servers, TERM, Options(), lambda: 0)
     repairs.needed()
     for what, work in (
         ("orders are due", lambda: reconcile.needed(many.catalog, known, turns.next)),

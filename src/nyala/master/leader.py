@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from nyala.common.errors import Corrupt, NotLeader, NyalaError, Unavailable
+from nyala.common.options import Options
 from nyala.env.clock import random_id
 from nyala.env.env import Env
 from nyala.env.tasks import Lane
@@ -22,7 +23,7 @@ from nyala.master.catalog.records import Row
 from nyala.master.ddl import operation
 from nyala.master.ddl.background import Chores
 from nyala.master.ddl.operation import Memory, Operation, Rows
-from nyala.master.orders.dispatcher import Dispatcher, Pace
+from nyala.master.orders.dispatcher import Dispatcher
 from nyala.master.tservers import TServers
 from nyala.raft.status import Role
 from nyala.replica.status import ReplicaStatus, State
@@ -32,22 +33,6 @@ from nyala.wire.proto import nyala_pb2 as pb
 log = logging.getLogger(__name__)
 
 CATALOG_FORMAT = 1
-
-
-@dataclass(frozen=True, slots=True)
-class LeadingOptions:
-    """Pace and limits.
-
-    Attributes:
-        look_ms: between two looks at the role.
-        fresh_ms: between two confirmations of the leader's own, which let followers know how old what they
-            have is, and stay within the bounds of those who ask them.
-        pace: of the orders to tablet servers.
-    """
-
-    look_ms: int
-    pace: Pace
-    fresh_ms: int = 500
 
 
 class CatalogRows(Rows, Protocol):
@@ -94,7 +79,7 @@ class Leading:
         sys_catalog: makes the sys catalog of a new term.
         status: of this master's replica of it.
         servers: the tablet servers.
-        options: pace and limits.
+        options: of this master.
         followed: what this master has of the catalog, leader or not; None: nothing without leading.
     """
 
@@ -104,7 +89,7 @@ class Leading:
         sys_catalog: Callable[[], CatalogRows],
         status: Callable[[], ReplicaStatus],
         servers: TServers,
-        options: LeadingOptions,
+        options: Options,
         followed: Followed | None = None,
     ) -> None:
         self._env = env
@@ -202,12 +187,12 @@ class Leading:
             # what an operation on memory that was dropped may still propose would not be read
             if due and not (self._ended and self._ended.in_flight):
                 await self._rebuild(status.term)
-            await self._env.tasks.sleep_ms(self._options.look_ms)
+            await self._env.tasks.sleep_ms(self._options.raft_tick_ms)
 
     async def _rebuild(self, number: int) -> None:
         try:
-            rows, pace = self._sys_catalog(), self._options.pace
-            term = await build(self._env, rows, self._servers, number, pace)
+            rows = self._sys_catalog()
+            term = await build(self._env, rows, self._servers, number, self._options)
         except Corrupt as err:
             log.error("the sys catalog cannot be read: %s", err)
             self.failure = err
@@ -228,7 +213,7 @@ class Leading:
                 await term.rows.confirm()
             except NyalaError as err:
                 log.debug("term %d is not confirmed: %s", term.memory.term, err)
-            await self._env.tasks.sleep_ms(self._options.fresh_ms)
+            await self._env.tasks.sleep_ms(self._options.server_heartbeat_ms)
 
     def _drop(self, why: str) -> None:
         if self._term is not None:
@@ -254,13 +239,27 @@ def refusal(failure: NyalaError | None, status: ReplicaStatus) -> NyalaError:
     )
 
 
-async def build(env: Env, rows: CatalogRows, servers: TServers, number: int, pace: Pace) -> Term:
-    """Read the whole catalog into memory, beside the loop; the first leader of all founds the cluster."""
+async def build(
+    env: Env, rows: CatalogRows, servers: TServers, number: int, options: Options
+) -> Term:
+    """Read the whole catalog into memory, in a worker thread; the first leader of all founds the cluster.
+
+    Args:
+        env: the outside world.
+        rows: the sys catalog of the term.
+        servers: the tablet servers.
+        number: the term.
+        options: of this master.
+
+    Raises:
+        Corrupt: a row cannot be read.
+        NotLeader, Unavailable, TimedOut: the term has ended, or no majority answers.
+    """
     catalog = Catalog()
     found = await rows.rows()
     await env.tasks.run(Lane.COMPUTE, catalog.load, found)
-    chores = Chores(env, servers, pace.interval_ms, pace.history_s)
-    dispatcher = Dispatcher(env, catalog, servers, number, pace, chores.look)
+    chores = Chores(env, servers, options)
+    dispatcher = Dispatcher(env, catalog, servers, number, options, chores.look)
 
     def stop() -> None:
         dispatcher.stop()

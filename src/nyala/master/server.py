@@ -25,9 +25,8 @@ from nyala.master.services.flight import FlightService
 from nyala.master.services.group import GroupService
 from nyala.master.services.heartbeats import HeartbeatService
 from nyala.master.services.servers import ServersService
-from nyala.master.services.tables import MasterService, Parts
+from nyala.master.services.tables import MasterContext, MasterService
 from nyala.master.services.tablets import TabletsService
-from nyala.master.settings import Settings
 from nyala.master.tservers import TServers
 from nyala.replica.host import ReplicaHost
 from nyala.replica.state_machine import Transport
@@ -65,37 +64,39 @@ class Master:
         self._config = config
         self._transport = transport
         self.metrics = metrics or Metrics()
-        settings = Settings.of(config.options)
-        silent_us = settings.unresponsive_us
-        self._servers = TServers(silent_us, settings.ahead_us)
-        self._host: ReplicaHost | None = None
-        self._identity = Identity(env, config.dir, "master", config.options.clock_max_ahead_ms)
-        peers = MasterPeers(env, self.info, masters, settings.heartbeat_ms, silent_us)
-        self._member = member = GroupMember(
-            env, self._identity, peers, self._servers, masters, settings.leading
+        options = config.options
+        self._servers = TServers(
+            options.tserver_unresponsive_ms * 1000, 2 * options.clock_max_ahead_ms * 1000
         )
-        parts = Parts(
+        self._host: ReplicaHost | None = None
+        self._identity = Identity(env, config.dir, "master", options.clock_max_ahead_ms)
+        peers = MasterPeers(env, self.info, masters, options)
+        self._member = member = GroupMember(
+            env, self._identity, peers, self._servers, masters, options
+        )
+        context = MasterContext(
             env=env,
+            options=options,
             servers=self._servers,
             peers=peers,
             leading=lambda: member.leading,
-            waiting=member.why_waiting,
+            waiting=member.status.why_waiting,
             info=self.info,
-            status=member.status,
+            status=member.status.status,
         )
         self._services = (
-            MasterService(parts, settings.service),
+            MasterService(context),
             HeartbeatService(
                 env,
                 self._servers,
-                parts.leading,
-                member.standing,
-                settings.report_batch,
+                context.leading,
+                member.status.header,
+                options,
                 self.metrics,
             ),
-            FlightService(parts, settings.timeout_ms),
-            ServersService(parts),
-            TabletsService(parts),
+            FlightService(context),
+            ServersService(context),
+            TabletsService(context),
             GroupService(env, self._identity, self._open_host),
         )
 
@@ -156,8 +157,8 @@ class Master:
         """Why this master does not serve and will not without help; None while it does or may."""
         if self._member.failure is None and self.leading is not None:
             return self.leading.failure
-        if self._member.failure is None and self._member.removed:
-            return Unavailable(self._member.why_waiting())
+        if self._member.failure is None and self._member.status.removed:
+            return Unavailable(self._member.status.why_waiting())
         return self._member.failure
 
     def pages(self) -> dict[str, Callable[[], Listing]]:
@@ -165,7 +166,7 @@ class Master:
 
         def term() -> Term:
             if self.leading is None:
-                raise Unavailable(self._member.why_waiting())
+                raise Unavailable(self._member.status.why_waiting())
             return self.leading.require()
 
         servers, now_us = self._servers, self._env.clock.monotonic_us
@@ -174,7 +175,7 @@ class Master:
             "/tablets": lambda: inspection.tablets_page(term()),
             "/tservers": lambda: inspection.tservers_page(servers, now_us()),
             "/operations": lambda: inspection.operations_page(term(), now_us()),
-            "/masters": self._member.page,
+            "/masters": self._member.status.page,
         }
 
     def info(self) -> pb.ServerInfoResponse:
@@ -183,4 +184,4 @@ class Master:
 
     def status(self) -> pb.MasterStatusResponse:
         """Return what this master is to the masters' group."""
-        return self._member.status()
+        return self._member.status.status()

@@ -6,11 +6,12 @@ A view is taken anew for each decision, so that a command that was killed goes o
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from nyala.client.core import Core
 from nyala.common.errors import Forbidden, NotFound, NyalaError
 from nyala.common.ids import ServerUuid
+from nyala.env.rpc import Method
 from nyala.raft.membership import Configuration, Member
 from nyala.wire import convert, methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -128,8 +129,34 @@ class Group:
         return next((p for p in peers if p.uuid == server.uuid), None)
 
 
-class Cluster:
-    """The tablet servers of a cluster, asked one by one.
+class ServerDirectory(Protocol):
+    """The servers that may have replicas of a group.
+
+    Attributes:
+        core: a client of the cluster.
+        id: the cluster's id; empty before `learn`.
+        servers: the servers known, by uuid.
+    """
+
+    core: Core
+    id: str
+    servers: dict[str, Server]
+
+    async def learn(self) -> None:
+        """Bring `servers` up to date with the masters."""
+        ...
+
+    def find(self, name: str, group: Group | None = None) -> Server:
+        """Return a server by uuid or public address. Raises NotFound."""
+        ...
+
+    async def check(self, server: Server) -> None:
+        """Verify that a server answers and has the uuid and the cluster id expected of it."""
+        ...
+
+
+class TServerDirectory:
+    """The tablet servers of a cluster.
 
     Args:
         core: a client of it.
@@ -155,7 +182,7 @@ class Cluster:
             NotFound: no such server.
         """
         known = {**self.servers, **({} if group is None else group.servers)}
-        found = known.get(name) or next((s for s in known.values() if s.address == name), None)
+        found = named(name, known)
         if found is None:
             listed = ", ".join(str(s) for s in known.values()) or "none"
             raise NotFound(
@@ -163,61 +190,15 @@ class Cluster:
             )
         return found
 
-    async def ask(self, server: Server, method: Any, request: Any, timeout_ms: int = ASK_MS) -> Any:
-        """Ask one server. Raises what it answers."""
-        rpc = self.core.env.rpc
-        return await rpc.call(server.address, method, request, timeout_ms=timeout_ms)
-
-    async def look(self, tablet: str) -> Group:
-        """Ask all servers for their replica of a tablet.
-
-        Raises:
-            NotFound: none that answers has one, or a tombstone of one.
-        """
-        servers = dict(self.servers)
-        order = list(servers.values())
-        answers = await asyncio.gather(*(self._replica(s, tablet) for s in order))
-        replicas: dict[str, Replica] = {s.uuid: r for s, r in zip(order, answers, strict=True)}
-        if all(r.status is None for r in replicas.values()):
-            silent = [str(s) for s in order if replicas[s.uuid].silent]
-            more = f"; {', '.join(silent)} did not answer" if silent else ""
-            raise NotFound(
-                f"no tablet server has a replica of a tablet {tablet!r}{more}; nyala "
-                "table describe NAME lists the tablets of a table"
-            )
-        group = Group(tablet, servers, replicas)
-        for member in () if group.config is None else group.config.members:
-            if member.uuid not in servers:  # dead since before the masters started
-                servers[member.uuid] = Server(member.uuid, member.address, member.peer_address)
-                replicas[member.uuid] = Replica(silent="is unknown to the masters")
-        return group
-
-    async def _replica(self, server: Server, tablet: str) -> Replica:
-        try:
-            copies, status = await asyncio.gather(
-                self.ask(server, methods.COPY_STATUS, pb.CopyStatusRequest(tablet_ids=[tablet])),
-                self._status(server, tablet),
-            )
-        except NyalaError as err:
-            return Replica(silent=err.message)
-        return Replica(status, copies.copies[0] if copies.copies else None)
-
-    async def _status(self, server: Server, tablet: str) -> pb.TabletStatus | None:
-        request = pb.ListTabletsRequest(tablet_ids=[tablet])
-        try:
-            answer: pb.ListTabletsResponse = await self.ask(server, methods.LIST_TABLETS, request)
-        except NotFound:
-            return None
-        return answer.tablets[0]
-
     async def check(self, server: Server) -> None:
-        """Make sure that a server answers, and is who it is held for.
+        """Verify that a server answers and has the uuid and the cluster id expected of it.
 
         Raises:
-            Unavailable, TimedOut: it does not. Forbidden: it belongs to another cluster.
+            Unavailable, TimedOut: it does not answer.
+            Forbidden: another server runs at its address, or it belongs to another cluster.
         """
-        info: pb.ServerInfoResponse = await self.ask(
-            server, methods.SERVER_INFO, pb.ServerInfoRequest()
+        info: pb.ServerInfoResponse = await ask(
+            self.core, server, methods.SERVER_INFO, pb.ServerInfoRequest()
         )
         if info.uuid != server.uuid or info.cluster_id != self.id:
             raise Forbidden(
@@ -225,3 +206,74 @@ class Cluster:
                 f"{info.cluster_id or 'none yet'}, not {server.uuid} of cluster {self.id}; stop that one, "
                 "and start the one that belongs there"
             )
+
+
+def named(name: str, servers: Mapping[str, Server]) -> Server | None:
+    """Return the server with this uuid or public address; None: there is none."""
+    return servers.get(name) or next((s for s in servers.values() if s.address == name), None)
+
+
+async def ask(
+    core: Core, server: Server, method: Method, request: Any, timeout_ms: int = ASK_MS
+) -> Any:
+    """Call one server.
+
+    Args:
+        core: a client of the cluster.
+        server: that is called.
+        method: of the RPC.
+        request: its message.
+        timeout_ms: deadline.
+
+    Returns:
+        The response message.
+
+    Raises:
+        NyalaError: the server's error, or no answer.
+    """
+    return await core.env.rpc.call(server.address, method, request, timeout_ms=timeout_ms)
+
+
+async def view(directory: ServerDirectory, tablet: str) -> Group:
+    """Ask all servers of a directory for their replica of a tablet.
+
+    Raises:
+        NotFound: none that answers has one, or a tombstone of one.
+    """
+    servers = dict(directory.servers)
+    order = list(servers.values())
+    answers = await asyncio.gather(*(_replica(directory.core, s, tablet) for s in order))
+    replicas: dict[str, Replica] = {s.uuid: r for s, r in zip(order, answers, strict=True)}
+    if all(r.status is None for r in replicas.values()):
+        silent = [str(s) for s in order if replicas[s.uuid].silent]
+        more = f"; {', '.join(silent)} did not answer" if silent else ""
+        raise NotFound(
+            f"no tablet server has a replica of a tablet {tablet!r}{more}; nyala "
+            "table describe NAME lists the tablets of a table"
+        )
+    group = Group(tablet, servers, replicas)
+    for member in () if group.config is None else group.config.members:
+        if member.uuid not in servers:  # it has not reported since the masters started
+            servers[member.uuid] = Server(member.uuid, member.address, member.peer_address)
+            replicas[member.uuid] = Replica(silent="is unknown to the masters")
+    return group
+
+
+async def _replica(core: Core, server: Server, tablet: str) -> Replica:
+    try:
+        copies, status = await asyncio.gather(
+            ask(core, server, methods.COPY_STATUS, pb.CopyStatusRequest(tablet_ids=[tablet])),
+            _status(core, server, tablet),
+        )
+    except NyalaError as err:
+        return Replica(silent=err.message)
+    return Replica(status, copies.copies[0] if copies.copies else None)
+
+
+async def _status(core: Core, server: Server, tablet: str) -> pb.TabletStatus | None:
+    request = pb.ListTabletsRequest(tablet_ids=[tablet])
+    try:
+        answer: pb.ListTabletsResponse = await ask(core, server, methods.LIST_TABLETS, request)
+    except NotFound:
+        return None
+    return answer.tablets[0]

@@ -16,7 +16,7 @@ from nyala.common.errors import (
     Unavailable,
 )
 from nyala.common.ids import SYS_CATALOG, ServerUuid
-from nyala.operate.group_view import Cluster, Group, Server
+from nyala.operate.group_view import Group, Server, named
 from nyala.operate.member_steps import Kind
 from nyala.operate.membership import POLL_MS, Membership
 from nyala.wire import methods
@@ -26,8 +26,17 @@ START_MS = 15_000
 """So long a process that was just started may take until it answers."""
 
 
-class MasterCluster(Cluster):
-    """The masters of a cluster, asked one by one; arguments as `Cluster`'s."""
+class MasterDirectory:
+    """The masters of a cluster.
+
+    Args:
+        core: a client of it; one address that is still a master's is enough.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self.id = ""
+        self.servers: dict[str, Server] = {}
 
     async def learn(self) -> None:
         """Ask those masters that answer which masters there are.
@@ -111,7 +120,7 @@ class MasterCluster(Cluster):
     def find(self, name: str, group: Group | None = None) -> Server:
         """Return a master by its uuid or its public address. Raises NotFound."""
         known = {**self.servers, **({} if group is None else group.servers)}
-        found = known.get(name) or next((s for s in known.values() if s.address == name), None)
+        found = named(name, known)
         if found is None:
             listed = ", ".join(str(s) for s in known.values())
             raise NotFound(f"{name!r} is no master of this cluster, whose masters are {listed}")
@@ -142,10 +151,10 @@ class MasterGroup:
     def __init__(
         self, core: Core, tell: Callable[[str], None] = lambda _: None, patience_ms: int = 60_000
     ) -> None:
-        self.cluster = MasterCluster(core)
+        self.directory = MasterDirectory(core)
         self._core, self._tell, self._patience_ms = core, tell, patience_ms
         self._tservers: list[str] = []
-        self._membership = Membership(core, SYS_CATALOG, tell, patience_ms, self.cluster)
+        self._membership = Membership(core, SYS_CATALOG, tell, patience_ms, self.directory)
 
     @property
     def done(self) -> list[str]:
@@ -165,18 +174,18 @@ class MasterGroup:
             Unavailable, TimedOut: it does not answer, or nothing went on for `patience_ms`.
             InvalidArgument, Forbidden: what runs there cannot be a master of this cluster.
         """
-        await self.cluster.learn()
+        await self.directory.learn()
         server = await self._started(address)
         self._tservers = await self._alive()
         return await self._followed(await self._membership.add(server.uuid, Kind.VOTER))
 
     async def _started(self, address: str) -> Server:
-        """Return the master at an address, which may just be starting. Raises as `MasterCluster.meet`."""
+        """Return the master at an address, which may just be starting. Raises as `MasterDirectory.meet`."""
         env = self._core.env
         end_us = env.clock.monotonic_us() + min(self._patience_ms, START_MS) * 1000
         while True:
             try:
-                return await self.cluster.meet(address)
+                return await self.directory.meet(address)
             except Unavailable:
                 if env.clock.monotonic_us() >= end_us:
                     raise
@@ -197,10 +206,10 @@ class MasterGroup:
         group = await self.look()
         self._tservers = await self._alive()
         try:
-            server = self.cluster.find(name, group)
+            server = self.directory.find(name, group)
         except NotFound:
             try:
-                server = await self.cluster.meet(name)  # taken out before, and still there
+                server = await self.directory.meet(name)  # taken out before, and still there
             except NyalaError:
                 return await self._followed(group)
         member = group.member(server)
@@ -251,6 +260,6 @@ class MasterGroup:
     async def _info(self, address: str) -> set[str] | None:
         """Return the masters of a tablet server; None: it does not answer."""
         try:
-            return set((await self.cluster.info(address)).master_addresses)
+            return set((await self.directory.info(address)).master_addresses)
         except NyalaError:
             return None

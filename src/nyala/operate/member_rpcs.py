@@ -3,7 +3,7 @@
 from typing import Any
 
 from nyala.common.errors import NyalaError
-from nyala.operate.group_view import Cluster, Group, Server
+from nyala.operate.group_view import Group, Server, ServerDirectory, ask
 from nyala.raft.membership import Member
 from nyala.wire import convert, methods, status
 from nyala.wire.proto import nyala_pb2 as pb
@@ -21,12 +21,12 @@ class Orders:
     """Gives orders about one tablet.
 
     Args:
-        cluster: its servers.
+        directory: the servers that may have replicas.
         tablet: its id.
     """
 
-    def __init__(self, cluster: Cluster, tablet: str) -> None:
-        self._cluster = cluster
+    def __init__(self, directory: ServerDirectory, tablet: str) -> None:
+        self._directory = directory
         self._tablet = tablet
         self._begun = 0  # copies
 
@@ -41,7 +41,7 @@ class Orders:
         assert config is not None, "a change without a configuration"
         request = pb.ChangeConfigRequest(
             destination_uuid=leader.uuid,
-            cluster_id=self._cluster.id,
+            cluster_id=self._directory.id,
             tablet_id=self._tablet,
             config_term=config.id.term,
             config_index=config.id.index,
@@ -54,7 +54,7 @@ class Orders:
         """Hand leadership over; another leads on return."""
         request = pb.LeaderStepDownRequest(
             destination_uuid=leader.uuid,
-            cluster_id=self._cluster.id,
+            cluster_id=self._directory.id,
             tablet_id=self._tablet,
             successor=successor.uuid if successor else "",
             timeout_ms=CHANGE_MS,
@@ -84,7 +84,7 @@ class Orders:
             raise failure(last)
         request = pb.StartCopyRequest(
             destination_uuid=server.uuid,
-            cluster_id=self._cluster.id,
+            cluster_id=self._directory.id,
             tablet_id=self._tablet,
             source_uuid=source.uuid,
             source_address=source.address,
@@ -97,7 +97,7 @@ class Orders:
     async def cancel(self, server: Server) -> None:
         """End the copy to a server."""
         request = pb.CancelCopyRequest(
-            destination_uuid=server.uuid, cluster_id=self._cluster.id, tablet_id=self._tablet
+            destination_uuid=server.uuid, cluster_id=self._directory.id, tablet_id=self._tablet
         )
         await self._order(server, methods.CANCEL_COPY, request)
 
@@ -108,7 +108,7 @@ class Orders:
         at = seen.report.consensus
         request = pb.DeleteTabletRequest(
             destination_uuid=server.uuid,
-            cluster_id=self._cluster.id,
+            cluster_id=self._directory.id,
             tablet_id=self._tablet,
             reason="a person's command",
             compare_config=True,
@@ -123,7 +123,7 @@ class Orders:
         assert leader is not None, "a witness without a leader"
         request = pb.CreateWitnessRequest(
             destination_uuid=server.uuid,
-            cluster_id=self._cluster.id,
+            cluster_id=self._directory.id,
             tablet_id=self._tablet,
             consensus=leader.report.consensus,
             start_term=leader.applied_term,
@@ -133,7 +133,7 @@ class Orders:
         await self._order(server, methods.CREATE_WITNESS, request)
 
     async def _order(self, server: Server, method: Any, request: Any) -> Any:
-        return await self._cluster.ask(server, method, request, ORDER_MS)
+        return await ask(self._directory.core, server, method, request, ORDER_MS)
 
 
 def failure(copy: pb.CopyProgress) -> CopyFailed:

@@ -5,7 +5,7 @@ from functools import partial
 
 from nyala.client.core import Core
 from nyala.common.errors import CasFailed, InvalidArgument, OutcomeUnknown, Retryable, TimedOut
-from nyala.operate.group_view import Cluster, Group, Server
+from nyala.operate.group_view import Group, Server, ServerDirectory, TServerDirectory, view
 from nyala.operate.member_rpcs import Orders
 from nyala.operate.member_steps import Kind, Step, Steps, check
 
@@ -32,11 +32,11 @@ class Membership:
         tablet: its id.
         tell: called with each step before it is taken.
         patience_ms: a command without progress for so long fails with TimedOut.
-        cluster: the servers that may have replicas; None: all tablet servers.
+        directory: the servers that may have replicas; None: all tablet servers.
 
     Attributes:
         done: the steps taken.
-        cluster: the servers that may have replicas.
+        directory: the servers that may have replicas.
         steps: makes the steps.
     """
 
@@ -46,28 +46,28 @@ class Membership:
         tablet: str,
         tell: Callable[[str], None] = lambda _: None,
         patience_ms: int = 60_000,
-        cluster: Cluster | None = None,
+        directory: ServerDirectory | None = None,
     ) -> None:
         self.core = core
         self.tablet = tablet
         self.tell = tell
         self.patience_ms = patience_ms
         self.done: list[str] = []
-        self.cluster = cluster or Cluster(core)
-        self._orders = Orders(self.cluster, tablet)
+        self.directory = directory or TServerDirectory(core)
+        self._orders = Orders(self.directory, tablet)
         self.steps = Steps(self._orders)
         self._lacking_us: dict[str, int] = {}
         self._silent_us: dict[str, int] = {}
 
     async def look(self) -> Group:
         """Return the group as it is, with all servers that the masters know now. Raises NotFound."""
-        await self.cluster.learn()
-        return await self.cluster.look(self.tablet)
+        await self.directory.learn()
+        return await view(self.directory, self.tablet)
 
     async def find(self, name: str) -> tuple[Server, Group]:
         """Return a server and the group. Raises NotFound."""
         group = await self.look()
-        return self.cluster.find(name, group), group
+        return self.directory.find(name, group), group
 
     async def drive(self, decide: Decide) -> Group:
         """Take steps until `decide` returns None, and return the group as it is then.
@@ -80,7 +80,7 @@ class Membership:
         seen: object = None
         since_us = 0
         while True:
-            group = await self.cluster.look(self.tablet)
+            group = await view(self.directory, self.tablet)
             now_us = clock.monotonic_us()
             if (state := _state(group)) != seen:
                 seen, since_us = state, now_us
@@ -119,7 +119,7 @@ class Membership:
             TimedOut: nothing went on for `patience_ms`.
         """
         server, group = await self.find(name)
-        await self.cluster.check(server)
+        await self.directory.check(server)
         check(group, server, kind)
         return await self._becoming(server, partial(self.steps.becoming, server, kind))
 
@@ -146,7 +146,7 @@ class Membership:
             InvalidArgument: neither of them is a member, or both are voters. Otherwise as `add`.
         """
         leaving, group = await self.find(old)
-        coming = self.cluster.find(new, group)
+        coming = self.directory.find(new, group)
         if leaving == coming:
             raise InvalidArgument(
                 f"from {leaving} to itself: a replica is to be moved to another server; name that"
@@ -156,7 +156,7 @@ class Membership:
                 f"neither {leaving} nor {coming} is a member of {self.tablet}: there is nothing to move"
             )
         if group.member(leaving) is not None:
-            await self.cluster.check(coming)
+            await self.directory.check(coming)
             check(group, coming, Kind.VOTER)
             await self._becoming(coming, partial(self.steps.replacing, leaving, coming))
         return await self._leaving(leaving)
@@ -164,7 +164,7 @@ class Membership:
     async def step_down(self, to: str = "") -> Group:
         """Let another replica lead: the one named, or the most up-to-date one. Raises as `add`."""
         group = await self.look()
-        successor = self.cluster.find(to, group) if to else None
+        successor = self.directory.find(to, group) if to else None
         config, before = group.config, group.leader
         if successor and config is not None and not config.may_lead(successor.uuid):
             raise InvalidArgument(

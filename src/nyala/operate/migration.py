@@ -26,7 +26,7 @@ async def migrate(masters: MasterGroup, addresses: Sequence[str]) -> Group:
             "2N + 1 of them bear the loss of N"
         )
     for address in addresses:
-        await masters.cluster.meet(address)
+        await masters.directory.meet(address)
     for address in addresses[:-1]:
         await masters.add(address)
     return await masters.add(addresses[-1])

@@ -5,7 +5,7 @@ from dataclasses import astuple, dataclass, fields
 
 from nyala.client.core import Core
 from nyala.common.errors import InvalidArgument
-from nyala.operate.group_view import ENDED, Cluster, Group, Server
+from nyala.operate.group_view import ENDED, Group, Server, TServerDirectory, ask, view
 from nyala.operate.member_rpcs import Orders, failure, tenths
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -51,15 +51,15 @@ async def listed(core: Core, name: str) -> tuple[Server, list[Row]]:
     Raises:
         NotFound: no such server. Unavailable: it does not answer.
     """
-    cluster = Cluster(core)
-    await cluster.learn()
-    server = cluster.find(name)
-    await cluster.check(server)
-    tablets: pb.ListTabletsResponse = await cluster.ask(
-        server, methods.LIST_TABLETS, pb.ListTabletsRequest()
+    directory = TServerDirectory(core)
+    await directory.learn()
+    server = directory.find(name)
+    await directory.check(server)
+    tablets: pb.ListTabletsResponse = await ask(
+        core, server, methods.LIST_TABLETS, pb.ListTabletsRequest()
     )
-    copies: pb.CopyStatusResponse = await cluster.ask(
-        server, methods.COPY_STATUS, pb.CopyStatusRequest()
+    copies: pb.CopyStatusResponse = await ask(
+        core, server, methods.COPY_STATUS, pb.CopyStatusRequest()
     )
     making = {c.tablet_id: _copy_words(c) for c in copies.copies if c.stage not in ("DONE",)}
     rows = [_row(t, making.pop(t.report.tablet_id, "")) for t in tablets.tablets]
@@ -97,12 +97,12 @@ async def copied(
         NotFound: unknown tablet or server. Forbidden: another cluster's. AlreadyPresent: it runs there.
         InvalidArgument: the source has no data. CopyFailed: nothing changed on the target.
     """
-    cluster = Cluster(core)
-    await cluster.learn()
-    group = await cluster.look(tablet)
-    source, target = cluster.find(source_name, group), cluster.find(target_name, group)
+    directory = TServerDirectory(core)
+    await directory.learn()
+    group = await view(directory, tablet)
+    source, target = directory.find(source_name, group), directory.find(target_name, group)
     for server in (source, target):
-        await cluster.check(server)
+        await directory.check(server)
     there = group.of(source)
     if not there.has_data:
         raise InvalidArgument(
@@ -111,7 +111,7 @@ async def copied(
         )
     warning = "; forced: it may lack writes that were acknowledged" if force else ""
     tell(f"copy the replica of {tablet} on {source} to {target}{warning}")
-    copy = await Orders(cluster, tablet).copy(target, source, force=force)
+    copy = await Orders(directory, tablet).copy(target, source, force=force)
     told = ""
     while copy.stage not in (*ENDED, "WAITING"):
         if (words := tenths(copy)) != told:
@@ -119,7 +119,7 @@ async def copied(
             told = words
         await core.env.tasks.sleep_ms(POLL_MS)
         request = pb.CopyStatusRequest(tablet_ids=[tablet])
-        found: pb.CopyStatusResponse = await cluster.ask(target, methods.COPY_STATUS, request)
+        found: pb.CopyStatusResponse = await ask(core, target, methods.COPY_STATUS, request)
         if not found.copies:
             raise failure(pb.CopyProgress(tablet_id=tablet, source_address=source.address,
                                           stage="forgotten: the server was started again"))  # fmt: skip
@@ -148,15 +148,15 @@ async def deleted(core: Core, name: str, tablet: str, *, force: bool, tell: Tell
         NotFound: unknown tablet or server. InvalidArgument: the group counts on it.
         CasFailed: it learned of another configuration meanwhile.
     """
-    cluster = Cluster(core)
-    await cluster.learn()
-    group = await cluster.look(tablet)
-    server = cluster.find(name, group)
-    await cluster.check(server)
+    directory = TServerDirectory(core)
+    await directory.learn()
+    group = await view(directory, tablet)
+    server = directory.find(name, group)
+    await directory.check(server)
     if group.of(server).copying and group.member(server) is None:
         tell(f"cancel the copy to {server}")
-        await Orders(cluster, tablet).cancel(server)
-        group = await cluster.look(tablet)
+        await Orders(directory, tablet).cancel(server)
+        group = await view(directory, tablet)
     if not group.of(server).there:
         tell(f"{server} has no replica of {tablet}; nothing to do")
         return False
@@ -167,7 +167,7 @@ async def deleted(core: Core, name: str, tablet: str, *, force: bool, tell: Tell
             "out safely; --force deletes it all the same"
         )
     tell(f"delete the replica of {tablet} on {server}" + (f": forced, {lost}" if lost else ""))
-    await Orders(cluster, tablet).delete(server, group)
+    await Orders(directory, tablet).delete(server, group)
     return True
 
 

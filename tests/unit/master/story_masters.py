@@ -10,16 +10,15 @@ from nyala.common.errors import (
     TimedOut,
     Unavailable,
 )
+from nyala.common.options import Options
 from nyala.master.catalog.records import KIND_SERVER, Row, Tablet, parse
 from nyala.master.group.peers import MasterPeers
-from nyala.master.group.status import MasterStatus
-from nyala.master.leader import Leading, LeadingOptions
-from nyala.master.orders.dispatcher import Pace
+from nyala.master.group.status import ResponseHeader
+from nyala.master.leader import Leading
 from nyala.master.services.flight import FlightService
 from nyala.master.services.heartbeats import HeartbeatService
 from nyala.master.services.servers import ServersService
-from nyala.master.services.tables import MasterService, Parts, ServiceOptions
-from nyala.master.settings import TABLE_OPTIONS
+from nyala.master.services.tables import MasterContext, MasterService
 from nyala.master.tservers import TServers
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -31,6 +30,10 @@ if TYPE_CHECKING:
 
 MASTERS = ("m1", "m2", "m3")
 HEARTBEAT_MS = 500
+OPTIONS = Options(
+    server_heartbeat_ms=HEARTBEAT_MS, order_interval_ms=HEARTBEAT_MS, order_timeout_ms=1000,
+    orders_per_server=4, report_batch_tablets=2, tablets_per_table_max=100, locations_ttl_ms=30_000,
+)  # fmt: skip
 
 
 class SharedRows:
@@ -128,12 +131,13 @@ class MasterUnderTest:
             lambda: SharedRows(story, name),
             lambda: story.status(name),
             servers,
-            LeadingOptions(50, Pace(HEARTBEAT_MS, 1000, 4)),
+            OPTIONS,
         )
         own = pb.ServerInfoResponse(uuid=name, role="master", address=f"{name}:1")
-        peers = MasterPeers(env, lambda: own, [f"{m}:1" for m in MASTERS], HEARTBEAT_MS, 5_000_000)
-        parts = Parts(
+        peers = MasterPeers(env, lambda: own, [f"{m}:1" for m in MASTERS], OPTIONS)
+        parts = MasterContext(
             env,
+            OPTIONS,
             servers,
             peers,
             lambda: self.leading,
@@ -141,14 +145,12 @@ class MasterUnderTest:
             lambda: own,
             lambda: master_status(MASTERS),
         )
-        self.flights = FlightService(parts, 1000)
-        self.service = MasterService(
-            parts, ServiceOptions(100, 3, 1000, 5000, 50, 30_000, 16 << 20, TABLE_OPTIONS)
-        )
+        self.flights = FlightService(parts)
+        self.service = MasterService(parts)
         self.people = ServersService(parts)
-        self.heartbeats = HeartbeatService(env, servers, lambda: self.leading, self.standing, 2)
+        self.heartbeats = HeartbeatService(env, servers, lambda: self.leading, self.header, OPTIONS)
         self.story = story
         self.leading.start()
 
-    def standing(self) -> MasterStatus:
-        return MasterStatus(self.name, "", "", self.story.term, tuple(f"{m}:1" for m in MASTERS))
+    def header(self) -> ResponseHeader:
+        return ResponseHeader(self.name, "", "", self.story.term, tuple(f"{m}:1" for m in MASTERS))

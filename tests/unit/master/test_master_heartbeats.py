@@ -3,8 +3,9 @@
 import pytest
 
 from nyala.common.errors import InvalidArgument
+from nyala.common.options import Options
 from nyala.env.env import Env
-from nyala.master.group.status import MasterStatus
+from nyala.master.group.status import ResponseHeader
 from nyala.master.services.heartbeats import HeartbeatService
 from nyala.master.tservers import TServers
 from nyala.wire.proto import nyala_pb2 as pb
@@ -87,7 +88,7 @@ def test_reports_of_one_server_that_overlap_or_come_late_are_not_taken_twice():
         env = Env(SimClock(loop), seeded(1), None, SimTasks(loop, seeded(1)), None)  # type: ignore[arg-type]
         servers = TServers(1000)
         service = HeartbeatService(
-            env, servers, lambda: None, lambda: MasterStatus("m", "", "", 1, ()), 9
+            env, servers, lambda: None, lambda: ResponseHeader("m", "", "", 1, ()), Options()
         )
         request = pb.HeartbeatRequest(server=server_info("a"), report_sequence=7)
         answer = await service.heartbeat(request)
@@ -101,8 +102,8 @@ def test_reports_of_one_server_that_overlap_or_come_late_are_not_taken_twice():
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"role": "master"}, "a heartbeat of the master"),
-        ({"uuid": ""}, "a heartbeat of the tserver ''"),
+        ({"role": "master"}, "names role .master."),
+        ({"uuid": ""}, "and uuid .."),
         ({"address": "nowhere"}, "'nowhere' is no address"),
         ({"peer_address": "x:y"}, "'x:y' is no address"),
         ({"cluster_id": "other"}, "belongs to cluster other, and this master to ours"),
@@ -112,8 +113,8 @@ def test_what_is_no_tablet_server_of_this_cluster_is_refused(change, says):
     async def main(loop):
         env = Env(SimClock(loop), seeded(1), None, SimTasks(loop, seeded(1)), None)  # type: ignore[arg-type]
         servers = TServers(1000)
-        standing = MasterStatus("m", "ours", "i", 1, ())
-        service = HeartbeatService(env, servers, lambda: None, lambda: standing, 9)
+        header = ResponseHeader("m", "ours", "i", 1, ())
+        service = HeartbeatService(env, servers, lambda: None, lambda: header, Options())
         server = server_info("a")
         for name, value in change.items():
             setattr(server, name, value)

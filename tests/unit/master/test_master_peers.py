@@ -3,6 +3,7 @@
 import pytest
 
 from nyala.common.errors import Forbidden, InvalidArgument
+from nyala.common.options import Options
 from nyala.env.env import Env
 from nyala.master.group.peers import MasterPeers, check_stranger
 from nyala.wire import methods
@@ -51,7 +52,7 @@ class World:
             SimTasks(self.loop, seeded(3)),
             SimRpc(self.network, address, Life(address)),
         )
-        peers = MasterPeers(env, lambda: self.info[address], masters, 500, 5_000_000)
+        peers = MasterPeers(env, lambda: self.info[address], masters, Options())
         peers.start()
         return peers
 

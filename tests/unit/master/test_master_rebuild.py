@@ -4,10 +4,10 @@ import asyncio
 import contextlib
 
 from nyala.common.errors import OutcomeUnknown
+from nyala.common.options import Options
 from nyala.master.catalog.plan import Plan, Scope
 from nyala.master.ddl.operation import Operation
-from nyala.master.leader import Leading, LeadingOptions
-from nyala.master.orders.dispatcher import Pace
+from nyala.master.leader import Leading
 from nyala.master.tservers import TServers
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
@@ -58,7 +58,7 @@ def test_the_catalog_is_not_read_anew_while_an_operation_of_before_may_still_be_
 
         story, shared = Story(loop), Shared()
         story.elect("m1")
-        options = LeadingOptions(50, Pace(500, 1000, 4))
+        options = Options(order_interval_ms=500, order_timeout_ms=1000, orders_per_server=4)
         leading = Leading(
             story.env,
             lambda: Rows(shared),

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from nyala.common.ids import NO_OP, OpId
+from nyala.common.options import Options
 from nyala.master.catalog import actions, group_state
 from nyala.master.catalog.actions import ChangeMembersAction
 from nyala.master.catalog.catalog import Catalog
@@ -12,7 +13,7 @@ from nyala.master.catalog.plan import Plan
 from nyala.master.catalog.records import TableState, TabletState
 from nyala.master.ddl import server_states
 from nyala.master.orders import order_requests
-from nyala.master.repair.repairer import RepairLimits, Repairs
+from nyala.master.repair.repairer import Repairs
 from nyala.master.tservers import TServers
 from nyala.wire import methods
 from nyala.wire.proto import catalog_pb2 as cat
@@ -48,7 +49,7 @@ class Around:
         ]
         cluster = cat.ClusterRecord(cluster_id="c")
         self.publish(Plan(tuple(records), (table,), cluster))
-        made = RepairLimits(failed_us=FAILED_US, **limits)
+        made = Options(member_failed_after_ms=FAILED_US // 1000, **limits)
         self.repairs: Any = Repairs(self.catalog, self.servers, TERM, made, lambda: self.now_us)
 
     def publish(self, plan):
@@ -97,7 +98,7 @@ class Around:
 
 
 def test_repairs_are_given_so_many_at_a_time_to_one_server_and_in_all():
-    around = Around(tablets=9, per_server=2, most=5)
+    around = Around(tablets=9, repairs_per_server=2, repairs_max=5)
     around.group(failed="c", others="b")
     for name in "de":
         around.server(name)
@@ -106,13 +107,17 @@ def test_repairs_are_given_so_many_at_a_time_to_one_server_and_in_all():
     around.server("f")
     assert len(around.added()) == 5
     around.repairs = Repairs(
-        around.catalog, around.servers, TERM, RepairLimits(per_server=9, most=9), lambda: 1
+        around.catalog,
+        around.servers,
+        TERM,
+        Options(repairs_per_server=9, repairs_max=9),
+        lambda: 1,
     )
     assert len(around.added()) == 9
 
 
 def test_what_is_under_way_counts():
-    around = Around(tablets=3, per_server=1, most=9)
+    around = Around(tablets=3, repairs_per_server=1, repairs_max=9)
     around.group(failed="c", others="b")
     around.server("d")
     first = around.catalog.tablet("t0").edit()
@@ -253,7 +258,7 @@ def test_a_replacement_stands_apart_from_the_replicas_that_stay():
 
 
 def test_a_will_is_kept_while_its_heirs_may_inherit_and_followed():
-    around = Around(tablets=6, per_server=9)
+    around = Around(tablets=6, repairs_per_server=9)
     around.group()
     for name in "def":
         around.server(name)
@@ -297,7 +302,7 @@ def test_a_server_that_comes_inherits_its_share_of_what_was_left_to_others():
 
 @pytest.mark.row("S1.29")
 def test_a_server_that_is_to_be_emptied_gives_up_replica_after_replica_and_gets_none():
-    around = Around(tablets=2, per_server=9)
+    around = Around(tablets=2, repairs_per_server=9)
     around.group()
     around.server("d")
     around.listed(*"abcd")
@@ -314,13 +319,13 @@ def test_a_server_that_is_to_be_emptied_gives_up_replica_after_replica_and_gets_
     assert around.added() == [], "the only one left is to have none"
 
 
-@pytest.mark.parametrize("on", [True, False])
+@pytest.mark.parametrize("on", ["on", "off"])
 def test_repair_can_be_switched_off(on):
-    around = Around(on=on)
+    around = Around(repair=on)
     around.group(failed="c", others="b")
     around.server("d", "t0=a/1@1.0:a,b,d")
     around.server("e")
-    assert bool(around.needed()) is on
+    assert bool(around.needed()) is (on == "on")
     assert around.catalog.tablet("t0").config_id != NO_OP
 
 

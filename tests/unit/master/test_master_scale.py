@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
+from nyala.common.options import Options
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import Plan
 from nyala.master.catalog.records import TabletState
 from nyala.master.ddl import create_table, tablet_report
 from nyala.master.ddl.create_table import Circumstances
-from nyala.master.group.status import MasterStatus
+from nyala.master.group.status import ResponseHeader
 from nyala.master.orders import reconcile
 from nyala.master.orders.dispatcher import REPLICAS_AT_A_TIME
-from nyala.master.repair.repairer import AT_A_TIME, RepairLimits, Repairs
+from nyala.master.repair.repairer import AT_A_TIME, Repairs
 from nyala.master.repair.round_robin import Attention, Turns
 from nyala.master.services.heartbeats import HeartbeatService
 from nyala.master.tservers import TServers
@@ -112,8 +113,8 @@ def test_the_heartbeat_of_an_unchanged_server_looks_at_no_tablet(tablets):
     )  # fmt: skip
     env: Any = SimpleNamespace(clock=SimpleNamespace(monotonic_us=lambda: 1))
     leading: Any = SimpleNamespace(current=lambda: term)
-    standing = MasterStatus("m", "", "", TERM, ("m:1",))
-    service = HeartbeatService(env, servers, lambda: leading, lambda: standing, 1000)
+    header = ResponseHeader("m", "", "", TERM, ("m:1",))
+    service = HeartbeatService(env, servers, lambda: leading, lambda: header, Options())
     unchanged = pb.HeartbeatRequest(server=SERVERS[0], report_sequence=2)
     answer = asyncio.run(service.heartbeat(unchanged))
     assert answer.acknowledged_sequence == 2
@@ -138,7 +139,7 @@ def test_a_look_goes_over_so_many_tablets_and_no_more(tablets):
     turns = Turns(REPLICAS_AT_A_TIME)
     assert reconcile.needed(catalog, known, turns.next) == []
     assert 0 < catalog.visited <= REPLICAS_AT_A_TIME * len(SERVERS)
-    repairs = Repairs(catalog, servers, TERM, RepairLimits(), lambda: 1)
+    repairs = Repairs(catalog, servers, TERM, Options(), lambda: 1)
     assert repairs.needed() == []
     assert AT_A_TIME <= catalog.visited <= AT_A_TIME * (2 + len(SERVERS))
 

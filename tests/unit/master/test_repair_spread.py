@@ -19,7 +19,7 @@ TABLETS, OTHERS = 24, 40
 
 def cluster() -> Around:
     """A table on a, b, c, which loses c; d and e are full of another table, f is empty."""
-    around = Around(tablets=TABLETS, per_server=99, most=99)
+    around = Around(tablets=TABLETS, repairs_per_server=99, repairs_max=99)
     spec = create_request("other", replicas=1).table
     table = cat.TableRecord(id="o", state=TableState.RUNNING.value, spec=spec)
     words: dict[str, list[str]] = {"d": [], "e": []}

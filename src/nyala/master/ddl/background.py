@@ -12,6 +12,7 @@ import logging
 from functools import partial
 
 from nyala.common.errors import NyalaError
+from nyala.common.options import Options
 from nyala.env.env import Env
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.ddl import (
@@ -64,15 +65,13 @@ class Chores:
     Args:
         env: clock and tasks.
         servers: what their replicas have shown.
-        interval_ms: between two looks.
-        history_s: how long a table that names no time keeps its history.
+        options: of this master.
     """
 
-    def __init__(self, env: Env, servers: TServers, interval_ms: int, history_s: int) -> None:
+    def __init__(self, env: Env, servers: TServers, options: Options) -> None:
         self._env = env
         self._servers = servers
-        self._interval_ms = interval_ms
-        self._history_s = history_s
+        self._options = options
         self._since_us = env.clock.monotonic_us()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[object] | None = None
@@ -102,11 +101,11 @@ class Chores:
             self._wake.clear()
             clock = self._env.clock
             now = clock.wall_us(), clock.monotonic_us()
-            known = due(memory.catalog, self._servers, *now, self._history_s)
+            known = due(memory.catalog, self._servers, *now, self._options.history_max_age_s)
             listed = server_states.due(memory.catalog, self._sighting())
             for operation in (*listed, *known, *self._replacements(memory, creations)):
                 await self._carry_out(operation, memory)
-            timer = loop.call_later(self._interval_ms / 1000, self._wake.set)
+            timer = loop.call_later(self._options.order_interval_ms / 1000, self._wake.set)
             try:
                 await self._wake.wait()
             finally:

@@ -28,6 +28,8 @@ MAX_TEXT_BYTES = 65_536
 MAX_HASH_LEVELS = 8
 WITNESS_FIRST = "witness_first"
 HISTORY_OPTION = "history_max_age_s"
+TABLE_OPTIONS = ("compression", HISTORY_OPTION, WITNESS_FIRST)
+"""Names of the options of a table."""
 MAX_AGE_DIGITS = 10
 
 

@@ -6,21 +6,68 @@ what this master is to be is derived, again and again, from its replica, and fro
 """
 
 import logging
+from collections.abc import Sequence
 
 from nyala.common.errors import InvalidArgument, NyalaError, Unavailable
 from nyala.common.ids import NO_OP
+from nyala.common.options import Options
+from nyala.datadir.identity import Identity
+from nyala.env.env import Env
 from nyala.master.group import peers, replaced, startup_checks
 from nyala.master.group.catalog_replica import Group, Here
-from nyala.master.group.status import Place
+from nyala.master.group.peers import MasterPeers
+from nyala.master.group.status import MemberState, MemberStatus
 from nyala.master.leader import Leading
+from nyala.master.tservers import TServers
 from nyala.raft.membership import Configuration
 from nyala.wire.proto import catalog_pb2 as cat
 
 log = logging.getLogger(__name__)
 
 
-class GroupMember(Place):
-    """One master's membership; arguments as `Place`'s. On the loop only."""
+class GroupMember:
+    """One master's membership in the masters' group. On the loop only.
+
+    Args:
+        env: the outside world.
+        identity: uuid and cluster of this master.
+        peers: the other masters.
+        servers: the tablet servers.
+        addresses: public addresses of all masters, as given at the start.
+        options: of this master.
+
+    Attributes:
+        status: what others are told of this master.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        identity: Identity,
+        peers: MasterPeers,
+        servers: TServers,
+        addresses: Sequence[str],
+        options: Options,
+    ) -> None:
+        self._env = env
+        self._identity = identity
+        self._peers = peers
+        self._servers = servers
+        self._addresses = tuple(addresses)
+        self._options = options
+        self._stopped = False
+        self._state = MemberState()
+        self.status = MemberStatus(identity, peers, self._addresses, self._state)
+
+    @property
+    def leading(self) -> Leading | None:
+        """The role in the masters' group; None until this master has joined it."""
+        return self._state.leading
+
+    @property
+    def failure(self) -> NyalaError | None:
+        """Why this master cannot serve; None while it does or may."""
+        return self._state.failure
 
     async def start(self, group: Group) -> None:
         """Open the sys catalog, or begin to join the others in the background.
@@ -36,14 +83,14 @@ class GroupMember(Place):
                 f"this master was given the uuid of a dead one, {opened.uuid}, and has no catalog: copy it "
                 "from the leader with nyala local_replica copy_from_remote catalog ADDRESS, then start it"
             )
-        self._here = await group.here()
+        self._state.here = await group.here()
         if (config := group.config()) is not None and opened.initialised:
             startup_checks.check(self._addresses, config, opened)
-        self._group = group
+        self._state.group = group
         self._peers.start()
-        if self._here is Here.NOTHING and opened.initialised:
+        if self._state.here is Here.NOTHING and opened.initialised:
             await group.open_sys_catalog(None)  # it is gone
-        if self._here is Here.REPLICA:
+        if self._state.here is Here.REPLICA:
             await self._follow(group, None)
         self._env.tasks.spawn(self._live(group), "be a master")
 
@@ -51,42 +98,42 @@ class GroupMember(Place):
         """Stop leading and close the group; files stay as they are."""
         self._stopped = True
         self._drop()
-        if self._group is not None:
-            await self._group.close()
+        if self._state.group is not None:
+            await self._state.group.close()
 
     # ---- from one look to the next -----------------------------------------------------------------
 
     async def _live(self, group: Group) -> None:
-        while not self._stopped and not isinstance(self.failure, InvalidArgument):
+        while not self._stopped and not isinstance(self._state.failure, InvalidArgument):
             try:
                 await self._look(group)
             except NyalaError as err:
                 log.warning("this master's place among the masters: %s; trying again", err)
             except OSError as err:
                 self._fail(Unavailable(f"the data directory cannot be written: {err}"))
-            await self._env.tasks.sleep_ms(self._options.look_ms)
+            await self._env.tasks.sleep_ms(self._options.raft_tick_ms)
 
     async def _look(self, group: Group) -> None:
         if self._removed(group):
             self._drop()
             log.warning("this master was removed from the masters' group; its catalog is deleted")
             await group.delete()
-        self._here = await group.here()
-        if self._here is Here.REPLICA:
+        self._state.here = await group.here()
+        if self._state.here is Here.REPLICA:
             self._check_place(group)
-            if self.leading is None:
+            if self._state.leading is None:
                 await self._follow(group, None)
             await self._follow_members(group)
-            if not isinstance(self.failure, InvalidArgument):  # for good
-                self.failure = None  # it was given a place, or its disk can be written again
+            if not isinstance(self._state.failure, InvalidArgument):  # for good
+                self._state.failure = None  # it was given a place, or its disk can be written again
             return
         self._drop()
         told = self._peers.group()
-        if told is not None and told != self._followed:
-            self._followed = told
+        if told is not None and told != self._state.committed:
+            self._state.committed = told
             self._peers.follow([*self._addresses, *(m.address for m in told.members)])
-        fresh = self._here is Here.NOTHING and not self._identity.instance.initialised
-        if fresh and self.failure is None and not group.being_copied:
+        fresh = self._state.here is Here.NOTHING and not self._identity.instance.initialised
+        if fresh and self._state.failure is None and not group.being_copied:
             await self._form(group, told)
 
     def _check_place(self, group: Group) -> None:
@@ -123,7 +170,7 @@ class GroupMember(Place):
         await group.open_sys_catalog(first)
         known = tuple(sorted(self._addresses)) in self._identity.instance.masters
         await self._identity.learn(initialised=True, masters=() if known else self._addresses)
-        leading = self.leading = Leading(
+        leading = self._state.leading = Leading(
             self._env,
             group.sys_catalog,
             group.status,
@@ -131,35 +178,40 @@ class GroupMember(Place):
             self._options,
             group.followed(),
         )
-        self._here, self._followed = Here.REPLICA, None
+        self._state.here, self._state.committed = Here.REPLICA, None
         await self._follow_members(group)
         leading.start()
         self._env.tasks.spawn(self._learn_cluster(group, leading), "learn the cluster's id")
 
+    def _fail(self, err: NyalaError) -> None:
+        if self._state.failure is None:
+            log.error("this master cannot join the others: %s", err)
+        self._state.failure = err
+
     def _drop(self) -> None:
-        if self.leading is not None:
-            self.leading.stop()
-            self.leading = None
+        if self._state.leading is not None:
+            self._state.leading.stop()
+            self._state.leading = None
 
     async def _follow_members(self, group: Group) -> None:
         """The committed configuration says who the masters are: keep that, and ask those."""
         config = group.config()
-        if config is None or config == self._followed:
+        if config is None or config == self._state.committed:
             return
         masters = [m.address for m in config.members]
         await self._identity.learn(masters=masters)
-        self._followed = config
+        self._state.committed = config
         self._peers.follow(masters)
 
     async def _learn_cluster(self, group: Group, leading: Leading) -> None:
         """Read the cluster's record from this master's own replica, leader or not, until it is there."""
         found: cat.ClusterRecord | None = None
         while found is None:
-            if self.leading is not leading:
+            if self._state.leading is not leading:
                 return
             found = await group.cluster()
             if found is None:
-                await self._env.tasks.sleep_ms(self._options.look_ms)
+                await self._env.tasks.sleep_ms(self._options.raft_tick_ms)
         try:
             await self._identity.learn(cluster_id=found.cluster_id)
         except NyalaError as err:
@@ -168,4 +220,4 @@ class GroupMember(Place):
         except OSError as err:
             # Not fatal: it is written at the next start; this process knows it now.
             log.error("the cluster's id was not written into the data directory: %s", err)
-        self._cluster = found
+        self._state.cluster = found

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from nyala.common.errors import Forbidden, InvalidArgument, NyalaError
 from nyala.common.ids import OpId, ServerUuid
+from nyala.common.options import Options
 from nyala.env.env import Env
 from nyala.raft import membership
 from nyala.raft.membership import Configuration, Member
@@ -42,8 +43,7 @@ class MasterPeers:
         env: calls, clock, tasks.
         own: this master's own registration.
         masters: public addresses of all masters, this one among them, as it was told at its start.
-        interval_ms: between two questions to one master.
-        unresponsive_us: a master that was silent for so long is not alive.
+        options: of this master.
     """
 
     def __init__(
@@ -51,13 +51,12 @@ class MasterPeers:
         env: Env,
         own: Callable[[], pb.ServerInfoResponse],
         masters: Sequence[str],
-        interval_ms: int,
-        unresponsive_us: int,
+        options: Options,
     ) -> None:
         self._env = env
         self._own = own
-        self._interval_ms = interval_ms
-        self._unresponsive_us = unresponsive_us
+        self._interval_ms = options.server_heartbeat_ms
+        self._unresponsive_us = options.tserver_unresponsive_ms * 1000
         self._masters = tuple(masters)
         self._peers: dict[str, Peer] = {}
 

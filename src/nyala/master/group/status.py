@@ -1,16 +1,13 @@
 """What is said of this master's place among the masters: to clients, servers and people."""
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nyala.common.errors import NyalaError
 from nyala.datadir.identity import Identity
-from nyala.env.env import Env
 from nyala.master.group.catalog_replica import Group, Here
 from nyala.master.group.peers import MasterPeers
-from nyala.master.leader import Leading, LeadingOptions
-from nyala.master.tservers import TServers
+from nyala.master.leader import Leading
 from nyala.raft.membership import Configuration
 from nyala.raft.status import Role
 from nyala.web.pages import Listing
@@ -18,12 +15,10 @@ from nyala.wire import convert
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
 
-log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True, slots=True)
-class MasterStatus:
-    """What every master says of itself in each answer.
+class ResponseHeader:
+    """The part of each heartbeat response that is the same for all tablet servers.
 
     Attributes:
         master_uuid: its id.
@@ -40,58 +35,61 @@ class MasterStatus:
     master_addresses: tuple[str, ...]
 
 
-class Place:
-    """This master's place in the masters' group. On the loop only.
+@dataclass(slots=True)
+class MemberState:
+    """The state of one master's membership. GroupMember changes it, MemberStatus reads it.
+
+    Attributes:
+        group: this master's replica and its host; None before the start.
+        here: what this master has of the sys catalog.
+        committed: the committed configuration last seen; None: none was seen.
+        cluster: the cluster's record; None until it was read from this master's replica.
+        leading: the role in the masters' group; None until this master has joined it.
+        failure: why this master cannot serve; None while it does or may.
+    """
+
+    group: Group | None = None
+    here: Here = Here.NOTHING
+    committed: Configuration | None = None
+    cluster: cat.ClusterRecord | None = None
+    leading: Leading | None = None
+    failure: NyalaError | None = None
+
+
+class MemberStatus:
+    """Status of one master in the masters' group, for clients, servers and web pages. On the loop only.
 
     Args:
-        env: the outside world.
-        identity: who this master is.
+        identity: uuid and cluster of this master.
         peers: the other masters.
-        servers: the tablet servers.
-        addresses: public addresses of all masters, as it was told at its start.
-        options: of leading.
+        addresses: public addresses of all masters, as given at the start.
+        state: of the membership.
     """
 
     def __init__(
         self,
-        env: Env,
         identity: Identity,
         peers: MasterPeers,
-        servers: TServers,
         addresses: Sequence[str],
-        options: LeadingOptions,
+        state: MemberState,
     ) -> None:
-        self._env = env
         self._identity = identity
         self._peers = peers
-        self._servers = servers
         self._addresses = tuple(addresses)
-        self._options = options
-        self._group: Group | None = None
-        self._cluster: cat.ClusterRecord | None = None
-        self._followed: Configuration | None = None
-        self._here = Here.NOTHING
-        self._stopped = False
-        self.leading: Leading | None = None
-        self.failure: NyalaError | None = None
-
-    def _fail(self, err: NyalaError) -> None:
-        if self.failure is None:
-            log.error("this master cannot join the others: %s", err)
-        self.failure = err
+        self._state = state
 
     def why_waiting(self) -> str:
         """Return why this master has no sys catalog yet, in a sentence for clients."""
-        if self.failure is not None:
-            return f"this master cannot join the others: {self.failure}"
-        if not self._identity.known or self._group is None:
+        if self._state.failure is not None:
+            return f"this master cannot join the others: {self._state.failure}"
+        if not self._identity.known or self._state.group is None:
             return "this master is starting; ask again"
-        if self._here is Here.HALF:
+        if self._state.here is Here.HALF:
             return "a copy of the catalog to this master was not completed; nyala master add goes on with it"
         told = self._peers.group()
-        if self._here is Here.REMOVED or (told and not told.get(self._identity.uuid)):
+        if self._state.here is Here.REMOVED or (told and not told.get(self._identity.uuid)):
             masters = ", ".join(m.address for m in told.members) if told else "not known here"
-            was = "was removed from" if self._here is Here.REMOVED else "is not one of"
+            was = "was removed from" if self._state.here is Here.REMOVED else "is not one of"
             own = self._peers.own.address
             return f"this master {was} the masters, which are {masters}; nyala master add {own} adds it"
         missing = self._peers.missing()
@@ -101,7 +99,7 @@ class Place:
 
     def status(self) -> pb.MasterStatusResponse:
         """Return what this master is to the group; without a place in it, whom it knows to be masters."""
-        opened, leading = self._identity.instance, self.leading
+        opened, leading = self._identity.instance, self._state.leading
         answer = pb.MasterStatusResponse(uuid=opened.uuid, cluster_id=opened.cluster_id)
         if leading is None:
             told = self._peers.group()
@@ -125,8 +123,8 @@ class Place:
 
     def page(self) -> Listing:
         """Return the page of the masters, as this one knows them; it leads or not."""
-        config = self._followed
-        leader = None if self.leading is None else self.leading.status().leader
+        config = self._state.committed
+        leader = None if self._state.leading is None else self._state.leading.status().leader
         rows = [
             (
                 e.uuid, e.address, "voter" if m.voter else "being added",
@@ -142,13 +140,13 @@ class Place:
     @property
     def removed(self) -> bool:
         """Whether it was a master, and is none without being added again."""
-        return self._here in (Here.REMOVED, Here.HALF)
+        return self._state.here in (Here.REMOVED, Here.HALF)
 
-    def standing(self) -> MasterStatus:
-        """Return what this master says of itself in each answer to a heartbeat."""
-        opened, leading, cluster = self._identity.instance, self.leading, self._cluster
-        config = self._peers.group() if self._followed is None else self._followed
-        return MasterStatus(
+    def header(self) -> ResponseHeader:
+        """Return the header of heartbeat responses."""
+        opened, leading, cluster = self._identity.instance, self._state.leading, self._state.cluster
+        config = self._peers.group() if self._state.committed is None else self._state.committed
+        return ResponseHeader(
             master_uuid=opened.uuid,
             cluster_id=opened.cluster_id,
             catalog_incarnation="" if cluster is None else cluster.catalog_incarnation,

@@ -7,11 +7,11 @@ catalog at the moment it is sent, so a superseded one is not sent. Nothing is se
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from nyala.common.errors import NyalaError
 from nyala.common.ids import ServerUuid, TabletId
+from nyala.common.options import Options
 from nyala.env.env import Env
 from nyala.master.catalog.actions import (
     Action,
@@ -25,7 +25,7 @@ from nyala.master.catalog.catalog import Catalog
 from nyala.master.ddl.creation_timeouts import Creations
 from nyala.master.orders import reconcile
 from nyala.master.orders.messenger import Messenger
-from nyala.master.repair.repairer import DEFAULT_LIMITS, RepairLimits, Repairs
+from nyala.master.repair.repairer import Repairs
 from nyala.master.repair.round_robin import Turns
 from nyala.master.tservers import TServer, TServers
 
@@ -36,27 +36,6 @@ REPLICAS_AT_A_TIME = 200
 """Of each server that are looked at in one interval, whether they are to be deleted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """Limits of a dispatcher.
-
-    Attributes:
-        interval_ms: between two derivations of what is to be ordered.
-        timeout_ms: of one order.
-        per_server: orders under way to one server.
-        creation_us: a new tablet of which nothing is heard for so long is replaced.
-        history_s: how long a table that names no time keeps its history.
-        repair: of what is done about lost replicas.
-    """
-
-    interval_ms: int
-    timeout_ms: int
-    per_server: int
-    creation_us: int = 30_000_000
-    history_s: int = 86_400
-    repair: RepairLimits = DEFAULT_LIMITS
-
-
 class Dispatcher:
     """Orders of one leader in one term. On the loop only.
 
@@ -65,7 +44,7 @@ class Dispatcher:
         catalog: of this term.
         servers: who is alive and what they told.
         term: the term in which this master leads.
-        pace: limits.
+        options: of this master.
         on_news: called when an answer says something that the catalog may have to take in.
 
     Attributes:
@@ -79,20 +58,20 @@ class Dispatcher:
         catalog: Catalog,
         servers: TServers,
         term: int,
-        pace: Pace,
+        options: Options,
         on_news: Callable[[], None] = lambda: None,
     ) -> None:
         self._env = env
         self._catalog = catalog
         self._servers = servers
         self._term = term
-        self._pace = pace
+        self._options = options
         self._on_news = on_news
         now_us = env.clock.monotonic_us
-        self._messenger = Messenger(env, catalog, servers, term, pace.timeout_ms)
+        self._messenger = Messenger(env, catalog, servers, term, options.order_timeout_ms)
         self._turns = Turns(REPLICAS_AT_A_TIME)
-        self.repairs = Repairs(catalog, servers, term, pace.repair, now_us)
-        self.creations = Creations(pace.creation_us)
+        self.repairs = Repairs(catalog, servers, term, options, now_us)
+        self.creations = Creations(options.tablet_creation_timeout_ms * 1000)
         self._queued: dict[ServerUuid, dict[Action, None]] = {}
         self._sending: dict[ServerUuid, dict[tuple[ServerUuid, TabletId], None]] = {}
         self._complaints: dict[Action, str] = {}
@@ -146,14 +125,14 @@ class Dispatcher:
 
     async def _derive(self) -> None:
         while True:
-            await self._env.tasks.sleep_ms(self._pace.interval_ms)
+            await self._env.tasks.sleep_ms(self._options.order_interval_ms)
             alive = self._servers.alive(self._env.clock.monotonic_us())
             known = self._servers.known_in(self._term, alive)
             self.enqueue(reconcile.needed(self._catalog, known, self._turns.next))
 
     async def _repair(self) -> None:
         while True:
-            await self._env.tasks.sleep_ms(self._pace.repair.interval_ms)
+            await self._env.tasks.sleep_ms(self._options.repair_interval_ms)
             self.enqueue(self.repairs.needed())
 
     def _spawn(self, work: Coroutine[Any, Any, object], name: str) -> None:
@@ -164,7 +143,7 @@ class Dispatcher:
     def _send_more(self, server: ServerUuid) -> None:
         queued = self._queued.get(server, {})
         sending = self._sending.setdefault(server, {})
-        while queued and len(sending) < self._pace.per_server:
+        while queued and len(sending) < self._options.orders_per_server:
             action = next(iter(queued))
             del queued[action]
             sending[action.server, action.tablet] = None

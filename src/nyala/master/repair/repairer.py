@@ -5,9 +5,9 @@ committed configuration and reports; of two masters that both believe to lead on
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from nyala.common.ids import ServerUuid, TabletId
+from nyala.common.options import Options
 from nyala.master.catalog.actions import (
     Action,
     CancelCopyAction,
@@ -32,28 +32,6 @@ AT_A_TIME = 500
 """Tablets, and replicas of a server, that one look goes over beside those of which something was told."""
 
 
-@dataclass(frozen=True, slots=True)
-class RepairLimits:
-    """Pace and limits.
-
-    Attributes:
-        on: whether anything is repaired.
-        interval_ms: between two looks.
-        failed_us: a copy that has not moved for so long has failed.
-        per_server: replicas that one server is given at a time.
-        most: replicas that are given at a time in all.
-    """
-
-    on: bool = True
-    interval_ms: int = 1000
-    failed_us: int = 300_000_000
-    per_server: int = 4
-    most: int = 64
-
-
-DEFAULT_LIMITS = RepairLimits()
-
-
 class Repairs:
     """The repairs of one leader in one term. On the loop only.
 
@@ -61,7 +39,7 @@ class Repairs:
         catalog: of this term.
         servers: who lives, and what they report.
         term: in which this master leads.
-        limits: pace and limits.
+        options: of this master.
         now_us: monotonic time.
 
     Attributes:
@@ -73,15 +51,15 @@ class Repairs:
         catalog: Catalog,
         servers: TServers,
         term: int,
-        limits: RepairLimits,
+        options: Options,
         now_us: Callable[[], int],
     ) -> None:
-        self._limits = limits
+        self._options = options
         self._catalog = catalog
         self._servers = servers
         self._term = term
         self._now_us = now_us
-        self._copies = OrderedCopies(limits.failed_us)
+        self._copies = OrderedCopies(options.member_failed_after_ms * 1000)
         self._attention = Attention(catalog, AT_A_TIME)
         self._turns = Turns(AT_A_TIME)
         self.wills = Wills()
@@ -93,7 +71,7 @@ class Repairs:
             self.wills.retain(self._runs)
         tablets = [t for t in self._attention.turn() if self._repairable(t)]
         self.wills.keep(tablets, look, len(look.known))
-        if not self._limits.on:
+        if self._options.repair != "on":
             return []
         for tablet in filter(self._repairable, self._catalog.moving()):
             for member in tablet.consensus.members:
@@ -145,7 +123,7 @@ class Repairs:
         if now is None or now.whole:
             return []
         self._attention.ask([tablet.id])
-        choice = Choice(tablet, now, look, self.wills, self._limits.per_server, self._limits.most)
+        choice = Choice(tablet, now, look, self.wills, self._options)
         servers = Servers(choice.replica, choice.witness, choice.may_fill)
         actions: list[Action] = []
         for step in next_steps(now, servers):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nyala.common.ids import ServerUuid
+from nyala.common.options import Options
 from nyala.master.catalog.group_state import Health, Situation
 from nyala.master.catalog.records import Tablet
 from nyala.master.repair.observe import Look
@@ -19,21 +20,20 @@ class Choice:
         now: as it is.
         look: who lives, and what this look has given already.
         wills: who inherits from whom.
-        per_server: replicas that one server is given at a time.
-        most: replicas that are given at a time in all.
+        options: of this master.
     """
 
     tablet: Tablet
     now: Situation
     look: Look
     wills: Wills
-    per_server: int
-    most: int
+    options: Options
 
     def may_fill(self, server: ServerUuid) -> bool:
         """Whether one more replica may be given to a server now."""
         given = self.look.given.get(server, 0)
-        return len(self.look.coming) < self.most and given < self.per_server
+        options = self.options
+        return len(self.look.coming) < options.repairs_max and given < options.repairs_per_server
 
     def replica(self, instead: ServerUuid | None) -> ServerUuid | None:
         """Return whom the will names, or the best server now; None while too much is under way."""

@@ -11,7 +11,7 @@ from nyala.common.errors import InvalidArgument, NyalaError, Unavailable
 from nyala.env.rpc import Handlers
 from nyala.master.catalog import queries
 from nyala.master.catalog.records import Table
-from nyala.master.services.tables import Parts
+from nyala.master.services.tables import MasterContext
 from nyala.wire import convert, flight, methods
 from nyala.wire.proto import flight_pb2
 from nyala.wire.proto import nyala_pb2 as pb
@@ -23,13 +23,12 @@ class FlightService:
     """The look-up half of Arrow Flight's service. On the loop only.
 
     Args:
-        parts: of this master.
-        timeout_ms: to ask the tablet leaders for the time.
+        context: of this master.
     """
 
-    def __init__(self, parts: Parts, timeout_ms: int) -> None:
-        self._parts = parts
-        self._timeout_ms = timeout_ms
+    def __init__(self, context: MasterContext) -> None:
+        self._context = context
+        self._timeout_ms = 2 * context.options.server_heartbeat_ms
 
     def handlers(self) -> Handlers:
         """Return the methods that this service answers."""
@@ -47,9 +46,9 @@ class FlightService:
             Unavailable: some tablet has no leader yet.
         """
         name = _table_name(request)
-        catalog = (await self._parts.confirmed()).catalog
+        catalog = (await self._context.confirmed()).catalog
         table = catalog.require(name)
-        servers = self._parts.servers
+        servers = self._context.servers
         ending = [t for t in catalog.dropped_of(table.id) if not t.record.dropped_at]
         wanted = (*catalog.current_of(table.id), *ending)
         tablets = [queries.location(t, servers) for t in wanted]
@@ -66,17 +65,17 @@ class FlightService:
         self, request: flight_pb2.Criteria
     ) -> AsyncIterator[flight_pb2.FlightInfo]:
         """Stream every table with its schema; the endpoints come from GetFlightInfo."""
-        for table in (await self._parts.confirmed()).catalog.tables():
+        for table in (await self._context.confirmed()).catalog.tables():
             yield _info(table)
 
     async def get_schema(self, request: flight_pb2.FlightDescriptor) -> flight_pb2.SchemaResult:
         """Return the Arrow schema of a table."""
-        table = (await self._parts.confirmed()).catalog.require(_table_name(request))
+        table = (await self._context.confirmed()).catalog.require(_table_name(request))
         return flight_pb2.SchemaResult(schema=_schema(table))
 
     async def _now_at(self, addresses: Sequence[str]) -> int:
         """Return a time above every write that these servers have acknowledged."""
-        rpc = self._parts.env.rpc
+        rpc = self._context.env.rpc
         try:
             told: list[pb.ServerInfoResponse] = await asyncio.gather(
                 *(
@@ -108,7 +107,7 @@ class FlightService:
             at=at,
             propagated_time=at,
             replicas=replicas,
-            masters=[m.address for m in self._parts.status().consensus.members],
+            masters=[m.address for m in self._context.status().consensus.members],
         )
         location = flight_pb2.Location(uri=f"grpc://{replicas[0]}")
         ticket = flight_pb2.Ticket(ticket=token.SerializeToString())

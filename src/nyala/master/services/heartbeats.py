@@ -11,10 +11,11 @@ from nyala.common import addresses
 from nyala.common.errors import InvalidArgument, NyalaError
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.common.metrics import Metrics
+from nyala.common.options import Options
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.master.ddl import tablet_report
-from nyala.master.group.status import MasterStatus
+from nyala.master.group.status import ResponseHeader
 from nyala.master.leader import Leading, Term
 from nyala.master.tservers import GONE, TServer, TServers
 from nyala.wire import methods
@@ -30,9 +31,9 @@ class HeartbeatService:
         env: the clock.
         servers: who lives.
         leading: the role; None until this master has its sys catalog.
-        standing: what it says of itself.
-        batch: tablets in one catalog write.
-        metrics: where replicas that are nobody's are counted.
+        header: returns the header of a response.
+        options: of this master.
+        metrics: registry of the counter of orphaned replicas; None: a new one.
     """
 
     def __init__(
@@ -40,15 +41,15 @@ class HeartbeatService:
         env: Env,
         servers: TServers,
         leading: Callable[[], Leading | None],
-        standing: Callable[[], MasterStatus],
-        batch: int,
+        header: Callable[[], ResponseHeader],
+        options: Options,
         metrics: Metrics | None = None,
     ) -> None:
         self._env = env
         self._servers = servers
         self._leading = leading
-        self._standing = standing
-        self._batch = batch
+        self._header = header
+        self._batch = options.report_batch_tablets
         self._orphans = (metrics or Metrics()).counter(
             "master_orphans_reported",
             "Replicas reported of which the catalog has no record; they are left alone.",
@@ -122,10 +123,13 @@ class HeartbeatService:
 
     def _check(self, server: pb.ServerInfoResponse) -> None:
         if server.role != "tserver" or not server.uuid:
-            raise InvalidArgument(f"a heartbeat of the {server.role or 'server'} {server.uuid!r}")
+            raise InvalidArgument(
+                f"a heartbeat must name role tserver and a uuid, and this one names role {server.role!r} and "
+                f"uuid {server.uuid!r}; only tablet servers report to masters"
+            )
         addresses.parse(server.address)
         addresses.parse(server.peer_address)
-        ours = self._standing().cluster_id
+        ours = self._header().cluster_id
         if ours and server.cluster_id and server.cluster_id != ours:
             raise InvalidArgument(
                 f"tablet server {ServerUuid(server.uuid)} belongs to cluster {server.cluster_id}, and "
@@ -133,14 +137,14 @@ class HeartbeatService:
             )
 
     def _answer(self, *, leader: bool, full: bool, acknowledged: int) -> pb.HeartbeatResponse:
-        standing = self._standing()
+        header = self._header()
         return pb.HeartbeatResponse(
             leader=leader,
             needs_full_report=full,
             acknowledged_sequence=acknowledged,
-            cluster_id=standing.cluster_id,
-            catalog_incarnation=standing.catalog_incarnation,
-            term=standing.term,
-            master_uuid=standing.master_uuid,
-            master_addresses=standing.master_addresses,
+            cluster_id=header.cluster_id,
+            catalog_incarnation=header.catalog_incarnation,
+            term=header.term,
+            master_uuid=header.master_uuid,
+            master_addresses=header.master_addresses,
         )

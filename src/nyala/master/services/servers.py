@@ -6,7 +6,7 @@ from nyala.env.rpc import Handlers
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.ddl import server_states
 from nyala.master.services import inspection
-from nyala.master.services.tables import Parts
+from nyala.master.services.tables import MasterContext
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -15,11 +15,11 @@ class ServersService:
     """Handlers of `MasterService` for people. On the loop only.
 
     Args:
-        parts: of this master.
+        context: of this master.
     """
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, context: MasterContext) -> None:
+        self._context = context
 
     def handlers(self) -> Handlers:
         """Return the methods that this service answers."""
@@ -32,9 +32,9 @@ class ServersService:
 
     async def inspect_master(self, request: pb.InspectMasterRequest) -> pb.InspectMasterResponse:
         """Answer what this leader holds in memory, and what it is doing; it waits for nothing."""
-        term = self._parts.require_leading().require()
-        now_us = self._parts.env.clock.monotonic_us()
-        return inspection.answer(term, self._parts.servers, now_us, request)
+        term = self._context.require_leading().require()
+        now_us = self._context.env.clock.monotonic_us()
+        return inspection.answer(term, self._context.servers, now_us, request)
 
     async def set_maintenance(self, request: pb.SetMaintenanceRequest) -> pb.SetMaintenanceResponse:
         """Let a server enter maintenance, or leave it; durable on return. The same again changes nothing.
@@ -43,9 +43,9 @@ class ServersService:
             NotFound: no tablet server with this id is in the list.
             NotLeader, Unavailable, Throttled, TimedOut, OutcomeUnknown: ask again.
         """
-        term = await self._parts.confirmed()
+        term = await self._context.confirmed()
         wanted = server_states.mark(request.uuid, maintenance=request.on)
-        await self._parts.require_leading().run(wanted, term)
+        await self._context.require_leading().run(wanted, term)
         return pb.SetMaintenanceResponse()
 
     async def set_decommission(
@@ -58,9 +58,9 @@ class ServersService:
             InvalidArgument: too few servers would be left for its replicas.
             NotLeader, Unavailable, Throttled, TimedOut, OutcomeUnknown: ask again.
         """
-        term = await self._parts.confirmed()
+        term = await self._context.confirmed()
         wanted = server_states.mark(request.uuid, decommission=request.on)
-        await self._parts.require_leading().run(wanted, term)
+        await self._context.require_leading().run(wanted, term)
         left = term.catalog.replica_counts().get(ServerUuid(request.uuid), 0)
         return pb.SetDecommissionResponse(replicas=left)
 
@@ -70,9 +70,9 @@ class ServersService:
         Raises:
             NotFound: no such tablet server.
         """
-        term = await self._parts.confirmed()
+        term = await self._context.confirmed()
         catalog = term.catalog
-        asked = list(request.uuids) or [s.uuid for s in self._parts.servers.all()]
+        asked = list(request.uuids) or [s.uuid for s in self._context.servers.all()]
         answer = pb.WillsResponse()
         for uuid in asked:
             self._known(catalog, uuid)
@@ -89,7 +89,7 @@ class ServersService:
         return answer
 
     def _known(self, catalog: Catalog, uuid: str) -> None:
-        known = self._parts.servers.get(ServerUuid(uuid)) or catalog.servers.get(ServerUuid(uuid))
+        known = self._context.servers.get(ServerUuid(uuid)) or catalog.servers.get(ServerUuid(uuid))
         if known is None and uuid not in catalog.replica_counts():
             raise NotFound(
                 f"no tablet server {uuid!r} has reported, and no tablet names it; `nyala tserver list` "

@@ -4,11 +4,12 @@ Only the leader defines anything; what there is any master tells, within the sta
 Rules: thin. What an operation does is in its plan, what an answer says in `answers.py`.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from nyala.common.errors import InvalidArgument, Unavailable
 from nyala.common.ids import TableId
+from nyala.common.options import Options
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.master.catalog import queries
@@ -16,6 +17,7 @@ from nyala.master.catalog.follower_catalog import Seen
 from nyala.master.ddl import alter_table, create_table, drop_table, recall_table
 from nyala.master.ddl.create_table import Circumstances
 from nyala.master.ddl.operation import Operation
+from nyala.master.ddl.table_spec import TABLE_OPTIONS
 from nyala.master.group.peers import MasterPeers
 from nyala.master.leader import Leading, Term
 from nyala.master.tservers import TServers
@@ -26,36 +28,12 @@ CLIENT_ID_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceOptions:
-    """Limits of the service.
-
-    Attributes:
-        max_tablets: per table created.
-        default_replicas: where a request names no number.
-        warm_up_ms: after its start a master waits so long until all live servers have reported.
-        patience_ms: after its start or election it waits so long for enough of them.
-        look_ms: between two looks at who lives.
-        locations_ttl_ms: how long clients may keep locations.
-        write_max_bytes: the largest batch that servers take; clients cut theirs by it.
-        table_options: names of the options that a table may have.
-    """
-
-    max_tablets: int
-    default_replicas: int
-    warm_up_ms: int
-    patience_ms: int
-    look_ms: int
-    locations_ttl_ms: int
-    write_max_bytes: int
-    table_options: Collection[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What the services of one master share.
+class MasterContext:
+    """The parts of one master that its services share.
 
     Attributes:
         env: the outside world.
+        options: of this master.
         servers: who lives.
         peers: the other masters.
         leading: the role; None until this master has its sys catalog.
@@ -65,6 +43,7 @@ class Parts:
     """
 
     env: Env
+    options: Options
     servers: TServers
     peers: MasterPeers
     leading: Callable[[], Leading | None]
@@ -100,14 +79,12 @@ class MasterService:
     """Control plane for clients. On the loop only.
 
     Args:
-        parts: of this master.
-        options: limits.
+        context: of this master.
     """
 
-    def __init__(self, parts: Parts, options: ServiceOptions) -> None:
-        self._parts = parts
-        self._options = options
-        self._started_us = parts.env.clock.monotonic_us()
+    def __init__(self, context: MasterContext) -> None:
+        self._context = context
+        self._started_us = context.env.clock.monotonic_us()
 
     def handlers(self) -> Handlers:
         """Return the methods that this service answers."""
@@ -126,11 +103,11 @@ class MasterService:
 
     async def server_info(self, request: pb.ServerInfoRequest) -> pb.ServerInfoResponse:
         """Answer who this server is, in any state."""
-        return self._parts.info()
+        return self._context.info()
 
     async def master_status(self, request: pb.MasterStatusRequest) -> pb.MasterStatusResponse:
         """Answer what this master is to the masters' group, in any state."""
-        return self._parts.status()
+        return self._context.status()
 
     async def create_table(self, request: pb.CreateTableRequest) -> pb.CreateTableResponse:
         """Create a table; durable on return, its tablets come up in the background.
@@ -141,13 +118,13 @@ class MasterService:
             OutcomeUnknown: ask again with the same operation id.
         """
         _check_operation(request.operation)
-        term = await self._parts.confirmed()
+        term = await self._context.confirmed()
         if create_table.executed(term.catalog, request.operation) is None:
-            replicas = request.table.replicas or self._options.default_replicas
-            await _know_servers(self._parts, self._options, self._started_us, term, replicas)
-        wanted = create_table.operation(request, _around(self._parts, self._options))
+            replicas = request.table.replicas or self._context.options.replicas
+            await _know_servers(self._context, self._started_us, term, replicas)
+        wanted = create_table.operation(request, _around(self._context))
         table_id = await self._run(wanted, term)
-        return pb.CreateTableResponse(table_id=table_id, at=self._parts.now())
+        return pb.CreateTableResponse(table_id=table_id, at=self._context.now())
 
     async def alter_table(self, request: pb.AlterTableRequest) -> pb.AlterTableResponse:
         """Alter a table; durable on return, its tablets follow in the background.
@@ -157,18 +134,18 @@ class MasterService:
             NotLeader, Unavailable, Throttled, TimedOut, OutcomeUnknown: as `create_table`.
         """
         _check_operation(request.operation)
-        term = await self._parts.confirmed()
+        term = await self._context.confirmed()
         table = queries.search(term.catalog, request.name, request.id)
         replicas = 0 if table is None else alter_table.servers_for(table, request.steps)
         if replicas:
-            await _know_servers(self._parts, self._options, self._started_us, term, replicas)
-        wanted = alter_table.operation(request, _around(self._parts, self._options))
+            await _know_servers(self._context, self._started_us, term, replicas)
+        wanted = alter_table.operation(request, _around(self._context))
         table_id = await self._run(wanted, term)
         table = term.catalog.table(table_id)
         assert table is not None, table_id
         version = table.spec.schema.version
         return pb.AlterTableResponse(
-            table_id=table_id, schema_version=version, at=self._parts.now()
+            table_id=table_id, schema_version=version, at=self._context.now()
         )
 
     async def recall_table(self, request: pb.RecallTableRequest) -> pb.RecallTableResponse:
@@ -179,9 +156,9 @@ class MasterService:
             NotLeader, Unavailable, Throttled, TimedOut, OutcomeUnknown: as `create_table`.
         """
         _check_operation(request.operation)
-        term = await self._parts.confirmed()
+        term = await self._context.confirmed()
         table_id = await self._run(recall_table.operation(request), term)
-        return pb.RecallTableResponse(table_id=table_id, at=self._parts.now())
+        return pb.RecallTableResponse(table_id=table_id, at=self._context.now())
 
     async def drop_table(self, request: pb.DropTableRequest) -> pb.DropTableResponse:
         """Drop a table, at once or so that it can be recalled for a time; durable on return.
@@ -193,34 +170,34 @@ class MasterService:
             NotLeader, Unavailable, Throttled, TimedOut, OutcomeUnknown: as `create_table`.
         """
         _check_operation(request.operation)
-        term = await self._parts.confirmed()
-        wanted = drop_table.operation(request, self._parts.env.clock.wall_us())
+        term = await self._context.confirmed()
+        wanted = drop_table.operation(request, self._context.env.clock.wall_us())
         table_id = await self._run(wanted, term)
-        return pb.DropTableResponse(table_id=table_id, at=self._parts.now())
+        return pb.DropTableResponse(table_id=table_id, at=self._context.now())
 
     async def _run(self, wanted: Operation, term: Term) -> TableId:
         """Carry an operation out; return the table that it is about."""
-        plan = await self._parts.require_leading().run(wanted, term)
+        plan = await self._context.require_leading().run(wanted, term)
         assert plan.answer is not None, plan
         return plan.answer
 
     async def list_tables(self, request: pb.ListTablesRequest) -> pb.ListTablesResponse:
         """Return the tables, by name. Any master, within the staleness that is allowed."""
-        seen = await self._parts.look_up(request.staleness)
+        seen = await self._context.look_up(request.staleness)
         return seen.told(lambda: queries.list_tables(seen.catalog, request))
 
     async def describe_table(self, request: pb.DescribeTableRequest) -> pb.DescribeTableResponse:
         """Return what a table is, and whether all of its tablets run. Any master, as `list_tables`."""
-        seen = await self._parts.look_up(request.staleness)
-        servers = self._parts.servers
+        seen = await self._context.look_up(request.staleness)
+        servers = self._context.servers
         return seen.told(lambda: queries.describe(seen.catalog, servers, request))
 
     async def tablet_locations(
         self, request: pb.TabletLocationsRequest
     ) -> pb.TabletLocationsResponse:
         """Return where replicas are; right after an election too. Any master, as `list_tables`."""
-        seen = await self._parts.look_up(request.staleness)
-        servers, options = self._parts.servers, self._options
+        seen = await self._context.look_up(request.staleness)
+        servers, options = self._context.servers, self._context.options
 
         def answer() -> pb.TabletLocationsResponse:
             found = queries.locations(seen.catalog, servers, request, options.locations_ttl_ms)
@@ -231,48 +208,48 @@ class MasterService:
 
     async def list_servers(self, request: pb.ListServersRequest) -> pb.ListServersResponse:
         """Return all masters, and the tablet servers heard of since this master started. Any master."""
-        seen = await self._parts.look_up(request.staleness)
-        status = self._parts.require_leading().status()
-        masters = self._parts.peers.entries(status.leader, status.config.members)
-        now_us = self._parts.env.clock.monotonic_us()
+        seen = await self._context.look_up(request.staleness)
+        status = self._context.require_leading().status()
+        masters = self._context.peers.entries(status.leader, status.config.members)
+        now_us = self._context.env.clock.monotonic_us()
         catalog = seen.catalog
         return pb.ListServersResponse(
-            servers=masters + queries.tablet_servers(catalog, self._parts.servers, now_us),
+            servers=masters + queries.tablet_servers(catalog, self._context.servers, now_us),
             cluster_id="" if catalog.cluster is None else catalog.cluster.cluster_id,
             as_of=seen.as_of,
         )
 
 
-async def _know_servers(
-    parts: Parts, options: ServiceOptions, started_us: int, term: Term, replicas: int
-) -> None:
+async def _know_servers(context: MasterContext, started_us: int, term: Term, replicas: int) -> None:
     """Right after a start or an election, wait until the tablet servers are known (S0.31, S0.32).
 
     That is as many as there are to be replicas; after a start also all that the catalog names, so that a
     table is not piled on those that reported first.
     """
-    env, patience_us = parts.env, options.patience_ms * 1000
+    env, options = context.env, context.options
+    warm_up_us = 2 * options.server_heartbeat_ms * 1000
+    patience_us = options.tserver_unresponsive_ms * 1000
     since_us = max(started_us, term.elected_us)
     while True:
         now_us = env.clock.monotonic_us()
-        warm = now_us - started_us >= options.warm_up_ms * 1000
+        warm = now_us - started_us >= warm_up_us
         if warm and now_us - since_us >= patience_us:
             return
-        if warm and len(parts.servers.alive(now_us)) >= replicas:
+        if warm and len(context.servers.alive(now_us)) >= replicas:
             named = () if now_us - started_us >= patience_us else term.catalog.replica_counts()
-            if all(parts.servers.get(uuid) is not None for uuid in named):
+            if all(context.servers.get(uuid) is not None for uuid in named):
                 return
         term.memory.check()
-        await env.tasks.sleep_ms(options.look_ms)
+        await env.tasks.sleep_ms(options.raft_tick_ms)
 
 
-def _around(parts: Parts, options: ServiceOptions) -> Circumstances:
-    catalog = parts.require_leading().require().catalog
+def _around(context: MasterContext) -> Circumstances:
+    catalog = context.require_leading().require().catalog
     return replace(
-        create_table.circumstances(parts.env, catalog, parts.servers),
-        max_tablets=options.max_tablets,
-        default_replicas=options.default_replicas,
-        table_options=options.table_options,
+        create_table.circumstances(context.env, catalog, context.servers),
+        max_tablets=context.options.tablets_per_table_max,
+        default_replicas=context.options.replicas,
+        table_options=TABLE_OPTIONS,
     )
 
 

@@ -6,7 +6,7 @@ from nyala.env.rpc import Handlers
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.ddl import create_table, replace_tablet
 from nyala.master.leader import Term
-from nyala.master.services.tables import Parts
+from nyala.master.services.tables import MasterContext
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -17,11 +17,11 @@ class TabletsService:
     """Handlers of `MasterService` about tablets. On the loop only.
 
     Args:
-        parts: of this master.
+        context: of this master.
     """
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, context: MasterContext) -> None:
+        self._context = context
 
     def handlers(self) -> Handlers:
         """Return the methods that this service answers."""
@@ -38,16 +38,18 @@ class TabletsService:
             Unavailable: `force` is not set, and a live server has yet to tell this leader what it has.
             NotLeader, Throttled, TimedOut, OutcomeUnknown: ask again.
         """
-        term = await self._parts.confirmed()
+        term = await self._context.confirmed()
         if not request.force:
             self._check_told(term)
         shown = self._shown(TabletId(request.tablet_id))
         answer = described(term.catalog, request.tablet_id, shown)
         if not request.dry_run:
-            around = create_table.circumstances(self._parts.env, term.catalog, self._parts.servers)
-            time = self._parts.servers.time(self._parts.env.clock.wall_us())
+            around = create_table.circumstances(
+                self._context.env, term.catalog, self._context.servers
+            )
+            time = self._context.servers.time(self._context.env.clock.wall_us())
             wanted = replace_tablet.unsafe(request, around, shown, time)
-            await self._parts.require_leading().run(wanted, term)
+            await self._context.require_leading().run(wanted, term)
         found = term.catalog.successor(TabletId(request.tablet_id))
         assert found is not None, request.tablet_id
         answer.tablet_id = found.id
@@ -55,7 +57,7 @@ class TabletsService:
 
     def _check_told(self, term: Term) -> None:
         """Refuse to judge by silence: a leader that was just elected has heard of no replica yet."""
-        servers, now_us = self._parts.servers, self._parts.env.clock.monotonic_us()
+        servers, now_us = self._context.servers, self._context.env.clock.monotonic_us()
         alive = servers.alive(now_us)
         told = [s.uuid for s in servers.known_in(term.memory.term, alive)]
         listed = [ServerUuid(s.uuid) for s in term.catalog.servers.all() if s.alive]
@@ -67,7 +69,7 @@ class TabletsService:
             )
 
     def _shown(self, tablet: TabletId) -> list[ServerUuid]:
-        live = self._parts.servers.alive(self._parts.env.clock.monotonic_us())
+        live = self._context.servers.alive(self._context.env.clock.monotonic_us())
         return [s.uuid for s in live if s.replicas.get(tablet, BROKEN[0]) not in BROKEN]
 
 
