@@ -41,7 +41,7 @@ TIERS = (
             ("ruff", "check", "--quiet", "."),
             (PY, "-m", "mypy"),
             ("lint-imports", "--no-cache"),
-            pytest("tests/test_tidy.py", limit_s=60),
+            pytest("tests/tidy", limit_s=60),
         ),
     ),
     Tier(

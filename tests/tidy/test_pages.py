@@ -1,0 +1,35 @@
+"""Words that put something off, documents that are not here, generated pages."""
+
+import ast
+import re
+
+import pytest
+
+from tests.tidy.source import ROOT, product, tracked
+
+
+def test_every_module_says_what_it_is_for():
+    assert not [p for p, t in product().items() if not ast.get_docstring(t)]
+
+
+MARKERS = ("TO" + "DO", "FIX" + "ME", "XX" + "X", "Not" + "ImplementedError")
+
+
+@pytest.mark.parametrize("marker", MARKERS)
+def test_nothing_is_left_for_later(marker):
+    word = re.compile(rf"\b{marker}\b")
+    files = [p for p in tracked("*.py") if "proto" not in p.parts]
+    assert not [str(p.relative_to(ROOT)) for p in files if word.search(p.read_text())]
+
+
+def test_nothing_is_said_by_documents_that_are_not_here():
+    """Rows (S0.1 ...) are in docs/internals/rows.md; what else is referred to is a page, or said in place."""
+    elsewhere = re.compile(r"design section|style rule|trap T\d|\b[Ss]eed 00\d")
+    files = [*tracked("src/*.py"), *tracked("docs/*.md"), *tracked("*.proto")]
+    assert not [str(p.relative_to(ROOT)) for p in files if elsewhere.search(p.read_text())]
+
+
+def test_the_options_page_is_current():
+    from scripts import options_page
+
+    assert options_page.PAGE.read_text() == options_page.page(), "run scripts/options_page.py"

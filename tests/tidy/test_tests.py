@@ -1,0 +1,41 @@
+"""Tests test something, wait for a level, are named by a behaviour; every mutant finds its place."""
+
+import ast
+
+from tests.tidy.source import ROOT, Functions, own_tests, walk
+
+
+def test_no_sleep_in_tests():
+    found = [
+        f"{p}:{n.lineno}" for p, n in walk(ast.Call, own_tests())
+        if ast.unparse(n.func).split(".")[-1] == "sleep"
+    ]  # fmt: skip
+    assert not found, "wait for a level with a deadline (tests/waiting.py), or advance virtual time"
+
+
+def test_no_empty_tests():
+    found = []
+    for path, node in walk((ast.FunctionDef, ast.AsyncFunctionDef), own_tests()):
+        if not node.name.startswith("test_"):
+            continue
+        body = [
+            s
+            for s in node.body
+            if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))
+        ]
+        if not body or all(isinstance(s, ast.Pass) for s in body):
+            found.append(f"{path}::{node.name}")
+    assert not found
+
+
+def test_every_mutant_still_finds_its_place():
+    from scripts import mutants
+
+    for room, mutant in mutants.load([]):
+        assert mutants.apply((ROOT / mutant["file"]).read_text(), mutant), room
+
+
+def test_names_of_tests_say_a_behaviour():
+    named = [f"{p}:{n.lineno} {n.name}" for p, n in walk((*Functions, ast.ClassDef), own_tests())]
+    assert not [n for n in named if "test_review_" in n]
+    assert not [p for p in own_tests() if "/test_review_" in p]
