@@ -26,7 +26,7 @@ from nyala.master.catalog.locks import Locks
 from nyala.master.catalog.sys_catalog import SysCatalog
 from nyala.master.ddl import create_table, tablet_report
 from nyala.master.ddl.create_table import Circumstances
-from nyala.master.ddl.operation import Memory, run
+from nyala.master.ddl.operation import LeaderMemory, run
 from nyala.master.tservers import TServers
 from nyala.tablet.tablet import Tablet
 from nyala.wire import convert
@@ -91,9 +91,9 @@ class Large:
         self.now_us = 0
 
     @property
-    def memory(self) -> Memory:
+    def memory(self) -> LeaderMemory:
         """What operations run on."""
-        return Memory(TERM, self.catalog, self.rows, _Nobody(), Locks(), lambda: None)
+        return LeaderMemory(TERM, self.catalog, self.rows, _Nobody(), Locks(), lambda: None)
 
     async def create(self, name: str, tablets: int) -> int:
         """Create a table; return the bytes of its batch."""

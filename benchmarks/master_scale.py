@@ -10,8 +10,8 @@ from nyala.common.options import Options
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.orders import reconcile
 from nyala.master.orders.dispatcher import REPLICAS_AT_A_TIME
-from nyala.master.repair.repairer import Repairs
-from nyala.master.repair.round_robin import Turns
+from nyala.master.repair.repairer import Repairer
+from nyala.master.repair.round_robin import ReplicaRoundRobin
 
 BATCH_TABLETS = 1000
 BATCH_KB = 150
@@ -102,8 +102,8 @@ async def _unchanged(report: Report, many: Large, small_us: float) -> None:
 def _looks(report: Report, many: Large) -> None:
     servers = many.servers
     known = servers.known_in(TERM, servers.alive(0))
-    turns = Turns(REPLICAS_AT_A_TIME)
-    repairs = Repairs(many.catalog, servers, TERM, Options(), lambda: 0)
+    turns = ReplicaRoundRobin(REPLICAS_AT_A_TIME)
+    repairs = Repairer(many.catalog, servers, TERM, Options(), lambda: 0)
     repairs.needed()
     for what, work in (
         ("orders are due", lambda: reconcile.needed(many.catalog, known, turns.next)),

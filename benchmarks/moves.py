@@ -13,7 +13,7 @@ from benchmarks.report import Report
 from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions
 from nyala.common.errors import Unavailable
-from nyala.operate.member_steps import Kind
+from nyala.operate.member_steps import MemberKind
 from nyala.operate.membership import Membership
 from nyala.testing import MiniCluster
 
@@ -100,13 +100,13 @@ class Moved:
         """Move a replica; return the seconds that it took."""
         return self._timed(self._members.move(self.address(old), self.address(new)))
 
-    def add(self, name: str, kind: Kind) -> float:
+    def add(self, name: str, kind: MemberKind) -> float:
         """Add a member; as `move`."""
         return self._timed(self._members.add(self.address(name), kind))
 
     def fill(self, name: str) -> float:
         """Give a witness the data; as `move`."""
-        return self._timed(self._members.change_type(self.address(name), Kind.VOTER))
+        return self._timed(self._members.change_type(self.address(name), MemberKind.VOTER))
 
     def remove(self, name: str) -> float:
         """Remove a member; as `move`."""
@@ -154,7 +154,7 @@ def heal_after_a_death(report: Report, cluster: MiniCluster, size_mb: int) -> No
     having, spare = group.names()
     dead = having[1]
     cluster.kill(dead)
-    witness = group.add(spare, Kind.WITNESS) + group.remove(dead)
+    witness = group.add(spare, MemberKind.WITNESS) + group.remove(dead)
     report.add(f"{size_mb} MB: a witness in the dead one's place", witness, "s")
     report.add(f"{size_mb} MB: the witness filled, later", group.fill(spare), "s")
     cluster.start(dead)

@@ -22,7 +22,7 @@ from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions
 from nyala.common.errors import NyalaError
 from nyala.common.partition import locate
-from nyala.operate.ksck import Health, check
+from nyala.operate.ksck import ClusterHealth, check
 from nyala.operate.ksck_checksum import compare
 from nyala.testing import MiniCluster
 from tests.cluster.workload import SCHEMA, Workload, create, rows
@@ -35,7 +35,7 @@ RESUME_S = 60.0
 """Acknowledgements have to resume in this time; a figure is printed, this only ends a dead run."""
 
 
-def ksck(cluster: MiniCluster) -> Health:
+def ksck(cluster: MiniCluster) -> ClusterHealth:
     """Return what `nyala cluster ksck` finds."""
     connection = Connection(cluster.masters, ClientOptions(timeout_ms=30_000))
     try:
@@ -44,11 +44,11 @@ def ksck(cluster: MiniCluster) -> Health:
         connection.close()
 
 
-def wait_ksck(cluster: MiniCluster, timeout_s: float = 120) -> Health:
+def wait_ksck(cluster: MiniCluster, timeout_s: float = 120) -> ClusterHealth:
     """Wait until `ksck` finds no problem."""
     last = ["never answered"]
 
-    def good() -> Health | None:
+    def good() -> ClusterHealth | None:
         try:
             health = ksck(cluster)
         except NyalaError as err:

@@ -7,9 +7,9 @@ import pytest
 from nyala.client.core import Core
 from nyala.common.ids import TableId
 from nyala.common.partition_spec import Partition, Range
-from nyala.master.catalog.plan import Plan, Scope
-from nyala.master.catalog.records import Tablet
-from nyala.master.ddl.operation import InFlight, Step
+from nyala.master.catalog.plan import CatalogPlan, Scope
+from nyala.master.catalog.records import CatalogTablet
+from nyala.master.ddl.operation import InFlight, OperationStep
 from nyala.master.leader import Term
 from nyala.wire.proto import catalog_pb2 as cat
 from tests.sim.checkers.ddl_model import GONE, PRESENT, Modelled, Shape
@@ -41,7 +41,7 @@ class Scene:
         raise AssertionError("no master leads")
 
     @property
-    def tablet(self) -> Tablet:
+    def tablet(self) -> CatalogTablet:
         """One tablet of the table."""
         return self.term.catalog.tablets_of(self.table)[0]
 
@@ -51,21 +51,23 @@ class Scene:
 
     def begin(self) -> None:
         """Let the leader have a definition under way."""
-        self.term.memory.in_flight[0] = InFlight("a definition", Scope(), Step.REPLICATE, 0)
+        self.term.memory.in_flight[0] = InFlight(
+            "a definition", Scope(), OperationStep.REPLICATE, 0
+        )
 
-    def publish(self, plan: Plan) -> None:
+    def publish(self, plan: CatalogPlan) -> None:
         """Change the leader's memory alone."""
         catalog = self.term.catalog
         catalog.publish(catalog.draft(plan))
 
-    async def write(self, plan: Plan) -> None:
+    async def write(self, plan: CatalogPlan) -> None:
         """Change the disks alone."""
         leader = self.cluster.leader_master()
         assert leader is not None
         draft = self.term.catalog.draft(plan)
         await self.cluster.run(leader, self.term.rows.replicate, draft.rows)
 
-    async def replicate(self, plan: Plan) -> None:
+    async def replicate(self, plan: CatalogPlan) -> None:
         """Change disks and memory, as an operation would that has forgotten half of it."""
         term = self.term
         leader = self.cluster.leader_master()
@@ -115,19 +117,19 @@ def another(scene: Scene, name: str) -> cat.TableRecord:
 
 
 async def half_a_table(scene: Scene) -> None:
-    await scene.replicate(Plan(tables=(another(scene, "u"),)))
+    await scene.replicate(CatalogPlan(tables=(another(scene, "u"),)))
 
 
 async def a_tablet_too_few(scene: Scene) -> None:
     record = scene.tablet.edit()
     record.state = cat.TABLET_DELETED
-    await scene.replicate(Plan(tablets=(record,)))
+    await scene.replicate(CatalogPlan(tablets=(record,)))
 
 
 async def memory_alone(scene: Scene) -> None:
     record = scene.term.catalog.require("t").edit()
     record.spec.comment = "nobody wrote this"
-    scene.publish(Plan(tables=(record,)))
+    scene.publish(CatalogPlan(tables=(record,)))
 
 
 async def memory_first(scene: Scene) -> None:
@@ -137,7 +139,7 @@ async def memory_first(scene: Scene) -> None:
 
 async def half_a_table_on_disk(scene: Scene) -> None:
     scene.begin()
-    await scene.write(Plan(tables=(another(scene, "u"),)))
+    await scene.write(CatalogPlan(tables=(another(scene, "u"),)))
 
 
 async def a_name_twice(scene: Scene) -> None:
@@ -148,7 +150,7 @@ async def a_name_twice(scene: Scene) -> None:
         tablets.append(copy)
     same = another(scene, "t")
     scene.term.catalog._names.clear()  # the catalog itself would not hear of it
-    await scene.replicate(Plan(tuple(tablets), (same,)))
+    await scene.replicate(CatalogPlan(tuple(tablets), (same,)))
 
 
 async def a_voter_deleted(scene: Scene) -> None:
@@ -186,7 +188,7 @@ def test_what_is_in_flight_may_be_on_the_disk_before_it_is_shown():
         scene.begin()
         record = scene.term.catalog.require("t").edit()
         record.spec.comment = "on its way"
-        await scene.write(Plan(tables=(record,)))
+        await scene.write(CatalogPlan(tables=(record,)))
         before = scene.watch.checks["memory not ahead of disk"]
         scene.watch.glance()
         assert scene.watch.checks["memory not ahead of disk"] == before + 1
@@ -207,7 +209,7 @@ def test_what_a_started_watch_sees_ends_the_run():
 async def fewer_replicas_than_told(scene: Scene) -> None:
     record = scene.term.catalog.require("t").edit()
     record.spec.replicas = 5
-    scene.publish(Plan(tables=(record,)))
+    scene.publish(CatalogPlan(tables=(record,)))
 
 
 async def a_server_that_is_dead(scene: Scene) -> None:
@@ -228,7 +230,7 @@ async def a_tablet_that_is_none(scene: Scene) -> None:
         records.append(record)
     table = scene.term.catalog.require("t").edit()
     table.state = cat.TABLE_REMOVED
-    scene.publish(Plan(tuple(records), (table,)))
+    scene.publish(CatalogPlan(tuple(records), (table,)))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from nyala.common.errors import InvalidArgument, NyalaError
-from nyala.operate.group_view import Group
+from nyala.operate.group_view import GroupView
 from nyala.operate.master_group import MasterGroup
 from nyala.operate.migration import migrate
 from tests.sim.faults.master_changes import addresses, new_master, operator
@@ -63,8 +63,8 @@ def test_one_master_becomes_three_though_the_command_dies_after_each_order() -> 
     run(main, max_time_s=600)
 
 
-async def looked(cluster: SimCluster) -> Group:
+async def looked(cluster: SimCluster) -> GroupView:
     group = operator(cluster, cluster.masters[0].address)
     found = await cluster.run(cluster.clients[-1], group.look)
-    assert isinstance(found, Group)
+    assert isinstance(found, GroupView)
     return found

@@ -2,7 +2,7 @@
 
 import logging
 
-from nyala.admin.fencing import Orders
+from nyala.admin.fencing import OrderFence
 from nyala.common.errors import CasFailed, Unavailable
 from nyala.common.ids import OpId, TabletId
 from nyala.env.rpc import Handlers
@@ -23,7 +23,7 @@ class DeletionService:
         orders: whose are obeyed.
     """
 
-    def __init__(self, host: ReplicaHost, orders: Orders) -> None:
+    def __init__(self, host: ReplicaHost, orders: OrderFence) -> None:
         self._host = host
         self._orders = orders
 

@@ -84,7 +84,7 @@ class Order(Protocol):
         """Of the master that sent it."""
 
 
-class Orders:
+class OrderFence:
     """Checks orders, and carries them out to their end. On the loop only.
 
     Args:

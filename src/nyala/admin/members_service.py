@@ -6,7 +6,7 @@ could not be committed, or would make a voter of who lacks what is committed: on
 
 from collections.abc import Sequence
 
-from nyala.admin.fencing import Orders
+from nyala.admin.fencing import OrderFence
 from nyala.common.errors import InvalidArgument, Unavailable
 from nyala.common.ids import OpId, ServerUuid, TabletId
 from nyala.env.env import Env
@@ -38,7 +38,7 @@ class MembersService:
         orders: whose are obeyed.
     """
 
-    def __init__(self, env: Env, host: ReplicaHost, orders: Orders) -> None:
+    def __init__(self, env: Env, host: ReplicaHost, orders: OrderFence) -> None:
         self._env = env
         self._host = host
         self._orders = orders

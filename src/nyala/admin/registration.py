@@ -8,7 +8,7 @@ from nyala.datadir.identity import Identity
 from nyala.wire.proto import nyala_pb2 as pb
 
 
-class Addresses(Protocol):
+class ServerAddresses(Protocol):
     """Where a server is reached; host:port each."""
 
     @property
@@ -25,7 +25,7 @@ class Addresses(Protocol):
 
 
 def registration(
-    identity: Identity, role: str, at: Addresses, location: str = ""
+    identity: Identity, role: str, at: ServerAddresses, location: str = ""
 ) -> pb.ServerInfoResponse:
     """Return a server's registration; it carries the hybrid time. Raises Unavailable before its start."""
     return pb.ServerInfoResponse(

@@ -2,7 +2,7 @@
 
 import logging
 
-from nyala.admin.fencing import Orders
+from nyala.admin.fencing import OrderFence
 from nyala.common.errors import InvalidArgument
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.env.env import Env
@@ -30,7 +30,7 @@ class RescueService:
         orders: whose are obeyed.
     """
 
-    def __init__(self, env: Env, host: ReplicaHost, orders: Orders) -> None:
+    def __init__(self, env: Env, host: ReplicaHost, orders: OrderFence) -> None:
         self._env = env
         self._host = host
         self._orders = orders

@@ -5,10 +5,10 @@ from typing import Any
 from nyala.cli.output import say
 from nyala.cli.wal_text import time_text
 from nyala.common.hybrid_time import to_micros
-from nyala.offline.recovery import Left
+from nyala.offline.recovery import RecoveryPlan
 
 
-def tell(left: Left, directory: str) -> None:
+def tell(left: RecoveryPlan, directory: str) -> None:
     """Print it for people."""
     say(f"UNSAFE: the replica of {left.group} in {directory} goes on alone")
     say(f"  it cannot otherwise: {left.why}")
@@ -29,7 +29,7 @@ def tell(left: Left, directory: str) -> None:
     )
 
 
-def facts(left: Left, backup: str) -> dict[str, Any]:
+def facts(left: RecoveryPlan, backup: str) -> dict[str, Any]:
     """Return it for JSON."""
     return {
         "tablet": left.group, "server": left.server, "changed": bool(backup), "backup": backup,

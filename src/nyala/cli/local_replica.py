@@ -156,15 +156,15 @@ def unsafe_recover(
     from nyala.env.files import SystemFiles
     from nyala.offline import inspection
     from nyala.offline.copy import recover_in_directory
-    from nyala.offline.recovery import Left
+    from nyala.offline.recovery import RecoveryPlan
     from nyala.operate.run import run_alone
 
     group = _group(tablet)
     owner = inspection.owner(SystemFiles(), dir)
     options = Options.load(None, os.environ, _flags(set))
-    seen: list[Left] = []
+    seen: list[RecoveryPlan] = []
 
-    def agree(left: Left) -> bool:
+    def agree(left: RecoveryPlan) -> bool:
         seen.append(left)
         if not left.done:
             tell(left, dir)

@@ -11,7 +11,7 @@ from nyala.cli.tablet import COLUMNS, Patience, rows_of
 from nyala.operate.run import connected
 
 if TYPE_CHECKING:
-    from nyala.operate.group_view import Group
+    from nyala.operate.group_view import GroupView
     from nyala.operate.master_group import MasterGroup
 
 Address = Annotated[
@@ -34,11 +34,11 @@ def _change(
     masters: str,
     patience: float,
     format: Format,
-    work: "Callable[[MasterGroup], Coroutine[Any, Any, Group]]",
+    work: "Callable[[MasterGroup], Coroutine[Any, Any, GroupView]]",
 ) -> None:
     from nyala.operate.master_group import MasterGroup
 
-    async def run(core: Any) -> "tuple[MasterGroup, Group]":
+    async def run(core: Any) -> "tuple[MasterGroup, GroupView]":
         made = MasterGroup(core, say, int(patience * 1000))
         return made, await work(made)
 

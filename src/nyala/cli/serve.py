@@ -47,7 +47,7 @@ GC_THRESHOLD = 50_000
 """Allocations between two collections: batches make few cycles, and each collection walks everything."""
 
 
-class Server(Protocol):
+class ServerProcess(Protocol):
     """What a process runs."""
 
     @property
@@ -84,7 +84,7 @@ class Server(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Addresses:
+class ListenAddresses:
     """Where one process listens."""
 
     public: str
@@ -92,19 +92,19 @@ class Addresses:
     web: str
 
 
-MakeServer = Callable[[Env, PeerTransport, Metrics], Server]
+MakeServer = Callable[[Env, PeerTransport, Metrics], ServerProcess]
 
 
 def run_master(config: MasterConfig) -> int:
     """Run a master until SIGTERM or SIGINT; return the exit status."""
 
-    def make(env: Env, transport: PeerTransport, metrics: Metrics) -> Server:
+    def make(env: Env, transport: PeerTransport, metrics: Metrics) -> ServerProcess:
         return Master(env, config, transport, metrics)
 
     return _run(
         "master",
         make,
-        Addresses(config.address, config.peer_address, config.web_address),
+        ListenAddresses(config.address, config.peer_address, config.web_address),
         config.options,
     )
 
@@ -112,18 +112,18 @@ def run_master(config: MasterConfig) -> int:
 def run_tserver(config: TabletServerConfig) -> int:
     """Run a tablet server until SIGTERM or SIGINT; return the exit status."""
 
-    def make(env: Env, transport: PeerTransport, metrics: Metrics) -> Server:
+    def make(env: Env, transport: PeerTransport, metrics: Metrics) -> ServerProcess:
         return TabletServer(env, config, transport, metrics)
 
     return _run(
         "tserver",
         make,
-        Addresses(config.address, config.peer_address, config.web_address),
+        ListenAddresses(config.address, config.peer_address, config.web_address),
         config.options,
     )
 
 
-def _run(role: str, make: MakeServer, addresses: Addresses, options: Options) -> int:
+def _run(role: str, make: MakeServer, addresses: ListenAddresses, options: Options) -> int:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname).1s %(name)s: %(message)s"
     )
@@ -142,12 +142,12 @@ def _run(role: str, make: MakeServer, addresses: Addresses, options: Options) ->
     return 0
 
 
-async def _serve(role: str, make: MakeServer, addresses: Addresses, options: Options) -> None:
+async def _serve(role: str, make: MakeServer, addresses: ListenAddresses, options: Options) -> None:
     limits = Limits(unread_ms=options.reader_silent_ms)
     rpc = GrpcRpc(limits)
     env = system_env(rpc, options.compute_threads)
     metrics = Metrics()
-    made: list[Server] = []
+    made: list[ServerProcess] = []
     free_bytes = max(LEAST_FREE, options.memory_budget_bytes // FREE_SHARE)
     env.tasks.spawn(bound_free_memory(env, free_bytes), "bound free memory")
     transport = PeerTransport(env, lambda: made[0].cluster_id, metrics=metrics)
@@ -179,7 +179,7 @@ async def _serve(role: str, make: MakeServer, addresses: Addresses, options: Opt
             await close()
 
 
-async def _until_told(server: Server) -> None:
+async def _until_told(server: ServerProcess) -> None:
     """Wait for a signal to stop, or for the server to find out that it belongs to another cluster.
 
     Raises:
@@ -197,7 +197,7 @@ async def _until_told(server: Server) -> None:
                 await told.wait()
 
 
-def _facts(role: str, server: Server, addresses: Addresses, metrics: Metrics) -> Facts:
+def _facts(role: str, server: ServerProcess, addresses: ListenAddresses, metrics: Metrics) -> Facts:
     def sick() -> str | None:
         if server.failure:
             return server.failure.message

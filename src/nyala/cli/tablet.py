@@ -14,7 +14,7 @@ from nyala.cli.output import Format, FormatOption, MastersOption, say, show, ver
 from nyala.operate.run import connected
 
 if TYPE_CHECKING:
-    from nyala.operate.group_view import Group
+    from nyala.operate.group_view import GroupView
     from nyala.operate.membership import Membership
 
 app = typer.Typer(no_args_is_help=True, help="Tablets: who has them, and who leads.")
@@ -36,11 +36,11 @@ def _run(
     masters: str,
     patience: float,
     format: Format,
-    work: "Callable[[Membership], Coroutine[Any, Any, Group]]",
+    work: "Callable[[Membership], Coroutine[Any, Any, GroupView]]",
 ) -> None:
     from nyala.operate.membership import Membership
 
-    async def run(core: Any) -> "tuple[Membership, Group]":
+    async def run(core: Any) -> "tuple[Membership, GroupView]":
         membership = Membership(core, tablet, say, int(patience * 1000))
         await work(membership)
         return membership, await membership.look()
@@ -58,7 +58,7 @@ def _run(
         show(COLUMNS, rows, format, f"tablet {tablet}")
 
 
-def rows_of(group: "Group") -> list[tuple[object, ...]]:
+def rows_of(group: "GroupView") -> list[tuple[object, ...]]:
     """Return what each server is to a group; see `COLUMNS`."""
     from nyala.operate.member_steps import kind_of
 
@@ -85,10 +85,10 @@ def rows_of(group: "Group") -> list[tuple[object, ...]]:
 
 def _kind(text: str) -> Any:
     from nyala.common.errors import InvalidArgument
-    from nyala.operate.member_steps import Kind
+    from nyala.operate.member_steps import MemberKind
 
     try:
-        return Kind(text.upper())
+        return MemberKind(text.upper())
     except ValueError:
         raise InvalidArgument(f"a member is {KINDS} Not {text!r}") from None
 

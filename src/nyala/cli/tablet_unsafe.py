@@ -9,8 +9,8 @@ from nyala.cli.output import Format, FormatOption, MastersOption, fail, say, sho
 
 if TYPE_CHECKING:
     from nyala.env.env import Env
-    from nyala.operate.survivors import Place, Survivor
-    from nyala.operate.unsafe_config import Outcome, Plan
+    from nyala.operate.survivors import ServerEndpoint, Survivor
+    from nyala.operate.unsafe_config import Outcome, UnsafeConfigPlan
 
 
 def register(app: typer.Typer) -> None:
@@ -63,18 +63,18 @@ def _config(config: Any) -> str:
     return f"{config.id}: " + " ".join(m.uuid + ("" if m.voter else "'") for m in config.members)
 
 
-async def _places(env: "Env", masters: str) -> "list[Place]":
+async def _places(env: "Env", masters: str) -> "list[ServerEndpoint]":
     """Return all tablet servers that the masters know."""
     from nyala.client.cluster.masters import parse_addresses
     from nyala.client.core import ClientOptions, Core
-    from nyala.operate.survivors import Place
+    from nyala.operate.survivors import ServerEndpoint
 
     core = Core(env, parse_addresses(masters), ClientOptions(timeout_ms=15_000))
     try:
         listed = await core.servers()
     finally:
         await core.close()
-    return [Place(s.uuid, s.address) for s in listed.servers if s.role == "tserver"]
+    return [ServerEndpoint(s.uuid, s.address) for s in listed.servers if s.role == "tserver"]
 
 
 @verb
@@ -102,7 +102,7 @@ def unsafe_change_config(
     from nyala.operate.run import run_alone
     from nyala.operate.unsafe_config import carry_out, plan
 
-    async def work(env: "Env") -> "tuple[Plan, Outcome | None]":
+    async def work(env: "Env") -> "tuple[UnsafeConfigPlan, Outcome | None]":
         place = await _place(env, server, masters)
         todo = await plan(env, tablet, place, peer_uuids)
         _tell_plan(todo)
@@ -114,18 +114,18 @@ def unsafe_change_config(
     _tell_outcome(todo, outcome, format)
 
 
-async def _place(env: "Env", server: str, masters: str) -> "Place":
-    from nyala.operate.survivors import Place
+async def _place(env: "Env", server: str, masters: str) -> "ServerEndpoint":
+    from nyala.operate.survivors import ServerEndpoint
 
     if ":" in server:
-        return Place("", server)
+        return ServerEndpoint("", server)
     for place in await _places(env, masters):
         if place.uuid == server:
             return place
     raise fail(f"the masters know no tablet server {server}; give its address", 5)
 
 
-def _tell_plan(todo: "Plan") -> None:
+def _tell_plan(todo: "UnsafeConfigPlan") -> None:
     mine = todo.target
     say(f"tablet {todo.tablet} ({mine.table}): committed configuration {_config(mine.committed)}")
     if mine.active.id != mine.committed.id:
@@ -139,7 +139,7 @@ def _tell_plan(todo: "Plan") -> None:
         say(f"  BUT {doubt}")
 
 
-def _tell_outcome(todo: "Plan", outcome: "Outcome | None", format: Format) -> None:
+def _tell_outcome(todo: "UnsafeConfigPlan", outcome: "Outcome | None", format: Format) -> None:
     from nyala.operate.unsafe_config import known_lost
 
     last = todo.target.last if outcome is None else outcome.last

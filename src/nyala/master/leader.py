@@ -16,13 +16,13 @@ from nyala.env.clock import random_id
 from nyala.env.env import Env
 from nyala.env.tasks import Lane
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.follower_catalog import Followed, Seen
+from nyala.master.catalog.follower_catalog import CatalogSnapshot, FollowerCatalog
 from nyala.master.catalog.locks import Locks
-from nyala.master.catalog.plan import Plan, Scope
-from nyala.master.catalog.records import Row
+from nyala.master.catalog.plan import CatalogPlan, Scope
+from nyala.master.catalog.records import CatalogRow
 from nyala.master.ddl import operation
-from nyala.master.ddl.background import Chores
-from nyala.master.ddl.operation import Memory, Operation, Rows
+from nyala.master.ddl.background import BackgroundOperations
+from nyala.master.ddl.operation import CatalogOperation, CatalogWriter, LeaderMemory
 from nyala.master.orders.dispatcher import Dispatcher
 from nyala.master.tservers import TServers
 from nyala.raft.status import Role
@@ -35,14 +35,14 @@ log = logging.getLogger(__name__)
 CATALOG_FORMAT = 1
 
 
-class CatalogRows(Rows, Protocol):
+class CatalogStore(CatalogWriter, Protocol):
     """The sys catalog, as one leader uses it in one term."""
 
     async def confirm(self) -> int:
         """Return once a majority has confirmed that this master leads and all is applied."""
         ...
 
-    async def rows(self) -> list[Row]:
+    async def rows(self) -> list[CatalogRow]:
         """Return every row, up to date."""
         ...
 
@@ -59,10 +59,10 @@ class Term:
         elected_us: monotonic time at which the memory was ready.
     """
 
-    memory: Memory
-    rows: CatalogRows
+    memory: LeaderMemory
+    rows: CatalogStore
     dispatcher: Dispatcher
-    chores: Chores
+    chores: BackgroundOperations
     elected_us: int
 
     @property
@@ -71,7 +71,7 @@ class Term:
         return self.memory.catalog
 
 
-class Leading:
+class MasterLeadership:
     """Follows this master's role in the sys catalog's group. On the loop only.
 
     Args:
@@ -86,11 +86,11 @@ class Leading:
     def __init__(
         self,
         env: Env,
-        sys_catalog: Callable[[], CatalogRows],
+        sys_catalog: Callable[[], CatalogStore],
         status: Callable[[], ReplicaStatus],
         servers: TServers,
         options: Options,
-        followed: Followed | None = None,
+        followed: FollowerCatalog | None = None,
     ) -> None:
         self._env = env
         self._sys_catalog = sys_catalog
@@ -98,7 +98,7 @@ class Leading:
         self._options = options
         self._followed = followed
         self._term: Term | None = None
-        self._ended: Memory | None = None  # of the term before
+        self._ended: LeaderMemory | None = None  # of the term before
         self._stopped = False
         self.status = status
         self.failure: NyalaError | None = None
@@ -148,7 +148,7 @@ class Leading:
         term.memory.check()
         return term
 
-    async def look_up(self, wanted: pb.Staleness) -> Seen:
+    async def look_up(self, wanted: pb.Staleness) -> CatalogSnapshot:
         """Return a catalog to read from: the leader's, confirmed; or this master's own, within a bound.
 
         Args:
@@ -162,14 +162,16 @@ class Leading:
             term = self.require()
             at = await term.rows.confirm()
             term.memory.check()
-            return Seen(term.catalog, pb.AsOf(at=at))
+            return CatalogSnapshot(term.catalog, pb.AsOf(at=at))
         catalog, at, age_ms = await self._followed.within(wanted)
         status = self.status()
         leader = None if status.leader is None else status.config.get(status.leader)
         hint = "" if leader is None else leader.address
-        return Seen(catalog, pb.AsOf(at=at, age_ms=age_ms, follower=True, leader_address=hint))
+        return CatalogSnapshot(
+            catalog, pb.AsOf(at=at, age_ms=age_ms, follower=True, leader_address=hint)
+        )
 
-    async def run(self, wanted: Operation, term: Term) -> Plan:
+    async def run(self, wanted: CatalogOperation, term: Term) -> CatalogPlan:
         """Carry out an operation to its end, even when the caller goes away.
 
         Raises:
@@ -240,7 +242,7 @@ def refusal(failure: NyalaError | None, status: ReplicaStatus) -> NyalaError:
 
 
 async def build(
-    env: Env, rows: CatalogRows, servers: TServers, number: int, options: Options
+    env: Env, rows: CatalogStore, servers: TServers, number: int, options: Options
 ) -> Term:
     """Read the whole catalog into memory, in a worker thread; the first leader of all founds the cluster.
 
@@ -258,7 +260,7 @@ async def build(
     catalog = Catalog()
     found = await rows.rows()
     await env.tasks.run(Lane.COMPUTE, catalog.load, found)
-    chores = Chores(env, servers, options)
+    chores = BackgroundOperations(env, servers, options)
     dispatcher = Dispatcher(env, catalog, servers, number, options, chores.look)
 
     def stop() -> None:
@@ -266,13 +268,13 @@ async def build(
         chores.stop()
 
     now_us = env.clock.monotonic_us
-    memory = Memory(number, catalog, rows, dispatcher, Locks(), stop, now_us)
+    memory = LeaderMemory(number, catalog, rows, dispatcher, Locks(), stop, now_us)
     if catalog.cluster is None:
         await mint(env, memory)
     return Term(memory, rows, dispatcher, chores, env.clock.monotonic_us())
 
 
-async def mint(env: Env, memory: Memory) -> None:
+async def mint(env: Env, memory: LeaderMemory) -> None:
     """Give a new cluster its id and its catalog an incarnation: the first leader's first operation."""
     record = cat.ClusterRecord(
         cluster_id=random_id(env.random),
@@ -280,14 +282,16 @@ async def mint(env: Env, memory: Memory) -> None:
         format_version=CATALOG_FORMAT,
         created_us=env.clock.wall_us(),
     )
-    wanted = Operation("found the cluster", lambda _: Scope(), lambda _: Plan(cluster=record))
+    wanted = CatalogOperation(
+        "found the cluster", lambda _: Scope(), lambda _: CatalogPlan(cluster=record)
+    )
     await operation.run(wanted, memory)
 
 
-async def detached(env: Env, work: Coroutine[Any, Any, Plan]) -> Plan | NyalaError:
+async def detached(env: Env, work: Coroutine[Any, Any, CatalogPlan]) -> CatalogPlan | NyalaError:
     """Run to its end in a task of its own, whatever becomes of the caller; return its result or error."""
 
-    async def guarded() -> Plan | NyalaError:
+    async def guarded() -> CatalogPlan | NyalaError:
         try:
             return await work
         except NyalaError as err:
@@ -295,5 +299,5 @@ async def detached(env: Env, work: Coroutine[Any, Any, Plan]) -> Plan | NyalaErr
 
     task = env.tasks.spawn(guarded(), "catalog operation")
     done = await asyncio.shield(task)
-    assert isinstance(done, Plan | NyalaError), done
+    assert isinstance(done, CatalogPlan | NyalaError), done
     return done

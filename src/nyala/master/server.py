@@ -13,15 +13,15 @@ from nyala.common.metrics import Metrics
 from nyala.datadir.identity import Identity
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
-from nyala.master.catalog.upkeep import Upkeep
+from nyala.master.catalog.upkeep import CatalogMaintenance
 from nyala.master.config import MasterConfig
 from nyala.master.group import catalog_replica
-from nyala.master.group.catalog_replica import Group
+from nyala.master.group.catalog_replica import MasterReplica
 from nyala.master.group.member import GroupMember
 from nyala.master.group.peers import MasterPeers
-from nyala.master.leader import Leading, Term
+from nyala.master.leader import MasterLeadership, Term
 from nyala.master.services import inspection
-from nyala.master.services.flight import FlightService
+from nyala.master.services.flight import FlightInfoService
 from nyala.master.services.group import GroupService
 from nyala.master.services.heartbeats import HeartbeatService
 from nyala.master.services.servers import ServersService
@@ -94,7 +94,7 @@ class Master:
                 options,
                 self.metrics,
             ),
-            FlightService(context),
+            FlightInfoService(context),
             ServersService(context),
             TabletsService(context),
             GroupService(env, self._identity, self._open_host),
@@ -116,8 +116,8 @@ class Master:
             self._env, self._config, uuid, clock, self._transport, self.metrics
         )
         self._host = host
-        await self._member.start(Group(self._env, self._config, host))
-        Upkeep(self._env, lambda: host.find(SYS_CATALOG), self._config.options).start()
+        await self._member.start(MasterReplica(self._env, self._config, host))
+        CatalogMaintenance(self._env, lambda: host.find(SYS_CATALOG), self._config.options).start()
 
     def handlers(self) -> Handlers:
         """Return everything that this master answers on its public port."""
@@ -148,7 +148,7 @@ class Master:
         return self._host
 
     @property
-    def leading(self) -> Leading | None:
+    def leading(self) -> MasterLeadership | None:
         """The role in the masters' group; None until this master has joined it."""
         return self._member.leading
 

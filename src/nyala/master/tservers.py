@@ -21,7 +21,7 @@ WITNESS = "WITNESS"
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class LeaderReport:
     """What a leader says of its group.
 
     Attributes:
@@ -63,7 +63,7 @@ class TServer:
     versions: dict[TabletId, int] = field(default_factory=dict)
     time: int = 0
     held_us: dict[TabletId, int] = field(default_factory=dict)
-    words: dict[TabletId, Word] = field(default_factory=dict)
+    words: dict[TabletId, LeaderReport] = field(default_factory=dict)
     busy: bool = False
     list_version: int = 0
     opening: int = 0
@@ -164,6 +164,6 @@ class TServers:
         return [s for s in servers if s.full_in_term == term]
 
 
-def _word(report: pb.TabletReport) -> Word:
+def _word(report: pb.TabletReport) -> LeaderReport:
     at = OpId(report.consensus.config_term, report.consensus.config_index)
-    return Word(at, {ServerUuid(h.uuid): h.state for h in report.health})
+    return LeaderReport(at, {ServerUuid(h.uuid): h.state for h in report.health})

@@ -17,7 +17,7 @@ from nyala.datadir.identity import Identity
 from nyala.env.env import Env
 from nyala.env.tasks import Lane
 from nyala.offline import inspection, recovery
-from nyala.offline.recovery import Left
+from nyala.offline.recovery import RecoveryPlan
 from nyala.raft.messages import PeerBatch
 from nyala.replica import lifecycle
 from nyala.replica.copy.protocol import ENDED, Progress, Stage
@@ -87,7 +87,7 @@ async def recover_in_directory(
     directory: str,
     role: str,
     group: TabletId,
-    agree: Callable[[Left], bool],
+    agree: Callable[[RecoveryPlan], bool],
 ) -> str:
     """Make a replica whose log lost records the only member of its group, from its files; durable on return.
 

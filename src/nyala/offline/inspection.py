@@ -35,7 +35,7 @@ from nyala.wal.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class StoppedReplica:
     """What a directory says of one group.
 
     Attributes:
@@ -88,7 +88,7 @@ def lock(files: Files, directory: str) -> Instance:
     return found
 
 
-def look(files: Files, directory: str, group: TabletId) -> Known:
+def look(files: Files, directory: str, group: TabletId) -> StoppedReplica:
     """Return what a directory says of a group.
 
     Raises:
@@ -106,7 +106,9 @@ def look(files: Files, directory: str, group: TabletId) -> Known:
     later = [
         membership.decode(e.payload, e.id) for e in own.configs if e.id.index > config.id.index
     ]
-    return Known(server, newest(hard_state, own.hard_state), config, tuple(later), own.last)
+    return StoppedReplica(
+        server, newest(hard_state, own.hard_state), config, tuple(later), own.last
+    )
 
 
 def logged(files: Files, directory: str, group: TabletId) -> RecoveredGroup:
@@ -141,7 +143,7 @@ def logged(files: Files, directory: str, group: TabletId) -> RecoveredGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ReplicaListing:
     """One replica in a directory, as its superblock and metadata say; `error`: why they cannot be read."""
 
     group: TabletId
@@ -153,27 +155,31 @@ class Listed:
     error: str = ""
 
 
-def replicas(files: Files, directory: str) -> list[Listed]:
+def replicas(files: Files, directory: str) -> list[ReplicaListing]:
     """Return the replicas in a directory, by id, tombstones too."""
     metadata, superblocks = ConsensusMetadata(files, directory), Superblocks(files, directory)
     return [_listed(g, superblocks, metadata) for g in superblocks.groups()]
 
 
-def _listed(group: TabletId, superblocks: Superblocks, metadata: ConsensusMetadata) -> Listed:
+def _listed(
+    group: TabletId, superblocks: Superblocks, metadata: ConsensusMetadata
+) -> ReplicaListing:
     try:
         superblock = superblocks.load(group)
         assert superblock is not None, f"{group} has no superblock"
         if superblock.stage is Stage.TOMBSTONED:
             hard = superblock.hard_state
-            return Listed(group, superblock.stage, hard.term, hard.vote)
+            return ReplicaListing(group, superblock.stage, hard.term, hard.vote)
         saved = metadata.load(group)
     except (Corrupt, BadVersion) as err:
-        return Listed(group, "?", error=str(err))
+        return ReplicaListing(group, "?", error=str(err))
     if saved is None:
         missing = "it has no consensus metadata" if superblock.stage is Stage.READY else ""
-        return Listed(group, superblock.stage, error=missing)
+        return ReplicaListing(group, superblock.stage, error=missing)
     hard, config = saved
-    return Listed(group, superblock.stage, hard.term, hard.vote, config.id, len(config.members))
+    return ReplicaListing(
+        group, superblock.stage, hard.term, hard.vote, config.id, len(config.members)
+    )
 
 
 def changeable(files: Files, directory: str, group: TabletId) -> None:

@@ -26,7 +26,7 @@ PAGE = "docs/operate/lost-majority.md"
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class RecoveryPlan:
     """What is left of a replica, and what it goes on with.
 
     Attributes:
@@ -69,7 +69,7 @@ class Left:
 
 def look(
     files: Files, directory: str, group: TabletId, read: Callable[[str], tuple[Cut, int]]
-) -> Left:
+) -> RecoveryPlan:
     """Return what is left of a replica.
 
     Args:
@@ -94,7 +94,9 @@ def look(
     why = _loss(files, directory, group)
     if not why and stage is Stage.READY:
         if config.voters == (server,):
-            return Left(group, server, "", Cut(), 0, config, config.id, config.id.index, config)
+            return RecoveryPlan(
+                group, server, "", Cut(), 0, config, config.id, config.id.index, config
+            )
         raise InvalidArgument(
             f"the replica of {group} in {directory} is not LOST: its log is whole. Start the server; if the "
             f"majority of its group is gone: {PAGE}"
@@ -116,7 +118,9 @@ def look(
     after = membership.initial([alone], others - {server})
     after = replace(after, id=OpId(term + TERMS_APART, last.index))
     known = max(config.id.index, last.index)
-    return Left(group, server, why or "its log lost records", cut, rows, config, last, known, after)
+    return RecoveryPlan(
+        group, server, why or "its log lost records", cut, rows, config, last, known, after
+    )
 
 
 def _stage(files: Files, directory: str, group: TabletId) -> Stage:
@@ -152,7 +156,7 @@ def _continuing(files: Files, directory: str, group: TabletId, cut: Cut) -> Reco
     return found
 
 
-def go_on(files: Files, directory: str, left: Left) -> str:
+def go_on(files: Files, directory: str, left: RecoveryPlan) -> str:
     """Make a replica the only member of its group; durable. Return the path of the metadata's backup.
 
     What the log has of the group was forgotten before, unless the log continues the files.

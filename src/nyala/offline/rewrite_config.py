@@ -11,7 +11,7 @@ from nyala.common import addresses
 from nyala.common.errors import InvalidArgument
 from nyala.common.ids import SYS_CATALOG, ServerUuid, TabletId
 from nyala.env.files import Files
-from nyala.offline.inspection import Known
+from nyala.offline.inspection import StoppedReplica
 from nyala.raft import membership
 from nyala.raft.membership import Configuration, Member
 from nyala.raft.messages import HardState
@@ -24,12 +24,12 @@ MOST_TERM = 1 << 62
 
 
 def rewritten(
-    known: Known, group: TabletId, peers: Sequence[Member], *, force: bool
+    known: StoppedReplica, group: TabletId, peers: Sequence[Member], *, force: bool
 ) -> Configuration:
     """Return the configuration that a person wants, as metadata can hold it.
 
     It comes in the place of the committed one, with its id; or with that of a later one in the log, which
-    would be taken up again otherwise; or with that of the log's end, see `Known.decided`.
+    would be taken up again otherwise; or with that of the log's end, see `StoppedReplica.decided`.
 
     Raises:
         InvalidArgument: it cannot be, or needs `force`.
@@ -59,7 +59,7 @@ def rewritten(
 
 
 def rewrite(
-    files: Files, directory: str, group: TabletId, known: Known, after: Configuration
+    files: Files, directory: str, group: TabletId, known: StoppedReplica, after: Configuration
 ) -> str:
     """Put a configuration into the metadata; return the path of the backup, empty: it says this already.
 
@@ -72,7 +72,9 @@ def rewrite(
     return put(files, directory, group, beyond, after)
 
 
-def set_term(files: Files, directory: str, group: TabletId, known: Known, term: int) -> str:
+def set_term(
+    files: Files, directory: str, group: TabletId, known: StoppedReplica, term: int
+) -> str:
     """Raise a replica's term, without a vote in it; return the path of the backup, empty: it has it already.
 
     Raises:

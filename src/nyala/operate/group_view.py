@@ -22,7 +22,7 @@ ENDED = ("DONE", "FAILED", "CANCELLED")
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ClusterServer:
     """One tablet server, as the masters know it, or a group's configuration."""
 
     uuid: ServerUuid
@@ -34,7 +34,7 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class ReplicaView:
     """What one server says of its replica.
 
     Attributes:
@@ -69,7 +69,7 @@ class Replica:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class GroupView:
     """A tablet's replicas at one moment.
 
     Attributes:
@@ -79,15 +79,15 @@ class Group:
     """
 
     tablet: str
-    servers: Mapping[str, Server]
-    replicas: Mapping[str, Replica]
+    servers: Mapping[str, ClusterServer]
+    replicas: Mapping[str, ReplicaView]
 
-    def of(self, server: Server) -> Replica:
+    def of(self, server: ClusterServer) -> ReplicaView:
         """Return what a server said."""
-        return self.replicas.get(server.uuid, Replica(silent="was not asked"))
+        return self.replicas.get(server.uuid, ReplicaView(silent="was not asked"))
 
     @property
-    def leader(self) -> Server | None:
+    def leader(self) -> ClusterServer | None:
         """The server that leads it in the highest term; None: none that answers."""
         leading = [
             (r.status.report.consensus.term, uuid)
@@ -119,11 +119,11 @@ class Group:
             != convert.configuration_from_proto(status.report.consensus).id
         )
 
-    def member(self, server: Server) -> Member | None:
+    def member(self, server: ClusterServer) -> Member | None:
         """Return a server's place in the committed configuration."""
         return None if self.config is None else self.config.get(server.uuid)
 
-    def peer(self, server: Server) -> pb.PeerReport | None:
+    def peer(self, server: ClusterServer) -> pb.PeerReport | None:
         """Return what the leader knows of a server."""
         peers = () if self.status is None else self.status.peers
         return next((p for p in peers if p.uuid == server.uuid), None)
@@ -140,17 +140,17 @@ class ServerDirectory(Protocol):
 
     core: Core
     id: str
-    servers: dict[str, Server]
+    servers: dict[str, ClusterServer]
 
     async def learn(self) -> None:
         """Bring `servers` up to date with the masters."""
         ...
 
-    def find(self, name: str, group: Group | None = None) -> Server:
+    def find(self, name: str, group: GroupView | None = None) -> ClusterServer:
         """Return a server by uuid or public address. Raises NotFound."""
         ...
 
-    async def check(self, server: Server) -> None:
+    async def check(self, server: ClusterServer) -> None:
         """Verify that a server answers and has the uuid and the cluster id expected of it."""
         ...
 
@@ -165,7 +165,7 @@ class TServerDirectory:
     def __init__(self, core: Core) -> None:
         self.core = core
         self.id = ""
-        self.servers: dict[str, Server] = {}
+        self.servers: dict[str, ClusterServer] = {}
 
     async def learn(self) -> None:
         """Ask the masters which tablet servers there are."""
@@ -173,9 +173,9 @@ class TServerDirectory:
         self.id = listed.cluster_id
         for s in listed.servers:
             if s.role == "tserver":
-                self.servers[s.uuid] = Server(ServerUuid(s.uuid), s.address, s.peer_address)
+                self.servers[s.uuid] = ClusterServer(ServerUuid(s.uuid), s.address, s.peer_address)
 
-    def find(self, name: str, group: Group | None = None) -> Server:
+    def find(self, name: str, group: GroupView | None = None) -> ClusterServer:
         """Return a server by its uuid or its public address; also one that only `group` knows.
 
         Raises:
@@ -190,7 +190,7 @@ class TServerDirectory:
             )
         return found
 
-    async def check(self, server: Server) -> None:
+    async def check(self, server: ClusterServer) -> None:
         """Verify that a server answers and has the uuid and the cluster id expected of it.
 
         Raises:
@@ -208,13 +208,13 @@ class TServerDirectory:
             )
 
 
-def named(name: str, servers: Mapping[str, Server]) -> Server | None:
+def named(name: str, servers: Mapping[str, ClusterServer]) -> ClusterServer | None:
     """Return the server with this uuid or public address; None: there is none."""
     return servers.get(name) or next((s for s in servers.values() if s.address == name), None)
 
 
 async def ask(
-    core: Core, server: Server, method: Method, request: Any, timeout_ms: int = ASK_MS
+    core: Core, server: ClusterServer, method: Method, request: Any, timeout_ms: int = ASK_MS
 ) -> Any:
     """Call one server.
 
@@ -234,7 +234,7 @@ async def ask(
     return await core.env.rpc.call(server.address, method, request, timeout_ms=timeout_ms)
 
 
-async def view(directory: ServerDirectory, tablet: str) -> Group:
+async def view(directory: ServerDirectory, tablet: str) -> GroupView:
     """Ask all servers of a directory for their replica of a tablet.
 
     Raises:
@@ -243,7 +243,7 @@ async def view(directory: ServerDirectory, tablet: str) -> Group:
     servers = dict(directory.servers)
     order = list(servers.values())
     answers = await asyncio.gather(*(_replica(directory.core, s, tablet) for s in order))
-    replicas: dict[str, Replica] = {s.uuid: r for s, r in zip(order, answers, strict=True)}
+    replicas: dict[str, ReplicaView] = {s.uuid: r for s, r in zip(order, answers, strict=True)}
     if all(r.status is None for r in replicas.values()):
         silent = [str(s) for s in order if replicas[s.uuid].silent]
         more = f"; {', '.join(silent)} did not answer" if silent else ""
@@ -251,26 +251,26 @@ async def view(directory: ServerDirectory, tablet: str) -> Group:
             f"no tablet server has a replica of a tablet {tablet!r}{more}; nyala "
             "table describe NAME lists the tablets of a table"
         )
-    group = Group(tablet, servers, replicas)
+    group = GroupView(tablet, servers, replicas)
     for member in () if group.config is None else group.config.members:
         if member.uuid not in servers:  # it has not reported since the masters started
-            servers[member.uuid] = Server(member.uuid, member.address, member.peer_address)
-            replicas[member.uuid] = Replica(silent="is unknown to the masters")
+            servers[member.uuid] = ClusterServer(member.uuid, member.address, member.peer_address)
+            replicas[member.uuid] = ReplicaView(silent="is unknown to the masters")
     return group
 
 
-async def _replica(core: Core, server: Server, tablet: str) -> Replica:
+async def _replica(core: Core, server: ClusterServer, tablet: str) -> ReplicaView:
     try:
         copies, status = await asyncio.gather(
             ask(core, server, methods.COPY_STATUS, pb.CopyStatusRequest(tablet_ids=[tablet])),
             _status(core, server, tablet),
         )
     except NyalaError as err:
-        return Replica(silent=err.message)
-    return Replica(status, copies.copies[0] if copies.copies else None)
+        return ReplicaView(silent=err.message)
+    return ReplicaView(status, copies.copies[0] if copies.copies else None)
 
 
-async def _status(core: Core, server: Server, tablet: str) -> pb.TabletStatus | None:
+async def _status(core: Core, server: ClusterServer, tablet: str) -> pb.TabletStatus | None:
     request = pb.ListTabletsRequest(tablet_ids=[tablet])
     try:
         answer: pb.ListTabletsResponse = await ask(core, server, methods.LIST_TABLETS, request)

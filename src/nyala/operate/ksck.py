@@ -26,7 +26,7 @@ _REPLICA = ("table", "tablet", "address", "state", "role", "term", "applied", "b
 
 
 @dataclass(slots=True)
-class Health:
+class ClusterHealth:
     """What was found. `problems` is empty exactly when the cluster is healthy."""
 
     masters: list[tuple[str, str, str]] = field(default_factory=list)
@@ -60,13 +60,13 @@ class Health:
         return [(*key, counts[key]) for key in sorted(counts)]
 
 
-async def check(core: Core) -> Health:
+async def check(core: Core) -> ClusterHealth:
     """Check a whole cluster.
 
     Raises:
         TimedOut: no master leads; nothing else can be said then.
     """
-    health = Health()
+    health = ClusterHealth()
     listed = await core.servers()
     masters = [s for s in listed.servers if s.role == "master"]
     tservers = [s for s in listed.servers if s.role == "tserver"]
@@ -84,7 +84,7 @@ async def _ask(core: Core, address: str, method: Any, request: Any) -> Any:
         return err
 
 
-async def _check_masters(core: Core, masters: list[pb.ServerEntry], health: Health) -> None:
+async def _check_masters(core: Core, masters: list[pb.ServerEntry], health: ClusterHealth) -> None:
     answers = await asyncio.gather(
         *(_ask(core, m.address, methods.MASTER_STATUS, pb.MasterStatusRequest()) for m in masters)
     )
@@ -117,7 +117,7 @@ def _standing(answer: pb.MasterStatusResponse) -> str:
 
 
 async def _check_tservers(
-    core: Core, tservers: list[pb.ServerEntry], health: Health
+    core: Core, tservers: list[pb.ServerEntry], health: ClusterHealth
 ) -> dict[str, dict[str, pb.TabletStatus]]:
     """Return for each reachable server its replicas by tablet."""
     answers = await asyncio.gather(
@@ -166,7 +166,7 @@ async def _check_table(
     core: Core,
     table: pb.TableSummary,
     replicas: dict[str, dict[str, pb.TabletStatus]],
-    health: Health,
+    health: ClusterHealth,
 ) -> None:
     answer: pb.TabletLocationsResponse = await core.masters.call(
         methods.TABLET_LOCATIONS, pb.TabletLocationsRequest(table_id=table.id), timeout_ms=ASK_MS

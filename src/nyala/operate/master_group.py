@@ -16,8 +16,8 @@ from nyala.common.errors import (
     Unavailable,
 )
 from nyala.common.ids import SYS_CATALOG, ServerUuid
-from nyala.operate.group_view import Group, Server, named
-from nyala.operate.member_steps import Kind
+from nyala.operate.group_view import ClusterServer, GroupView, named
+from nyala.operate.member_steps import MemberKind
 from nyala.operate.membership import POLL_MS, Membership
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -36,7 +36,7 @@ class MasterDirectory:
     def __init__(self, core: Core) -> None:
         self.core = core
         self.id = ""
-        self.servers: dict[str, Server] = {}
+        self.servers: dict[str, ClusterServer] = {}
 
     async def learn(self) -> None:
         """Ask those masters that answer which masters there are.
@@ -62,7 +62,7 @@ class MasterDirectory:
             )
         self.id = newest.cluster_id
         for m in newest.consensus.members:
-            self.servers[m.uuid] = Server(ServerUuid(m.uuid), m.address, m.peer_address)
+            self.servers[m.uuid] = ClusterServer(ServerUuid(m.uuid), m.address, m.peer_address)
 
     async def _told(self, address: str) -> pb.MasterStatusResponse | None:
         try:
@@ -80,7 +80,7 @@ class MasterDirectory:
         )
         return answer
 
-    async def meet(self, address: str) -> Server:
+    async def meet(self, address: str) -> ClusterServer:
         """Return the master that runs at an address, which may be new.
 
         Raises:
@@ -109,7 +109,7 @@ class MasterDirectory:
                 f"the process at {address} has the uuid of the master at {there.address}, {info.uuid}; is "
                 "its directory a copy of that one's? Start it with an empty one; the two must never run both"
             )
-        server = Server(ServerUuid(info.uuid), info.address, info.peer_address)
+        server = ClusterServer(ServerUuid(info.uuid), info.address, info.peer_address)
         self.servers[info.uuid] = server
         return server
 
@@ -117,7 +117,7 @@ class MasterDirectory:
         """Public addresses of all masters that are known."""
         return [s.address for s in self.servers.values()]
 
-    def find(self, name: str, group: Group | None = None) -> Server:
+    def find(self, name: str, group: GroupView | None = None) -> ClusterServer:
         """Return a master by its uuid or its public address. Raises NotFound."""
         known = {**self.servers, **({} if group is None else group.servers)}
         found = named(name, known)
@@ -126,7 +126,7 @@ class MasterDirectory:
             raise NotFound(f"{name!r} is no master of this cluster, whose masters are {listed}")
         return found
 
-    async def check(self, server: Server) -> None:
+    async def check(self, server: ClusterServer) -> None:
         """Make sure that a master answers, and is who it is held for. Raises as `meet`."""
         if await self.meet(server.address) != server:
             raise Forbidden(
@@ -161,11 +161,11 @@ class MasterGroup:
         """The steps taken."""
         return self._membership.done
 
-    async def look(self) -> Group:
+    async def look(self) -> GroupView:
         """Return the group as it is. Raises Unavailable: no master answers."""
         return await self._membership.look()
 
-    async def add(self, address: str) -> Group:
+    async def add(self, address: str) -> GroupView:
         """Make the new master at this address one of the masters; it votes on return, or did before.
 
         It is added without a vote, gets a copy of the catalog, and is made a voter when it has caught up.
@@ -177,9 +177,9 @@ class MasterGroup:
         await self.directory.learn()
         server = await self._started(address)
         self._tservers = await self._alive()
-        return await self._followed(await self._membership.add(server.uuid, Kind.VOTER))
+        return await self._followed(await self._membership.add(server.uuid, MemberKind.VOTER))
 
-    async def _started(self, address: str) -> Server:
+    async def _started(self, address: str) -> ClusterServer:
         """Return the master at an address, which may just be starting. Raises as `MasterDirectory.meet`."""
         env = self._core.env
         end_us = env.clock.monotonic_us() + min(self._patience_ms, START_MS) * 1000
@@ -191,7 +191,7 @@ class MasterGroup:
                     raise
             await env.tasks.sleep_ms(POLL_MS)
 
-    async def remove(self, name: str) -> Group:
+    async def remove(self, name: str) -> GroupView:
         """Take a master out, and delete its catalog; the leader hands leadership over first.
 
         One that does not answer finds out by itself when it is back. Who is no master is none: nothing to do.
@@ -219,7 +219,7 @@ class MasterGroup:
             )
         return await self._followed(await self._membership.remove(server.uuid))
 
-    async def _followed(self, group: Group) -> Group:
+    async def _followed(self, group: GroupView) -> GroupView:
         """Wait until all tablet servers report to these masters: who is none now may be stopped.
 
         Raises:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from nyala.common.errors import NyalaError
-from nyala.operate.group_view import Group, Server, ServerDirectory, ask
+from nyala.operate.group_view import ClusterServer, GroupView, ServerDirectory, ask
 from nyala.raft.membership import Member
 from nyala.wire import convert, methods, status
 from nyala.wire.proto import nyala_pb2 as pb
@@ -17,7 +17,7 @@ class CopyFailed(NyalaError):
     """A copy did not come about; nothing changed on the server that was to get it."""
 
 
-class Orders:
+class MemberRpcs:
     """Gives orders about one tablet.
 
     Args:
@@ -34,7 +34,7 @@ class Orders:
         """Forget what earlier commands tried in vain."""
         self._begun = 0
 
-    async def change(self, group: Group, *edits: tuple[str, Member]) -> None:
+    async def change(self, group: GroupView, *edits: tuple[str, Member]) -> None:
         """Change members of the configuration that `group` shows; committed on return."""
         leader, config = group.leader, group.config
         assert leader is not None, "a change without a leader"
@@ -50,7 +50,7 @@ class Orders:
         )
         await self._order(leader, methods.CHANGE_CONFIG, request)
 
-    async def step_down(self, leader: Server, successor: Server | None) -> None:
+    async def step_down(self, leader: ClusterServer, successor: ClusterServer | None) -> None:
         """Hand leadership over; another leads on return."""
         request = pb.LeaderStepDownRequest(
             destination_uuid=leader.uuid,
@@ -63,8 +63,8 @@ class Orders:
 
     async def copy(
         self,
-        server: Server,
-        source: Server,
+        server: ClusterServer,
+        source: ClusterServer,
         *,
         force: bool = False,
         last: pb.CopyProgress | None = None,
@@ -94,14 +94,14 @@ class Orders:
         self._begun += 1
         return answer.copy
 
-    async def cancel(self, server: Server) -> None:
+    async def cancel(self, server: ClusterServer) -> None:
         """End the copy to a server."""
         request = pb.CancelCopyRequest(
             destination_uuid=server.uuid, cluster_id=self._directory.id, tablet_id=self._tablet
         )
         await self._order(server, methods.CANCEL_COPY, request)
 
-    async def delete(self, server: Server, group: Group) -> None:
+    async def delete(self, server: ClusterServer, group: GroupView) -> None:
         """Delete a replica, unless it has learned of another configuration meanwhile."""
         seen = group.of(server).status
         assert seen is not None, f"nothing of {self._tablet} is on {server}"
@@ -117,7 +117,7 @@ class Orders:
         )
         await self._order(server, methods.DELETE_TABLET, request)
 
-    async def witness(self, server: Server, group: Group) -> None:
+    async def witness(self, server: ClusterServer, group: GroupView) -> None:
         """Make a log without data that begins after what the leader has applied."""
         leader = group.status
         assert leader is not None, "a witness without a leader"
@@ -132,7 +132,7 @@ class Orders:
         )
         await self._order(server, methods.CREATE_WITNESS, request)
 
-    async def _order(self, server: Server, method: Any, request: Any) -> Any:
+    async def _order(self, server: ClusterServer, method: Any, request: Any) -> Any:
         return await ask(self._directory.core, server, method, request, ORDER_MS)
 
 

@@ -10,12 +10,12 @@ from enum import StrEnum
 from functools import partial
 
 from nyala.common.errors import InvalidArgument
-from nyala.operate.group_view import Group, Server
-from nyala.operate.member_rpcs import Orders, tenths
+from nyala.operate.group_view import ClusterServer, GroupView
+from nyala.operate.member_rpcs import MemberRpcs, tenths
 from nyala.raft.membership import Member
 
 
-class Kind(StrEnum):
+class MemberKind(StrEnum):
     """What a member is, as commands name it."""
 
     VOTER = "VOTER"
@@ -24,7 +24,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MemberStep:
     """One thing to do.
 
     Attributes:
@@ -37,51 +37,54 @@ class Step:
 
 
 _FRESH = {
-    Kind.VOTER: "a non-voter to be promoted",
-    Kind.NON_VOTER: "a non-voter",
-    Kind.WITNESS: "a witness that does not vote yet",
+    MemberKind.VOTER: "a non-voter to be promoted",
+    MemberKind.NON_VOTER: "a non-voter",
+    MemberKind.WITNESS: "a witness that does not vote yet",
 }
 
 
-def kind_of(member: Member) -> Kind:
+def kind_of(member: Member) -> MemberKind:
     """Return what a member is, or is on its way to be."""
     if not member.electable:
-        return Kind.WITNESS
-    return Kind.VOTER if member.voter or member.promote else Kind.NON_VOTER
+        return MemberKind.WITNESS
+    return MemberKind.VOTER if member.voter or member.promote else MemberKind.NON_VOTER
 
 
-def check(group: Group, server: Server, kind: Kind) -> None:
+def check(group: GroupView, server: ClusterServer, kind: MemberKind) -> None:
     """Refuse what a member cannot become without losing something.
 
     Raises:
         InvalidArgument: it is another kind of member, or a voter whose promises are lost.
     """
     member, there = group.member(server), group.of(server)
-    if kind is Kind.WITNESS and (there.state == "TOMBSTONED" or there.has_data):
+    if kind is MemberKind.WITNESS and (there.state == "TOMBSTONED" or there.has_data):
         raise InvalidArgument(
-            f"{server} has a replica with data, or had one, and cannot be a witness: add it as a {Kind.VOTER}"
+            f"{server} has a replica with data, or had one, and cannot be a witness: add it as a "
+            f"{MemberKind.VOTER}"
         )
     if member is None:
         return
     lost = not there.silent and (not there.there or there.state == "FAILED")
-    if kind is Kind.VOTER and member.electable and member.voter and lost:
+    if kind is MemberKind.VOTER and member.electable and member.voter and lost:
         raise InvalidArgument(
             f"{server} is a voter whose replica is {there.state or 'gone'}, and with it what it promised: "
             "remove_replica first, then add_replica"
         )
 
 
-class Steps:
+class MemberSteps:
     """Decides.
 
     Args:
         orders: by which steps are done.
     """
 
-    def __init__(self, orders: Orders) -> None:
+    def __init__(self, orders: MemberRpcs) -> None:
         self._orders = orders
 
-    def becoming(self, server: Server, kind: Kind, group: Group) -> Step | None:
+    def becoming(
+        self, server: ClusterServer, kind: MemberKind, group: GroupView
+    ) -> MemberStep | None:
         """Return the next step on a server's way to be a member of this kind; None: it is."""
         if wait := _unsettled(group):
             return wait
@@ -92,24 +95,30 @@ class Steps:
             return self._change(
                 group, f"add {server} as {_FRESH[kind]}", ("add", _fresh(server, kind))
             )
-        if kind is Kind.WITNESS:
+        if kind is MemberKind.WITNESS:
             return self._witnessing(server, member, group)
-        if kind is Kind.NON_VOTER and member.voter:
+        if kind is MemberKind.NON_VOTER and member.voter:
             return self._demoting(server, member, group)
-        if not there.has_data and not (kind is Kind.NON_VOTER and there.silent):
+        if not there.has_data and not (kind is MemberKind.NON_VOTER and there.silent):
             return self._filling(server, member, group)
-        promote = kind is Kind.VOTER and not member.voter
+        promote = kind is MemberKind.VOTER and not member.voter
         wanted = replace(member, electable=True, promote=promote)
-        if kind is Kind.VOTER and member.replace:
+        if kind is MemberKind.VOTER and member.replace:
             stays = replace(wanted, replace=False)
             return self._change(
                 group, f"let {server} stay: no other takes its place", ("modify", stays)
             )
         if member != wanted:
             return self._change(group, f"make {server} {_words(wanted)}", ("modify", wanted))
-        return Step(f"wait until {server} has caught up and is made a voter") if promote else None
+        return (
+            MemberStep(f"wait until {server} has caught up and is made a voter")
+            if promote
+            else None
+        )
 
-    def replacing(self, old: Server, new: Server, group: Group) -> Step | None:
+    def replacing(
+        self, old: ClusterServer, new: ClusterServer, group: GroupView
+    ) -> MemberStep | None:
         """Return the next step until `new` is a voter that will take the place of `old`; None: it is.
 
         The one that goes is marked, so that who looks later can tell a move from a group that grows.
@@ -127,86 +136,88 @@ class Steps:
                 )
             edits = [("modify", replace(leaving, replace=True))]
             if coming is None:
-                edits.append(("add", _fresh(new, Kind.VOTER)))
+                edits.append(("add", _fresh(new, MemberKind.VOTER)))
             words = f"add {new} as a non-voter to be promoted, in the place of {old}"
             return self._change(group, words, *edits)
-        return self.becoming(new, Kind.VOTER, group)
+        return self.becoming(new, MemberKind.VOTER, group)
 
-    def leaving(self, server: Server, group: Group) -> Step | None:
+    def leaving(self, server: ClusterServer, group: GroupView) -> MemberStep | None:
         """Return the next step on a server's way out of the group; None: nothing of it is left."""
         if wait := _unsettled(group):
             return wait
         there, member = group.of(server), group.member(server)
         if there.copying:
-            return Step(f"cancel the copy to {server}", partial(self._orders.cancel, server))
+            return MemberStep(f"cancel the copy to {server}", partial(self._orders.cancel, server))
         if member is not None:
             if group.leader == server:
                 return self.handing_over(server, None)
             return self._change(group, f"remove {server} from the group", ("remove", member))
         return self.deleting(server, group) if there.there else None
 
-    def handing_over(self, leader: Server, successor: Server | None) -> Step:
+    def handing_over(self, leader: ClusterServer, successor: ClusterServer | None) -> MemberStep:
         """Return the step by which another one leads."""
         to = str(successor) if successor else "the most up-to-date voter"
         order = partial(self._orders.step_down, leader, successor)
-        return Step(f"hand leadership from {leader} to {to}", order)
+        return MemberStep(f"hand leadership from {leader} to {to}", order)
 
-    def deleting(self, server: Server, group: Group) -> Step:
+    def deleting(self, server: ClusterServer, group: GroupView) -> MemberStep:
         """Return the step that leaves a tombstone of a replica."""
         order = partial(self._orders.delete, server, group)
-        return Step(f"delete the replica of {server}; its vote stays as a tombstone", order)
+        return MemberStep(f"delete the replica of {server}; its vote stays as a tombstone", order)
 
-    def _filling(self, server: Server, member: Member, group: Group) -> Step:
+    def _filling(self, server: ClusterServer, member: Member, group: GroupView) -> MemberStep:
         """A member that has no data gets a copy of the leader's."""
         there, leader = group.of(server), group.leader
         assert leader is not None, "settled without a leader"
         if there.silent:
-            return Step(f"wait for {server}: {there.silent}")
+            return MemberStep(f"wait for {server}: {there.silent}")
         if there.state == "BOOTSTRAPPING":
-            return Step(f"wait until {server} has opened its replica")
+            return MemberStep(f"wait until {server} has opened its replica")
         if there.copying and there.copy is not None:
             where = f"from {there.copy.source_address} to {server}"
-            return Step(f"wait for the copy {where}: {tenths(there.copy)}")
+            return MemberStep(f"wait for the copy {where}: {tenths(there.copy)}")
         if not member.electable and member.voter and not member.promote:
             keeps = ("modify", replace(member, promote=True))
             return self._change(group, f"let the witness {server} keep all of its log", keeps)
         order = partial(self._orders.copy, server, leader, last=there.copy)
-        return Step(f"copy the replica of {leader} to {server}", order)
+        return MemberStep(f"copy the replica of {leader} to {server}", order)
 
-    def _witnessing(self, server: Server, member: Member, group: Group) -> Step | None:
+    def _witnessing(
+        self, server: ClusterServer, member: Member, group: GroupView
+    ) -> MemberStep | None:
         """A witness is a non-voter until it has a log, then a voter that never stands."""
         if member.voter:
             return None
         there, leader = group.of(server), group.status
         assert leader is not None, "settled without a leader"
         if there.silent:
-            return Step(f"wait for {server}: {there.silent}")
+            return MemberStep(f"wait for {server}: {there.silent}")
         if leader.applied_index < leader.report.consensus.config_index:
-            return Step("wait until the leader has applied its configuration")
+            return MemberStep("wait until the leader has applied its configuration")
         if not there.there:
             order = partial(self._orders.witness, server, group)
-            return Step(f"make a log without data on {server}", order)
+            return MemberStep(f"make a log without data on {server}", order)
         voter = ("modify", replace(member, voter=True))
         return self._change(group, f"make the witness {server} a voter", voter)
 
-    def _demoting(self, server: Server, member: Member, group: Group) -> Step:
+    def _demoting(self, server: ClusterServer, member: Member, group: GroupView) -> MemberStep:
         if group.leader == server:
             return self.handing_over(server, None)
         wanted = replace(member, voter=False, promote=False)
         return self._change(group, f"make {server} a non-voter", ("modify", wanted))
 
-    def _change(self, group: Group, words: str, *edits: tuple[str, Member]) -> Step:
-        return Step(words, partial(self._orders.change, group, *edits))
+    def _change(self, group: GroupView, words: str, *edits: tuple[str, Member]) -> MemberStep:
+        return MemberStep(words, partial(self._orders.change, group, *edits))
 
 
-def _fresh(server: Server, kind: Kind) -> Member:
+def _fresh(server: ClusterServer, kind: MemberKind) -> Member:
     return Member(
         server.uuid,
         server.peer_address,
         server.address,
         voter=False,
-        promote=kind is Kind.VOTER,
-        electable=kind is not Kind.WITNESS,
+        promote=kind is MemberKind.VOTER,
+        electable=kind is not MemberKind.WITNESS,
     )
 
 
@@ -216,7 +227,9 @@ def _words(member: Member) -> str:
     return "a non-voter to be promoted" if member.promote else "a non-voter"
 
 
-def _unsettled(group: Group) -> Step | None:
+def _unsettled(group: GroupView) -> MemberStep | None:
     if group.leader is None:
-        return Step("wait for a leader; nyala tablet survivors tells whether there can be one")
-    return Step("wait until the change under way is committed") if group.changing else None
+        return MemberStep(
+            "wait for a leader; nyala tablet survivors tells whether there can be one"
+        )
+    return MemberStep("wait until the change under way is committed") if group.changing else None

@@ -5,9 +5,15 @@ from functools import partial
 
 from nyala.client.core import Core
 from nyala.common.errors import CasFailed, InvalidArgument, OutcomeUnknown, Retryable, TimedOut
-from nyala.operate.group_view import Group, Server, ServerDirectory, TServerDirectory, view
-from nyala.operate.member_rpcs import Orders
-from nyala.operate.member_steps import Kind, Step, Steps, check
+from nyala.operate.group_view import (
+    ClusterServer,
+    GroupView,
+    ServerDirectory,
+    TServerDirectory,
+    view,
+)
+from nyala.operate.member_rpcs import MemberRpcs
+from nyala.operate.member_steps import MemberKind, MemberStep, MemberSteps, check
 
 POLL_MS = 100
 LACKING_MS = 5_000
@@ -17,7 +23,7 @@ SILENT_MS = 3_000
 was just started, or is busy for a moment, is no dead one."""
 
 
-Decide = Callable[[Group], Step | None]
+Decide = Callable[[GroupView], MemberStep | None]
 """Returns the next step of a group; None: the goal is reached."""
 
 
@@ -54,22 +60,22 @@ class Membership:
         self.patience_ms = patience_ms
         self.done: list[str] = []
         self.directory = directory or TServerDirectory(core)
-        self._orders = Orders(self.directory, tablet)
-        self.steps = Steps(self._orders)
+        self._orders = MemberRpcs(self.directory, tablet)
+        self.steps = MemberSteps(self._orders)
         self._lacking_us: dict[str, int] = {}
         self._silent_us: dict[str, int] = {}
 
-    async def look(self) -> Group:
+    async def look(self) -> GroupView:
         """Return the group as it is, with all servers that the masters know now. Raises NotFound."""
         await self.directory.learn()
         return await view(self.directory, self.tablet)
 
-    async def find(self, name: str) -> tuple[Server, Group]:
+    async def find(self, name: str) -> tuple[ClusterServer, GroupView]:
         """Return a server and the group. Raises NotFound."""
         group = await self.look()
         return self.directory.find(name, group), group
 
-    async def drive(self, decide: Decide) -> Group:
+    async def drive(self, decide: Decide) -> GroupView:
         """Take steps until `decide` returns None, and return the group as it is then.
 
         Raises:
@@ -106,7 +112,7 @@ class Membership:
                     continue
             await tasks.sleep_ms(POLL_MS)
 
-    async def add(self, name: str, kind: Kind = Kind.VOTER) -> Group:
+    async def add(self, name: str, kind: MemberKind = MemberKind.VOTER) -> GroupView:
         """Make a server a member, with all of its data; it is one on return, or was one before.
 
         Args:
@@ -123,7 +129,7 @@ class Membership:
         check(group, server, kind)
         return await self._becoming(server, partial(self.steps.becoming, server, kind))
 
-    async def change_type(self, name: str, kind: Kind) -> Group:
+    async def change_type(self, name: str, kind: MemberKind) -> GroupView:
         """Make a member something else; raises as `add`, and InvalidArgument when it is no member."""
         server, group = await self.find(name)
         if group.config is not None and group.member(server) is None:
@@ -131,7 +137,7 @@ class Membership:
         check(group, server, kind)
         return await self._becoming(server, partial(self.steps.becoming, server, kind))
 
-    async def remove(self, name: str) -> Group:
+    async def remove(self, name: str) -> GroupView:
         """Remove a member and its data; what it promised stays there as a tombstone. Raises as `add`.
 
         Of a server that does not answer the data stay, until they are deleted when it is back.
@@ -139,7 +145,7 @@ class Membership:
         server, _ = await self.find(name)
         return await self._leaving(server)
 
-    async def move(self, old: str, new: str) -> Group:
+    async def move(self, old: str, new: str) -> GroupView:
         """Put a voter on `new` in the place of the one on `old`: add, wait for promotion, remove.
 
         Raises:
@@ -157,11 +163,11 @@ class Membership:
             )
         if group.member(leaving) is not None:
             await self.directory.check(coming)
-            check(group, coming, Kind.VOTER)
+            check(group, coming, MemberKind.VOTER)
             await self._becoming(coming, partial(self.steps.replacing, leaving, coming))
         return await self._leaving(leaving)
 
-    async def step_down(self, to: str = "") -> Group:
+    async def step_down(self, to: str = "") -> GroupView:
         """Let another replica lead: the one named, or the most up-to-date one. Raises as `add`."""
         group = await self.look()
         successor = self.directory.find(to, group) if to else None
@@ -172,12 +178,12 @@ class Membership:
                 f"{self.tablet}"
             )
 
-        def decide(group: Group) -> Step | None:
+        def decide(group: GroupView) -> MemberStep | None:
             nonlocal before
             leader = group.leader
             before = before or leader
             if leader is None:
-                return Step("wait for a leader")
+                return MemberStep("wait for a leader")
             if leader == successor or (successor is None and leader != before):
                 return None
             return self.steps.handing_over(leader, successor)
@@ -186,11 +192,11 @@ class Membership:
 
     # ---- replicas that cannot be brought up to date -------------------------------------------------
 
-    async def _becoming(self, server: Server, decide: Decide) -> Group:
+    async def _becoming(self, server: ClusterServer, decide: Decide) -> GroupView:
         """Drive, and begin anew with a replica that the group's logs can no longer bring up to date."""
         self._orders.begin()
 
-        def decided(group: Group) -> Step | None:
+        def decided(group: GroupView) -> MemberStep | None:
             step = decide(group)
             if step is None or step.act is not None or not self._lacks(server, group):
                 return step
@@ -198,26 +204,26 @@ class Membership:
 
         return await self.drive(decided)
 
-    async def _leaving(self, server: Server) -> Group:
+    async def _leaving(self, server: ClusterServer) -> GroupView:
         """Drive, and hold nobody for dead who is silent for a moment."""
 
-        def decided(group: Group) -> Step | None:
+        def decided(group: GroupView) -> MemberStep | None:
             step = self.steps.leaving(server, group)
             silent = group.of(server).silent
             if not silent:
                 self._silent_us.pop(server.uuid, None)
             if step is not None or not silent or self._longer(self._silent_us, server, SILENT_MS):
                 return step
-            return Step(f"wait for {server}: {silent}")
+            return MemberStep(f"wait for {server}: {silent}")
 
         return await self.drive(decided)
 
-    def _longer(self, since_us: dict[str, int], server: Server, ms: int) -> bool:
+    def _longer(self, since_us: dict[str, int], server: ClusterServer, ms: int) -> bool:
         """Whether what is so of a server now has been so for a while."""
         now_us = self.core.env.clock.monotonic_us()
         return now_us - since_us.setdefault(server.uuid, now_us) >= ms * 1000
 
-    def _lacks(self, server: Server, group: Group) -> bool:
+    def _lacks(self, server: ClusterServer, group: GroupView) -> bool:
         """Whether a non-voter has data that are too old, as its leader has said for a while."""
         member, peer = group.member(server), group.peer(server)
         lacks = peer is not None and peer.needs_copy and group.of(server).has_data
@@ -227,7 +233,7 @@ class Membership:
         return self._longer(self._lacking_us, server, LACKING_MS)
 
 
-def _state(group: Group) -> object:
+def _state(group: GroupView) -> object:
     """Return what differs when something went on."""
     status, config = group.status, group.config
     coming = () if config is None else config.promoting

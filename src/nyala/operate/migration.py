@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from nyala.common.errors import InvalidArgument
-from nyala.operate.group_view import Group
+from nyala.operate.group_view import GroupView
 from nyala.operate.master_group import MasterGroup
 
 
-async def migrate(masters: MasterGroup, addresses: Sequence[str]) -> Group:
+async def migrate(masters: MasterGroup, addresses: Sequence[str]) -> GroupView:
     """Make the new masters at these addresses masters too; killed at any point, it goes on when begun again.
 
     Raises:

@@ -5,8 +5,8 @@ from dataclasses import astuple, dataclass, fields
 
 from nyala.client.core import Core
 from nyala.common.errors import InvalidArgument
-from nyala.operate.group_view import ENDED, Group, Server, TServerDirectory, ask, view
-from nyala.operate.member_rpcs import Orders, failure, tenths
+from nyala.operate.group_view import ENDED, ClusterServer, GroupView, TServerDirectory, ask, view
+from nyala.operate.member_rpcs import MemberRpcs, failure, tenths
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -15,7 +15,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RemoteReplica:
     """One replica of a server."""
 
     tablet: str
@@ -37,15 +37,15 @@ class Row:
         return f"the replica of {self.tablet} is {self.state} {self.error}".rstrip()
 
 
-COLUMNS = tuple(f.name for f in fields(Row))
+COLUMNS = tuple(f.name for f in fields(RemoteReplica))
 
 
-def cells(row: Row) -> tuple[object, ...]:
+def cells(row: RemoteReplica) -> tuple[object, ...]:
     """Return a row as it is printed."""
     return astuple(row)
 
 
-async def listed(core: Core, name: str) -> tuple[Server, list[Row]]:
+async def listed(core: Core, name: str) -> tuple[ClusterServer, list[RemoteReplica]]:
     """Return all replicas of a server, tombstones too.
 
     Raises:
@@ -63,14 +63,14 @@ async def listed(core: Core, name: str) -> tuple[Server, list[Row]]:
     )
     making = {c.tablet_id: _copy_words(c) for c in copies.copies if c.stage not in ("DONE",)}
     rows = [_row(t, making.pop(t.report.tablet_id, "")) for t in tablets.tablets]
-    rows += [Row(t, "", "", "", 0, "", 0, 0, words, "") for t, words in making.items()]
+    rows += [RemoteReplica(t, "", "", "", 0, "", 0, 0, words, "") for t, words in making.items()]
     return server, rows
 
 
-def _row(t: pb.TabletStatus, copy: str) -> Row:
+def _row(t: pb.TabletStatus, copy: str) -> RemoteReplica:
     report = t.report
     last = f"{t.last_term}.{t.last_index}"
-    return Row(
+    return RemoteReplica(
         report.tablet_id, t.table_name, report.state, report.role, report.consensus.term, last,
         t.commit_index, t.data_bytes, copy, report.error,
     )  # fmt: skip
@@ -111,7 +111,7 @@ async def copied(
         )
     warning = "; forced: it may lack writes that were acknowledged" if force else ""
     tell(f"copy the replica of {tablet} on {source} to {target}{warning}")
-    copy = await Orders(directory, tablet).copy(target, source, force=force)
+    copy = await MemberRpcs(directory, tablet).copy(target, source, force=force)
     told = ""
     while copy.stage not in (*ENDED, "WAITING"):
         if (words := tenths(copy)) != told:
@@ -155,7 +155,7 @@ async def deleted(core: Core, name: str, tablet: str, *, force: bool, tell: Tell
     await directory.check(server)
     if group.of(server).copying and group.member(server) is None:
         tell(f"cancel the copy to {server}")
-        await Orders(directory, tablet).cancel(server)
+        await MemberRpcs(directory, tablet).cancel(server)
         group = await view(directory, tablet)
     if not group.of(server).there:
         tell(f"{server} has no replica of {tablet}; nothing to do")
@@ -167,11 +167,11 @@ async def deleted(core: Core, name: str, tablet: str, *, force: bool, tell: Tell
             "out safely; --force deletes it all the same"
         )
     tell(f"delete the replica of {tablet} on {server}" + (f": forced, {lost}" if lost else ""))
-    await Orders(directory, tablet).delete(server, group)
+    await MemberRpcs(directory, tablet).delete(server, group)
     return True
 
 
-def _at_stake(group: Group, server: Server) -> str:
+def _at_stake(group: GroupView, server: ClusterServer) -> str:
     """Return what a deletion may cost; empty: nothing."""
     if group.config is None or group.member(server) is None:
         return ""

@@ -17,7 +17,7 @@ BROKEN = ("FAILED", "TOMBSTONED")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ServerEndpoint:
     """A server, as it is asked."""
 
     uuid: str
@@ -42,7 +42,7 @@ class Survivor:
         error: why it is FAILED.
     """
 
-    place: Place
+    place: ServerEndpoint
     table: str
     state: str
     role: str
@@ -60,7 +60,7 @@ class Survivor:
         return self.state not in BROKEN
 
 
-def survivor(place: Place, status: pb.TabletStatus) -> Survivor:
+def survivor(place: ServerEndpoint, status: pb.TabletStatus) -> Survivor:
     """Return what a server says of its replica."""
     return Survivor(
         place,
@@ -77,7 +77,9 @@ def survivor(place: Place, status: pb.TabletStatus) -> Survivor:
     )
 
 
-async def replicas(env: Env, place: Place, tablets: Sequence[str]) -> dict[str, Survivor] | None:
+async def replicas(
+    env: Env, place: ServerEndpoint, tablets: Sequence[str]
+) -> dict[str, Survivor] | None:
     """Return a server's replicas of these tablets, or all; None when it does not answer."""
     try:
         info = await env.rpc.call(
@@ -85,7 +87,7 @@ async def replicas(env: Env, place: Place, tablets: Sequence[str]) -> dict[str, 
         )
         if place.uuid and info.uuid != place.uuid:
             return None  # another server has taken over its address
-        place = Place(info.uuid, place.address)
+        place = ServerEndpoint(info.uuid, place.address)
         answer = await env.rpc.call(
             place.address, methods.LIST_TABLETS, pb.ListTabletsRequest(tablet_ids=tablets),
             timeout_ms=ASK_MS,
@@ -98,7 +100,7 @@ async def replicas(env: Env, place: Place, tablets: Sequence[str]) -> dict[str, 
 
 
 async def of_tablets(
-    env: Env, places: Iterable[Place], tablets: Sequence[str]
+    env: Env, places: Iterable[ServerEndpoint], tablets: Sequence[str]
 ) -> dict[str, list[Survivor]]:
     """Return the replicas of these tablets, or of all, that answer: by tablet, the most up-to-date first."""
     answers = await asyncio.gather(*(replicas(env, p, tablets) for p in places))

@@ -11,7 +11,7 @@ TIMEOUT_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class TabletReplacement:
     """What there is of a tablet.
 
     Attributes:
@@ -62,7 +62,7 @@ class Seen:
         }  # fmt: skip
 
 
-def look(masters: str, tablet: str) -> Seen:
+def look(masters: str, tablet: str) -> TabletReplacement:
     """Return what the leader master knows of a tablet; changes nothing.
 
     Raises:
@@ -71,7 +71,7 @@ def look(masters: str, tablet: str) -> Seen:
     return _ask(masters, pb.ReplaceTabletRequest(tablet_id=tablet, dry_run=True))
 
 
-def replace(masters: str, tablet: str, *, force: bool) -> Seen:
+def replace(masters: str, tablet: str, *, force: bool) -> TabletReplacement:
     """Let an empty tablet take its place; durable on return. The same again changes nothing.
 
     Raises:
@@ -81,13 +81,13 @@ def replace(masters: str, tablet: str, *, force: bool) -> Seen:
     return _ask(masters, pb.ReplaceTabletRequest(tablet_id=tablet, force=force))
 
 
-def _ask(masters: str, request: pb.ReplaceTabletRequest) -> Seen:
+def _ask(masters: str, request: pb.ReplaceTabletRequest) -> TabletReplacement:
     answer: pb.ReplaceTabletResponse = connected(
         masters,
         lambda core: core.masters.change(methods.REPLACE_TABLET, request, timeout_ms=TIMEOUT_MS),
     )
     members = tuple((m.uuid, m.address) for m in answer.members)
     shown = tuple(answer.shown_by)
-    return Seen(
+    return TabletReplacement(
         request.tablet_id, answer.table_name, answer.state, members, shown, answer.tablet_id
     )

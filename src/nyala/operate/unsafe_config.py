@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from nyala.common.errors import InvalidArgument, NotFound, TimedOut, Unavailable
 from nyala.common.ids import OpId
 from nyala.env.env import Env
-from nyala.operate.survivors import ASK_MS, Place, Survivor, has_majority, of_tablets, replicas
+from nyala.operate.survivors import (
+    ASK_MS,
+    ServerEndpoint,
+    Survivor,
+    has_majority,
+    of_tablets,
+    replicas,
+)
 from nyala.raft.quorum import majority
 from nyala.raft.unsafe_recovery import TERMS_APART
 from nyala.wire import convert, methods
@@ -18,7 +25,7 @@ LOOK_MS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class UnsafeConfigPlan:
     """What will be done, and what it costs.
 
     Attributes:
@@ -48,7 +55,9 @@ class Plan:
         return bool(active.lost) and {m.uuid for m in active.members} == set(self.keep)
 
 
-async def plan(env: Env, tablet: str, target: Place, keep: Sequence[str]) -> Plan:
+async def plan(
+    env: Env, tablet: str, target: ServerEndpoint, keep: Sequence[str]
+) -> UnsafeConfigPlan:
     """Ask the survivor, and everybody that its configurations name.
 
     Raises:
@@ -60,7 +69,7 @@ async def plan(env: Env, tablet: str, target: Place, keep: Sequence[str]) -> Pla
     )
     if info.role != "tserver":
         raise InvalidArgument(f"{target.address} is a {info.role}; name a tablet server")
-    here = await replicas(env, Place(info.uuid, target.address), [tablet])
+    here = await replicas(env, ServerEndpoint(info.uuid, target.address), [tablet])
     if here is None:
         raise Unavailable(f"{target.address} does not answer; name a server that has survived")
     if tablet not in here:
@@ -75,10 +84,10 @@ async def plan(env: Env, tablet: str, target: Place, keep: Sequence[str]) -> Pla
             f"nyala tablet survivors {tablet}"
         )
     members = {m.uuid: m for m in (*mine.committed.members, *mine.active.members)}
-    places = [Place(m.uuid, m.address) for m in members.values() if m.uuid != info.uuid]
+    places = [ServerEndpoint(m.uuid, m.address) for m in members.values() if m.uuid != info.uuid]
     others = (await of_tablets(env, places, [tablet])).get(tablet, [])
     there = [mine, *(o for o in others if o.healthy)]
-    return Plan(
+    return UnsafeConfigPlan(
         tablet=tablet,
         target=mine,
         keep=tuple(keep),
@@ -130,7 +139,7 @@ class Outcome:
     leader: str
 
 
-async def carry_out(env: Env, todo: Plan) -> Outcome:
+async def carry_out(env: Env, todo: UnsafeConfigPlan) -> Outcome:
     """Order it, and wait until the configuration is committed by a leader.
 
     Raises:
@@ -166,6 +175,6 @@ async def carry_out(env: Env, todo: Plan) -> Outcome:
     return Outcome(answer.changed, last, now.committed.id, now.role)
 
 
-def known_lost(todo: Plan, last: OpId) -> tuple[int, int] | None:
+def known_lost(todo: UnsafeConfigPlan, last: OpId) -> tuple[int, int] | None:
     """Return the first and the last index known to be lost; None: of none it is known."""
     return (last.index + 1, todo.known) if todo.known > last.index else None

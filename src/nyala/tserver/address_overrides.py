@@ -13,7 +13,7 @@ from nyala.replica.state_machine import Transport
 from nyala.wire.server_list import ServerList
 
 
-class Reached:
+class AddressOverrides:
     """A `Transport` that sends to where a server is now. On the loop only.
 
     Args:

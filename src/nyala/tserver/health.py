@@ -31,7 +31,7 @@ class Hosted(Protocol):
         ...
 
 
-class Health:
+class PeerHealth:
     """The account of one process. On the loop only.
 
     Args:

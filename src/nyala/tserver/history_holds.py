@@ -22,7 +22,7 @@ RETURN_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class HistoryHold:
     """One reader's claim on a tablet.
 
     Attributes:
@@ -36,11 +36,11 @@ class Hold:
 
 @dataclass(slots=True)
 class _Kept:
-    holds: dict[str, Hold] = field(default_factory=dict)
+    holds: dict[str, HistoryHold] = field(default_factory=dict)
     collecting: int = 0  # history at or below it may be going just now
 
 
-class Holds:
+class HistoryHolds:
     """The holds of one server.
 
     Args:
@@ -82,7 +82,7 @@ class Holds:
         self._expire(kept)
         if name not in kept.holds and len(kept.holds) >= MAX_HOLDS:
             raise Throttled(f"{MAX_HOLDS} holds are on tablet {tablet} already; release one first")
-        kept.holds[name] = Hold(at, self._clock.monotonic_us() + ttl_ms * 1000)
+        kept.holds[name] = HistoryHold(at, self._clock.monotonic_us() + ttl_ms * 1000)
 
     def release(self, tablet: TabletId, name: str) -> None:
         """Let go of a hold; there need not be one."""
@@ -90,7 +90,7 @@ class Holds:
         if kept is not None:
             kept.holds.pop(name, None)
 
-    def of(self, tablet: TabletId) -> list[tuple[str, Hold, int]]:
+    def of(self, tablet: TabletId) -> list[tuple[str, HistoryHold, int]]:
         """Return a tablet's holds: name, hold, and how many milliseconds are left."""
         kept = self._kept.get(tablet)
         if kept is None:

@@ -44,7 +44,7 @@ PROOF = 16
 """So many requests in a row have to be read briefly before the next one may be read on the loop."""
 
 
-class Lookups:
+class PointReads:
     """Handlers of `TabletReads`. On the loop only.
 
     Args:

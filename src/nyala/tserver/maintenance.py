@@ -16,7 +16,7 @@ from nyala.env.env import Env
 from nyala.env.tasks import Lane
 from nyala.replica.status import State
 from nyala.tablet.tablet import Tablet
-from nyala.tserver.history_holds import Holds
+from nyala.tserver.history_holds import HistoryHolds
 from nyala.tserver.tablets import HostedTablet, Tablets
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class Compactor:
         scores: of the tablets that have something worth doing, as of the last look.
     """
 
-    def __init__(self, env: Env, tablets: Tablets, holds: Holds, options: Options) -> None:
+    def __init__(self, env: Env, tablets: Tablets, holds: HistoryHolds, options: Options) -> None:
         self._env = env
         self._tablets = tablets
         self._holds = holds

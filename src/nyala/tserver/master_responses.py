@@ -5,7 +5,7 @@ import logging
 from nyala.admin.fencing import Fence
 from nyala.common.errors import InvalidArgument, NyalaError
 from nyala.datadir.identity import Identity
-from nyala.tserver.masters import KnownMasters
+from nyala.tserver.masters import MasterList
 from nyala.web.pages import Listing
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.server_list import ServerList
@@ -13,7 +13,7 @@ from nyala.wire.server_list import ServerList
 log = logging.getLogger(__name__)
 
 
-class Heard:
+class MasterResponses:
     """On the loop only.
 
     Args:
@@ -22,7 +22,7 @@ class Heard:
         masters: whom this server reports to.
     """
 
-    def __init__(self, identity: Identity, fence: Fence, masters: KnownMasters) -> None:
+    def __init__(self, identity: Identity, fence: Fence, masters: MasterList) -> None:
         self._identity = identity
         self._fence = fence
         self._masters = masters

@@ -17,7 +17,7 @@ LEADERLESS = 10
 """After so many heartbeats without an answer of a leader master everyone who was ever named is asked."""
 
 
-class KnownMasters:
+class MasterList:
     """On the loop only.
 
     Args:

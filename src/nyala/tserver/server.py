@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nyala.admin.deletion import DeletionService
-from nyala.admin.fencing import Fence, Orders
+from nyala.admin.fencing import Fence, OrderFence
 from nyala.admin.members_service import MembersService
 from nyala.admin.registration import registration
 from nyala.admin.unsafe_recovery_service import RescueService
@@ -20,24 +20,24 @@ from nyala.env.tasks import Lane
 from nyala.replica.host import ReplicaHost
 from nyala.replica.state_machine import StateMachine, Transport
 from nyala.tablet.tablet import Tablet
-from nyala.tserver.address_overrides import Reached
+from nyala.tserver.address_overrides import AddressOverrides
 from nyala.tserver.checksums import Checksums
 from nyala.tserver.config import TabletServerConfig
 from nyala.tserver.flight_service import FlightService
-from nyala.tserver.health import Health
+from nyala.tserver.health import PeerHealth
 from nyala.tserver.heartbeater import Heartbeater, Reporter
-from nyala.tserver.history_holds import Holds
-from nyala.tserver.lookups import Lookups
+from nyala.tserver.history_holds import HistoryHolds
+from nyala.tserver.lookups import PointReads
 from nyala.tserver.maintenance import Compactor
-from nyala.tserver.master_responses import Heard
-from nyala.tserver.masters import KnownMasters
+from nyala.tserver.master_responses import MasterResponses
+from nyala.tserver.masters import MasterList
 from nyala.tserver.memory import MemoryBudget
 from nyala.tserver.scan_memory import ScanMemory
 from nyala.tserver.scanners import Scanners
 from nyala.tserver.splits import Splits
-from nyala.tserver.startup_gate import Gate
-from nyala.tserver.startup_reports import Opening
-from nyala.tserver.tablet_metrics import Shown
+from nyala.tserver.startup_gate import StartupGate
+from nyala.tserver.startup_reports import StartupReports
+from nyala.tserver.tablet_metrics import TabletMetrics
 from nyala.tserver.tablet_service import TabletService
 from nyala.tserver.tablets import Tablets
 from nyala.tserver.write_path import WritePath
@@ -60,7 +60,7 @@ class _Running:
 
     host: ReplicaHost
     tablets: Tablets
-    shown: Shown
+    shown: TabletMetrics
 
 
 def _data_plane(
@@ -69,7 +69,7 @@ def _data_plane(
     """Return what reads and writes rows."""
     writes = WritePath(env, tablets, tablets.host.memory, options)
     flights = FlightService(env, writes, Scanners(env, tablets, uuid, options, scans))
-    gets, sums = Lookups(env, tablets, options), Checksums(env, tablets, options)
+    gets, sums = PointReads(env, tablets, options), Checksums(env, tablets, options)
     splits = Splits(env, tablets)
     return {**flights.handlers(), **gets.handlers(), **sums.handlers(), **splits.handlers()}
 
@@ -77,8 +77,8 @@ def _data_plane(
 def _control_plane(
     env: Env,
     tablets: Tablets,
-    holds: Holds,
-    orders: Orders,
+    holds: HistoryHolds,
+    orders: OrderFence,
     changed: Callable[[TabletId], None],
 ) -> Handlers:
     """Return what masters and people's tools order."""
@@ -116,13 +116,13 @@ class TabletServer:
         self.metrics = metrics or Metrics()
         self._identity = Identity(env, config.dir, "tserver", config.options.clock_max_ahead_ms)
         self._fence = Fence()
-        self._gate = Gate(SERVED)
+        self._gate = StartupGate(SERVED)
         self._running: _Running | None = None
-        self._opening = Opening(env.files, config.dir)
+        self._opening = StartupReports(env.files, config.dir)
         interval_ms = config.options.server_heartbeat_ms
-        self.masters = KnownMasters(env, self._identity, config.master_addresses, interval_ms)
-        self.heard = Heard(self._identity, self._fence, self.masters)
-        self._transport = Reached(transport, self.heard.servers)
+        self.masters = MasterList(env, self._identity, config.master_addresses, interval_ms)
+        self.heard = MasterResponses(self._identity, self._fence, self.masters)
+        self._transport = AddressOverrides(transport, self.heard.servers)
         reporter = Reporter(
             self.info, self._reports, self.heard.take, self.heard.refuse,
             lambda: self.heard.servers.known, lambda: 0 if self._running else self._opening.left,
@@ -147,15 +147,15 @@ class TabletServer:
             )  # fmt: skip
         finally:
             slow.cancel()
-        options, holds = self._config.options, Holds(self._env.clock)
-        health = Health(self._env, host, options, self.heartbeater.changed)
+        options, holds = self._config.options, HistoryHolds(self._env.clock)
+        health = PeerHealth(self._env, host, options, self.heartbeater.changed)
         tablets = Tablets(host, health, holds)
         scans = ScanMemory(host.memory, options)
         memory = MemoryBudget(self._env, tablets, options, scans.look)
         memory.start()
-        orders = Orders(self._env, self._identity, self._fence)
+        orders = OrderFence(self._env, self._identity, self._fence)
         compactor = Compactor(self._env, tablets, holds, options)
-        self._running = _Running(host, tablets, Shown(tablets, memory, compactor))
+        self._running = _Running(host, tablets, TabletMetrics(tablets, memory, compactor))
         self._running.shown.expose(self.metrics)
         data = _data_plane(self._env, tablets, scans, self.uuid, options)
         control = _control_plane(self._env, tablets, holds, orders, self.heartbeater.changed)
@@ -185,7 +185,7 @@ class TabletServer:
 
     def handlers(self) -> Handlers:
         """Return everything that this server answers; until it has started, with Unavailable."""
-        check = Orders(self._env, self._identity, self._fence).check
+        check = OrderFence(self._env, self._identity, self._fence).check
         copies = copy_handlers(
             self._env, self._identity, lambda: self._started().host.copies, check
         )

@@ -10,7 +10,7 @@ from nyala.common.errors import Unavailable
 from nyala.env.rpc import Handlers, Method, Shape
 
 
-class Gate:
+class StartupGate:
     """Passes calls on once it is open. On the loop only.
 
     Args:

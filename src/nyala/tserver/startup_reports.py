@@ -13,7 +13,7 @@ from nyala.wal.cmeta import ConsensusMetadata
 from nyala.wire.proto import nyala_pb2 as pb
 
 
-class Opening:
+class StartupReports:
     """The replicas of a data directory until they are open.
 
     Args:

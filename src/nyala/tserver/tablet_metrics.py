@@ -21,7 +21,7 @@ LABELS = ("table", "tablet")
 
 
 @dataclass(frozen=True, slots=True)
-class TabletFigures:
+class TabletSample:
     """One tablet that runs here.
 
     Attributes:
@@ -42,7 +42,7 @@ class TabletFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class MetricColumn:
     """One figure.
 
     Attributes:
@@ -55,45 +55,46 @@ class Column:
     metric: str
     heading: str
     sentence: str
-    read: Callable[[TabletFigures], float]
+    read: Callable[[TabletSample], float]
 
 
 COLUMNS = (
-    Column("tablet_rowset_count", "rowsets", "Rowsets on disk.", lambda t: t.files.rowsets),
-    Column("tablet_depth_rowsets", "rowsets of a key", "Most live rowsets that one key may be in.",
+    MetricColumn("tablet_rowset_count", "rowsets", "Rowsets on disk.", lambda t: t.files.rowsets),
+    MetricColumn("tablet_depth_rowsets", "rowsets of a key", "Most live rowsets that one key may be in.",
            lambda t: t.files.depth),
-    Column("tablet_live_versions", "live versions", "On disk.",
+    MetricColumn("tablet_live_versions", "live versions", "On disk.",
            lambda t: t.files.versions - t.files.ended),
-    Column("tablet_ended_versions", "ended versions", "On disk: history.", lambda t: t.files.ended),
-    Column("tablet_file_bytes", "bytes on disk", "Of all rowsets.", lambda t: t.files.file_bytes),
-    Column("tablet_memory_bytes", "bytes in memory", "That a flush would free.",
+    MetricColumn("tablet_ended_versions", "ended versions", "On disk: history.", lambda t: t.files.ended),
+    MetricColumn("tablet_file_bytes", "bytes on disk", "Of all rowsets.", lambda t: t.files.file_bytes),
+    MetricColumn("tablet_memory_bytes", "bytes in memory", "That a flush would free.",
            lambda t: t.files.memory_bytes),
-    Column("tablet_log_bytes", "bytes of log", "Payload in the log that only memory stands for.",
+    MetricColumn("tablet_log_bytes", "bytes of log", "Payload in the log that only memory stands for.",
            lambda t: t.work.log_bytes),
-    Column("tablet_history_seconds", "history, s", "Since the oldest version that is kept ended.",
+    MetricColumn("tablet_history_seconds", "history, s", "Since the oldest version that is kept ended.",
            lambda t: t.files.history_s),
-    Column("tablet_amplification_ratio", "times written", "Versions written, merges included, by "
+    MetricColumn("tablet_amplification_ratio", "times written", "Versions written, merges included, by "
            "versions flushed.", lambda t: t.files.amplification),
-    Column("tablet_flushes_total", "flushes", "Done since the tablet was opened.",
+    MetricColumn("tablet_flushes_total", "flushes", "Done since the tablet was opened.",
            lambda t: t.work.flushes),
-    Column("tablet_flush_seconds_total", "flushes, s", "That flushes took.",
+    MetricColumn("tablet_flush_seconds_total", "flushes, s", "That flushes took.",
            lambda t: t.work.flush_us / 1e6),
-    Column("tablet_flushed_versions_total", "versions flushed", "Written by flushes.",
+    MetricColumn("tablet_flushed_versions_total", "versions flushed", "Written by flushes.",
            lambda t: t.files.flushed),
-    Column("tablet_merges_total", "merges", "Done since the tablet was opened.",
+    MetricColumn("tablet_merges_total", "merges", "Done since the tablet was opened.",
            lambda t: t.work.merges),
-    Column("tablet_merge_seconds_total", "merges, s", "That merges took.",
+    MetricColumn("tablet_merge_seconds_total", "merges, s", "That merges took.",
            lambda t: t.work.merge_us / 1e6),
-    Column("tablet_merged_versions_total", "versions merged", "Written by merges.",
+    MetricColumn("tablet_merged_versions_total", "versions merged", "Written by merges.",
            lambda t: t.files.merged),
-    Column("tablet_flush_score_ratio", "flush score", "What a flush is worth: shares of memory and log.",
+    MetricColumn("tablet_flush_score_ratio", "flush score",
+           "What a flush is worth: shares of memory and log.",
            lambda t: t.flush_score),
-    Column("tablet_merge_score_ratio", "merge score", "What the best merge is worth; 0: nothing is.",
+    MetricColumn("tablet_merge_score_ratio", "merge score", "What the best merge is worth; 0: nothing is.",
            lambda t: t.merge_score),
 )  # fmt: skip
 
 
-class Shown:
+class TabletMetrics:
     """The figures of all tablets here.
 
     Args:
@@ -124,7 +125,7 @@ class Shown:
             samples = [((t.table, t.tablet), column.read(t)) for t in shown]
             yield Family(column.metric, column.sentence, LABELS, samples)
 
-    def _figures(self) -> Iterator[TabletFigures]:
+    def _figures(self) -> Iterator[TabletSample]:
         scores = self._compactor.scores
         for replica in self._tablets.host.all():
             try:
@@ -136,4 +137,4 @@ class Shown:
             info, files = tablet.info, tablet.figures()
             flush = self._memory.score(files.memory_bytes, work.log_bytes)
             merge = scores.get(replica.group, 0.0)
-            yield TabletFigures(info.table_name, replica.group, files, work, flush, merge)
+            yield TabletSample(info.table_name, replica.group, files, work, flush, merge)

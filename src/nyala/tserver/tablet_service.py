@@ -5,7 +5,7 @@ Orders are idempotent, and only those are obeyed that `orders.py` lets through.
 
 from collections.abc import Callable
 
-from nyala.admin.fencing import Orders
+from nyala.admin.fencing import OrderFence
 from nyala.common.errors import AlreadyPresent, NyalaError
 from nyala.common.ids import TableId, TabletId
 from nyala.env.env import Env
@@ -17,7 +17,7 @@ from nyala.replica.status import State
 from nyala.tablet.files.manifest import TabletInfo
 from nyala.tablet.files.ops import SchemaOp
 from nyala.tablet.tablet import Tablet
-from nyala.tserver.history_holds import Holds
+from nyala.tserver.history_holds import HistoryHolds
 from nyala.tserver.tablets import Tablets
 from nyala.wire import convert, methods, status
 from nyala.wire.proto import nyala_pb2 as pb
@@ -30,7 +30,7 @@ class TabletService:
     """Handlers of `TabletAdmin`. On the loop only."""
 
     def __init__(
-        self, env: Env, host: ReplicaHost, tablets: Tablets, holds: Holds, orders: Orders,
+        self, env: Env, host: ReplicaHost, tablets: Tablets, holds: HistoryHolds, orders: OrderFence,
         altered: Callable[[TabletId], None],
     ) -> None:  # fmt: skip
         self._env = env

@@ -16,8 +16,8 @@ from nyala.replica.witness import Witness
 from nyala.tablet.files.columns import compression_of
 from nyala.tablet.files.ops import SchemaOp, decode_result, encode_schema
 from nyala.tablet.tablet import Tablet
-from nyala.tserver.health import Health
-from nyala.tserver.history_holds import Holds
+from nyala.tserver.health import PeerHealth
+from nyala.tserver.history_holds import HistoryHolds
 from nyala.wire.proto import nyala_pb2 as pb
 
 
@@ -38,7 +38,7 @@ class Tablets:
         holds: what of history has to stay.
     """
 
-    def __init__(self, host: ReplicaHost, health: Health, holds: Holds) -> None:
+    def __init__(self, host: ReplicaHost, health: PeerHealth, holds: HistoryHolds) -> None:
         self.host = host
         self._health = health
         self._holds = holds

@@ -14,9 +14,9 @@ from nyala.common.ids import SYS_CATALOG, TableId, TabletId
 from nyala.common.partition import partitions
 from nyala.master.catalog import sys_catalog
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.plan import Plan
-from nyala.master.catalog.records import Row, Table, TableState
-from nyala.master.leader import Leading, Term
+from nyala.master.catalog.plan import CatalogPlan
+from nyala.master.catalog.records import CatalogRow, CatalogTable, TableState
+from nyala.master.leader import MasterLeadership, Term
 from nyala.raft.membership import Member, initial
 from nyala.raft.status import Role
 from nyala.replica.status import State
@@ -93,7 +93,7 @@ class CatalogWatch:
     def _leading(self) -> Iterator[tuple[SimProcess, Term]]:
         """Who leads and is ready; not asked by `current`, which would drop what an ended term holds."""
         for process in self._cluster.masters:
-            leading: Leading | None = getattr(process.server, "leading", None)
+            leading: MasterLeadership | None = getattr(process.server, "leading", None)
             if not process.alive or leading is None or leading._term is None:
                 continue
             status, memory = leading.status(), leading._term.memory
@@ -124,7 +124,7 @@ class CatalogWatch:
                 names[table.name] = table.id
         self.checks["catalog whole"] += 1
 
-    def _tablets_fit(self, table: Table, live: list[Any]) -> None:
+    def _tablets_fit(self, table: CatalogTable, live: list[Any]) -> None:
         schema = convert.schema_from_proto(table.spec.schema)
         ps = convert.partition_schema_from_proto(table.spec.partition)
         wanted = partitions(schema, ps)
@@ -234,22 +234,22 @@ class CatalogWatch:
         return f"has voters that do not run: {lost}" if lost else ""
 
 
-def versions(view: View, at: int) -> set[Row]:
+def versions(view: View, at: int) -> set[CatalogRow]:
     """Return every row that a disk has held lately, up to a time."""
     since = max(view.horizon, at - LATELY)
     batches = view.changes(since, at, net=False)
     rows = set(sys_catalog.scan(view, since))
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in ("kind", "id", "body"))
-        rows |= {Row(*values) for values in zip(*columns, strict=True)}
+        rows |= {CatalogRow(*values) for values in zip(*columns, strict=True)}
     return rows
 
 
-def rows_of(catalog: Catalog) -> dict[tuple[str, str], Row]:
+def rows_of(catalog: Catalog) -> dict[tuple[str, str], CatalogRow]:
     """Return what the disk of a catalog has to hold."""
     tables = tuple(t.record for t in catalog.every_table())
     tablets = tuple(t.record for t in catalog.tablets())
-    plan = Plan(tablets, tables, catalog.cluster, tuple(catalog.servers.all()))
+    plan = CatalogPlan(tablets, tables, catalog.cluster, tuple(catalog.servers.all()))
     return {(r.kind, r.id): r for r in catalog.draft(plan).rows}
 
 

@@ -7,7 +7,7 @@ the middle, the next one goes on with.
 from collections import Counter
 
 from nyala.common.errors import NyalaError
-from nyala.operate.group_view import Group
+from nyala.operate.group_view import GroupView
 from nyala.operate.master_group import MasterGroup
 from tests.sim.faults.master_changes import new_master, operator
 from tests.sim.systems.cluster import SimCluster
@@ -55,14 +55,14 @@ class MasterHand:
         group = await self._look()
         return group is not None and self._voters(group) == len(group.config.members) == MASTERS  # type: ignore[union-attr]
 
-    async def _look(self) -> Group | None:
+    async def _look(self) -> GroupView | None:
         try:
             group = await self._group.look()
         except NyalaError:
             return None
         return group if group.config is not None else None
 
-    def _voters(self, group: Group) -> int:
+    def _voters(self, group: GroupView) -> int:
         assert group.config is not None
         return len(group.config.voters)
 
@@ -89,7 +89,7 @@ class MasterHand:
             self.done["master added"] += 1
             self._spare = None
 
-    async def _remove(self, group: Group) -> None:
+    async def _remove(self, group: GroupView) -> None:
         assert group.config is not None
         address = self._rng.choice([m.address for m in group.config.members])
         process = next(m for m in self._cluster.masters if m.address == address)

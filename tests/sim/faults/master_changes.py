@@ -10,7 +10,7 @@ from nyala.common.errors import NyalaError
 from nyala.common.ids import SYS_CATALOG
 from nyala.master.config import MasterConfig
 from nyala.master.server import Master
-from nyala.operate.group_view import Group
+from nyala.operate.group_view import GroupView
 from nyala.operate.master_group import MasterGroup
 from tests.sim.systems.cluster import SimCluster
 from tests.sim.systems.replicas import hosts_of
@@ -55,14 +55,14 @@ def operator(
     return MasterGroup(core, patience_ms=patience_ms)
 
 
-async def change(cluster: SimCluster, group: MasterGroup, verb: str, address: str) -> Group:
+async def change(cluster: SimCluster, group: MasterGroup, verb: str, address: str) -> GroupView:
     """Carry out `add` or `remove` as the last client."""
     found = await cluster.run(cluster.clients[-1], getattr(group, verb), address)
-    assert isinstance(found, Group)
+    assert isinstance(found, GroupView)
     return found
 
 
-def addresses(group: Group) -> list[str]:
+def addresses(group: GroupView) -> list[str]:
     """The masters of a committed configuration that vote."""
     assert group.config is not None
     return sorted(m.address for m in group.config.members if m.voter)

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from nyala.admin.fencing import Fence, Orders
+from nyala.admin.fencing import Fence, OrderFence
 from nyala.common.errors import Unavailable
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.copying.service import copy_handlers
@@ -47,7 +47,7 @@ class MovingServer(HostServer):
     ) -> None:
         super().__init__(env, transport, uuid, config, me)
         identity: Any = SimpleNamespace(uuid=uuid, instance=Instance(uuid, "tserver", "sim"))
-        check = Orders(env, identity, Fence()).check
+        check = OrderFence(env, identity, Fence()).check
         self._copying = copy_handlers(env, identity, self._copies, check)
 
     def _copies(self) -> Copies:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from nyala.cli.serve import Addresses, _facts
+from nyala.cli.serve import ListenAddresses, _facts
 from nyala.common.errors import Unavailable
 from nyala.common.metrics import Metrics
 from nyala.operate.ksck import (
     BEHIND,
-    Health,
+    ClusterHealth,
     _check_masters,
     _check_tservers,
     _replicas,
@@ -84,7 +84,7 @@ def test_a_follower_without_progress_is_shown():
 
 
 def test_states_and_roles_are_listed():
-    health = Health()
+    health = ClusterHealth()
     health.replicas = _replicas(TABLET, told(c__applied_index=80), TABLE)
     assert health.states() == [("RUNNING", "FOLLOWER", 2), ("RUNNING", "LEADER", 1)]
     third = health.as_dict()["replicas"][2]
@@ -101,7 +101,7 @@ def test_a_master_whose_catalog_failed_is_no_follower():
             failed = "" if address != "b:1" else "[Errno 5] Input/output error"
             return pb.MasterStatusResponse(uuid=address, leader=address == "a:1", error=failed)
 
-    health, core = Health(), SimpleNamespace(env=SimpleNamespace(rpc=Masters()))
+    health, core = ClusterHealth(), SimpleNamespace(env=SimpleNamespace(rpc=Masters()))
     entries = [pb.ServerEntry(uuid=u, address=f"{u}:1", role="master") for u in "abc"]
     known: Any = core
     asyncio.run(_check_masters(known, entries, health))
@@ -120,7 +120,7 @@ def test_a_tablet_server_whose_clock_is_wrong_is_named():
             refused = "all that b at b:9 sends is refused: its hybrid clock is 12.4 years ahead"
             return pb.ListTabletsResponse(problems=[refused] if address == "a:1" else [])
 
-    health, core = Health(), SimpleNamespace(env=SimpleNamespace(rpc=Servers()))
+    health, core = ClusterHealth(), SimpleNamespace(env=SimpleNamespace(rpc=Servers()))
     entries = [pb.ServerEntry(uuid=u, address=f"{u}:1", role="tserver") for u in "ab"]
     known: Any = core
     asyncio.run(_check_tservers(known, entries, health))
@@ -147,7 +147,7 @@ def test_memory_that_replicas_and_their_server_tell_of_is_named_once_in_text_and
                 status.report.error = strained
             return answer
 
-    health, core = Health(), SimpleNamespace(env=SimpleNamespace(rpc=Servers()))
+    health, core = ClusterHealth(), SimpleNamespace(env=SimpleNamespace(rpc=Servers()))
     known: Any = core
     entry = pb.ServerEntry(uuid="a", address="a:1", role="tserver")
     asyncio.run(_check_tservers(known, [entry], health))
@@ -171,7 +171,7 @@ def test_a_server_whose_clock_cannot_be_saved_is_named_once():
                 status.report.error = clock if address == "b:1" else ""
             return answer
 
-    health, core = Health(), SimpleNamespace(env=SimpleNamespace(rpc=Servers()))
+    health, core = ClusterHealth(), SimpleNamespace(env=SimpleNamespace(rpc=Servers()))
     entries = [pb.ServerEntry(uuid=u, address=f"{u}:1", role="tserver") for u in "ab"]
     known: Any = core
     asyncio.run(_check_tservers(known, entries, health))
@@ -196,7 +196,7 @@ def test_a_server_whose_disk_is_slow_is_named_once():
                 status.report.warning = slow if address == "b:1" else ""
             return answer
 
-    health, core = Health(), SimpleNamespace(env=SimpleNamespace(rpc=Servers()))
+    health, core = ClusterHealth(), SimpleNamespace(env=SimpleNamespace(rpc=Servers()))
     entries = [pb.ServerEntry(uuid=u, address=f"{u}:1", role="tserver") for u in "ab"]
     known: Any = core
     asyncio.run(_check_tservers(known, entries, health))
@@ -219,7 +219,7 @@ def test_a_copy_under_way_is_told_with_its_progress():
 
     core: Any = SimpleNamespace(env=SimpleNamespace(rpc=Servers()))
     entry = pb.ServerEntry(uuid="c", address="c:1", role="tserver")
-    found = asyncio.run(_check_tservers(core, [entry], Health()))
+    found = asyncio.run(_check_tservers(core, [entry], ClusterHealth()))
     assert list(found["c"]) == ["x"]
     problems = _tablet_problems(TABLET, told() | found, TABLE)
     assert "the replica on c:1 is COPYING from a:1: FILES, 10 of 20 bytes" in problems
@@ -228,7 +228,7 @@ def test_a_copy_under_way_is_told_with_its_progress():
 def test_healthz_names_a_clock_that_cannot_be_saved():
     host = SimpleNamespace(sick="", summary=str)
     server: Any = SimpleNamespace(failure=None, host=host, uuid="a", cluster_id="c")
-    facts = _facts("tserver", server, Addresses("a:1", "a:2", "a:3"), Metrics())
+    facts = _facts("tserver", server, ListenAddresses("a:1", "a:2", "a:3"), Metrics())
     assert facts.sick() is None
     host.sick = "clock ceiling cannot be saved: [Errno 5] Input/output error"
     assert facts.sick() == host.sick

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nyala.common.errors import InvalidArgument, Unavailable
-from nyala.operate.member_steps import Kind
+from nyala.operate.member_steps import MemberKind
 from tests.unit.cli.member_story import Calls, Killed, die, with_story
 from tests.unit.tserver.members_story import refused
 
@@ -71,7 +71,7 @@ def test_a_move_is_called_off_by_making_the_one_that_was_to_leave_a_voter(repair
         membership, _ = story.command(at=2, after=die)
         with pytest.raises(Killed):
             await story.on(membership.move, story.uuid(old), story.uuid(new))
-        done = await story.do("change_type", story.uuid(old), Kind.VOTER)
+        done = await story.do("change_type", story.uuid(old), MemberKind.VOTER)
         assert [words.split()[0] for words in done] == ["let"]
         assert not any(m.replace for m in story.status().committed_config.members)
         if repair == "off":
@@ -81,7 +81,7 @@ def test_a_move_is_called_off_by_making_the_one_that_was_to_leave_a_voter(repair
                 break
             await story.cluster.loop.delay(100_000)
         assert story.kinds() == before
-        assert await story.do("change_type", story.uuid(old), Kind.VOTER) == []
+        assert await story.do("change_type", story.uuid(old), MemberKind.VOTER) == []
 
     with_story(work, repair=repair, copy_rate_bytes=500)
 
@@ -128,12 +128,12 @@ def test_a_witness_stands_in_for_a_dead_member_and_gets_the_data_later():
     async def work(story):
         new, (leader, other, dead) = story.without()[0], story.having()
         dead.kill()
-        await story.do("add", story.uuid(new), Kind.WITNESS)
-        await story.do("change_type", story.uuid(dead), Kind.NON_VOTER)
+        await story.do("add", story.uuid(new), MemberKind.WITNESS)
+        await story.do("change_type", story.uuid(dead), MemberKind.NON_VOTER)
         assert story.kinds() == {
             leader.name: "voter", other.name: "voter", new.name: "witness voter", dead.name: "non-voter",
         }  # fmt: skip
-        await story.do("change_type", story.uuid(new), Kind.VOTER)
+        await story.do("change_type", story.uuid(new), MemberKind.VOTER)
         assert story.kinds()[new.name] == "voter"
         await story.do("remove", story.uuid(dead))
         dead.restart()
@@ -180,7 +180,7 @@ def test_a_witness_makes_a_group_whole_long_before_a_copy_does():
         await story.cluster.loop.delay(5_000_000)  # some rows
         dead.kill()
         began = story.cluster.loop.now_us()
-        await story.do("add", story.uuid(new), Kind.WITNESS)
+        await story.do("add", story.uuid(new), MemberKind.WITNESS)
         await story.do("remove", story.uuid(dead))
         took["witness"] = story.cluster.loop.now_us() - began
         other.kill()
@@ -188,7 +188,7 @@ def test_a_witness_makes_a_group_whole_long_before_a_copy_does():
         assert story.leader is leader, "one more may die, and the others are a majority"
         await other.restart()
         began = story.cluster.loop.now_us()
-        await story.do("change_type", story.uuid(new), Kind.VOTER)
+        await story.do("change_type", story.uuid(new), MemberKind.VOTER)
         took["copy"] = story.cluster.loop.now_us() - began
         await dead.restart()
         await story.cluster.loop.delay(3_000_000)
@@ -202,13 +202,13 @@ def test_the_dead_that_returns_in_time_is_a_voter_again_and_the_witness_goes():
     async def work(story):
         new, (leader, other, dead) = story.without()[0], story.having()
         dead.kill()
-        await story.do("add", story.uuid(new), Kind.WITNESS)
-        await story.do("change_type", story.uuid(dead), Kind.NON_VOTER)
+        await story.do("add", story.uuid(new), MemberKind.WITNESS)
+        await story.do("change_type", story.uuid(dead), MemberKind.NON_VOTER)
         filling, _ = story.command(at=2, after=die)  # 1: its log is kept, 2: the copy begins
         with pytest.raises(Killed):
-            await story.on(filling.change_type, story.uuid(new), Kind.VOTER)
+            await story.on(filling.change_type, story.uuid(new), MemberKind.VOTER)
         dead.restart()
-        await story.do("change_type", story.uuid(dead), Kind.VOTER)
+        await story.do("change_type", story.uuid(dead), MemberKind.VOTER)
         await story.do("remove", story.uuid(new))
         assert story.state(new) == "TOMBSTONED"
         assert story.kinds() == {p.name: "voter" for p in (leader, other, dead)}

@@ -4,9 +4,9 @@ import pytest
 
 from nyala.common.errors import InvalidArgument, NotFound, TimedOut, Unavailable
 from nyala.operate.member_rpcs import CopyFailed
-from nyala.operate.member_steps import Kind
+from nyala.operate.member_steps import MemberKind
 from nyala.operate.membership import Membership
-from nyala.operate.survivors import Place
+from nyala.operate.survivors import ServerEndpoint
 from nyala.operate.unsafe_config import carry_out, plan
 from nyala.raft.status import Role
 from nyala.wire import methods
@@ -27,8 +27,8 @@ def test_what_cannot_be_is_refused_and_nothing_changes():
             (story.do("move", a, b), "are voters both"),
             (story.do("move", a, a), "to another server"),
             (story.do("move", c, c), "to another server"),
-            (story.do("change_type", c, Kind.VOTER), "is no member"),
-            (story.do("change_type", a, Kind.WITNESS), "cannot be a witness"),
+            (story.do("change_type", c, MemberKind.VOTER), "is no member"),
+            (story.do("change_type", a, MemberKind.WITNESS), "cannot be a witness"),
             (story.do("step_down", c), "no voter"),
         ]:
             err = await refused(work_)
@@ -55,7 +55,7 @@ def test_a_voter_that_lost_its_replica_is_not_simply_copied():
         assert isinstance(err, InvalidArgument)
         assert "remove_replica first, then add_replica" in err.message
         await story.do("remove", story.uuid(lost))
-        err = await refused(story.do("add", story.uuid(lost), Kind.WITNESS))
+        err = await refused(story.do("add", story.uuid(lost), MemberKind.WITNESS))
         assert "cannot be a witness" in err.message
         await story.do("add", story.uuid(lost))
         assert story.kinds()[lost.name] == "voter"
@@ -130,7 +130,7 @@ def test_who_was_given_up_is_deleted_before_it_is_added_again():
         leader, second, last = story.having()
         leader.kill()
         second.kill()
-        place = Place("", last.address)
+        place = ServerEndpoint("", last.address)
         todo = await story.on(plan, story.core.env, story.tablet, place, [story.uuid(last)])
         await story.on(carry_out, story.core.env, todo)
         for returned in (second, leader):

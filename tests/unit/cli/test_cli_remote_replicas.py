@@ -111,7 +111,9 @@ def test_a_replica_that_its_group_counts_on_is_deleted_by_force_only():
 
 def test_what_does_not_run_is_a_problem_and_a_tombstone_is_none():
     made = {
-        state: remote_replicas.Row("t1", "t", state, "", 1, "1.1", 1, 0, "", "broken").problem
+        state: remote_replicas.RemoteReplica(
+            "t1", "t", state, "", 1, "1.1", 1, 0, "", "broken"
+        ).problem
         for state in ("RUNNING", "TOMBSTONED", "FAILED", "BOOTSTRAPPING")
     }
     assert [s for s, problem in made.items() if problem] == ["FAILED", "BOOTSTRAPPING"]

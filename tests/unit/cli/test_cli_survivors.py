@@ -8,8 +8,8 @@ import pytest
 from nyala.common.errors import InvalidArgument, NotFound, Unavailable
 from nyala.common.ids import OpId, ServerUuid, TabletId
 from nyala.env.env import Env, system_env
-from nyala.operate.survivors import Place, Survivor, has_majority, of_tablets
-from nyala.operate.unsafe_config import Plan, known_lost, plan
+from nyala.operate.survivors import ServerEndpoint, Survivor, has_majority, of_tablets
+from nyala.operate.unsafe_config import UnsafeConfigPlan, known_lost, plan
 from nyala.raft.membership import Configuration, Member
 from nyala.raft.unsafe_recovery import TERMS_APART
 from nyala.wire import convert, methods
@@ -64,17 +64,19 @@ def ask(found, work) -> Any:
 
 def left(found) -> list[Survivor]:
     async def work(env: Env):
-        return await of_tablets(env, [Place(u, f"s:{n}") for n, u in enumerate(U)], [TABLET])
+        return await of_tablets(
+            env, [ServerEndpoint(u, f"s:{n}") for n, u in enumerate(U)], [TABLET]
+        )
 
     there: list[Survivor] = ask(found, work)[TABLET]
     return there
 
 
-def planned(found, target, *keep, tablet=TABLET) -> Plan:
+def planned(found, target, *keep, tablet=TABLET) -> UnsafeConfigPlan:
     async def work(env: Env):
-        return await plan(env, tablet, Place("", f"s:{target}"), [U[n] for n in keep])
+        return await plan(env, tablet, ServerEndpoint("", f"s:{target}"), [U[n] for n in keep])
 
-    made: Plan = ask(found, work)
+    made: UnsafeConfigPlan = ask(found, work)
     return made
 
 

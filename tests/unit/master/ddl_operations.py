@@ -14,8 +14,8 @@ from nyala.common.keys import encode_key
 from nyala.common.partition import KeyRange, PartitionSchema
 from nyala.common.schema import from_arrow
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.plan import Plan
-from nyala.master.catalog.records import Row
+from nyala.master.catalog.plan import CatalogPlan
+from nyala.master.catalog.records import CatalogRow
 from nyala.master.ddl import (
     alter_table,
     create_table,
@@ -27,7 +27,7 @@ from nyala.master.ddl import (
     tablet_report,
 )
 from nyala.master.ddl.create_table import Circumstances
-from nyala.master.ddl.operation import Operation
+from nyala.master.ddl.operation import CatalogOperation
 from nyala.master.ddl.server_states import Sighting
 from nyala.wire import convert
 from nyala.wire.proto import catalog_pb2 as cat
@@ -59,7 +59,7 @@ def create_request(name: str, ps: PartitionSchema | None = None) -> pb.CreateTab
     return pb.CreateTableRequest(table=spec)
 
 
-def put(catalog: Catalog, operation: Operation) -> str:
+def put(catalog: Catalog, operation: CatalogOperation) -> str:
     """Carry an operation out on a catalog in memory; return its table."""
     plan = operation.plan(catalog)
     catalog.publish(catalog.draft(plan))
@@ -87,11 +87,13 @@ def alteration(
     return pb.AlterTableRequest(name=name, steps=messages, operation=operation)
 
 
-def altered(catalog: Catalog, name: str, *steps: tuple[Any, ...], sequence: int = 9) -> Operation:
+def altered(
+    catalog: Catalog, name: str, *steps: tuple[Any, ...], sequence: int = 9
+) -> CatalogOperation:
     return alter_table.operation(alteration(catalog, name, *steps, sequence=sequence), around(3))
 
 
-def _resized(catalog: Catalog, replicas: int) -> Operation:
+def _resized(catalog: Catalog, replicas: int) -> CatalogOperation:
     request = alteration(catalog, "t", ("set_replicas", replicas))
     return alter_table.operation(request, around(3, servers="abcde"))
 
@@ -128,16 +130,16 @@ class Case:
 
     name: str
     before: Callable[[], Catalog]
-    operation: Callable[[Catalog], Operation]
+    operation: Callable[[Catalog], CatalogOperation]
 
 
-def _create(_: Catalog) -> Operation:
+def _create(_: Catalog) -> CatalogOperation:
     request = create_request("u")
     request.operation.CopyFrom(pb.OperationId(client=CLIENT, sequence=9))
     return create_table.operation(request, around(2))
 
 
-def _drop(reserve: int) -> Callable[[Catalog], Operation]:
+def _drop(reserve: int) -> Callable[[Catalog], CatalogOperation]:
     operation = pb.OperationId(client=CLIENT, sequence=9)
     request = pb.DropTableRequest(name="t", reserve_seconds=reserve, operation=operation)
     return lambda _: drop_table.operation(request, 1_000_000)
@@ -149,7 +151,7 @@ def _dropped() -> Catalog:
     return catalog
 
 
-def _recall(catalog: Catalog) -> Operation:
+def _recall(catalog: Catalog) -> CatalogOperation:
     operation = pb.OperationId(client=CLIENT, sequence=9)
     (table,) = catalog.recallable()
     request = pb.RecallTableRequest(id=table.id, new_name="u", operation=operation)
@@ -162,18 +164,18 @@ def _altering() -> Catalog:
     return catalog
 
 
-def _report(catalog: Catalog) -> Operation:
+def _report(catalog: Catalog) -> CatalogOperation:
     tablets = [report(t.id, leader="b", term=2) for t in catalog.tablets()]
     return tablet_report.operations(catalog, "b", tablets, 10)[0]  # type: ignore[arg-type]
 
 
-def _late(catalog: Catalog) -> Operation:
+def _late(catalog: Catalog) -> CatalogOperation:
     """Both tablets of `t` never came to run."""
     (operation,) = creation_timeouts.replacements(catalog, catalog.creating(), around(4))
     return operation
 
 
-def _lost(catalog: Catalog) -> Operation:
+def _lost(catalog: Catalog) -> CatalogOperation:
     (tablet, _) = catalog.tablets_of(catalog.require("t").id)
     return replace_tablet.unsafe(pb.ReplaceTabletRequest(tablet_id=tablet.id), around(4), [], 7)
 
@@ -206,10 +208,10 @@ CASES = [
 ]  # fmt: skip
 
 
-def rows_of(catalog: Catalog) -> dict[tuple[str, str], Row]:
+def rows_of(catalog: Catalog) -> dict[tuple[str, str], CatalogRow]:
     """Return the catalog as it would be on disk."""
     tables = [t.record for t in map(catalog.table, _table_ids(catalog)) if t is not None]
-    plan = Plan(tuple(t.record for t in catalog.tablets()), tuple(tables), catalog.cluster,
+    plan = CatalogPlan(tuple(t.record for t in catalog.tablets()), tuple(tables), catalog.cluster,
                 servers=tuple(catalog.servers.all()))  # fmt: skip
     return {(r.kind, r.id): r for r in catalog.draft(plan).rows}
 
@@ -218,7 +220,7 @@ def _table_ids(catalog: Catalog) -> list[TableId]:
     return list(dict.fromkeys(t.table_id for t in catalog.tablets()))
 
 
-def loaded(rows: dict[tuple[str, str], Row]) -> Catalog:
+def loaded(rows: dict[tuple[str, str], CatalogRow]) -> Catalog:
     """Return what a new leader makes of the rows on disk."""
     catalog = Catalog()
     catalog.load([rows[key] for key in sorted(rows)])

@@ -33,8 +33,8 @@ from nyala.common.errors import (
 )
 from nyala.common.ids import SYS_CATALOG, ServerUuid
 from nyala.env.env import Env
-from nyala.master.catalog.records import KIND_SERVER, Row, Table, Tablet, parse
-from nyala.master.services.flight import FlightService
+from nyala.master.catalog.records import KIND_SERVER, CatalogRow, CatalogTable, CatalogTablet, parse
+from nyala.master.services.flight import FlightInfoService
 from nyala.master.services.servers import ServersService
 from nyala.master.services.tables import MasterService
 from nyala.raft.membership import Configuration, Member
@@ -60,7 +60,7 @@ class Story(DdlCommands):
         tasks = SimTasks(loop, seeded(1, "lanes"))
         self.env = Env(SimClock(loop), rng, None, tasks, Orders(self))  # type: ignore[arg-type]
         self.lines: list[str] = []
-        self.rows: dict[tuple[str, str], Row] = {}
+        self.rows: dict[tuple[str, str], CatalogRow] = {}
         self.failure = ""
         self.leader, self.term = "nobody", 0
         self.unanswered: list[str] = []
@@ -79,11 +79,11 @@ class Story(DdlCommands):
 
     # ---- names ---------------------------------------------------------------------------------
 
-    def row_text(self, row: Row) -> str:
+    def row_text(self, row: CatalogRow) -> str:
         item = parse(row)
-        if isinstance(item, Table):
+        if isinstance(item, CatalogTable):
             return f"table {self.table_name(item)} {state_text(item)}"
-        if isinstance(item, Tablet):
+        if isinstance(item, CatalogTablet):
             leader = item.consensus.leader
             led = f", led by {leader} in term {item.consensus.term}" if leader else ""
             seen = (
@@ -94,7 +94,7 @@ class Story(DdlCommands):
             return f"tablet {name} {item.state.name} on {on}{led}{seen}"
         return "cluster"
 
-    def table_name(self, table: Table) -> str:
+    def table_name(self, table: CatalogTable) -> str:
         if table.id not in self.names:
             again = sum(n.rstrip("'") == table.name for n in self.names.values())
             self.names[table.id] = table.name + "'" * again
@@ -106,9 +106,9 @@ class Story(DdlCommands):
             if row is None:
                 return tablet_id
             tablet = parse(row)
-            assert isinstance(tablet, Tablet)
+            assert isinstance(tablet, CatalogTablet)
             table = parse(self.rows["table", tablet.table_id])
-            assert isinstance(table, Table)
+            assert isinstance(table, CatalogTable)
             prefix = self.table_name(table)
             number = sum(n.startswith(f"{prefix}.") for n in self.names.values())
             self.names[tablet_id] = f"{prefix}.{number}"
@@ -167,7 +167,7 @@ class Story(DdlCommands):
         report = pb.TabletReport(tablet_id=tablet_id, schema_version=int(version or 0))
         row = self.rows.get(("tablet", tablet_id))
         tablet = None if row is None else parse(row)
-        if isinstance(tablet, Tablet):
+        if isinstance(tablet, CatalogTablet):
             report.consensus.CopyFrom(tablet.consensus)
         story_reports.fill(report, server, rest)
         return report
@@ -272,7 +272,7 @@ class Story(DdlCommands):
             where = " ".join(r.address + ("*" if r.leader else "") for r in tablet.replicas)
             self.say(f"-> {self.tablet_name(tablet.id)} {tablet.state}: {where}")
 
-    def flights(self) -> FlightService:
+    def flights(self) -> FlightInfoService:
         return self.masters[self.leader if self.leader != "nobody" else "m1"].flights
 
     async def do_flight(self, rest: list[str]) -> None:

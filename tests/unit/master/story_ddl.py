@@ -9,7 +9,7 @@ recall T [NEW] [op=N]        T as the transcript names it
 T.N=LEADER/TERM^VERSION      in a report: the replica shows this schema version
 """
 
-from nyala.master.catalog.records import Table
+from nyala.master.catalog.records import CatalogTable
 from nyala.master.services.tables import MasterService
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -68,7 +68,7 @@ def number(operation: pb.OperationId, client: bytes, words: list[str]) -> None:
         operation.client, operation.sequence = client * 16, int(options["op"])
 
 
-def state_text(table: Table) -> str:
+def state_text(table: CatalogTable) -> str:
     """Return the state of a table in a transcript."""
     version = table.spec.schema.version
     at = f" at version {version}" if version else ""

@@ -11,11 +11,11 @@ from nyala.common.errors import (
     Unavailable,
 )
 from nyala.common.options import Options
-from nyala.master.catalog.records import KIND_SERVER, Row, Tablet, parse
+from nyala.master.catalog.records import KIND_SERVER, CatalogRow, CatalogTablet, parse
 from nyala.master.group.peers import MasterPeers
 from nyala.master.group.status import ResponseHeader
-from nyala.master.leader import Leading
-from nyala.master.services.flight import FlightService
+from nyala.master.leader import MasterLeadership
+from nyala.master.services.flight import FlightInfoService
 from nyala.master.services.heartbeats import HeartbeatService
 from nyala.master.services.servers import ServersService
 from nyala.master.services.tables import MasterContext, MasterService
@@ -43,7 +43,7 @@ class SharedRows:
         self.story = story
         self.master = master
 
-    async def replicate(self, rows: Sequence[Row]) -> None:
+    async def replicate(self, rows: Sequence[CatalogRow]) -> None:
         story = self.story
         if all(row.kind == KIND_SERVER for row in rows):  # they come by themselves, at any time
             if story.leader != self.master:
@@ -71,7 +71,7 @@ class SharedRows:
             raise NotLeader("not the leader")
         return 1
 
-    async def rows(self) -> list[Row]:
+    async def rows(self) -> list[CatalogRow]:
         await self.confirm()
         return [self.story.rows[key] for key in sorted(self.story.rows)]
 
@@ -97,7 +97,7 @@ class Orders:
         if method is methods.LIST_TABLETS:
             (asked,) = request.tablet_ids
             known = parse(story.rows["tablet", asked])
-            assert isinstance(known, Tablet)
+            assert isinstance(known, CatalogTablet)
             return story_reports.leaders_word(known.consensus)
         text = (
             f"{method.path.rpartition('/')[2]} {story.tablet_name(request.tablet_id)} to {server}"
@@ -126,7 +126,7 @@ class MasterUnderTest:
     def __init__(self, story: "Story", name: str) -> None:
         env, self.name = story.env, name
         servers = self.servers = TServers(5_000_000)
-        self.leading = Leading(
+        self.leading = MasterLeadership(
             env,
             lambda: SharedRows(story, name),
             lambda: story.status(name),
@@ -145,7 +145,7 @@ class MasterUnderTest:
             lambda: own,
             lambda: master_status(MASTERS),
         )
-        self.flights = FlightService(parts)
+        self.flights = FlightInfoService(parts)
         self.service = MasterService(parts)
         self.people = ServersService(parts)
         self.heartbeats = HeartbeatService(env, servers, lambda: self.leading, self.header, OPTIONS)

@@ -8,8 +8,8 @@ import pytest
 from nyala.common.errors import InvalidArgument, NotFound
 from nyala.common.ids import NO_OP, ServerUuid, TabletId
 from nyala.master.catalog.actions import CreateTabletAction, DeleteTabletAction
-from nyala.master.catalog.plan import Plan
-from nyala.master.catalog.records import Table, TableState, Tablet, TabletState, parse
+from nyala.master.catalog.plan import CatalogPlan
+from nyala.master.catalog.records import CatalogTable, CatalogTablet, TableState, TabletState, parse
 from nyala.master.ddl import create_table, creation_timeouts, replace_tablet, tablet_report
 from nyala.master.ddl.creation_timeouts import Creations
 from nyala.wire.proto import nyala_pb2 as pb
@@ -71,8 +71,8 @@ def test_a_table_with_its_tablets_and_their_servers_is_one_batch_and_then_the_or
     master.carry_out(create.operation(create.before()))
     assert disk.batches == 1
     items = [item for item in map(parse, master.batch) if item is not None]
-    tablets = [i for i in items if isinstance(i, Tablet)]
-    (table,) = (i for i in items if isinstance(i, Table))
+    tablets = [i for i in items if isinstance(i, CatalogTablet)]
+    (table,) = (i for i in items if isinstance(i, CatalogTable))
     assert (table.state, {t.state for t in tablets}) == (TableState.RUNNING, {TabletState.CREATING})
     assert all(len({*t.members}) == 3 for t in tablets)
     wanted = [CreateTabletAction(server, t.id) for t in tablets for server in t.members]
@@ -157,7 +157,7 @@ def test_each_further_try_is_waited_for_twice_as_long():
     tablet = catalog.creating()[0]
     record = tablet.edit()
     record.attempt = 3
-    take(catalog, Plan((record,)))
+    take(catalog, CatalogPlan((record,)))
     assert waiting.late(catalog, [], 0) == []
     assert tablet.id not in [t.id for t in waiting.late(catalog, [], 8 * PATIENCE_US - 1)]
     assert tablet.id in [t.id for t in waiting.late(catalog, [], 8 * PATIENCE_US)]

@@ -18,7 +18,7 @@ from nyala.common.keys import encode_key
 from nyala.common.partition import KeyRange
 from nyala.master.catalog.locks import Locks
 from nyala.master.ddl import alter_table, create_table, drop_table, recall_table
-from nyala.master.ddl.operation import Memory, run
+from nyala.master.ddl.operation import LeaderMemory, run
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.values import array_to_ipc, value_to_ipc
@@ -128,7 +128,7 @@ class Nowhere:
 
 def refuse(catalog, operation, error, match):
     before, nowhere = rows_of(catalog), Nowhere()
-    memory = Memory(1, catalog, nowhere, nowhere, Locks(), lambda: None)
+    memory = LeaderMemory(1, catalog, nowhere, nowhere, Locks(), lambda: None)
     with pytest.raises(error, match=match) as told:
         run(operation, memory).send(None)
     assert rows_of(catalog) == before
@@ -218,7 +218,7 @@ def test_a_rename_onto_a_name_that_is_being_created_waits_and_sees_what_became_o
         def enqueue(self, actions):
             pass
 
-    memory = Memory(1, catalog, Rows(), Rows(), Locks(), lambda: None)
+    memory = LeaderMemory(1, catalog, Rows(), Rows(), Locks(), lambda: None)
     steps = steps_of(catalog.require("t").spec, ("rename", "u"))
     rename = alter_table.operation(pb.AlterTableRequest(name="t", steps=steps), around(3))
 

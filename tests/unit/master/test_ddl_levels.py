@@ -6,7 +6,13 @@ import pytest
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.master.catalog import queries
 from nyala.master.catalog.actions import AlterTabletAction, CreateTabletAction
-from nyala.master.catalog.records import Table, TableState, Tablet, table_row, tablet_row
+from nyala.master.catalog.records import (
+    CatalogTable,
+    CatalogTablet,
+    TableState,
+    table_row,
+    tablet_row,
+)
 from nyala.master.ddl import alter_table, background, drop_table, recall_table, tablet_report
 from nyala.master.ddl.alter_steps import MAX_STEPS, Rules, take
 from nyala.master.orders import reconcile
@@ -198,8 +204,8 @@ def test_fields_of_a_newer_release_survive_every_edit_of_a_record():
     for part in (*parts, wide.spec.partition.ranges[0]):
         part.MergeFromString(unknown)
     narrow = cat.TabletRecord.FromString(tablet.record.SerializeToString() + unknown)
-    catalog._put_table(Table(wide))
-    catalog._put_tablet(Tablet(narrow))
+    catalog._put_table(CatalogTable(wide))
+    catalog._put_tablet(CatalogTablet(narrow))
 
     def kept() -> list[int]:
         now, of_tablet = catalog.table(table.id), catalog.tablet(tablet.id)

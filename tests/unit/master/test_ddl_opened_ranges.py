@@ -3,8 +3,8 @@
 from nyala.client.alter import AlterSteps
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.master.catalog.actions import CreateTabletAction
-from nyala.master.catalog.plan import Plan
-from nyala.master.catalog.records import Tablet, TabletState
+from nyala.master.catalog.plan import CatalogPlan
+from nyala.master.catalog.records import CatalogTablet, TabletState
 from nyala.master.ddl import alter_table, background, dropped_ranges
 from nyala.master.ddl.creation_timeouts import Creations
 from nyala.master.orders import reconcile
@@ -24,8 +24,8 @@ def opening(catalog, **shown):
     return alter_table.opening(catalog, catalog.require("t"), servers.schema_version)
 
 
-def tablet_of(catalog, tablet) -> Tablet:
-    found: Tablet | None = catalog.tablet(TabletId(tablet))
+def tablet_of(catalog, tablet) -> CatalogTablet:
+    found: CatalogTablet | None = catalog.tablet(TabletId(tablet))
     assert found is not None
     return found
 
@@ -33,7 +33,7 @@ def tablet_of(catalog, tablet) -> Tablet:
 def retire(catalog, tablet, at):
     record = tablet_of(catalog, tablet).edit()
     record.dropped_at = at
-    catalog.publish(catalog.draft(Plan((record,))))
+    catalog.publish(catalog.draft(CatalogPlan((record,))))
 
 
 def test_a_tablet_of_an_added_range_is_made_when_all_others_follow():
@@ -91,7 +91,7 @@ def test_a_range_added_later_waits_for_one_that_is_being_added():
     assert opening(catalog, a={one: 2, two: 2, three: 2}) == [], "it has no leader yet"
     record = tablet_of(catalog, three).edit()
     record.state = TabletState.RUNNING.value
-    catalog.publish(catalog.draft(Plan((record,))))
+    catalog.publish(catalog.draft(CatalogPlan((record,))))
     assert opening(catalog, a={one: 2, two: 2, three: 1}) == []
     assert [t.id for t in opening(catalog, a={one: 2, two: 2, three: 2})] == [four]
 

@@ -16,7 +16,7 @@ from nyala.master.catalog.actions import (
     DeleteTabletAction,
 )
 from nyala.master.catalog.locks import Locks
-from nyala.master.ddl.operation import Memory, Step, run
+from nyala.master.ddl.operation import LeaderMemory, OperationStep, run
 from nyala.master.orders import reconcile
 from nyala.master.tservers import TServer
 from nyala.wire import convert
@@ -49,10 +49,10 @@ class Master:
         self.sent: list[Action] = []
         self.dropped: list[int] = []
         catalog = loaded(disk.rows)
-        self.memory = Memory(1, catalog, self, self, Locks(), lambda: self.dropped.append(1))
+        self.memory = LeaderMemory(1, catalog, self, self, Locks(), lambda: self.dropped.append(1))
 
     async def replicate(self, rows):
-        assert [o.step for o in self.memory.in_flight.values()] == [Step.REPLICATE]
+        assert [o.step for o in self.memory.in_flight.values()] == [OperationStep.REPLICATE]
         if self.failure == "refused":
             raise NotLeader("no")
         if self.failure != "lost":

@@ -4,7 +4,7 @@ import pytest
 
 from nyala.common.errors import NotLeader, Retryable
 from nyala.common.ids import SYS_CATALOG
-from nyala.master.catalog.plan import Plan
+from nyala.master.catalog.plan import CatalogPlan
 from nyala.master.ddl import create_table
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -205,5 +205,5 @@ def test_names_may_change_hands_between_two_looks():
     put(catalog, create_table.operation(ranged_request("u"), around(4)))
     one, two = catalog.require("t").edit(), catalog.require("u").edit()
     one.spec.name, two.spec.name = "u", "t"
-    catalog.follow(Plan(tables=(one, two)))
+    catalog.follow(CatalogPlan(tables=(one, two)))
     assert {t.name: t.id for t in catalog.tables()} == {"u": one.id, "t": two.id}

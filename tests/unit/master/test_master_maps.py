@@ -8,7 +8,7 @@ from nyala.common.errors import NotLeader, Retryable
 from nyala.common.ids import TableId, TabletId
 from nyala.master.catalog import queries
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.plan import Plan
+from nyala.master.catalog.plan import CatalogPlan
 from nyala.master.ddl import drop_table
 from nyala.master.tservers import TServers
 from nyala.wire import methods
@@ -213,7 +213,7 @@ def test_tablets_are_shown_before_their_table_and_the_other_maps_last():
     (table,) = catalog.tables()
     tablets = tuple(t.record for t in catalog.tablets_of(table.id))
     watched = Watched()
-    plan = Plan(tablets, (table.record,), catalog.cluster)
+    plan = CatalogPlan(tablets, (table.record,), catalog.cluster)
     watched.publish(watched.draft(plan))
     assert seen == [("tablet", False, None), ("tablet", False, None), ("table", 2, False)]
     assert watched.cluster is not None

@@ -17,8 +17,8 @@ from nyala.env.env import Env
 from nyala.master.catalog.actions import CreateTabletAction
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.locks import Locks
-from nyala.master.catalog.plan import Plan, Scope
-from nyala.master.ddl.operation import Memory, Operation, run
+from nyala.master.catalog.plan import CatalogPlan, Scope
+from nyala.master.ddl.operation import CatalogOperation, LeaderMemory, run
 from nyala.master.leader import detached
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
@@ -37,7 +37,7 @@ def tablet(name="t1.0", table_id="t-id", state=cat.TABLET_CREATING):
     return cat.TabletRecord(id=name, table_id=table_id, state=state)
 
 
-PLAN = Plan((tablet(),), (table(),), actions=(ACTION,), answer=TableId("t-id"))
+PLAN = CatalogPlan((tablet(),), (table(),), actions=(ACTION,), answer=TableId("t-id"))
 
 
 class Rows:
@@ -71,12 +71,14 @@ class Orders:
 def memory(error=None):
     dropped = []
     rows = Rows(lambda: made, error)
-    made: Memory = Memory(3, Catalog(), rows, Orders(), Locks(), lambda: dropped.append(1))
+    made: LeaderMemory = LeaderMemory(
+        3, Catalog(), rows, Orders(), Locks(), lambda: dropped.append(1)
+    )
     return made, dropped
 
 
 def operation(plan=PLAN, scope=None):
-    return Operation("test", lambda _: scope or Scope(("t",)), lambda _: plan)
+    return CatalogOperation("test", lambda _: scope or Scope(("t",)), lambda _: plan)
 
 
 @pytest.mark.row("S0.50", "S0.9", "S0.64")
@@ -133,7 +135,7 @@ def test_a_plan_that_is_refused_writes_nothing():
 
     made, dropped = memory()
     with pytest.raises(InvalidArgument):
-        simulate(lambda loop: run(Operation("test", lambda _: Scope(("t",)), refuse), made))
+        simulate(lambda loop: run(CatalogOperation("test", lambda _: Scope(("t",)), refuse), made))
     assert not made.rows.batches
     assert not dropped
     assert not made.locks.held()
@@ -146,10 +148,10 @@ def test_the_plan_is_judged_again_under_the_locks():
 
     def plan(catalog):
         seen.append(catalog.named("t") is not None)
-        return PLAN if not seen[-1] else Plan(answer=TableId("t-id"))
+        return PLAN if not seen[-1] else CatalogPlan(answer=TableId("t-id"))
 
     async def main(loop):
-        wanted = Operation("test", lambda _: Scope(("t",)), plan)
+        wanted = CatalogOperation("test", lambda _: Scope(("t",)), plan)
         return await asyncio.gather(run(wanted, made), run(wanted, made))
 
     simulate(main)
@@ -167,10 +169,12 @@ def test_a_scope_that_grew_while_waiting_is_locked_anew():
 
     def plan(catalog):
         held.append(made.locks.held())
-        return Plan()
+        return CatalogPlan()
 
     async def main(loop):
-        await asyncio.gather(run(operation(), made), run(Operation("test", scope, plan), made))
+        await asyncio.gather(
+            run(operation(), made), run(CatalogOperation("test", scope, plan), made)
+        )
 
     simulate(main)
     assert held == [2], "the name and the table that appeared meanwhile"

@@ -5,9 +5,9 @@ import contextlib
 
 from nyala.common.errors import OutcomeUnknown
 from nyala.common.options import Options
-from nyala.master.catalog.plan import Plan, Scope
-from nyala.master.ddl.operation import Operation
-from nyala.master.leader import Leading
+from nyala.master.catalog.plan import CatalogPlan, Scope
+from nyala.master.ddl.operation import CatalogOperation
+from nyala.master.leader import MasterLeadership
 from nyala.master.tservers import TServers
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
@@ -45,7 +45,9 @@ class Rows:
 
 def create(name):
     record = cat.TableRecord(id=name, state=cat.TABLE_RUNNING, spec=pb.TableSpec(name=name))
-    return Operation("create", lambda _: Scope((name,)), lambda _: Plan(tables=(record,)))
+    return CatalogOperation(
+        "create", lambda _: Scope((name,)), lambda _: CatalogPlan(tables=(record,))
+    )
 
 
 def test_the_catalog_is_not_read_anew_while_an_operation_of_before_may_still_be_proposed():
@@ -59,7 +61,7 @@ def test_the_catalog_is_not_read_anew_while_an_operation_of_before_may_still_be_
         story, shared = Story(loop), Shared()
         story.elect("m1")
         options = Options(order_interval_ms=500, order_timeout_ms=1000, orders_per_server=4)
-        leading = Leading(
+        leading = MasterLeadership(
             story.env,
             lambda: Rows(shared),
             lambda: story.status("m1"),

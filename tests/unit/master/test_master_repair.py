@@ -8,19 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nyala.master.catalog import group_state as situation
-from nyala.master.catalog.group_state import Health
+from nyala.master.catalog.group_state import ReplicaHealth
 from nyala.master.repair import next_steps as repair
 
 next_steps: Any = repair.next_steps
-Seat: Any = situation.Seat
-Situation: Any = situation.Situation
+Seat: Any = situation.ReplicaState
+Situation: Any = situation.GroupState
 Add: Any = situation.Add
 Copy: Any = situation.Copy
 MakeWitness: Any = situation.MakeWitness
 Modify: Any = situation.Modify
 Remove: Any = situation.Remove
-Servers: Any = situation.Servers
-FINE, SILENT, FAILED = Health.FINE, Health.SILENT, Health.FAILED
+Servers: Any = situation.TargetServers
+FINE, SILENT, FAILED = ReplicaHealth.FINE, ReplicaHealth.SILENT, ReplicaHealth.FAILED
 STEPS = 40
 
 

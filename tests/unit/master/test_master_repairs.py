@@ -9,11 +9,11 @@ from nyala.common.options import Options
 from nyala.master.catalog import actions, group_state
 from nyala.master.catalog.actions import ChangeMembersAction
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.plan import Plan
+from nyala.master.catalog.plan import CatalogPlan
 from nyala.master.catalog.records import TableState, TabletState
 from nyala.master.ddl import server_states
 from nyala.master.orders import order_requests
-from nyala.master.repair.repairer import Repairs
+from nyala.master.repair.repairer import Repairer
 from nyala.master.tservers import TServers
 from nyala.wire import methods
 from nyala.wire.proto import catalog_pb2 as cat
@@ -48,9 +48,9 @@ class Around:
             for n in self.names
         ]
         cluster = cat.ClusterRecord(cluster_id="c")
-        self.publish(Plan(tuple(records), (table,), cluster))
+        self.publish(CatalogPlan(tuple(records), (table,), cluster))
         made = Options(member_failed_after_ms=FAILED_US // 1000, **limits)
-        self.repairs: Any = Repairs(self.catalog, self.servers, TERM, made, lambda: self.now_us)
+        self.repairs: Any = Repairer(self.catalog, self.servers, TERM, made, lambda: self.now_us)
 
     def publish(self, plan):
         self.catalog.publish(self.catalog.draft(plan))
@@ -66,7 +66,7 @@ class Around:
             if catalog:
                 record = self.catalog.tablet(tablet).edit()
                 record.consensus.CopyFrom(report.consensus)
-                self.publish(Plan((record,)))
+                self.publish(CatalogPlan((record,)))
         self.sequence += 1
         request = pb.HeartbeatRequest(
             server=server_info(name, location),
@@ -85,7 +85,7 @@ class Around:
 
     def listed(self, *names):
         entries = [pb.ListedServer(uuid=u, version=n, alive=True) for n, u in enumerate(names, 1)]
-        self.publish(Plan(servers=tuple(entries)))
+        self.publish(CatalogPlan(servers=tuple(entries)))
 
     def mark(self, name, **what):
         self.publish(mark(name, **what).plan(self.catalog))
@@ -106,7 +106,7 @@ def test_repairs_are_given_so_many_at_a_time_to_one_server_and_in_all():
     assert sorted(given) == ["d", "d", "e", "e"]
     around.server("f")
     assert len(around.added()) == 5
-    around.repairs = Repairs(
+    around.repairs = Repairer(
         around.catalog,
         around.servers,
         TERM,
@@ -122,7 +122,7 @@ def test_what_is_under_way_counts():
     around.server("d")
     first = around.catalog.tablet("t0").edit()
     first.consensus.members.add(uuid="d", promote=True)
-    around.publish(Plan((first,)))
+    around.publish(CatalogPlan((first,)))
     assert around.added() == []
 
 
@@ -227,7 +227,7 @@ def test_a_tablet_without_a_table_is_left_alone():
     assert len(around.needed()) == 2
     lost = around.catalog.tablet("t0").edit()
     lost.table_id = "unknown"
-    around.publish(Plan((lost,)))
+    around.publish(CatalogPlan((lost,)))
     assert around.needed() == []
 
 
@@ -333,12 +333,12 @@ def test_a_witness_goes_where_the_tablet_was_never_seen():
     around = Around()
     spec = around.catalog.require("t").edit()
     spec.spec.options["witness_first"] = "on"
-    around.publish(Plan((), (spec,)))
+    around.publish(CatalogPlan((), (spec,)))
     around.group(failed="c", others="b")
     around.server("d")
     seen = around.catalog.tablet("t0").edit()
     seen.reported_by.append("d")
-    around.publish(Plan((seen,)))
+    around.publish(CatalogPlan((seen,)))
     assert [a.step for a in around.needed()] == [Add("d")], "it may have a tombstone"
     around.server("e")
     (change,) = around.needed()

@@ -5,7 +5,7 @@ import pytest
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.master.catalog.actions import CreateTabletAction, DeleteTabletAction
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.plan import Plan
+from nyala.master.catalog.plan import CatalogPlan
 from nyala.master.ddl import tablet_report
 from nyala.master.orders import reconcile
 from nyala.master.tservers import TServer
@@ -22,7 +22,7 @@ def catalog(state=cat.TABLET_CREATING, **consensus):
     known = report(T, **consensus).consensus
     record = cat.TabletRecord(id=T, table_id="table", state=state, consensus=known)
     table = cat.TableRecord(id="table", state=cat.TABLE_RUNNING, spec=pb.TableSpec(name="metrics"))
-    made.publish(made.draft(Plan((record,), (table,))))
+    made.publish(made.draft(CatalogPlan((record,), (table,))))
     return made
 
 
@@ -81,7 +81,7 @@ def test_fields_of_a_newer_release_survive_an_update():
     made = catalog()
     record = made.tablet(T).edit()
     raw = record.SerializeToString() + b"\xfa\x06\x03new"  # field 111
-    made.publish(made.draft(Plan((cat.TabletRecord.FromString(raw),))))
+    made.publish(made.draft(CatalogPlan((cat.TabletRecord.FromString(raw),))))
     taken(made, report(T, leader="b", term=1))
     assert b"\xfa\x06\x03new" in made.tablet(T).record.SerializeToString()
 
@@ -92,7 +92,7 @@ def test_reports_are_taken_in_in_batches_of_bounded_size():
     records = tuple(
         cat.TabletRecord(id=f"t{n}", table_id="x", state=cat.TABLET_CREATING) for n in range(25)
     )
-    made.publish(made.draft(Plan(records)))
+    made.publish(made.draft(CatalogPlan(records)))
     reports = [report(f"t{n}", leader="a", term=1) for n in range(25)]
     found = tablet_report.operations(made, ServerUuid("a"), reports, 10)
     assert [len(o.plan(made).tablets) for o in found] == [10, 10, 5]

@@ -9,15 +9,15 @@ import pytest
 
 from nyala.common.options import Options
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.plan import Plan
+from nyala.master.catalog.plan import CatalogPlan
 from nyala.master.catalog.records import TabletState
 from nyala.master.ddl import create_table, tablet_report
 from nyala.master.ddl.create_table import Circumstances
 from nyala.master.group.status import ResponseHeader
 from nyala.master.orders import reconcile
 from nyala.master.orders.dispatcher import REPLICAS_AT_A_TIME
-from nyala.master.repair.repairer import AT_A_TIME, Repairs
-from nyala.master.repair.round_robin import Attention, Turns
+from nyala.master.repair.repairer import AT_A_TIME, Repairer
+from nyala.master.repair.round_robin import ReplicaRoundRobin, TabletRoundRobin
 from nyala.master.services.heartbeats import HeartbeatService
 from nyala.master.tservers import TServers
 from nyala.wire.proto import nyala_pb2 as pb
@@ -136,20 +136,20 @@ def test_a_report_costs_what_it_tells_of(tablets):
 def test_a_look_goes_over_so_many_tablets_and_no_more(tablets):
     catalog, servers = running(tablets)
     known = servers.known_in(TERM, servers.alive(1))
-    turns = Turns(REPLICAS_AT_A_TIME)
+    turns = ReplicaRoundRobin(REPLICAS_AT_A_TIME)
     assert reconcile.needed(catalog, known, turns.next) == []
     assert 0 < catalog.visited <= REPLICAS_AT_A_TIME * len(SERVERS)
-    repairs = Repairs(catalog, servers, TERM, Options(), lambda: 1)
+    repairs = Repairer(catalog, servers, TERM, Options(), lambda: 1)
     assert repairs.needed() == []
     assert AT_A_TIME <= catalog.visited <= AT_A_TIME * (2 + len(SERVERS))
 
 
 def test_in_turns_every_replica_is_looked_at_and_one_that_nobody_told_of_is_found():
     catalog, servers = running(1000)
-    known, turns = servers.known_in(TERM, servers.alive(1)), Turns(REPLICAS_AT_A_TIME)
+    known, turns = servers.known_in(TERM, servers.alive(1)), ReplicaRoundRobin(REPLICAS_AT_A_TIME)
     gone = of(catalog, SERVERS[0])[-1].edit()
     gone.state = DELETED  # deleted; the orders of the operation that did it were lost
-    catalog.publish(catalog.draft(Plan((gone,))))
+    catalog.publish(catalog.draft(CatalogPlan((gone,))))
     rounds = 2 * -(-len(servers.get("a").replicas) // REPLICAS_AT_A_TIME)
     found = [a for _ in range(rounds) for a in reconcile.needed(catalog, known, turns.next)]
     assert Counter(a.server for a in found) == {m.uuid: 2 for m in gone.consensus.members}
@@ -158,7 +158,7 @@ def test_in_turns_every_replica_is_looked_at_and_one_that_nobody_told_of_is_foun
 
 def test_what_was_told_of_comes_first_and_all_tablets_come_in_turn():
     catalog, _ = running(1000)
-    attention, every = Attention(catalog, 300), [t.id for t in Catalog.tablets(catalog)]
+    attention, every = TabletRoundRobin(catalog, 300), [t.id for t in Catalog.tablets(catalog)]
     attention.turn()
     attention.ask([every[900], every[10]])
     second = [t.id for t in attention.turn()]
@@ -186,9 +186,9 @@ def test_counts_follow_what_is_published():
     moved.consensus.members[0].uuid = free
     deleted.state = DELETED
     joins = moved.consensus.members.add(uuid="e", promote=True)
-    catalog.publish(catalog.draft(Plan((moved, deleted))))
+    catalog.publish(catalog.draft(CatalogPlan((moved, deleted))))
     assert catalog.replica_counts() == counted()
     assert [t.id for t in catalog.moving()] == [moved.id]
     joins.voter, joins.promote = True, False
-    catalog.publish(catalog.draft(Plan((moved,))))
+    catalog.publish(catalog.draft(CatalogPlan((moved,))))
     assert catalog.moving() == []

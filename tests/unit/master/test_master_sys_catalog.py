@@ -7,8 +7,8 @@ from nyala.common.ids import Operation, OpId, TableId, TabletId
 from nyala.env.env import Env
 from nyala.master.catalog import sys_catalog
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.plan import Plan
-from nyala.master.catalog.records import Row, parse, table_row
+from nyala.master.catalog.plan import CatalogPlan
+from nyala.master.catalog.records import CatalogRow, parse, table_row
 from nyala.master.catalog.sys_catalog import SysCatalog
 from nyala.master.ddl.create_table import Circumstances, plan
 from nyala.tablet.tablet import Tablet
@@ -65,7 +65,7 @@ def with_catalog(work, max_batch_bytes=1 << 20):
     return run(main)
 
 
-def big_table(tablets: int) -> tuple[Catalog, Plan, TableId]:
+def big_table(tablets: int) -> tuple[Catalog, CatalogPlan, TableId]:
     catalog = Catalog()
     live = [server_info(f"{n:032x}") for n in range(5)]
     around = Circumstances(live, seeded(1), 1_600_000_000_000_000, 10_000, 3)
@@ -77,14 +77,18 @@ def big_table(tablets: int) -> tuple[Catalog, Plan, TableId]:
 @pytest.mark.row("S0.2")
 def test_what_is_replicated_is_scanned_and_replaced_whole():
     async def work(rows, group):
-        await rows.replicate([Row("table", "1", b"a"), Row("tablet", "1", b"b")])
-        await rows.replicate([Row("table", "1", b"c"), Row("cluster", "cluster", b"")])
+        await rows.replicate([CatalogRow("table", "1", b"a"), CatalogRow("tablet", "1", b"b")])
+        await rows.replicate(
+            [CatalogRow("table", "1", b"c"), CatalogRow("cluster", "cluster", b"")]
+        )
         return await rows.rows(), group.sessions
 
     found, sessions = with_catalog(work)
     assert found == [
-        Row("cluster", "cluster", b""), Row("table", "1", b"c"), Row("tablet", "1", b"b"),
-    ]  # fmt: skip
+        CatalogRow("cluster", "cluster", b""),
+        CatalogRow("table", "1", b"c"),
+        CatalogRow("tablet", "1", b"b"),
+    ]
     assert sessions == [(b"m" * 16, 1, 1), (b"m" * 16, 2, 2)]
 
 
@@ -112,23 +116,23 @@ def test_a_table_of_1000_tablets_is_one_batch_far_below_the_limit():
 def test_a_batch_over_the_limit_is_refused_before_it_is_proposed():
     async def work(rows, group):
         with pytest.raises(TooLarge, match="over the limit of 1000"):
-            await rows.replicate([Row("table", "1", b"x" * 1000)])
-        await rows.replicate([Row("table", "2", b"x")])
+            await rows.replicate([CatalogRow("table", "1", b"x" * 1000)])
+        await rows.replicate([CatalogRow("table", "2", b"x")])
         return [r.id for r in await rows.rows()], len(group.payloads)
 
     assert with_catalog(work, 1000) == (["2"], 1)
 
 
 def test_rows_of_newer_kinds_are_passed_over_and_broken_ones_refused():
-    assert parse(Row("user", "u", b"?")) is None
+    assert parse(CatalogRow("user", "u", b"?")) is None
     with pytest.raises(Corrupt, match="cannot be read"):
-        parse(Row("table", "1", b"\xff\xff"))
+        parse(CatalogRow("table", "1", b"\xff\xff"))
     with pytest.raises(Corrupt, match="holds the record of '2'"):
-        parse(Row("table", "1", cat.TableRecord(id="2").SerializeToString()))
+        parse(CatalogRow("table", "1", cat.TableRecord(id="2").SerializeToString()))
     newer = table_row(cat.TableRecord(id="1", spec=pb.TableSpec(name="t")))
     raw = newer.body + b"\x10\x63"  # state = 99
     with pytest.raises(BadVersion, match="unknown state"):
-        parse(Row("table", "1", raw))
+        parse(CatalogRow("table", "1", raw))
 
 
 def test_deleted_tablets_are_known_after_a_reload_and_not_of_their_table():
@@ -138,7 +142,7 @@ def test_deleted_tablets_are_known_after_a_reload_and_not_of_their_table():
     records = [t.edit() for t in catalog.tablets_of(table_id)]
     records[0].state = cat.TABLET_DELETED
     again = Catalog()
-    later = Catalog().draft(Plan(tuple(records), made.tables))
+    later = Catalog().draft(CatalogPlan(tuple(records), made.tables))
     again.load(later.rows)
     assert [t.id for t in again.tablets_of(table_id)] == [records[1].id]
     assert again.tablet(TabletId(records[0].id)) is not None

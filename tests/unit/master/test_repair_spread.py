@@ -7,7 +7,7 @@ import pytest
 
 from nyala.master.catalog import group_state
 from nyala.master.catalog.actions import ChangeMembersAction
-from nyala.master.catalog.plan import Plan
+from nyala.master.catalog.plan import CatalogPlan
 from nyala.master.catalog.records import TableState, TabletState
 from nyala.wire.proto import catalog_pb2 as cat
 from tests.unit.master.master_helpers import create_request
@@ -28,7 +28,7 @@ def cluster() -> Around:
         server = "de"[n % 2]
         words[server].append(f"o{n}={server}/1@1.1:{server}")
         records.append(cat.TabletRecord(id=f"o{n}", table_id="o", state=TabletState.RUNNING.value))
-    around.publish(Plan(tuple(records), (table,)))
+    around.publish(CatalogPlan(tuple(records), (table,)))
     around.group(failed="c", others="b")
     for name, mine in words.items():
         around.server(name, *mine, catalog=True)

@@ -7,7 +7,7 @@ import pytest
 
 from nyala.common.errors import InvalidArgument, NotFound
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.plan import Plan
+from nyala.master.catalog.plan import CatalogPlan
 from nyala.master.ddl import server_states
 from nyala.master.ddl.server_states import Sighting
 from nyala.wire.proto import nyala_pb2 as pb
@@ -130,7 +130,7 @@ def test_the_list_of_another_catalog_is_taken_whole_only():
 def test_the_next_leader_has_the_same_list():
     catalog = some()
     put(catalog, mark("a", maintenance=True))
-    draft = catalog.draft(Plan(servers=tuple(catalog.servers.all())))
+    draft = catalog.draft(CatalogPlan(servers=tuple(catalog.servers.all())))
     later = Catalog()
     later.load(draft.rows)
     assert later.servers.all() == catalog.servers.all()

@@ -3,7 +3,7 @@
 import json
 from typing import cast
 
-from nyala.admin.fencing import Fence, Orders
+from nyala.admin.fencing import Fence, OrderFence
 from nyala.common.errors import Unavailable
 from nyala.common.ids import OpId
 from nyala.common.options import Options
@@ -127,7 +127,7 @@ class CopyProgram(HostProgram):
 
         identity = cast("Identity", self.identity)  # by shape
         source = CopySourceService(identity, copies)
-        orders = Orders(self.env, identity, Fence())
+        orders = OrderFence(self.env, identity, Fence())
         target = CopyTargetService(self.env, identity, copies, orders.check)
         return {**source.handlers(), **target.handlers()}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nyala.admin.fencing import Fence, Orders
+from nyala.admin.fencing import Fence, OrderFence
 from nyala.common.errors import Unavailable
 from nyala.common.ids import ServerUuid
 from nyala.env.env import system_env
@@ -26,7 +26,7 @@ def test_an_order_that_a_disk_refuses_may_be_given_again(number: int):
         env = system_env(rpc)
         try:
             with pytest.raises(Unavailable, match="disk did not take it"):
-                await Orders(env, Self(), Fence()).to_its_end(full())  # type: ignore[arg-type]
+                await OrderFence(env, Self(), Fence()).to_its_end(full())  # type: ignore[arg-type]
         finally:
             await env.tasks.close()
 

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from nyala.common.ids import SYS_CATALOG, TabletId
-from nyala.master.catalog.group_state import Health
+from nyala.master.catalog.group_state import ReplicaHealth
 from nyala.master.repair import observe
-from nyala.master.repair.observe import Look
+from nyala.master.repair.observe import RepairView
 from nyala.master.repair.ordered_copies import OrderedCopies
 from nyala.master.tservers import TServer
 from nyala.tserver.reports import ChangeLog, MasterView
@@ -83,17 +83,17 @@ def test_a_server_that_does_not_get_on_with_opening_is_given_up():
     member = pb.Member(uuid="c", voter=True, electable=True)
 
     def said(now_us):
-        look = Look({server.uuid: server}, now_us, {}, lambda _: ())
-        return judged(TabletId("t"), member, Health.FAILED, look, copies)
+        look = RepairView({server.uuid: server}, now_us, {}, lambda _: ())
+        return judged(TabletId("t"), member, ReplicaHealth.FAILED, look, copies)
 
     server.opening, server.opening_us = 3, 1000
-    assert said(1100) is Health.SILENT
-    assert said(1101) is Health.FAILED
+    assert said(1100) is ReplicaHealth.SILENT
+    assert said(1101) is ReplicaHealth.FAILED
     server.opening = 0
-    assert said(9999) is Health.SILENT, "it serves, and opens this one anew"
+    assert said(9999) is ReplicaHealth.SILENT, "it serves, and opens this one anew"
     server.replicas[TabletId("t")], server.opening_us = "RUNNING", 9000
-    assert said(9100) is Health.SILENT, "just opened: its leader may not know it yet"
-    assert said(9101) is Health.FAILED
+    assert said(9100) is ReplicaHealth.SILENT, "just opened: its leader may not know it yet"
+    assert said(9101) is ReplicaHealth.FAILED
 
 
 def test_all_is_reported_once_more_when_the_replicas_are_open():

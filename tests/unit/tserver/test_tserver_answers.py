@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from nyala.admin.fencing import Fence, Orders
+from nyala.admin.fencing import Fence, OrderFence
 from nyala.common.errors import NotFound
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.env.env import Env, system_env
@@ -144,7 +144,7 @@ def test_an_order_is_carried_out_though_its_sender_hangs_up():
         class Self:
             uuid = ServerUuid("a" * 32)
 
-        orders = Orders(env, Self(), Fence())  # type: ignore[arg-type]
+        orders = OrderFence(env, Self(), Fence())  # type: ignore[arg-type]
         work = orders.to_its_end(Host().create_replica())
         order = asyncio.ensure_future(work)
         await begun.wait()

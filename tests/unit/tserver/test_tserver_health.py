@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nyala.common.options import Options
-from nyala.tserver.health import FAILED, FINE, SILENT, Health
+from nyala.tserver.health import FAILED, FINE, SILENT, PeerHealth
 
 OPTIONS = Options(member_failed_after_ms=2000, raft_tick_ms=50, election_timeout_ms=500)
 
@@ -49,7 +49,7 @@ class World:
         clock = SimpleNamespace(monotonic_us=lambda: self.now_ms * 1000)
         env: Any = SimpleNamespace(clock=clock)
         host: Any = self
-        self.health = Health(env, host, OPTIONS, self.changed.append)
+        self.health = PeerHealth(env, host, OPTIONS, self.changed.append)
 
     def find(self, group):
         return self.leader

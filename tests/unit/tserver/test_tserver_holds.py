@@ -5,7 +5,7 @@ import pytest
 from nyala.common.errors import HistoryGone, InvalidArgument, Throttled
 from nyala.common.ids import TabletId
 from nyala.tserver import history_holds as room
-from nyala.tserver.history_holds import Holds
+from nyala.tserver.history_holds import HistoryHolds
 
 T = TabletId("ab" * 16)
 
@@ -28,12 +28,12 @@ def clock():
 
 @pytest.fixture
 def holds(clock):
-    made = Holds(clock)
+    made = HistoryHolds(clock)
     clock.now_us = room.RETURN_MS * 1000
     return made
 
 
-def horizon_of(holds: Holds, wanted: int | None = 1000) -> int | None:
+def horizon_of(holds: HistoryHolds, wanted: int | None = 1000) -> int | None:
     with holds.collecting(T, wanted) as horizon:
         return horizon
 
@@ -77,7 +77,7 @@ def test_what_is_gone_or_just_going_cannot_be_held(holds):
 
 
 def test_a_server_that_has_just_started_waits_for_the_holds_that_it_forgot(clock):
-    holds = Holds(clock)
+    holds = HistoryHolds(clock)
     clock.now_us = room.RETURN_MS * 1000 - 1
     assert horizon_of(holds) is None
     holds.hold(T, "one", 700, 20, horizon=0)

@@ -11,7 +11,7 @@ from nyala.common.options import MIB, Options
 from nyala.env.clock import SystemClock
 from nyala.replica.memory import Memory, Part
 from nyala.replica.status import State
-from nyala.tserver.history_holds import Holds
+from nyala.tserver.history_holds import HistoryHolds
 from nyala.tserver.maintenance import Compactor
 from nyala.tserver.memory import MemoryBudget
 
@@ -95,7 +95,9 @@ class Server:
 
     def merge(self, sleeps):
         anything: Any = self
-        return self._story(Compactor(anything, anything, Holds(SystemClock()), OPTIONS), sleeps)
+        return self._story(
+            Compactor(anything, anything, HistoryHolds(SystemClock()), OPTIONS), sleeps
+        )
 
     def flush(self, sleeps):
         anything: Any = self

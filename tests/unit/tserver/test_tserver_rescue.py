@@ -6,7 +6,7 @@ The judge of the simulator looks on: nothing that was committed goes, where the 
 import pytest
 
 from nyala.common.errors import Forbidden, InvalidArgument, NyalaError
-from nyala.operate.survivors import Place, has_majority, of_tablets
+from nyala.operate.survivors import ServerEndpoint, has_majority, of_tablets
 from nyala.operate.unsafe_config import carry_out, known_lost, plan
 from nyala.raft.unsafe_recovery import TERMS_APART
 from nyala.wire import methods
@@ -24,7 +24,7 @@ def with_group(work, tservers=3):
 
 
 def places(group):
-    return [Place(group.uuid(p), p.address) for p in group.cluster.tservers]
+    return [ServerEndpoint(group.uuid(p), p.address) for p in group.cluster.tservers]
 
 
 async def survivors(group):
@@ -34,7 +34,7 @@ async def survivors(group):
 
 
 async def planned(group, target, *keep):
-    place = Place("", target.address)
+    place = ServerEndpoint("", target.address)
     uuids = [group.uuid(p) for p in keep]
     return await group.on(plan, group.core.env, group.tablet, place, uuids)
 

@@ -10,7 +10,7 @@ from nyala.common.options import Options
 from nyala.env.clock import SystemClock
 from nyala.replica.status import State
 from nyala.tserver import maintenance
-from nyala.tserver.history_holds import Holds
+from nyala.tserver.history_holds import HistoryHolds
 from nyala.tserver.maintenance import Compactor
 
 
@@ -96,10 +96,11 @@ def run(work: Any) -> None:
 def test_compactions_of_sleeping_tablets_go_on_until_there_is_nothing_to_do():
     tablets: Any = Tablets()
     tablets.replicas["b"].worth = 3
-    compactor = Compactor(Looks(10), tablets, Holds(SystemClock()), Options())  # type: ignore[arg-type]
+    compactor = Compactor(Looks(10), tablets, HistoryHolds(SystemClock()), Options())  # type: ignore[arg-type]
     run(compactor._run())
     assert tablets.asked() == {"a": 10 + 3, "b": 4, "c": 1}
     tablets.awake = ["c"]
-    compactor = Compactor(Looks(maintenance.WHOLE_LOOKS), tablets, Holds(SystemClock()), Options())  # type: ignore[arg-type]
+    whole: Any = Looks(maintenance.WHOLE_LOOKS)
+    compactor = Compactor(whole, tablets, HistoryHolds(SystemClock()), Options())
     run(compactor._run())
     assert tablets.asked() == {"a": 2, "b": 2, "c": maintenance.WHOLE_LOOKS}

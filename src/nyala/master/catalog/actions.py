@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from nyala.common.ids import OpId, ServerUuid, TabletId
-from nyala.master.catalog.group_state import Change
+from nyala.master.catalog.group_state import ConfigChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class ChangeMembersAction:
     server: ServerUuid
     tablet: TabletId
     config: OpId
-    step: Change
+    step: ConfigChange
 
 
 @dataclass(frozen=True, slots=True)

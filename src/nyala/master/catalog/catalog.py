@@ -12,12 +12,12 @@ from typing import TypeVar
 
 from nyala.common.errors import NotFound
 from nyala.common.ids import ServerUuid, TableId, TabletId
-from nyala.master.catalog.plan import Plan
+from nyala.master.catalog.plan import CatalogPlan
 from nyala.master.catalog.records import (
-    Row,
-    Table,
+    CatalogRow,
+    CatalogTable,
+    CatalogTablet,
     TableState,
-    Tablet,
     TabletState,
     cluster_row,
     operation_key,
@@ -34,14 +34,14 @@ Id = TypeVar("Id", TableId, TabletId)
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class PreparedPlan:
     """A plan made ready: what is replicated, and what is published once it is."""
 
-    plan: Plan
-    rows: tuple[Row, ...]
+    plan: CatalogPlan
+    rows: tuple[CatalogRow, ...]
 
 
-class Executed:
+class ExecutedOperations:
     """Which operations of clients are known to have been executed, and on which table."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Executed:
         self.dropped: dict[tuple[bytes, int], TableId] = {}
         self.altered: dict[tuple[bytes, int], TableId] = {}
 
-    def note(self, table: Table) -> None:
+    def note(self, table: CatalogTable) -> None:
         """Take what a table's record says."""
         if table.record.created_by.client:
             self.created[operation_key(table.record.created_by)] = table.id
@@ -67,14 +67,14 @@ class Catalog:
     """What the leader master knows of tables and tablets. On the loop only."""
 
     def __init__(self) -> None:
-        self._tables: dict[TableId, Table] = {}
+        self._tables: dict[TableId, CatalogTable] = {}
         self._names: dict[str, TableId] = {}
-        self._tablets: dict[TabletId, Tablet] = {}
+        self._tablets: dict[TabletId, CatalogTablet] = {}
         self._of_table: dict[TableId, dict[TabletId, None]] = {}
         self._counts: dict[ServerUuid, int] = {}  # replicas of live tablets
         self._awaited: dict[TabletId, None] = {}
         self._moving: dict[TabletId, None] = {}
-        self.executed = Executed()
+        self.executed = ExecutedOperations()
         self._altering: dict[TableId, None] = {}
         self._creating: dict[TabletId, None] = {}
         self._kept: dict[TabletId, None] = {}
@@ -82,56 +82,56 @@ class Catalog:
         self.cluster: cat.ClusterRecord | None = None
         self.servers = ServerList()
 
-    def table(self, table_id: TableId) -> Table | None:
+    def table(self, table_id: TableId) -> CatalogTable | None:
         """Return a table by id, removed ones included."""
         return self._tables.get(table_id)
 
-    def named(self, name: str) -> Table | None:
+    def named(self, name: str) -> CatalogTable | None:
         """Return the table that has this name now."""
         table_id = self._names.get(name)
         return None if table_id is None else self._tables[table_id]
 
-    def tablet(self, tablet_id: TabletId) -> Tablet | None:
+    def tablet(self, tablet_id: TabletId) -> CatalogTablet | None:
         """Return a tablet by id, deleted ones included."""
         return self._tablets.get(tablet_id)
 
-    def successor(self, tablet_id: TabletId) -> Tablet | None:
+    def successor(self, tablet_id: TabletId) -> CatalogTablet | None:
         """Return a tablet, or the one that has its key range by now; None when there is no such tablet."""
         tablet = self._tablets.get(tablet_id)
         while tablet is not None and tablet.record.replaced_by:
             tablet = self._tablets.get(TabletId(tablet.record.replaced_by))
         return tablet
 
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[CatalogTable]:
         """Return the tables that are not removed, by name."""
         return [self._tables[self._names[name]] for name in sorted(self._names)]
 
-    def every_table(self) -> list[Table]:
+    def every_table(self) -> list[CatalogTable]:
         """Return all tables, removed ones included, in the order in which they became known."""
         return list(self._tables.values())
 
-    def tablets(self) -> Iterable[Tablet]:
+    def tablets(self) -> Iterable[CatalogTablet]:
         """All tablets, deleted ones included, in the order in which they became known."""
         return self._tablets.values()
 
-    def tablets_of(self, table_id: TableId) -> list[Tablet]:
+    def tablets_of(self, table_id: TableId) -> list[CatalogTablet]:
         """Return the live tablets of a table, of dropped ranges too, in the order of their partitions."""
         found = (self._tablets[t] for t in self._of_table.get(table_id, {}))
         return [t for t in found if t.live]
 
-    def current_of(self, table_id: TableId) -> list[Tablet]:
+    def current_of(self, table_id: TableId) -> list[CatalogTablet]:
         """Return the tablets of the ranges that a table has, in the order of their partitions."""
         return [t for t in self.tablets_of(table_id) if not t.dropped]
 
-    def dropped_of(self, table_id: TableId) -> list[Tablet]:
+    def dropped_of(self, table_id: TableId) -> list[CatalogTablet]:
         """Return the tablets of a table's dropped ranges that are still kept."""
         return [t for t in self.tablets_of(table_id) if t.dropped]
 
-    def kept(self) -> list[Tablet]:
+    def kept(self) -> list[CatalogTablet]:
         """Return the tablets of dropped ranges that are still kept, of all tables."""
         return [self._tablets[t] for t in self._kept]
 
-    def ever_of(self, table_id: TableId) -> list[Tablet]:
+    def ever_of(self, table_id: TableId) -> list[CatalogTablet]:
         """Return the tablets that a table has, and those deleted since this catalog was loaded."""
         return [self._tablets[t] for t in self._of_table.get(table_id, {})]
 
@@ -147,19 +147,19 @@ class Catalog:
         """Return the table that this operation altered or recalled, if it was executed already."""
         return self.executed.altered.get(operation)
 
-    def altering(self) -> list[Table]:
+    def altering(self) -> list[CatalogTable]:
         """Return the tables that some tablet has yet to follow, in the order in which they began."""
         return [self._tables[t] for t in self._altering]
 
-    def creating(self) -> list[Tablet]:
+    def creating(self) -> list[CatalogTablet]:
         """Return the tablets that have no leader yet, in the order in which they became known."""
         return [self._tablets[t] for t in self._creating]
 
-    def recallable(self) -> list[Table]:
+    def recallable(self) -> list[CatalogTable]:
         """Return the dropped tables that can be recalled, in the order in which they were dropped."""
         return [self._tables[t] for t in self._recallable]
 
-    def require(self, name: str) -> Table:
+    def require(self, name: str) -> CatalogTable:
         """Return the table that has this name.
 
         Raises:
@@ -179,11 +179,11 @@ class Catalog:
         """Return how many replicas of live tablets each server is to have."""
         return dict(self._counts)
 
-    def awaited(self) -> list[Tablet]:
+    def awaited(self) -> list[CatalogTablet]:
         """Return the live tablets of which some member of the first configuration has shown nothing yet."""
         return [self._tablets[t] for t in self._awaited]
 
-    def moving(self) -> list[Tablet]:
+    def moving(self) -> list[CatalogTablet]:
         """Return the live tablets with members that are to be promoted, or replaced."""
         return [self._tablets[t] for t in self._moving]
 
@@ -192,36 +192,36 @@ class Catalog:
         """How many tablets there are, deleted ones included."""
         return len(self._tablets)
 
-    def turn(self, begin: int, most: int) -> list[Tablet]:
+    def turn(self, begin: int, most: int) -> list[CatalogTablet]:
         """Return some tablets, in the order in which they became known; nothing from the last one on."""
         return list(islice(self._tablets.values(), begin, begin + most))
 
-    def draft(self, plan: Plan) -> Draft:
+    def draft(self, plan: CatalogPlan) -> PreparedPlan:
         """Make a plan ready to be replicated; changes nothing that a reader can see."""
         rows = [*map(table_row, plan.tables), *map(tablet_row, plan.tablets)]
         rows += map(server_row, plan.servers)
         if plan.cluster is not None:
             rows.append(cluster_row(plan.cluster))
-        return Draft(plan, tuple(rows))
+        return PreparedPlan(plan, tuple(rows))
 
-    def publish(self, draft: Draft) -> None:
+    def publish(self, draft: PreparedPlan) -> None:
         """Show what has been replicated: tablets first, then tables, then the other maps (S0.60)."""
-        for tablet in sorted(map(Tablet, draft.plan.tablets), key=_partition_order):
+        for tablet in sorted(map(CatalogTablet, draft.plan.tablets), key=_partition_order):
             self._put_tablet(tablet)
         for table_record in draft.plan.tables:
-            self._put_table(Table(table_record))
+            self._put_table(CatalogTable(table_record))
         for server in draft.plan.servers:
             self.servers.put(server)
         if draft.plan.cluster is not None:
             self.cluster = draft.plan.cluster
 
-    def follow(self, plan: Plan) -> None:
+    def follow(self, plan: CatalogPlan) -> None:
         """Take the outcome of many operations at once; names may have changed hands among the tables."""
         for record in plan.tables:
             self._free_name(TableId(record.id))
-        self.publish(Draft(plan, ()))
+        self.publish(PreparedPlan(plan, ()))
 
-    def load(self, rows: Iterable[Row]) -> None:
+    def load(self, rows: Iterable[CatalogRow]) -> None:
         """Fill an empty catalog from a scan of the whole sys catalog.
 
         Raises:
@@ -229,12 +229,12 @@ class Catalog:
         """
         assert not self._tables, f"load into a catalog of {len(self._tables)} tables"
         assert not self._tablets, f"load into a catalog of {len(self._tablets)} tablets"
-        tablets: list[Tablet] = []
+        tablets: list[CatalogTablet] = []
         for row in rows:
             item = parse(row)
-            if isinstance(item, Table):
+            if isinstance(item, CatalogTable):
                 self._put_table(item)
-            elif isinstance(item, Tablet):
+            elif isinstance(item, CatalogTablet):
                 tablets.append(item)
             elif isinstance(item, pb.ListedServer):
                 self.servers.put(item)
@@ -243,7 +243,7 @@ class Catalog:
         for tablet in sorted(tablets, key=_partition_order):
             self._put_tablet(tablet)
 
-    def _put_tablet(self, tablet: Tablet) -> None:
+    def _put_tablet(self, tablet: CatalogTablet) -> None:
         before = self._tablets.get(tablet.id)
         assert before is None or before.live or not tablet.live, f"{tablet.id} rises from the dead"
         self._tablets[tablet.id] = tablet
@@ -255,7 +255,7 @@ class Catalog:
         _keep(self._awaited, tablet.id, bool(tablet.awaited))
         _keep(self._moving, tablet.id, tablet.live and tablet.moves)
 
-    def _count(self, before: Tablet | None, tablet: Tablet) -> None:
+    def _count(self, before: CatalogTablet | None, tablet: CatalogTablet) -> None:
         """Note whose replicas become more, or fewer."""
         if before is not None and (before.live, before.members) == (tablet.live, tablet.members):
             return
@@ -270,7 +270,7 @@ class Catalog:
         if before is not None and self._names.get(before.name) == table_id:
             del self._names[before.name]
 
-    def _put_table(self, table: Table) -> None:
+    def _put_table(self, table: CatalogTable) -> None:
         self._free_name(table.id)
         self._tables[table.id] = table
         if table.live:
@@ -289,6 +289,6 @@ def _keep(index: dict[Id, None], key: Id, wanted: bool) -> None:
         index.setdefault(key)
 
 
-def _partition_order(tablet: Tablet) -> tuple[str, bytes, tuple[int, ...], str]:
+def _partition_order(tablet: CatalogTablet) -> tuple[str, bytes, tuple[int, ...], str]:
     partition = tablet.record.partition
     return tablet.table_id, partition.range.lower.key, tuple(partition.buckets), tablet.id

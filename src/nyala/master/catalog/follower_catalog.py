@@ -15,8 +15,8 @@ from nyala.env.env import Env
 from nyala.env.tasks import Lane
 from nyala.master.catalog import sys_catalog
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.plan import Plan
-from nyala.master.catalog.records import Table, Tablet, parse
+from nyala.master.catalog.plan import CatalogPlan
+from nyala.master.catalog.records import CatalogTable, CatalogTablet, parse
 from nyala.tablet.read.view import View
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
@@ -38,7 +38,7 @@ Answer = TypeVar(
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class CatalogSnapshot:
     """A catalog, to be read before the next await, and of which moment it is.
 
     Attributes:
@@ -70,7 +70,7 @@ class Seen:
         return answer
 
 
-class Followed:
+class FollowerCatalog:
     """One master's own view of the catalog. On the loop only.
 
     Args:
@@ -139,12 +139,12 @@ def _whole(view: View, at: int) -> Catalog:
     return catalog
 
 
-def _changed(view: View, since: int, until: int) -> Plan:
+def _changed(view: View, since: int, until: int) -> CatalogPlan:
     items = [parse(row) for row in sys_catalog.changed(view, since, until)]
     cluster = [item for item in items if isinstance(item, cat.ClusterRecord)]
-    return Plan(
-        tablets=tuple(item.record for item in items if isinstance(item, Tablet)),
-        tables=tuple(item.record for item in items if isinstance(item, Table)),
+    return CatalogPlan(
+        tablets=tuple(item.record for item in items if isinstance(item, CatalogTablet)),
+        tables=tuple(item.record for item in items if isinstance(item, CatalogTable)),
         cluster=cluster[0] if cluster else None,
         servers=tuple(item for item in items if isinstance(item, pb.ListedServer)),
     )

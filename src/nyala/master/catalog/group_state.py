@@ -10,7 +10,7 @@ from enum import Enum
 from nyala.common.ids import ServerUuid
 
 
-class Health(Enum):
+class ReplicaHealth(Enum):
     """What is known of a member."""
 
     FINE = "FINE"
@@ -21,7 +21,7 @@ class Health(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class ReplicaState:
     """One member of a committed configuration.
 
     Attributes:
@@ -42,7 +42,7 @@ class Seat:
     promote: bool = False
     replace: bool = False
     electable: bool = True
-    health: Health = Health.FINE
+    health: ReplicaHealth = ReplicaHealth.FINE
     holds: bool = True
     log_only: bool = False
     load: int = 0
@@ -56,11 +56,11 @@ class Seat:
     @property
     def fine(self) -> bool:
         """Whether it answers, and has what it needs."""
-        return self.health is Health.FINE
+        return self.health is ReplicaHealth.FINE
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class GroupState:
     """One tablet as catalog and reports show it.
 
     Attributes:
@@ -72,7 +72,7 @@ class Situation:
 
     leader: ServerUuid
     replicas: int
-    seats: tuple[Seat, ...]
+    seats: tuple[ReplicaState, ...]
     witness_first: bool = False
 
     @property
@@ -83,16 +83,16 @@ class Situation:
         )
 
     @property
-    def coming(self) -> list[Seat]:
+    def coming(self) -> list[ReplicaState]:
         """Members that get the data and then a vote."""
         return [s for s in self.seats if not s.voter and s.promote and s.electable]
 
     @property
-    def witnesses(self) -> list[Seat]:
+    def witnesses(self) -> list[ReplicaState]:
         """Members that have, or are to get, a log without data."""
         return [s for s in self.seats if not s.electable]
 
-    def spares(self, seat: Seat) -> bool:
+    def spares(self, seat: ReplicaState) -> bool:
         """Whether those who vote without this member would have a majority that is fine."""
         stays = [s for s in self.seats if s.voter and s is not seat]
         return 2 * sum(s.fine for s in stays) > len(stays)
@@ -140,8 +140,8 @@ class MakeWitness:
     server: ServerUuid
 
 
-Change = Add | Remove | Modify
-Step = Change | Copy | MakeWitness
+ConfigChange = Add | Remove | Modify
+RepairStep = ConfigChange | Copy | MakeWitness
 
 
 def nobody() -> ServerUuid | None:
@@ -155,7 +155,7 @@ def anybody(_server: ServerUuid) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Servers:
+class TargetServers:
     """Who can take what now.
 
     Attributes:

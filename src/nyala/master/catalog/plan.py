@@ -14,7 +14,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CatalogPlan:
     """What one logical operation does.
 
     Attributes:

@@ -7,7 +7,7 @@ servers, so they are there right after an election, before any tablet is reporte
 from nyala.common.errors import InvalidArgument, NotFound
 from nyala.common.ids import ServerUuid, TableId, TabletId
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.records import Table, TableState, Tablet, TabletState
+from nyala.master.catalog.records import CatalogTable, CatalogTablet, TableState, TabletState
 from nyala.master.tservers import TServers
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -31,12 +31,12 @@ def list_tables(catalog: Catalog, request: pb.ListTablesRequest) -> pb.ListTable
     )
 
 
-def search(catalog: Catalog, name: str, table_id: str) -> Table | None:
+def search(catalog: Catalog, name: str, table_id: str) -> CatalogTable | None:
     """Return a table by name, or else by id, if there is one, live or not."""
     return catalog.named(name) if name else catalog.table(TableId(table_id))
 
 
-def find(catalog: Catalog, name: str, table_id: str) -> Table:
+def find(catalog: Catalog, name: str, table_id: str) -> CatalogTable:
     """Return a table by name or id.
 
     Raises:
@@ -106,7 +106,7 @@ def locations(
     )
 
 
-def location(tablet: Tablet, servers: TServers) -> pb.TabletLocation:
+def location(tablet: CatalogTablet, servers: TServers) -> pb.TabletLocation:
     """Return where the replicas of one tablet are, the leader first."""
     replicas = []
     for member in tablet.consensus.members:

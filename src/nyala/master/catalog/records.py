@@ -49,7 +49,7 @@ def operation_key(operation: pb.OperationId) -> tuple[bytes, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class CatalogTable:
     """One table, present or removed."""
 
     record: cat.TableRecord
@@ -97,7 +97,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Tablet:
+class CatalogTablet:
     """One tablet, present or deleted; what is asked for again and again is taken out of the record once.
 
     Attributes:
@@ -186,7 +186,7 @@ CLUSTER_ROW = "cluster"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CatalogRow:
     """One row of the sys catalog."""
 
     kind: str
@@ -194,27 +194,27 @@ class Row:
     body: bytes
 
 
-def table_row(record: cat.TableRecord) -> Row:
+def table_row(record: cat.TableRecord) -> CatalogRow:
     """Return the row of a table."""
-    return Row(KIND_TABLE, record.id, record.SerializeToString(deterministic=True))
+    return CatalogRow(KIND_TABLE, record.id, record.SerializeToString(deterministic=True))
 
 
-def tablet_row(record: cat.TabletRecord) -> Row:
+def tablet_row(record: cat.TabletRecord) -> CatalogRow:
     """Return the row of a tablet."""
-    return Row(KIND_TABLET, record.id, record.SerializeToString(deterministic=True))
+    return CatalogRow(KIND_TABLET, record.id, record.SerializeToString(deterministic=True))
 
 
-def cluster_row(record: cat.ClusterRecord) -> Row:
+def cluster_row(record: cat.ClusterRecord) -> CatalogRow:
     """Return the row of the cluster."""
-    return Row(KIND_CLUSTER, CLUSTER_ROW, record.SerializeToString(deterministic=True))
+    return CatalogRow(KIND_CLUSTER, CLUSTER_ROW, record.SerializeToString(deterministic=True))
 
 
-def server_row(record: pb.ListedServer) -> Row:
+def server_row(record: pb.ListedServer) -> CatalogRow:
     """Return the row of a tablet server."""
-    return Row(KIND_SERVER, record.uuid, record.SerializeToString(deterministic=True))
+    return CatalogRow(KIND_SERVER, record.uuid, record.SerializeToString(deterministic=True))
 
 
-Item = Table | Tablet | cat.ClusterRecord | pb.ListedServer
+Item = CatalogTable | CatalogTablet | cat.ClusterRecord | pb.ListedServer
 _RECORDS: dict[
     str,
     type[cat.TableRecord]
@@ -229,7 +229,7 @@ _RECORDS: dict[
 }
 
 
-def parse(row: Row) -> Item | None:
+def parse(row: CatalogRow) -> Item | None:
     """Return what a row holds; None for a kind of a newer release.
 
     Raises:
@@ -250,7 +250,9 @@ def parse(row: Row) -> Item | None:
     if isinstance(record, pb.ListedServer):
         return record
     try:
-        item = Table(record) if isinstance(record, cat.TableRecord) else Tablet(record)
+        item = (
+            CatalogTable(record) if isinstance(record, cat.TableRecord) else CatalogTablet(record)
+        )
         assert item.state
     except ValueError as err:
         raise BadVersion(

@@ -16,7 +16,7 @@ from nyala.common.partition import KeyRange, Partition, PartitionSchema
 from nyala.common.schema import Column, Schema
 from nyala.env.env import Env
 from nyala.env.tasks import Lane
-from nyala.master.catalog.records import Row
+from nyala.master.catalog.records import CatalogRow
 from nyala.tablet.files import ops
 from nyala.tablet.files.manifest import TabletInfo
 from nyala.tablet.read.view import View
@@ -51,7 +51,7 @@ def tablet_info() -> TabletInfo:
     )
 
 
-class WriteResult(Protocol):
+class CatalogWriteResult(Protocol):
     """What a replica says of a write that was applied."""
 
     @property
@@ -71,7 +71,7 @@ class CatalogReplica(Protocol):
         sequence: int,
         first_outstanding: int,
         timeout_ms: int,
-    ) -> WriteResult:
+    ) -> CatalogWriteResult:
         """Replicate an operation; returns when it is applied here."""
         ...
 
@@ -80,7 +80,7 @@ class CatalogReplica(Protocol):
         ...
 
 
-def encode(rows: Sequence[Row]) -> bytes:
+def encode(rows: Sequence[CatalogRow]) -> bytes:
     """Return the payload that writes rows, all or none."""
     batch = pa.record_batch(
         [
@@ -106,12 +106,12 @@ def _compressed(batch: pa.RecordBatch) -> bytes:
     return bytes(memoryview(messages.read_next_message().serialize()))
 
 
-def scan(view: View, at: int) -> list[Row]:
+def scan(view: View, at: int) -> list[CatalogRow]:
     """Return every row of the sys catalog at a time. Blocking: lane COMPUTE."""
     return _rows(view.scan(at, ordered=True))
 
 
-def changed(view: View, since: int, until: int) -> list[Row]:
+def changed(view: View, since: int, until: int) -> list[CatalogRow]:
     """Return the rows that changed in (since, until], as they are at its end. Blocking: lane COMPUTE.
 
     Raises:
@@ -120,11 +120,11 @@ def changed(view: View, since: int, until: int) -> list[Row]:
     return _rows(view.changes(since, until))
 
 
-def _rows(batches: Iterable[pa.RecordBatch]) -> list[Row]:
-    rows: list[Row] = []
+def _rows(batches: Iterable[pa.RecordBatch]) -> list[CatalogRow]:
+    rows: list[CatalogRow] = []
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in ("kind", "id", "body"))
-        rows += [Row(*values) for values in zip(*columns, strict=True)]
+        rows += [CatalogRow(*values) for values in zip(*columns, strict=True)]
     return rows
 
 
@@ -174,7 +174,7 @@ class SysCatalog:
         self._sequence = 0
         self._outstanding: dict[int, None] = {}
 
-    async def replicate(self, rows: Sequence[Row]) -> None:
+    async def replicate(self, rows: Sequence[CatalogRow]) -> None:
         """Replicate rows as one batch; durable on a majority and applied here on return.
 
         Raises:
@@ -218,7 +218,7 @@ class SysCatalog:
         with while_member():
             return await self._replica.read_point(None, self._timeout_ms)
 
-    async def rows(self) -> list[Row]:
+    async def rows(self) -> list[CatalogRow]:
         """Return every row, up to date: everything that any earlier leader committed is in it.
 
         Raises:

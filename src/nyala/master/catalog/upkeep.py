@@ -26,7 +26,7 @@ MERGES = 8
 """Of one look: what is left to do is done at the next."""
 
 
-class Upkeep:
+class CatalogMaintenance:
     """The maintenance of one replica.
 
     Args:

@@ -16,12 +16,18 @@ from nyala.master.catalog.actions import (
     DeleteTabletAction,
 )
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.plan import Plan, Scope
-from nyala.master.catalog.records import Table, TableState, Tablet, TabletState, operation_key
+from nyala.master.catalog.plan import CatalogPlan, Scope
+from nyala.master.catalog.records import (
+    CatalogTable,
+    CatalogTablet,
+    TableState,
+    TabletState,
+    operation_key,
+)
 from nyala.master.ddl import create_table, table_spec
 from nyala.master.ddl.alter_steps import Altered, Rules, take
 from nyala.master.ddl.create_table import Circumstances
-from nyala.master.ddl.operation import Operation
+from nyala.master.ddl.operation import CatalogOperation
 from nyala.wire import convert
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
@@ -30,16 +36,16 @@ REMEMBERED = 100
 """Operations on one table whose repetition is known: far more than any client has under way at once."""
 
 
-def operation(request: pb.AlterTableRequest, around: Circumstances) -> Operation:
+def operation(request: pb.AlterTableRequest, around: Circumstances) -> CatalogOperation:
     """Return the operation that alters a table. Locked: its names, old and new, and itself."""
-    return Operation(
+    return CatalogOperation(
         what="alter table",
         scope=lambda catalog: scope(catalog, request),
         plan=lambda catalog: plan(catalog, request, around),
     )
 
 
-def servers_for(table: Table, steps: Sequence[pb.AlterStep]) -> int:
+def servers_for(table: CatalogTable, steps: Sequence[pb.AlterStep]) -> int:
     """Return for how many live servers an alteration is worth waiting; 0: it places no replicas."""
     asked = [s.replicas for s in steps if s.WhichOneof("step") == "replicas"]
     ranges = [table.spec.replicas for s in steps if s.WhichOneof("step") == "add_range"]
@@ -58,7 +64,7 @@ def scope(catalog: Catalog, request: pb.AlterTableRequest) -> Scope:
     return Scope((table.name, *names), (table.id,), tablets)
 
 
-def plan(catalog: Catalog, request: pb.AlterTableRequest, around: Circumstances) -> Plan:
+def plan(catalog: Catalog, request: pb.AlterTableRequest, around: Circumstances) -> CatalogPlan:
     """Decide what altering a table writes and orders.
 
     A tablet of a range that is added is not made before all others are known to follow (`opening`). One of a
@@ -75,18 +81,18 @@ def plan(catalog: Catalog, request: pb.AlterTableRequest, around: Circumstances)
     if request.operation.client:
         done = catalog.altered_by(operation_key(request.operation))
         if done is not None:
-            return Plan(answer=done)
+            return CatalogPlan(answer=done)
     table = queries.find(catalog, request.name, request.id)
     rules = Rules(around.max_tablets, around.table_options, len(around.live), around.opening)
     altered = take(table.spec, request.steps, rules)
     check_free(catalog, table, altered.spec.name)
     if altered.spec == table.spec and not altered.added and not altered.dropped:
-        return Plan(answer=table.id)
+        return CatalogPlan(answer=table.id)
     record = changed(catalog, table, altered.spec, request.operation)
     gone, orders = _dropped(catalog, table, altered)
     new = _added(catalog, table, altered, around)
     actions = (*orders, *follow(catalog, record))
-    return Plan((*gone, *new), (record,), actions=actions, answer=table.id)
+    return CatalogPlan((*gone, *new), (record,), actions=actions, answer=table.id)
 
 
 def follow(catalog: Catalog, record: cat.TableRecord) -> list[AlterTabletAction]:
@@ -105,7 +111,7 @@ def follow(catalog: Catalog, record: cat.TableRecord) -> list[AlterTabletAction]
     ]
 
 
-def check_free(catalog: Catalog, table: Table, name: str) -> None:
+def check_free(catalog: Catalog, table: CatalogTable, name: str) -> None:
     """Refuse a name that another table has.
 
     Raises:
@@ -119,7 +125,7 @@ def check_free(catalog: Catalog, table: Table, name: str) -> None:
 
 
 def changed(
-    catalog: Catalog, table: Table, spec: pb.TableSpec, operation_id: pb.OperationId
+    catalog: Catalog, table: CatalogTable, spec: pb.TableSpec, operation_id: pb.OperationId
 ) -> cat.TableRecord:
     """Return the record of a table that becomes `spec`: ALTERING if its version grew."""
     record = table.edit()
@@ -150,7 +156,7 @@ def remember(record: cat.TableRecord, operation_id: pb.OperationId) -> None:
 
 
 def _dropped(
-    catalog: Catalog, table: Table, altered: Altered
+    catalog: Catalog, table: CatalogTable, altered: Altered
 ) -> tuple[list[cat.TabletRecord], list[Action]]:
     gone: list[cat.TabletRecord] = []
     orders: list[Action] = []
@@ -169,7 +175,7 @@ def _dropped(
 
 
 def _added(
-    catalog: Catalog, table: Table, altered: Altered, around: Circumstances
+    catalog: Catalog, table: CatalogTable, altered: Altered, around: Circumstances
 ) -> list[cat.TabletRecord]:
     parts = [p for piece in altered.added for p in _parts(altered.spec, piece)]
     if not parts:
@@ -192,7 +198,9 @@ def _parts(spec: pb.TableSpec, piece: KeyRange) -> list[Partition]:
     return partitions(convert.schema_from_proto(spec.schema), one)
 
 
-def is_finished(catalog: Catalog, table: Table, version_of: Callable[[TabletId], int]) -> bool:
+def is_finished(
+    catalog: Catalog, table: CatalogTable, version_of: Callable[[TabletId], int]
+) -> bool:
     """Whether every tablet of an ALTERING table is known to follow.
 
     Args:
@@ -209,7 +217,9 @@ def is_finished(catalog: Catalog, table: Table, version_of: Callable[[TabletId],
     )
 
 
-def opening(catalog: Catalog, table: Table, version_of: Callable[[TabletId], int]) -> list[Tablet]:
+def opening(
+    catalog: Catalog, table: CatalogTable, version_of: Callable[[TabletId], int]
+) -> list[CatalogTablet]:
     """Return the tablets of added ranges that can be made now: all that were there before follow.
 
     Args:
@@ -219,7 +229,7 @@ def opening(catalog: Catalog, table: Table, version_of: Callable[[TabletId], int
     """
     every = catalog.tablets_of(table.id)
 
-    def follows(tablet: Tablet, version: int) -> bool:
+    def follows(tablet: CatalogTablet, version: int) -> bool:
         ended = not tablet.dropped or tablet.record.dropped_at > 0
         return tablet.runs and ended and version_of(tablet.id) >= version
 
@@ -230,8 +240,8 @@ def opening(catalog: Catalog, table: Table, version_of: Callable[[TabletId], int
 
 
 def open_ranges(
-    table: Table, version_of: Callable[[TabletId], int], time: Callable[[], int]
-) -> Operation:
+    table: CatalogTable, version_of: Callable[[TabletId], int], time: Callable[[], int]
+) -> CatalogOperation:
     """Return the operation that lets the tablets of added ranges be made, once all others follow.
 
     What is written to them is stamped above the times at which the others followed. So whoever reads at a
@@ -243,13 +253,13 @@ def open_ranges(
         time: a hybrid time above the stamps by which replicas got what they have shown.
     """
 
-    def decide(catalog: Catalog) -> Plan:
+    def decide(catalog: Catalog) -> CatalogPlan:
         now = catalog.table(table.id)
         found = [] if now is None else opening(catalog, now, version_of)
         records = [t.edit() for t in found]
         for record in records:
             record.floor = max(1, time())
-        return Plan(
+        return CatalogPlan(
             tuple(records), actions=tuple(create_table.create_orders(records)), answer=table.id
         )
 
@@ -258,19 +268,19 @@ def open_ranges(
             tables=(table.id,), tablets=tuple(t.id for t in catalog.tablets_of(table.id) if t.held)
         )
 
-    return Operation("open ranges", scope, decide)
+    return CatalogOperation("open ranges", scope, decide)
 
 
-def finish(table: Table, version_of: Callable[[TabletId], int]) -> Operation:
+def finish(table: CatalogTable, version_of: Callable[[TabletId], int]) -> CatalogOperation:
     """Return the operation that ends an alteration: RUNNING again, if every tablet follows (S0.83)."""
 
-    def decide(catalog: Catalog) -> Plan:
+    def decide(catalog: Catalog) -> CatalogPlan:
         now = catalog.table(table.id)
         if now is None or not is_finished(catalog, now, version_of):
-            return Plan()
+            return CatalogPlan()
         record = now.edit()
         record.state = TableState.RUNNING.value
         record.ClearField("fully_applied_schema")
-        return Plan(tables=(record,), answer=now.id)
+        return CatalogPlan(tables=(record,), answer=now.id)
 
-    return Operation("finish alteration", lambda _: Scope(tables=(table.id,)), decide)
+    return CatalogOperation("finish alteration", lambda _: Scope(tables=(table.id,)), decide)

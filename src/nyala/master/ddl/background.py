@@ -24,7 +24,7 @@ from nyala.master.ddl import (
     server_states,
 )
 from nyala.master.ddl.creation_timeouts import Creations
-from nyala.master.ddl.operation import Memory, Operation, run
+from nyala.master.ddl.operation import CatalogOperation, LeaderMemory, run
 from nyala.master.tservers import TServers
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 def due(
     catalog: Catalog, servers: TServers, now_us: int, monotonic_us: int, history_s: int
-) -> list[Operation]:
+) -> list[CatalogOperation]:
     """Return the operations that are due.
 
     Args:
@@ -59,7 +59,7 @@ def due(
     ]
 
 
-class Chores:
+class BackgroundOperations:
     """The chores of one leader in one term. On the loop only.
 
     Args:
@@ -76,7 +76,7 @@ class Chores:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[object] | None = None
 
-    def start(self, memory: Memory, creations: Creations) -> None:
+    def start(self, memory: LeaderMemory, creations: Creations) -> None:
         """Begin to look.
 
         Args:
@@ -95,7 +95,7 @@ class Chores:
         """Look soon: something was reported."""
         self._wake.set()
 
-    async def _follow(self, memory: Memory, creations: Creations) -> None:
+    async def _follow(self, memory: LeaderMemory, creations: Creations) -> None:
         loop = asyncio.get_running_loop()
         while memory.dropped is None:
             self._wake.clear()
@@ -115,7 +115,7 @@ class Chores:
         now_us = self._env.clock.monotonic_us()
         return server_states.sighting(self._servers, now_us, self._since_us)
 
-    def _replacements(self, memory: Memory, creations: Creations) -> list[Operation]:
+    def _replacements(self, memory: LeaderMemory, creations: Creations) -> list[CatalogOperation]:
         now_us = self._env.clock.monotonic_us()
         told = self._servers.known_in(memory.term, self._servers.alive(now_us))
         late = creations.late(memory.catalog, [s.uuid for s in told], now_us)
@@ -124,7 +124,7 @@ class Chores:
         around = create_table.circumstances(self._env, memory.catalog, self._servers)
         return creation_timeouts.replacements(memory.catalog, late, around)
 
-    async def _carry_out(self, operation: Operation, memory: Memory) -> None:
+    async def _carry_out(self, operation: CatalogOperation, memory: LeaderMemory) -> None:
         """Run to its end, whatever becomes of this task: a batch under way cannot be taken back."""
 
         async def guarded() -> None:

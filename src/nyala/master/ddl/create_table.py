@@ -12,10 +12,10 @@ from nyala.env.clock import random_id
 from nyala.env.env import Env
 from nyala.master.catalog.actions import CreateTabletAction
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.plan import Plan, Scope
+from nyala.master.catalog.plan import CatalogPlan, Scope
 from nyala.master.catalog.records import TableState, TabletState, operation_key
 from nyala.master.ddl import table_spec
-from nyala.master.ddl.operation import Operation
+from nyala.master.ddl.operation import CatalogOperation
 from nyala.master.ddl.placement import Candidate, place
 from nyala.master.tservers import TServers
 from nyala.raft import membership
@@ -57,16 +57,16 @@ def circumstances(env: Env, catalog: Catalog, servers: TServers) -> Circumstance
     return Circumstances(ready, env.random, env.clock.wall_us(), opening=opening)
 
 
-def operation(request: pb.CreateTableRequest, around: Circumstances) -> Operation:
+def operation(request: pb.CreateTableRequest, around: Circumstances) -> CatalogOperation:
     """Return the operation that creates a table: its name is locked until the batch is replicated."""
-    return Operation(
+    return CatalogOperation(
         what="create table",
         scope=lambda _: Scope(names=(request.table.name,)),
         plan=lambda catalog: plan(catalog, request, around),
     )
 
 
-def plan(catalog: Catalog, request: pb.CreateTableRequest, around: Circumstances) -> Plan:
+def plan(catalog: Catalog, request: pb.CreateTableRequest, around: Circumstances) -> CatalogPlan:
     """Decide what creating a table writes and orders.
 
     Returns:
@@ -80,7 +80,7 @@ def plan(catalog: Catalog, request: pb.CreateTableRequest, around: Circumstances
     """
     done = executed(catalog, request.operation)
     if done is not None:
-        return Plan(answer=done)
+        return CatalogPlan(answer=done)
     spec, parts = table_spec.checked(
         request.table, around.default_replicas, around.max_tablets, around.table_options
     )
@@ -103,7 +103,7 @@ def plan(catalog: Catalog, request: pb.CreateTableRequest, around: Circumstances
         for part, servers in zip(parts, placed, strict=True)
     )
     orders = tuple(create_orders(tablets))
-    return Plan(tablets, (table,), actions=orders, answer=TableId(table.id))
+    return CatalogPlan(tablets, (table,), actions=orders, answer=TableId(table.id))
 
 
 def executed(catalog: Catalog, operation_id: pb.OperationId) -> TableId | None:

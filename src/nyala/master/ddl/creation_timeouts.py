@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from nyala.common.ids import ServerUuid, TableId, TabletId
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.records import Tablet
+from nyala.master.catalog.records import CatalogTablet
 from nyala.master.ddl import replace_tablet
 from nyala.master.ddl.create_table import Circumstances
-from nyala.master.ddl.operation import Operation
+from nyala.master.ddl.operation import CatalogOperation
 
 AT_ONCE = 100
 """Tablets of a table that are replaced in one batch."""
@@ -44,7 +44,9 @@ class Creations:
         """Note that a server was sent the order to make its replica, whatever it answered."""
         self._tried.setdefault(tablet, {})[server] = None
 
-    def late(self, catalog: Catalog, told: Collection[ServerUuid], now_us: int) -> list[Tablet]:
+    def late(
+        self, catalog: Catalog, told: Collection[ServerUuid], now_us: int
+    ) -> list[CatalogTablet]:
         """Return the tablets that are not waited for any more.
 
         Args:
@@ -60,7 +62,7 @@ class Creations:
                     del known[gone]
         return [t for t in creating if self._is_late(t, told, now_us)]
 
-    def _is_late(self, tablet: Tablet, told: Collection[ServerUuid], now_us: int) -> bool:
+    def _is_late(self, tablet: CatalogTablet, told: Collection[ServerUuid], now_us: int) -> bool:
         tried = self._tried.get(tablet.id, {})
         moves = any(m in told and m not in tried for m in tablet.awaited)
         shown = len(tablet.record.reported_by)
@@ -73,8 +75,8 @@ class Creations:
 
 
 def replacements(
-    catalog: Catalog, late: Sequence[Tablet], around: Circumstances
-) -> list[Operation]:
+    catalog: Catalog, late: Sequence[CatalogTablet], around: Circumstances
+) -> list[CatalogOperation]:
     """Return the operations that replace tablets; none for a table that has too few live servers now."""
     by_table: dict[TableId, list[TabletId]] = {}
     for tablet in late:

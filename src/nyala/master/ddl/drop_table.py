@@ -8,40 +8,40 @@ from nyala.common.errors import InvalidArgument, NotFound
 from nyala.common.ids import TableId
 from nyala.master.catalog.actions import Action, DeleteTabletAction
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.plan import Plan, Scope
-from nyala.master.catalog.records import Table, TableState, TabletState, operation_key
+from nyala.master.catalog.plan import CatalogPlan, Scope
+from nyala.master.catalog.records import CatalogTable, TableState, TabletState, operation_key
 from nyala.master.ddl.alter_table import remember
-from nyala.master.ddl.operation import Operation
+from nyala.master.ddl.operation import CatalogOperation
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
 
 MAX_RESERVE_S = 10 * 366 * 86_400
 
 
-def operation(request: pb.DropTableRequest, now_us: int) -> Operation:
+def operation(request: pb.DropTableRequest, now_us: int) -> CatalogOperation:
     """Return the operation that drops a table: REMOVED with its tablets DELETED in one batch, or hidden.
 
     Args:
         request: the client's.
         now_us: microseconds since the epoch.
     """
-    return Operation(
+    return CatalogOperation(
         what="drop table",
         scope=lambda catalog: scope(catalog, request),
         plan=lambda catalog: plan(catalog, request, now_us),
     )
 
 
-def purge(table: Table, now_us: int) -> Operation:
+def purge(table: CatalogTable, now_us: int) -> CatalogOperation:
     """Return the operation that ends the time in which a dropped table could be recalled."""
 
-    def decide(catalog: Catalog) -> Plan:
+    def decide(catalog: Catalog) -> CatalogPlan:
         now = catalog.table(table.id)
         if now is None or not now.recallable or now.record.purge_after_us > now_us:
-            return Plan()
+            return CatalogPlan()
         return _remove(catalog, now, now.edit())
 
-    return Operation("purge table", lambda catalog: _scope_of(catalog, table), decide)
+    return CatalogOperation("purge table", lambda catalog: _scope_of(catalog, table), decide)
 
 
 def scope(catalog: Catalog, request: pb.DropTableRequest) -> Scope:
@@ -50,12 +50,12 @@ def scope(catalog: Catalog, request: pb.DropTableRequest) -> Scope:
     return Scope(names=(request.name,)) if table is None else _scope_of(catalog, table)
 
 
-def _scope_of(catalog: Catalog, table: Table) -> Scope:
+def _scope_of(catalog: Catalog, table: CatalogTable) -> Scope:
     tablets = tuple(t.id for t in catalog.tablets_of(table.id))
     return Scope((table.name,), (table.id,), tablets)
 
 
-def plan(catalog: Catalog, request: pb.DropTableRequest, now_us: int) -> Plan:
+def plan(catalog: Catalog, request: pb.DropTableRequest, now_us: int) -> CatalogPlan:
     """Decide what dropping a table writes and orders.
 
     Returns:
@@ -68,7 +68,7 @@ def plan(catalog: Catalog, request: pb.DropTableRequest, now_us: int) -> Plan:
     """
     done = executed(catalog, request.operation)
     if done is not None:
-        return Plan(answer=done)
+        return CatalogPlan(answer=done)
     if bool(request.name) == bool(request.id):
         raise InvalidArgument(
             "a table is named once; give the name or the id of a table, one of the two"
@@ -99,14 +99,14 @@ def plan(catalog: Catalog, request: pb.DropTableRequest, now_us: int) -> Plan:
             "reserve_seconds=0 to be rid of it now"
         )
     removed.purge_after_us = now_us + request.reserve_seconds * 1_000_000
-    return Plan(tables=(removed,), answer=table.id)
+    return CatalogPlan(tables=(removed,), answer=table.id)
 
 
-def _wanted(catalog: Catalog, request: pb.DropTableRequest) -> Table | None:
+def _wanted(catalog: Catalog, request: pb.DropTableRequest) -> CatalogTable | None:
     return catalog.named(request.name) if request.name else catalog.table(TableId(request.id))
 
 
-def _remove(catalog: Catalog, table: Table, removed: cat.TableRecord) -> Plan:
+def _remove(catalog: Catalog, table: CatalogTable, removed: cat.TableRecord) -> CatalogPlan:
     removed.state = TableState.REMOVED.value
     removed.purge_after_us = 0
     tablets = []
@@ -116,7 +116,7 @@ def _remove(catalog: Catalog, table: Table, removed: cat.TableRecord) -> Plan:
         deleted.state = TabletState.DELETED.value
         tablets.append(deleted)
         actions += [DeleteTabletAction(server, tablet.id) for server in tablet.holders]
-    return Plan(tuple(tablets), (removed,), actions=tuple(actions), answer=table.id)
+    return CatalogPlan(tuple(tablets), (removed,), actions=tuple(actions), answer=table.id)
 
 
 def executed(catalog: Catalog, operation_id: pb.OperationId) -> TableId | None:

@@ -9,15 +9,15 @@ from nyala.common.hybrid_time import to_micros
 from nyala.common.ids import ServerUuid
 from nyala.master.catalog.actions import Action, DeleteTabletAction
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.plan import Plan, Scope
-from nyala.master.catalog.records import Tablet, TabletState
-from nyala.master.ddl.operation import Operation
+from nyala.master.catalog.plan import CatalogPlan, Scope
+from nyala.master.catalog.records import CatalogTablet, TabletState
+from nyala.master.ddl.operation import CatalogOperation
 from nyala.master.ddl.table_spec import HISTORY_OPTION
 from nyala.master.tservers import TServers
 from nyala.wire.proto import catalog_pb2 as cat
 
 
-def is_over(catalog: Catalog, tablet: Tablet, now_us: int, history_s: int) -> bool:
+def is_over(catalog: Catalog, tablet: CatalogTablet, now_us: int, history_s: int) -> bool:
     """Whether a dropped tablet's history need not be kept any more.
 
     Args:
@@ -34,28 +34,28 @@ def is_over(catalog: Catalog, tablet: Tablet, now_us: int, history_s: int) -> bo
     return now_us - to_micros(tablet.record.dropped_at) > age_us
 
 
-def is_held(servers: TServers, tablet: Tablet, monotonic_us: int) -> bool:
+def is_held(servers: TServers, tablet: CatalogTablet, monotonic_us: int) -> bool:
     """Whether some reader holds a time at which a dropped tablet had rows."""
     known = (servers.get(ServerUuid(s)) for s in tablet.holders)
     return any(s is not None and s.held_us.get(tablet.id, 0) > monotonic_us for s in known)
 
 
-def purge(tablet: Tablet) -> Operation:
+def purge(tablet: CatalogTablet) -> CatalogOperation:
     """Return the operation that deletes a dropped tablet."""
 
-    def decide(catalog: Catalog) -> Plan:
+    def decide(catalog: Catalog) -> CatalogPlan:
         now = catalog.tablet(tablet.id)
         table = catalog.table(tablet.table_id)
         if now is None or table is None or not now.dropped:
-            return Plan()
+            return CatalogPlan()
         return given_up(catalog, now, now.record.dropped_at)
 
-    return Operation(
+    return CatalogOperation(
         "purge range", lambda _: Scope(tables=(tablet.table_id,), tablets=(tablet.id,)), decide
     )
 
 
-def given_up(catalog: Catalog, tablet: Tablet, until: int) -> Plan:
+def given_up(catalog: Catalog, tablet: CatalogTablet, until: int) -> CatalogPlan:
     """Return the plan that deletes a dropped tablet.
 
     Args:
@@ -70,4 +70,4 @@ def given_up(catalog: Catalog, tablet: Tablet, until: int) -> Plan:
     record = table.edit()
     record.history_from = max(record.history_from, until)
     orders: list[Action] = [DeleteTabletAction(server, tablet.id) for server in tablet.holders]
-    return Plan((gone,), (record,), actions=tuple(orders), answer=table.id)
+    return CatalogPlan((gone,), (record,), actions=tuple(orders), answer=table.id)

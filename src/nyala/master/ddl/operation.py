@@ -19,14 +19,14 @@ from nyala.common.errors import NotLeader, Rejected, Throttled, Unavailable
 from nyala.master.catalog.actions import Action
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.locks import Locks
-from nyala.master.catalog.plan import Plan, Scope
-from nyala.master.catalog.records import Row
+from nyala.master.catalog.plan import CatalogPlan, Scope
+from nyala.master.catalog.records import CatalogRow
 
 
-class Rows(Protocol):
+class CatalogWriter(Protocol):
     """Where the rows of the catalog are replicated."""
 
-    async def replicate(self, rows: Sequence[Row]) -> None:
+    async def replicate(self, rows: Sequence[CatalogRow]) -> None:
         """Replicate rows as one batch; on return they are committed and applied here.
 
         Raises:
@@ -36,7 +36,7 @@ class Rows(Protocol):
         ...
 
 
-class Orders(Protocol):
+class OrderQueue(Protocol):
     """Who sends the actions."""
 
     def enqueue(self, actions: Sequence[Action]) -> None:
@@ -45,7 +45,7 @@ class Orders(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class CatalogOperation:
     """What an operation supplies; it cannot change the order of the steps.
 
     Attributes:
@@ -56,10 +56,10 @@ class Operation:
 
     what: str
     scope: Callable[[Catalog], Scope]
-    plan: Callable[[Catalog], Plan]
+    plan: Callable[[Catalog], CatalogPlan]
 
 
-class Step(Enum):
+class OperationStep(Enum):
     """Where an operation stands; from PUBLISH on it takes effect whatever happens."""
 
     LOCK = "LOCK"
@@ -71,7 +71,7 @@ class Step(Enum):
     @property
     def committed(self) -> bool:
         """Whether it is past the commit point."""
-        return self in (Step.PUBLISH, Step.ORDER)
+        return self in (OperationStep.PUBLISH, OperationStep.ORDER)
 
 
 @dataclass(slots=True)
@@ -87,12 +87,12 @@ class InFlight:
 
     what: str
     scope: Scope
-    step: Step
+    step: OperationStep
     since_us: int
 
 
 @dataclass(slots=True)
-class Memory:
+class LeaderMemory:
     """All that a leader holds in memory for one term, dropped whole when it stops leading.
 
     Attributes:
@@ -110,8 +110,8 @@ class Memory:
 
     term: int
     catalog: Catalog
-    rows: Rows
-    orders: Orders
+    rows: CatalogWriter
+    orders: OrderQueue
     locks: Locks
     on_drop: Callable[[], None]
     now_us: Callable[[], int] = lambda: 0
@@ -132,10 +132,10 @@ class Memory:
 
 
 REFUSED = (NotLeader, Throttled, Unavailable, Rejected)
-"""What `Rows.replicate` raises when nothing was proposed."""
+"""What `CatalogWriter.replicate` raises when nothing was proposed."""
 
 
-async def run(operation: Operation, memory: Memory) -> Plan:
+async def run(operation: CatalogOperation, memory: LeaderMemory) -> CatalogPlan:
     """Carry out one operation; returns what it did. Durable and visible on return.
 
     Must not be cancelled by a caller that goes away: run it in a task of its own.
@@ -146,7 +146,7 @@ async def run(operation: Operation, memory: Memory) -> Plan:
     """
     memory.started += 1
     number = memory.started
-    shown = InFlight(operation.what, Scope(), Step.LOCK, memory.now_us())
+    shown = InFlight(operation.what, Scope(), OperationStep.LOCK, memory.now_us())
     memory.in_flight[number] = shown
     try:
         return await _run(operation, memory, shown)
@@ -154,20 +154,20 @@ async def run(operation: Operation, memory: Memory) -> Plan:
         del memory.in_flight[number]
 
 
-async def _run(operation: Operation, memory: Memory, shown: InFlight) -> Plan:
+async def _run(operation: CatalogOperation, memory: LeaderMemory, shown: InFlight) -> CatalogPlan:
     while True:
         memory.check()
-        shown.step = Step.LOCK
+        shown.step = OperationStep.LOCK
         scope = shown.scope = operation.scope(memory.catalog)
         async with memory.locks.hold(scope):
             memory.check()
             if operation.scope(memory.catalog) != scope:
                 continue  # the catalog changed while this waited: lock what is needed now
-            shown.step = Step.PLAN
+            shown.step = OperationStep.PLAN
             plan = operation.plan(memory.catalog)
             if plan.writes:
                 draft = memory.catalog.draft(plan)
-                shown.step = Step.REPLICATE
+                shown.step = OperationStep.REPLICATE
                 try:
                     await memory.rows.replicate(draft.rows)  # COMMIT POINT
                 except REFUSED:
@@ -176,8 +176,8 @@ async def _run(operation: Operation, memory: Memory, shown: InFlight) -> Plan:
                     # Unknown outcome, cancelled, or the disk failed: memory may now differ from the log.
                     memory.drop(f"an operation ended in {type(err).__name__}")
                     raise
-                shown.step = Step.PUBLISH
+                shown.step = OperationStep.PUBLISH
                 memory.catalog.publish(draft)
-        shown.step = Step.ORDER
+        shown.step = OperationStep.ORDER
         memory.orders.enqueue(plan.actions)
         return plan

@@ -3,17 +3,17 @@
 from nyala.common.errors import NotFound
 from nyala.common.ids import TableId
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.plan import Plan, Scope
-from nyala.master.catalog.records import Table, operation_key
+from nyala.master.catalog.plan import CatalogPlan, Scope
+from nyala.master.catalog.records import CatalogTable, operation_key
 from nyala.master.ddl import table_spec
 from nyala.master.ddl.alter_table import changed, check_free, follow
-from nyala.master.ddl.operation import Operation
+from nyala.master.ddl.operation import CatalogOperation
 from nyala.wire.proto import nyala_pb2 as pb
 
 
-def operation(request: pb.RecallTableRequest) -> Operation:
+def operation(request: pb.RecallTableRequest) -> CatalogOperation:
     """Return the operation that recalls a table: the name that it gets and the table are locked."""
-    return Operation(
+    return CatalogOperation(
         what="recall table",
         scope=lambda catalog: scope(catalog, request),
         plan=lambda catalog: plan(catalog, request),
@@ -28,7 +28,7 @@ def scope(catalog: Catalog, request: pb.RecallTableRequest) -> Scope:
     return Scope((request.new_name or table.name,), (table.id,))
 
 
-def plan(catalog: Catalog, request: pb.RecallTableRequest) -> Plan:
+def plan(catalog: Catalog, request: pb.RecallTableRequest) -> CatalogPlan:
     """Decide what recalling a table writes. Its tablets were never touched (S0.43).
 
     Returns:
@@ -42,7 +42,7 @@ def plan(catalog: Catalog, request: pb.RecallTableRequest) -> Plan:
     if request.operation.client:
         done = catalog.altered_by(operation_key(request.operation))
         if done is not None:
-            return Plan(answer=done)
+            return CatalogPlan(answer=done)
     table = catalog.table(TableId(request.id))
     if table is None or not table.recallable:
         raise NotFound(_why_not(request.id, table))
@@ -55,10 +55,10 @@ def plan(catalog: Catalog, request: pb.RecallTableRequest) -> Plan:
         spec.schema.version += 1
     record = changed(catalog, table, spec, request.operation)
     record.purge_after_us = record.dropped_us = 0
-    return Plan(tables=(record,), actions=tuple(follow(catalog, record)), answer=table.id)
+    return CatalogPlan(tables=(record,), actions=tuple(follow(catalog, record)), answer=table.id)
 
 
-def _why_not(table_id: str, table: Table | None) -> str:
+def _why_not(table_id: str, table: CatalogTable | None) -> str:
     if table is None:
         said = f"no table has the id {table_id[:80]!r}"
     elif table.live:

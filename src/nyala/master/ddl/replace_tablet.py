@@ -11,19 +11,21 @@ from nyala.common.errors import InvalidArgument, NotFound
 from nyala.common.ids import ServerUuid, TableId, TabletId
 from nyala.master.catalog.actions import Action, DeleteTabletAction
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.plan import Plan, Scope
-from nyala.master.catalog.records import Table, Tablet, TabletState
+from nyala.master.catalog.plan import CatalogPlan, Scope
+from nyala.master.catalog.records import CatalogTable, CatalogTablet, TabletState
 from nyala.master.ddl import create_table, dropped_ranges
 from nyala.master.ddl.create_table import Circumstances
-from nyala.master.ddl.operation import Operation
+from nyala.master.ddl.operation import CatalogOperation
 from nyala.wire import convert
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
 
 
-def operation(table: TableId, tablets: Sequence[TabletId], around: Circumstances) -> Operation:
+def operation(
+    table: TableId, tablets: Sequence[TabletId], around: Circumstances
+) -> CatalogOperation:
     """Return the operation that replaces those of a table's tablets that are still CREATING then (S0.69)."""
-    return Operation(
+    return CatalogOperation(
         what="replace tablets",
         scope=lambda _: Scope(tables=(table,), tablets=tuple(tablets)),
         plan=lambda catalog: plan(catalog, table, tablets, around),
@@ -32,7 +34,7 @@ def operation(table: TableId, tablets: Sequence[TabletId], around: Circumstances
 
 def plan(
     catalog: Catalog, table_id: TableId, tablets: Sequence[TabletId], around: Circumstances
-) -> Plan:
+) -> CatalogPlan:
     """Decide which tablets take the places of some that do not come to run.
 
     Raises:
@@ -41,13 +43,13 @@ def plan(
     table = catalog.table(table_id)
     stuck = [t for t in map(catalog.tablet, tablets) if t and t.state is TabletState.CREATING]
     if table is None or not stuck:
-        return Plan()
+        return CatalogPlan()
     return _replaced(catalog, table, stuck, around, give_up=False)
 
 
 def unsafe(
     request: pb.ReplaceTabletRequest, around: Circumstances, shown: Sequence[ServerUuid], time: int
-) -> Operation:
+) -> CatalogOperation:
     """Return the operation that replaces one tablet whatever it has been (S1.44).
 
     Args:
@@ -61,7 +63,7 @@ def unsafe(
         tablet = catalog.tablet(TabletId(request.tablet_id))
         return Scope() if tablet is None else Scope(tables=(tablet.table_id,), tablets=(tablet.id,))
 
-    return Operation(
+    return CatalogOperation(
         what="replace a lost tablet",
         scope=scope,
         plan=lambda catalog: unsafe_plan(catalog, request, around, shown, time),
@@ -74,7 +76,7 @@ def unsafe_plan(
     around: Circumstances,
     shown: Sequence[ServerUuid],
     time: int,
-) -> Plan:
+) -> CatalogPlan:
     """Decide what replacing one tablet writes; nothing when it is REPLACED already.
 
     One of a dropped range has no successor: it is deleted, and with it the history of the table before.
@@ -86,7 +88,7 @@ def unsafe_plan(
     """
     tablet, table = known(catalog, request.tablet_id)
     if tablet.state is TabletState.REPLACED:
-        return Plan(answer=table.id)
+        return CatalogPlan(answer=table.id)
     if shown and not request.force:
         raise InvalidArgument(
             f"replicas of tablet {tablet.id} are on {', '.join(shown)}: let it go on with them (nyala "
@@ -97,7 +99,7 @@ def unsafe_plan(
     return _replaced(catalog, table, [tablet], around, give_up=True)
 
 
-def known(catalog: Catalog, tablet_id: str) -> tuple[Tablet, Table]:
+def known(catalog: Catalog, tablet_id: str) -> tuple[CatalogTablet, CatalogTable]:
     """Return a tablet that is live or REPLACED, and its table.
 
     Raises:
@@ -113,8 +115,13 @@ def known(catalog: Catalog, tablet_id: str) -> tuple[Tablet, Table]:
 
 
 def _replaced(
-    catalog: Catalog, table: Table, old: Sequence[Tablet], around: Circumstances, *, give_up: bool
-) -> Plan:
+    catalog: Catalog,
+    table: CatalogTable,
+    old: Sequence[CatalogTablet],
+    around: Circumstances,
+    *,
+    give_up: bool,
+) -> CatalogPlan:
     placed = create_table.place_all(catalog, around, len(old), table.spec.replicas, table.id)
     gone: list[cat.TabletRecord] = []
     new: list[cat.TabletRecord] = []
@@ -130,4 +137,4 @@ def _replaced(
         new.append(made)
     orders: list[Action] = [DeleteTabletAction(server, t.id) for t in old for server in t.holders]
     orders += create_table.create_orders(new)
-    return Plan((*gone, *new), actions=tuple(orders), answer=table.id)
+    return CatalogPlan((*gone, *new), actions=tuple(orders), answer=table.id)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from nyala.common.errors import InvalidArgument, NotFound
 from nyala.common.ids import ServerUuid, TableId
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.plan import Plan, Scope
-from nyala.master.ddl.operation import Operation
+from nyala.master.catalog.plan import CatalogPlan, Scope
+from nyala.master.ddl.operation import CatalogOperation
 from nyala.master.tservers import TServers
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -38,12 +38,12 @@ def sighting(servers: TServers, now_us: int, since_us: int) -> Sighting:
     return Sighting(alive, now_us - since_us >= servers.unresponsive_us)
 
 
-def due(catalog: Catalog, seen: Sighting) -> list[Operation]:
+def due(catalog: Catalog, seen: Sighting) -> list[CatalogOperation]:
     """Return the operation that brings the list up to what is seen; none when it is."""
     if not _changes(catalog, seen):
         return []
     return [
-        Operation(
+        CatalogOperation(
             what="note who lives",
             scope=lambda _: Scope(tables=(SERVERS_LOCK,)),
             plan=lambda now: _plan(now, _changes(now, seen)),
@@ -53,13 +53,13 @@ def due(catalog: Catalog, seen: Sighting) -> list[Operation]:
 
 def mark(
     uuid: str, *, maintenance: bool | None = None, decommission: bool | None = None
-) -> Operation:
+) -> CatalogOperation:
     """Return the operation that marks a server, or takes the mark back; what is None stays as it is.
 
     It raises NotFound of an unknown server, and InvalidArgument when too few would be left.
     """
 
-    def plan(catalog: Catalog) -> Plan:
+    def plan(catalog: Catalog) -> CatalogPlan:
         listed = catalog.servers.get(ServerUuid(uuid))
         if listed is None:
             raise NotFound(f"no tablet server {uuid!r} is in the list: `nyala tserver list`")
@@ -75,7 +75,7 @@ def mark(
     words = "decommission" if decommission is not None else "maintenance"
     taken_back = maintenance is False or decommission is False
     what = f"{'end' if taken_back else 'begin'} {words}"
-    return Operation(what, lambda _: Scope(tables=(SERVERS_LOCK,)), plan)
+    return CatalogOperation(what, lambda _: Scope(tables=(SERVERS_LOCK,)), plan)
 
 
 def _check_room(catalog: Catalog, uuid: ServerUuid) -> None:
@@ -100,12 +100,12 @@ def is_away(server: pb.ListedServer) -> bool:
     return server.maintenance or server.decommission
 
 
-def _plan(catalog: Catalog, changed: Iterable[pb.ListedServer]) -> Plan:
+def _plan(catalog: Catalog, changed: Iterable[pb.ListedServer]) -> CatalogPlan:
     """Give each change the next version."""
     records = tuple(changed)
     for n, record in enumerate(records, start=1):
         record.version = catalog.servers.version + n
-    return Plan(servers=records)
+    return CatalogPlan(servers=records)
 
 
 def _changes(catalog: Catalog, seen: Sighting) -> list[pb.ListedServer]:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from nyala.common.ids import OpId, ServerUuid, TabletId
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.plan import Plan, Scope
-from nyala.master.catalog.records import Tablet, TabletState
-from nyala.master.ddl.operation import Operation
+from nyala.master.catalog.plan import CatalogPlan, Scope
+from nyala.master.catalog.records import CatalogTablet, TabletState
+from nyala.master.ddl.operation import CatalogOperation
 from nyala.master.tservers import GONE
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
@@ -18,25 +18,25 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 def operations(
     catalog: Catalog, server: ServerUuid, reports: Sequence[pb.TabletReport], batch: int
-) -> list[Operation]:
+) -> list[CatalogOperation]:
     """Return the operations that take in a report, `batch` tablets each; none when it tells nothing new."""
     news = [r for r in reports if _updated(catalog, server, r) is not None]
     return [_operation(server, news[first : first + batch]) for first in range(0, len(news), batch)]
 
 
-def _operation(server: ServerUuid, reports: Sequence[pb.TabletReport]) -> Operation:
+def _operation(server: ServerUuid, reports: Sequence[pb.TabletReport]) -> CatalogOperation:
     tablets = tuple(TabletId(r.tablet_id) for r in reports)
-    return Operation(
+    return CatalogOperation(
         what="take in a report",
         scope=lambda _: Scope(tablets=tablets),
         plan=lambda catalog: plan(catalog, server, reports),
     )
 
 
-def plan(catalog: Catalog, server: ServerUuid, reports: Sequence[pb.TabletReport]) -> Plan:
+def plan(catalog: Catalog, server: ServerUuid, reports: Sequence[pb.TabletReport]) -> CatalogPlan:
     """Return the new records of the tablets of which a report tells something new."""
     updated = (_updated(catalog, server, report) for report in reports)
-    return Plan(tablets=tuple(record for record in updated if record is not None))
+    return CatalogPlan(tablets=tuple(record for record in updated if record is not None))
 
 
 def _updated(
@@ -59,7 +59,7 @@ def _updated(
     return None if record == tablet.record else record
 
 
-def is_newer(reported: pb.ConsensusState, tablet: Tablet) -> bool:
+def is_newer(reported: pb.ConsensusState, tablet: CatalogTablet) -> bool:
     """Whether reported consensus state tells more than the catalog has.
 
     A configuration is newer by its op id. Of one configuration a later term is newer, and in one term

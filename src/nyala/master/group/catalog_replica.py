@@ -9,7 +9,7 @@ from nyala.env.env import Env
 from nyala.env.server_clock import ServerClock
 from nyala.env.tasks import Lane
 from nyala.master.catalog import sys_catalog
-from nyala.master.catalog.follower_catalog import Followed
+from nyala.master.catalog.follower_catalog import FollowerCatalog
 from nyala.master.catalog.records import parse
 from nyala.master.catalog.sys_catalog import SysCatalog
 from nyala.master.config import MasterConfig
@@ -49,7 +49,7 @@ async def open_host(
     )
 
 
-class Here(Enum):
+class ReplicaPresence(Enum):
     """What this master has of the sys catalog."""
 
     NOTHING = "nothing"
@@ -58,7 +58,7 @@ class Here(Enum):
     REPLICA = "a replica, FAILED too"
 
 
-class Group:
+class MasterReplica:
     """This master's replica of the sys catalog, and the host that runs it. On the loop only."""
 
     def __init__(self, env: Env, config: MasterConfig, host: ReplicaHost) -> None:
@@ -85,16 +85,16 @@ class Group:
                 "forgotten its votes; restore the directory, or replace this master"
             )
 
-    async def here(self) -> Here:
+    async def here(self) -> ReplicaPresence:
         """Look what there is; the replica is another one after a copy."""
         found = self._host.find(SYS_CATALOG)
         if found is None:
-            return Here.NOTHING
+            return ReplicaPresence.NOTHING
         if found.state is State.TOMBSTONED:
-            return Here.REMOVED
+            return ReplicaPresence.REMOVED
         if await half_made(found):
-            return Here.HALF
-        return Here.REPLICA
+            return ReplicaPresence.HALF
+        return ReplicaPresence.REPLICA
 
     @property
     def being_copied(self) -> bool:
@@ -140,10 +140,10 @@ class Group:
             max_batch_bytes=min(self._options.catalog_batch_bytes, self._options.write_max_bytes),
         )
 
-    def followed(self) -> Followed:
+    def followed(self) -> FollowerCatalog:
         """Return the catalog as this replica has it, leader or not."""
         view = lambda: self._tablet().view()  # noqa: E731
-        return Followed(self._env, self.replica, view, self._options.catalog_timeout_ms)
+        return FollowerCatalog(self._env, self.replica, view, self._options.catalog_timeout_ms)
 
     async def cluster(self) -> cat.ClusterRecord | None:
         """Return the cluster's record from this replica, leader or not; None: it is not there yet."""

@@ -14,10 +14,10 @@ from nyala.common.options import Options
 from nyala.datadir.identity import Identity
 from nyala.env.env import Env
 from nyala.master.group import peers, replaced, startup_checks
-from nyala.master.group.catalog_replica import Group, Here
+from nyala.master.group.catalog_replica import MasterReplica, ReplicaPresence
 from nyala.master.group.peers import MasterPeers
 from nyala.master.group.status import MemberState, MemberStatus
-from nyala.master.leader import Leading
+from nyala.master.leader import MasterLeadership
 from nyala.master.tservers import TServers
 from nyala.raft.membership import Configuration
 from nyala.wire.proto import catalog_pb2 as cat
@@ -60,7 +60,7 @@ class GroupMember:
         self.status = MemberStatus(identity, peers, self._addresses, self._state)
 
     @property
-    def leading(self) -> Leading | None:
+    def leading(self) -> MasterLeadership | None:
         """The role in the masters' group; None until this master has joined it."""
         return self._state.leading
 
@@ -69,7 +69,7 @@ class GroupMember:
         """Why this master cannot serve; None while it does or may."""
         return self._state.failure
 
-    async def start(self, group: Group) -> None:
+    async def start(self, group: MasterReplica) -> None:
         """Open the sys catalog, or begin to join the others in the background.
 
         Raises:
@@ -88,9 +88,9 @@ class GroupMember:
             startup_checks.check(self._addresses, config, opened)
         self._state.group = group
         self._peers.start()
-        if self._state.here is Here.NOTHING and opened.initialised:
+        if self._state.here is ReplicaPresence.NOTHING and opened.initialised:
             await group.open_sys_catalog(None)  # it is gone
-        if self._state.here is Here.REPLICA:
+        if self._state.here is ReplicaPresence.REPLICA:
             await self._follow(group, None)
         self._env.tasks.spawn(self._live(group), "be a master")
 
@@ -103,7 +103,7 @@ class GroupMember:
 
     # ---- from one look to the next -----------------------------------------------------------------
 
-    async def _live(self, group: Group) -> None:
+    async def _live(self, group: MasterReplica) -> None:
         while not self._stopped and not isinstance(self._state.failure, InvalidArgument):
             try:
                 await self._look(group)
@@ -113,13 +113,13 @@ class GroupMember:
                 self._fail(Unavailable(f"the data directory cannot be written: {err}"))
             await self._env.tasks.sleep_ms(self._options.raft_tick_ms)
 
-    async def _look(self, group: Group) -> None:
+    async def _look(self, group: MasterReplica) -> None:
         if self._removed(group):
             self._drop()
             log.warning("this master was removed from the masters' group; its catalog is deleted")
             await group.delete()
         self._state.here = await group.here()
-        if self._state.here is Here.REPLICA:
+        if self._state.here is ReplicaPresence.REPLICA:
             self._check_place(group)
             if self._state.leading is None:
                 await self._follow(group, None)
@@ -132,11 +132,13 @@ class GroupMember:
         if told is not None and told != self._state.committed:
             self._state.committed = told
             self._peers.follow([*self._addresses, *(m.address for m in told.members)])
-        fresh = self._state.here is Here.NOTHING and not self._identity.instance.initialised
+        fresh = (
+            self._state.here is ReplicaPresence.NOTHING and not self._identity.instance.initialised
+        )
         if fresh and self._state.failure is None and not group.being_copied:
             await self._form(group, told)
 
-    def _check_place(self, group: Group) -> None:
+    def _check_place(self, group: MasterReplica) -> None:
         """Take part no more once another server has this one's place; see `replaced.check`."""
         try:
             replaced.check(self._peers.own, group.config(), self._peers.group())
@@ -146,14 +148,14 @@ class GroupMember:
             group.fail(err)
             raise
 
-    def _removed(self, group: Group) -> bool:
+    def _removed(self, group: MasterReplica) -> bool:
         """Whether this master has a catalog and is none any more, by its own log or by the others' word."""
         config, uuid = group.config(), self._identity.uuid
         if config is None or group.being_copied:
             return False
         return config.get(uuid) is None or peers.excluded(uuid, config.id, self._peers.group())
 
-    async def _form(self, group: Group, told: Configuration | None) -> None:
+    async def _form(self, group: MasterReplica, told: Configuration | None) -> None:
         """First start: make the group that all of them make, when all are known; or wait for a place."""
         try:
             if told is not None and told.get(self._identity.uuid) is None:
@@ -165,12 +167,12 @@ class GroupMember:
         except NyalaError as err:
             self._fail(err)
 
-    async def _follow(self, group: Group, first: Configuration | None) -> None:
+    async def _follow(self, group: MasterReplica, first: Configuration | None) -> None:
         """Open the sys catalog, or make it with its first configuration, and follow the role."""
         await group.open_sys_catalog(first)
         known = tuple(sorted(self._addresses)) in self._identity.instance.masters
         await self._identity.learn(initialised=True, masters=() if known else self._addresses)
-        leading = self._state.leading = Leading(
+        leading = self._state.leading = MasterLeadership(
             self._env,
             group.sys_catalog,
             group.status,
@@ -178,7 +180,7 @@ class GroupMember:
             self._options,
             group.followed(),
         )
-        self._state.here, self._state.committed = Here.REPLICA, None
+        self._state.here, self._state.committed = ReplicaPresence.REPLICA, None
         await self._follow_members(group)
         leading.start()
         self._env.tasks.spawn(self._learn_cluster(group, leading), "learn the cluster's id")
@@ -193,7 +195,7 @@ class GroupMember:
             self._state.leading.stop()
             self._state.leading = None
 
-    async def _follow_members(self, group: Group) -> None:
+    async def _follow_members(self, group: MasterReplica) -> None:
         """The committed configuration says who the masters are: keep that, and ask those."""
         config = group.config()
         if config is None or config == self._state.committed:
@@ -203,7 +205,7 @@ class GroupMember:
         self._state.committed = config
         self._peers.follow(masters)
 
-    async def _learn_cluster(self, group: Group, leading: Leading) -> None:
+    async def _learn_cluster(self, group: MasterReplica, leading: MasterLeadership) -> None:
         """Read the cluster's record from this master's own replica, leader or not, until it is there."""
         found: cat.ClusterRecord | None = None
         while found is None:

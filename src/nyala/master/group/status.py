@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from nyala.common.errors import NyalaError
 from nyala.datadir.identity import Identity
-from nyala.master.group.catalog_replica import Group, Here
+from nyala.master.group.catalog_replica import MasterReplica, ReplicaPresence
 from nyala.master.group.peers import MasterPeers
-from nyala.master.leader import Leading
+from nyala.master.leader import MasterLeadership
 from nyala.raft.membership import Configuration
 from nyala.raft.status import Role
 from nyala.web.pages import Listing
@@ -48,11 +48,11 @@ class MemberState:
         failure: why this master cannot serve; None while it does or may.
     """
 
-    group: Group | None = None
-    here: Here = Here.NOTHING
+    group: MasterReplica | None = None
+    here: ReplicaPresence = ReplicaPresence.NOTHING
     committed: Configuration | None = None
     cluster: cat.ClusterRecord | None = None
-    leading: Leading | None = None
+    leading: MasterLeadership | None = None
     failure: NyalaError | None = None
 
 
@@ -84,12 +84,18 @@ class MemberStatus:
             return f"this master cannot join the others: {self._state.failure}"
         if not self._identity.known or self._state.group is None:
             return "this master is starting; ask again"
-        if self._state.here is Here.HALF:
+        if self._state.here is ReplicaPresence.HALF:
             return "a copy of the catalog to this master was not completed; nyala master add goes on with it"
         told = self._peers.group()
-        if self._state.here is Here.REMOVED or (told and not told.get(self._identity.uuid)):
+        if self._state.here is ReplicaPresence.REMOVED or (
+            told and not told.get(self._identity.uuid)
+        ):
             masters = ", ".join(m.address for m in told.members) if told else "not known here"
-            was = "was removed from" if self._state.here is Here.REMOVED else "is not one of"
+            was = (
+                "was removed from"
+                if self._state.here is ReplicaPresence.REMOVED
+                else "is not one of"
+            )
             own = self._peers.own.address
             return f"this master {was} the masters, which are {masters}; nyala master add {own} adds it"
         missing = self._peers.missing()
@@ -140,7 +146,7 @@ class MemberStatus:
     @property
     def removed(self) -> bool:
         """Whether it was a master, and is none without being added again."""
-        return self._state.here in (Here.REMOVED, Here.HALF)
+        return self._state.here in (ReplicaPresence.REMOVED, ReplicaPresence.HALF)
 
     def header(self) -> ResponseHeader:
         """Return the header of heartbeat responses."""

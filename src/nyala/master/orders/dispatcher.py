@@ -25,8 +25,8 @@ from nyala.master.catalog.catalog import Catalog
 from nyala.master.ddl.creation_timeouts import Creations
 from nyala.master.orders import reconcile
 from nyala.master.orders.messenger import Messenger
-from nyala.master.repair.repairer import Repairs
-from nyala.master.repair.round_robin import Turns
+from nyala.master.repair.repairer import Repairer
+from nyala.master.repair.round_robin import ReplicaRoundRobin
 from nyala.master.tservers import TServer, TServers
 
 log = logging.getLogger(__name__)
@@ -69,8 +69,8 @@ class Dispatcher:
         self._on_news = on_news
         now_us = env.clock.monotonic_us
         self._messenger = Messenger(env, catalog, servers, term, options.order_timeout_ms)
-        self._turns = Turns(REPLICAS_AT_A_TIME)
-        self.repairs = Repairs(catalog, servers, term, options, now_us)
+        self._turns = ReplicaRoundRobin(REPLICAS_AT_A_TIME)
+        self.repairs = Repairer(catalog, servers, term, options, now_us)
         self.creations = Creations(options.tablet_creation_timeout_ms * 1000)
         self._queued: dict[ServerUuid, dict[Action, None]] = {}
         self._sending: dict[ServerUuid, dict[tuple[ServerUuid, TabletId], None]] = {}

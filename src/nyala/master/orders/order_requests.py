@@ -15,7 +15,7 @@ from nyala.master.catalog.actions import (
 )
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.group_state import Add, Modify
-from nyala.master.catalog.records import Tablet
+from nyala.master.catalog.records import CatalogTablet
 from nyala.master.orders import reconcile
 from nyala.master.tservers import TServers
 from nyala.raft.changes import ChangeKind
@@ -81,7 +81,7 @@ def change_request(
 
 
 def _change(
-    tablet: Tablet, servers: TServers, action: ChangeMembersAction
+    tablet: CatalogTablet, servers: TServers, action: ChangeMembersAction
 ) -> pb.MemberChange | None:
     step = action.step
     if isinstance(step, Add):

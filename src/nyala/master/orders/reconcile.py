@@ -14,7 +14,7 @@ from nyala.master.catalog.actions import (
     DeleteTabletAction,
 )
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.records import Table, TableState, Tablet
+from nyala.master.catalog.records import CatalogTable, CatalogTablet, TableState
 from nyala.master.tservers import TServer
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -85,7 +85,7 @@ def _of_replicas(catalog: Catalog, server: TServer, replicas: Iterable[TabletId]
     return actions
 
 
-def _fell_back(catalog: Catalog, server: TServer, tablet: Tablet) -> bool:
+def _fell_back(catalog: Catalog, server: TServer, tablet: CatalogTablet) -> bool:
     """Whether a server's replica leads, and says that it lacks an alteration which had ended.
 
     A group that lost its majority may have gone on with a survivor that never heard of it.
@@ -99,7 +99,7 @@ def _fell_back(catalog: Catalog, server: TServer, tablet: Tablet) -> bool:
 
 
 def _alterations(
-    catalog: Catalog, table: Table, by_uuid: Mapping[ServerUuid, TServer]
+    catalog: Catalog, table: CatalogTable, by_uuid: Mapping[ServerUuid, TServer]
 ) -> list[Action]:
     """Return the orders to those leaders whose replica is not known to have the table's schema version."""
     actions: list[Action] = []

@@ -9,19 +9,19 @@ from collections.abc import Sequence
 
 from nyala.master.catalog.group_state import (
     Add,
-    Change,
+    ConfigChange,
     Copy,
-    Health,
+    GroupState,
     Remove,
-    Seat,
-    Servers,
-    Situation,
-    Step,
+    RepairStep,
+    ReplicaHealth,
+    ReplicaState,
+    TargetServers,
 )
 from nyala.master.repair import witness_steps
 
 
-def next_steps(tablet: Situation, servers: Servers) -> list[Step]:
+def next_steps(tablet: GroupState, servers: TargetServers) -> list[RepairStep]:
     """Return what is to be done now: at most one change of members, and what those need that have no data.
 
     Args:
@@ -40,13 +40,13 @@ def next_steps(tablet: Situation, servers: Servers) -> list[Step]:
     return [*([] if change is None else [change]), *(s for s in wanted if s.server != gone)]
 
 
-def _change(tablet: Situation, servers: Servers) -> Change | None:
+def _change(tablet: GroupState, servers: TargetServers) -> ConfigChange | None:
     full = [s for s in tablet.seats if s.full]
-    going = [v for v in full if v.health is Health.FAILED or v.replace]
+    going = [v for v in full if v.health is ReplicaHealth.FAILED or v.replace]
     lasting = [v for v in full if v not in going]
     missing, coming = tablet.replicas - len(lasting), tablet.coming
     for seat in tablet.seats:
-        failed = seat.health is Health.FAILED and (seat.promote or not seat.electable)
+        failed = seat.health is ReplicaHealth.FAILED and (seat.promote or not seat.electable)
         if failed and not seat.full and tablet.spares(seat):
             what = "a witness" if seat.voter else "to become a replica"
             return Remove(seat.uuid, f"it was {what}, and has failed")
@@ -66,12 +66,16 @@ def _change(tablet: Situation, servers: Servers) -> Change | None:
     return None
 
 
-def _leaver(tablet: Situation, going: Sequence[Seat], lasting: Sequence[Seat]) -> Remove | None:
+def _leaver(
+    tablet: GroupState, going: Sequence[ReplicaState], lasting: Sequence[ReplicaState]
+) -> Remove | None:
     """Return the voter with data that can be spared: enough fine ones stay, and a majority."""
     steady = [v for v in lasting if v.fine]
     if going and len(steady) >= tablet.replicas:
-        seat = min(going, key=lambda s: (s.health is not Health.FAILED, s.uuid == tablet.leader))
-        why = "it has failed" if seat.health is Health.FAILED else "it was to be replaced"
+        seat = min(
+            going, key=lambda s: (s.health is not ReplicaHealth.FAILED, s.uuid == tablet.leader)
+        )
+        why = "it has failed" if seat.health is ReplicaHealth.FAILED else "it was to be replaced"
     elif not going and len(steady) > tablet.replicas:
         others = [s for s in steady if s.uuid != tablet.leader] or steady
         seat = max(others, key=lambda s: (_crowded(s, lasting), s.load, s.uuid))
@@ -81,6 +85,6 @@ def _leaver(tablet: Situation, going: Sequence[Seat], lasting: Sequence[Seat]) -
     return Remove(seat.uuid, why) if tablet.spares(seat) else None
 
 
-def _crowded(seat: Seat, seats: Sequence[Seat]) -> bool:
+def _crowded(seat: ReplicaState, seats: Sequence[ReplicaState]) -> bool:
     """Whether another replica stands in the same location."""
     return bool(seat.location) and sum(s.location == seat.location for s in seats) > 1

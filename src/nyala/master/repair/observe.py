@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 from random import Random
 
 from nyala.common.ids import ServerUuid, TableId, TabletId
-from nyala.master.catalog.group_state import Health, Seat, Situation
-from nyala.master.catalog.records import Tablet
+from nyala.master.catalog.group_state import GroupState, ReplicaHealth, ReplicaState
+from nyala.master.catalog.records import CatalogTablet
 from nyala.master.ddl.placement import Candidate, place_one
 from nyala.master.ddl.table_spec import WITNESS_FIRST
 from nyala.master.repair.ordered_copies import OrderedCopies
-from nyala.master.repair.standby_plan import Left
+from nyala.master.repair.standby_plan import StandbyLoad
 from nyala.master.tservers import WITNESS, TServer
 from nyala.wire.proto import nyala_pb2 as pb
 
 
 @dataclass(slots=True)
-class Look:
+class RepairView:
     """One look at everything.
 
     Attributes:
@@ -34,14 +34,14 @@ class Look:
     known: Mapping[ServerUuid, TServer]
     now_us: int
     loads: dict[ServerUuid, int]
-    tablets_of: Callable[[TableId], Iterable[Tablet]]
+    tablets_of: Callable[[TableId], Iterable[CatalogTablet]]
     maintained: tuple[str, ...] = ()
     leaving: tuple[str, ...] = ()
     coming: dict[tuple[TabletId, ServerUuid], None] = field(default_factory=dict)
     given: dict[ServerUuid, int] = field(default_factory=dict)
     _of_table: dict[TableId, Counter[str]] = field(default_factory=dict)
 
-    def adds(self, tablet: Tablet, server: ServerUuid) -> None:
+    def adds(self, tablet: CatalogTablet, server: ServerUuid) -> None:
         """Count a replica that this look orders."""
         self.loads[server] = self.loads.get(server, 0) + 1
         self._of(tablet.table_id)[server] += 1
@@ -56,7 +56,7 @@ class Look:
         server = self.known.get(uuid)
         return "" if server is None else server.registration.location
 
-    def may_inherit(self, tablet: Tablet, heir: ServerUuid) -> bool:
+    def may_inherit(self, tablet: CatalogTablet, heir: ServerUuid) -> bool:
         """Whether a server could be given a replica of a tablet, as far as itself is concerned."""
         server = self.known.get(heir)
         return (
@@ -67,17 +67,19 @@ class Look:
             and heir not in (*self.maintained, *self.leaving)
         )
 
-    def choose(self, tablet: Tablet, lost: ServerUuid, left: Left) -> ServerUuid | None:
+    def choose(
+        self, tablet: CatalogTablet, lost: ServerUuid, left: StandbyLoad
+    ) -> ServerUuid | None:
         """Return the best server for a replica in the place of `lost`; see `wills.Heirs`."""
         free = [u for u in self.known if self.may_inherit(tablet, u)]
         return self.place(tablet, free, [m for m in tablet.members if m != lost], left)
 
     def place(
         self,
-        tablet: Tablet,
+        tablet: CatalogTablet,
         free: Sequence[ServerUuid],
         others: Sequence[ServerUuid],
-        more: Left,
+        more: StandbyLoad,
     ) -> ServerUuid | None:
         """Return one of `free`, by load and away from the others; always the same in one situation.
 
@@ -108,9 +110,9 @@ class Look:
         return found
 
 
-def situation(
-    tablet: Tablet, table: pb.TableSpec, look: Look, copies: OrderedCopies
-) -> Situation | None:
+def group_state(
+    tablet: CatalogTablet, table: pb.TableSpec, look: RepairView, copies: OrderedCopies
+) -> GroupState | None:
     """Return what is known of a tablet; None while its leader has not told of this configuration.
 
     Args:
@@ -123,26 +125,32 @@ def situation(
     word = None if leader is None else leader.words.get(tablet.id)
     if leader is None or word is None or word.config != tablet.config_id:
         return None
-    said = {u: _HEALTH.get(state, Health.SILENT) for u, state in word.health.items()}
-    said[leader.uuid] = Health.FINE
+    said = {u: _HEALTH.get(state, ReplicaHealth.SILENT) for u, state in word.health.items()}
+    said[leader.uuid] = ReplicaHealth.FINE
     seats = tuple(
-        _seat(tablet.id, member, said.get(ServerUuid(member.uuid), Health.SILENT), look, copies)
+        _seat(
+            tablet.id, member, said.get(ServerUuid(member.uuid), ReplicaHealth.SILENT), look, copies
+        )
         for member in tablet.consensus.members
     )
     first = table.options.get(WITNESS_FIRST) == "on"
-    return Situation(leader.uuid, table.replicas, seats, witness_first=first)
+    return GroupState(leader.uuid, table.replicas, seats, witness_first=first)
 
 
-_HEALTH = {h.value: h for h in Health}
+_HEALTH = {h.value: h for h in ReplicaHealth}
 
 
 def _seat(
-    tablet: TabletId, member: pb.Member, said: Health, look: Look, copies: OrderedCopies
-) -> Seat:
+    tablet: TabletId,
+    member: pb.Member,
+    said: ReplicaHealth,
+    look: RepairView,
+    copies: OrderedCopies,
+) -> ReplicaState:
     uuid = ServerUuid(member.uuid)
     server = look.known.get(uuid)
     lost = server is not None and server.replicas.get(tablet) in (None, "FAILED")
-    return Seat(
+    return ReplicaState(
         uuid,
         member.voter,
         member.promote,
@@ -157,8 +165,12 @@ def _seat(
 
 
 def _judged(
-    tablet: TabletId, member: pb.Member, said: Health, look: Look, copies: OrderedCopies
-) -> Health:
+    tablet: TabletId,
+    member: pb.Member,
+    said: ReplicaHealth,
+    look: RepairView,
+    copies: OrderedCopies,
+) -> ReplicaHealth:
     """Return what a member's own server, and its copy, make of its leader's word.
 
     Who is away on purpose is waited for, and who is being opened as long as its server gets on. A voter that
@@ -169,12 +181,12 @@ def _judged(
     server = look.known.get(uuid)
     state = None if server is None else server.replicas.get(tablet)
     if uuid in look.maintained or _opens(server, state, look.now_us, copies.failed_us):
-        return Health.FINE if said is Health.FINE else Health.SILENT
+        return ReplicaHealth.FINE if said is ReplicaHealth.FINE else ReplicaHealth.SILENT
     if server is None or state not in (None, "FAILED"):
         return said
     if member.voter:
-        return said if said is Health.FINE else Health.FAILED
-    return Health.FAILED if copies.stuck(tablet, uuid, look.now_us) else Health.FINE
+        return said if said is ReplicaHealth.FINE else ReplicaHealth.FAILED
+    return ReplicaHealth.FAILED if copies.stuck(tablet, uuid, look.now_us) else ReplicaHealth.FINE
 
 
 def _opens(server: TServer | None, state: str | None, now_us: int, failed_us: int) -> bool:

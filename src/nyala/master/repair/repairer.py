@@ -17,14 +17,14 @@ from nyala.master.catalog.actions import (
     WitnessAction,
 )
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.group_state import Add, Copy, MakeWitness, Modify, Servers
-from nyala.master.catalog.records import Tablet
+from nyala.master.catalog.group_state import Add, Copy, MakeWitness, Modify, TargetServers
+from nyala.master.catalog.records import CatalogTablet
 from nyala.master.repair.next_steps import next_steps
-from nyala.master.repair.observe import Look, situation
+from nyala.master.repair.observe import RepairView, group_state
 from nyala.master.repair.ordered_copies import OrderedCopies
-from nyala.master.repair.round_robin import Attention, Turns
-from nyala.master.repair.standby_plan import Wills
-from nyala.master.repair.target import Choice
+from nyala.master.repair.round_robin import ReplicaRoundRobin, TabletRoundRobin
+from nyala.master.repair.standby_plan import StandbyPlan
+from nyala.master.repair.target import TargetChoice
 from nyala.master.tservers import TServers
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -32,7 +32,7 @@ AT_A_TIME = 500
 """Tablets, and replicas of a server, that one look goes over beside those of which something was told."""
 
 
-class Repairs:
+class Repairer:
     """The repairs of one leader in one term. On the loop only.
 
     Args:
@@ -60,9 +60,9 @@ class Repairs:
         self._term = term
         self._now_us = now_us
         self._copies = OrderedCopies(options.member_failed_after_ms * 1000)
-        self._attention = Attention(catalog, AT_A_TIME)
-        self._turns = Turns(AT_A_TIME)
-        self.wills = Wills()
+        self._attention = TabletRoundRobin(catalog, AT_A_TIME)
+        self._turns = ReplicaRoundRobin(AT_A_TIME)
+        self.wills = StandbyPlan()
 
     def needed(self) -> list[Action]:
         """Return what some servers should be told now."""
@@ -94,12 +94,12 @@ class Repairs:
         """Take it that a copy has ended."""
         self._copies.forget(action.tablet, action.server)
 
-    def _look(self) -> Look:
+    def _look(self) -> RepairView:
         now_us = self._now_us()
         known = self._servers.known_in(self._term, self._servers.alive(now_us))
         listed = self._catalog.servers.all()
         by_uuid = {s.uuid: s for s in known}
-        return Look(
+        return RepairView(
             by_uuid,
             now_us,
             self._catalog.replica_counts(),
@@ -108,7 +108,7 @@ class Repairs:
             tuple(s.uuid for s in listed if s.decommission),
         )
 
-    def _repairable(self, tablet: Tablet) -> bool:
+    def _repairable(self, tablet: CatalogTablet) -> bool:
         """Whether a tablet runs; one without a table's record is left alone (S0.77)."""
         return tablet.runs and self._catalog.table(tablet.table_id) is not None
 
@@ -116,15 +116,15 @@ class Repairs:
         tablet = self._catalog.tablet(tablet_id)
         return tablet is not None and self._repairable(tablet)
 
-    def _repair(self, tablet: Tablet, look: Look) -> list[Action]:
+    def _repair(self, tablet: CatalogTablet, look: RepairView) -> list[Action]:
         table = self._catalog.table(tablet.table_id)
         assert table is not None, f"tablet {tablet.id} has no table {tablet.table_id}"
-        now = situation(tablet, table.spec, look, self._copies)
+        now = group_state(tablet, table.spec, look, self._copies)
         if now is None or now.whole:
             return []
         self._attention.ask([tablet.id])
-        choice = Choice(tablet, now, look, self.wills, self._options)
-        servers = Servers(choice.replica, choice.witness, choice.may_fill)
+        choice = TargetChoice(tablet, now, look, self.wills, self._options)
+        servers = TargetServers(choice.replica, choice.witness, choice.may_fill)
         actions: list[Action] = []
         for step in next_steps(now, servers):
             if not isinstance(step, Copy | MakeWitness):
@@ -144,7 +144,7 @@ class Repairs:
                 look.comes(tablet.id, step.server)
         return actions
 
-    def _leftovers(self, look: Look) -> list[Action]:
+    def _leftovers(self, look: RepairView) -> list[Action]:
         """Return orders to delete what no configuration names any more (S0.44, S0.45, S1.10, S1.22)."""
         actions: list[Action] = []
         for server in look.known.values():
@@ -156,7 +156,7 @@ class Repairs:
                     actions.append(DeleteTabletAction(server.uuid, tablet_id))
         return actions
 
-    def _unneeded(self, look: Look) -> list[Action]:
+    def _unneeded(self, look: RepairView) -> list[Action]:
         """Let go of copies that are over, and return orders to end those that nobody needs any more."""
         actions: list[Action] = []
         for tablet_id, uuid in self._copies:

@@ -8,11 +8,11 @@ from itertools import islice
 
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.records import Tablet
+from nyala.master.catalog.records import CatalogTablet
 from nyala.master.tservers import TServer
 
 
-class Turns:
+class ReplicaRoundRobin:
     """Goes over the replicas of each server in turns.
 
     Args:
@@ -32,7 +32,7 @@ class Turns:
         return list(islice(server.replicas, begin, begin + self._most))
 
 
-class Attention:
+class TabletRoundRobin:
     """Goes over all tablets in turns; those that somebody asks for come first.
 
     So nothing hangs on being asked for: what was lost costs one round.
@@ -56,7 +56,7 @@ class Attention:
         """Whether the next turn is the first of a round."""
         return self._next >= self._catalog.size
 
-    def turn(self) -> list[Tablet]:
+    def turn(self) -> list[CatalogTablet]:
         """Return the tablets that are looked at now."""
         if self.begins():
             self._next = 0

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from nyala.common.ids import ServerUuid, TableId, TabletId
-from nyala.master.catalog.records import Tablet
+from nyala.master.catalog.records import CatalogTablet
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class StandbyLoad:
     """What the servers are to inherit of one of them already.
 
     Attributes:
@@ -27,19 +27,21 @@ class Left:
     of_table: Mapping[ServerUuid, int] = field(default_factory=dict)
 
 
-class Heirs(Protocol):
+class StandbyChoice(Protocol):
     """Who may inherit now."""
 
-    def may_inherit(self, tablet: Tablet, heir: ServerUuid) -> bool:
+    def may_inherit(self, tablet: CatalogTablet, heir: ServerUuid) -> bool:
         """Whether a server could be given a replica of a tablet now."""
         ...
 
-    def choose(self, tablet: Tablet, lost: ServerUuid, left: Left) -> ServerUuid | None:
+    def choose(
+        self, tablet: CatalogTablet, lost: ServerUuid, left: StandbyLoad
+    ) -> ServerUuid | None:
         """Return the best server for a replica; `left` is what each inherits already."""
         ...
 
 
-class Wills:
+class StandbyPlan:
     """The wills of one leader in one term. On the loop only."""
 
     def __init__(self) -> None:
@@ -51,7 +53,7 @@ class Wills:
         self._to_share: dict[TabletId, None] = {}
         self._shares: dict[ServerUuid, int] = {}
 
-    def keep(self, tablets: Sequence[Tablet], heirs: Heirs, among: int) -> None:
+    def keep(self, tablets: Sequence[CatalogTablet], heirs: StandbyChoice, among: int) -> None:
         """Bring the wills of some tablets up to date.
 
         Args:
@@ -80,7 +82,7 @@ class Wills:
         """Return the heirs of one server, by tablet."""
         return {t: heirs[server] for t, heirs in self._heirs.items() if server in heirs}
 
-    def _will(self, tablet: Tablet, heirs: Heirs, *, share: bool) -> None:
+    def _will(self, tablet: CatalogTablet, heirs: StandbyChoice, *, share: bool) -> None:
         before = self._heirs.get(tablet.id, {})
         stay: dict[ServerUuid, ServerUuid] = {}
         for lost in tablet.members:
@@ -95,7 +97,7 @@ class Wills:
         for lost in tablet.members:
             left = self._left.setdefault(lost, {})
             left_of = self._left_of.get((lost, tablet.table_id), Counter())
-            heir = stay.get(lost) or heirs.choose(tablet, lost, Left(left, left_of))
+            heir = stay.get(lost) or heirs.choose(tablet, lost, StandbyLoad(left, left_of))
             if heir is not None:
                 self._heirs.setdefault(tablet.id, {})[lost] = heir
                 self._tables[tablet.id] = tablet.table_id

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 from nyala.common.ids import ServerUuid
 from nyala.common.options import Options
-from nyala.master.catalog.group_state import Health, Situation
-from nyala.master.catalog.records import Tablet
-from nyala.master.repair.observe import Look
-from nyala.master.repair.standby_plan import Left, Wills
+from nyala.master.catalog.group_state import GroupState, ReplicaHealth
+from nyala.master.catalog.records import CatalogTablet
+from nyala.master.repair.observe import RepairView
+from nyala.master.repair.standby_plan import StandbyLoad, StandbyPlan
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class TargetChoice:
     """The choices for one tablet in one look.
 
     Attributes:
@@ -23,10 +23,10 @@ class Choice:
         options: of this master.
     """
 
-    tablet: Tablet
-    now: Situation
-    look: Look
-    wills: Wills
+    tablet: CatalogTablet
+    now: GroupState
+    look: RepairView
+    wills: StandbyPlan
     options: Options
 
     def may_fill(self, server: ServerUuid) -> bool:
@@ -51,5 +51,7 @@ class Choice:
 
     def _beside(self, free: Sequence[ServerUuid]) -> ServerUuid | None:
         """Return one of `free` that stands apart from those who stay."""
-        stays = [s for s in self.now.seats if s.health is not Health.FAILED and not s.replace]
-        return self.look.place(self.tablet, free, [s.uuid for s in stays], Left())
+        stays = [
+            s for s in self.now.seats if s.health is not ReplicaHealth.FAILED and not s.replace
+        ]
+        return self.look.place(self.tablet, free, [s.uuid for s in stays], StandbyLoad())

@@ -13,19 +13,19 @@ from collections.abc import Sequence
 
 from nyala.master.catalog.group_state import (
     Add,
-    Change,
+    ConfigChange,
     Copy,
-    Health,
+    GroupState,
     MakeWitness,
     Modify,
     Remove,
-    Seat,
-    Servers,
-    Situation,
+    ReplicaHealth,
+    ReplicaState,
+    TargetServers,
 )
 
 
-def needs(tablet: Situation) -> list[Copy | MakeWitness]:
+def needs(tablet: GroupState) -> list[Copy | MakeWitness]:
     """Return what witnesses lack: the log, or the data if they are to have it."""
     fresh = [MakeWitness(s.uuid) for s in tablet.witnesses if not s.holds and not s.voter]
     filled = [Copy(s.uuid) for s in tablet.witnesses if s.voter and s.promote and s.log_only]
@@ -33,8 +33,8 @@ def needs(tablet: Situation) -> list[Copy | MakeWitness]:
 
 
 def change(
-    tablet: Situation, going: Sequence[Seat], missing: int, servers: Servers
-) -> Change | None:
+    tablet: GroupState, going: Sequence[ReplicaState], missing: int, servers: TargetServers
+) -> ConfigChange | None:
     """Return the change of members that has to do with a witness, if one is due.
 
     Args:
@@ -49,11 +49,11 @@ def change(
     for seat in parked:
         if seat.fine and seat.holds and len(tablet.coming) < missing:
             return _made(seat, "it is back", promote=True, replace=False)
-    lost = [g for g in going if g.health is Health.FAILED]
+    lost = [g for g in going if g.health is ReplicaHealth.FAILED]
     return _standing_in(tablet, lost, parked, missing, servers) or _filled(tablet, missing, servers)
 
 
-def _needless(tablet: Situation, parked: Sequence[Seat]) -> Change | None:
+def _needless(tablet: GroupState, parked: Sequence[ReplicaState]) -> ConfigChange | None:
     """Who gave up its vote goes when others have its data, and so do witnesses."""
     for seat in parked:
         return Remove(seat.uuid, "another one has its place")
@@ -64,8 +64,12 @@ def _needless(tablet: Situation, parked: Sequence[Seat]) -> Change | None:
 
 
 def _standing_in(
-    tablet: Situation, lost: Sequence[Seat], parked: Sequence[Seat], missing: int, servers: Servers
-) -> Change | None:
+    tablet: GroupState,
+    lost: Sequence[ReplicaState],
+    parked: Sequence[ReplicaState],
+    missing: int,
+    servers: TargetServers,
+) -> ConfigChange | None:
     """A witness gets the vote of who is lost."""
     for seat in tablet.witnesses:
         if not seat.voter and seat.fine and seat.holds:
@@ -80,7 +84,7 @@ def _standing_in(
     return None
 
 
-def _filled(tablet: Situation, missing: int, servers: Servers) -> Change | None:
+def _filled(tablet: GroupState, missing: int, servers: TargetServers) -> ConfigChange | None:
     """A witness that votes is given the data, and may lead when it has them."""
     for seat in tablet.witnesses:
         if not seat.voter or not seat.fine:
@@ -93,7 +97,7 @@ def _filled(tablet: Situation, missing: int, servers: Servers) -> Change | None:
     return None
 
 
-def _made(seat: Seat, why: str, **more: bool) -> Modify:
+def _made(seat: ReplicaState, why: str, **more: bool) -> Modify:
     now = {
         "voter": seat.voter,
         "promote": seat.promote,

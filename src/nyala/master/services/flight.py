@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from nyala.common.errors import InvalidArgument, NyalaError, Unavailable
 from nyala.env.rpc import Handlers
 from nyala.master.catalog import queries
-from nyala.master.catalog.records import Table
+from nyala.master.catalog.records import CatalogTable
 from nyala.master.services.tables import MasterContext
 from nyala.wire import convert, flight, methods
 from nyala.wire.proto import flight_pb2
@@ -19,7 +19,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 UNKNOWN_COUNT = -1
 
 
-class FlightService:
+class FlightInfoService:
     """The look-up half of Arrow Flight's service. On the loop only.
 
     Args:
@@ -93,7 +93,7 @@ class FlightService:
         return max(info.hybrid_time for info in told)
 
     def _endpoint(
-        self, table: Table, tablet: pb.TabletLocation, at: int
+        self, table: CatalogTable, tablet: pb.TabletLocation, at: int
     ) -> flight_pb2.FlightEndpoint:
         replicas = [r.address for r in tablet.replicas]
         token = pb.ScanToken(
@@ -122,11 +122,11 @@ def _table_name(request: flight_pb2.FlightDescriptor) -> str:
     return request.path[0]
 
 
-def _schema(table: Table) -> bytes:
+def _schema(table: CatalogTable) -> bytes:
     return flight.schema_message(convert.schema_from_proto(table.spec.schema).arrow)
 
 
-def _info(table: Table) -> flight_pb2.FlightInfo:
+def _info(table: CatalogTable) -> flight_pb2.FlightInfo:
     descriptor = flight_pb2.FlightDescriptor(
         type=flight_pb2.FlightDescriptor.PATH, path=[table.name]
     )

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from nyala.admin import replica_report
 from nyala.admin.deletion import DeletionService
-from nyala.admin.fencing import Fence, Orders
+from nyala.admin.fencing import Fence, OrderFence
 from nyala.admin.members_service import MembersService
 from nyala.common.errors import InvalidArgument
 from nyala.common.ids import SYS_CATALOG, TabletId
@@ -30,7 +30,7 @@ class GroupService:
         self._env = env
         self._identity = identity
         self._host = host
-        self._orders = Orders(env, identity, Fence())  # no master orders another: people do
+        self._orders = OrderFence(env, identity, Fence())  # no master orders another: people do
 
     def handlers(self) -> Handlers:
         """Return what this service answers."""

@@ -16,7 +16,7 @@ from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.master.ddl import tablet_report
 from nyala.master.group.status import ResponseHeader
-from nyala.master.leader import Leading, Term
+from nyala.master.leader import MasterLeadership, Term
 from nyala.master.tservers import GONE, TServer, TServers
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -40,7 +40,7 @@ class HeartbeatService:
         self,
         env: Env,
         servers: TServers,
-        leading: Callable[[], Leading | None],
+        leading: Callable[[], MasterLeadership | None],
         header: Callable[[], ResponseHeader],
         options: Options,
         metrics: Metrics | None = None,
@@ -89,7 +89,7 @@ class HeartbeatService:
         return answer
 
     async def _take(
-        self, leading: Leading, term: Term, server: TServer, request: pb.HeartbeatRequest
+        self, leading: MasterLeadership, term: Term, server: TServer, request: pb.HeartbeatRequest
     ) -> None:
         server.busy = True
         try:

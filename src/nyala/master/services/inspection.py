@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from nyala.common.ids import ServerUuid, TableId, TabletId
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import Scope
-from nyala.master.catalog.records import Table, Tablet
+from nyala.master.catalog.records import CatalogTable, CatalogTablet
 from nyala.master.ddl.operation import InFlight
 from nyala.master.leader import Term
 from nyala.master.services import long_operations
@@ -27,7 +27,7 @@ SHOWN, MOST = 1000, 2000
 Entry = TypeVar("Entry")
 
 
-class Part:
+class MapPage:
     """The part of each map that is shown.
 
     Args:
@@ -62,7 +62,7 @@ def answer(
 ) -> pb.InspectMasterResponse:
     """Return the answer to InspectMaster."""
     flights = term.memory.in_flight.items()
-    part = Part(request.offset, request.limit)
+    part = MapPage(request.offset, request.limit)
     return pb.InspectMasterResponse(
         term=term.memory.term,
         operations=[_operation(number, o, now_us) for number, o in flights],
@@ -71,7 +71,7 @@ def answer(
     )
 
 
-def maps(term: Term, servers: TServers, now_us: int, part: Part) -> dict[str, Any]:
+def maps(term: Term, servers: TServers, now_us: int, part: MapPage) -> dict[str, Any]:
     """Return every map of a leader's memory, a part of each, as plain values."""
     every, listed, taken = servers.all(), term.catalog.servers.all(), term.memory.locks.taken()
     return {
@@ -92,7 +92,7 @@ def maps(term: Term, servers: TServers, now_us: int, part: Part) -> dict[str, An
 
 def catalog_page(term: Term) -> Listing:
     """Return the page of the tables that became known first, gone ones included."""
-    catalog, part = term.catalog, Part()
+    catalog, part = term.catalog, MapPage()
     every = catalog.every_table()
     rows = [
         (t.name, t.state.name if t.live or not t.recallable else "DROPPED, can be recalled",
@@ -106,7 +106,7 @@ def catalog_page(term: Term) -> Listing:
 
 def tablets_page(term: Term) -> Listing:
     """Return the page of the tablets that became known first, gone ones included, and who has them."""
-    catalog, part = term.catalog, Part()
+    catalog, part = term.catalog, MapPage()
     rows = []
     for tablet in part.of("tablets", catalog.tablets(), catalog.size):
         shown = _tablet(tablet)
@@ -144,7 +144,7 @@ def operations_page(term: Term, now_us: int) -> Listing:
 TSERVER_COLUMNS = ("uuid", "address", "alive", "heard_ms_ago", "report", "full_in_term", "replicas")
 
 
-def _catalog_maps(catalog: Catalog, part: Part) -> dict[str, Any]:
+def _catalog_maps(catalog: Catalog, part: MapPage) -> dict[str, Any]:
     tables, names = catalog.every_table(), catalog.tables()
     indexes: dict[str, list[TableId] | list[TabletId]] = {
         "altering": [t.id for t in catalog.altering()],
@@ -173,7 +173,7 @@ def _catalog_maps(catalog: Catalog, part: Part) -> dict[str, Any]:
     return shown
 
 
-def _replicas(server: TServer, part: Part) -> dict[str, Any]:
+def _replicas(server: TServer, part: MapPage) -> dict[str, Any]:
     known: dict[str, Mapping[TabletId, Any]] = {
         "replicas": server.replicas,
         "schema_versions": server.versions,
@@ -184,7 +184,7 @@ def _replicas(server: TServer, part: Part) -> dict[str, Any]:
     }
 
 
-def _table(table: Table) -> dict[str, Any]:
+def _table(table: CatalogTable) -> dict[str, Any]:
     record = table.record
     return {
         "name": table.name,
@@ -198,7 +198,7 @@ def _table(table: Table) -> dict[str, Any]:
     }
 
 
-def _tablet(tablet: Tablet) -> dict[str, Any]:
+def _tablet(tablet: CatalogTablet) -> dict[str, Any]:
     consensus = tablet.consensus
     return {
         "table": tablet.table_id,

@@ -6,7 +6,7 @@ on every leader master derives the next step from levels: the next one rolls for
 
 from nyala.common.ids import ServerUuid
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.records import Tablet
+from nyala.master.catalog.records import CatalogTablet
 from nyala.wire.proto import nyala_pb2 as pb
 
 
@@ -29,7 +29,7 @@ def _decommission(server: pb.ListedServer, replicas: int) -> pb.LongOperation:
     )
 
 
-def _moves(tablet: Tablet) -> list[pb.LongOperation]:
+def _moves(tablet: CatalogTablet) -> list[pb.LongOperation]:
     members = tablet.consensus.members
     coming = [m.uuid for m in members if m.promote and not m.voter]
     leaving = [m.uuid for m in members if m.replace]

@@ -13,13 +13,13 @@ from nyala.common.options import Options
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.master.catalog import queries
-from nyala.master.catalog.follower_catalog import Seen
+from nyala.master.catalog.follower_catalog import CatalogSnapshot
 from nyala.master.ddl import alter_table, create_table, drop_table, recall_table
 from nyala.master.ddl.create_table import Circumstances
-from nyala.master.ddl.operation import Operation
+from nyala.master.ddl.operation import CatalogOperation
 from nyala.master.ddl.table_spec import TABLE_OPTIONS
 from nyala.master.group.peers import MasterPeers
-from nyala.master.leader import Leading, Term
+from nyala.master.leader import MasterLeadership, Term
 from nyala.master.tservers import TServers
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -46,12 +46,12 @@ class MasterContext:
     options: Options
     servers: TServers
     peers: MasterPeers
-    leading: Callable[[], Leading | None]
+    leading: Callable[[], MasterLeadership | None]
     waiting: Callable[[], str]
     info: Callable[[], pb.ServerInfoResponse]
     status: Callable[[], pb.MasterStatusResponse]
 
-    def require_leading(self) -> Leading:
+    def require_leading(self) -> MasterLeadership:
         """Return the role.
 
         Raises:
@@ -63,11 +63,11 @@ class MasterContext:
         return found
 
     async def confirmed(self) -> Term:
-        """Return the term in which this master leads, as `Leading.confirmed`."""
+        """Return the term in which this master leads, as `MasterLeadership.confirmed`."""
         return await self.require_leading().confirmed()
 
-    async def look_up(self, wanted: pb.Staleness) -> Seen:
-        """Return a catalog to read from, as `Leading.look_up`."""
+    async def look_up(self, wanted: pb.Staleness) -> CatalogSnapshot:
+        """Return a catalog to read from, as `MasterLeadership.look_up`."""
         return await self.require_leading().look_up(wanted)
 
     def now(self) -> int:
@@ -175,7 +175,7 @@ class MasterService:
         table_id = await self._run(wanted, term)
         return pb.DropTableResponse(table_id=table_id, at=self._context.now())
 
-    async def _run(self, wanted: Operation, term: Term) -> TableId:
+    async def _run(self, wanted: CatalogOperation, term: Term) -> TableId:
         """Carry an operation out; return the table that it is about."""
         plan = await self._context.require_leading().run(wanted, term)
         assert plan.answer is not None, plan
