@@ -46,7 +46,7 @@ def parts() -> list[Part]:
         ("directed simulation", [*python, "tests.judge.directed"]),
         ("model", [*python, "tests.model.run", "--states", str(MODEL_STATES)]),
         *seeds[:-1],
-        ("cluster stories", [*pytest, "tests/sim/test_scenarios.py"]),
+        ("cluster stories", [*pytest, "tests/sim/scenarios/test_scenarios.py"]),
         seeds[-1],
     ]
 

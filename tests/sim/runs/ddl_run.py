@@ -1,7 +1,7 @@
 """One run of definitions under faults, and many of them until so many simulated hours are done.
 
 ./run soak ddl                                     five simulated hours, or as many as fit
-python -m tests.sim.ddl_run --seed 7               one seed; with --lines N a transcript of a failure
+python -m tests.sim.runs.ddl_run --seed 7               one seed; with --lines N a transcript of a failure
 """
 
 import argparse
@@ -165,7 +165,9 @@ def judge(job: tuple[int, float, int]) -> Found:
     except Exception as err:  # whatever it is, it is reported with the command that repeats it
         found = Found(seed, seconds)
         where = "".join(traceback.format_exception(err, limit=-4))
-        command = f"python -m tests.sim.ddl_run --seed {seed} --seconds {seconds:g} --lines 200"
+        command = (
+            f"python -m tests.sim.runs.ddl_run --seed {seed} --seconds {seconds:g} --lines 200"
+        )
         said = _transcript(seed, seconds, lines, str(err)) if lines else ""
         found.report = f"{said}{where}\nFAILED ddl seed {seed}\nrepeat it with: {command}"
     found.trace = None  # it is long

@@ -1,7 +1,7 @@
 """One run of ranges that come and go under readers and writers, and many until so many minutes are over.
 
 ./run soak ranges                                  as many seeds as fit
-python -m tests.sim.ranges_run --seed 7            one seed
+python -m tests.sim.runs.ranges_run --seed 7            one seed
 """
 
 import argparse
@@ -134,7 +134,7 @@ def judge(job: tuple[int, float]) -> Found:
         found = run_ranges(seed, seconds)
     except Exception as err:  # whatever it is, it is reported with the command that repeats it
         where = "".join(traceback.format_exception(err, limit=-4))
-        command = f"python -m tests.sim.ranges_run --seed {seed} --seconds {seconds:g}"
+        command = f"python -m tests.sim.runs.ranges_run --seed {seed} --seconds {seconds:g}"
         return Found(seed, f"{where}\nFAILED ranges seed {seed}\nrepeat it with: {command}")
     found.trace = None  # it is long
     return found

@@ -19,7 +19,7 @@ from tests.sim.runs.stories import Stage, play, reads_from_paused_leaders
 from tests.sim.systems.cluster import OPTIONS
 from tests.sim.world.loop import seeded
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SEEDS = (1, 2, 3, 5)
 NOT_HERE = (*NOT_AT["cluster"], *DAMAGE, *WHOLE, "unsynced names undone")
 EVERYTHING = Swarm(
@@ -65,8 +65,8 @@ def test_the_cluster_keeps_its_promises_under_every_kind_of_fault():
 
 def test_one_seed_gives_one_trace_whatever_the_hash_seed_of_the_process():
     code = (
-        "from tests.sim.cluster_run import run_cluster\n"
-        "from tests.sim.test_random import EVERYTHING\n"
+        "from tests.sim.runs.cluster_run import run_cluster\n"
+        "from tests.sim.swarm.test_random import EVERYTHING\n"
         "print(run_cluster(7, EVERYTHING, seconds=3).trace.digest())\n"
     )
     digests = {_python(code, hash_seed) for hash_seed in ("1", "2")}

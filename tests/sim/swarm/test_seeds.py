@@ -11,8 +11,8 @@ from tests.sim.faults.plan import KINDS, MOVES
 from tests.sim.runs.judge import judge
 from tests.sim.runs.levels import LEVELS, NOT_AT
 
-ROOT = Path(__file__).parents[2]
-RECORDED = Path(__file__).with_name("seeds.txt")
+ROOT = Path(__file__).parents[3]
+RECORDED = Path(__file__).parent.parent / "seeds.txt"
 FRESH_S = {"core": 10, "wal": 15, "host": 40, "moving": 30, "cluster": 45}
 """Real time for fresh seeds of each level; `./run sim --minutes` and the soaks run them for hours."""
 EVERY_KIND_AT = ("host",)

@@ -16,7 +16,7 @@ from tests.sim.systems.core_server import Mistakes
 from tests.sim.systems.stores import WalLog
 from tests.sim.world.loop import seeded
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SEEDS = range(10)
 CRASHES = Swarm(
     crash_s=0.7, down_s=0.2, in_operation_rate=1, everyone_rate=0.1, loss_rate=0.02, slow_rate=0.05
@@ -55,9 +55,9 @@ def test_one_seed_gives_one_trace():
 
 def test_the_trace_does_not_depend_on_the_hash_seed_of_the_process():
     code = (
-        "from tests.sim.core_run import run_core\n"
-        "from tests.sim.faults import draw\n"
-        "from tests.sim.loop import seeded\n"
+        "from tests.sim.runs.core_run import run_core\n"
+        "from tests.sim.faults.plan import draw\n"
+        "from tests.sim.world.loop import seeded\n"
         "print(run_core(7, draw(seeded(7, 'swarm')), seconds=5).trace.digest())\n"
     )
     digests = {_python(code, hash_seed) for hash_seed in ("1", "2")}

@@ -1,0 +1,1 @@
+"""Directed scenarios: one fault or operation each, on the simulated cluster."""

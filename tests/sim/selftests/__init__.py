@@ -1,0 +1,1 @@
+"""Tests of the simulator and of its checkers: planted mistakes are found, what is correct passes."""

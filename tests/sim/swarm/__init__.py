@@ -1,0 +1,1 @@
+"""Random mixtures of faults: fixed seeds, recorded seeds (`tests/sim/seeds.txt`), fresh seeds."""
