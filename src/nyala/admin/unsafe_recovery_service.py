@@ -60,7 +60,7 @@ class RescueService:
         last = replica.taking_part().node.last
         if changed:
             standing = replica.taking_part()
-            await standing.requests.past(standing.node.last_stamp)
+            await standing.requests.clock.advance_past(standing.node.last_stamp)
             member = await self._leaderless(replica)
             if not 0 <= request.term <= member.node.term + MOST_TERMS:
                 raise InvalidArgument(

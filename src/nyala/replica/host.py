@@ -1,6 +1,6 @@
-"""All replicas of one process, over one write-ahead log: opened, made, found, deleted, closed.
+"""All replicas of one process, over one write-ahead log: opened, created, found, deleted, closed.
 
-What happens from turn to turn of the loop is `turns.py`. On the loop only.
+The loop that runs them is `multiraft/event_loop.py`. On the loop only.
 """
 
 import asyncio
@@ -8,12 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from nyala.common.errors import Unavailable
+from nyala.common.errors import AlreadyPresent, InvalidArgument, Unavailable
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.common.metrics import Metrics
 from nyala.common.options import MIB, Options
 from nyala.env.env import Env
 from nyala.env.server_clock import ServerClock
+from nyala.raft.membership import Configuration
 from nyala.raft.status import Role
 from nyala.replica import lifecycle, limits_reached
 from nyala.replica.clock_offsets import Offsets
@@ -21,26 +22,30 @@ from nyala.replica.clocks import Clocks
 from nyala.replica.context import Around, Counters, raft_options
 from nyala.replica.copy.manager import Copies
 from nyala.replica.lifecycle import CreateMachine, OpenMachine
-from nyala.replica.making import Making
 from nyala.replica.memory import Memory
 from nyala.replica.multiraft.event_loop import Turns
 from nyala.replica.multiraft.failure_detector import Liveness
 from nyala.replica.multiraft.outbox import Outbox
+from nyala.replica.registry import ReplicaRegistry
 from nyala.replica.replica import Replica
 from nyala.replica.slow_log import SlowLog
-from nyala.replica.state_machine import Transport
+from nyala.replica.state_machine import Cut, Transport
 from nyala.replica.status import State
 from nyala.replica.superblock import Superblocks
+from nyala.replica.witness import Witness
 from nyala.wal.cmeta import ConsensusMetadata
 from nyala.wal.log import Wal
+from nyala.wal.recovered import RecoveredGroup
 
 STUCK_MS = 10_000
 """A member that lacks entries and acknowledged none for so long is counted."""
 
+_BEGINNING = Cut()
+
 __all__ = ["CreateMachine", "OpenMachine", "ReplicaHost"]
 
 
-class ReplicaHost(Making):
+class ReplicaHost:
     """Owns all replicas of a process. Made by `open`; on the loop only.
 
     Attributes:
@@ -56,12 +61,12 @@ class ReplicaHost(Making):
         replicas: dict[TabletId, Replica],
         open_machine: OpenMachine,
     ) -> None:
-        super().__init__(around, turns, replicas)
+        self._around = around
+        self._turns = turns
+        self._registry = ReplicaRegistry(around, replicas)
         self.wal = around.wal
         self.memory = around.memory
-        self.copies = Copies(
-            around, self.find, self._reserve, self._free, self._begin, open_machine
-        )
+        self.copies = Copies(around, self._registry, open_machine)
 
     @classmethod
     async def open(
@@ -96,19 +101,7 @@ class ReplicaHost(Making):
             Corrupt, OSError: the log as a whole cannot be used.
         """
         liveness = Liveness(clock.now(), raft_options(options))
-        wal, recovered = await Wal.open(
-            env.files,
-            env.tasks,
-            directory,
-            server_uuid=uuid,
-            segment_bytes=options.wal_segment_mb * MIB,
-            queue_bytes=options.wal_queue_bytes,
-            sync=options.wal_sync == "always",
-            sync_interval_ms=options.wal_sync_interval_ms if options.wal_sync == "interval" else 0,
-            reserve_bytes=options.wal_reserve_mb * MIB,
-            cleanup_bytes=options.wal_cleanup_mb * MIB,
-            clock=env.clock,
-        )
+        wal, recovered = await _open_wal(env, options, directory, uuid)
         metrics = metrics or Metrics()
         transport = offsets = Offsets(transport, env.clock, options.clock_max_offset_ms)
         slow_log = SlowLog(env.clock, options, wal.latency)
@@ -135,17 +128,100 @@ class ReplicaHost(Making):
         limits_reached.expose(metrics, host.copies)
         return host
 
+    def get(self, group: TabletId) -> Replica:
+        """Return the replica of a group, whatever its state.
+
+        Raises:
+            NotFound: this server has none, and no tombstone of one.
+        """
+        return self._registry.get(group)
+
     def find(self, group: TabletId) -> Replica | None:
         """Return the replica of a group, whatever its state, or None."""
-        return self._replicas.get(group)
+        return self._registry.find(group)
 
     def all(self) -> list[Replica]:
         """Return every replica, TOMBSTONED and FAILED ones too, in the order of their ids."""
-        return [self._replicas[group] for group in sorted(self._replicas)]
+        replicas = self._registry.replicas
+        return [replicas[group] for group in sorted(replicas)]
 
     def up(self) -> list[Replica]:
         """Return the replicas whose groups do not sleep: in the others nothing is written or read."""
-        return [self._replicas[group] for group in self._turns.up()]
+        return [self._registry.replicas[group] for group in self._turns.up()]
+
+    async def create_replica(
+        self, group: TabletId, config: Configuration, create_machine: CreateMachine
+    ) -> Replica:
+        """Make a new replica, durable on return; it takes part at once.
+
+        Args:
+            group: id of the tablet.
+            config: the group's first configuration.
+            create_machine: see `CreateMachine`.
+
+        Raises:
+            AlreadyPresent: the group has a replica here, or had one (tombstone).
+            InvalidArgument: this server is not in `config`, or a witness.
+            Unavailable: being created or deleted, or the server stops.
+            OSError: the disk failed or is full, nothing was made.
+        """
+        me = config.get(self._around.uuid)
+        if me is None:
+            raise InvalidArgument(f"this server is not in the configuration of {group}")
+        if not me.electable:
+            raise InvalidArgument(f"this server is a witness of {group}: create_witness makes it")
+        return await self._create(group, config, create_machine)
+
+    async def create_witness(
+        self, group: TabletId, config: Configuration, start: Cut = _BEGINNING
+    ) -> Replica:
+        """Make a new witness: a replica with a log and without data; as `create_replica`.
+
+        Args:
+            group: id of the tablet.
+            config: in which this server is not electable; as of `start`, or a group's first.
+            start: an entry of the group and its stamp: the witness' log begins after it. What the group
+                has before is never sent here, so a copy of the data has to reach at least so far.
+        """
+        me = config.get(self._around.uuid)
+        if me is None or me.electable:
+            raise InvalidArgument(f"this server is no witness in the configuration of {group}")
+        if config.id.index > start.op.index:
+            raise InvalidArgument(
+                f"the configuration of {config.id} lies after {start.op}, where the log is to begin"
+            )
+        files = self._around.env.files
+        return await self._create(group, config, lambda path: Witness.create(files, path, start))
+
+    async def _create(
+        self, group: TabletId, config: Configuration, create_machine: CreateMachine
+    ) -> Replica:
+        if group in self._registry.replicas:
+            raise AlreadyPresent(
+                f"{group} has a replica here: {self._registry.replicas[group].state}"
+            )
+        self._registry.reserve(group)
+        try:
+            opened = await lifecycle.create(self._around, group, config, create_machine)
+        finally:
+            self._registry.free(group)
+        return self._registry.add(group, opened)
+
+    async def delete_replica(self, group: TabletId) -> None:
+        """Delete a replica's data and log; its vote and last op id stay (tombstone). Durable on return.
+
+        Writes in flight end with OutcomeUnknown. Done before: no error.
+
+        Raises:
+            NotFound: there is none. Unavailable: being created or deleted, or the server stops.
+            OSError: the disk failed; see `lifecycle.delete`.
+        """
+        replica = self._registry.get(group)
+        self._registry.reserve(group)
+        try:
+            await lifecycle.delete(self._around, replica)
+        finally:
+            self._registry.free(group)
 
     @property
     def time(self) -> int:
@@ -176,15 +252,15 @@ class ReplicaHost(Making):
 
     def summary(self) -> str:
         """Return how many replicas there are of each state and role, in words."""
-        counts = Counter((r.state.value, r.role.value) for r in self._replicas.values())
+        counts = Counter((r.state.value, r.role.value) for r in self._registry.replicas.values())
         return ", ".join(f"{counts[k]} {k[0]} {k[1]}" for k in sorted(counts)) or "none"
 
     async def close(self) -> None:
         """Stop taking part, end what is in flight, close machines and log. Files stay as they are."""
-        self._closed = True
+        self._registry.closed = True
         await self.copies.close()
         self._turns.stop()
-        stops = (r.stop() for r in self._replicas.values())
+        stops = (r.stop() for r in self._registry.replicas.values())
         ended = await asyncio.gather(
             *stops, return_exceptions=True
         )  # all of them, whatever one meets
@@ -192,6 +268,24 @@ class ReplicaHost(Making):
         for err in ended:
             if err is not None:
                 raise err
+
+
+async def _open_wal(
+    env: Env, options: Options, directory: str, uuid: ServerUuid
+) -> tuple[Wal, dict[TabletId, RecoveredGroup]]:
+    return await Wal.open(
+        env.files,
+        env.tasks,
+        directory,
+        server_uuid=uuid,
+        segment_bytes=options.wal_segment_mb * MIB,
+        queue_bytes=options.wal_queue_bytes,
+        sync=options.wal_sync == "always",
+        sync_interval_ms=options.wal_sync_interval_ms if options.wal_sync == "interval" else 0,
+        reserve_bytes=options.wal_reserve_mb * MIB,
+        cleanup_bytes=options.wal_cleanup_mb * MIB,
+        clock=env.clock,
+    )
 
 
 def _stuck(replicas: Mapping[TabletId, Replica], tick_ms: int) -> int:

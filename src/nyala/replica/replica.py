@@ -1,27 +1,101 @@
-"""One replica as servers see it: what it is, and what may be asked of it."""
+"""One member of one Raft group: its lifecycle, and the requests that servers make of it.
+
+The host opens, fails and deletes it. A FAILED replica keeps its files, frees its memory, and sends nothing: no
+vote, no acknowledgement, no answer to a read. On the loop only.
+"""
 
 import asyncio
 import logging
 from collections.abc import Sequence
 
-from nyala.common.errors import NotLeader
-from nyala.common.ids import OpId, ServerUuid
+from nyala.common.errors import NotFound, NotLeader, NyalaError, Unavailable
+from nyala.common.ids import NO_OP, OpId, ServerUuid, TabletId
 from nyala.raft.changes import Change
 from nyala.raft.membership import Configuration
-from nyala.replica.life import Life, describe
+from nyala.raft.messages import AnyMessage, HardState
+from nyala.raft.node import RaftNode
+from nyala.raft.status import Role
+from nyala.replica.context import Around
+from nyala.replica.member.bootstrap import Opened
 from nyala.replica.member.flusher import Maintenance
+from nyala.replica.member.member import Member
 from nyala.replica.state_machine import StateMachine
-from nyala.replica.status import ReplicaStatus, Upkeep, WriteOutcome
+from nyala.replica.status import ReplicaStatus, State, Upkeep, WriteOutcome
+from nyala.replica.superblock import Stage, Superblock
+from nyala.replica.tombstone import Tombstone
 
 __all__ = ["Maintenance", "Replica"]
 
 log = logging.getLogger(__name__)
 
 
-class Replica(Life):
-    """One member of one group. Made and ended by `ReplicaHost`; on the loop only."""
+class Replica:
+    """One member of one group. Made and ended by `ReplicaHost`; on the loop only.
 
-    # ---- what it is --------------------------------------------------------------------------------
+    Args:
+        around: the process.
+        group: id of the tablet, which is that of the Raft group.
+
+    Attributes:
+        group: as given.
+        error: why it is FAILED; None otherwise.
+        member: its working parts; None unless it takes part. For the host.
+        tombstone: set when it was deleted.
+    """
+
+    def __init__(self, around: Around, group: TabletId) -> None:
+        self.group = group
+        self.error: BaseException | None = None
+        self.member: Member | None = None
+        self.around = around
+        self._ended: Member | None = None
+        self._closing = asyncio.Lock()
+        self.tombstone: Tombstone | None = None
+        self.hard_state = HardState()
+        self.last = NO_OP
+        self.config = Configuration(())
+
+    @property
+    def node(self) -> RaftNode | None:
+        """Its core, while it takes part."""
+        return None if self.member is None else self.member.node
+
+    @property
+    def state(self) -> State:
+        """See `State`."""
+        if self.tombstone is not None:
+            return State.TOMBSTONED
+        if self.error is not None:
+            return State.FAILED
+        member = self.member
+        if member is None:
+            return State.BOOTSTRAPPING
+        node = member.node
+        if member.standing.accepting if node.is_leader else node.leader is not None:
+            return State.RUNNING
+        return State.CONFIGURING
+
+    @property
+    def role(self) -> Role:
+        """What it is to its group; without a core NON_PARTICIPANT."""
+        return Role.NON_PARTICIPANT if self.member is None else self.member.node.role
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether it leads its group, as far as it knows."""
+        return self.member is not None and self.member.node.is_leader
+
+    def taking_part(self) -> Member:
+        """Return the working parts. Raises Unavailable (FAILED, still opening), NotFound (deleted)."""
+        if self.member is not None:
+            return self.member
+        if self.tombstone is not None:
+            raise NotFound(f"the replica of {self.group} on this server was deleted")
+        if self.error is not None:
+            raise Unavailable(
+                f"the replica of {self.group} on this server has failed: {self.error}"
+            )
+        raise Unavailable(f"the replica of {self.group} is being opened; ask again")
 
     @property
     def machine(self) -> StateMachine:
@@ -34,7 +108,7 @@ class Replica(Life):
 
     def status(self) -> ReplicaStatus:
         """Return everything that is worth showing."""
-        return describe(self)
+        return _describe(self)
 
     # ---- what it does ------------------------------------------------------------------------------
 
@@ -176,3 +250,114 @@ class Replica(Life):
         successor = member.node.transfer(to)
         self.around.dirty(self.group)
         return successor
+
+    # ---- its life, told by the host ----------------------------------------------------------------
+
+    def take_part(self, opened: Opened) -> None:
+        """Begin."""
+        assert self.member is None, f"{self.group} takes part already"
+        self.member = Member(self.around, self.group, opened, self.fail)
+
+    def fail(self, err: BaseException) -> None:
+        """End as FAILED: files are kept, memory is not, whoever waits is told."""
+        if self.tombstone is not None or self.error is not None:
+            return
+        log.error("the replica of %s failed", self.group, exc_info=err)
+        self.error = err
+        self.around.counters.failed.inc()
+        self.around.wal.abandon(self.group)
+        self._end(f"the replica of {self.group} has failed ({err})")
+        if self._ended is not None:
+            self.around.env.tasks.spawn(self._release(), f"release {self.group}")
+        self.around.changed(self.group)
+
+    def _end(self, why: str, err: NyalaError | None = None) -> None:
+        member, self.member = self.member, None
+        if member is None:
+            return
+        core = member.node.core
+        self.hard_state, self.config = core.hard, core.configs.active
+        self.last = max(core.log.last, core.owed)  # what it lost counts: it had acknowledged that
+        self._ended = member
+        member.end(why, err)
+        self.around.dirty(self.group)  # nobody may sleep on it
+
+    def promises(self) -> Superblock:
+        """Return the tombstone of this replica, which takes no part: what it promised, as known last."""
+        assert self.member is None, f"{self.group} still takes part"
+        known = self.hard_state != HardState()
+        members = self.config.members
+        return Superblock(self.group, Stage.TOMBSTONED, self.hard_state, self.last, known, members)
+
+    async def stop(self) -> None:
+        """Take part no more and close the machine; for `close` and before deletion."""
+        why = "the server is stopping, or the replica is being deleted"
+        self._end(why, Unavailable(f"{why}; ask another replica"))
+        await self._close_ended()
+
+    async def _release(self) -> None:
+        """Close the machine of a FAILED replica: its rows would count against the memory budget for ever."""
+        try:
+            await self._close_ended()
+        except (OSError, NyalaError) as err:
+            log.warning("the files of failed %s were not closed: %s", self.group, err)
+
+    async def _close_ended(self) -> None:
+        async with self._closing:
+            ended, self._ended = self._ended, None
+            if ended is not None:
+                await ended.close()
+
+    def bury(self, superblock: Superblock) -> None:
+        """Become TOMBSTONED, as the superblock says; what was promised is kept."""
+        assert self.member is None, f"{self.group} still takes part"
+        self.tombstone = Tombstone(self.around, superblock)
+        self.error = None
+        self.around.changed(self.group)
+
+    def hear_buried(self, message: AnyMessage, hlc: int) -> bool:
+        """Take a message while not taking part; return whether anything here has an answer to it."""
+        return self.tombstone is not None and self.tombstone.hear(message, hlc)
+
+
+def _describe(replica: Replica) -> ReplicaStatus:
+    """Return everything that is worth showing."""
+    member, state = replica.member, replica.state
+    if member is None:
+        was = replica.promises() if replica.tombstone is None else replica.tombstone.superblock
+        return ReplicaStatus(
+            group=replica.group,
+            state=state,
+            role=Role.NON_PARTICIPANT,
+            term=was.hard_state.term,
+            leader=None,
+            config=replica.config,
+            committed_config=replica.config,
+            last=was.last,
+            vote=was.hard_state.vote,
+            error="" if replica.error is None else str(replica.error) or repr(replica.error),
+        )
+    raft, applier = member.node.status(), member.applier
+    return ReplicaStatus(
+        group=replica.group,
+        state=state,
+        role=raft.role,
+        term=raft.term,
+        leader=raft.leader,
+        config=raft.config,
+        committed_config=raft.committed_config,
+        commit=raft.commit,
+        applied=applier.applied,
+        applied_stamp=applier.applied_stamp,
+        told=raft.told,
+        durable=raft.durable,
+        last=raft.last,
+        cut=applier.machine.cut.op,
+        closed=raft.closed,
+        vote=raft.vote,
+        unflushed_bytes=applier.machine.unflushed_bytes(),
+        peers=raft.peers,
+        quiesced=raft.quiesced,
+        error=replica.around.sick or replica.around.memory.strained,
+        warning=replica.around.slow_log.warning,
+    )

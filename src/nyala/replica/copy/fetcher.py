@@ -22,11 +22,10 @@ from nyala.env.files import Buffer
 from nyala.env.tasks import Lane
 from nyala.raft.messages import Entry, EntryKind
 from nyala.replica.context import Around
+from nyala.replica.copy.job import CopyJob
 from nyala.replica.copy.preflight import check_entries, check_offer, check_reach
-from nyala.replica.copy.protocol import CopyFile, Offer, Progress, Source, Stage
-from nyala.replica.copy.room import CopyRoom
+from nyala.replica.copy.protocol import CopyFile, Offer, Source, Stage
 from nyala.replica.copy.staging import Staging
-from nyala.replica.copy.throttle import Pace
 from nyala.replica.copy.uncancellable import PAUSE_MS, PIECES, Behind, lane, quietly, void, write
 from nyala.replica.memory import Part
 from nyala.replica.superblock import Superblock
@@ -39,41 +38,13 @@ RESTARTS = 5
 _AWAY = (Unavailable, TimedOut, Throttled)
 
 
-class _Patient:
-    """Asks a source that may be away for a while."""
-
-    def __init__(self, around: Around, progress: Progress) -> None:
-        self.progress = progress
-        self._around = around
-        self._group = progress.group
-        self._heard_us = 0
-
-    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask again while the source is away, for `copy_retry_ms` after it was heard last."""
-        self._heard_us = self._around.env.clock.monotonic_us()
-        while True:
-            try:
-                return await ask()
-            except _AWAY as err:
-                silent_ms = (self._around.env.clock.monotonic_us() - self._heard_us) // 1000
-                if silent_ms >= self._around.options.copy_retry_ms:
-                    raise
-                log.info("the copy of %s waits for its source: %s", self._group, err)
-                self.progress.retries += 1
-                await self._around.env.tasks.sleep_ms(PAUSE_MS)
-
-
-class Fetch(_Patient):
+class Fetch:
     """Fetches one copy.
 
     Args:
         around: the process.
-        source: the replica that is copied.
-        progress: is kept up to date.
-        pace: shared by all copies into this server.
-        room: for the files of all of them.
-        owed: returns how many bytes they all have yet to write.
-        buried: the tombstone that is here of the group; None: nothing is.
+        job: what is copied, and what it shares with other copies.
+        buried: the tombstone that is here of the group; None: there is none.
 
     Attributes:
         offer: of the last session that was begun; None: none was.
@@ -82,27 +53,21 @@ class Fetch(_Patient):
         logged: the log on this disk has something of the group.
     """
 
-    def __init__(
-        self,
-        around: Around,
-        source: Source,
-        progress: Progress,
-        pace: Pace,
-        room: CopyRoom,
-        owed: Callable[[], int],
-        buried: Superblock | None,
-    ) -> None:
-        super().__init__(around, progress)
+    def __init__(self, around: Around, job: CopyJob, buried: Superblock | None) -> None:
+        self.progress = job.progress
         self.offer: Offer | None = None
         self.last: tuple[OpId, int] | None = None
         self.configs: list[Entry] = []
         self.logged = False
-        self._source = source
-        self._pace = pace
-        self._room = room
-        self._owed = owed
+        self._around = around
+        self._group = job.progress.group
+        self._source = job.source
+        self._pace = job.pace
+        self._room = job.room
+        self._owed = job.owed_bytes
         self._buried = buried
-        self._staging = Staging(around, progress.group, pace.piece)
+        self._staging = Staging(around, self._group, job.pace.piece)
+        self._heard_us = 0
 
     async def run(self, *, force: bool) -> Offer:
         """Fetch files and log; returns what the source offered, and all of it is here, durable.
@@ -141,17 +106,16 @@ class Fetch(_Patient):
         room = await lane(around, Lane.DISK, around.env.files.free_bytes, around.directory)
         check_offer(around, progress, offer, room, self._owed(), self._buried, force=force)
         progress.stage = Stage.FILES
-        around = self._around
         with around.memory.hold(Part.COPIES, PIECES * around.options.copy_chunk_bytes):
             for file in offer.files:
-                await self._patiently(partial(self._fetch_file, offer.session, file))
+                await self._retry(partial(self._fetch_file, offer.session, file))
         return offer
 
     async def _begin(self, least: int, force: bool) -> Offer:
         """Begin a session when there is room here for its files; until then the source holds nothing."""
         begin = partial(self._source.begin, self._group, least=least, force=force)
         while True:
-            self.offer = offer = await self._patiently(begin)
+            self.offer = offer = await self._retry(begin)
             if self._room.take(self._group, offer.size_bytes):
                 return offer
             log.info("the copy of %s waits: others fill copy_staged_bytes", self._group)
@@ -165,13 +129,27 @@ class Fetch(_Patient):
         self.progress.last = offer.cut
         work = Behind()
         try:
-            while await self._patiently(partial(self._fetch_entries, offer, work)):
+            while await self._retry(partial(self._fetch_entries, offer, work)):
                 pass
             await work.ended(WRITE)
         finally:
             await work.drop()
         check_reach(offer, self.end(offer)[0], self._buried)
         return offer
+
+    async def _retry(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask again while the source is away, for `copy_retry_ms` after it was heard last."""
+        self._heard_us = self._around.env.clock.monotonic_us()
+        while True:
+            try:
+                return await ask()
+            except _AWAY as err:
+                silent_ms = (self._around.env.clock.monotonic_us() - self._heard_us) // 1000
+                if silent_ms >= self._around.options.copy_retry_ms:
+                    raise
+                log.info("the copy of %s waits for its source: %s", self._group, err)
+                self.progress.retries += 1
+                await self._around.env.tasks.sleep_ms(PAUSE_MS)
 
     async def _fetch_file(self, session: str, file: CopyFile) -> None:
         """Copy a file from the byte on that this disk does not have; synced on return."""

@@ -7,7 +7,6 @@ with data. On the loop only.
 
 import asyncio
 import logging
-from collections.abc import Callable
 from contextlib import suppress
 
 from nyala.common.errors import Corrupt, NyalaError, Unavailable
@@ -17,11 +16,9 @@ from nyala.replica import witness
 from nyala.replica.context import Around
 from nyala.replica.copy import staging as copy_files
 from nyala.replica.copy.fetcher import Fetch
-from nyala.replica.copy.protocol import Offer, Progress, Source, Stage
-from nyala.replica.copy.room import CopyRoom
-from nyala.replica.copy.throttle import Pace
+from nyala.replica.copy.job import CopyJob
+from nyala.replica.copy.protocol import Offer, Stage
 from nyala.replica.copy.uncancellable import PAUSE_MS, lane, to_end, write
-from nyala.replica.lifecycle import OpenMachine
 from nyala.replica.member.bootstrap import Opened, assemble
 from nyala.replica.member.member import Member
 from nyala.replica.replica import Replica
@@ -36,12 +33,7 @@ class CopyWitness:
 
     Args:
         around: the process.
-        source: the replica that is copied.
-        progress: is kept up to date.
-        pace: shared by all copies into this server.
-        room: for the files of all of them.
-        owed: returns how many bytes they all have yet to write.
-        open_machine: see `OpenMachine`.
+        job: what is copied, and what it shares with other copies.
         replica: the witness.
 
     Attributes:
@@ -51,18 +43,13 @@ class CopyWitness:
     def __init__(
         self,
         around: Around,
-        source: Source,
-        progress: Progress,
-        pace: Pace,
-        room: CopyRoom,
-        owed: Callable[[], int],
-        open_machine: OpenMachine,
+        job: CopyJob,
         replica: Replica,
     ) -> None:
-        self.fetch = Fetch(around, source, progress, pace, room, owed, None)
+        self.fetch = Fetch(around, job, None)
         self._around = around
-        self._progress = progress
-        self._open_machine = open_machine
+        self._progress = job.progress
+        self._open_machine = job.open_machine
         self._replica = replica
 
     async def copy(self, *, force: bool) -> Replica:

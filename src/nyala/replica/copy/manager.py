@@ -6,7 +6,7 @@ is made, its group is neither created nor deleted here. On the loop only.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 
@@ -15,6 +15,7 @@ from nyala.common.ids import TabletId
 from nyala.env.tasks import Lane
 from nyala.replica.context import Around
 from nyala.replica.copy.fill_witness import CopyWitness
+from nyala.replica.copy.job import CopyJob
 from nyala.replica.copy.protocol import ENDED, Offer, Progress, Source, Stage
 from nyala.replica.copy.room import CopyRoom
 from nyala.replica.copy.source_sessions import CopySessions
@@ -22,8 +23,8 @@ from nyala.replica.copy.target import CopyTarget
 from nyala.replica.copy.throttle import Pace, Writers
 from nyala.replica.copy.uncancellable import PIECES, quietly
 from nyala.replica.lifecycle import OpenMachine
-from nyala.replica.member.bootstrap import Opened
 from nyala.replica.memory import Part
+from nyala.replica.registry import ReplicaRegistry
 from nyala.replica.replica import Replica
 from nyala.replica.status import State
 from nyala.replica.superblock import Stage as SuperblockStage
@@ -45,30 +46,18 @@ class Copies:
 
     Args:
         around: the process.
-        find: returns the replica of a group.
-        reserve: keeps a group from being made or deleted; raises if that is under way.
-        free: lets it go again.
-        begin: lets what was copied take part.
+        registry: the replicas of the process.
         open_machine: see `OpenMachine`.
     """
 
     def __init__(
-        self,
-        around: Around,
-        find: Callable[[TabletId], Replica | None],
-        reserve: Callable[[TabletId], None],
-        free: Callable[[TabletId], None],
-        begin: Callable[[TabletId, Opened], Replica],
-        open_machine: OpenMachine,
+        self, around: Around, registry: ReplicaRegistry, open_machine: OpenMachine
     ) -> None:
         writers = Writers(around.env.clock, lambda: around.wal.stats().rounds)
-        self.sessions = CopySessions(around, find, writers)
+        self.sessions = CopySessions(around, registry.find, writers)
         self.room = CopyRoom(around.options.copy_staged_bytes, around.env.clock)
         self._around = around
-        self._find = find
-        self._reserve = reserve
-        self._free = free
-        self._begin = begin
+        self._registry = registry
         self._open_machine = open_machine
         rates = around.options.copy_rate_bytes, around.options.copy_busy_rate_bytes
         self._pace = Pace(around.env.clock, writers, *rates)
@@ -93,7 +82,7 @@ class Copies:
             return known
         if source.uuid == self._around.uuid:
             raise InvalidArgument(f"a replica of {group} cannot be copied to its own server")
-        replica = self._find(group)
+        replica = self._registry.find(group)
         if replica is not None and replica.state is not State.TOMBSTONED:
             if known is not None and known.stage is Stage.DONE and known.source == source.uuid:
                 return known
@@ -108,7 +97,7 @@ class Copies:
                 "raise copy_sessions_max",
                 {"retry_after_ms": "1000"},
             )
-        self._reserve(group)
+        self._registry.reserve(group)
         return self._spawn(group, source, replica, force)
 
     def passing(self) -> AbstractContextManager[None]:
@@ -126,8 +115,8 @@ class Copies:
         for old in [g for g, p in self._known.items() if p.stage in ENDED][:-KEPT]:
             del self._known[old]
         owed = partial(_owed, self._known.values())
-        parts = self._around, source, progress, self._pace, self.room, owed, self._open_machine
-        target = _target(replica, *parts)
+        job = CopyJob(source, progress, self._pace, self.room, owed, self._open_machine)
+        target = _target(self._around, job, replica)
         work = self._run(target, progress, source, force)
         task = self._running[group] = self._around.env.tasks.spawn(work, f"copy of {group}")
         task.add_done_callback(lambda task: self._never_began(progress, task))
@@ -137,7 +126,7 @@ class Copies:
         """Clean up after one that was cancelled before its first step: nothing of `_run` has run."""
         if self._running.get(progress.group) is task:
             del self._running[progress.group]
-            self._free(progress.group)
+            self._registry.free(progress.group)
             progress.stage = Stage.CANCELLED
             progress.ended_us = self._around.env.clock.monotonic_us()
 
@@ -171,10 +160,10 @@ class Copies:
                 if isinstance(target, CopyWitness):
                     replica = await target.copy(force=force)
                 else:
-                    replica = self._begin(group, await target.copy(force=force))
+                    replica = self._registry.add(group, await target.copy(force=force))
             finally:
                 self.room.drop(group)
-                self._free(group)
+                self._registry.free(group)
             progress.stage = Stage.WAITING
             assert target.fetch.offer is not None, "copied without a session"
             await _until_member(self._around, replica, source, target.fetch.offer)
@@ -199,21 +188,11 @@ def _owed(known: Iterable[Progress]) -> int:
     return sum(p.bytes_total - p.bytes_done for p in known if p.stage not in ENDED)
 
 
-def _target(
-    replica: Replica | None,
-    around: Around,
-    source: Source,
-    progress: Progress,
-    pace: Pace,
-    room: CopyRoom,
-    owed: Callable[[], int],
-    open_machine: OpenMachine,
-) -> CopyTarget | CopyWitness:
-    parts = around, source, progress, pace, room, owed, open_machine
+def _target(around: Around, job: CopyJob, replica: Replica | None) -> CopyTarget | CopyWitness:
     if replica is not None and _witness(replica):
-        return CopyWitness(*parts, replica)
+        return CopyWitness(around, job, replica)
     buried = None if replica is None else replica.tombstone
-    return CopyTarget(*parts, buried, again=replica is not None and buried is None)
+    return CopyTarget(around, job, buried, again=replica is not None and buried is None)
 
 
 async def _stop(tasks: Sequence[asyncio.Task[object]]) -> None:

@@ -5,7 +5,6 @@ Whatever ends it before the replica is READY leaves what was there before. On th
 
 import asyncio
 import logging
-from collections.abc import Callable
 from functools import partial
 
 from nyala.common.errors import Corrupt, NyalaError
@@ -15,11 +14,10 @@ from nyala.raft.messages import HardState
 from nyala.replica.context import Around
 from nyala.replica.copy import staging
 from nyala.replica.copy.fetcher import Fetch
-from nyala.replica.copy.protocol import Offer, Progress, Source, Stage
-from nyala.replica.copy.room import CopyRoom
-from nyala.replica.copy.throttle import Pace
+from nyala.replica.copy.job import CopyJob
+from nyala.replica.copy.protocol import Offer, Stage
 from nyala.replica.copy.uncancellable import lane, to_end, void, write
-from nyala.replica.lifecycle import OpenMachine, remove_copy
+from nyala.replica.lifecycle import remove_copy
 from nyala.replica.member.bootstrap import Opened, assemble
 from nyala.replica.superblock import Stage as SuperblockStage
 from nyala.replica.superblock import Superblock
@@ -33,12 +31,7 @@ class CopyTarget:
 
     Args:
         around: the process.
-        source: the replica that is copied.
-        progress: is kept up to date.
-        pace: shared by all copies into this server.
-        room: for the files of all of them.
-        owed: returns how many bytes they all have yet to write.
-        open_machine: see `OpenMachine`.
+        job: what is copied, and what it shares with other copies.
         tombstone: what is here of the group; None: nothing.
         again: what is here is what a crash left of another copy; so it is again if this one fails.
 
@@ -49,22 +42,17 @@ class CopyTarget:
     def __init__(
         self,
         around: Around,
-        source: Source,
-        progress: Progress,
-        pace: Pace,
-        room: CopyRoom,
-        owed: Callable[[], int],
-        open_machine: OpenMachine,
+        job: CopyJob,
         tombstone: Tombstone | None,
         *,
         again: bool = False,
     ) -> None:
         buried = None if tombstone is None else tombstone.superblock
-        self.fetch = Fetch(around, source, progress, pace, room, owed, buried)
+        self.fetch = Fetch(around, job, buried)
         self._around = around
-        self._group: TabletId = progress.group
-        self._progress = progress
-        self._open_machine = open_machine
+        self._group: TabletId = job.progress.group
+        self._progress = job.progress
+        self._open_machine = job.open_machine
         self._tombstone = tombstone
         self._again = again
 

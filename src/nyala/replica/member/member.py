@@ -109,7 +109,7 @@ class Member:
 
         See `RaftNode.rescue`: it is committed when one of those kept leads.
         """
-        self.node.rescue(keep, self.requests.stamp(self.node.last_stamp), term)
+        self.node.rescue(keep, self.requests.clock.next_stamp(self.node.last_stamp), term)
         self._around.dirty(self._group)
         return self.node.core.configs.active
 

@@ -12,8 +12,12 @@ from nyala.common.errors import (
     NotLeader,
     NyalaError,
     OutcomeUnknown,
+    Throttled,
+    TooLarge,
+    Unavailable,
 )
-from nyala.common.ids import OpId, TabletId
+from nyala.common.ids import OpId, ServerUuid, TabletId
+from nyala.common.options import ENTRY_SLACK_BYTES
 from nyala.env.server_clock import duration
 from nyala.raft.changes import Change
 from nyala.raft.membership import Configuration
@@ -23,14 +27,16 @@ from nyala.replica.context import Around
 from nyala.replica.member import pending_writes, session_header
 from nyala.replica.member.applier import Answer
 from nyala.replica.member.driver import Driver
-from nyala.replica.member.footing import Footing, with_address
 from nyala.replica.member.leadership_watch import Standing
 from nyala.replica.member.pending_reads import Reads
 from nyala.replica.member.pending_writes import Identity, Writes
+from nyala.replica.member.request_clock import RequestClock
 from nyala.replica.status import WriteOutcome
 
+RETRY_AFTER_MS = 20
 
-class Requests(Footing):
+
+class Requests:
     """The writes and reads of one member.
 
     Args:
@@ -51,7 +57,12 @@ class Requests(Footing):
         standing: Standing,
         reads: Reads,
     ) -> None:
-        super().__init__(around, node, driver, standing)
+        self._around = around
+        self._node = node
+        self._driver = driver
+        self._standing = standing
+        self.clock = RequestClock(around)
+        self._closed = False
         self._group = group
         self._writes = Writes()
         self._reads = reads
@@ -83,7 +94,7 @@ class Requests(Footing):
         wrapped = session_header.wrap(
             payload, client_id, sequence, first_outstanding, ttl_s, since, table_kib
         )
-        op = node.propose(wrapped, self.stamp(node.last_stamp))
+        op = node.propose(wrapped, self.clock.next_stamp(node.last_stamp))
         if op is None:
             raise self.not_leader()
         done = self._writes.add(op, len(payload), deadline_us, identity)
@@ -98,9 +109,9 @@ class Requests(Footing):
         deadline_us = self._around.env.clock.monotonic_us() + timeout_ms * 1000
         await self.accepting(deadline_us)
         try:
-            op = node.change_config(changes, self.stamp(node.last_stamp), expected)
+            op = node.change_config(changes, self.clock.next_stamp(node.last_stamp), expected)
         except NotLeader as err:
-            raise with_address(err, self._driver.config) from err
+            raise _with_address(err, self._driver.config) from err
         finally:  # also when it only handed leadership over
             self._around.dirty(self._group)
         changed = node.core.configs.active
@@ -123,14 +134,14 @@ class Requests(Footing):
         """
         if self._node.is_leader:
             _check_ahead(self._around, at)
-            await self.reached(at, deadline_us)
-            await self.past(at)
+            await self.clock.wait_until(at, deadline_us)
+            await self.clock.advance_past(at)
 
     async def _believed(self, seen: int, deadline_us: int) -> int:
         """Wait for a time that a client has seen; return it, or 0 where it lies too far in the future."""
         if self._around.clock.ahead_us(seen) > self._around.clock.limit_us:
             return 0
-        await self.reached(seen, deadline_us)
+        await self.clock.wait_until(seen, deadline_us)
         return seen
 
     def read_soon(self, at: int | None, timeout_ms: int) -> "asyncio.Future[int]":
@@ -139,15 +150,69 @@ class Requests(Footing):
         if not node.is_leader:
             raise self.not_leader()
         if at is None:
-            at = self.stamp(0)
+            at = self.clock.next_stamp(0)
         else:
-            self.merge(at)
+            self.clock.merge(at)
         number = node.read_index(at)
         assert number is not None, f"{self._group}: a leader refused a read"
         deadline_us = around.env.clock.monotonic_us() + timeout_ms * 1000
         done = self._reads.add(at, number, node.last.index, deadline_us)
         around.dirty(self._group)
         return done
+
+    # ---- what a request needs first ----------------------------------------------------------------
+
+    async def accepting(self, deadline_us: int, above: int = 0) -> None:
+        """Wait until an entry of the leader's own term is applied (S4.38).
+
+        What is checked before a proposal - schema, sessions, the catalog - is then checked against a state
+        that has everything earlier leaders committed.
+
+        Args:
+            deadline_us: when to give up.
+            above: also until a stamp above it, and above the log's last, can be given.
+
+        Raises:
+            NotLeader: it does not lead. Unavailable: not in time, or the clock's ceiling cannot be saved.
+        """
+        standing, clock = self._standing, self._around.env.clock
+        while True:
+            while not standing.accepting:
+                if not self._node.is_leader or self._closed:
+                    raise self.not_leader()
+                if clock.monotonic_us() >= deadline_us:
+                    raise Unavailable(
+                        "this leader has not applied an entry of its term yet; ask again"
+                    )
+                await standing.next_change()
+            if self._around.clock.merge(max(above, self._node.last_stamp)):
+                return
+            await self.clock.advance_past(max(above, self._node.last_stamp))
+
+    def check_room(self, size_bytes: int, inflight: int) -> None:
+        """Refuse an operation that is too large, or for which the log has no room beside those in flight."""
+        options = self._around.options
+        limit = max(options.write_max_bytes, options.catalog_batch_bytes) + ENTRY_SLACK_BYTES
+        if size_bytes > limit:
+            raise TooLarge(
+                f"the operation has {size_bytes} bytes; at most {limit} are replicated at one go: send less "
+                "at a time, or raise write_max_bytes on all servers",
+                {"limit": str(limit), "size": str(size_bytes)},
+            )
+        self._around.memory.check()
+        full = inflight and inflight + size_bytes > options.write_queue_bytes
+        if full or self._driver.stalled:
+            self._around.counters.throttled.inc()
+            raise Throttled(
+                "the log's queue or its disk is full; wait and send again"
+                if self._driver.stalled
+                else f"{inflight} bytes of writes are in flight on this tablet; wait and send again",
+                {"retry_after_ms": str(RETRY_AFTER_MS)},
+            )
+
+    def not_leader(self) -> NotLeader:
+        """Return the error that names the leader as far as it is known."""
+        return _not_leader(self._around, self._node.leader, self._driver.config)
 
     # ---- what happens ------------------------------------------------------------------------------
 
@@ -200,3 +265,21 @@ def _check_ahead(around: Around, at: int) -> None:
             f"clock_max_ahead_ms ({limit_ms}) are waited for. Give an earlier time; if you gave none, clocks "
             "of these servers are that far apart: let a time daemon (NTP) keep them together"
         )
+
+
+def _not_leader(around: Around, leader: ServerUuid | None, config: Configuration) -> NotLeader:
+    if leader is None or leader == around.uuid:
+        return NotLeader("this replica does not lead its group, and no leader is known; ask again")
+    member = config.get(leader)
+    details = {"leader": str(leader)}
+    if member is not None:
+        details["address"] = member.address
+    where = "" if member is None else f" at {member.address}"
+    return NotLeader(f"this replica does not lead its group; {leader}{where} does", details)
+
+
+def _with_address(err: NotLeader, config: Configuration) -> NotLeader:
+    """Return the error with the address of the leader that it names."""
+    member = None if err.leader is None else config.get(ServerUuid(err.leader))
+    address = {} if member is None else {"address": member.address}
+    return NotLeader(err.message, {**err.details, **address})

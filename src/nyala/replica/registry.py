@@ -1,0 +1,72 @@
+"""The replicas of a process by group, and the groups that are being created, copied or deleted.
+
+On the loop only.
+"""
+
+from nyala.common.errors import NotFound, Unavailable
+from nyala.common.ids import TabletId
+from nyala.replica.context import Around
+from nyala.replica.member.bootstrap import Opened
+from nyala.replica.replica import Replica
+
+
+class ReplicaRegistry:
+    """The replicas of a process.
+
+    Args:
+        around: the process.
+        replicas: by group; changed here alone once the process runs.
+
+    Attributes:
+        replicas: as given.
+        closed: the server stops: nothing is created or deleted any more.
+    """
+
+    def __init__(self, around: Around, replicas: dict[TabletId, Replica]) -> None:
+        self.replicas = replicas
+        self.closed = False
+        self._around = around
+        self._in_transition: dict[TabletId, None] = {}
+
+    def find(self, group: TabletId) -> Replica | None:
+        """Return the replica of a group, whatever its state, or None."""
+        return self.replicas.get(group)
+
+    def get(self, group: TabletId) -> Replica:
+        """Return the replica of a group, whatever its state.
+
+        Raises:
+            NotFound: this server has none, and no tombstone of one.
+        """
+        if group not in self.replicas:
+            raise NotFound(f"this server has no replica of tablet {group}")
+        return self.replicas[group]
+
+    def reserve(self, group: TabletId) -> None:
+        """Begin a transition of a group: at most one of create, copy and delete at a time.
+
+        Raises:
+            Unavailable: one is under way, the log has failed, or the server stops.
+        """
+        if self.closed:
+            raise Unavailable("this server is stopping; ask another one")
+        if self._around.wal.failed is not None:
+            raise Unavailable(
+                f"this server's log is broken: {self._around.wal.failed}; replace the disk"
+            )
+        if group in self._in_transition:
+            raise Unavailable(f"{group} is being created, copied or deleted here; ask again")
+        self._in_transition[group] = None
+
+    def free(self, group: TabletId) -> None:
+        """End the transition of a group."""
+        del self._in_transition[group]
+
+    def add(self, group: TabletId, opened: Opened) -> Replica:
+        """Add a replica that was created or copied, and run it; return it."""
+        replica = Replica(self._around, group)
+        self.replicas[group] = replica
+        replica.take_part(opened)
+        self._around.dirty(group)
+        self._around.changed(group)
+        return replica
