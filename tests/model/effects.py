@@ -4,8 +4,8 @@ Each rule is exact: it holds whatever happens later, crashes included. Terms tha
 nobody stands or leads twice in one term, and nobody stands beyond the top term of an exploration.
 """
 
-from nyala.raft.memory import Stand
 from nyala.raft.messages import AnyMessage, AppendEntries, AppendReply, RequestVote, VoteReply
+from nyala.raft.state import Stand
 from tests.model.member import Member
 
 

@@ -18,12 +18,12 @@ from nyala.common.ids import OpId, ServerUuid
 from nyala.raft import election, invariants
 from nyala.raft.changes import Change
 from nyala.raft.membership import Configuration
-from nyala.raft.memory import Stand
 from nyala.raft.messages import AnyMessage, DurablePoint, Entry, HardState
 from nyala.raft.node import RaftNode
 from nyala.raft.options import RaftOptions
 from nyala.raft.progress import STALL_HEARTBEATS, Flow
 from nyala.raft.ready import Outgoing
+from nyala.raft.state import Stand
 
 ONE_EACH = RaftOptions(max_append_bytes=1)
 """Every entry travels in a message of its own, so that each may be lost alone."""

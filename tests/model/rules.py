@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from nyala.common.ids import OpId
 from nyala.raft import quorum
-from nyala.raft.memory import Stand
 from nyala.raft.messages import EntryKind
+from nyala.raft.state import Stand
 from tests.model.member import Member
 
 

@@ -3,10 +3,9 @@
 import pytest
 
 from nyala.raft import election, quorum, replication
-from nyala.raft.memory import Stand
 from nyala.raft.messages import RequestVote
 from nyala.raft.progress import Leadership
-from nyala.raft.state import Core
+from nyala.raft.state import Core, Stand
 from tests.model.bounds import Bounds
 from tests.model.explore import Explorer, Violation
 from tests.model.run import FULL, REDUCED

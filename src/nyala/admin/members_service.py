@@ -109,7 +109,7 @@ class MembersService:
 
     async def _until_handed_over(self, replica: Replica, to: ServerUuid, timeout_ms: int) -> None:
         end_us = self._env.clock.monotonic_us() + timeout_ms * 1000
-        while (node := replica.taking_part().node).leader in (None, node.core.uuid):
+        while (node := replica.taking_part().node).leader in (None, node.uuid):
             given_up = node.is_leader and node.status().transferee is None
             if given_up or self._env.clock.monotonic_us() >= end_us:
                 raise Unavailable(
@@ -173,7 +173,7 @@ def _answered(replica: Replica, after: Configuration, number: int) -> bool:
         Unavailable: too few have been heard for an election timeout.
     """
     options, needed = replica.around.options, majority(len(after.voters))
-    if sum(u in after.voters for u in replica.taking_part().node.echoed(number)) >= needed:
+    if sum(u in after.voters for u in replica.taking_part().node.view.echoed(number)) >= needed:
         return True
     silent = options.election_timeout_ms // options.raft_tick_ms
     peers = replica.status().peers

@@ -55,7 +55,7 @@ class RescueService:
         self._orders.check(request)
         replica = self._host.get(TabletId(request.tablet_id))
         keep = [ServerUuid(u) for u in request.keep]
-        active = replica.taking_part().node.core.configs.active
+        active = replica.taking_part().node.config
         changed = not active.lost or {m.uuid for m in active.members} != set(keep)
         last = replica.taking_part().node.last
         if changed:
@@ -83,11 +83,11 @@ class RescueService:
         """Wait until no leader is heard; one that led without a majority has stepped down by then."""
         step_ms = replica.around.options.election_timeout_ms
         for _ in range(PATIENCE):
-            if not replica.taking_part().node.core.hears_leader:
+            if not replica.taking_part().node.view.hears_leader:
                 break
             await self._env.tasks.sleep_ms(step_ms)
         member = replica.taking_part()
-        if member.node.core.hears_leader:
+        if member.node.view.hears_leader:
             raise InvalidArgument(
                 f"the group of {replica.group} has a leader, {member.node.leader}, and needs no rescue: "
                 "change its members with nyala tablet change_config"

@@ -6,10 +6,9 @@ Dissertation 3.4 (election), 3.6.1 (up-to-date logs), 3.10 (transfer), 4.2.3 (st
 from nyala.common.errors import InvalidArgument, NotLeader
 from nyala.common.ids import OpId, ServerUuid
 from nyala.raft import quorum, replication
-from nyala.raft.memory import Stand
 from nyala.raft.messages import HardState, RequestVote, TimeoutNow, VoteReply
 from nyala.raft.progress import Transfer
-from nyala.raft.state import Core
+from nyala.raft.state import Core, Stand
 
 
 def tick(core: Core) -> None:

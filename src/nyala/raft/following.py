@@ -8,9 +8,8 @@ from nyala.common.errors import Corrupt, Forbidden
 from nyala.common.ids import OpId
 from nyala.raft import membership, quiescence
 from nyala.raft.log_view import LogView
-from nyala.raft.memory import Stand
 from nyala.raft.messages import AppendEntries, AppendReply, Entry, EntryKind, Suffix
-from nyala.raft.state import Core
+from nyala.raft.state import Core, Stand
 
 
 def check(message: AppendEntries | Suffix) -> None:

@@ -7,11 +7,10 @@ Rules: reads everything, changes nothing; called by tests and the simulator. Wha
 from collections.abc import Iterable, Sequence
 
 from nyala.raft import membership
-from nyala.raft.memory import Stand
 from nyala.raft.messages import Entry, EntryKind
 from nyala.raft.node import RaftNode
 from nyala.raft.progress import Flow
-from nyala.raft.state import Core
+from nyala.raft.state import Core, Stand
 
 
 def check(node: RaftNode) -> None:

@@ -9,6 +9,7 @@ from the dissertation: docs/internals/raft.md.
 
 from collections.abc import Callable, Container, Sequence
 
+from nyala.common.hybrid_time import MAX_HYBRID_TIME
 from nyala.common.ids import NO_OP, OpId, ServerUuid
 from nyala.raft import (
     election,
@@ -21,10 +22,9 @@ from nyala.raft import (
     unsafe_recovery,
     witness,
 )
-from nyala.raft.leading import Leading
+from nyala.raft.changes import Change, change, most_up_to_date
 from nyala.raft.log_view import LogView
 from nyala.raft.membership import Configuration, History
-from nyala.raft.memory import Output
 from nyala.raft.messages import (
     AnyMessage,
     AppendEntries,
@@ -40,10 +40,12 @@ from nyala.raft.messages import (
 )
 from nyala.raft.options import RaftOptions
 from nyala.raft.ready import NOTHING, NOWHERE, ReadRequest, Ready
-from nyala.raft.state import Core, recover
+from nyala.raft.state import Core, Output, recover
+from nyala.raft.status import Role, Status
+from nyala.raft.view import NodeView
 
 
-class RaftNode(Leading):
+class RaftNode:
     """One member of a group.
 
     Args:
@@ -60,6 +62,10 @@ class RaftNode(Leading):
         applied_index: what the state machine's files hold; `Ready.apply` begins after it.
         options: pace and limits.
         random: n -> a number in 0..n-1.
+
+    Attributes:
+        core: the state; for tests and the modules of this package.
+        view: further properties, for the host.
 
     Raises:
         LogGap: `log` does not continue `base`, its terms or stamps fall, or it ends below what is
@@ -86,7 +92,74 @@ class RaftNode(Leading):
         options = options or RaftOptions()
         view = LogView(base, base_stamp, log, options.cache_bytes, skipped)
         self.core = Core(uuid, options, random, view, History(config), hard_state)
+        self.view = NodeView(self.core)
         recover(self.core, (*configs, *log), commit_index, applied_index)
+
+    # ---- state -----------------------------------------------------------------------------------
+
+    @property
+    def uuid(self) -> ServerUuid:
+        """This server."""
+        return self.core.uuid
+
+    @property
+    def config(self) -> Configuration:
+        """The active configuration, committed or not."""
+        return self.core.configs.active
+
+    @property
+    def committed_config(self) -> Configuration:
+        """The last committed configuration."""
+        return self.core.configs.committed
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node leads its group in its term (perhaps not yet accepting reads)."""
+        return self.core.leadership is not None
+
+    @property
+    def role(self) -> Role:
+        """What this node is to its group."""
+        return self.core.role
+
+    @property
+    def term(self) -> int:
+        """Current term."""
+        return self.core.hard.term
+
+    @property
+    def leader(self) -> ServerUuid | None:
+        """Leader of the current term, when known."""
+        return self.core.leader
+
+    @property
+    def commit_index(self) -> int:
+        """Last index known to be committed."""
+        return self.core.log.committed
+
+    @property
+    def last(self) -> OpId:
+        """Op id of the last entry, durable or not."""
+        return self.core.log.last
+
+    @property
+    def last_stamp(self) -> int:
+        """Stamp of the last entry; the host's next stamp lies above it."""
+        return self.core.log.last_stamp
+
+    @property
+    def closed(self) -> int:
+        """Hybrid time at or below which all is applied here and nothing is stamped any more; 0: unknown."""
+        return self.core.closed
+
+    @property
+    def asleep(self) -> bool:
+        """Whether the group is quiesced as far as this node is concerned."""
+        return self.core.asleep
+
+    def status(self) -> Status:
+        """Return everything that is worth showing; costs more than the properties."""
+        return self.view.status()
 
     # ---- inputs ----------------------------------------------------------------------------------
 
@@ -118,20 +191,8 @@ class RaftNode(Leading):
             hlc: the clock's reading.
             absent: servers that have been silent for long; a group goes to sleep without them.
         """
-        core = self.core
-        if core.asleep:
-            return
-        core.hlc = hlc
-        core.ticks += 1
-        if core.leadership is None:
-            election.tick(core)
-        else:
-            replication.tick(core, core.leadership, absent)
-            election.continue_transfer(core)
-            if core.leadership is not None and core.leadership.leaving:
-                removed_peers.tick(core, core.leadership)
-            if core.leadership is not None and core.configs.active.promoting:
-                promotion.tick(core, core.leadership)
+        if not self.core.asleep:
+            _tick(self.core, hlc, absent)
 
     def durable(self, point: DurablePoint) -> None:
         """Note that everything up to a Ready's `point` is on disk."""
@@ -210,6 +271,92 @@ class RaftNode(Leading):
         """
         return quiescence.lose(self.core, server)
 
+    # ---- inputs to a leader ----------------------------------------------------------------------
+
+    def propose(self, payload: bytes, stamp: int) -> OpId | None:
+        """Append an OPERATION, to be replicated by the next `ready()`.
+
+        Returns:
+            Its op id, or None when this node does not lead (or is handing leadership over). What became
+            of it is known when an entry of that index is applied: the same term means it took effect,
+            any other that it never will.
+        """
+        return replication.propose(self.core, payload, stamp)
+
+    def read_index(self, hlc: int = 0) -> int | None:
+        """Join the next read-index round (dissertation 6.4); reads of one `ready()` share a round.
+
+        Args:
+            hlc: the read's hybrid time; the round is confirmed by acknowledgements with HLCs at or
+                above it, so that no later leader stamps at or below it.
+
+        Returns:
+            The round, answered by `Ready.confirmed` with this or a later round; None when not leader.
+            A round whose leader steps down is never answered.
+        """
+        return reads.join(self.core, hlc)
+
+    def transfer(self, to: ServerUuid | None = None) -> ServerUuid:
+        """Hand leadership over (dissertation 3.10); given up after an election timeout.
+
+        Args:
+            to: who is to lead next; None: the most up-to-date voter that is heard from.
+
+        Returns:
+            Who is to lead next.
+
+        Raises:
+            NotLeader: this node does not lead.
+            InvalidArgument: `to` is this node, not a voter, or not electable; or nobody else may lead.
+        """
+        core = self.core
+        if to is None and core.leadership is not None:
+            to = most_up_to_date(core, core.leadership)
+        election.transfer(core, to or core.uuid)
+        return to or core.uuid
+
+    def change_config(
+        self, changes: Sequence[Change], stamp: int, expected: OpId | None = None
+    ) -> OpId:
+        """Append one CONFIG entry with all of `changes`, active at once (dissertation 4.1).
+
+        Any number of non-voters and attributes may change, and at most one voter with them. What became of
+        it is known when an entry of the returned index is applied, as for a proposal.
+
+        Args:
+            changes: at most one for each server.
+            stamp: as for `propose`.
+            expected: op id that the active configuration must have.
+
+        Raises:
+            NotLeader: this node does not lead, or hands leadership over; to remove itself (or make itself
+                a non-voter or a witness) a leader begins to do so, with details `reason` =
+                STEPPING_DOWN and `leader`, its successor.
+            Unavailable: an earlier change, or any entry of the own term, is not committed yet.
+            CasFailed: the active configuration is not the expected one.
+            InvalidArgument: see `changes.edited`.
+        """
+        return change(self.core, changes, stamp, expected)
+
+    def leave_behind(self, index: int) -> None:
+        """Take it that the peers furthest behind, if that is before `index`, need a copy.
+
+        A peer that has not told this leader yet where its log agrees may be level: it is not among them
+        before `quiescence.SILENT_TIMEOUTS` election timeouts have passed without its word.
+        """
+        replication.leave_behind(self.core, index)
+
+    def publish_closed(self, stamp: int) -> None:
+        """Promise followers that this leader stamps nothing at or below `stamp`.
+
+        The host may do so only for a `stamp` that a confirmed read round covered, with every entry at
+        or below it applied. Ignored when not leader.
+        """
+        if self.core.leadership is not None:
+            assert stamp < MAX_HYBRID_TIME, f"closed time {stamp}"
+            self.core.closed = max(self.core.closed, stamp)
+            self.core.hlc = max(self.core.hlc, stamp)  # who hears of it stamps above it
+
     # ---- output ----------------------------------------------------------------------------------
 
     def ready(self) -> Ready:
@@ -251,6 +398,21 @@ def _take(core: Core, message: AnyMessage) -> None:
             election.continue_transfer(core)
     else:
         election.on_timeout_now(core, message)
+
+
+def _tick(core: Core, hlc: int, absent: Container[ServerUuid]) -> None:
+    """Let a tick pass for a node that is awake."""
+    core.hlc = hlc
+    core.ticks += 1
+    if core.leadership is None:
+        election.tick(core)
+    else:
+        replication.tick(core, core.leadership, absent)
+        election.continue_transfer(core)
+        if core.leadership is not None and core.leadership.leaving:
+            removed_peers.tick(core, core.leadership)
+        if core.leadership is not None and core.configs.active.promoting:
+            promotion.tick(core, core.leadership)
 
 
 def _collect(core: Core) -> Ready:

@@ -171,6 +171,16 @@ def entries_read(core: Core, uuid: ServerUuid, entries: Sequence[Entry]) -> None
     send_entries(core, uuid, peer, entries)
 
 
+def leave_behind(core: Core, index: int) -> None:
+    """Call for a copy to the peers furthest behind; see `RaftNode.leave_behind`."""
+    peers = [] if core.leadership is None else list(core.leadership.peers.values())
+    since = core.ticks - quiescence.SILENT_TIMEOUTS * core.options.election_ticks
+    known = [p for p in peers if p.located or p.moved_at <= since or core.asleep]
+    behind = [p for p in known if not p.needs_copy and p.match + 1 < index]
+    for peer in behind:
+        peer.needs_copy = peer.match == min(p.match for p in behind)
+
+
 # ---- answers -----------------------------------------------------------------------------------------
 
 

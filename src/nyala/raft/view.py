@@ -1,92 +1,130 @@
-"""What may be read of a node at any time: cheap properties for the host's hot paths, and a full status.
+"""Properties of a node that its host reads on hot paths, beside those of `RaftNode`; and its full status.
 
 Rules: reads only.
 """
 
 from nyala.common.ids import OpId, ServerUuid
-from nyala.raft import replication
+from nyala.raft import quiescence, replication
+from nyala.raft.messages import HardState
 from nyala.raft.progress import Progress
 from nyala.raft.state import Core
-from nyala.raft.status import PeerStatus, Role, Status
+from nyala.raft.status import PeerStatus, Status
 
 
 class NodeView:
-    """The read-only side of `RaftNode`."""
+    """The state of a node as its host reads it. Made by `RaftNode`.
 
-    core: Core
+    Args:
+        core: of the node.
+    """
 
-    @property
-    def is_leader(self) -> bool:
-        """Whether this node leads its group in its term (perhaps not yet accepting reads)."""
-        return self.core.leadership is not None
+    def __init__(self, core: Core) -> None:
+        self._core = core
 
-    @property
-    def role(self) -> Role:
-        """What this node is to its group."""
-        return self.core.role
+    # ---- log and promises ------------------------------------------------------------------------
 
     @property
-    def term(self) -> int:
-        """Current term."""
-        return self.core.hard.term
+    def hard_state(self) -> HardState:
+        """Current term and vote."""
+        return self._core.hard
 
     @property
-    def leader(self) -> ServerUuid | None:
-        """Leader of the current term, when known."""
-        return self.core.leader
+    def acknowledged(self) -> OpId:
+        """The last entry that this member ever acknowledged, whether its log still has it or not."""
+        return max(self._core.log.last, self._core.owed)
 
     @property
-    def commit_index(self) -> int:
-        """Last index known to be committed."""
-        return self.core.log.committed
+    def committed(self) -> OpId:
+        """Op id of the last entry known to be committed."""
+        return self._core.log.op_id(self._core.log.committed)
 
     @property
-    def last(self) -> OpId:
-        """Op id of the last entry, durable or not."""
-        return self.core.log.last
+    def durable_index(self) -> int:
+        """Last index that is durable here."""
+        return self._core.log.stable
 
     @property
-    def last_stamp(self) -> int:
-        """Stamp of the last entry; the host's next stamp lies above it."""
-        return self.core.log.last_stamp
+    def log_bytes(self) -> int:
+        """Memory that cached entries take, in bytes."""
+        return self._core.log.memory_bytes
+
+    @property
+    def reads_behind(self) -> bool:
+        """Whether committed entries are not in memory, and are read from the log before they are applied."""
+        return self._core.log.behind
+
+    def holds(self, op: OpId) -> bool:
+        """Return whether the log has this entry."""
+        return self._core.log.holds(op)
 
     @property
     def beats_next(self) -> bool:
         """Whether this leader's next tick sends heartbeats."""
-        lead, least = self.core.leadership, self.core.options.heartbeat_ticks
+        lead, least = self._core.leadership, self._core.options.heartbeat_ticks
         return lead is not None and lead.heartbeat_elapsed + 1 >= least
-
-    @property
-    def closed(self) -> int:
-        """Hybrid time at or below which all is applied here and nothing is stamped any more; 0: unknown."""
-        return self.core.closed
-
-    @property
-    def asleep(self) -> bool:
-        """Whether the group is quiesced as far as this node is concerned."""
-        return self.core.asleep
-
-    def echoed(self, number: int) -> tuple[ServerUuid, ...]:
-        """Return who has answered this leader since a read-index round began, itself among them."""
-        lead = self.core.leadership
-        peers = () if lead is None else lead.peers.items()
-        return (self.core.uuid, *(u for u, p in peers if p.round >= number))
 
     @property
     def needed(self) -> int:
         """Lowest index that some member may still have to be sent; 0: not known (no leader heard)."""
-        core = self.core
+        core = self._core
         return core.log.base.index + 1 if self.keeps_log else replication.needed(core)
 
     @property
     def keeps_log(self) -> bool:
         """Whether nothing of the log may go: a witness that is to get the data has nothing else (S1.53)."""
-        me = self.core.configs.active.get(self.core.uuid)
+        me = self._core.configs.active.get(self._core.uuid)
         return me is not None and me.promote and me.voter and not me.electable
 
+    # ---- leadership ------------------------------------------------------------------------------
+
+    @property
+    def hears_leader(self) -> bool:
+        """Whether a leader was heard from within the minimum election timeout (dissertation 4.2.3)."""
+        return self._core.hears_leader
+
+    @property
+    def closed_pending(self) -> int:
+        """A follower's closed time that counts once it has applied more; 0: there is none."""
+        pending = self._core.closed_pending
+        return 0 if pending is None else pending[0]
+
+    @property
+    def transferring(self) -> bool:
+        """Whether this leader hands leadership over."""
+        lead = self._core.leadership
+        return lead is not None and lead.transfer is not None
+
+    def echoed(self, number: int) -> tuple[ServerUuid, ...]:
+        """Return who has answered this leader since a read-index round began, itself among them."""
+        lead = self._core.leadership
+        peers = () if lead is None else lead.peers.items()
+        return (self._core.uuid, *(u for u, p in peers if p.round >= number))
+
+    def matches(self) -> dict[ServerUuid, int]:
+        """Return the match index of each peer of this leader; empty when it does not lead."""
+        lead = self._core.leadership
+        return {} if lead is None else {u: p.match for u, p in lead.peers.items()}
+
+    def successors(self) -> dict[ServerUuid, int]:
+        """Return those of `matches` that may lead next: heard from of late, with all that is committed."""
+        core, lead = self._core, self._core.leadership
+        since = core.ticks - core.options.election_ticks
+        able = {} if lead is None else lead.peers
+        return {
+            u: p.match
+            for u, p in able.items()
+            if core.configs.active.may_lead(u)
+            and p.heard_at >= since
+            and p.match >= core.log.committed
+        }
+
+    def relies_on(self) -> tuple[ServerUuid, ...]:
+        """Return the servers on which this node relies while it is quiesced."""
+        return quiescence.relies_on(self._core)
+
     def status(self) -> Status:
-        """Return everything that is worth showing; costs more than the properties above."""
-        return _status(self.core)
+        """Return everything that is worth showing; costs more than the properties."""
+        return _status(self._core)
 
 
 def _status(core: Core) -> Status:

@@ -14,10 +14,9 @@ from collections.abc import Sequence
 from nyala.common.errors import Corrupt
 from nyala.common.ids import OpId, ServerUuid
 from nyala.raft import election, following
-from nyala.raft.memory import Stand
 from nyala.raft.messages import Entry, FetchSuffix, Suffix, VoteReply
 from nyala.raft.ready import ReadRequest
-from nyala.raft.state import Core
+from nyala.raft.state import Core, Stand
 
 
 def on_refusal(core: Core, message: VoteReply) -> None:

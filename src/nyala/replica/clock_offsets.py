@@ -116,23 +116,22 @@ class Offsets:
 
     def hand_over(self, node: RaftNode) -> None:
         """Hand a leader's office over if its clock is far from a majority's, and another's is near one."""
-        lead = node.core.leadership
-        if not self._far or lead is None or lead.transfer is not None:
+        if not self._far or not node.is_leader or node.view.transferring:
             return
         known = self.known_us()
-        config = node.core.configs.active
-        clocks = {node.core.uuid: 0} | {u: known[u] for u in config.voters if u in known}
+        config, matches = node.config, node.view.matches()
+        clocks = {node.uuid: 0} | {u: known[u] for u in config.voters if u in known}
         needed = majority(len(config.voters))
 
         def agreeing(uuid: ServerUuid) -> int:
             return sum(abs(clocks[uuid] - o) <= self._limit_us for o in clocks.values())
 
-        if len(clocks) - agreeing(node.core.uuid) < needed:
+        if len(clocks) - agreeing(node.uuid) < needed:
             return
         able = [m.uuid for m in config.members if m.uuid in clocks and m.voter and m.electable]
-        good = [u for u in able if agreeing(u) >= needed and u in lead.peers]
+        good = [u for u in able if agreeing(u) >= needed and u in matches]
         if good:
-            to = max(good, key=lambda u: lead.peers[u].match)
+            to = max(good, key=lambda u: matches[u])
             log.warning(
                 "this server's clock is %.1f s from those of a majority: %s leads next",
                 abs(clocks[to]) / 1e6, to,

@@ -1,7 +1,7 @@
 """One member of one Raft group: its lifecycle, and the requests that servers make of it.
 
-The host opens, fails and deletes it. A FAILED replica keeps its files, frees its memory, and sends nothing: no
-vote, no acknowledgement, no answer to a read. On the loop only.
+The host opens, fails and deletes it. A FAILED replica keeps its files, frees its memory, and sends nothing:
+no vote, no acknowledgement, no answer to a read. On the loop only.
 """
 
 import asyncio
@@ -71,9 +71,8 @@ class Replica:
         if member is None:
             return State.BOOTSTRAPPING
         node = member.node
-        if member.standing.accepting if node.is_leader else node.leader is not None:
-            return State.RUNNING
-        return State.CONFIGURING
+        serves = member.standing.accepting if node.is_leader else node.leader is not None
+        return State.RUNNING if serves else State.CONFIGURING
 
     @property
     def role(self) -> Role:
@@ -92,9 +91,7 @@ class Replica:
         if self.tombstone is not None:
             raise NotFound(f"the replica of {self.group} on this server was deleted")
         if self.error is not None:
-            raise Unavailable(
-                f"the replica of {self.group} on this server has failed: {self.error}"
-            )
+            raise Unavailable(f"the replica of {self.group} here has failed: {self.error}")
         raise Unavailable(f"the replica of {self.group} is being opened; ask again")
 
     @property
@@ -275,9 +272,9 @@ class Replica:
         member, self.member = self.member, None
         if member is None:
             return
-        core = member.node.core
-        self.hard_state, self.config = core.hard, core.configs.active
-        self.last = max(core.log.last, core.owed)  # what it lost counts: it had acknowledged that
+        node = member.node
+        self.hard_state, self.last = node.view.hard_state, node.view.acknowledged
+        self.config = node.config
         self._ended = member
         member.end(why, err)
         self.around.dirty(self.group)  # nobody may sleep on it
@@ -285,8 +282,7 @@ class Replica:
     def promises(self) -> Superblock:
         """Return the tombstone of this replica, which takes no part: what it promised, as known last."""
         assert self.member is None, f"{self.group} still takes part"
-        known = self.hard_state != HardState()
-        members = self.config.members
+        known, members = self.hard_state != HardState(), self.config.members
         return Superblock(self.group, Stage.TOMBSTONED, self.hard_state, self.last, known, members)
 
     async def stop(self) -> None:

@@ -100,22 +100,16 @@ class SlowLog:
 
     def hand_over(self, group: TabletId, node: RaftNode) -> None:
         """Hand a leader's office over if the log here is slow, and an up-to-date voter's is not."""
-        lead = node.core.leadership
-        if not self.slow or lead is None or lead.transfer is not None:
+        if not self.slow or not node.is_leader or node.view.transferring:
             return
         now_us = self._clock.monotonic_us()
         if now_us < self._not_before_us.get(group, 0):
             return
-        core, told = node.core, self.told()
-        alive_since = core.ticks - core.options.election_ticks
-        fast = [
-            u for u, peer in lead.peers.items()
-            if core.configs.active.may_lead(u) and peer.heard_at >= alive_since
-            and peer.match >= node.commit_index and u in told and self.own_ms >= self._limit_ms(told[u])
-        ]  # fmt: skip
+        told, able = self.told(), node.view.successors()
+        fast = [u for u in able if u in told and self.own_ms >= self._limit_ms(told[u])]
         if not fast:
             return
-        to = max(fast, key=lambda u: (lead.peers[u].match, -told[u]))
+        to = max(fast, key=lambda u: (able[u], -told[u]))
         self._not_before_us = {g: t for g, t in self._not_before_us.items() if t > now_us}
         self._not_before_us[group] = now_us + self._options.slow_log_backoff_ms * 1000
         log.warning(

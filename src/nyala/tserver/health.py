@@ -89,8 +89,8 @@ class PeerHealth:
         failed_us = self._env.clock.monotonic_us() - self._options.member_failed_after_ms * 1000
         return tuple(
             (m.uuid, _state(since.get(m.uuid), failed_us))
-            for m in node.core.configs.active.members
-            if m.uuid != node.core.uuid
+            for m in node.config.members
+            if m.uuid != node.uuid
         )
 
     def _silent_since(self, group: TabletId, node: RaftNode) -> dict[ServerUuid, int]:

@@ -52,7 +52,7 @@ def test_what_a_peer_has_received_and_not_made_durable_may_have_to_be_sent_again
         ),
         99,
     )  # fmt: skip
-    assert leader.needed == match + 1 < last.index
+    assert leader.view.needed == match + 1 < last.index
     leader.step(
         AppendReply(
             sender=THREE, to=ONE, term=leader.term, hlc=99, success=True, match=last.index, hint=last,
@@ -60,4 +60,4 @@ def test_what_a_peer_has_received_and_not_made_durable_may_have_to_be_sent_again
         ),
         99,
     )  # fmt: skip
-    assert leader.needed == last.index + 1
+    assert leader.view.needed == last.index + 1

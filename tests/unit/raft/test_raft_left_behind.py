@@ -47,7 +47,7 @@ def test_those_furthest_behind_are_given_up_first_and_the_others_with_the_next_c
     end = group[ONE].last.index + 1
     group[ONE].leave_behind(end)
     assert needing_copies(group) == [FIVE]
-    assert group[ONE].needed == match[FOUR] + 1
+    assert group[ONE].view.needed == match[FOUR] + 1
     group[ONE].leave_behind(end)
     assert needing_copies(group) == [FOUR, FIVE]
     group[ONE].leave_behind(end)
@@ -62,7 +62,7 @@ def test_a_new_leader_gives_up_nobody_that_it_has_not_heard_from():
     end = group[ONE].last.index + 1
     group[ONE].leave_behind(end)
     assert needing_copies(group) == [], "both may be level"
-    assert group[ONE].needed == 1
+    assert group[ONE].view.needed == 1
     grace = SILENT_TIMEOUTS * group.options.election_ticks
     for _ in range(grace - 1):
         group.tick(ONE)

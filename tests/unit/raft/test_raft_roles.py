@@ -8,9 +8,9 @@ from nyala.common.ids import ServerUuid
 from nyala.raft import state
 from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Member, initial
-from nyala.raft.memory import Stand
 from nyala.raft.messages import HardState
 from nyala.raft.node import RaftNode
+from nyala.raft.state import Stand
 from nyala.raft.status import ROLE_TRANSITIONS, Role
 from tests.unit.raft import test_raft_random
 from tests.unit.raft.raft_harness import Cluster

@@ -3,8 +3,8 @@
 import random
 
 from nyala.common.ids import OpId
-from nyala.raft.memory import Stand
 from nyala.raft.messages import AppendEntries
+from nyala.raft.state import Stand
 from tests.unit.raft.raft_harness import altered
 from tests.unit.raft.raft_sleepers import ONE, OPTIONS, THREE, TWO, Group, asleep_group, candidate
 

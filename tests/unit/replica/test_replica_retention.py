@@ -56,11 +56,12 @@ def test_the_group_with_the_most_lets_go_and_the_others_keep_what_is_within_the_
 def test_a_leader_keeps_what_those_need_that_are_less_far_behind_and_the_entry_before_it():
     anchors: list[tuple[int, int | None]] = []
     cut = SimpleNamespace(op=SimpleNamespace(index=100))
-    node: Any = SimpleNamespace(needed=10, is_leader=True, left=[], keeps_log=False)
+    view = SimpleNamespace(needed=10, keeps_log=False)
+    node: Any = SimpleNamespace(view=view, is_leader=True, left=[])
 
     def leave_behind(index: int) -> None:
         node.left.append(index)
-        node.needed = 40  # the next one's
+        view.needed = 40  # the next one's
 
     node.leave_behind = leave_behind
     applier: Any = SimpleNamespace(

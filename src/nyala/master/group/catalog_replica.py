@@ -106,7 +106,7 @@ class MasterReplica:
         found = self._host.find(SYS_CATALOG)
         if found is None or found.member is None:
             return None
-        return found.member.node.core.configs.committed
+        return found.member.node.committed_config
 
     def fail(self, why: NyalaError) -> None:
         """Take part no more, neither vote nor acknowledge; what is on disk stays."""

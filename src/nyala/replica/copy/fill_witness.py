@@ -12,6 +12,7 @@ from contextlib import suppress
 from nyala.common.errors import Corrupt, NyalaError, Unavailable
 from nyala.env.tasks import Lane
 from nyala.raft.membership import Configuration
+from nyala.raft.node import RaftNode
 from nyala.replica import witness
 from nyala.replica.context import Around
 from nyala.replica.copy import staging as copy_files
@@ -89,13 +90,13 @@ class CopyWitness:
         clock, patience_us = self._around.env.clock, self._around.options.copy_retry_ms * 1000
         end_us = clock.monotonic_us() + patience_us
         while True:
-            core = self._replica.taking_part().node.core
-            if min(core.log.committed, core.log.stable) >= offer.cut.index:
+            node = self._replica.taking_part().node
+            if _durably_committed(node) >= offer.cut.index:
                 break
             if clock.monotonic_us() > end_us:
                 raise Unavailable(f"this witness' log does not reach {offer.cut}; is it cut off?")
             await self._around.env.tasks.sleep_ms(PAUSE_MS)
-        if not core.log.holds(offer.cut):
+        if not node.view.holds(offer.cut):
             raise Corrupt(
                 f"the source's files stand for {offer.cut}, which this witness' log lacks"
             )
@@ -141,5 +142,8 @@ class CopyWitness:
 
 def _known(member: Member) -> tuple[Configuration, int]:
     """Return the committed configuration, and up to where the log is known to be committed, durably."""
-    core = member.node.core
-    return core.configs.committed, min(core.log.committed, core.log.stable)
+    return member.node.committed_config, _durably_committed(member.node)
+
+
+def _durably_committed(node: RaftNode) -> int:
+    return min(node.commit_index, node.view.durable_index)

@@ -224,7 +224,7 @@ async def _until_member(around: Around, replica: Replica, source: Source, offer:
     clock, wait_ms = around.env.clock, around.options.copy_wait_ms
     began_us = heard_us = clock.monotonic_us()
     while (node := replica.node) is not None:
-        if node.core.configs.committed.get(node.core.uuid) is not None and node.leader is not None:
+        if node.committed_config.get(node.uuid) is not None and node.leader is not None:
             return
         now_us = clock.monotonic_us()
         if (now_us - began_us) // 1000 >= wait_ms:

@@ -25,16 +25,15 @@ async def authority(around: Around, replica: Replica, force: bool) -> str:
         else:
             return ""
     elif node.leader is not None:
-        leader = node.core.configs.active.get(node.leader)
+        leader = node.config.get(node.leader)
         address = leader.address if leader is not None else ""
         why = f"this replica follows {node.leader} {address}"
         if not force:
             raise NotLeader(
                 f"{why}, which has all that was acknowledged: copy from there, or force it and lose "
-                f"what came after {node.core.log.last}",
+                f"what came after {node.last}",
                 {"leader": node.leader, "leader_address": address},
             )
     else:
         why = "no leader is known"
-    committed = node.core.log.op_id(node.core.log.committed)
-    return f"{why}: writes after {committed} may be lost, though they were acknowledged"
+    return f"{why}: writes after {node.view.committed} may be lost, though they were acknowledged"

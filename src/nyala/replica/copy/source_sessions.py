@@ -105,7 +105,7 @@ class CopySessions(Held):
             cut=cut.op,
             stamp=cut.stamp,
             files=(*files, manifest),
-            config=node.core.configs.committed,
+            config=node.committed_config,
             term=node.term,
             leader=node.leader,
             may_lose=may_lose,
@@ -152,11 +152,11 @@ class CopySessions(Held):
             SessionExpired: as `read`. InvalidArgument: the log has no such entry.
         """
         session = self._get(session_id)
-        log = session.member.node.core.log
-        if after.index < session.first or not log.holds(after):
+        node = session.member.node
+        if after.index < session.first or not node.view.holds(after):
             raise InvalidArgument(f"the log has no {after}, or it is not kept for this copy")
-        session.goal = session.goal or log.committed
-        end = min(session.goal, log.stable)
+        session.goal = session.goal or node.commit_index
+        end = min(session.goal, node.view.durable_index)
         self._keep_from(session, after.index)
         if after.index >= end:
             return []

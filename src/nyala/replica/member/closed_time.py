@@ -44,7 +44,7 @@ class Closing:
     def tick(self) -> None:
         """Begin a round if one is due; before the core's own tick, so that its heartbeats carry it."""
         node = self._node
-        if not self._standing.accepting or self._under_way or not node.beats_next:
+        if not self._standing.accepting or self._under_way or not node.view.beats_next:
             return
         if node.last_stamp > node.closed or self._wanted():
             self._begin()
@@ -78,8 +78,7 @@ class Closing:
 
     def heard(self, message: AppendEntries) -> None:
         """Note when a closed time came; after the core has taken the message."""
-        pending = self._node.core.closed_pending
-        coming = self._node.closed if pending is None else pending[0]
+        coming = self._node.view.closed_pending or self._node.closed
         if coming > self._coming.closed:
             self._look()
             self._coming = self._moment(coming, message.hlc)

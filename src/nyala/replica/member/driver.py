@@ -45,7 +45,7 @@ class Driver:
         node: RaftNode,
         fail: Callable[[BaseException], None],
     ) -> None:
-        self.config = node.core.configs.active
+        self.config = node.config
         self.saving: Configuration | None = None
         self._around = around
         self._group = group
@@ -125,7 +125,7 @@ class Driver:
             entries = []
         if self._closed:
             return
-        mine = itertools.takewhile(lambda e: self._node.core.log.holds(e.id), entries)
+        mine = itertools.takewhile(lambda e: self._node.view.holds(e.id), entries)
         self._node.entries_read(request.peer, list(mine))
         self._around.dirty(self._group)
 
@@ -147,7 +147,7 @@ class Driver:
         around, refused = self._around, 0
         self.saving = config
         while self.saving is config and not self._closed:
-            hard_state = self._node.core.hard
+            hard_state = self._node.view.hard_state
             try:
                 await around.env.tasks.run(
                     Lane.DISK, around.cmeta.save, self._group, hard_state, config

@@ -81,7 +81,7 @@ class Keeper:
     @property
     def _keeps_all(self) -> bool:
         """Whether this is a witness whose log is all that it has, as long as there is room for that."""
-        return self._node.keeps_log and not self._too_long
+        return self._node.view.keeps_log and not self._too_long
 
     def upkeep(self) -> Upkeep:
         """Return what flushes and merges have cost."""
@@ -178,7 +178,7 @@ class Keeper:
         cut = self._applier.machine.cut.op.index
         unflushed = cut + 1
         # Before a leader is heard from, whoever leads may have to send what is here.
-        self._others = self._node.needed or self._others
+        self._others = self._node.view.needed or self._others
         needed = min(unflushed, max(self._others, self._let_go))
         applied = self._applier.applied.index
         self._flush_frees_log = needed == unflushed and cut < applied and not self._keeps_all
@@ -200,7 +200,7 @@ class Keeper:
             return
         unflushed, before = self._applier.machine.cut.op.index + 1, self._let_go
         self._node.leave_behind(unflushed)
-        needed = self._node.needed
+        needed = self._node.view.needed
         self._let_go = min(unflushed, needed) if self._node.is_leader and needed else unflushed
         if self._let_go > max(before, self._others):
             log.warning(

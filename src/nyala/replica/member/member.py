@@ -111,7 +111,7 @@ class Member:
         """
         self.node.rescue(keep, self.requests.clock.next_stamp(self.node.last_stamp), term)
         self._around.dirty(self._group)
-        return self.node.core.configs.active
+        return self.node.config
 
     def anchor(self) -> bool:
         """Let the log go of what neither this replica nor a follower of it needs; False: not yet."""
@@ -131,7 +131,7 @@ class Member:
             return
         self.requests.applied(entries, answers)
         self.node.applied(entries[-1].id.index)
-        if self.node.core.log.behind:
+        if self.node.view.reads_behind:
             self._around.dirty(self._group)  # the next ones are to be read
         if self.node.is_leader and not self.standing.accepting:
             self._around.dirty(
@@ -152,13 +152,13 @@ class Member:
     def _count(self) -> None:
         """Count what this group's entries and sessions take now."""
         memory = self._around.memory
-        memory.note(Part.ENTRIES, self._group, self.node.core.log.memory_bytes)
+        memory.note(Part.ENTRIES, self._group, self.node.view.log_bytes)
         memory.note(Part.SESSIONS, self._group, self.applier.sessions.memory_bytes)
 
     def shrink(self) -> None:
         """Let go of entries that nobody needs urgently: who needs them is sent them from the log."""
         node, excess = self.node, self._around.memory.excess_bytes
-        node.shrink(max(0, node.core.log.memory_bytes - excess))
+        node.shrink(max(0, node.view.log_bytes - excess))
         self._count()
 
     def _settle(self) -> None:

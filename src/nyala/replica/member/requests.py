@@ -87,8 +87,7 @@ class Requests:
         if joined is not None:
             return _outcome(await joined, identity)
         self.check_room(len(payload), self._writes.inflight_bytes)
-        if since is None:
-            since = around.clock.peek()
+        since = around.clock.peek() if since is None else since
         ttl_s = around.options.client_result_ttl_s
         table_kib = around.memory.table_bytes() >> 10
         wrapped = session_header.wrap(
@@ -114,7 +113,7 @@ class Requests:
             raise _with_address(err, self._driver.config) from err
         finally:  # also when it only handed leadership over
             self._around.dirty(self._group)
-        changed = node.core.configs.active
+        changed = node.config
         assert changed.id == op, f"{self._group}: {changed.id} is active after {op}"
         try:
             await self._writes.add(op, 0, deadline_us)
@@ -181,9 +180,7 @@ class Requests:
                 if not self._node.is_leader or self._closed:
                     raise self.not_leader()
                 if clock.monotonic_us() >= deadline_us:
-                    raise Unavailable(
-                        "this leader has not applied an entry of its term yet; ask again"
-                    )
+                    raise Unavailable("this leader has applied no entry of its term yet; ask again")
                 await standing.next_change()
             if self._around.clock.merge(max(above, self._node.last_stamp)):
                 return

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from nyala.common.ids import ServerUuid, TabletId
-from nyala.raft import quiescence
 from nyala.raft.messages import AnyMessage, AppendEntries, AppendReply
 from nyala.raft.node import RaftNode
 from nyala.replica.multiraft.failure_detector import Liveness
@@ -46,7 +45,7 @@ class Sleepers:
         """Note whether a group fell asleep or woke; called after whatever may have done it."""
         if node.asleep and group in self.up:
             del self.up[group]
-            self._liveness.asleep(group, quiescence.relies_on(node.core))
+            self._liveness.asleep(group, node.view.relies_on())
         elif not node.asleep and group not in self.up:
             self.up[group] = None
             self._liveness.awake(group)
