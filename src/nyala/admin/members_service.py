@@ -15,10 +15,9 @@ from nyala.raft.changes import Change, ChangeKind, edited
 from nyala.raft.membership import Configuration
 from nyala.raft.quorum import majority
 from nyala.replica.host import ReplicaHost
-from nyala.replica.replica import Replica
+from nyala.replica.replica import Replica, is_witness
 from nyala.replica.state_machine import Cut
 from nyala.replica.status import ReplicaStatus, State
-from nyala.replica.witness import Witness
 from nyala.wire import convert, methods
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -129,8 +128,8 @@ class MembersService:
         group = TabletId(request.tablet_id)
         replica = self._host.find(group)
         if replica is not None and replica.state is not State.TOMBSTONED:
-            member = replica.taking_part()
-            if isinstance(member.applier.machine, Witness):
+            replica.taking_part()  # raises unless it runs
+            if is_witness(replica):
                 return pb.CreateWitnessResponse()
         config = convert.configuration_from_proto(request.consensus)
         start = Cut(OpId(request.start_term, request.start_index), request.start_stamp)

@@ -2,9 +2,8 @@
 
 from nyala.common.errors import NotFound, Unavailable
 from nyala.raft.status import PeerStatus, Role
-from nyala.replica.replica import Replica
+from nyala.replica.replica import Replica, is_witness
 from nyala.replica.status import ReplicaStatus
-from nyala.replica.witness import Witness
 from nyala.tablet.tablet import Tablet
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
@@ -16,10 +15,6 @@ def _tablet(replica: Replica) -> Tablet | None:
     except (Unavailable, NotFound):  # FAILED or opening, or a tombstone
         return None
     return machine if isinstance(machine, Tablet) else None
-
-
-def _witness(replica: Replica) -> bool:
-    return replica.member is not None and isinstance(replica.member.applier.machine, Witness)
 
 
 def report(replica: Replica) -> pb.TabletReport:
@@ -34,7 +29,7 @@ def report(replica: Replica) -> pb.TabletReport:
         schema_version=tablet.info.schema.version if tablet else 0,
         error=status.error,
         warning=status.warning,
-        witness=_witness(replica),
+        witness=is_witness(replica),
         retired_at=tablet.info.retired_at if tablet else 0,
     )
 

@@ -23,8 +23,9 @@ from nyala.replica.state_machine import StateMachine
 from nyala.replica.status import ReplicaStatus, State, Upkeep, WriteOutcome
 from nyala.replica.superblock import Stage, Superblock
 from nyala.replica.tombstone import Tombstone
+from nyala.replica.witness import Witness
 
-__all__ = ["Maintenance", "Replica"]
+__all__ = ["Maintenance", "Replica", "is_witness"]
 
 log = logging.getLogger(__name__)
 
@@ -314,6 +315,12 @@ class Replica:
     def hear_buried(self, message: AnyMessage, hlc: int) -> bool:
         """Take a message while not taking part; return whether anything here has an answer to it."""
         return self.tombstone is not None and self.tombstone.hear(message, hlc)
+
+
+def is_witness(replica: Replica) -> bool:
+    """Return whether a replica runs as a witness: with a log and without data."""
+    member = replica.member
+    return member is not None and isinstance(member.applier.machine, Witness)
 
 
 def _describe(replica: Replica) -> ReplicaStatus:

@@ -10,7 +10,7 @@ from nyala.raft.node import RaftNode
 from nyala.replica.context import Around
 from nyala.replica.copy import fetcher
 from nyala.replica.copy import target as copy_target
-from nyala.replica.copy.source_holds import Held
+from nyala.replica.copy.source_holds import SourceHolds
 from nyala.replica.member.bootstrap import Opened
 from nyala.replica.member.client_sessions import Sessions
 from tests.sim.faults.plan import Swarm
@@ -68,8 +68,8 @@ def test_a_copy_whose_log_is_in_memory_only_is_caught(monkeypatch: pytest.Monkey
 def test_sessions_that_never_end_are_caught(monkeypatch: pytest.MonkeyPatch):
     """What a target that died had held is held for ever: caught by progress."""
 
-    async def watch(self: Held) -> None:
+    async def watch(self: SourceHolds) -> None:
         return
 
-    monkeypatch.setattr(Held, "_watch", watch)
+    monkeypatch.setattr(SourceHolds, "_watch", watch)
     print(caught(DEADLY, "held for ever"))

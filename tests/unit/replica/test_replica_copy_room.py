@@ -162,7 +162,9 @@ async def test_a_source_that_keeps_as_much_as_it_may_is_asked_again_and_says_so(
     held = source.copies.sessions.room
     assert 3000 < held.used_bytes <= ROOM
     await fleet.copied(3, group=GROUP)
-    await fleet.as_(0, source.copies.sessions.hold(*source.copies.sessions._sessions, end=True))
+    await fleet.as_(
+        0, source.copies.sessions.hold(*source.copies.sessions._holds._sessions, end=True)
+    )
     await fleet.copied(4, group=OTHER)
     await fleet.pass_ms(TOLD_US // 1000)
     assert source.problems() == []

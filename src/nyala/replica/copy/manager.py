@@ -25,10 +25,9 @@ from nyala.replica.copy.uncancellable import PIECES, quietly
 from nyala.replica.lifecycle import OpenMachine
 from nyala.replica.memory import Part
 from nyala.replica.registry import ReplicaRegistry
-from nyala.replica.replica import Replica
+from nyala.replica.replica import Replica, is_witness
 from nyala.replica.status import State
 from nyala.replica.superblock import Stage as SuperblockStage
-from nyala.replica.witness import Witness
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +85,7 @@ class Copies:
         if replica is not None and replica.state is not State.TOMBSTONED:
             if known is not None and known.stage is Stage.DONE and known.source == source.uuid:
                 return known
-            if not _witness(replica) and not await half_made(replica):
+            if not is_witness(replica) and not await half_made(replica):
                 raise AlreadyPresent(
                     f"{group} has a replica on this server, which is {replica.state.value}: delete it "
                     "first if it is to be replaced"
@@ -189,7 +188,7 @@ def _owed(known: Iterable[Progress]) -> int:
 
 
 def _target(around: Around, job: CopyJob, replica: Replica | None) -> CopyTarget | CopyWitness:
-    if replica is not None and _witness(replica):
+    if replica is not None and is_witness(replica):
         return CopyWitness(around, job, replica)
     buried = None if replica is None else replica.tombstone
     return CopyTarget(around, job, buried, again=replica is not None and buried is None)
@@ -200,11 +199,6 @@ async def _stop(tasks: Sequence[asyncio.Task[object]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _witness(replica: Replica) -> bool:
-    member = replica.member
-    return member is not None and isinstance(member.applier.machine, Witness)
 
 
 async def half_made(replica: Replica) -> bool:

@@ -1,5 +1,6 @@
-"""What sessions of copies hold on a source: a checkpoint's files and a part of the log, never for ever.
+"""Sessions of copies from this server, and what each holds here: a checkpoint's files and a part of the log.
 
+A session ends with its replica, or when its target has not been heard for `copy_session_ttl_ms`.
 On the loop only.
 """
 
@@ -20,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Session:
+class SourceSession:
     """One target's hold on one replica.
 
     Attributes:
@@ -51,8 +52,8 @@ class Session:
         return self.replica.member is self.member
 
 
-class Held:
-    """The sessions of a process.
+class SourceHolds:
+    """The sessions of a process, and what they hold.
 
     Args:
         around: the process.
@@ -64,23 +65,45 @@ class Held:
     def __init__(self, around: Around) -> None:
         self._around = around
         self.room = CopyRoom(around.options.copy_staged_bytes, around.env.clock)
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, SourceSession] = {}
         self._watching = False
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def _get(self, session_id: str) -> Session:
+    def of(self, target: ServerUuid, replica: Replica) -> list[SourceSession]:
+        """Return the sessions of one target on one replica."""
+        return [s for s in self._sessions.values() if s.target == target and s.replica is replica]
+
+    def add(self, session: SourceSession) -> None:
+        """Add a session that begins now."""
+        self._sessions[session.id] = session
+        self.touch(session)
+
+    def find(self, session_id: str) -> SourceSession | None:
+        """Return a session, whether its replica goes on or not; None: there is none of this id."""
+        return self._sessions.get(session_id)
+
+    def get(self, session_id: str) -> SourceSession:
+        """Return a session, which its target has used now.
+
+        Raises:
+            SessionExpired: it has ended, or never was.
+        """
         session = self._sessions.get(session_id)
         if session is None or not session.lives:
             raise SessionExpired(
                 f"this server has no session {session_id} of a copy (any more); begin the copy again"
             )
-        self._touch(session)
+        self.touch(session)
         return session
 
-    def _check(self, session: Session) -> None:
-        """Raise what is due if something has ended a session while it began."""
+    def check(self, session: SourceSession) -> None:
+        """Check that nothing has ended a session while it began.
+
+        Raises:
+            NotFound: its replica ended. SessionExpired: its target began another one.
+        """
         if not session.lives:
             raise NotFound(
                 f"the replica of {session.replica.group} was deleted or failed meanwhile"
@@ -88,30 +111,28 @@ class Held:
         if session.id not in self._sessions:
             raise SessionExpired(f"server {session.target} has begun this copy again meanwhile")
 
-    def _touch(self, session: Session) -> None:
+    def touch(self, session: SourceSession) -> None:
+        """Note that the target of a session was heard."""
         session.heard_us = self._around.env.clock.monotonic_us()
         if not self._watching:
             self._watching = True
             self._around.env.tasks.spawn(self._watch(), "copy sessions")
 
-    async def _wait(self, duration_ms: float) -> None:
-        if duration_ms > 0:
-            await self._around.env.tasks.sleep_ms(duration_ms)
-
-    def _keep_from(self, session: Session, index: int) -> None:
+    def keep_from(self, session: SourceSession, index: int) -> None:
         """Keep the entry at `index`, which says what the next one follows, and all after it."""
         session.first = max(session.first, index)
         self._settle(session.replica)
 
     def _settle(self, replica: Replica) -> None:
-        """Tell a replica's core what all its sessions need together."""
+        """Tell a replica's core the lowest index that its sessions need."""
         if replica.node is None:
             return
         first = [max(1, s.first) for s in self._sessions.values() if s.replica is replica]
         replica.node.hold(min(first, default=0))
         self._around.dirty(replica.group)
 
-    async def _end(self, session: Session) -> None:
+    async def end(self, session: SourceSession) -> None:
+        """End a session and release what it holds; no error if it has ended."""
         self._sessions.pop(session.id, None)
         self._settle(session.replica)
         checkpoint, session.checkpoint = session.checkpoint, None
@@ -125,7 +146,7 @@ class Held:
             self.room.drop(session.id)
 
     async def _watch(self) -> None:
-        """End the sessions that nobody speaks to, and those whose replica has ended."""
+        """End the sessions whose target is silent, and those whose replica has ended."""
         options = self._around.options
         try:
             while self._sessions:
@@ -135,6 +156,6 @@ class Held:
                     silent_ms = (now_us - session.heard_us) // 1000
                     late = silent_ms >= options.copy_session_ttl_ms and not session.busy
                     if late or not session.lives:
-                        await self._end(session)
+                        await self.end(session)
         finally:
             self._watching = False

@@ -20,7 +20,7 @@ from nyala.raft.messages import Entry
 from nyala.replica.context import Around
 from nyala.replica.copy.protocol import CopyFile, Offer
 from nyala.replica.copy.source_authority import authority
-from nyala.replica.copy.source_holds import Held, Session
+from nyala.replica.copy.source_holds import SourceHolds, SourceSession
 from nyala.replica.copy.throttle import Pace, Writers
 from nyala.replica.copy.uncancellable import to_end
 from nyala.replica.replica import Replica
@@ -31,19 +31,27 @@ LOG_BYTES = 4 << 20
 Find = Callable[[TabletId], Replica | None]
 
 
-class CopySessions(Held):
+class CopySessions:
     """All copies that are made from this server.
 
     Args:
         around: the process.
         find: returns the replica of a group.
         writers: of the process.
+
+    Attributes:
+        room: what the files that sessions hold may have of the disk.
     """
 
     def __init__(self, around: Around, find: Find, writers: Writers) -> None:
-        super().__init__(around)
+        self._around = around
+        self._holds = SourceHolds(around)
+        self.room = self._holds.room
         self._find = find
         self._pace = Pace(around.env.clock, writers, 0, around.options.copy_busy_rate_bytes)
+
+    def __len__(self) -> int:
+        return len(self._holds)
 
     async def begin(
         self, group: TabletId, target: ServerUuid, *, least: int = 0, force: bool = False
@@ -55,27 +63,25 @@ class CopySessions(Held):
         if replica is None:
             raise NotFound(f"this server has no replica of {group}")
         member = replica.taking_part()
-        for old in list(self._sessions.values()):
-            if old.target == target and old.replica is replica:
-                await self._end(old)
-        if len(self._sessions) >= self._around.options.copy_sessions_max:
+        for old in self._holds.of(target, replica):
+            await self._holds.end(old)
+        if len(self) >= self._around.options.copy_sessions_max:
             raise Throttled(
-                f"{len(self._sessions)} copies are made from this server already; try again later, or "
+                f"{len(self)} copies are made from this server already; try again later, or "
                 "raise copy_sessions_max",
                 {"retry_after_ms": "1000"},
             )
-        session = Session(random_id(self._around.env.random), replica, member, target, busy=1)
-        self._sessions[session.id] = session
-        self._touch(session)
+        session = SourceSession(random_id(self._around.env.random), replica, member, target, busy=1)
+        self._holds.add(session)
         try:
             return await self._begin(session, least, force)
         except (Exception, asyncio.CancelledError):  # who asked is told; nothing may stay held
-            await self._end(session)
+            await self._holds.end(session)
             raise
         finally:
             session.busy -= 1
 
-    async def _begin(self, session: Session, least: int, force: bool) -> Offer:
+    async def _begin(self, session: SourceSession, least: int, force: bool) -> Offer:
         replica, member = session.replica, session.member
         may_lose = await authority(self._around, replica, force)
         machine, node = member.applier.machine, member.node
@@ -86,17 +92,18 @@ class CopySessions(Held):
                 raise Unavailable(
                     f"the copy has to reach {least}, and the source could not be flushed: {err}"
                 ) from err
-        self._check(session)
-        self._keep_from(session, machine.cut.op.index)  # before the cut is fixed: it only moves on
+        self._holds.check(session)
+        # Before the cut is fixed, which only moves on.
+        self._holds.keep_from(session, machine.cut.op.index)
         checkpoint = await to_end(self._fix(session))
-        self._check(session)
+        self._holds.check(session)
         self.room.claim(session.id, sum(f.size_bytes for f in checkpoint.files))
         cut = checkpoint.cut
         if cut.op.index < least:
             raise InvalidArgument(
                 f"the copy has to reach {least}, and this replica of {replica.group} has applied {cut.op}"
             )
-        self._keep_from(session, cut.op.index)
+        self._holds.keep_from(session, cut.op.index)
         manifest = CopyFile(checkpoint.manifest_name, len(checkpoint.manifest_bytes))
         files = [CopyFile(f.name, f.size_bytes) for f in checkpoint.files]
         return Offer(
@@ -111,7 +118,7 @@ class CopySessions(Held):
             may_lose=may_lose,
         )
 
-    async def _fix(self, session: Session) -> AnyCheckpoint:
+    async def _fix(self, session: SourceSession) -> AnyCheckpoint:
         """Fix the cut; whoever ends the session lets go of it."""
         checkpoint = session.member.applier.machine.checkpoint
         session.checkpoint = await self._around.env.tasks.run(Lane.APPLY, checkpoint)
@@ -123,7 +130,7 @@ class CopySessions(Held):
         Raises:
             SessionExpired: no such session (any more). InvalidArgument: no such file in it.
         """
-        session = self._get(session_id)
+        session = self._holds.get(session_id)
         checkpoint = session.checkpoint
         length = self._pace.piece(self._around.options.copy_chunk_bytes)
         assert checkpoint is not None, f"{session_id} was told before it had begun"
@@ -136,11 +143,11 @@ class CopySessions(Held):
         session.busy += 1
         try:
             piece = await env.tasks.run(Lane.COMPUTE, env.files.read, path, offset, length)
-            await self._wait(self._pace.spend(len(piece)))
+            await self._spend(len(piece))
             return piece
         finally:
             session.busy -= 1
-            self._touch(session)
+            self._holds.touch(session)
 
     async def entries(self, session_id: str, after: OpId) -> list[Entry]:
         """Return entries that follow `after`; what lies before it is not kept any more.
@@ -151,23 +158,23 @@ class CopySessions(Held):
         Raises:
             SessionExpired: as `read`. InvalidArgument: the log has no such entry.
         """
-        session = self._get(session_id)
+        session = self._holds.get(session_id)
         node = session.member.node
         if after.index < session.first or not node.view.holds(after):
             raise InvalidArgument(f"the log has no {after}, or it is not kept for this copy")
         session.goal = session.goal or node.commit_index
         end = min(session.goal, node.view.durable_index)
-        self._keep_from(session, after.index)
+        self._holds.keep_from(session, after.index)
         if after.index >= end:
             return []
         session.busy += 1
         try:
             most = self._pace.piece(LOG_BYTES)
             found = await self._around.wal.read(session.replica.group, after.index + 1, most)
-            await self._wait(self._pace.spend(sum(len(e.payload) for e in found)))
+            await self._spend(sum(len(e.payload) for e in found))
         finally:
             session.busy -= 1
-            self._touch(session)
+            self._holds.touch(session)
         return [e for e in found if e.id.index <= end]
 
     async def hold(self, session_id: str, *, end: bool = False) -> int:
@@ -177,8 +184,15 @@ class CopySessions(Held):
             SessionExpired: as `read`; not where it was to end.
         """
         if end:
-            if session_id in self._sessions:
-                await self._end(self._sessions[session_id])
+            session = self._holds.find(session_id)
+            if session is not None:
+                await self._holds.end(session)
             return 0
-        self._get(session_id)
+        self._holds.get(session_id)
         return self._around.options.copy_session_ttl_ms
+
+    async def _spend(self, size_bytes: int) -> None:
+        """Wait until so many bytes may be sent."""
+        wait_ms = self._pace.spend(size_bytes)
+        if wait_ms > 0:
+            await self._around.env.tasks.sleep_ms(wait_ms)
