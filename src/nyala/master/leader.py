@@ -55,14 +55,14 @@ class Term:
         memory: what operations run on.
         rows: the sys catalog.
         dispatcher: of orders to tablet servers.
-        chores: what it does to the catalog by itself.
+        background: what it does to the catalog by itself.
         elected_us: monotonic time at which the memory was ready.
     """
 
     memory: LeaderMemory
     rows: CatalogStore
     dispatcher: Dispatcher
-    chores: BackgroundOperations
+    background: BackgroundOperations
     elected_us: int
 
     @property
@@ -205,7 +205,7 @@ class MasterLeadership:
         if self.status().term == number:
             self._term = term
             term.dispatcher.start()
-            term.chores.start(term.memory, term.dispatcher.creations)
+            term.background.start(term.memory, term.dispatcher.creations)
             self._env.tasks.spawn(self._keep_fresh(term), "keep the followers' catalogs fresh")
             log.info("leads in term %d with %d tables", number, len(term.catalog.tables()))
 
@@ -260,18 +260,18 @@ async def build(
     catalog = Catalog()
     found = await rows.rows()
     await env.tasks.run(Lane.COMPUTE, catalog.load, found)
-    chores = BackgroundOperations(env, servers, options)
-    dispatcher = Dispatcher(env, catalog, servers, number, options, chores.look)
+    background = BackgroundOperations(env, servers, options)
+    dispatcher = Dispatcher(env, catalog, servers, number, options, background.look)
 
     def stop() -> None:
         dispatcher.stop()
-        chores.stop()
+        background.stop()
 
     now_us = env.clock.monotonic_us
     memory = LeaderMemory(number, catalog, rows, dispatcher, Locks(), stop, now_us)
     if catalog.cluster is None:
         await mint(env, memory)
-    return Term(memory, rows, dispatcher, chores, env.clock.monotonic_us())
+    return Term(memory, rows, dispatcher, background, env.clock.monotonic_us())
 
 
 async def mint(env: Env, memory: LeaderMemory) -> None:

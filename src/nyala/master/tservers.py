@@ -48,7 +48,7 @@ class TServer:
             applied is committed, so what was once seen of a tablet stays true of it.
         time: the hybrid time that it told last.
         held_us: until when (monotonic) some reader holds the history of its retired replicas.
-        words: what those of its replicas say that lead, as of its reports.
+        leader_reports: what its leader replicas said of their groups, by tablet.
         busy: a report of it is being taken in.
         list_version: of the server list, that it has.
         opening: how many replicas it has yet to open; 0: it serves.
@@ -63,7 +63,7 @@ class TServer:
     versions: dict[TabletId, int] = field(default_factory=dict)
     time: int = 0
     held_us: dict[TabletId, int] = field(default_factory=dict)
-    words: dict[TabletId, LeaderReport] = field(default_factory=dict)
+    leader_reports: dict[TabletId, LeaderReport] = field(default_factory=dict)
     busy: bool = False
     list_version: int = 0
     opening: int = 0
@@ -110,12 +110,12 @@ class TServers:
         """Take in which replicas a report tells of, once the catalog has taken in what it says."""
         server.sequence = request.report_sequence
         if request.full:
-            server.replicas, server.words = {}, {}
+            server.replicas, server.leader_reports = {}, {}
             server.full_in_term = term
         for report in request.tablets:
-            server.words.pop(TabletId(report.tablet_id), None)
+            server.leader_reports.pop(TabletId(report.tablet_id), None)
             if report.role == Role.LEADER.value:
-                server.words[TabletId(report.tablet_id)] = _word(report)
+                server.leader_reports[TabletId(report.tablet_id)] = _leader_report(report)
             if report.state in GONE:
                 server.replicas.pop(TabletId(report.tablet_id), None)
                 server.versions.pop(TabletId(report.tablet_id), None)
@@ -164,6 +164,6 @@ class TServers:
         return [s for s in servers if s.full_in_term == term]
 
 
-def _word(report: pb.TabletReport) -> LeaderReport:
+def _leader_report(report: pb.TabletReport) -> LeaderReport:
     at = OpId(report.consensus.config_term, report.consensus.config_index)
     return LeaderReport(at, {ServerUuid(h.uuid): h.state for h in report.health})

@@ -1,42 +1,44 @@
 """The planner of repairs: from any state that a majority survives, step by step, to the full number."""
 
+# mypy: disable-error-code="arg-type, return-value"
+# Servers are named by plain strings here.
+
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nyala.master.catalog import group_state as situation
-from nyala.master.catalog.group_state import ReplicaHealth
-from nyala.master.repair import next_steps as repair
+from nyala.master.catalog.group_state import (
+    Add,
+    Copy,
+    GroupState,
+    MakeWitness,
+    Modify,
+    Remove,
+    ReplicaHealth,
+    ReplicaState,
+    TargetServers,
+)
+from nyala.master.repair.next_steps import next_steps
 
-next_steps: Any = repair.next_steps
-Seat: Any = situation.ReplicaState
-Situation: Any = situation.GroupState
-Add: Any = situation.Add
-Copy: Any = situation.Copy
-MakeWitness: Any = situation.MakeWitness
-Modify: Any = situation.Modify
-Remove: Any = situation.Remove
-Servers: Any = situation.TargetServers
 FINE, SILENT, FAILED = ReplicaHealth.FINE, ReplicaHealth.SILENT, ReplicaHealth.FAILED
 STEPS = 40
 
 
-NOBODY = Servers(lambda _instead: None)
+NOBODY = TargetServers(lambda _instead: None)
 
 
-def tablet(*seats, replicas=3, leader="a", witness_first=False):
-    return Situation(leader, replicas, tuple(seats), witness_first)
+def tablet(*members, replicas=3, leader="a", witness_first=False):
+    return GroupState(leader, replicas, tuple(members), witness_first)
 
 
 def fine(name, **more):
-    return Seat(name, **more)
+    return ReplicaState(name, **more)
 
 
-def steps(*seats, spare="x", **more):
-    return next_steps(tablet(*seats, **more), Servers(lambda _: spare, lambda: spare))
+def steps(*members, spare="x", **more):
+    return next_steps(tablet(*members, **more), TargetServers(lambda _: spare, lambda: spare))
 
 
 class Group:
@@ -48,37 +50,38 @@ class Group:
 
     @property
     def voters(self):
-        return [s for s in self.situation.seats if s.voter]
+        return [s for s in self.situation.members if s.voter]
 
     @property
     def answering(self):
         return [s for s in self.voters if s.health is FINE]
 
-    def put(self, seats):
-        self.situation = replace(self.situation, seats=tuple(seats))
+    def put(self, members):
+        self.situation = replace(self.situation, members=tuple(members))
 
     def step(self, step):
-        seats = list(self.situation.seats)
+        members = list(self.situation.members)
         if isinstance(step, Add):
-            assert step.server not in [s.uuid for s in seats]
-            seats.append(Seat(step.server, voter=False, promote=not step.witness,
+            assert step.server not in [s.uuid for s in members]
+            members.append(ReplicaState(step.server, voter=False, promote=not step.witness,
                               electable=not step.witness, holds=False))  # fmt: skip
         elif isinstance(step, Remove):
             self.remove(step.server)
             return
         elif isinstance(step, Modify):
-            seat = next(s for s in seats if s.uuid == step.server)
-            assert step.electable or not seat.full, "a voter with data becomes a witness"
-            assert not (step.voter and step.electable) or not seat.log_only, "who leads has data"
-            made = replace(seat, voter=step.voter, promote=step.promote, replace=step.replace,
+            member = next(s for s in members if s.uuid == step.server)
+            assert step.electable or not member.full, "a voter with data becomes a witness"
+            assert not (step.voter and step.electable) or not member.log_only, "who leads has data"
+            made = replace(member, voter=step.voter, promote=step.promote, replace=step.replace,
                            electable=step.electable)  # fmt: skip
-            seats = [made if s is seat else s for s in seats]
+            members = [made if s is member else s for s in members]
         else:
             log = isinstance(step, MakeWitness)
-            seats = [
-                replace(s, holds=True, log_only=log) if s.uuid == step.server else s for s in seats
+            members = [
+                replace(s, holds=True, log_only=log) if s.uuid == step.server else s
+                for s in members
             ]
-        self.put(seats)
+        self.put(members)
 
     @property
     def data(self):
@@ -91,19 +94,19 @@ class Group:
             assert others, "a leader without a successor is removed"
             self.situation = replace(self.situation, leader=others[0].uuid)
             return  # it has handed over; the removal is derived again
-        self.put(s for s in self.situation.seats if s.uuid != server)
+        self.put(s for s in self.situation.members if s.uuid != server)
 
     def promote(self):
-        seats = list(self.situation.seats)
-        for n, seat in enumerate(seats):
-            ready = seat.promote and seat.holds and seat.health is FINE
-            if ready and not seat.voter and seat.electable:
-                seats[n] = replace(seat, voter=True, promote=False)
-                self.put(seats)
+        members = list(self.situation.members)
+        for n, member in enumerate(members):
+            ready = member.promote and member.holds and member.health is FINE
+            if ready and not member.voter and member.electable:
+                members[n] = replace(member, voter=True, promote=False)
+                self.put(members)
                 return
 
     def look(self):
-        servers = Servers(lambda _: self.spare.pop(0) if self.spare else None,
+        servers = TargetServers(lambda _: self.spare.pop(0) if self.spare else None,
                           lambda: self.spare.pop(0) if self.spare else None)  # fmt: skip
         found = next_steps(self.situation, servers)
         changes = [s for s in found if not isinstance(s, Copy | MakeWitness)]
@@ -119,31 +122,33 @@ class Group:
 
 
 HEALTH = st.sampled_from([FINE, FINE, FINE, SILENT, FAILED])
-VOTER = st.builds(lambda health, going: Seat("?", health=health, replace=going), HEALTH,
+VOTER = st.builds(lambda health, going: ReplicaState("?", health=health, replace=going), HEALTH,
                   st.booleans() | st.just(False))  # fmt: skip
 LEARNER = st.builds(
-    lambda health, holds: Seat("?", voter=False, promote=True, health=health, holds=holds),
+    lambda health, holds: ReplicaState("?", voter=False, promote=True, health=health, holds=holds),
     HEALTH, st.booleans(),
 )  # fmt: skip
 
 
 WITNESS = st.builds(
-    lambda health, voter, promote, holds: Seat(
+    lambda health, voter, promote, holds: ReplicaState(
         "?", voter=voter, promote=promote and voter, electable=False, health=health, holds=holds or voter,
         log_only=holds or voter),
     HEALTH, st.booleans(), st.booleans(), st.booleans(),
 )  # fmt: skip
-PARKED = st.builds(lambda health: Seat("?", voter=False, replace=True, health=health), HEALTH)
+PARKED = st.builds(
+    lambda health: ReplicaState("?", voter=False, replace=True, health=health), HEALTH
+)
 
 
 @st.composite
 def situations(draw):
-    seats = [Seat("?", replace=draw(st.booleans()))]
-    seats += draw(st.lists(VOTER, max_size=6)) + draw(st.lists(LEARNER, max_size=3))
-    seats += draw(st.lists(WITNESS, max_size=2)) + draw(st.lists(PARKED, max_size=1))
-    seats = [replace(s, uuid=f"s{n}") for n, s in enumerate(seats)]
+    members = [ReplicaState("?", replace=draw(st.booleans()))]
+    members += draw(st.lists(VOTER, max_size=6)) + draw(st.lists(LEARNER, max_size=3))
+    members += draw(st.lists(WITNESS, max_size=2)) + draw(st.lists(PARKED, max_size=1))
+    members = [replace(s, uuid=f"s{n}") for n, s in enumerate(members)]
     wanted, first = draw(st.sampled_from([1, 3, 5])), draw(st.booleans())
-    return Situation("s0", wanted, tuple(seats), witness_first=first)
+    return GroupState("s0", wanted, tuple(members), witness_first=first)
 
 
 @settings(max_examples=150, deadline=None)
@@ -155,26 +160,26 @@ def test_from_any_state_with_a_majority_the_steps_lead_to_the_full_number(situat
         assert next_steps(situation, NOBODY) == []
         return
     for _ in range(STEPS):
-        if not group.look() and group.situation.whole:
+        if not group.look() and group.situation.fully_replicated:
             break
-        silent = [n for n, s in enumerate(group.situation.seats) if s.health is SILENT]
+        silent = [n for n, s in enumerate(group.situation.members) if s.health is SILENT]
         if silent and data.draw(st.booleans()):
-            seats = list(group.situation.seats)
-            seats[silent[0]] = replace(seats[silent[0]], health=FINE)
-            group.put(seats)
+            members = list(group.situation.members)
+            members[silent[0]] = replace(members[silent[0]], health=FINE)
+            group.put(members)
     else:
         for _ in range(STEPS):
             group.put(replace(s, health=FAILED if s.health is SILENT else s.health)
-                      for s in group.situation.seats)  # fmt: skip
+                      for s in group.situation.members)  # fmt: skip
             group.look()
-    assert group.situation.whole, group.situation
+    assert group.situation.fully_replicated, group.situation
     assert group.look() == [], "and then there is peace"
 
 
 def test_a_lost_voter_keeps_its_place_until_another_one_votes():
     lost = fine("c", health=FAILED)
     assert steps(fine("a"), fine("b"), lost) == [Add("x")]
-    coming = Seat("x", voter=False, promote=True, holds=False)
+    coming = ReplicaState("x", voter=False, promote=True, holds=False)
     assert steps(fine("a"), fine("b"), lost, coming) == [Copy("x")]
     assert steps(fine("a"), fine("b"), lost, replace(coming, holds=True)) == []
     assert steps(fine("a"), fine("b"), lost, fine("x")) == [Remove("c", "it has failed")]
@@ -187,12 +192,12 @@ def test_who_is_only_silent_is_waited_for():
 
 @pytest.mark.parametrize("holds", [False, True])
 def test_who_comes_back_in_time_keeps_its_place_and_its_replacement_goes(holds):
-    coming = Seat("x", voter=False, promote=True, holds=holds)
+    coming = ReplicaState("x", voter=False, promote=True, holds=holds)
     assert steps(fine("a"), fine("b"), fine("c"), coming) == [Remove("x", "it is needed no more")]
 
 
 def test_a_replacement_that_fails_is_taken_back_and_another_one_chosen():
-    failed = Seat("x", voter=False, promote=True, holds=False, health=FAILED)
+    failed = ReplicaState("x", voter=False, promote=True, holds=False, health=FAILED)
     lost = fine("c", health=FAILED)
     assert steps(fine("a"), fine("b"), lost, failed) == [
         Remove("x", "it was to become a replica, and has failed")
@@ -200,16 +205,19 @@ def test_a_replacement_that_fails_is_taken_back_and_another_one_chosen():
 
 
 def test_of_two_lost_of_five_each_gets_its_own_replacement():
-    seats = [fine("a"), fine("b"), fine("c"), fine("d", health=FAILED), fine("e", health=FAILED)]
+    members = [fine("a"), fine("b"), fine("c"), fine("d", health=FAILED), fine("e", health=FAILED)]
     asked = []
 
     def choose(instead):
         asked.append(instead)
         return f"for-{instead}"
 
-    assert next_steps(tablet(*seats, replicas=5), Servers(choose)) == [Add("for-d")]
-    seats.append(Seat("for-d", voter=False, promote=True, holds=False))
-    assert next_steps(tablet(*seats, replicas=5), Servers(choose)) == [Add("for-e"), Copy("for-d")]
+    assert next_steps(tablet(*members, replicas=5), TargetServers(choose)) == [Add("for-d")]
+    members.append(ReplicaState("for-d", voter=False, promote=True, holds=False))
+    assert next_steps(tablet(*members, replicas=5), TargetServers(choose)) == [
+        Add("for-e"),
+        Copy("for-d"),
+    ]
     assert asked == ["d", "e"]
 
 
@@ -237,8 +245,10 @@ def test_who_is_marked_to_be_replaced_goes_when_another_one_votes_the_leader_too
 
 
 def test_a_non_voter_that_nobody_promotes_is_a_persons_matter():
-    assert steps(fine("a"), fine("b"), fine("c"), Seat("o", voter=False)) == []
-    assert steps(fine("a"), fine("b"), fine("c"), Seat("o", voter=False, health=FAILED)) == []
+    assert steps(fine("a"), fine("b"), fine("c"), ReplicaState("o", voter=False)) == []
+    assert (
+        steps(fine("a"), fine("b"), fine("c"), ReplicaState("o", voter=False, health=FAILED)) == []
+    )
 
 
 def test_nothing_is_added_when_no_server_can_take_it():
@@ -256,7 +266,7 @@ def test_where_the_table_says_so_a_witness_votes_first_and_gets_the_data_later()
     ok, lost = [fine("a"), fine("b")], fine("c", health=FAILED)
     first = {"witness_first": True}
     assert steps(*ok, lost, **first) == [Add("x", witness=True)]
-    fresh = Seat("x", voter=False, electable=False, holds=False)
+    fresh = ReplicaState("x", voter=False, electable=False, holds=False)
     assert steps(*ok, lost, fresh, **first) == [MakeWitness("x")]
     log = replace(fresh, holds=True, log_only=True)
     votes = made("x", "it has a log", electable=False)
@@ -277,8 +287,8 @@ def test_where_the_table_says_so_a_witness_votes_first_and_gets_the_data_later()
 
 @pytest.mark.row("S1.50")
 def test_who_is_back_before_its_witness_has_the_data_votes_again_and_the_witness_goes():
-    ok, back = [fine("a"), fine("b")], Seat("c", voter=False, replace=True)
-    witness = Seat("x", electable=False, promote=True, log_only=True)
+    ok, back = [fine("a"), fine("b")], ReplicaState("c", voter=False, replace=True)
+    witness = ReplicaState("x", electable=False, promote=True, log_only=True)
     again = made("c", "it is back", voter=False, promote=True)
     assert steps(*ok, back, witness, witness_first=True)[0] == again
     coming = replace(back, replace=False, promote=True)
@@ -288,12 +298,12 @@ def test_who_is_back_before_its_witness_has_the_data_votes_again_and_the_witness
 
 
 def test_a_witness_is_no_replica_and_leaves_before_any_that_has_data():
-    witness = Seat("w", electable=False, log_only=True)
+    witness = ReplicaState("w", electable=False, log_only=True)
     assert steps(fine("a"), fine("b"), fine("c", load=9), witness) == [
         Remove("w", "a witness is needed no more")
     ]
     assert steps(fine("a"), fine("b"), witness)[0].server == "w", "filled: two replicas are too few"
-    alone = steps(fine("a"), witness, Seat("v", electable=False, log_only=True))
+    alone = steps(fine("a"), witness, ReplicaState("v", electable=False, log_only=True))
     assert [s.promote for s in alone] == [True], "the only one with data stays"
     assert steps(fine("a"), fine("b", health=FAILED), witness, replicas=1) == [
         Remove("b", "it has failed")
@@ -305,12 +315,12 @@ def test_a_witness_is_no_replica_and_leaves_before_any_that_has_data():
 def test_without_a_server_for_a_witness_a_replica_is_added_as_always():
     lost = fine("c", health=FAILED)
     found = next_steps(
-        tablet(fine("a"), fine("b"), lost, witness_first=True), Servers(lambda _: "x")
+        tablet(fine("a"), fine("b"), lost, witness_first=True), TargetServers(lambda _: "x")
     )
     assert found == [Add("x")]
 
 
 def test_a_voter_stays_while_those_without_it_would_have_no_majority():
-    seats = [fine("a"), fine("b", replace=True), fine("c", health=SILENT)]
-    assert steps(*seats, replicas=1) == []
-    assert steps(fine("a"), seats[1], fine("c"), replicas=1)[0].server == "b"
+    members = [fine("a"), fine("b", replace=True), fine("c", health=SILENT)]
+    assert steps(*members, replicas=1) == []
+    assert steps(fine("a"), members[1], fine("c"), replicas=1)[0].server == "b"

@@ -201,8 +201,10 @@ def test_what_a_leader_says_of_another_configuration_or_in_words_unknown_is_not_
     around.server("a", "t0=a/1@1.0:a,b,c!c")
     assert around.added() == []
     around.group(others="b")
-    word = around.servers.get("a").words["t0"]
-    around.servers.get("a").words["t0"] = type(word)(OpId(1, 1), {"b": "FINE", "c": "BEWITCHED"})
+    word = around.servers.get("a").leader_reports["t0"]
+    around.servers.get("a").leader_reports["t0"] = type(word)(
+        OpId(1, 1), {"b": "FINE", "c": "BEWITCHED"}
+    )
     assert around.added() == []
 
 
@@ -263,11 +265,11 @@ def test_a_will_is_kept_while_its_heirs_may_inherit_and_followed():
     for name in "def":
         around.server(name)
     assert around.needed() == []
-    will = around.repairs.wills.of("c")
+    will = around.repairs.standby.of("c")
     assert len(will) == 6
     assert len(set(will.values())) > 1, "spread"
     around.needed()
-    assert around.repairs.wills.of("c") == will
+    assert around.repairs.standby.of("c") == will
     around.server("a", *(f"{n}=a/1@1.1:a,b,c!c" for n in around.names))
     around.servers.get("c").full_in_term = 0
     added = {a.tablet: a.step for a in around.needed()}
@@ -275,7 +277,7 @@ def test_a_will_is_kept_while_its_heirs_may_inherit_and_followed():
     around.listed(*"abcdef")
     around.mark("d", maintenance=True)
     around.needed()
-    assert "d" not in around.repairs.wills.of("c").values()
+    assert "d" not in around.repairs.standby.of("c").values()
 
 
 @pytest.mark.row("S3.5")
@@ -285,19 +287,19 @@ def test_a_server_that_comes_inherits_its_share_of_what_was_left_to_others():
     for name in "de":
         around.server(name)
     around.needed()
-    before = around.repairs.wills.of("c")
+    before = around.repairs.standby.of("c")
     for name in "fg":
         around.server(name)
     for _ in range(3):
         around.needed()
-    after = around.repairs.wills.of("c")
+    after = around.repairs.standby.of("c")
     counts = {heir: list(after.values()).count(heir) for heir in "defg"}
     assert sum(counts.values()) == 40
     assert min(counts.values()) >= 4, counts
     moved = [t for t in after if after[t] != before[t]]
     assert len(moved) <= 40 - 2 * 6, "who has its share keeps it"
     around.needed()
-    assert around.repairs.wills.of("c") == after
+    assert around.repairs.standby.of("c") == after
 
 
 @pytest.mark.row("S1.29")
@@ -308,7 +310,7 @@ def test_a_server_that_is_to_be_emptied_gives_up_replica_after_replica_and_gets_
     around.listed(*"abcd")
     around.mark("b", decommission=True)
     assert around.added() == ["d", "d"]
-    assert "b" not in around.repairs.wills.of("c").values()
+    assert "b" not in around.repairs.standby.of("c").values()
     around.group("1.2:a,b,c,d", others="bcd")
     steps = [a.step for a in around.needed()]
     assert steps == [Remove("b", "it was to be replaced")] * 2

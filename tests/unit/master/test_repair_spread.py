@@ -40,7 +40,7 @@ def cluster() -> Around:
 def test_after_a_loss_the_replicas_of_one_table_do_not_pile_up_on_the_emptiest_server(by_will):
     around = cluster()
     if not by_will:
-        around.repairs.wills.heir = lambda _lost, _tablet: None
+        around.repairs.standby.heir = lambda _lost, _tablet: None
     given = Counter(
         a.step.server
         for a in around.needed()
@@ -53,8 +53,8 @@ def test_after_a_loss_the_replicas_of_one_table_do_not_pile_up_on_the_emptiest_s
 def test_the_heirs_of_one_table_are_counted_by_table_and_forgotten_with_their_tablets():
     around = cluster()
     around.needed()
-    wills = around.repairs.wills
-    assert wills._left_of
-    wills.retain(lambda _tablet: False)
-    assert wills._left_of == {}
-    assert wills._tables == {}
+    standby = around.repairs.standby
+    assert standby._left_of
+    standby.retain(lambda _tablet: False)
+    assert standby._left_of == {}
+    assert standby._tables == {}

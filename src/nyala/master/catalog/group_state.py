@@ -54,7 +54,7 @@ class ReplicaState:
         return self.voter and self.electable
 
     @property
-    def fine(self) -> bool:
+    def healthy(self) -> bool:
         """Whether it answers, and has what it needs."""
         return self.health is ReplicaHealth.FINE
 
@@ -66,36 +66,36 @@ class GroupState:
     Attributes:
         leader: the member that takes orders.
         replicas: how many voters with data there should be.
-        seats: the members.
+        members: the members.
         witness_first: whether a witness stands in for who is lost until another one has the data.
     """
 
     leader: ServerUuid
     replicas: int
-    seats: tuple[ReplicaState, ...]
+    members: tuple[ReplicaState, ...]
     witness_first: bool = False
 
     @property
-    def whole(self) -> bool:
+    def fully_replicated(self) -> bool:
         """Whether there is nothing to do: as many voters as there should be, and nobody else, all fine."""
-        return len(self.seats) == self.replicas and all(
-            s.full and s.fine and not s.replace for s in self.seats
+        return len(self.members) == self.replicas and all(
+            s.full and s.healthy and not s.replace for s in self.members
         )
 
     @property
-    def coming(self) -> list[ReplicaState]:
+    def joining(self) -> list[ReplicaState]:
         """Members that get the data and then a vote."""
-        return [s for s in self.seats if not s.voter and s.promote and s.electable]
+        return [s for s in self.members if not s.voter and s.promote and s.electable]
 
     @property
     def witnesses(self) -> list[ReplicaState]:
         """Members that have, or are to get, a log without data."""
-        return [s for s in self.seats if not s.electable]
+        return [s for s in self.members if not s.electable]
 
-    def spares(self, seat: ReplicaState) -> bool:
+    def majority_without(self, member: ReplicaState) -> bool:
         """Whether those who vote without this member would have a majority that is fine."""
-        stays = [s for s in self.seats if s.voter and s is not seat]
-        return 2 * sum(s.fine for s in stays) > len(stays)
+        stays = [s for s in self.members if s.voter and s is not member]
+        return 2 * sum(s.healthy for s in stays) > len(stays)
 
 
 @dataclass(frozen=True, slots=True)

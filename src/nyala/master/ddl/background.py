@@ -60,7 +60,7 @@ def due(
 
 
 class BackgroundOperations:
-    """The chores of one leader in one term. On the loop only.
+    """The background of one leader in one term. On the loop only.
 
     Args:
         env: clock and tasks.

@@ -101,7 +101,7 @@ class LeaderMemory:
         rows: where the catalog's rows are replicated.
         orders: who sends the actions.
         locks: of the operations under way.
-        on_drop: ends what works on this memory: orders and chores.
+        on_drop: ends what works on this memory: orders and background.
         now_us: monotonic time, for listings.
         in_flight: the operations under way, by number.
         started: how many operations have begun.

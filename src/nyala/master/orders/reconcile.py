@@ -90,7 +90,7 @@ def _fell_back(catalog: Catalog, server: TServer, tablet: CatalogTablet) -> bool
 
     A group that lost its majority may have gone on with a survivor that never heard of it.
     """
-    if tablet.id not in server.words or tablet.consensus.leader != server.uuid:
+    if tablet.id not in server.leader_reports or tablet.consensus.leader != server.uuid:
         return False
     table = catalog.table(tablet.table_id)
     if table is None or table.state is not TableState.RUNNING:

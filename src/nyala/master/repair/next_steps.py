@@ -28,28 +28,28 @@ def next_steps(tablet: GroupState, servers: TargetServers) -> list[RepairStep]:
         tablet: as it is.
         servers: who can take what.
     """
-    if tablet.whole:
+    if tablet.fully_replicated:
         return []
-    voters = [s for s in tablet.seats if s.voter]
-    if 2 * sum(v.fine for v in voters) <= len(voters):
+    voters = [s for s in tablet.members if s.voter]
+    if 2 * sum(v.healthy for v in voters) <= len(voters):
         return []  # nothing can be committed; what is left of it is for people to decide
     change = _change(tablet, servers)
     gone = change.server if isinstance(change, Remove) else None
-    copies = [Copy(s.uuid) for s in tablet.coming if not s.holds]
+    copies = [Copy(s.uuid) for s in tablet.joining if not s.holds]
     wanted = [*copies, *witness_steps.needs(tablet)]
     return [*([] if change is None else [change]), *(s for s in wanted if s.server != gone)]
 
 
 def _change(tablet: GroupState, servers: TargetServers) -> ConfigChange | None:
-    full = [s for s in tablet.seats if s.full]
+    full = [s for s in tablet.members if s.full]
     going = [v for v in full if v.health is ReplicaHealth.FAILED or v.replace]
     lasting = [v for v in full if v not in going]
-    missing, coming = tablet.replicas - len(lasting), tablet.coming
-    for seat in tablet.seats:
-        failed = seat.health is ReplicaHealth.FAILED and (seat.promote or not seat.electable)
-        if failed and not seat.full and tablet.spares(seat):
-            what = "a witness" if seat.voter else "to become a replica"
-            return Remove(seat.uuid, f"it was {what}, and has failed")
+    missing, coming = tablet.replicas - len(lasting), tablet.joining
+    for member in tablet.members:
+        failed = member.health is ReplicaHealth.FAILED and (member.promote or not member.electable)
+        if failed and not member.full and tablet.majority_without(member):
+            what = "a witness" if member.voter else "to become a replica"
+            return Remove(member.uuid, f"it was {what}, and has failed")
     if len(coming) > max(0, missing):
         last = min(coming, key=lambda s: (s.holds, s.uuid))
         return Remove(last.uuid, "it is needed no more")
@@ -70,21 +70,21 @@ def _leaver(
     tablet: GroupState, going: Sequence[ReplicaState], lasting: Sequence[ReplicaState]
 ) -> Remove | None:
     """Return the voter with data that can be spared: enough fine ones stay, and a majority."""
-    steady = [v for v in lasting if v.fine]
+    steady = [v for v in lasting if v.healthy]
     if going and len(steady) >= tablet.replicas:
-        seat = min(
+        member = min(
             going, key=lambda s: (s.health is not ReplicaHealth.FAILED, s.uuid == tablet.leader)
         )
-        why = "it has failed" if seat.health is ReplicaHealth.FAILED else "it was to be replaced"
+        why = "it has failed" if member.health is ReplicaHealth.FAILED else "it was to be replaced"
     elif not going and len(steady) > tablet.replicas:
         others = [s for s in steady if s.uuid != tablet.leader] or steady
-        seat = max(others, key=lambda s: (_crowded(s, lasting), s.load, s.uuid))
+        member = max(others, key=lambda s: (_crowded(s, lasting), s.load, s.uuid))
         why = f"there are {len(lasting)} replicas where {tablet.replicas} are wanted"
     else:
         return None
-    return Remove(seat.uuid, why) if tablet.spares(seat) else None
+    return Remove(member.uuid, why) if tablet.majority_without(member) else None
 
 
-def _crowded(seat: ReplicaState, seats: Sequence[ReplicaState]) -> bool:
+def _crowded(member: ReplicaState, members: Sequence[ReplicaState]) -> bool:
     """Whether another replica stands in the same location."""
-    return bool(seat.location) and sum(s.location == seat.location for s in seats) > 1
+    return bool(member.location) and sum(s.location == member.location for s in members) > 1

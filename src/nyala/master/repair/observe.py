@@ -27,7 +27,7 @@ class RepairView:
         tablets_of: the live tablets of a table.
         maintained: servers that are away on purpose.
         leaving: servers that are to have no replicas.
-        coming: members that are to be promoted.
+        joining: members that are to be promoted.
         given: how many of them each server has.
     """
 
@@ -37,7 +37,7 @@ class RepairView:
     tablets_of: Callable[[TableId], Iterable[CatalogTablet]]
     maintained: tuple[str, ...] = ()
     leaving: tuple[str, ...] = ()
-    coming: dict[tuple[TabletId, ServerUuid], None] = field(default_factory=dict)
+    joining: dict[tuple[TabletId, ServerUuid], None] = field(default_factory=dict)
     given: dict[ServerUuid, int] = field(default_factory=dict)
     _of_table: dict[TableId, Counter[str]] = field(default_factory=dict)
 
@@ -48,7 +48,7 @@ class RepairView:
 
     def comes(self, tablet: TabletId, server: ServerUuid) -> None:
         """Count a member that is to be promoted."""
-        self.coming[tablet, server] = None
+        self.joining[tablet, server] = None
         self.given[server] = self.given.get(server, 0) + 1
 
     def location(self, uuid: ServerUuid) -> str:
@@ -122,25 +122,25 @@ def group_state(
         copies: how far they are.
     """
     leader = look.known.get(ServerUuid(tablet.consensus.leader))
-    word = None if leader is None else leader.words.get(tablet.id)
+    word = None if leader is None else leader.leader_reports.get(tablet.id)
     if leader is None or word is None or word.config != tablet.config_id:
         return None
     said = {u: _HEALTH.get(state, ReplicaHealth.SILENT) for u, state in word.health.items()}
     said[leader.uuid] = ReplicaHealth.FINE
-    seats = tuple(
-        _seat(
+    members = tuple(
+        _replica_state(
             tablet.id, member, said.get(ServerUuid(member.uuid), ReplicaHealth.SILENT), look, copies
         )
         for member in tablet.consensus.members
     )
     first = table.options.get(WITNESS_FIRST) == "on"
-    return GroupState(leader.uuid, table.replicas, seats, witness_first=first)
+    return GroupState(leader.uuid, table.replicas, members, witness_first=first)
 
 
 _HEALTH = {h.value: h for h in ReplicaHealth}
 
 
-def _seat(
+def _replica_state(
     tablet: TabletId,
     member: pb.Member,
     said: ReplicaHealth,

@@ -43,7 +43,7 @@ class Repairer:
         now_us: monotonic time.
 
     Attributes:
-        wills: who would inherit from whom.
+        standby: who would inherit from whom.
     """
 
     def __init__(
@@ -62,15 +62,15 @@ class Repairer:
         self._copies = OrderedCopies(options.member_failed_after_ms * 1000)
         self._attention = TabletRoundRobin(catalog, AT_A_TIME)
         self._turns = ReplicaRoundRobin(AT_A_TIME)
-        self.wills = StandbyPlan()
+        self.standby = StandbyPlan()
 
     def needed(self) -> list[Action]:
         """Return what some servers should be told now."""
         look = self._look()
         if self._attention.begins():
-            self.wills.retain(self._runs)
+            self.standby.retain(self._runs)
         tablets = [t for t in self._attention.turn() if self._repairable(t)]
-        self.wills.keep(tablets, look, len(look.known))
+        self.standby.keep(tablets, look, len(look.known))
         if self._options.repair != "on":
             return []
         for tablet in filter(self._repairable, self._catalog.moving()):
@@ -120,10 +120,10 @@ class Repairer:
         table = self._catalog.table(tablet.table_id)
         assert table is not None, f"tablet {tablet.id} has no table {tablet.table_id}"
         now = group_state(tablet, table.spec, look, self._copies)
-        if now is None or now.whole:
+        if now is None or now.fully_replicated:
             return []
         self._attention.ask([tablet.id])
-        choice = TargetChoice(tablet, now, look, self.wills, self._options)
+        choice = TargetChoice(tablet, now, look, self.standby, self._options)
         servers = TargetServers(choice.replica, choice.witness, choice.may_fill)
         actions: list[Action] = []
         for step in next_steps(now, servers):
@@ -161,7 +161,7 @@ class Repairer:
         actions: list[Action] = []
         for tablet_id, uuid in self._copies:
             tablet = self._catalog.tablet(tablet_id)
-            if (tablet_id, uuid) in look.coming:
+            if (tablet_id, uuid) in look.joining:
                 continue
             live = tablet is not None and tablet.live
             if not live or uuid not in look.known or (tablet and uuid in tablet.members):

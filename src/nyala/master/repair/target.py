@@ -19,28 +19,28 @@ class TargetChoice:
         tablet: as the catalog has it.
         now: as it is.
         look: who lives, and what this look has given already.
-        wills: who inherits from whom.
+        standby: who inherits from whom.
         options: of this master.
     """
 
     tablet: CatalogTablet
     now: GroupState
     look: RepairView
-    wills: StandbyPlan
+    standby: StandbyPlan
     options: Options
 
     def may_fill(self, server: ServerUuid) -> bool:
         """Whether one more replica may be given to a server now."""
         given = self.look.given.get(server, 0)
         options = self.options
-        return len(self.look.coming) < options.repairs_max and given < options.repairs_per_server
+        return len(self.look.joining) < options.repairs_max and given < options.repairs_per_server
 
     def replica(self, instead: ServerUuid | None) -> ServerUuid | None:
         """Return whom the will names, or the best server now; None while too much is under way."""
         free = [
             u for u in self.look.known if self.look.may_inherit(self.tablet, u) and self.may_fill(u)
         ]
-        heir = None if instead is None else self.wills.heir(instead, self.tablet.id)
+        heir = None if instead is None else self.standby.heir(instead, self.tablet.id)
         return heir if heir in free else self._beside(free)
 
     def witness(self) -> ServerUuid | None:
@@ -52,6 +52,6 @@ class TargetChoice:
     def _beside(self, free: Sequence[ServerUuid]) -> ServerUuid | None:
         """Return one of `free` that stands apart from those who stay."""
         stays = [
-            s for s in self.now.seats if s.health is not ReplicaHealth.FAILED and not s.replace
+            s for s in self.now.members if s.health is not ReplicaHealth.FAILED and not s.replace
         ]
         return self.look.place(self.tablet, free, [s.uuid for s in stays], StandbyLoad())

@@ -43,23 +43,23 @@ def change(
         missing: how many voters with data there are too few.
         servers: who can take what.
     """
-    parked = [s for s in tablet.seats if not s.voter and s.replace]
+    parked = [s for s in tablet.members if not s.voter and s.replace]
     if missing <= 0:
         return _needless(tablet, parked)
-    for seat in parked:
-        if seat.fine and seat.holds and len(tablet.coming) < missing:
-            return _made(seat, "it is back", promote=True, replace=False)
+    for member in parked:
+        if member.healthy and member.holds and len(tablet.joining) < missing:
+            return _made(member, "it is back", promote=True, replace=False)
     lost = [g for g in going if g.health is ReplicaHealth.FAILED]
     return _standing_in(tablet, lost, parked, missing, servers) or _filled(tablet, missing, servers)
 
 
 def _needless(tablet: GroupState, parked: Sequence[ReplicaState]) -> ConfigChange | None:
     """Who gave up its vote goes when others have its data, and so do witnesses."""
-    for seat in parked:
-        return Remove(seat.uuid, "another one has its place")
-    for seat in tablet.witnesses:
-        if not seat.voter or tablet.spares(seat):
-            return Remove(seat.uuid, "a witness is needed no more")
+    for member in parked:
+        return Remove(member.uuid, "another one has its place")
+    for member in tablet.witnesses:
+        if not member.voter or tablet.majority_without(member):
+            return Remove(member.uuid, "a witness is needed no more")
     return None
 
 
@@ -71,13 +71,13 @@ def _standing_in(
     servers: TargetServers,
 ) -> ConfigChange | None:
     """A witness gets the vote of who is lost."""
-    for seat in tablet.witnesses:
-        if not seat.voter and seat.fine and seat.holds:
-            return _made(seat, "it has a log", voter=True)
-    voting = sum(s.voter and s.fine for s in tablet.witnesses)
-    if lost and voting > len(parked) and tablet.spares(lost[0]):
+    for member in tablet.witnesses:
+        if not member.voter and member.healthy and member.holds:
+            return _made(member, "it has a log", voter=True)
+    voting = sum(s.voter and s.healthy for s in tablet.witnesses)
+    if lost and voting > len(parked) and tablet.majority_without(lost[0]):
         return _made(lost[0], "a witness votes in its place", voter=False, replace=True)
-    room = len(tablet.witnesses) + len(tablet.coming) < missing
+    room = len(tablet.witnesses) + len(tablet.joining) < missing
     if lost and room and tablet.witness_first:
         server = servers.witness()
         return None if server is None else Add(server, witness=True)
@@ -86,22 +86,22 @@ def _standing_in(
 
 def _filled(tablet: GroupState, missing: int, servers: TargetServers) -> ConfigChange | None:
     """A witness that votes is given the data, and may lead when it has them."""
-    for seat in tablet.witnesses:
-        if not seat.voter or not seat.fine:
+    for member in tablet.witnesses:
+        if not member.voter or not member.healthy:
             continue
-        if seat.promote and seat.holds and not seat.log_only:
-            return _made(seat, "it has the data", electable=True, promote=False)
-        room = len(tablet.coming) < missing
-        if not seat.promote and room and servers.may_fill(seat.uuid):
-            return _made(seat, "it is to get the data", promote=True)
+        if member.promote and member.holds and not member.log_only:
+            return _made(member, "it has the data", electable=True, promote=False)
+        room = len(tablet.joining) < missing
+        if not member.promote and room and servers.may_fill(member.uuid):
+            return _made(member, "it is to get the data", promote=True)
     return None
 
 
-def _made(seat: ReplicaState, why: str, **more: bool) -> Modify:
+def _made(member: ReplicaState, why: str, **more: bool) -> Modify:
     now = {
-        "voter": seat.voter,
-        "promote": seat.promote,
-        "replace": seat.replace,
-        "electable": seat.electable,
+        "voter": member.voter,
+        "promote": member.promote,
+        "replace": member.replace,
+        "electable": member.electable,
     }
-    return Modify(seat.uuid, why=why, **{**now, **more})
+    return Modify(member.uuid, why=why, **{**now, **more})

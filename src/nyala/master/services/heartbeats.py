@@ -108,7 +108,7 @@ class HeartbeatService:
             if request.full or request.tablets:
                 tablets = [TabletId(t.tablet_id) for t in request.tablets]
                 term.dispatcher.reported(server, tablets, full=request.full)
-                term.chores.look()
+                term.background.look()
 
     def _note_orphans(self, term: Term, server: TServer, request: pb.HeartbeatRequest) -> None:
         """Tell people of replicas that are nobody's: never deleted, whoever they belong to (S0.46)."""

@@ -76,7 +76,7 @@ class ServersService:
         answer = pb.WillsResponse()
         for uuid in asked:
             self._known(catalog, uuid)
-            heirs = term.dispatcher.repairs.wills.of(ServerUuid(uuid))
+            heirs = term.dispatcher.repairs.standby.of(ServerUuid(uuid))
             will = answer.wills.add(uuid=uuid)
             for tablet in catalog.tablets():
                 if tablet.live and uuid in tablet.members:
