@@ -1,241 +1,124 @@
-"""Every tunable of a server: default, unit in the name, limits, one sentence. From file, environment, flags.
+"""Options of a server: names with units and defaults, read from a file, the environment and flags.
 
-Rules: values only. One frozen `Options` is made at a process's start and handed around; nothing here
-is read again later. Precedence: flag, then environment (`NYALA_<NAME>`), then the TOML file, then default.
+One frozen `Options` is made when a process starts and passed on; nothing is read again later.
+Precedence: flag, then environment (`NYALA_<NAME>`), then the TOML file, then default.
 """
 
 import difflib
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import msgspec
 
 from nyala.common.errors import InvalidArgument
-from nyala.common.memory_options import MemoryOptions
+from nyala.common.option_limits import ENTRY_MAX_BYTES, GIB, KIB, LIMITS, MIB
+
+__all__ = [
+    "ENTRY_MAX_BYTES", "ENTRY_SLACK_BYTES", "GIB", "KIB", "MIB", "Described", "Options", "describe",
+]  # fmt: skip
 
 ENVIRONMENT_PREFIX = "NYALA_"
 NOT_OPTIONS = ("NYALA_MASTERS",)
 """Variables with the prefix that mean something else (the client's masters)."""
 
-KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-ENTRY_MAX_BYTES = 48 * MIB
-"""The most that any option lets into one entry of a log: less than a frame of the peer port and a record of
-the log take (`wire/peers.py`, `wal/format.py`), whatever options the other servers have."""
 ENTRY_SLACK_BYTES = 64 * KIB
 """What an entry has beside the batch that it carries: headers of sessions and operations."""
 
 
-def _number(least: int, most: int, sentence: str) -> Any:
-    return msgspec.Meta(ge=least, le=most, description=sentence)
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """All tunables of a master or a tablet server; `option_limits` has the limits and meaning of each."""
 
+    # ---- copies of replicas
+    copy_rate_bytes: int = 0
+    copy_busy_rate_bytes: int = 100_000_000
+    copy_sessions_max: int = 10
+    copy_staged_bytes: int = 128 << 30
+    copy_session_ttl_ms: int = 60_000
+    copy_retry_ms: int = 60_000
+    copy_wait_ms: int = 600_000
+    copy_chunk_bytes: int = 4 << 20
 
-def _choice(pattern: str, sentence: str) -> Any:
-    return msgspec.Meta(pattern=pattern, description=sentence)
+    # ---- repair of tablets
+    repair: str = "on"
+    repair_interval_ms: int = 1000
+    member_failed_after_ms: int = 300_000
+    repairs_per_server: int = 4
+    repairs_max: int = 64
 
-
-class ReplicaOptions(MemoryOptions, frozen=True, kw_only=True):
-    """Consensus, log and the replicas' own limits."""
+    # ---- memory (docs/internals/memory.md)
+    memory_budget_bytes: int = 4 * GIB
+    raft_cache_total_bytes: int = 256 * MIB
+    write_queue_total_bytes: int = 256 * MIB
+    scan_memory_bytes: int = GIB
+    catalog_flush_bytes: int = 4 * MIB
+    catalog_history_max_age_s: int = 60
 
     # ---- consensus
-    raft_tick_ms: Annotated[
-        int, _number(1, 1000, "Step of Raft's timers; the two times below are rounded up to it.")
-    ] = 50
-    raft_heartbeat_ms: Annotated[
-        int, _number(1, 10_000, "A leader that has nothing else to say speaks this often.")
-    ] = 100
-    election_timeout_ms: Annotated[
-        int,
-        _number(10, 60_000, "Least silence of a leader before an election; drawn from [n, 2n)."),
-    ] = 500
-    raft_quiesce_ms: Annotated[
-        int,
-        _number(
-            0, 3_600_000, "A tablet idle for so long sends no heartbeats until used; 0: never."
-        ),
-    ] = 500
-    raft_append_bytes: Annotated[
-        int,
-        _number(1, 16 * MIB, "Entries in one message to a follower, one at least (etcd: 1 MiB)."),
-    ] = MIB
-    raft_inflight_bytes: Annotated[
-        int, _number(1, GIB, "Unacknowledged entries on the way to one follower of one tablet.")
-    ] = 8 * MIB
-    raft_cache_bytes: Annotated[
-        int, _number(0, GIB, "Applied entries kept in memory per tablet for slow followers.")
-    ] = 4 * MIB
+    raft_tick_ms: int = 50
+    raft_heartbeat_ms: int = 100
+    election_timeout_ms: int = 500
+    raft_quiesce_ms: int = 500
+    raft_append_bytes: int = MIB
+    raft_inflight_bytes: int = 8 * MIB
+    raft_cache_bytes: int = 4 * MIB
 
     # ---- write-ahead log
-    wal_sync: Annotated[
-        str,
-        _choice(
-            "^(always|interval|never)$",
-            "When a write is synced: before it is acknowledged, or later (then: no promises).",
-        ),
-    ] = "always"
-    wal_sync_interval_ms: Annotated[
-        int, _number(1, 3_600_000, "With wal_sync=interval, a power cut loses no more than this.")
-    ] = 200
-    wal_reserve_mb: Annotated[
-        int,
-        _number(0, 1 << 20, "Free disk space left for flushes: below it, writes are throttled."),
-    ] = 64
-    wal_cleanup_mb: Annotated[
-        int,
-        _number(0, 1 << 20, "Of wal_reserve_mb, what the log may use to shrink on a full disk."),
-    ] = 16
-    wal_segment_mb: Annotated[
-        int, _number(1, 1024, "Preallocated length of a log segment (Kudu: 8).")
-    ] = 8
-    wal_queue_bytes: Annotated[
-        int, _number(64 * KIB, GIB, "Entries on their way to the disk, over all tablets.")
-    ] = 64 * MIB
-    wal_retain_mb: Annotated[
-        int,
-        _number(0, 1 << 20, "Flushed entries kept for slow followers, shared by all tablets."),
-    ] = 256
-    wal_retain_for_peers_mb: Annotated[
-        int,
-        _number(0, 1 << 20, "Log kept for members that are away; those that need more are copied."),
-    ] = 1024
+    wal_sync: str = "always"
+    wal_sync_interval_ms: int = 200
+    wal_reserve_mb: int = 64
+    wal_cleanup_mb: int = 16
+    wal_segment_mb: int = 8
+    wal_queue_bytes: int = 64 * MIB
+    wal_retain_mb: int = 256
+    wal_retain_for_peers_mb: int = 1024
 
-    slow_log_factor: Annotated[
-        int,
-        _number(2, 1_000, "A log whose rounds take so many times a peer's is slow: leaders leave."),
-    ] = 10
-    slow_log_least_ms: Annotated[
-        int, _number(1, 60_000, "A log whose rounds take less is never slow.")
-    ] = 20
-    slow_log_after_ms: Annotated[
-        int, _number(1_000, 60_000, "Rounds of the log are compared over so long a time.")
-    ] = 5_000
-    slow_log_backoff_ms: Annotated[
-        int, _number(0, 3_600_000, "A tablet's leader leaves a slow log no more often than this.")
-    ] = 60_000
+    # ---- slow logs
+    slow_log_factor: int = 10
+    slow_log_least_ms: int = 20
+    slow_log_after_ms: int = 5_000
+    slow_log_backoff_ms: int = 60_000
 
     # ---- writes
-    write_max_bytes: Annotated[
-        int, _number(KIB, ENTRY_MAX_BYTES, "Largest write of one batch; a larger one is refused.")
-    ] = 16 * MIB
-    write_queue_bytes: Annotated[
-        int, _number(KIB, 4 * GIB, "Writes in flight per tablet; above it they are throttled.")
-    ] = 64 * MIB
-    write_timeout_ms: Annotated[
-        int, _number(1, 3_600_000, "Deadline of a write that names none.")
-    ] = 30_000
-    apply_group_ops: Annotated[
-        int, _number(1, 1 << 16, "Operations applied at one go (about 2 ms of the apply lane).")
-    ] = 512
-    apply_group_bytes: Annotated[
-        int, _number(1, GIB, "Payload applied at one go, one operation at least.")
-    ] = 2 * MIB
-    client_result_ttl_s: Annotated[
-        int,
-        _number(1, 10_000_000, "Results of writes are kept so long for retries, by entry stamps."),
-    ] = 600
-    client_results_bytes: Annotated[
-        int,
-        _number(
-            64 * KIB,
-            GIB,
-            "Memory of a tablet's results and clients kept for retries; beyond it the oldest go.",
-        ),
-    ] = 64 * MIB
-
-
-class Options(ReplicaOptions, frozen=True, kw_only=True):
-    """All tunables of a master or a tablet server; `describe()` lists them with their limits."""
+    write_max_bytes: int = 16 * MIB
+    write_queue_bytes: int = 64 * MIB
+    write_timeout_ms: int = 30_000
+    apply_group_ops: int = 512
+    apply_group_bytes: int = 2 * MIB
+    client_result_ttl_s: int = 600
+    client_results_bytes: int = 64 * MIB
 
     # ---- storage
-    flush_bytes: Annotated[
-        int, _number(1, 64 * GIB, "A tablet's memory above this is flushed to disk.")
-    ] = 64 * MIB
-    flush_log_bytes: Annotated[
-        int, _number(1, 64 * GIB, "A tablet whose unflushed log is longer than this is flushed.")
-    ] = 64 * MIB
-    history_max_age_s: Annotated[
-        int, _number(0, 10_000_000_000, "Row versions older than this may be forgotten.")
-    ] = 86_400
+    flush_bytes: int = 64 * MIB
+    flush_log_bytes: int = 64 * MIB
+    history_max_age_s: int = 86_400
 
     # ---- time
-    clock_max_ahead_ms: Annotated[
-        int,
-        _number(
-            0,
-            4_000_000_000_000,
-            "A time that others tell may be so far in the future; a longer step of a clock is a jump.",
-        ),
-    ] = 10_000
-    clock_max_offset_ms: Annotated[
-        int,
-        _number(1, 86_400_000, "A leader whose clock is further from a majority's hands over."),
-    ] = 10_000
+    clock_max_ahead_ms: int = 10_000
+    clock_max_offset_ms: int = 10_000
 
     # ---- reads
-    scan_batch_bytes: Annotated[
-        int, _number(KIB, 16 * MIB, "Size of the batches of a scan that asks for none.")
-    ] = MIB
-    scan_batch_rows: Annotated[
-        int, _number(1, 10_000_000, "Most rows in a batch of a scan that asks for none.")
-    ] = 65_536
-    scanners_max: Annotated[
-        int, _number(1, 1_000_000, "Scans open at a time on one tablet server.")
-    ] = 1000
-    read_timeout_ms: Annotated[
-        int, _number(1, 3_600_000, "Deadline of a read that names none.")
-    ] = 30_000
-
-    reader_silent_ms: Annotated[
-        int,
-        _number(
-            100,
-            86_400_000,
-            "A Flight client that takes nothing for so long loses its stream, and the scan.",
-        ),
-    ] = 60_000
+    scan_batch_bytes: int = MIB
+    scan_batch_rows: int = 65_536
+    scanners_max: int = 1000
+    read_timeout_ms: int = 30_000
+    reader_silent_ms: int = 60_000
 
     # ---- servers
-    server_heartbeat_ms: Annotated[
-        int, _number(10, 60_000, "A tablet server reports to every master this often.")
-    ] = 500
-    tserver_unresponsive_ms: Annotated[
-        int, _number(100, 3_600_000, "A tablet server silent for longer counts as dead.")
-    ] = 5000
-    report_batch_tablets: Annotated[
-        int, _number(1, 1_000_000, "Tablets that a master takes from a report at one go.")
-    ] = 1000
-    order_timeout_ms: Annotated[
-        int, _number(10, 3_600_000, "Deadline of an order from a master to a tablet server.")
-    ] = 10_000
-    order_interval_ms: Annotated[
-        int, _number(10, 60_000, "A master derives the orders that are due this often.")
-    ] = 250
-    orders_per_server: Annotated[
-        int, _number(1, 1000, "Orders under way from a master to one tablet server.")
-    ] = 8
-    tablet_creation_timeout_ms: Annotated[
-        int,
-        _number(
-            100, 3_600_000, "A new tablet without a leader for so long is replaced by another one."
-        ),
-    ] = 30_000
-    catalog_timeout_ms: Annotated[
-        int, _number(10, 3_600_000, "Deadline of one replication of catalog rows.")
-    ] = 10_000
-    catalog_batch_bytes: Annotated[
-        int, _number(KIB, ENTRY_MAX_BYTES, "Largest batch of catalog rows of one operation.")
-    ] = 8 * MIB
-    replicas: Annotated[
-        int, _number(1, 7, "Copies of each tablet of a table that names no number; odd.")
-    ] = 3
-    tablets_per_table_max: Annotated[int, _number(1, 1_000_000, "Tablets of one new table.")] = 1000
-    locations_ttl_ms: Annotated[
-        int, _number(100, 86_400_000, "Clients may keep tablet locations this long.")
-    ] = 60_000
-    compute_threads: Annotated[
-        int, _number(1, 256, "Threads for flushes, compactions and scans.")
-    ] = 2
+    server_heartbeat_ms: int = 500
+    tserver_unresponsive_ms: int = 5000
+    report_batch_tablets: int = 1000
+    order_timeout_ms: int = 10_000
+    order_interval_ms: int = 250
+    orders_per_server: int = 8
+    tablet_creation_timeout_ms: int = 30_000
+    catalog_timeout_ms: int = 10_000
+    catalog_batch_bytes: int = 8 * MIB
+    replicas: int = 3
+    tablets_per_table_max: int = 1000
+    locations_ttl_ms: int = 60_000
+    compute_threads: int = 2
 
     def __post_init__(self) -> None:
         _check_sizes(self)
@@ -283,13 +166,13 @@ class Options(ReplicaOptions, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """One option as the docs and `nyala config list` show it.
+    """One option, for the docs and `nyala config list`.
 
     Attributes:
         name: as in files and, upper-cased after `NYALA_`, in the environment.
-        default: its value when nobody sets it.
+        default: its value when it is not set.
         limits: "least..most", or the pattern of the choices.
-        sentence: what it is for.
+        sentence: its description.
     """
 
     name: str
@@ -299,25 +182,18 @@ class Described:
 
 
 def describe() -> list[Described]:
-    """Return every option, in the order in which they stand here."""
+    """Return every option, in the order of `Options`."""
     found = []
     for field in msgspec.structs.fields(Options):
-        meta = _meta(field.name)
+        meta = LIMITS[field.name]
         limits = meta.pattern.strip("^$()") if meta.pattern else f"{meta.ge}..{meta.le}"
         assert meta.description, f"option {field.name} has no sentence"
         found.append(Described(field.name, field.default, limits, meta.description))
     return found
 
 
-_HINTS = get_type_hints(Options, include_extras=True)
-
-
-def _meta(name: str) -> msgspec.Meta:
-    hint = _HINTS[name]
-    assert get_origin(hint) is Annotated, f"option {name} has no limits"
-    meta = get_args(hint)[1]
-    assert isinstance(meta, msgspec.Meta), f"option {name} has no limits"
-    return meta
+_HINTS = get_type_hints(Options)
+assert list(_HINTS) == list(LIMITS), "Options and LIMITS name other options, or in another order"
 
 
 def _check_sizes(options: Options) -> None:
@@ -350,10 +226,11 @@ def _known(name: str, where: str) -> str:
 
 
 def _convert(name: str, value: Any, where: str) -> Any:
+    hint = Annotated[_HINTS[name], LIMITS[name]]  # type: ignore[valid-type]
     try:
-        return msgspec.convert(value, _HINTS[name], strict=not isinstance(value, str))
+        return msgspec.convert(value, hint, strict=not isinstance(value, str))
     except msgspec.ValidationError as err:
-        meta = _meta(name)
+        meta = LIMITS[name]
         allowed = meta.pattern.strip("^$()") if meta.pattern else f"{meta.ge}..{meta.le}"
         raise InvalidArgument(
             f"{where} sets {name} to {value!r}, which is not allowed ({err}); allowed: {allowed}"

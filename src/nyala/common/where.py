@@ -1,4 +1,4 @@
-"""The small SQL expression of `where=`: text to predicate. Never evaluated as Python.
+"""Parser of `where=`: a subset of SQL expressions to a predicate. Never evaluated as Python.
 
     expression   = conjunction { OR conjunction }
     conjunction  = negation { AND negation }
@@ -45,54 +45,54 @@ def parse(text: str, schema: Schema) -> Predicate:
             (details: `position`, from 1), what and what to write instead.
         NotFound: a column that the table does not have.
     """
-    parser = _Parser(tokenize(text), schema)
-    if parser.peek().kind is Kind.END:
+    cursor = Cursor(tokenize(text))
+    if cursor.peek().kind is Kind.END:
         raise problem("the expression is empty; leave where out to select every row", 1)
-    tree = parser.expression(0)
-    rest = parser.peek()
+    tree = _Parser(cursor, schema).expression(0)
+    rest = cursor.peek()
     if rest.kind is not Kind.END:
         raise problem(f"{rest} does not belong here; join conditions with and, or", rest.at)
     return tree
 
 
-class _Parser(Cursor):
-    """Recursive descent over the tokens; depth is counted, so that no text overflows the stack."""
+class _Parser:
+    """Recursive-descent parser. Nesting is limited, so that no text overflows the stack."""
 
-    def __init__(self, tokens: list[Token], schema: Schema) -> None:
-        super().__init__(tokens)
+    def __init__(self, tokens: Cursor, schema: Schema) -> None:
+        self._tokens = tokens
         self._schema = schema
 
     def expression(self, depth: int) -> Predicate:
         parts = [self._conjunction(depth)]
-        while self.accept(Kind.KEYWORD, "or"):
+        while self._tokens.accept(Kind.KEYWORD, "or"):
             parts.append(self._conjunction(depth))
         return any_of(parts) if len(parts) > 1 else parts[0]
 
     def _conjunction(self, depth: int) -> Predicate:
         parts = [self._negation(depth)]
-        while self.accept(Kind.KEYWORD, "and"):
+        while self._tokens.accept(Kind.KEYWORD, "and"):
             parts.append(self._negation(depth))
         return all_of(parts) if len(parts) > 1 else parts[0]
 
     def _negation(self, depth: int) -> Predicate:
         negative = False
-        while self.accept(Kind.KEYWORD, "not"):
+        while self._tokens.accept(Kind.KEYWORD, "not"):
             negative = not negative
         tree = self._term(depth)
         return negate(tree) if negative else tree
 
     def _term(self, depth: int) -> Predicate:
-        token = self.peek()
-        if self.accept(Kind.SIGN, "("):
+        token = self._tokens.peek()
+        if self._tokens.accept(Kind.SIGN, "("):
             if depth >= MAX_DEPTH:
                 raise problem(f"parentheses nest more than {MAX_DEPTH} deep", token.at)
             tree = self.expression(depth + 1)
-            self.expect(Kind.SIGN, ")", f"to close the parenthesis of character {token.at}")
+            self._tokens.expect(Kind.SIGN, ")", f"to close the parenthesis of character {token.at}")
             return tree
-        if self.at_column():
+        if self._tokens.at_column():
             return self._test(self._column())
         literal = self._literal("a column, a literal, not or (")
-        sign = self.accept(Kind.SIGN, *_SIGNS)
+        sign = self._tokens.accept(Kind.SIGN, *_SIGNS)
         if sign is None:
             if literal.kind == "boolean":
                 return TRUE if literal.text == "true" else FALSE
@@ -100,7 +100,7 @@ class _Parser(Cursor):
         return compare(self._column(), _FLIPPED[_SIGNS[sign.text]], literal)
 
     def _column(self) -> Column:
-        token = self.take()
+        token = self._tokens.take()
         if token.kind not in (Kind.NAME, Kind.QUOTED_NAME):
             raise problem(f"expected a column name, found {token}", token.at)
         if token.text not in self._schema.by_name:
@@ -112,19 +112,19 @@ class _Parser(Cursor):
         return self._schema.by_name[token.text]
 
     def _test(self, column: Column) -> Predicate:
-        sign = self.accept(Kind.SIGN, *_SIGNS)
+        sign = self._tokens.accept(Kind.SIGN, *_SIGNS)
         if sign is not None:
             self._refuse_column(column)
             return compare(column, _SIGNS[sign.text], self._literal(f"a literal after {sign.text}"))
-        if self.accept(Kind.KEYWORD, "is"):
-            negative = self.accept(Kind.KEYWORD, "not")
-            self.expect(Kind.KEYWORD, "null", "after is")
+        if self._tokens.accept(Kind.KEYWORD, "is"):
+            negative = self._tokens.accept(Kind.KEYWORD, "not")
+            self._tokens.expect(Kind.KEYWORD, "null", "after is")
             return negate(IsNull(column.id)) if negative else IsNull(column.id)
-        negative = self.accept(Kind.KEYWORD, "not")
+        negative = self._tokens.accept(Kind.KEYWORD, "not")
         tree = self._worded(column)
         if tree is not None:
             return negate(tree) if negative else tree
-        token = self.peek()
+        token = self._tokens.peek()
         if negative is None and column.type == pa.bool_():
             return Compare(column.id, Op.EQ, pa.scalar(True))
         raise problem(
@@ -134,30 +134,30 @@ class _Parser(Cursor):
         )
 
     def _worded(self, column: Column) -> Predicate | None:
-        if self.accept(Kind.KEYWORD, "in"):
+        if self._tokens.accept(Kind.KEYWORD, "in"):
             return in_list(column, self._list())
-        if self.accept(Kind.KEYWORD, "between"):
+        if self._tokens.accept(Kind.KEYWORD, "between"):
             low = self._literal("a literal after between")
-            self.expect(Kind.KEYWORD, "and", "between the two ends")
+            self._tokens.expect(Kind.KEYWORD, "and", "between the two ends")
             high = self._literal("a literal after and")
             return all_of([compare(column, Op.GE, low), compare(column, Op.LE, high)])
-        if self.accept(Kind.KEYWORD, "like"):
-            return _like(column, self.take())
+        if self._tokens.accept(Kind.KEYWORD, "like"):
+            return _like(column, self._tokens.take())
         return None
 
     def _list(self) -> list[Literal]:
-        self.expect(Kind.SIGN, "(", "after in")
+        self._tokens.expect(Kind.SIGN, "(", "after in")
         found = [self._literal("a literal in the list")]
-        while self.accept(Kind.SIGN, ","):
+        while self._tokens.accept(Kind.SIGN, ","):
             found.append(self._literal("a literal in the list"))
             if len(found) > MAX_LIST:
                 raise problem(f"an in-list has at most {MAX_LIST} values", found[-1].at)
-        self.expect(Kind.SIGN, ")", "to close the list")
+        self._tokens.expect(Kind.SIGN, ")", "to close the list")
         return found
 
     def _refuse_column(self, column: Column) -> None:
-        token = self.peek()
-        if self.at_column():
+        token = self._tokens.peek()
+        if self._tokens.at_column():
             raise problem(
                 f"column {column.name!r} is compared with {token}; only literals can stand there "
                 "(strings go in single quotes)",
@@ -165,16 +165,16 @@ class _Parser(Cursor):
             )
 
     def _literal(self, wanted: str) -> Literal:
-        token = self.take()
+        token = self._tokens.take()
         if token.kind is Kind.KEYWORD and token.text in ("true", "false"):
             return Literal("boolean", token.text, token.at)
         if token.kind is Kind.NAME and token.text.lower() in ("date", "timestamp"):
-            text = self.take()
+            text = self._tokens.take()
             if text.kind is not Kind.STRING:
                 raise problem(f"expected a quoted text after {token.text}, found {text}", text.at)
             return Literal(token.text.lower(), text.text, token.at)
         if token.kind is Kind.SIGN and token.text in ("+", "-"):
-            number = self.take()
+            number = self._tokens.take()
             if number.kind is not Kind.NUMBER:
                 raise problem(f"expected a number after {token.text}, found {number}", number.at)
             return Literal("number", token.text + number.text, token.at)

@@ -7,6 +7,7 @@ import asyncio
 import os
 import random
 import time
+from collections.abc import Callable
 from typing import Protocol
 from zlib import crc32
 
@@ -73,15 +74,23 @@ class HybridClock:
         clock: wall time.
         files: where the ceiling is kept; None for a client, which promises nothing.
         path: file of the ceiling.
+        check_merge: raises for a stamp that must not be merged.
 
     Attributes:
         failure: why the ceiling could not be saved when that was due last; None: it was.
     """
 
-    def __init__(self, clock: Clock, files: Files | None = None, path: str = "") -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        files: Files | None = None,
+        path: str = "",
+        check_merge: Callable[[int], None] = lambda stamp: None,
+    ) -> None:
         self._clock = clock
         self._files = files
         self._path = path
+        self._check_merge = check_merge
         self._last = 0
         self._ceiling = 0
         self._tasks: Tasks | None = None
@@ -132,6 +141,7 @@ class HybridClock:
         Returns:
             False: the ceiling is not durable so far up yet, nothing was moved; `past` waits for it.
         """
+        self._check_merge(stamp)
         if not self._below(max(stamp, self._last) + MARGIN):
             return False
         self._last = max(self._last, stamp)

@@ -1,18 +1,19 @@
-"""The hybrid clock of a server: every time that comes from outside is bounded here, before it is merged."""
+"""The hybrid clock of a server: bounds every hybrid time received before it is merged."""
 
 from nyala.common.errors import Unavailable
 from nyala.common.hybrid_time import to_micros
 from nyala.env.clock import Clock, HybridClock
 from nyala.env.files import Files
 from nyala.env.steady import SteadyClock
+from nyala.env.tasks import Tasks
 
 
 class FarAhead(Unavailable):
-    """A hybrid time lies further in the future than is believed; no clock was moved."""
+    """A hybrid time is further in the future than `clock_max_ahead_ms`; no clock was moved."""
 
 
-class ServerClock(HybridClock):
-    """A hybrid clock that does not follow a time further ahead of its physical time than is allowed.
+class ServerClock:
+    """A hybrid clock that merges no stamp too far ahead of its physical time. On the loop only.
 
     Args:
         clock: of the machine.
@@ -22,14 +23,41 @@ class ServerClock(HybridClock):
 
     Attributes:
         physical: the time that bounds what is merged.
+        limit_us: `max_ahead_ms` in microseconds.
     """
 
     def __init__(self, clock: Clock, files: Files, path: str, max_ahead_ms: int) -> None:
         self.physical = SteadyClock(clock, max_ahead_ms)
         self.limit_us = max_ahead_ms * 1000
-        super().__init__(self.physical, files, path)
+        self._hybrid = HybridClock(self.physical, files, path, self._check)
         if self.seen:
             self.physical.begin_at(to_micros(self.seen))
+
+    @property
+    def failure(self) -> OSError | None:
+        """See `HybridClock.failure`."""
+        return self._hybrid.failure
+
+    @property
+    def seen(self) -> int:
+        """See `HybridClock.seen`."""
+        return self._hybrid.seen
+
+    def keep(self, tasks: Tasks) -> None:
+        """See `HybridClock.keep`."""
+        self._hybrid.keep(tasks)
+
+    def now(self) -> int:
+        """See `HybridClock.now`."""
+        return self._hybrid.now()
+
+    def peek(self) -> int:
+        """See `HybridClock.peek`."""
+        return self._hybrid.peek()
+
+    def refresh(self) -> None:
+        """See `HybridClock.refresh`."""
+        self._hybrid.refresh()
 
     def merge(self, stamp: int) -> bool:
         """See `HybridClock.merge`.
@@ -37,13 +65,24 @@ class ServerClock(HybridClock):
         Raises:
             FarAhead: the stamp is too far in the future; nothing was moved.
         """
+        return self._hybrid.merge(stamp)
+
+    async def past(self, stamp: int) -> None:
+        """See `HybridClock.past`.
+
+        Raises:
+            FarAhead: the stamp is too far in the future; nothing was moved.
+            OSError: the ceiling cannot be written; nothing was moved.
+        """
+        await self._hybrid.past(stamp)
+
+    def _check(self, stamp: int) -> None:
         if stamp > self.seen and self.ahead_us(stamp) > self.limit_us:
             raise FarAhead(
                 f"the time {stamp} lies {duration(self.ahead_us(stamp))} in the future of this server; at "
                 f"most clock_max_ahead_ms ({self.limit_us // 1000}) are believed. Let a time daemon (NTP) "
                 "keep the servers' clocks together; which one is wrong is told by: nyala cluster ksck"
             )
-        return super().merge(stamp)
 
     def ahead_us(self, stamp: int) -> int:
         """Return how far a stamp lies ahead of physical time, in microseconds; negative: behind it."""
@@ -51,7 +90,7 @@ class ServerClock(HybridClock):
 
 
 def duration(time_us: int) -> str:
-    """Return a length of time as a person says it, without its sign."""
+    """Format the absolute value of a duration in seconds, hours, days or years."""
     seconds = abs(time_us) / 1e6
     for unit, name in ((365.25 * 86_400, "years"), (86_400, "days"), (3600, "hours")):
         if seconds >= 2 * unit:

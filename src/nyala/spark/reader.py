@@ -19,7 +19,7 @@ HOLD_S = 3600
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What one read wants.
+    """Options of one read.
 
     Attributes:
         table: name of the table.
@@ -46,13 +46,17 @@ class ReadOptions:
 
 @dataclass
 class TokenPartition(InputPartition):
-    """One scan token on its way to a task."""
+    """A Spark partition: one scan token; empty: no rows."""
 
     token: bytes
 
 
-class PlainReader(DataSourceReader):
-    """Reads without being offered filters."""
+class TableRead:
+    """Plan and tasks of one read, whether filters are pushed down or not.
+
+    Args:
+        options: of the read.
+    """
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -60,13 +64,22 @@ class PlainReader(DataSourceReader):
 
     @property
     def where(self) -> str | None:
-        """What the servers are asked for; None: every row."""
+        """Predicate that the servers evaluate; None: every row."""
         return " and ".join(self._asked) or None
 
-    def partitions(self) -> list[InputPartition]:
-        """Plan the read in the driver: tokens at one snapshot, which is held for as long as the job may take.
+    def push(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Add filters to `where`; yield those that Spark has to evaluate itself."""
+        for offered in filters:
+            text = as_where(offered, self._options.floats)
+            if text is None:
+                yield offered
+            else:
+                self._asked.append(text)
 
-        The hold ends by itself: Spark does not say in this process when the last task has read.
+    def partitions(self) -> list[InputPartition]:
+        """Plan the read in the driver: tokens at one snapshot, and a hold on its history for `hold_s`.
+
+        The hold expires by itself: Spark does not notify the driver when the last task has read.
         """
         options = self._options
         with connect(options.masters) as client:
@@ -96,7 +109,7 @@ class PlainReader(DataSourceReader):
 
 
 def _check_types(options: ReadOptions, stored: pa.Schema) -> None:
-    """Refuse a schema of the user's own that says other types than the table's.
+    """Refuse a user's schema whose types differ from the table's.
 
     Raises:
         InvalidArgument: names the column.
@@ -110,7 +123,7 @@ def _check_types(options: ReadOptions, stored: pa.Schema) -> None:
 
 
 def tell(table: str, at: int) -> None:
-    """Say what is easily missed: a frame keeps its snapshot."""
+    """Print that a DataFrame keeps its snapshot."""
     seconds = to_micros(at) / 1_000_000
     moment = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
     print(
@@ -120,14 +133,40 @@ def tell(table: str, at: int) -> None:
     )
 
 
-class PushingReader(PlainReader):
-    """Takes the filters that it can say in the servers' language, and gives the others back."""
+class PlainReader(DataSourceReader):
+    """A reader without filter push-down. Spark tells the two apart by the presence of `pushFilters`."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._table_read = TableRead(options)
+
+    def partitions(self) -> list[InputPartition]:
+        """See `TableRead.partitions`."""
+        return self._table_read.partitions()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """See `TableRead.read`."""
+        return self._table_read.read(partition)
+
+
+class PushingReader(DataSourceReader):
+    """A reader that pushes filters down to the servers where they can evaluate them."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._table_read = TableRead(options)
+
+    @property
+    def where(self) -> str | None:
+        """See `TableRead.where`."""
+        return self._table_read.where
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Keep what can be pushed down; yield what Spark has to evaluate itself."""
-        for offered in filters:
-            text = as_where(offered, self._options.floats)
-            if text is None:
-                yield offered
-            else:
-                self._asked.append(text)
+        """See `TableRead.push`."""
+        return self._table_read.push(filters)
+
+    def partitions(self) -> list[InputPartition]:
+        """See `TableRead.partitions`."""
+        return self._table_read.partitions()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """See `TableRead.read`."""
+        return self._table_read.read(partition)

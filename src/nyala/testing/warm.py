@@ -27,7 +27,8 @@ def warm_kernels(tell: Callable[[str], None] = lambda text: None) -> bool:
         return False
     tell("compiling the kernels of the store, once per machine: this takes some 20 s")
     subprocess.run(
-        [sys.executable, "-c", "from nyala.tablet import kernels; kernels.warm()"], check=True
+        [sys.executable, "-c", "from nyala.tablet.kernels import key_index; key_index.warm()"],
+        check=True,
     )
     stamp.parent.mkdir(parents=True, exist_ok=True)
     stamp.touch()

@@ -1,7 +1,4 @@
-"""One end of a stream on the stream port: frames in and out of one connection, each way at its reader's pace.
-
-On the loop only.
-"""
+"""One end of a stream on the stream port: frames over one connection, with back-pressure both ways."""
 
 import asyncio
 import socket
@@ -16,29 +13,49 @@ from nyala.wire.stream_frames import Frame, Kind, frame_head
 from nyala.wire.stream_reading import FrameReader
 
 QUEUED_BYTES = 8 << 20
-"""While more than this waits for its reader, nothing is read from the connection."""
+"""Limit of received frames not taken yet; above it nothing is read from the connection."""
 UNSENT_BYTES = 4 << 20
-"""While more than this waits to be sent, the writer waits."""
+"""Limit of bytes not sent yet; above it `send` waits."""
 LINGER_S = 5.0
+"""After `finish`, the other end may take so long to close the connection."""
 SILENCE_MS = 10_000
-"""A connection whose bytes are not acknowledged for so long is given up."""
+"""The kernel closes a connection whose bytes are not acknowledged for this long (TCP_USER_TIMEOUT)."""
 
 
-class _Sender(asyncio.BufferedProtocol):
-    """The sending half.
+class StreamEnd(asyncio.BufferedProtocol):
+    """Either end of one stream. Used on the loop only.
+
+    Args:
+        max_bytes: largest frame accepted.
+        slabs: allocates the buffers of bodies.
 
     Attributes:
-        failure: see `StreamEnd`.
+        failure: why no further frame comes, if no frame told it; None while the stream is open.
+        max_bytes: as given.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int, slabs: Slabs) -> None:
         self.failure: NyalaError | None = None
         self._transport: asyncio.Transport | None = None
         self._writers: list[asyncio.Future[None]] = []
         self._full = False
+        self.max_bytes = max_bytes
+        self._incoming = FrameReader(max_bytes, slabs, self.heard)
+        self._frames: deque[Frame] = deque()
+        self._queued_bytes = 0
+        self._held_back = False
+        self._reader: asyncio.Future[None] | None = None
+
+    # ---- sending and receiving ---------------------------------------------------------------------
 
     def write(self, kind: Kind, message: bytes, body: Sequence[Bytes] | None = None) -> None:
-        """Send a frame at once, or as soon as the connection takes it; to nobody when that is lost."""
+        """Send a frame, buffered while the connection is slow; dropped when it is lost.
+
+        Args:
+            kind: of the frame.
+            message: by the method's codec.
+            body: pieces of the body; None: no body.
+        """
         if self._transport is None:
             return
         if body is None:
@@ -48,7 +65,12 @@ class _Sender(asyncio.BufferedProtocol):
             self._transport.writelines([head, *(b for b in body if len(b))])
 
     async def send(self, kind: Kind, message: bytes, body: Sequence[Bytes] | None = None) -> None:
-        """As `write`, and wait while too much is unsent.
+        """As `write`, then wait while more than `UNSENT_BYTES` are buffered.
+
+        Args:
+            kind: of the frame.
+            message: by the method's codec.
+            body: pieces of the body; None: no body.
 
         Raises:
             NyalaError: the connection is lost.
@@ -61,54 +83,16 @@ class _Sender(asyncio.BufferedProtocol):
         if self._transport is None:
             raise self.failure or _lost()
 
-    def pause_writing(self) -> None:
-        """Too much is unsent."""
-        self._full = True
-
-    def resume_writing(self) -> None:
-        """Little is unsent."""
-        self._full = False
-        self._wake_writers()
-
-    def _wake_writers(self) -> None:
-        writers, self._writers = self._writers, []
-        for waiting in writers:
-            _set(waiting)
-
-
-class StreamEnd(_Sender):
-    """Either end of one stream.
-
-    Args:
-        max_bytes: largest frame accepted.
-        slabs: where bodies go.
-
-    Attributes:
-        failure: why nothing more comes, once that is so and no frame said it.
-        max_bytes: as given.
-    """
-
-    def __init__(self, max_bytes: int, slabs: Slabs) -> None:
-        super().__init__()
-        self.max_bytes = max_bytes
-        self._incoming = FrameReader(max_bytes, slabs, self.heard)
-        self._frames: deque[Frame] = deque()
-        self._queued_bytes = 0
-        self._held_back = False
-        self._reader: asyncio.Future[None] | None = None
-
-    # ---- what its user does ------------------------------------------------------------------------
-
     async def receive(self) -> Frame:
         """Return the next frame.
 
         Raises:
-            NyalaError: there will be none.
+            NyalaError: there is none to come; see `failure`.
         """
         while not self._frames:
             if self.failure is not None:
                 raise self.failure
-            assert self._reader is None, "two read one stream"
+            assert self._reader is None, "concurrent receive() on one stream"
             self._reader = asyncio.get_running_loop().create_future()
             try:
                 await self._reader
@@ -121,16 +105,17 @@ class StreamEnd(_Sender):
         return frame
 
     def fail(self, why: NyalaError) -> None:
-        """End the connection at once; whoever reads or writes is told why."""
+        """Close the connection at once; pending `receive` and `send` raise the error."""
         self.failure = self.failure or why
         if self._transport is not None:
             self._transport.abort()
         self._wake()
 
     def finish(self) -> None:
-        """End this way once everything is sent; what still comes is thrown away until the other end closes.
+        """Half-close after everything is sent; drop what is received until the other end closes.
 
-        To close at once, with something unread, could take from the other end what it has not read.
+        Closing at once with unread bytes would reset the connection, and the other end could lose what it has
+        not read yet.
         """
         self._incoming.stop()
         if self._transport is not None:
@@ -139,7 +124,7 @@ class StreamEnd(_Sender):
             asyncio.get_running_loop().call_later(LINGER_S, self.fail, _lost())
 
     def heard(self, frame: Frame) -> None:
-        """Take a frame; it waits for `receive`."""
+        """Queue a frame for `receive`."""
         self._frames.append(frame)
         self._queued_bytes += _size(frame)
         if self._queued_bytes > QUEUED_BYTES:
@@ -147,21 +132,21 @@ class StreamEnd(_Sender):
         self._wake_reader()
 
     def hold_back(self) -> None:
-        """Read nothing more from the connection for now."""
+        """Stop reading from the connection."""
         if not self._held_back and self._transport is not None:
             self._held_back = True
             self._transport.pause_reading()
 
     def go_on(self) -> None:
-        """Read from it again."""
+        """Resume reading from the connection."""
         if self._held_back and self._transport is not None:
             self._held_back = False
             self._transport.resume_reading()
 
-    # ---- what the connection does --------------------------------------------------------------------
+    # ---- callbacks of the transport ------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Set buffer limits, keep-alive and the time-out of unacknowledged bytes."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
         self._transport.set_write_buffer_limits(UNSENT_BYTES)
         sock = transport.get_extra_info("socket")
@@ -172,28 +157,37 @@ class StreamEnd(_Sender):
                 sock.setsockopt(socket.IPPROTO_TCP, option, SILENCE_MS)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell whoever waits."""
+        """Fail pending `receive` and `send`."""
         self._transport = None
-        self.failure = self.failure or _lost()
+        self.failure = self.failure or _lost(exc)
         self._incoming.stop()
         self._wake()
 
+    def pause_writing(self) -> None:
+        """Make senders wait: more than `UNSENT_BYTES` are buffered."""
+        self._full = True
+
+    def resume_writing(self) -> None:
+        """Let senders go on: the buffer has drained."""
+        self._full = False
+        self._wake_writers()
+
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Say where the next bytes go."""
+        """Return the buffer for the next bytes."""
         return self._incoming.room()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take every whole frame that has arrived."""
+        """Decode the complete frames received."""
         try:
             self._incoming.take(nbytes)
         except NyalaError as err:
             self.refused(err)
 
     def refused(self, err: NyalaError) -> None:
-        """What came is no frame."""
+        """Fail the stream: the bytes received are no valid frame."""
         self.fail(err)
 
-    # ---- who waits -----------------------------------------------------------------------------------
+    # ---- wake-ups ------------------------------------------------------------------------------------
 
     def _wake(self) -> None:
         self._wake_reader()
@@ -201,6 +195,11 @@ class StreamEnd(_Sender):
 
     def _wake_reader(self) -> None:
         _set(self._reader)
+
+    def _wake_writers(self) -> None:
+        writers, self._writers = self._writers, []
+        for waiting in writers:
+            _set(waiting)
 
 
 def _set(waiting: "asyncio.Future[None] | None") -> None:
@@ -212,5 +211,6 @@ def _size(frame: Frame) -> int:
     return len(frame.message) + (0 if frame.body is None else len(frame.body))
 
 
-def _lost() -> Unavailable:
-    return Unavailable("the connection broke")
+def _lost(cause: Exception | None = None) -> Unavailable:
+    why = f": {cause}" if cause is not None else " by the other end before the stream ended"
+    return Unavailable(f"the stream's connection was closed{why}")

@@ -172,7 +172,7 @@ async def hybrid_clock_in(fleet, year):
     await fleet.settled()
     leader = await fleet.leader()
     wrong = (leader + 1) % 3
-    fleet.processes[wrong].server.clock._last = from_micros(WALL_START_US + until(year))
+    fleet.processes[wrong].server.clock._hybrid._last = from_micros(WALL_START_US + until(year))
     for _ in range(5):
         await fleet.write(b"k 1")
         await fleet.pass_ms(500)

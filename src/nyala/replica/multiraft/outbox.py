@@ -6,7 +6,7 @@ Rules: on the loop only. What cannot be addressed or reached is dropped: Raft as
 from collections.abc import Callable, Iterable
 
 from nyala.common.ids import ServerUuid, TabletId
-from nyala.env.clock import HybridClock
+from nyala.env.server_clock import ServerClock
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import AnyMessage, PeerBatch
 from nyala.replica.multiraft.failure_detector import Liveness
@@ -25,7 +25,7 @@ class Outbox:
     """
 
     def __init__(
-        self, uuid: ServerUuid, transport: Transport, clock: HybridClock, liveness: Liveness,
+        self, uuid: ServerUuid, transport: Transport, clock: ServerClock, liveness: Liveness,
         log_ms: Callable[[], int],
     ) -> None:  # fmt: skip
         self.uuid = uuid
