@@ -27,7 +27,14 @@ class ServerAddresses(Protocol):
 def registration(
     identity: Identity, role: str, at: ServerAddresses, location: str = ""
 ) -> pb.ServerInfoResponse:
-    """Return a server's registration; it carries the hybrid time. Raises Unavailable before its start."""
+    """Return a server's registration; it carries the hybrid time. Raises Unavailable before its start.
+
+    Args:
+        identity: of the server.
+        role: `master` or `tserver`.
+        at: its addresses.
+        location: its failure domain; empty: none.
+    """
     return pb.ServerInfoResponse(
         uuid=identity.uuid,
         role=role,

@@ -107,7 +107,13 @@ class TServers:
         return known
 
     def take(self, server: TServer, request: pb.HeartbeatRequest, term: int) -> None:
-        """Take in which replicas a report tells of, once the catalog has taken in what it says."""
+        """Take in which replicas a report tells of, once the catalog has taken in what it says.
+
+        Args:
+            server: that sent the report.
+            request: its heartbeat.
+            term: in which this master leads.
+        """
         server.sequence = request.report_sequence
         if request.full:
             server.replicas, server.leader_reports = {}, {}

@@ -65,6 +65,13 @@ async def delete_in_directory(
 ) -> bool:
     """Delete a replica, leaving a tombstone, in the data directory of a server that does not run; durable.
 
+    Args:
+        env: the environment: clock, tasks, files, calls.
+        options: of the server.
+        directory: the data directory.
+        role: `master` or `tserver`.
+        group: id of the tablet.
+
     Returns:
         Whether there was something to delete.
 

@@ -91,6 +91,11 @@ def lock(files: Files, directory: str) -> Instance:
 def look(files: Files, directory: str, group: TabletId) -> StoppedReplica:
     """Return what a directory says of a group.
 
+    Args:
+        files: the file system.
+        directory: the data directory.
+        group: id of the tablet.
+
     Raises:
         NotFound: it has no such replica. Corrupt: metadata or log are damaged. OSError.
     """
@@ -113,6 +118,11 @@ def look(files: Files, directory: str, group: TabletId) -> StoppedReplica:
 
 def logged(files: Files, directory: str, group: TabletId) -> RecoveredGroup:
     """Return what the log has of a group, as opening it would, without changing anything.
+
+    Args:
+        files: the file system.
+        directory: the data directory.
+        group: id of the tablet.
 
     Raises:
         Corrupt: what it has is damaged, or may be missing.
@@ -184,6 +194,11 @@ def _listed(
 
 def changeable(files: Files, directory: str, group: TabletId) -> None:
     """Make sure that a replica may be open at the next start: else its metadata are not asked.
+
+    Args:
+        files: the file system.
+        directory: the data directory.
+        group: id of the tablet.
 
     Raises:
         InvalidArgument: it is LOST, or was deleted, or is half a copy. Corrupt: its superblock is damaged.

@@ -160,6 +160,11 @@ def go_on(files: Files, directory: str, left: RecoveryPlan) -> str:
     """Make a replica the only member of its group; durable. Return the path of the metadata's backup.
 
     What the log has of the group was forgotten before, unless the log continues the files.
+
+    Args:
+        files: the file system.
+        directory: the data directory.
+        left: from `look`.
     """
     backup = rewrite_config.put(
         files, directory, left.group, HardState(left.after.id.term), left.after

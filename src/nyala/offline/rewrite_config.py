@@ -31,6 +31,12 @@ def rewritten(
     It comes in the place of the committed one, with its id; or with that of a later one in the log, which
     would be taken up again otherwise; or with that of the log's end, see `StoppedReplica.decided`.
 
+    Args:
+        known: the replica as its directory has it.
+        group: id of the tablet.
+        peers: the members that are wanted.
+        force: also when the configuration may lose acknowledged writes.
+
     Raises:
         InvalidArgument: it cannot be, or needs `force`.
     """
@@ -64,6 +70,13 @@ def rewrite(
     """Put a configuration into the metadata; return the path of the backup, empty: it says this already.
 
     Where it gives somebody up, the term goes far beyond those of the lost (see `TERMS_APART`).
+
+    Args:
+        files: the file system.
+        directory: the data directory.
+        group: id of the tablet.
+        known: the replica as its directory has it.
+        after: the new configuration.
     """
     if replace(after, id=known.config.id) == known.config and not known.later:
         return ""
@@ -76,6 +89,13 @@ def set_term(
     files: Files, directory: str, group: TabletId, known: StoppedReplica, term: int
 ) -> str:
     """Raise a replica's term, without a vote in it; return the path of the backup, empty: it has it already.
+
+    Args:
+        files: the file system.
+        directory: the data directory.
+        group: id of the tablet.
+        known: the replica as its directory has it.
+        term: the new term; not below the present one.
 
     Raises:
         InvalidArgument: terms never fall, or it is beyond all terms.

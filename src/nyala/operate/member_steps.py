@@ -53,6 +53,11 @@ def kind_of(member: Member) -> MemberKind:
 def check(group: GroupView, server: ClusterServer, kind: MemberKind) -> None:
     """Refuse what a member cannot become without losing something.
 
+    Args:
+        group: as it is.
+        server: of the member.
+        kind: the wanted kind of member.
+
     Raises:
         InvalidArgument: it is another kind of member, or a voter whose promises are lost.
     """
@@ -85,7 +90,13 @@ class MemberSteps:
     def becoming(
         self, server: ClusterServer, kind: MemberKind, group: GroupView
     ) -> MemberStep | None:
-        """Return the next step on a server's way to be a member of this kind; None: it is."""
+        """Return the next step on a server's way to be a member of this kind; None: it is.
+
+        Args:
+            server: that becomes a member.
+            kind: the wanted kind of member.
+            group: as it is.
+        """
         if wait := _unsettled(group):
             return wait
         member, there = group.member(server), group.of(server)
@@ -122,6 +133,11 @@ class MemberSteps:
         """Return the next step until `new` is a voter that will take the place of `old`; None: it is.
 
         The one that goes is marked, so that who looks later can tell a move from a group that grows.
+
+        Args:
+            old: server of the voter that leaves.
+            new: server of the voter that joins.
+            group: as it is.
 
         Raises:
             InvalidArgument: both were voters before, and none of them in the other's place.

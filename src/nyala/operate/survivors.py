@@ -80,7 +80,13 @@ def survivor(place: ServerEndpoint, status: pb.TabletStatus) -> Survivor:
 async def replicas(
     env: Env, place: ServerEndpoint, tablets: Sequence[str]
 ) -> dict[str, Survivor] | None:
-    """Return a server's replicas of these tablets, or all; None when it does not answer."""
+    """Return a server's replicas of these tablets, or all; None when it does not answer.
+
+    Args:
+        env: the environment: clock, tasks, files, calls.
+        place: uuid and address of the server.
+        tablets: ids; empty: all.
+    """
     try:
         info = await env.rpc.call(
             place.address, methods.SERVER_INFO, pb.ServerInfoRequest(), timeout_ms=ASK_MS
@@ -102,7 +108,13 @@ async def replicas(
 async def of_tablets(
     env: Env, places: Iterable[ServerEndpoint], tablets: Sequence[str]
 ) -> dict[str, list[Survivor]]:
-    """Return the replicas of these tablets, or of all, that answer: by tablet, the most up-to-date first."""
+    """Return the replicas of these tablets, or of all, that answer: by tablet, the most up-to-date first.
+
+    Args:
+        env: the environment: clock, tasks, files, calls.
+        places: the servers that are asked.
+        tablets: ids; empty: all.
+    """
     answers = await asyncio.gather(*(replicas(env, p, tablets) for p in places))
     found: dict[str, list[Survivor]] = {}
     for answer in answers:

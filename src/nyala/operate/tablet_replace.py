@@ -74,6 +74,11 @@ def look(masters: str, tablet: str) -> TabletReplacement:
 def replace(masters: str, tablet: str, *, force: bool) -> TabletReplacement:
     """Let an empty tablet take its place; durable on return. The same again changes nothing.
 
+    Args:
+        masters: comma-separated addresses.
+        tablet: id of the tablet.
+        force: also when replicas of it still work.
+
     Raises:
         NotFound: no table has such a tablet.
         InvalidArgument: replicas of it are there and it is not forced, or too few servers live.

@@ -60,6 +60,12 @@ async def plan(
 ) -> UnsafeConfigPlan:
     """Ask the survivor, and everybody that its configurations name.
 
+    Args:
+        env: the environment: clock, tasks, files, calls.
+        tablet: id of the tablet.
+        target: the surviving server that gets the configuration.
+        keep: uuids of the members that stay.
+
     Raises:
         Unavailable: the survivor does not answer. NotFound: it has no such replica.
         InvalidArgument: it has failed.

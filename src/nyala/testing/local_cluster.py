@@ -65,6 +65,11 @@ def wait_healthy(
 ) -> None:  # fmt: skip
     """Wait until a master leads, all servers that run answer, and it knows them as alive.
 
+    Args:
+        layout: directories and addresses of the servers.
+        on_wait: called with the reason while it waits.
+        timeout_s: deadline, in seconds.
+
     Raises:
         Unavailable: a server ended.
         TimedOut: not healthy in time.

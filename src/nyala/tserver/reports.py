@@ -71,7 +71,13 @@ class MasterView:
         self.needs_full, self._sent_full = True, False
 
     def answered(self, *, leader: bool, needs_full: bool, acknowledged_sequence: int) -> None:
-        """Take the response to the last report. A lost one is never taken: all stays dirty."""
+        """Take the response to the last report. A lost one is never taken: all stays dirty.
+
+        Args:
+            leader: whether the master leads.
+            needs_full: whether it asks for a full report.
+            acknowledged_sequence: number of the last report that it has taken in.
+        """
         became_leader = leader and not self.leader
         self.leader = leader
         if acknowledged_sequence == self.sequence:

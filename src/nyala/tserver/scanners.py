@@ -165,6 +165,11 @@ def check_ranges(view: View, token: pb.ScanToken, at: int) -> None:
 
     A look-up by key needs no others than the tablet of its key, as long as its range is there.
 
+    Args:
+        view: of the tablet at the time of the scan.
+        token: the scan token.
+        at: hybrid time of the read.
+
     Raises:
         RangesChanged: the plan may lack tablets with rows at that time.
     """
@@ -215,6 +220,11 @@ def bounds_of(token: pb.ScanToken) -> KeyBounds:
 
 def fitting(view: View, token: pb.ScanToken, columns: list[ColumnId] | None) -> Predicate | None:
     """Return the predicate of a token that fits the schema, whichever version it was planned for.
+
+    Args:
+        view: of the tablet at the time of the scan.
+        token: the scan token.
+        columns: ids of the columns to read; None: all.
 
     Raises:
         Unavailable: planned for a newer version, which this replica has yet to learn of.

@@ -180,7 +180,13 @@ def check_header(header: pb.WriteHeader, schema: Schema) -> tuple[ops.Op, tuple[
 
 
 def batch_schema(schema: Schema, op: ops.Op, columns: tuple[ColumnId, ...]) -> pa.Schema:
-    """Return the Arrow schema that a batch of these columns must have."""
+    """Return the Arrow schema that a batch of these columns must have.
+
+    Args:
+        schema: of the table.
+        op: the operation, such as UPSERT.
+        columns: ids of the columns, in the order of the batch.
+    """
     fields = [pa.field(f.name, f.type) for f in arrow_schema(schema.by_id[i] for i in columns)]
     if op is ops.Op.MIXED:
         fields.append(pa.field(ops.OP_COLUMN, pa.uint8()))
@@ -204,6 +210,12 @@ def decode_and_check(
     info: TabletInfo, op: ops.Op, expected: pa.Schema, data: FlightData
 ) -> pa.RecordBatch:
     """Validate every byte of a batch, and that its rows belong here.
+
+    Args:
+        info: schema and partition of the tablet.
+        op: the operation, such as UPSERT.
+        expected: Arrow schema of the batch.
+        data: the Flight message.
 
     Raises:
         InvalidArgument: damaged bytes, an unknown op code, a row of another tablet.

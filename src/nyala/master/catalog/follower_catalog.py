@@ -28,7 +28,13 @@ class StaleReplica(Protocol):
     async def stale_point(
         self, max_age_ms: int, timeout_ms: int, *, least: int = 0
     ) -> tuple[int, int]:
-        """As `Replica.stale_point`."""
+        """As `Replica.stale_point`.
+
+        Args:
+            max_age_ms: largest age of the point.
+            timeout_ms: deadline.
+            least: hybrid time that the point must reach at least.
+        """
         ...
 
 

@@ -32,12 +32,23 @@ def list_tables(catalog: Catalog, request: pb.ListTablesRequest) -> pb.ListTable
 
 
 def search(catalog: Catalog, name: str, table_id: str) -> CatalogTable | None:
-    """Return a table by name, or else by id, if there is one, live or not."""
+    """Return a table by name, or else by id, if there is one, live or not.
+
+    Args:
+        catalog: the leader's catalog.
+        name: of the table; empty: look it up by id.
+        table_id: id of the table.
+    """
     return catalog.named(name) if name else catalog.table(TableId(table_id))
 
 
 def find(catalog: Catalog, name: str, table_id: str) -> CatalogTable:
     """Return a table by name or id.
+
+    Args:
+        catalog: the leader's catalog.
+        name: of the table; empty: look it up by id.
+        table_id: id of the table.
 
     Raises:
         InvalidArgument: neither or both are given.
@@ -59,7 +70,13 @@ def find(catalog: Catalog, name: str, table_id: str) -> CatalogTable:
 def describe(
     catalog: Catalog, servers: TServers, request: pb.DescribeTableRequest
 ) -> pb.DescribeTableResponse:
-    """Return what a table is and whether all of its tablets run and follow its last alteration."""
+    """Return what a table is and whether all of its tablets run and follow its last alteration.
+
+    Args:
+        catalog: the leader's catalog.
+        servers: the tablet servers known to this master.
+        request: of the client.
+    """
     table = find(catalog, request.name, request.id)
     tablets = catalog.current_of(table.id)
     running = sum(t.state is TabletState.RUNNING for t in tablets)
@@ -82,6 +99,12 @@ def locations(
     catalog: Catalog, servers: TServers, request: pb.TabletLocationsRequest, ttl_ms: int
 ) -> pb.TabletLocationsResponse:
     """Return where the replicas of some or all tablets of a table are; of one replaced, its successor's.
+
+    Args:
+        catalog: the leader's catalog.
+        servers: the tablet servers known to this master.
+        request: of the client.
+        ttl_ms: time for which clients may cache the answer.
 
     Raises:
         NotFound: no such table, or a tablet that is not one of its live ones.
@@ -127,7 +150,13 @@ def location(tablet: CatalogTablet, servers: TServers) -> pb.TabletLocation:
 
 
 def tablet_servers(catalog: Catalog, servers: TServers, now_us: int) -> list[pb.ServerEntry]:
-    """Return the tablet servers that are listed, or were heard of since this master started, by id."""
+    """Return the tablet servers that are listed, or were heard of since this master started, by id.
+
+    Args:
+        catalog: the leader's catalog.
+        servers: the tablet servers known to this master.
+        now_us: monotonic time, in microseconds.
+    """
     counts = catalog.replica_counts()
     listed = {ServerUuid(s.uuid): s for s in catalog.servers.all()}
     heard = {s.uuid: s for s in servers.all()}

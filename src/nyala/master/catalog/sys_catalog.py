@@ -72,7 +72,15 @@ class CatalogReplica(Protocol):
         first_outstanding: int,
         timeout_ms: int,
     ) -> CatalogWriteResult:
-        """Replicate an operation; returns when it is applied here."""
+        """Replicate an operation; returns when it is applied here.
+
+        Args:
+            payload: the encoded operation.
+            client_id: 16 bytes that name the writer.
+            sequence: number of the write, unique for the writer.
+            first_outstanding: lowest sequence that the writer still waits for.
+            timeout_ms: deadline.
+        """
         ...
 
     async def read_point(self, at: int | None, timeout_ms: int) -> int:
@@ -113,6 +121,11 @@ def scan(view: View, at: int) -> list[CatalogRow]:
 
 def changed(view: View, since: int, until: int) -> list[CatalogRow]:
     """Return the rows that changed in (since, until], as they are at its end. Blocking: lane COMPUTE.
+
+    Args:
+        view: of the sys catalog.
+        since: hybrid time, exclusive.
+        until: hybrid time, inclusive.
 
     Raises:
         HistoryGone: it begins before what is kept.

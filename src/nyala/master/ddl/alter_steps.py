@@ -58,6 +58,11 @@ class Altered:
 def take(before: pb.TableSpec, steps: Sequence[pb.AlterStep], rules: Rules) -> Altered:
     """Take all steps, in order, each on what the one before left.
 
+    Args:
+        before: the definition now.
+        steps: in the order in which they apply.
+        rules: limits of a definition.
+
     Raises:
         InvalidArgument: no steps, or one that cannot be taken; says which.
         NotFound: a column or range that is not there.

@@ -70,6 +70,11 @@ def plan(catalog: Catalog, request: pb.AlterTableRequest, around: Circumstances)
     A tablet of a range that is added is not made before all others are known to follow (`opening`). One of a
     range that is dropped is kept, and its leader ends its rows; one that never had a leader is deleted.
 
+    Args:
+        catalog: the leader's catalog.
+        request: of the client.
+        around: live servers, limits and randomness.
+
     Returns:
         A plan that writes nothing when this operation was executed already, or changes nothing.
 
@@ -114,6 +119,11 @@ def follow(catalog: Catalog, record: cat.TableRecord) -> list[AlterTabletAction]
 def check_free(catalog: Catalog, table: CatalogTable, name: str) -> None:
     """Refuse a name that another table has.
 
+    Args:
+        catalog: the leader's catalog.
+        table: that is to have the name.
+        name: the new name.
+
     Raises:
         AlreadyPresent: names it.
     """
@@ -127,7 +137,14 @@ def check_free(catalog: Catalog, table: CatalogTable, name: str) -> None:
 def changed(
     catalog: Catalog, table: CatalogTable, spec: pb.TableSpec, operation_id: pb.OperationId
 ) -> cat.TableRecord:
-    """Return the record of a table that becomes `spec`: ALTERING if its version grew."""
+    """Return the record of a table that becomes `spec`: ALTERING if its version grew.
+
+    Args:
+        catalog: the leader's catalog.
+        table: as it is.
+        spec: the new definition.
+        operation_id: of the client's request.
+    """
     record = table.edit()
     record.spec.CopyFrom(spec)
     remember(record, operation_id)

@@ -48,7 +48,13 @@ class Circumstances:
 
 
 def circumstances(env: Env, catalog: Catalog, servers: TServers) -> Circumstances:
-    """Return who may be given replicas now: all that live and are not away on purpose."""
+    """Return who may be given replicas now: all that live and are not away on purpose.
+
+    Args:
+        env: the environment: clock, tasks, files, calls.
+        catalog: the leader's catalog.
+        servers: the tablet servers known to this master.
+    """
     away = [s.uuid for s in catalog.servers.all() if s.maintenance or s.decommission]
     live = servers.alive(env.clock.monotonic_us())
     here = [s for s in live if s.uuid not in away]
@@ -68,6 +74,11 @@ def operation(request: pb.CreateTableRequest, around: Circumstances) -> CatalogO
 
 def plan(catalog: Catalog, request: pb.CreateTableRequest, around: Circumstances) -> CatalogPlan:
     """Decide what creating a table writes and orders.
+
+    Args:
+        catalog: the leader's catalog.
+        request: of the client.
+        around: live servers, limits and randomness.
 
     Returns:
         One table record and a record per tablet with its first configuration (S0.4); a plan that
@@ -151,6 +162,13 @@ def new_tablet(
 
     It is PREPARING until it has its servers, and nobody sees it so: choosing them is part of the plan, and
     one batch holds all of it (S0.67, S0.68).
+
+    Args:
+        table_id: id of the table.
+        part: the tablet's partition.
+        servers: of its replicas.
+        around: live servers, limits and randomness.
+        version: schema version with which its log begins.
     """
     record = cat.TabletRecord(
         id=random_id(around.rng),
@@ -165,7 +183,13 @@ def new_tablet(
 
 
 def assign(record: cat.TabletRecord, servers: Sequence[ServerUuid], around: Circumstances) -> None:
-    """Let a PREPARING tablet be CREATING on some servers: a first configuration, of no entry yet (S0.70)."""
+    """Let a PREPARING tablet be CREATING on some servers: a first configuration, of no entry yet (S0.70).
+
+    Args:
+        record: of the tablet; changed in place.
+        servers: of its replicas.
+        around: live servers, limits and randomness.
+    """
     assert record.state == TabletState.PREPARING.value, f"{record.id} has its servers"
     registered = {s.uuid: s for s in around.live}
     first = membership.initial(

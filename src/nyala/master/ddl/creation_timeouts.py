@@ -77,7 +77,13 @@ class Creations:
 def replacements(
     catalog: Catalog, late: Sequence[CatalogTablet], around: Circumstances
 ) -> list[CatalogOperation]:
-    """Return the operations that replace tablets; none for a table that has too few live servers now."""
+    """Return the operations that replace tablets; none for a table that has too few live servers now.
+
+    Args:
+        catalog: the leader's catalog.
+        late: tablets without a leader after the creation timeout.
+        around: live servers, limits and randomness.
+    """
     by_table: dict[TableId, list[TabletId]] = {}
     for tablet in late:
         table = catalog.table(tablet.table_id)

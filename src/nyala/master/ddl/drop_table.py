@@ -58,6 +58,11 @@ def _scope_of(catalog: Catalog, table: CatalogTable) -> Scope:
 def plan(catalog: Catalog, request: pb.DropTableRequest, now_us: int) -> CatalogPlan:
     """Decide what dropping a table writes and orders.
 
+    Args:
+        catalog: the leader's catalog.
+        request: of the client.
+        now_us: wall clock, microseconds since the epoch.
+
     Returns:
         A plan that writes nothing when this operation was executed already.
 

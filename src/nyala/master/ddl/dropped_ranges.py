@@ -35,7 +35,13 @@ def is_over(catalog: Catalog, tablet: CatalogTablet, now_us: int, history_s: int
 
 
 def is_held(servers: TServers, tablet: CatalogTablet, monotonic_us: int) -> bool:
-    """Whether some reader holds a time at which a dropped tablet had rows."""
+    """Whether some reader holds a time at which a dropped tablet had rows.
+
+    Args:
+        servers: the tablet servers known to this master.
+        tablet: of a dropped range.
+        monotonic_us: monotonic time, in microseconds.
+    """
     known = (servers.get(ServerUuid(s)) for s in tablet.holders)
     return any(s is not None and s.held_us.get(tablet.id, 0) > monotonic_us for s in known)
 

@@ -24,7 +24,13 @@ from nyala.wire.proto import nyala_pb2 as pb
 def operation(
     table: TableId, tablets: Sequence[TabletId], around: Circumstances
 ) -> CatalogOperation:
-    """Return the operation that replaces those of a table's tablets that are still CREATING then (S0.69)."""
+    """Return the operation that replaces those of a table's tablets that are still CREATING then (S0.69).
+
+    Args:
+        table: id of the table.
+        tablets: ids of the tablets to replace.
+        around: live servers, limits and randomness.
+    """
     return CatalogOperation(
         what="replace tablets",
         scope=lambda _: Scope(tables=(table,), tablets=tuple(tablets)),
@@ -36,6 +42,12 @@ def plan(
     catalog: Catalog, table_id: TableId, tablets: Sequence[TabletId], around: Circumstances
 ) -> CatalogPlan:
     """Decide which tablets take the places of some that do not come to run.
+
+    Args:
+        catalog: the leader's catalog.
+        table_id: id of the table.
+        tablets: ids of the tablets to replace.
+        around: live servers, limits and randomness.
 
     Raises:
         InvalidArgument: too few servers live; nothing is changed.
@@ -80,6 +92,13 @@ def unsafe_plan(
     """Decide what replacing one tablet writes; nothing when it is REPLACED already.
 
     One of a dropped range has no successor: it is deleted, and with it the history of the table before.
+
+    Args:
+        catalog: the leader's catalog.
+        request: names the tablet, and whether working replicas are given up.
+        around: live servers, limits and randomness.
+        shown: servers whose replica works.
+        time: hybrid time above every stamp of the tablet.
 
     Raises:
         NotFound: no such tablet, or it was deleted.

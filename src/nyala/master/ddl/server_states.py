@@ -33,7 +33,13 @@ class Sighting:
 
 
 def sighting(servers: TServers, now_us: int, since_us: int) -> Sighting:
-    """Return what a master sees that leads since `since_us`; both are monotonic."""
+    """Return what a master sees that leads since `since_us`; both are monotonic.
+
+    Args:
+        servers: the tablet servers known to this master.
+        now_us: monotonic time, in microseconds.
+        since_us: monotonic time at which this master was elected.
+    """
     alive = {s.uuid: s.registration for s in servers.alive(now_us)}
     return Sighting(alive, now_us - since_us >= servers.unresponsive_us)
 
@@ -57,6 +63,11 @@ def mark(
     """Return the operation that marks a server, or takes the mark back; what is None stays as it is.
 
     It raises NotFound of an unknown server, and InvalidArgument when too few would be left.
+
+    Args:
+        uuid: of the tablet server.
+        maintenance: the new mark; None: unchanged.
+        decommission: the new mark; None: unchanged.
     """
 
     def plan(catalog: Catalog) -> CatalogPlan:

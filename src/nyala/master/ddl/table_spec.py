@@ -157,6 +157,11 @@ def check_partitions(
 ) -> list[Partition]:
     """Return the partitions of a partition schema.
 
+    Args:
+        schema: of the table.
+        asked: the partition schema of the request.
+        max_tablets: most tablets of one table.
+
     Raises:
         InvalidArgument: it does not fit the schema, or makes too many tablets.
     """

@@ -19,7 +19,14 @@ from nyala.wire.proto import nyala_pb2 as pb
 def operations(
     catalog: Catalog, server: ServerUuid, reports: Sequence[pb.TabletReport], batch: int
 ) -> list[CatalogOperation]:
-    """Return the operations that take in a report, `batch` tablets each; none when it tells nothing new."""
+    """Return the operations that take in a report, `batch` tablets each; none when it tells nothing new.
+
+    Args:
+        catalog: the leader's catalog.
+        server: that sent the report.
+        reports: its tablets.
+        batch: most tablets in one operation.
+    """
     news = [r for r in reports if _updated(catalog, server, r) is not None]
     return [_operation(server, news[first : first + batch]) for first in range(0, len(news), batch)]
 
@@ -34,7 +41,13 @@ def _operation(server: ServerUuid, reports: Sequence[pb.TabletReport]) -> Catalo
 
 
 def plan(catalog: Catalog, server: ServerUuid, reports: Sequence[pb.TabletReport]) -> CatalogPlan:
-    """Return the new records of the tablets of which a report tells something new."""
+    """Return the new records of the tablets of which a report tells something new.
+
+    Args:
+        catalog: the leader's catalog.
+        server: that sent the report.
+        reports: some of its tablets.
+    """
     updated = (_updated(catalog, server, report) for report in reports)
     return CatalogPlan(tablets=tuple(record for record in updated if record is not None))
 

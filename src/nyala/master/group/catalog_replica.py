@@ -35,6 +35,14 @@ async def open_host(
 ) -> ReplicaHost:
     """Open the log of a formatted data directory, and the sys catalog's replica if it is there.
 
+    Args:
+        env: the environment: clock, tasks, files, calls.
+        config: addresses, data directory, options.
+        uuid: of this master.
+        clock: of this master.
+        transport: of the peer port.
+        metrics: registry of this process.
+
     Raises:
         Corrupt: the log cannot be used. OSError: the disk failed, or is full.
     """

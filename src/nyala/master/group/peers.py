@@ -197,7 +197,13 @@ def check_stranger(own: pb.ServerInfoResponse, group: Configuration) -> None:
 
 
 def excluded(uuid: ServerUuid, known: OpId, group: Configuration | None) -> bool:
-    """Whether a committed configuration, newer than the one known, does not name a master any more."""
+    """Whether a committed configuration, newer than the one known, does not name a master any more.
+
+    Args:
+        uuid: of the master.
+        known: op id of the newest configuration in its own log.
+        group: the newest configuration that other masters report; None: none did.
+    """
     return group is not None and group.id > known and group.get(uuid) is None
 
 

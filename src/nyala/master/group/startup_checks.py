@@ -14,6 +14,11 @@ def check(given: Sequence[str], config: Configuration, opened: Instance) -> None
     added or removed online, is fine: nobody has to change it on each machine before the next restart. Not
     asked of a new master that died before its first start was complete: its list was true when it was made.
 
+    Args:
+        given: public addresses from --master-addresses.
+        config: the committed configuration in the data directory.
+        opened: the instance file.
+
     Raises:
         InvalidArgument: names the addresses that differ.
     """

@@ -111,7 +111,13 @@ class Dispatcher:
         self.enqueue(reconcile.needed(self._catalog, known))
 
     def reported(self, server: TServer, tablets: Sequence[TabletId], *, full: bool) -> None:
-        """Order what a server's report calls for, and look at these tablets first when repairs are due."""
+        """Order what a server's report calls for, and look at these tablets first when repairs are due.
+
+        Args:
+            server: that reported.
+            tablets: in the report.
+            full: whether the report was a full one.
+        """
         self.repairs.reported(tablets)
         if full:
             self.reconcile([server])

@@ -62,7 +62,15 @@ def change_request(
     fence: pb.Fence,
     timeout_ms: int,
 ) -> pb.ChangeConfigRequest | None:
-    """Return a change of members, by compare-and-set on the configuration that it was decided on."""
+    """Return a change of members, by compare-and-set on the configuration that it was decided on.
+
+    Args:
+        catalog: the leader's catalog.
+        servers: the tablet servers known to this master.
+        action: the change of members.
+        fence: catalog incarnation and term of this master.
+        timeout_ms: deadline.
+    """
     tablet = catalog.tablet(action.tablet)
     if tablet is None or not tablet.live or tablet.config_id != action.config:
         return None
@@ -134,7 +142,14 @@ def witness_request(
 def copy_request(
     catalog: Catalog, servers: TServers, action: CopyAction, fence: pb.Fence
 ) -> pb.StartCopyRequest | None:
-    """Return the order to copy from a tablet's leader; None when the server is no member any more."""
+    """Return the order to copy from a tablet's leader; None when the server is no member any more.
+
+    Args:
+        catalog: the leader's catalog.
+        servers: the tablet servers known to this master.
+        action: the copy.
+        fence: catalog incarnation and term of this master.
+    """
     tablet, source = catalog.tablet(action.tablet), servers.get(action.source)
     if tablet is None or not tablet.live or action.server not in tablet.members or source is None:
         return None
@@ -150,7 +165,13 @@ def copy_request(
 def cancel_request(
     catalog: Catalog, action: CancelCopyAction, fence: pb.Fence
 ) -> pb.CancelCopyRequest | None:
-    """Return the order to copy no further; None when the server is a member again."""
+    """Return the order to copy no further; None when the server is a member again.
+
+    Args:
+        catalog: the leader's catalog.
+        action: the copy to cancel.
+        fence: catalog incarnation and term of this master.
+    """
     tablet = catalog.tablet(action.tablet)
     if tablet is not None and tablet.live and ServerUuid(action.server) in tablet.members:
         return None

@@ -61,6 +61,11 @@ def after_report(catalog: Catalog, server: TServer, tablets: Sequence[TabletId])
     """Return the orders that what a server has just told calls for; of its other replicas none is looked at.
 
     What was to be created is derived each interval, and was ordered when it was decided.
+
+    Args:
+        catalog: the leader's catalog.
+        server: that reported.
+        tablets: in its report.
     """
     tables = dict.fromkeys(t.table_id for t in map(catalog.tablet, tablets) if t is not None)
     actions = _of_replicas(catalog, server, [t for t in tablets if t in server.replicas])
@@ -119,6 +124,11 @@ def create_request(
 
     The replica begins with the definition with which the tablet's log begins, whatever the table is now: it
     learns of the rest from the log, each in its place between the writes.
+
+    Args:
+        catalog: the leader's catalog.
+        action: to send.
+        fence: catalog incarnation and term of this master.
     """
     tablet = catalog.tablet(action.tablet)
     if tablet is None or action.server not in tablet.awaited:
@@ -146,7 +156,13 @@ def create_request(
 def alter_request(
     catalog: Catalog, action: AlterTabletAction, fence: pb.Fence
 ) -> pb.AlterTabletRequest | None:
-    """Return the order that carries an action out; None when the tablet is gone."""
+    """Return the order that carries an action out; None when the tablet is gone.
+
+    Args:
+        catalog: the leader's catalog.
+        action: to send.
+        fence: catalog incarnation and term of this master.
+    """
     tablet = catalog.tablet(action.tablet)
     if tablet is None or not tablet.live:
         return None
@@ -170,6 +186,11 @@ def delete_request(
     """Return the order that carries an action out; None when the catalog wants the replica after all.
 
     A replica of a live tablet goes only if it knows of no newer configuration than the catalog (S0.44).
+
+    Args:
+        catalog: the leader's catalog.
+        action: to send.
+        fence: catalog incarnation and term of this master.
     """
     tablet = catalog.tablet(action.tablet)
     if tablet is None or (tablet.live and action.server in tablet.members):

@@ -70,7 +70,13 @@ class RepairView:
     def choose(
         self, tablet: CatalogTablet, lost: ServerUuid, left: StandbyLoad
     ) -> ServerUuid | None:
-        """Return the best server for a replica in the place of `lost`; see `wills.Heirs`."""
+        """Return the best server for a replica in the place of `lost`; see `wills.Heirs`.
+
+        Args:
+            tablet: that loses a replica.
+            lost: the server whose replica is replaced.
+            left: replicas already promised to each server.
+        """
         free = [u for u in self.known if self.may_inherit(tablet, u)]
         return self.place(tablet, free, [m for m in tablet.members if m != lost], left)
 
@@ -84,6 +90,12 @@ class RepairView:
         """Return one of `free`, by load and away from the others; always the same in one situation.
 
         Replicas of the same table count first, as they do when a table is made.
+
+        Args:
+            tablet: that gets a replica.
+            free: servers to choose from.
+            others: servers of the replicas that stay.
+            more: replicas already promised to each server.
         """
         if not free:
             return None

@@ -30,13 +30,26 @@ class OrderedCopies:
         return iter(list(self._copies))
 
     def ordered(self, tablet: TabletId, server: ServerUuid, now_us: int) -> None:
-        """Note that a copy is ordered (again)."""
+        """Note that a copy is ordered (again).
+
+        Args:
+            tablet: id of the tablet.
+            server: the target.
+            now_us: monotonic time, in microseconds.
+        """
         self._copies.setdefault((tablet, server), _Copying((), now_us))
 
     def told(
         self, tablet: TabletId, server: ServerUuid, progress: pb.CopyProgress, now_us: int
     ) -> None:
-        """Take what a server says of a copy. One that fails and is begun anew has not moved."""
+        """Take what a server says of a copy. One that fails and is begun anew has not moved.
+
+        Args:
+            tablet: id of the tablet.
+            server: the target.
+            progress: as the target reports it.
+            now_us: monotonic time, in microseconds.
+        """
         said = (progress.stage, progress.bytes_done, progress.log_bytes)
         known = self._copies.get((tablet, server))
         if known is not None and known.told != said and not progress.HasField("error"):
@@ -47,6 +60,12 @@ class OrderedCopies:
         self._copies.pop((tablet, server), None)
 
     def stuck(self, tablet: TabletId, server: ServerUuid, now_us: int) -> bool:
-        """Whether a copy has been ordered, and has not moved for too long."""
+        """Whether a copy has been ordered, and has not moved for too long.
+
+        Args:
+            tablet: id of the tablet.
+            server: the target.
+            now_us: monotonic time, in microseconds.
+        """
         known = self._copies.get((tablet, server))
         return known is not None and now_us - known.moved_us > self.failed_us

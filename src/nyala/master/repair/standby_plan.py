@@ -37,7 +37,13 @@ class StandbyChoice(Protocol):
     def choose(
         self, tablet: CatalogTablet, lost: ServerUuid, left: StandbyLoad
     ) -> ServerUuid | None:
-        """Return the best server for a replica; `left` is what each inherits already."""
+        """Return the best server for a replica; `left` is what each inherits already.
+
+        Args:
+            tablet: that loses a replica.
+            lost: the server whose replica is replaced.
+            left: replicas already promised to each server.
+        """
         ...
 
 

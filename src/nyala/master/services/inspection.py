@@ -44,13 +44,25 @@ class MapPage:
         self.more: dict[str, int] = {}
 
     def of(self, what: str, entries: Iterable[Entry], size: int) -> Iterable[Entry]:
-        """Return those entries of a map that are shown, and note how many are not."""
+        """Return those entries of a map that are shown, and note how many are not.
+
+        Args:
+            what: name of the map.
+            entries: of the map, in order.
+            size: how many entries there are.
+        """
         if size > self._end:
             self.more[what] = size - self._end
         return islice(entries, self._offset, self._end)
 
     def within(self, what: str, entries: Sequence[Entry], lists: int) -> Sequence[Entry]:
-        """Return the first entries of one of several lists, all of which together are as a map."""
+        """Return the first entries of one of several lists, all of which together are as a map.
+
+        Args:
+            what: name of the map.
+            entries: of one list.
+            lists: how many lists the map has.
+        """
         shown = entries[: max(1, self._limit // max(1, lists))]
         if hidden := len(entries) - len(shown):
             self.more[what] = self.more.get(what, 0) + hidden
@@ -60,7 +72,14 @@ class MapPage:
 def answer(
     term: Term, servers: TServers, now_us: int, request: pb.InspectMasterRequest
 ) -> pb.InspectMasterResponse:
-    """Return the answer to InspectMaster."""
+    """Return the answer to InspectMaster.
+
+    Args:
+        term: the leader's state.
+        servers: the tablet servers known to this master.
+        now_us: monotonic time, in microseconds.
+        request: which entries are wanted.
+    """
     flights = term.memory.in_flight.items()
     part = MapPage(request.offset, request.limit)
     return pb.InspectMasterResponse(
@@ -72,7 +91,14 @@ def answer(
 
 
 def maps(term: Term, servers: TServers, now_us: int, part: MapPage) -> dict[str, Any]:
-    """Return every map of a leader's memory, a part of each, as plain values."""
+    """Return every map of a leader's memory, a part of each, as plain values.
+
+    Args:
+        term: the leader's state.
+        servers: the tablet servers known to this master.
+        now_us: monotonic time, in microseconds.
+        part: the range of entries that is returned.
+    """
     every, listed, taken = servers.all(), term.catalog.servers.all(), term.memory.locks.taken()
     return {
         **_catalog_maps(term.catalog, part),

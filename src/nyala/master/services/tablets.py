@@ -78,6 +78,11 @@ def described(
 ) -> pb.ReplaceTabletResponse:
     """Return what there is of a tablet.
 
+    Args:
+        catalog: the leader's catalog.
+        tablet_id: id of the tablet.
+        shown: servers whose replica works.
+
     Raises:
         NotFound: no such tablet, or it was deleted.
     """
