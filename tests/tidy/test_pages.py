@@ -29,6 +29,13 @@ def test_nothing_is_said_by_documents_that_are_not_here():
     assert not [str(p.relative_to(ROOT)) for p in files if elsewhere.search(p.read_text())]
 
 
+def test_the_picture_of_the_architecture_is_current():
+    from scripts import architecture_picture
+
+    written = architecture_picture.PAGE.read_text()
+    assert written == architecture_picture.picture(), "run scripts/architecture_picture.py"
+
+
 def test_the_options_page_is_current():
     from scripts import options_page
 
