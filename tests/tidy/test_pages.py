@@ -36,6 +36,16 @@ def test_the_picture_of_the_architecture_is_current():
     assert written == architecture_picture.picture(), "run scripts/architecture_picture.py"
 
 
+MODULE = re.compile(r"`([a-z_]+/[a-z_/]*(?:\.py)?)`")
+
+
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/architecture.md", "README.md"])
+def test_modules_that_a_page_names_exist(name):
+    homes = (ROOT, ROOT / "src" / "nyala")
+    named = MODULE.findall((ROOT / name).read_text())
+    assert not [n for n in named if not any((home / n).exists() for home in homes)]
+
+
 def test_the_options_page_is_current():
     from scripts import options_page
 
