@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from nyala.client.cluster.tablet_cache import OpenTable, TabletPlace
+from nyala.client.request_queue import IN_FLIGHT
 from nyala.client.write.coalescer import Combiner
 from nyala.client.write.pending_call import Call, Written
-from nyala.client.write.queue import IN_FLIGHT
 from nyala.common.errors import InvalidArgument, NyalaError, OutcomeUnknown, TimedOut, Unavailable
 from nyala.common.ids import TableId, TabletId
 from nyala.common.partition import HashLevel, PartitionSchema, partitions

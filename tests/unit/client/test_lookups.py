@@ -219,7 +219,7 @@ async def test_callers_are_told_when_the_client_ends(s):
     line = None
     while line is None:
         await s.loop.delay(1)
-        line = next(iter(s.core.getter.lookups._lines.values()), None)
+        line = next(iter(s.core.getter.lookups._streams.values()), None)
     line.abandon()
     assert await waiting == [{"k": 1, "v": 10}]  # by the patient way
     heard: list[Any] = []

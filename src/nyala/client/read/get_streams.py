@@ -1,8 +1,7 @@
-"""Look-ups of few keys on long streams: one message to each tablet's leader, shared by callers who meet.
+"""Point reads on long-lived streams: one message to a tablet's leader, shared by concurrent callers.
 
-While requests to a server are under way, further callers wait, and go together as the next one. This is
-the quick way, tried once: whatever goes wrong is an error here, and `reading.py` has the patience.
-On the client's loop only.
+While requests to a server are in flight, further callers wait and share the next one. A read is tried once
+here; after an error `point_reads.py` retries it as a scan. Used on the client's loop only.
 """
 
 import asyncio
@@ -10,59 +9,66 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from nyala.client.request_queue import RequestQueue
 from nyala.common.errors import NyalaError, Unavailable
 from nyala.env.env import Env
 from nyala.wire import methods, status
 from nyala.wire.proto import reads_pb2 as pb
 
-IN_FLIGHT = 2
 MAX_PARTS = 256
+"""Most callers of one request."""
 MAX_KEYS = 64
-"""More keys of one tablet have little to gain from sharing a message."""
+"""Larger reads gain little from sharing a message; they are scans."""
 SILENT_MS = 5_000
+"""Longest wait for an answer before the stream is given up."""
 
 Tell = Callable[[pb.GetAnswer | NyalaError], None]
 _Waiting = tuple[pb.GetPart, Tell]
 
 
-class _Line:
-    """The callers before one server, and the stream to it."""
+class _GetStream:
+    """The stream to one server, and the callers that share its requests."""
 
     def __init__(self, env: Env, address: str) -> None:
         self._address = address
-        self._waiting: deque[_Waiting] = deque()
+        self._queue: RequestQueue[_Waiting] = RequestQueue(fill=False)
         self._sent: dict[int, list[_Waiting]] = {}
         self._requests = 0
         self._due = False
-        self._patience_ms = SILENT_MS
+        self._silent_ms = SILENT_MS
         self._alarm: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self.broken = False
         self._asking = env.rpc.asking(address, methods.GET, self._hear)
 
-    def stand(self, part: pb.GetPart, tell: Tell, timeout_ms: int) -> None:
-        """Take a caller; who comes in the same turn of the loop goes together."""
-        self._waiting.append((part, tell))
-        self._patience_ms = min(self._patience_ms, timeout_ms)
+    def enqueue(self, part: pb.GetPart, tell: Tell, timeout_ms: int) -> None:
+        """Take a caller; callers of the same loop iteration share a request.
+
+        Args:
+            part: keys of one tablet.
+            tell: called once, with the answer or an error.
+            timeout_ms: for the answer.
+        """
+        self._queue.enqueue((part, tell))
+        self._silent_ms = min(self._silent_ms, timeout_ms)
         if not self._due:
             self._due = True
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
         self._due = False
-        self._move()
+        self._send_ready()
 
-    def _move(self) -> None:
-        while self._waiting and len(self._sent) < IN_FLIGHT and not self.broken:
-            together = [self._waiting.popleft() for _ in range(min(MAX_PARTS, len(self._waiting)))]
+    def _send_ready(self) -> None:
+        while not self.broken and (together := self._queue.take_batch(_first)):
             self._requests += 1
             self._sent[self._requests] = together
             parts = [part for part, _ in together]
             self._asking.ask(
-                pb.GetRequest(request=self._requests, timeout_ms=self._patience_ms, parts=parts)
+                pb.GetRequest(request=self._requests, timeout_ms=self._silent_ms, parts=parts)
             )
             if self._alarm is None:
-                self._alarm = self._loop.call_later(self._patience_ms / 1000, self._late)
+                self._alarm = self._loop.call_later(self._silent_ms / 1000, self._late)
 
     def _hear(self, answer: Any) -> None:
         if self._alarm is not None:
@@ -72,42 +78,48 @@ class _Line:
             self._end(Unavailable(f"{self._address}: {answer.message}"))
             return
         together = self._sent.pop(answer.request, [])
+        if together:
+            self._queue.finished(together)
         for (_, tell), found in zip(together, answer.answers, strict=False):
             tell(found)
         for _, tell in together[len(answer.answers) :]:
-            tell(Unavailable(f"{self._address} answered less than it was asked"))
+            tell(Unavailable(f"{self._address} answered fewer reads than the request had"))
         if self._sent:
-            self._alarm = self._loop.call_later(self._patience_ms / 1000, self._late)
+            self._alarm = self._loop.call_later(self._silent_ms / 1000, self._late)
         else:
-            self._patience_ms = SILENT_MS
-        self._move()
+            self._silent_ms = SILENT_MS
+        self._send_ready()
 
     def _late(self) -> None:
         self._alarm = None
-        self._end(Unavailable(f"{self._address} did not answer a look-up"))
+        self._end(Unavailable(f"{self._address} did not answer a point read in time"))
         self._asking.abandon()
 
     def _end(self, why: NyalaError) -> None:
         self.broken = True
-        waiting = [w for sent in self._sent.values() for w in sent] + list(self._waiting)
+        waiting = [w for sent in self._sent.values() for w in sent] + list(self._queue.waiting)
         self._sent.clear()
-        self._waiting.clear()
+        self._queue.waiting.clear()
         for _, tell in waiting:
             tell(why)
 
     def close(self) -> None:
-        """End the stream once its last request is answered."""
+        """Close the stream after its last request is answered."""
         self._asking.end()
 
     def abandon(self) -> None:
-        """Give the stream up: whoever waits is told."""
+        """Cancel the stream; pending callers get an error."""
         if self._alarm is not None:
             self._alarm.cancel()
         self._late()
 
 
+def _first(waiting: deque[_Waiting]) -> list[_Waiting]:
+    return [waiting.popleft() for _ in range(min(MAX_PARTS, len(waiting)))]
+
+
 class Lookups:
-    """The streams of one client.
+    """Point-read streams of one client, one per server.
 
     Args:
         env: the outside world.
@@ -115,7 +127,7 @@ class Lookups:
 
     def __init__(self, env: Env) -> None:
         self._env = env
-        self._lines: dict[str, _Line] = {}
+        self._streams: dict[str, _GetStream] = {}
 
     def ask(self, address: str, part: pb.GetPart, tell: Tell, timeout_ms: int) -> None:
         """Look keys up at one server, once.
@@ -123,20 +135,19 @@ class Lookups:
         Args:
             address: of the leader of the keys' tablet.
             part: what to look up.
-            tell: called once, with the rows found, or why there are none: in the server's words, or for
-                lack of them.
+            tell: called once, with the rows found, the server's error, or `Unavailable` without an answer.
             timeout_ms: for the answer.
         """
-        line = self._lines.get(address)
-        if line is None or line.broken:
-            line = self._lines[address] = _Line(self._env, address)
-        line.stand(part, lambda found: tell(_judged(found)), timeout_ms)
+        stream = self._streams.get(address)
+        if stream is None or stream.broken:
+            stream = self._streams[address] = _GetStream(self._env, address)
+        stream.enqueue(part, lambda found: tell(_judged(found)), timeout_ms)
 
     def close(self) -> None:
         """End all streams."""
-        for line in self._lines.values():
-            line.close()
-        self._lines.clear()
+        for stream in self._streams.values():
+            stream.close()
+        self._streams.clear()
 
 
 def _judged(found: pb.GetAnswer | NyalaError) -> pb.GetAnswer | NyalaError:

@@ -1,10 +1,10 @@
-"""Small writes that meet: rows of concurrent callers for one tablet travel as one request.
+"""Coalescing of small writes: rows of concurrent callers for one tablet are sent as one request.
 
-A free line delays nobody: what one loop turn brings goes at its end. While a request of a line is under
-way, further callers wait until they are as many as travel in it, or until it is answered, and go together as
-the next. A request has one sequence number and the same bytes at each try; each caller gets the outcome of
-its own rows, and nobody else's failure. A request ends at the first deadline of its callers: nobody's rows
-are sent anew after its caller was told that the time is up. On the client's loop only.
+An idle queue adds no delay: calls of one loop iteration are sent at its end. While a request is in flight,
+further calls wait until they are as many as it carries, or until it is answered, and form the next request.
+A request has one sequence number and the same bytes at each try; each caller gets the outcome of its own rows
+only. A request ends at the earliest deadline of its callers: no rows are sent again after their caller was
+told that its time is up. Used on the client's loop only.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ import pyarrow as pa
 from nyala.client.cluster.tablet_cache import TabletPlace
 from nyala.client.write import request_size
 from nyala.client.write.pending_call import Call, Written
-from nyala.client.write.queue import Key, Kind, Line
+from nyala.client.write.queue import CallKind, CallQueue, Key
 from nyala.client.write.waiting import Waiting, closed_meanwhile
 from nyala.common.errors import RangesChanged, Rejected, SessionExpired
 from nyala.common.partition import locate
@@ -25,14 +25,14 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 MAX_ROWS = 64
 MAX_BYTES = 64 << 10
-"""Larger writes go by themselves: they have little to gain, and others would wait for their bytes."""
+"""Larger writes are not coalesced: they gain little, and others would wait for their bytes."""
 
 Send = Callable[[TabletPlace, Call, pa.RecordBatch, int], Awaitable[pb.WriteResult]]
-"""Deliver rows like those of a call; the last argument is the deadline (monotonic microseconds)."""
+"""Deliver a batch of the same kind as a call; the last argument is the deadline (monotonic microseconds)."""
 
 
 class Combiner:
-    """Gathers calls and sends them.
+    """Coalesces small writes of one client.
 
     Args:
         env: clock and tasks.
@@ -51,21 +51,21 @@ class Combiner:
         self._alone = alone
         self._max_rows = max_rows
         self._max_bytes = max_bytes
-        self._lines: dict[Key, Line] = {}
-        self._unplaced: dict[Kind, list[Call]] = {}
-        self._touched: dict[Key, Line] = {}
+        self._queues: dict[Key, CallQueue] = {}
+        self._unplaced: dict[CallKind, list[Call]] = {}
+        self._touched: dict[Key, CallQueue] = {}
         self._waiting = Waiting(env.clock)
         self._turn_is_due = False
 
     def take(self, call: Call) -> None:
-        """Take a call; its caller will be told."""
+        """Take a call; `Call.done` or `Call.failed` ends it."""
         self._waiting.add(call)
         table = call.table
-        kind = Kind(table.id, table.schema.version, call.op, tuple(call.batch.schema.names))
+        kind = CallKind(table.id, table.schema.version, call.op, tuple(call.batch.schema.names))
         if any(call.batch.column(c.name).null_count for c in table.schema.key_columns):
             self._by_itself(call)
         elif table.partition_schema.count == 1 and table.partition_schema.ranges == ():
-            self._stand(call, kind, table.tablets[0])
+            self._enqueue(call, kind, table.tablets[0])
         else:
             self._unplaced.setdefault(kind, []).append(call)
         if not self._turn_is_due:
@@ -73,22 +73,22 @@ class Combiner:
             asyncio.get_running_loop().call_soon(self._turn)
 
     def close(self) -> None:
-        """Tell everybody who still waits that the client is closed."""
+        """Fail every pending call: the client is closed."""
         self._waiting.close()
 
-    # ---- lines -------------------------------------------------------------------------------------
+    # ---- queues ------------------------------------------------------------------------------------
 
     def _turn(self) -> None:
-        """At the end of a loop turn: who came in it is placed, and free lines move."""
+        """At the end of a loop iteration: assign its calls to queues, and send what may be sent."""
         self._turn_is_due = False
         unplaced, self._unplaced = self._unplaced, {}
         for kind, calls in unplaced.items():
             self._place(kind, calls)
         touched, self._touched = self._touched, {}
-        for key, line in touched.items():
-            self._move(key, line)
+        for key, queue in touched.items():
+            self._send_ready(key, queue)
 
-    def _place(self, kind: Kind, calls: list[Call]) -> None:
+    def _place(self, kind: CallKind, calls: list[Call]) -> None:
         """Find the tablet of each call's rows, for all calls at once."""
         table = calls[0].table
         keys = pa.concat_batches([c.batch for c in calls])
@@ -98,45 +98,45 @@ class Combiner:
             mine = numbers[at : at + call.batch.num_rows]
             at += call.batch.num_rows
             if mine[0] >= 0 and mine.count(mine[0]) == len(mine):
-                self._stand(call, kind, table.tablets[mine[0]])
+                self._enqueue(call, kind, table.tablets[mine[0]])
             else:
                 self._by_itself(call)
 
-    def _stand(self, call: Call, kind: Kind, tablet: TabletPlace) -> None:
+    def _enqueue(self, call: Call, kind: CallKind, tablet: TabletPlace) -> None:
         key = tablet.id, kind
-        line = self._lines.get(key)
-        if line is None:
-            line = self._lines[key] = Line(tablet)
-        line.tablet = tablet
-        line.waiting.append(call)
-        self._touched[key] = line
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = CallQueue(tablet)
+        queue.tablet = tablet
+        queue.requests.enqueue(call)
+        self._touched[key] = queue
 
-    def _move(self, key: Key, line: Line) -> None:
-        """Send what may go now."""
+    def _send_ready(self, key: Key, queue: CallQueue) -> None:
+        """Send the requests that may be sent now."""
         now_us = self._env.clock.monotonic_us()
         most = self._max_bytes
-        if line.waiting:
-            head = line.waiting[0]
+        if queue.requests.waiting:
+            head = queue.requests.waiting[0]
             most = request_size.room(head.table, head.batch.num_columns, most)
-        while calls := line.depart(self._max_rows, most, now_us):
-            self._env.tasks.spawn(self._request(key, line, calls), "small writes")
-        if line.idle:
-            self._lines.pop(key, None)
+        while calls := queue.take_batch(self._max_rows, most, now_us):
+            self._env.tasks.spawn(self._request(key, queue, calls), "small writes")
+        if queue.requests.idle:
+            self._queues.pop(key, None)
 
     # ---- requests ----------------------------------------------------------------------------------
 
-    async def _request(self, key: Key, line: Line, calls: list[Call]) -> None:
+    async def _request(self, key: Key, queue: CallQueue, calls: list[Call]) -> None:
         try:
-            await self._together(line.tablet, calls)
+            await self._together(queue.tablet, calls)
         finally:
-            for call in calls:  # told already, unless this task was ended from outside
+            for call in calls:  # over already, unless this task was cancelled
                 self._waiting.drop(call)
                 call.failed(closed_meanwhile(sent=call.sent))
-            line.arrived(calls)
-            self._move(key, line)
+            queue.requests.finished(calls)
+            self._send_ready(key, queue)
 
     async def _together(self, tablet: TabletPlace, calls: list[Call]) -> None:
-        """Send one request for some calls; tell each what became of its own rows."""
+        """Send one request for some calls; each gets the outcome of its own rows."""
         batch = calls[0].batch
         if len(calls) > 1:
             batch = pa.concat_batches([c.batch for c in calls])
@@ -145,35 +145,35 @@ class Combiner:
         deadline_us = min(c.deadline_us for c in calls)
         try:
             result = await self._send(tablet, calls[0], batch, deadline_us)
-        except RangesChanged:  # their tablet takes no more, and took nothing of this
+        except RangesChanged:  # the tablet was replaced, and applied none of these rows
             for call in calls:
                 await self._run_alone(call)
         except Rejected as err:
             if len(calls) == 1 or isinstance(err, SessionExpired):
                 _fail(calls, err)
                 return
-            # Nothing took effect: whoever is to blame is found by sending each alone.
+            # Nothing took effect: sending each call alone finds the one that is refused.
             await asyncio.gather(*(self._together(tablet, [c]) for c in calls))
-        except Exception as err:  # whatever it is, the callers have to be told
+        except Exception as err:  # any error ends the calls
             _fail(calls, err)
         else:
             _share(result, calls)
 
     def _by_itself(self, call: Call) -> None:
-        self._waiting.drop(call)  # it minds its deadline itself
+        self._waiting.drop(call)  # it has its own deadline
         self._env.tasks.spawn(self._run_alone(call), "write")
 
     async def _run_alone(self, call: Call) -> None:
         try:
             call.done(await self._alone(call))
-        except Exception as err:  # whatever it is, the caller has to be told
+        except Exception as err:  # any error ends the call
             call.failed(err)
         finally:
             call.failed(closed_meanwhile(sent=True))
 
 
 def _share(result: pb.WriteResult, calls: list[Call]) -> None:
-    """Give each caller its part of a result."""
+    """Split a result among its callers."""
     errors = sorted((e.row, e.code, e.message) for e in result.row_errors)
     first = at = 0
     for call in calls:
