@@ -3,7 +3,7 @@
 from msgspec.structs import replace as with_options
 
 from nyala.raft.changes import Change, ChangeKind
-from nyala.wal.format import Kind
+from nyala.wal.format import RecordKind
 from nyala.wal.scan import scan
 from nyala.wal.segment import sequence_of
 from tests.judge.stages import remembered_alike, snapshot, started, written
@@ -133,7 +133,7 @@ def _rot(server: SimProcess, above: int) -> None:
         proven = [
             r
             for r in found.records
-            if r.kind is Kind.ENTRY
+            if r.kind is RecordKind.ENTRY
             and r.index > above
             and r.offset + r.length <= found.proven.offset
         ]

@@ -23,7 +23,7 @@ from nyala.raft.node import RaftNode
 from nyala.raft.options import RaftOptions
 from nyala.raft.progress import STALL_HEARTBEATS, Flow
 from nyala.raft.ready import Outgoing
-from nyala.raft.state import Stand
+from nyala.raft.state import RaftState
 
 ONE_EACH = RaftOptions(max_append_bytes=1)
 """Every entry travels in a message of its own, so that each may be lost alone."""
@@ -160,7 +160,7 @@ def _renumber(member: Member) -> None:
     core.version -= base
     core.version_out -= base
     core.truncated_version = max(0, core.truncated_version - base)
-    waits = core.stand is Stand.CANDIDATE
+    waits = core.stand is RaftState.CANDIDATE
     core.self_vote_version = max(0, core.self_vote_version - base) if waits else 0
     member.durable = DurablePoint(0, OpId(0, core.log.stable))  # only its index is compared
     member.pending = tuple(replace(b, point=_earlier(b.point, base)) for b in member.pending)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from nyala.common.ids import OpId
 from nyala.raft import quorum
 from nyala.raft.messages import EntryKind
-from nyala.raft.state import Stand
+from nyala.raft.state import RaftState
 from tests.model.member import Member
 
 
@@ -53,7 +53,7 @@ def face(member: Member) -> Face:
     return Face(
         core.uuid,
         core.term,
-        core.stand is Stand.LEADER,
+        core.stand is RaftState.LEADER,
         core.may_stand,
         tuple(core.voters),
         tuple(e.id for e in entries),

@@ -5,7 +5,7 @@ import pytest
 from nyala.raft import election, quorum, replication
 from nyala.raft.messages import RequestVote
 from nyala.raft.progress import Leadership
-from nyala.raft.state import Core, Stand
+from nyala.raft.state import RaftCore, RaftState
 from tests.model.bounds import Bounds
 from tests.model.explore import Explorer, Violation
 from tests.model.run import FULL, REDUCED
@@ -25,7 +25,7 @@ def test_two_members_and_two_terms_are_explored_whole():
 
 
 def test_it_finds_an_entry_of_an_old_term_committed_by_counting(monkeypatch: pytest.MonkeyPatch):
-    def by_counting(core: Core, leadership: Leadership) -> None:
+    def by_counting(core: RaftCore, leadership: Leadership) -> None:
         held = [replication._durable_at(core, leadership, v) for v in core.voters]
         if quorum.reached(held) > core.log.committed:
             core.commit(quorum.reached(held))
@@ -36,8 +36,8 @@ def test_it_finds_an_entry_of_an_old_term_committed_by_counting(monkeypatch: pyt
 
 
 def test_it_finds_a_second_vote_in_a_term(monkeypatch: pytest.MonkeyPatch):
-    def would_vote(core: Core, message: RequestVote) -> bool:
-        free = core.stand is Stand.FOLLOWER and message.term >= core.term
+    def would_vote(core: RaftCore, message: RequestVote) -> bool:
+        free = core.stand is RaftState.FOLLOWER and message.term >= core.term
         return free and election.up_to_date(core, message.last)
 
     monkeypatch.setattr(election, "_would_vote", would_vote)
@@ -46,9 +46,9 @@ def test_it_finds_a_second_vote_in_a_term(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_it_finds_a_vote_that_a_crash_forgets(monkeypatch: pytest.MonkeyPatch):
-    def promise(core: Core, hard: object) -> None:
+    def promise(core: RaftCore, hard: object) -> None:
         core.hard = hard  # type: ignore[assignment]
 
-    monkeypatch.setattr(Core, "promise", promise)
+    monkeypatch.setattr(RaftCore, "promise", promise)
     with pytest.raises(Violation, match="term"):
         Explorer(FULL["slow disks, one crash"][0], 100_000).run()

@@ -82,8 +82,8 @@ class MembersService:
             return  # the core refuses it
         after = edited(status.config, changes)
         _check_caught_up(status, after)
-        number = replica.taking_part().node.read_index()
-        replica.around.dirty(replica.group)
+        number = replica.running_member().node.read_index()
+        replica.context.schedule(replica.group)
         while replica.is_leader and not _answered(replica, after, number or 0):
             await self._env.tasks.sleep_ms(POLL_MS)
 
@@ -108,7 +108,7 @@ class MembersService:
 
     async def _until_handed_over(self, replica: Replica, to: ServerUuid, timeout_ms: int) -> None:
         end_us = self._env.clock.monotonic_us() + timeout_ms * 1000
-        while (node := replica.taking_part().node).leader in (None, node.uuid):
+        while (node := replica.running_member().node).leader in (None, node.uuid):
             given_up = node.is_leader and node.status().transferee is None
             if given_up or self._env.clock.monotonic_us() >= end_us:
                 raise Unavailable(
@@ -128,7 +128,7 @@ class MembersService:
         group = TabletId(request.tablet_id)
         replica = self._host.find(group)
         if replica is not None and replica.state is not State.TOMBSTONED:
-            replica.taking_part()  # raises unless it runs
+            replica.running_member()  # raises unless it runs
             if is_witness(replica):
                 return pb.CreateWitnessResponse()
         config = convert.configuration_from_proto(request.consensus)
@@ -171,12 +171,12 @@ def _answered(replica: Replica, after: Configuration, number: int) -> bool:
     Raises:
         Unavailable: too few have been heard for an election timeout.
     """
-    options, needed = replica.around.options, majority(len(after.voters))
-    if sum(u in after.voters for u in replica.taking_part().node.view.echoed(number)) >= needed:
+    options, needed = replica.context.options, majority(len(after.voters))
+    if sum(u in after.voters for u in replica.running_member().node.view.echoed(number)) >= needed:
         return True
     silent = options.election_timeout_ms // options.raft_tick_ms
     peers = replica.status().peers
-    heard = {p.uuid for p in peers if p.ticks_silent <= silent} | {replica.around.uuid}
+    heard = {p.uuid for p in peers if p.ticks_silent <= silent} | {replica.context.uuid}
     answering = [u for u in after.voters if u in heard]
     if len(answering) < needed:
         raise Unavailable(

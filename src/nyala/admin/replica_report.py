@@ -54,7 +54,7 @@ def _peer(peer: PeerStatus, tick_ms: int) -> pb.PeerReport:
 def status(replica: Replica) -> pb.TabletStatus:
     """Return everything that is worth showing."""
     said, tablet = replica.status(), _tablet(replica)
-    tick_ms = replica.around.options.raft_tick_ms
+    tick_ms = replica.context.options.raft_tick_ms
     message = pb.TabletStatus(
         report=report(replica),
         last_term=said.last.term,

@@ -55,11 +55,11 @@ class RescueService:
         self._orders.check(request)
         replica = self._host.get(TabletId(request.tablet_id))
         keep = [ServerUuid(u) for u in request.keep]
-        active = replica.taking_part().node.config
+        active = replica.running_member().node.config
         changed = not active.lost or {m.uuid for m in active.members} != set(keep)
-        last = replica.taking_part().node.last
+        last = replica.running_member().node.last
         if changed:
-            standing = replica.taking_part()
+            standing = replica.running_member()
             await standing.requests.clock.advance_past(standing.node.last_stamp)
             member = await self._leaderless(replica)
             if not 0 <= request.term <= member.node.term + MOST_TERMS:
@@ -81,12 +81,12 @@ class RescueService:
 
     async def _leaderless(self, replica: Replica) -> Member:
         """Wait until no leader is heard; one that led without a majority has stepped down by then."""
-        step_ms = replica.around.options.election_timeout_ms
+        step_ms = replica.context.options.election_timeout_ms
         for _ in range(PATIENCE):
-            if not replica.taking_part().node.view.hears_leader:
+            if not replica.running_member().node.view.hears_leader:
                 break
             await self._env.tasks.sleep_ms(step_ms)
-        member = replica.taking_part()
+        member = replica.running_member()
         if member.node.view.hears_leader:
             raise InvalidArgument(
                 f"the group of {replica.group} has a leader, {member.node.leader}, and needs no rescue: "

@@ -72,7 +72,7 @@ def copy_from_remote(
     from nyala.offline import inspection
     from nyala.offline.copy import copy_to_directory
     from nyala.operate.run import run_alone
-    from nyala.replica.copy.protocol import Progress
+    from nyala.replica.copy.protocol import CopyProgress
 
     group = _group(tablet)
     options = Options.load(None, os.environ, _flags(set))
@@ -80,14 +80,14 @@ def copy_from_remote(
 
     said = 0
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: CopyProgress) -> None:
         nonlocal said
         tenths = 10 * progress.bytes_done // max(1, progress.bytes_total)
         if tenths > said:
             said = tenths
             say(f"{progress.bytes_done:,} of {progress.bytes_total:,} bytes of files")
 
-    async def work(env: Env) -> Progress:
+    async def work(env: Env) -> CopyProgress:
         return await copy_to_directory(
             env, options, dir, kind, group, source, force=force, tell=tell
         )

@@ -8,8 +8,8 @@ from typing import Any
 
 from nyala.common.hybrid_time import LOGICAL_MASK, to_micros
 from nyala.raft.messages import EntryKind
-from nyala.wal.dump import Finding, LogDump, Note, Problem, SegmentDump, last_of
-from nyala.wal.format import ENTRIES, RECORD_HEADER_BYTES, Kind, Record
+from nyala.wal.dump import ExtentNote, Finding, LogDump, Problem, SegmentDump, last_of
+from nyala.wal.format import ENTRIES, RECORD_HEADER_BYTES, Record, RecordKind
 from nyala.wal.segment import segment_name
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -29,7 +29,7 @@ def fields_of(record: Record, *, payloads: bool) -> dict[str, Any]:
         "durable_to": {"segment": record.synced.sequence, "offset": record.synced.offset},
     }  # fmt: skip
     payload = record.payload or b""
-    if record.kind is Kind.HARD_STATE:
+    if record.kind is RecordKind.HARD_STATE:
         shown["vote"] = payload.decode() or None
     elif payloads and record.kind in ENTRIES:
         shown["payload"] = payload.hex()
@@ -39,7 +39,7 @@ def fields_of(record: Record, *, payloads: bool) -> dict[str, Any]:
 def print_log(log: LogDump, group: str, *, payloads: bool) -> None:
     """Print every segment."""
     count = sum(len(s.records) for s in log.segments)
-    groups = {r.group for s in log.segments for r in s.records if r.kind is not Kind.MARKER}
+    groups = {r.group for s in log.segments for r in s.records if r.kind is not RecordKind.MARKER}
     print(
         f"{_plural(len(log.segments), 'segment')}, {_plural(count, 'record')} of "
         f"{_plural(len(groups), 'group')}; the log itself tells that it was durable up to segment "
@@ -53,7 +53,7 @@ def print_log(log: LogDump, group: str, *, payloads: bool) -> None:
         _print_segment(segment, group, payloads=payloads)
 
 
-def _print_note(note: Note, missing: str) -> None:
+def _print_note(note: ExtentNote, missing: str) -> None:
     must = note.extent
     if must is None:
         what = (
@@ -104,7 +104,7 @@ def _fate(segment: SegmentDump) -> str:
 
 def _line(record: Record) -> str:
     place = f"{record.offset:>10} {record.length:>9}  {_what(record):<10}"
-    if record.kind is Kind.MARKER:
+    if record.kind is RecordKind.MARKER:
         text = f"all was durable up to {record.synced.sequence}+{record.synced.offset}"
         return f"{place} {'':<32} {'':>13}  {text}"
     at = f"{record.term}.{record.index}" if record.kind in ENTRIES else str(record.term or "")
@@ -112,14 +112,16 @@ def _line(record: Record) -> str:
 
 
 def _what(record: Record) -> str:
-    return EntryKind(record.entry_kind).name if record.kind is Kind.ENTRY else record.kind.name
+    return (
+        EntryKind(record.entry_kind).name if record.kind is RecordKind.ENTRY else record.kind.name
+    )
 
 
 def _says(record: Record) -> str:
     payload = record.payload or b""
-    if record.kind is Kind.HARD_STATE:
+    if record.kind is RecordKind.HARD_STATE:
         return f"vote for {payload.decode()}" if payload else "no vote"
-    if record.kind is Kind.FORGET:
+    if record.kind is RecordKind.FORGET:
         return "all earlier records of the group are void"
     stamp = f"{time_text(to_micros(record.stamp))}+{record.stamp & LOGICAL_MASK}"
     if record.entry_kind == EntryKind.CONFIG:

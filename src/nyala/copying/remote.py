@@ -14,7 +14,7 @@ from nyala.common.ids import OpId, ServerUuid, TabletId
 from nyala.env.files import Buffer
 from nyala.env.rpc import Method, Rpc
 from nyala.raft.messages import Entry, EntryKind
-from nyala.replica.copy.protocol import CopyFile, Offer
+from nyala.replica.copy.protocol import CopyFile, CopyOffer
 from nyala.wire import convert, methods
 from nyala.wire.flight_data import FlightData
 from nyala.wire.proto import nyala_pb2 as pb
@@ -55,7 +55,7 @@ class RemoteSource:
         """Where it is asked."""
         return self._address
 
-    async def begin(self, group: TabletId, *, least: int, force: bool) -> Offer:
+    async def begin(self, group: TabletId, *, least: int, force: bool) -> CopyOffer:
         """Begin a session. See `Source`."""
         request = pb.BeginCopyRequest(
             destination_uuid=self._uuid,
@@ -66,7 +66,7 @@ class RemoteSource:
             least_index=least,
         )
         answer = await self._call(methods.BEGIN_COPY, request, BEGIN_MS)
-        return Offer(
+        return CopyOffer(
             session=answer.session_id,
             ttl_ms=answer.ttl_ms,
             cut=OpId(answer.cut_term, answer.cut_index),

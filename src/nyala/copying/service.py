@@ -12,8 +12,8 @@ from nyala.datadir.identity import Identity
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.raft.messages import Entry
-from nyala.replica.copy.manager import Copies
-from nyala.replica.copy.protocol import ENDED, Progress
+from nyala.replica.copy.manager import CopyManager
+from nyala.replica.copy.protocol import ENDED, CopyProgress
 from nyala.wire import convert, methods, status
 from nyala.wire.flight_data import FlightData
 from nyala.wire.proto import nyala_pb2 as pb
@@ -39,7 +39,7 @@ class CopySourceService:
         copies: of its replicas; raises Unavailable until they are open.
     """
 
-    def __init__(self, identity: Identity, copies: Callable[[], Copies]) -> None:
+    def __init__(self, identity: Identity, copies: Callable[[], CopyManager]) -> None:
         self._identity = identity
         self._copies = copies
 
@@ -87,7 +87,7 @@ class CopySourceService:
                 yield data
 
     async def _pieces(
-        self, copies: Copies, request: pb.FetchFileRequest
+        self, copies: CopyManager, request: pb.FetchFileRequest
     ) -> AsyncIterator[FlightData]:
         read, offset = copies.sessions.read, request.offset
         ahead = asyncio.ensure_future(read(request.session_id, request.name, offset))
@@ -125,7 +125,7 @@ class CopyTargetService:
     """
 
     def __init__(
-        self, env: Env, identity: Identity, copies: Callable[[], Copies], check: Check
+        self, env: Env, identity: Identity, copies: Callable[[], CopyManager], check: Check
     ) -> None:
         self._env = env
         self._identity = identity
@@ -170,7 +170,7 @@ class CopyTargetService:
         await copies.cancel(TabletId(request.tablet_id))
         return pb.CancelCopyResponse()
 
-    def _message(self, progress: Progress) -> pb.CopyProgress:
+    def _message(self, progress: CopyProgress) -> pb.CopyProgress:
         over_us = progress.ended_us if progress.stage in ENDED else 0
         until_us = over_us or self._env.clock.monotonic_us()
         message = pb.CopyProgress(
@@ -193,7 +193,7 @@ class CopyTargetService:
 
 
 def copy_handlers(
-    env: Env, identity: Identity, copies: Callable[[], Copies], check: Check
+    env: Env, identity: Identity, copies: Callable[[], CopyManager], check: Check
 ) -> Handlers:
     """Return what a server that copies both ways answers; see `CopyTargetService`."""
     source = CopySourceService(identity, copies)

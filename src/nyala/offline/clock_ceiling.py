@@ -19,7 +19,7 @@ from nyala.datadir.identity import CLOCK_FILE
 from nyala.env.clock import Clock, HybridClock, write_ceiling
 from nyala.env.files import Files
 from nyala.env.server_clock import duration
-from nyala.replica.superblock import Stage, Superblocks
+from nyala.replica.superblock import ReplicaStage, Superblocks
 from nyala.wal.dump import dump_log
 
 
@@ -66,7 +66,7 @@ def lower(
     superblocks = Superblocks(files, directory)
     for group in superblocks.groups():
         found = superblocks.load(group)
-        if found is not None and found.stage == Stage.READY:
+        if found is not None and found.stage == ReplicaStage.READY:
             highest = max(highest, cut_stamp(group, f"{directory}/data/{group}"))
     if highest > after:
         ahead_us = to_micros(highest) - clock.wall_us()

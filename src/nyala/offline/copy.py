@@ -20,7 +20,7 @@ from nyala.offline import inspection, recovery
 from nyala.offline.recovery import RecoveryPlan
 from nyala.raft.messages import PeerBatch
 from nyala.replica import lifecycle
-from nyala.replica.copy.protocol import ENDED, Progress, Stage
+from nyala.replica.copy.protocol import ENDED, CopyProgress, CopyStage
 from nyala.replica.host import ReplicaHost
 from nyala.replica.state_machine import Cut, StateMachine
 from nyala.replica.status import State
@@ -123,7 +123,7 @@ async def recover_in_directory(
     host = await _open(env, options, directory, identity)  # notes who lost what, as any start does
     try:
         if not left.keeps_log:
-            await lifecycle.forget(host.get(group).around, group)
+            await lifecycle.forget(host.get(group).context, group)
     finally:
         await host.close()
     return await run(Lane.DISK, recovery.go_on, env.files, directory, left)
@@ -152,8 +152,8 @@ async def copy_to_directory(
     address: str,
     *,
     force: bool = False,
-    tell: Callable[[Progress], None] = lambda progress: None,
-) -> Progress:
+    tell: Callable[[CopyProgress], None] = lambda progress: None,
+) -> CopyProgress:
     """Copy a replica into a data directory; durable on return.
 
     A directory without a server's identity becomes that of a new server. A server that belongs to no cluster
@@ -190,7 +190,7 @@ async def copy_to_directory(
             await env.tasks.sleep_ms(LOOK_MS)
     finally:
         await host.close()
-    if progress.stage is not Stage.DONE:
+    if progress.stage is not CopyStage.DONE:
         err = progress.error or Unavailable(f"the copy of {group} was cancelled")
         raise err if isinstance(err, NyalaError | OSError) else Unavailable(repr(err))
     await identity.learn(cluster_id=info.cluster_id or None, initialised=role == "master")

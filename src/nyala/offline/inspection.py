@@ -26,7 +26,7 @@ from nyala.raft import membership
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import HardState
 from nyala.replica.member.bootstrap import newest
-from nyala.replica.superblock import Stage, Superblocks
+from nyala.replica.superblock import ReplicaStage, Superblocks
 from nyala.replica.witness import Witness
 from nyala.wal.cmeta import ConsensusMetadata
 from nyala.wal.dump import Finding, dump_log
@@ -177,14 +177,14 @@ def _listed(
     try:
         superblock = superblocks.load(group)
         assert superblock is not None, f"{group} has no superblock"
-        if superblock.stage is Stage.TOMBSTONED:
+        if superblock.stage is ReplicaStage.TOMBSTONED:
             hard = superblock.hard_state
             return ReplicaListing(group, superblock.stage, hard.term, hard.vote)
         saved = metadata.load(group)
     except (Corrupt, BadVersion) as err:
         return ReplicaListing(group, "?", error=str(err))
     if saved is None:
-        missing = "it has no consensus metadata" if superblock.stage is Stage.READY else ""
+        missing = "it has no consensus metadata" if superblock.stage is ReplicaStage.READY else ""
         return ReplicaListing(group, superblock.stage, error=missing)
     hard, config = saved
     return ReplicaListing(
@@ -204,10 +204,10 @@ def changeable(files: Files, directory: str, group: TabletId) -> None:
         InvalidArgument: it is LOST, or was deleted, or is half a copy. Corrupt: its superblock is damaged.
     """
     superblock = Superblocks(files, directory).load(group)
-    if superblock is None or superblock.stage is Stage.READY:
+    if superblock is None or superblock.stage is ReplicaStage.READY:
         return
     what = f"the replica of {group} in {directory} is {superblock.stage}"
-    if superblock.stage is Stage.LOST:
+    if superblock.stage is ReplicaStage.LOST:
         raise InvalidArgument(
             f"{what}: it stays FAILED whatever its metadata say. Delete it, and have it copied; if no "
             "replica works any more: nyala local_replica unsafe_recover"
@@ -227,14 +227,14 @@ def problems(files: Files, directory: str, read: Callable[[TabletId, str], objec
     found = [f"{r.group}: {r.error}" for r in listed if r.error]
     whole = {r.group: r.stage for r in listed}
     for group, stage in whole.items():
-        if stage == Stage.LOST:
+        if stage == ReplicaStage.LOST:
             found.append(
                 f"{group}: the log lost records of it; delete it, and have it copied; if no "
                 "replica works any more: nyala local_replica unsafe_recover"
             )
-        if stage == Stage.COPYING:
+        if stage == ReplicaStage.COPYING:
             found.append(f"{group}: a copy was broken off; make it again, or delete it")
-        if stage == Stage.READY:
+        if stage == ReplicaStage.READY:
             found += _data_problems(files, group, f"{directory}/data/{group}", read)
     for name in files.list(f"{directory}/data"):
         if name not in whole:

@@ -17,7 +17,7 @@ from nyala.raft.messages import HardState
 from nyala.raft.unsafe_recovery import TERMS_APART
 from nyala.replica.member import bootstrap
 from nyala.replica.state_machine import Cut
-from nyala.replica.superblock import Stage, Superblock, Superblocks
+from nyala.replica.superblock import ReplicaStage, Superblock, Superblocks
 from nyala.replica.witness import Witness
 from nyala.wal.cmeta import ConsensusMetadata
 from nyala.wal.recovered import RecoveredGroup
@@ -92,7 +92,7 @@ def look(
         )
     promised, config = saved
     why = _loss(files, directory, group)
-    if not why and stage is Stage.READY:
+    if not why and stage is ReplicaStage.READY:
         if config.voters == (server,):
             return RecoveryPlan(
                 group, server, "", Cut(), 0, config, config.id, config.id.index, config
@@ -123,13 +123,13 @@ def look(
     )
 
 
-def _stage(files: Files, directory: str, group: TabletId) -> Stage:
+def _stage(files: Files, directory: str, group: TabletId) -> ReplicaStage:
     superblock = Superblocks(files, directory).load(group)
     if superblock is None:
         raise NotFound(
             f"{directory} has no replica of {group}; nyala local_replica list shows what it has"
         )
-    if superblock.stage not in (Stage.READY, Stage.LOST):
+    if superblock.stage not in (ReplicaStage.READY, ReplicaStage.LOST):
         raise InvalidArgument(
             f"the replica of {group} in {directory} is {superblock.stage}: it has no files to go on from"
         )
@@ -169,5 +169,5 @@ def go_on(files: Files, directory: str, left: RecoveryPlan) -> str:
     backup = rewrite_config.put(
         files, directory, left.group, HardState(left.after.id.term), left.after
     )
-    Superblocks(files, directory).save(Superblock(left.group, Stage.READY))
+    Superblocks(files, directory).save(Superblock(left.group, ReplicaStage.READY))
     return backup

@@ -16,7 +16,7 @@ from nyala.raft import election, membership, replication
 from nyala.raft.membership import Configuration, Member
 from nyala.raft.messages import Entry, EntryKind
 from nyala.raft.progress import Leadership
-from nyala.raft.state import Core
+from nyala.raft.state import RaftCore
 
 
 class ChangeKind(Enum):
@@ -79,7 +79,9 @@ def _check_voters(config: Configuration, after: Configuration, changes: Sequence
         raise InvalidArgument("a configuration needs at least one voter that may lead")
 
 
-def change(core: Core, changes: Sequence[Change], stamp: int, expected: OpId | None = None) -> OpId:
+def change(
+    core: RaftCore, changes: Sequence[Change], stamp: int, expected: OpId | None = None
+) -> OpId:
     """Append a changed configuration, active at once; see `RaftNode.change_config`."""
     lead = core.leadership
     if lead is None:
@@ -106,14 +108,14 @@ def change(core: Core, changes: Sequence[Change], stamp: int, expected: OpId | N
     return append(core, lead, after, stamp)
 
 
-def _stepping_down(core: Core, successor: ServerUuid) -> NotLeader:
+def _stepping_down(core: RaftCore, successor: ServerUuid) -> NotLeader:
     return NotLeader(
         f"{core.uuid} hands leadership to {successor} first; send the change to the new leader",
         {"reason": "STEPPING_DOWN", "leader": successor},
     )
 
 
-def _not_yet(core: Core, lead: Leadership) -> str:
+def _not_yet(core: RaftCore, lead: Leadership) -> str:
     """Return why no change may begin now, or nothing."""
     if core.configs.pending:
         return f"the configuration of {core.configs.active.id} is not committed yet"
@@ -122,12 +124,12 @@ def _not_yet(core: Core, lead: Leadership) -> str:
     return ""
 
 
-def may_begin(core: Core, lead: Leadership) -> bool:
+def may_begin(core: RaftCore, lead: Leadership) -> bool:
     """Whether a change would be taken now."""
     return lead.transfer is None and not _not_yet(core, lead)
 
 
-def append(core: Core, lead: Leadership, after: Configuration, stamp: int) -> OpId:
+def append(core: RaftCore, lead: Leadership, after: Configuration, stamp: int) -> OpId:
     """Log `after`; peers come and go with it."""
     assert may_begin(core, lead), f"a change on top of another: {core.configs.active}"
     assert stamp > core.closed, f"stamp {stamp} was promised away up to {core.closed}"
@@ -139,7 +141,7 @@ def append(core: Core, lead: Leadership, after: Configuration, stamp: int) -> Op
     return op
 
 
-def most_up_to_date(core: Core, lead: Leadership) -> ServerUuid:
+def most_up_to_date(core: RaftCore, lead: Leadership) -> ServerUuid:
     """Return the best successor: one that is heard from, then by how much of the log it has (3.10).
 
     Raises:

@@ -8,10 +8,10 @@ from nyala.common.ids import OpId, ServerUuid
 from nyala.raft import quorum, replication
 from nyala.raft.messages import HardState, RequestVote, TimeoutNow, VoteReply
 from nyala.raft.progress import Transfer
-from nyala.raft.state import Core, Stand
+from nyala.raft.state import RaftCore, RaftState
 
 
-def tick(core: Core) -> None:
+def tick(core: RaftCore) -> None:
     """Let a tick pass for a member that does not lead; a leader's time is `replication.tick`."""
     core.elapsed += 1
     core.silent += 1
@@ -21,7 +21,7 @@ def tick(core: Core) -> None:
             campaign(core, pre=True)
 
 
-def campaign(core: Core, *, pre: bool, override: bool = False) -> None:
+def campaign(core: RaftCore, *, pre: bool, override: bool = False) -> None:
     """Ask the voters; with `pre`, whether they would vote, which changes nothing anywhere."""
     assert core.may_stand, f"{core.uuid} may not stand in {core.configs.active}"
     if pre:
@@ -46,26 +46,26 @@ def campaign(core: Core, *, pre: bool, override: bool = False) -> None:
     count(core)
 
 
-def count(core: Core) -> None:
+def count(core: RaftCore) -> None:
     """Act on the votes so far: go on to the vote, lead, or give up until the next timeout.
 
     Who knows that its log lacks something asks all the same: a witness may lend it.
     """
     result = quorum.tally(core.voters, core.votes)
-    vain = result is quorum.Tally.WON and core.stand is Stand.PRE_CANDIDATE and core.short
+    vain = result is quorum.Tally.WON and core.stand is RaftState.PRE_CANDIDATE and core.short
     if result is quorum.Tally.LOST or vain:
         core.become_follower(core.term, None)
     elif result is quorum.Tally.WON:
-        if core.stand is Stand.PRE_CANDIDATE:
+        if core.stand is RaftState.PRE_CANDIDATE:
             campaign(core, pre=False)
         else:
             replication.lead(core)
 
 
-def count_own_vote(core: Core) -> None:
+def count_own_vote(core: RaftCore) -> None:
     """A candidate's own vote counts like any other's: when it is durable (figure 3.1)."""
     if (
-        core.stand is Stand.CANDIDATE
+        core.stand is RaftState.CANDIDATE
         and core.uuid not in core.votes
         and core.durable_version >= core.self_vote_version
     ):
@@ -73,7 +73,7 @@ def count_own_vote(core: Core) -> None:
         count(core)
 
 
-def on_request(core: Core, message: RequestVote) -> None:
+def on_request(core: RaftCore, message: RequestVote) -> None:
     """Answer a candidate. Its configuration decides whom it asks and counts, not ours (4.1)."""
     if core.hears_leader and not message.override and (message.pre or message.term > core.term):
         if message.pre:
@@ -84,7 +84,7 @@ def on_request(core: Core, message: RequestVote) -> None:
     _answer(core, message, granted=_would_vote(core, message))
 
 
-def _would_vote(core: Core, message: RequestVote) -> bool:
+def _would_vote(core: RaftCore, message: RequestVote) -> bool:
     if message.term < core.term or not up_to_date(core, message.last):
         return False
     if message.term > core.term:
@@ -93,7 +93,7 @@ def _would_vote(core: Core, message: RequestVote) -> bool:
     return free or core.hard.vote == message.sender
 
 
-def up_to_date(core: Core, last: OpId) -> bool:
+def up_to_date(core: RaftCore, last: OpId) -> bool:
     """Whether a log that ends at `last` is at least as complete as ours ever was (dissertation 3.6.1).
 
     What this log lost still counts: a majority may have been counted with it. So does what it is to get: who
@@ -102,7 +102,7 @@ def up_to_date(core: Core, last: OpId) -> bool:
     return last >= core.log.last and core.complete(last)
 
 
-def _answer(core: Core, message: RequestVote, *, granted: bool) -> None:
+def _answer(core: RaftCore, message: RequestVote, *, granted: bool) -> None:
     if granted and not message.pre:
         core.promise(HardState(core.term, message.sender))
         core.reset_timer()
@@ -120,19 +120,19 @@ def _answer(core: Core, message: RequestVote, *, granted: bool) -> None:
     )
 
 
-def lends(core: Core, last: OpId) -> bool:
+def lends(core: RaftCore, last: OpId) -> bool:
     """Whether who has a log that ends at `last` may fetch from here: we have more, and cannot stand."""
     return last < core.log.last and not core.may_stand and not core.hears_leader
 
 
-def on_reply(core: Core, message: VoteReply) -> None:
+def on_reply(core: RaftCore, message: VoteReply) -> None:
     """Count an answer to the question that is open now; any other is late."""
     if message.pre:
-        if core.stand is not Stand.PRE_CANDIDATE:
+        if core.stand is not RaftState.PRE_CANDIDATE:
             return
         if message.granted and message.term != core.term + 1:
             return
-    elif core.stand is not Stand.CANDIDATE or message.term != core.term:
+    elif core.stand is not RaftState.CANDIDATE or message.term != core.term:
         return
     core.votes[message.sender] = message.granted
     count(core)
@@ -141,7 +141,7 @@ def on_reply(core: Core, message: VoteReply) -> None:
 # ---- leadership transfer -----------------------------------------------------------------------------
 
 
-def transfer(core: Core, to: ServerUuid) -> None:
+def transfer(core: RaftCore, to: ServerUuid) -> None:
     """Begin to hand leadership to `to`; see `RaftNode.transfer`."""
     lead = core.leadership
     if lead is None:
@@ -159,7 +159,7 @@ def transfer(core: Core, to: ServerUuid) -> None:
     continue_transfer(core)
 
 
-def continue_transfer(core: Core) -> None:
+def continue_transfer(core: RaftCore) -> None:
     """Order the election once the successor holds the whole log (3.10)."""
     lead = core.leadership
     if lead is None or lead.transfer is None or lead.transfer.ordered:
@@ -170,8 +170,8 @@ def continue_transfer(core: Core) -> None:
         lead.transfer.ordered = True
 
 
-def on_timeout_now(core: Core, message: TimeoutNow) -> None:
+def on_timeout_now(core: RaftCore, message: TimeoutNow) -> None:
     """Stand at once, without asking first: the leader ordered it."""
     able = core.may_stand and not core.short
-    if core.stand is Stand.FOLLOWER and core.leader == message.sender and able:
+    if core.stand is RaftState.FOLLOWER and core.leader == message.sender and able:
         campaign(core, pre=False, override=True)

@@ -1,6 +1,6 @@
 """A follower's side of replication: check, append, overwrite what conflicts, learn what is committed.
 
-Dissertation 3.5. `Core.verified` is how far our log is known to agree with that of this term's leader;
+Dissertation 3.5. `RaftCore.verified` is how far our log is known to agree with that of this term's leader;
 an answer claims the part of it that is durable, and the commit index never passes it.
 """
 
@@ -9,7 +9,7 @@ from nyala.common.ids import OpId
 from nyala.raft import membership, quiescence
 from nyala.raft.log_view import LogView
 from nyala.raft.messages import AppendEntries, AppendReply, Entry, EntryKind, Suffix
-from nyala.raft.state import Core, Stand
+from nyala.raft.state import RaftCore, RaftState
 
 
 def check(message: AppendEntries | Suffix) -> None:
@@ -37,7 +37,7 @@ def check(message: AppendEntries | Suffix) -> None:
         index, term, stamp = op.index, op.term, entry.stamp
 
 
-def on_append(core: Core, message: AppendEntries) -> None:
+def on_append(core: RaftCore, message: AppendEntries) -> None:
     """Take entries or a heartbeat from the leader of the present term, and answer.
 
     Raises:
@@ -67,7 +67,7 @@ def on_append(core: Core, message: AppendEntries) -> None:
         _answer(core, message, success=True, match=log.stable, hint=agreed, last=None)
 
 
-def merge(core: Core, entries: tuple[Entry, ...]) -> bool:
+def merge(core: RaftCore, entries: tuple[Entry, ...]) -> bool:
     """Append what is new, after cutting what conflicts; return whether anything was appended."""
     log = core.log
     for position, entry in enumerate(entries):
@@ -114,7 +114,7 @@ def _check_stamp(before: int, entry: Entry) -> None:
         )
 
 
-def _note_commit(core: Core, message: AppendEntries) -> None:
+def _note_commit(core: RaftCore, message: AppendEntries) -> None:
     log = core.log
     commit = min(message.commit, core.verified)
     if commit > log.committed:
@@ -125,7 +125,7 @@ def _note_commit(core: Core, message: AppendEntries) -> None:
     ripen(core)
 
 
-def ripen(core: Core) -> None:
+def ripen(core: RaftCore) -> None:
     """Believe a closed time once everything that it speaks of is applied here."""
     if core.closed_pending is not None and core.log.applied >= core.closed_pending[1]:
         core.closed = max(core.closed, core.closed_pending[0])
@@ -133,7 +133,13 @@ def ripen(core: Core) -> None:
 
 
 def _answer(
-    core: Core, message: AppendEntries, *, success: bool, match: int, hint: OpId, last: OpId | None
+    core: RaftCore,
+    message: AppendEntries,
+    *,
+    success: bool,
+    match: int,
+    hint: OpId,
+    last: OpId | None,
 ) -> None:
     reply = AppendReply(
         sender=core.uuid,
@@ -154,22 +160,24 @@ def _answer(
         core.send(reply, last)
 
 
-def refuse_old(core: Core, message: AppendEntries) -> None:
+def refuse_old(core: RaftCore, message: AppendEntries) -> None:
     """Tell a leader of an earlier term about ours, so that it steps down."""
     _answer(core, message, success=False, match=0, hint=core.log.last, last=None)
 
 
-def hear(core: Core, message: AppendEntries) -> None:
+def hear(core: RaftCore, message: AppendEntries) -> None:
     """Note that the leader of the present term lives.
 
     Raises:
         AssertionError: two leaders in one term.
     """
-    assert core.stand is not Stand.LEADER, f"{message.sender} and {core.uuid} lead term {core.term}"
+    assert core.stand is not RaftState.LEADER, (
+        f"{message.sender} and {core.uuid} lead term {core.term}"
+    )
     assert core.leader in (None, message.sender), (
         f"{core.leader}, {message.sender} lead {core.term}"
     )
-    if core.stand is not Stand.FOLLOWER or core.leader is None:
+    if core.stand is not RaftState.FOLLOWER or core.leader is None:
         core.become_follower(core.term, message.sender)
     core.silent = 0
     core.reset_timer()

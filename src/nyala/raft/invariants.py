@@ -10,7 +10,7 @@ from nyala.raft import membership
 from nyala.raft.messages import Entry, EntryKind
 from nyala.raft.node import RaftNode
 from nyala.raft.progress import Flow
-from nyala.raft.state import Core, Stand
+from nyala.raft.state import RaftCore, RaftState
 
 
 def check(node: RaftNode) -> None:
@@ -28,7 +28,7 @@ def check(node: RaftNode) -> None:
         _check_asleep(core)
 
 
-def _check_log(core: Core) -> None:
+def _check_log(core: RaftCore) -> None:
     log, what = core.log, f"{core.uuid}: {core.log!r}"
     assert log.base.index <= log.applied <= log.handed_apply <= log.committed <= log.last.index, (
         what
@@ -51,7 +51,7 @@ def _check_log(core: Core) -> None:
     assert log.committed <= core.verified <= log.last.index or core.leadership is not None, what
 
 
-def _check_configs(core: Core, entries: Sequence[Entry], what: str) -> None:
+def _check_configs(core: RaftCore, entries: Sequence[Entry], what: str) -> None:
     """The active configuration is the last one in the log (4.1), as written there."""
     active = core.configs.active
     assert active.id.index <= core.log.last.index, what
@@ -63,22 +63,22 @@ def _check_configs(core: Core, entries: Sequence[Entry], what: str) -> None:
         assert active.id.index < core.log.first_cached, f"{active} is not in {what}"
 
 
-def _check_role(core: Core) -> None:
+def _check_role(core: RaftCore) -> None:
     what = f"{core.uuid}: {core.stand} in term {core.term}, leader {core.leader}, vote {core.hard.vote}"
-    assert (core.stand is Stand.LEADER) == (core.leadership is not None), what
-    assert (core.stand is Stand.LEADER) == (core.leader == core.uuid), what
-    if core.stand in (Stand.CANDIDATE, Stand.LEADER):
+    assert (core.stand is RaftState.LEADER) == (core.leadership is not None), what
+    assert (core.stand is RaftState.LEADER) == (core.leader == core.uuid), what
+    if core.stand in (RaftState.CANDIDATE, RaftState.LEADER):
         assert core.hard.vote == core.uuid, what
-    if core.stand is not Stand.FOLLOWER:
+    if core.stand is not RaftState.FOLLOWER:
         assert core.may_stand, what
     assert core.durable_version <= core.version_out <= core.version, what
     assert core.role is core.role_now(), f"{core.role}: {what}"
-    if core.stand is Stand.LEADER:
+    if core.stand is RaftState.LEADER:
         assert core.configs.active.may_lead(core.uuid), f"{core.configs.active}: {what}"
     assert core.lending is None or not core.may_stand, what
 
 
-def _check_leader(core: Core) -> None:
+def _check_leader(core: RaftCore) -> None:
     lead = core.leadership
     assert lead is not None
     assert core.log.term(lead.first) == core.log.last.term == core.term, (
@@ -95,9 +95,9 @@ def _check_leader(core: Core) -> None:
     assert [r.number for r in lead.rounds] == sorted({r.number for r in lead.rounds}), lead.rounds
 
 
-def _check_asleep(core: Core) -> None:
+def _check_asleep(core: RaftCore) -> None:
     what = f"{core.uuid} sleeps: {core.stand}, leader {core.leader}, {core.log!r}"
-    assert core.stand in (Stand.LEADER, Stand.FOLLOWER), what
+    assert core.stand in (RaftState.LEADER, RaftState.FOLLOWER), what
     assert core.leader is not None, what
     assert core.log.applied == core.log.committed == core.log.stable == core.log.last.index, what
     lead = core.leadership
@@ -123,7 +123,7 @@ def check_group(nodes: Iterable[RaftNode]) -> None:
             _check_matching(one.core, other_node.core)
 
 
-def _check_matching(one: Core, other: Core) -> None:
+def _check_matching(one: RaftCore, other: RaftCore) -> None:
     low = max(one.log.base.index, other.log.base.index)
     high = min(one.log.last.index, other.log.last.index)
     committed = min(one.log.committed, other.log.committed)

@@ -40,7 +40,7 @@ from nyala.raft.messages import (
 )
 from nyala.raft.options import RaftOptions
 from nyala.raft.ready import NOTHING, NOWHERE, ReadRequest, Ready
-from nyala.raft.state import Core, Output, recover
+from nyala.raft.state import Output, RaftCore, recover
 from nyala.raft.status import Role, Status
 from nyala.raft.view import NodeView
 
@@ -91,7 +91,7 @@ class RaftNode:
     ) -> None:
         options = options or RaftOptions()
         view = LogView(base, base_stamp, log, options.cache_bytes, skipped)
-        self.core = Core(uuid, options, random, view, History(config), hard_state)
+        self.core = RaftCore(uuid, options, random, view, History(config), hard_state)
         self.view = NodeView(self.core)
         recover(self.core, (*configs, *log), commit_index, applied_index)
 
@@ -260,16 +260,16 @@ class RaftNode:
         """
         return unsafe_recovery.rescue(self.core, keep, stamp, term)
 
-    def rouse(self) -> None:
+    def wake(self) -> None:
         """Wake a sleeper that can no longer rely on one of the servers that it sleeps on."""
-        quiescence.rouse(self.core)
+        quiescence.wake_in_doubt(self.core)
 
-    def lose(self, server: ServerUuid) -> bool:
+    def peer_exited(self, server: ServerUuid) -> bool:
         """Stand for election soon if `server`, whose process has ended, leads; return whether it does.
 
         A mistake costs an election that the others refuse, since they hear their leader.
         """
-        return quiescence.lose(self.core, server)
+        return quiescence.peer_exited(self.core, server)
 
     # ---- inputs to a leader ----------------------------------------------------------------------
 
@@ -364,7 +364,7 @@ class RaftNode:
         return _collect(self.core)
 
 
-def _enter_term(core: Core, message: AnyMessage) -> None:
+def _enter_term(core: RaftCore, message: AnyMessage) -> None:
     """Follow in the higher term of a message, unless it only asks, or answers, what would be."""
     if isinstance(message, RequestVote | FetchSuffix | Suffix):
         return  # stickiness comes first: election.on_request; as for what is lent, witness.py
@@ -374,7 +374,7 @@ def _enter_term(core: Core, message: AnyMessage) -> None:
     core.become_follower(message.term, message.sender if leads else None)
 
 
-def _take(core: Core, message: AnyMessage) -> None:
+def _take(core: RaftCore, message: AnyMessage) -> None:
     """Hand a message of our term, or of an older one, to whom it concerns."""
     if isinstance(message, RequestVote):
         election.on_request(core, message)
@@ -400,7 +400,7 @@ def _take(core: Core, message: AnyMessage) -> None:
         election.on_timeout_now(core, message)
 
 
-def _tick(core: Core, hlc: int, absent: Container[ServerUuid]) -> None:
+def _tick(core: RaftCore, hlc: int, absent: Container[ServerUuid]) -> None:
     """Let a tick pass for a node that is awake."""
     core.hlc = hlc
     core.ticks += 1
@@ -415,7 +415,7 @@ def _tick(core: Core, hlc: int, absent: Container[ServerUuid]) -> None:
             promotion.tick(core, core.leadership)
 
 
-def _collect(core: Core) -> Ready:
+def _collect(core: RaftCore) -> Ready:
     """Drain what is owed, replication first, since it adds to the rest."""
     if core.dirty and core.leadership is not None:
         if core.asleep:

@@ -12,17 +12,17 @@ from nyala.common.ids import ServerUuid
 from nyala.raft import changes, replication
 from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.progress import CatchUp, Leadership
-from nyala.raft.state import Core
+from nyala.raft.state import RaftCore
 
 
-def tick(core: Core, lead: Leadership) -> None:
+def tick(core: RaftCore, lead: Leadership) -> None:
     """Begin and end rounds, and promote the first member that is ready, when a change may begin."""
     ready = [uuid for uuid in core.configs.active.promoting if _caught_up(core, lead, uuid)]
     if ready and changes.may_begin(core, lead):
         _promote(core, lead, ready[0])
 
 
-def _caught_up(core: Core, lead: Leadership, uuid: ServerUuid) -> bool:
+def _caught_up(core: RaftCore, lead: Leadership, uuid: ServerUuid) -> bool:
     peer = lead.peers[uuid]
     current = lead.catching.get(uuid)
     if current is not None and peer.match < current.target:
@@ -36,7 +36,7 @@ def _caught_up(core: Core, lead: Leadership, uuid: ServerUuid) -> bool:
     )
 
 
-def _promote(core: Core, lead: Leadership, uuid: ServerUuid) -> None:
+def _promote(core: RaftCore, lead: Leadership, uuid: ServerUuid) -> None:
     active = core.configs.active
     member = active.get(uuid)
     assert member is not None, f"{uuid} is to be promoted, and not in {active}"

@@ -22,13 +22,13 @@ from nyala.raft.messages import (
     Suffix,
 )
 from nyala.raft.progress import Leadership
-from nyala.raft.state import Core
+from nyala.raft.state import RaftCore
 
 SILENT_TIMEOUTS = 4
 """Election timeouts without an answer, after which a member that may stand is not waited for."""
 
 
-def offer(core: Core, leadership: Leadership, absent: Container[ServerUuid]) -> bool:
+def offer(core: RaftCore, leadership: Leadership, absent: Container[ServerUuid]) -> bool:
     """Return, at a leader's heartbeat, whether it offers sleep; fall asleep when all have taken the offer.
 
     Args:
@@ -51,13 +51,13 @@ def offer(core: Core, leadership: Leadership, absent: Container[ServerUuid]) -> 
     return leadership.idle >= least
 
 
-def _patience(core: Core) -> int:
+def _patience(core: RaftCore) -> int:
     """Return after how many idle heartbeats a group sleeps; a new one that is eager does not wait."""
     least = core.options.quiesce_heartbeats
     return min(least, 1) if core.options.eager and core.log.last.index <= 1 else least
 
 
-def _silent(core: Core, leadership: Leadership, uuid: ServerUuid) -> bool:
+def _silent(core: RaftCore, leadership: Leadership, uuid: ServerUuid) -> bool:
     """Whether a peer has not answered for so long that it is not waited for, though its server lives.
 
     Only one that asks for votes when it is back: that wakes its leader.
@@ -67,7 +67,7 @@ def _silent(core: Core, leadership: Leadership, uuid: ServerUuid) -> bool:
     return silent >= longest and core.configs.active.may_lead(uuid)
 
 
-def _settled(core: Core, leadership: Leadership, waited_for: Sequence[ServerUuid]) -> bool:
+def _settled(core: RaftCore, leadership: Leadership, waited_for: Sequence[ServerUuid]) -> bool:
     """Whether nothing is under way, and a majority, with all who are waited for, has everything."""
     if leadership.transfer is not None or leadership.rounds or not _all_done(core):
         return False
@@ -78,7 +78,7 @@ def _settled(core: Core, leadership: Leadership, waited_for: Sequence[ServerUuid
     return not promoting and not leadership.leaving and quorum.contains(core.voters, present)
 
 
-def _all_done(core: Core) -> bool:
+def _all_done(core: RaftCore) -> bool:
     log = core.log
     return log.applied == log.committed == log.stable == log.last.index
 
@@ -88,7 +88,7 @@ def _stay_up(leadership: Leadership) -> None:
     leadership.asleep.clear()
 
 
-def answered(core: Core, leadership: Leadership, message: AppendReply) -> None:
+def answered(core: RaftCore, leadership: Leadership, message: AppendReply) -> None:
     """Note whether a peer has taken the offer that stands."""
     if not message.quiesce:
         leadership.asleep.pop(message.sender, None)
@@ -96,7 +96,7 @@ def answered(core: Core, leadership: Leadership, message: AppendReply) -> None:
         leadership.asleep[message.sender] = None
 
 
-def take(core: Core, message: AppendEntries) -> bool:
+def take(core: RaftCore, message: AppendEntries) -> bool:
     """Fall asleep as a follower, if the offer is for exactly this log; return whether it was taken."""
     core.asleep = (
         message.quiesce
@@ -107,7 +107,7 @@ def take(core: Core, message: AppendEntries) -> bool:
     return core.asleep
 
 
-def disturbs(core: Core, message: AnyMessage) -> bool:
+def disturbs(core: RaftCore, message: AnyMessage) -> bool:
     """Whether a message is news to a sleeper. An offer is: who can, falls asleep again with its answer.
 
     An answer to one of several offers is none; nor is a candidate whom a follower refuses for its
@@ -129,14 +129,14 @@ def disturbs(core: Core, message: AnyMessage) -> bool:
     return True
 
 
-def relies_on(core: Core) -> tuple[ServerUuid, ...]:
+def relies_on(core: RaftCore) -> tuple[ServerUuid, ...]:
     """Return the servers on which a sleeper relies: a leader on its peers', a follower on its leader's."""
     if core.leadership is not None:
         return tuple(core.leadership.peers)
     return () if core.leader is None else (core.leader,)
 
 
-def wake(core: Core) -> None:
+def wake(core: RaftCore) -> None:
     """Be up again: a leader speaks at its next tick, a follower has just heard its leader."""
     core.asleep = False
     if core.leadership is not None:
@@ -147,7 +147,7 @@ def wake(core: Core) -> None:
         core.reset_timer()
 
 
-def rouse(core: Core) -> None:
+def wake_in_doubt(core: RaftCore) -> None:
     """Wake because a server is in doubt: for a leader one of its peers', for a follower its leader's.
 
     The follower asks its leader to speak, and does not wait for long.
@@ -172,7 +172,7 @@ def rouse(core: Core) -> None:
     )
 
 
-def lose(core: Core, server: ServerUuid) -> bool:
+def peer_exited(core: RaftCore, server: ServerUuid) -> bool:
     """Act on the end of a server's process, if its replica leads here; return whether it did."""
     known = core.silent >= core.options.election_ticks
     if core.asleep or core.leadership is not None or core.leader != server or known:
@@ -182,7 +182,7 @@ def lose(core: Core, server: ServerUuid) -> bool:
     return True
 
 
-def _doubt(core: Core, spread: int) -> None:
+def _doubt(core: RaftCore, spread: int) -> None:
     """Do not wait for the leader any longer, nor refuse a candidate for its sake.
 
     The election is drawn anew from `spread` ticks, so that not all groups stand in one tick, nor in the

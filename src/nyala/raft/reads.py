@@ -8,10 +8,10 @@ from nyala.common.ids import ServerUuid
 from nyala.raft import quorum
 from nyala.raft.progress import Leadership, Round
 from nyala.raft.ready import ReadConfirmed
-from nyala.raft.state import Core
+from nyala.raft.state import RaftCore
 
 
-def join(core: Core, hlc: int) -> int | None:
+def join(core: RaftCore, hlc: int) -> int | None:
     """Join the round that leaves next; see `RaftNode.read_index`."""
     leadership = core.leadership
     if leadership is None:
@@ -28,7 +28,7 @@ def join(core: Core, hlc: int) -> int | None:
     return core.round
 
 
-def nearest(core: Core, leadership: Leadership) -> tuple[ServerUuid, ...]:
+def nearest(core: RaftCore, leadership: Leadership) -> tuple[ServerUuid, ...]:
     """Return the voters that are asked first: as few as make a majority, if so many are surely there.
 
     An answer costs two processes an awakening. Who answered the last round, and was heard within the last
@@ -44,7 +44,7 @@ def nearest(core: Core, leadership: Leadership) -> tuple[ServerUuid, ...]:
     return tuple(near[:needed])
 
 
-def others(core: Core, leadership: Leadership) -> list[ServerUuid]:
+def others(core: RaftCore, leadership: Leadership) -> list[ServerUuid]:
     """Return the voters that have not answered the newest round, if it still waits."""
     if not leadership.rounds or leadership.asked:
         return []
@@ -52,7 +52,7 @@ def others(core: Core, leadership: Leadership) -> list[ServerUuid]:
     return [v for v in core.voters if v in leadership.peers and leadership.peers[v].round < newest]
 
 
-def confirm(core: Core, leadership: Leadership) -> None:
+def confirm(core: RaftCore, leadership: Leadership) -> None:
     """Answer the newest round that a majority has echoed, and with it all before it."""
     if not leadership.rounds or core.log.committed < leadership.first:
         return
@@ -67,7 +67,7 @@ def confirm(core: Core, leadership: Leadership) -> None:
     core.out.confirmed = ReadConfirmed(answered.number, max(answered.index, leadership.first))
 
 
-def _echoed(core: Core, leadership: Leadership, pending: Round) -> bool:
+def _echoed(core: RaftCore, leadership: Leadership, pending: Round) -> bool:
     echoed = {core.uuid} | {
         uuid
         for uuid, peer in leadership.peers.items()

@@ -9,13 +9,13 @@ cannot be reached, or lacks more, is borne with until somebody deletes it.
 from nyala.raft import replication
 from nyala.raft.messages import AppendReply
 from nyala.raft.progress import Leadership
-from nyala.raft.state import Core
+from nyala.raft.state import RaftCore
 
 HEARTBEATS = 20
 """So many after the commit, who has not answered is forgotten."""
 
 
-def send(core: Core, leadership: Leadership) -> None:
+def send(core: RaftCore, leadership: Leadership) -> None:
     """Send to those who leave what they lack of the log up to their removal, if that is committed."""
     for uuid, one in list(leadership.leaving.items()):
         peer, log = one.peer, core.log
@@ -27,7 +27,7 @@ def send(core: Core, leadership: Leadership) -> None:
             replication.send_entries(core, uuid, peer, entries[: one.target + 1 - peer.next])
 
 
-def on_reply(core: Core, leadership: Leadership, message: AppendReply) -> None:
+def on_reply(core: RaftCore, leadership: Leadership, message: AppendReply) -> None:
     """Learn from an answer; who has all of it is forgotten."""
     one = leadership.leaving.get(message.sender)
     if one is None or message.round < one.peer.since:
@@ -39,7 +39,7 @@ def on_reply(core: Core, leadership: Leadership, message: AppendReply) -> None:
     core.dirty = True
 
 
-def tick(core: Core, leadership: Leadership) -> None:
+def tick(core: RaftCore, leadership: Leadership) -> None:
     """At a heartbeat: ask again, or give up."""
     if leadership.heartbeat_elapsed:
         return

@@ -15,10 +15,10 @@ from nyala.raft.log_view import size_of
 from nyala.raft.messages import AppendEntries, AppendReply, Entry, EntryKind
 from nyala.raft.progress import Flow, Leadership, Leaving, Progress
 from nyala.raft.ready import ReadRequest
-from nyala.raft.state import Core
+from nyala.raft.state import RaftCore
 
 
-def lead(core: Core) -> None:
+def lead(core: RaftCore) -> None:
     """Take office: a NOOP of the own term goes first, so that earlier entries can commit (6.4)."""
     log = core.log
     first = log.last.index + 1
@@ -29,12 +29,12 @@ def lead(core: Core) -> None:
     core.dirty = True
 
 
-def own_stamp(core: Core) -> int:
+def own_stamp(core: RaftCore) -> int:
     """Return a stamp for an entry that the core makes of its own accord."""
     return max(core.hlc, core.log.last_stamp + 1, core.closed + 1)
 
 
-def meet(core: Core, leadership: Leadership) -> None:
+def meet(core: RaftCore, leadership: Leadership) -> None:
     """Let peers come and go with the active configuration, whose entry was just appended.
 
     Who comes may have been here before, and have lost its log since: an answer to a message of an earlier
@@ -53,7 +53,7 @@ def meet(core: Core, leadership: Leadership) -> None:
             leadership.leaving[uuid] = Leaving(peer, last)
 
 
-def propose(core: Core, payload: bytes, stamp: int) -> OpId | None:
+def propose(core: RaftCore, payload: bytes, stamp: int) -> OpId | None:
     """Append an operation; see `RaftNode.propose`."""
     leadership = core.leadership
     if leadership is None or leadership.transfer is not None:
@@ -68,7 +68,7 @@ def propose(core: Core, payload: bytes, stamp: int) -> OpId | None:
 # ---- sending -----------------------------------------------------------------------------------------
 
 
-def replicate(core: Core, leadership: Leadership) -> None:
+def replicate(core: RaftCore, leadership: Leadership) -> None:
     """Send each peer what it lacks, as far as its window allows; a new read round goes to a majority."""
     asked = reads.nearest(core, leadership) if leadership.asked else ()
     leadership.asked = core.dirty = False
@@ -86,7 +86,7 @@ def replicate(core: Core, leadership: Leadership) -> None:
             heartbeat(core, uuid, peer)
 
 
-def has_room(core: Core, peer: Progress) -> bool:
+def has_room(core: RaftCore, peer: Progress) -> bool:
     """Whether a peer lacks entries, and takes more of them now."""
     if peer.next > core.log.last.index or peer.reading or peer.waiting or peer.needs_copy:
         return False
@@ -95,13 +95,15 @@ def has_room(core: Core, peer: Progress) -> bool:
     return peer.inflight_bytes < core.options.inflight_bytes
 
 
-def send_entries(core: Core, uuid: ServerUuid, peer: Progress, entries: Sequence[Entry]) -> None:
+def send_entries(
+    core: RaftCore, uuid: ServerUuid, peer: Progress, entries: Sequence[Entry]
+) -> None:
     """Send a peer what follows what it was sent before."""
     _send(core, uuid, peer, peer.next - 1, tuple(entries))
     peer.sent(entries[-1].id.index, sum(map(size_of, entries)))
 
 
-def heartbeat(core: Core, uuid: ServerUuid, peer: Progress, *, quiesce: bool = False) -> None:
+def heartbeat(core: RaftCore, uuid: ServerUuid, peer: Progress, *, quiesce: bool = False) -> None:
     """Send no entries, only the commit index, the closed time and the read round.
 
     While streaming it builds on what the peer has received, so that it may overtake entries; while
@@ -113,7 +115,7 @@ def heartbeat(core: Core, uuid: ServerUuid, peer: Progress, *, quiesce: bool = F
 
 
 def _send(
-    core: Core,
+    core: RaftCore,
     uuid: ServerUuid,
     peer: Progress,
     previous: int,
@@ -139,7 +141,7 @@ def _send(
     )
 
 
-def needed(core: Core) -> int:
+def needed(core: RaftCore) -> int:
     """Return the lowest index that some member may still have to be sent; 0: not known.
 
     A leader knows it from its peers' matches (0 for one not heard from yet, so everything counts); a
@@ -154,7 +156,7 @@ def needed(core: Core) -> int:
     return min(found, core.held) if core.held else found
 
 
-def entries_read(core: Core, uuid: ServerUuid, entries: Sequence[Entry]) -> None:
+def entries_read(core: RaftCore, uuid: ServerUuid, entries: Sequence[Entry]) -> None:
     """Send on what the host read from the log for a peer; see `RaftNode.entries_read`."""
     peer = core.leadership.peers.get(uuid) if core.leadership is not None else None
     if peer is None or not peer.reading:
@@ -171,7 +173,7 @@ def entries_read(core: Core, uuid: ServerUuid, entries: Sequence[Entry]) -> None
     send_entries(core, uuid, peer, entries)
 
 
-def leave_behind(core: Core, index: int) -> None:
+def leave_behind(core: RaftCore, index: int) -> None:
     """Call for a copy to the peers furthest behind; see `RaftNode.leave_behind`."""
     peers = [] if core.leadership is None else list(core.leadership.peers.values())
     since = core.ticks - quiescence.SILENT_TIMEOUTS * core.options.election_ticks
@@ -184,7 +186,7 @@ def leave_behind(core: Core, index: int) -> None:
 # ---- answers -----------------------------------------------------------------------------------------
 
 
-def on_reply(core: Core, leadership: Leadership, message: AppendReply) -> None:
+def on_reply(core: RaftCore, leadership: Leadership, message: AppendReply) -> None:
     """Learn from a peer's answer; it may be late, doubled or out of order.
 
     Raises:
@@ -217,7 +219,7 @@ def on_reply(core: Core, leadership: Leadership, message: AppendReply) -> None:
     core.dirty = True
 
 
-def begin_anew(core: Core, peer: Progress) -> None:
+def begin_anew(core: RaftCore, peer: Progress) -> None:
     """Forget what a peer acknowledged, since its log lost it: it counts for no commit, nor as a round's echo.
 
     An answer to anything sent before now says nothing of the log that it has now.
@@ -226,7 +228,7 @@ def begin_anew(core: Core, peer: Progress) -> None:
     peer.forget(core.round)
 
 
-def search(core: Core, peer: Progress, hint: OpId) -> None:
+def search(core: RaftCore, peer: Progress, hint: OpId) -> None:
     """Step back to where the logs may agree: at most one refusal for each term that differs (3.5)."""
     if hint.index < peer.match:
         peer.doubted = True  # late: it was refused before it agreed; or what agreed is lost there
@@ -240,7 +242,7 @@ def search(core: Core, peer: Progress, hint: OpId) -> None:
     peer.probe(agreed.index + 1)
 
 
-def advance_commit(core: Core, leadership: Leadership) -> None:
+def advance_commit(core: RaftCore, leadership: Leadership) -> None:
     """Commit what a majority holds durably, once that includes an entry of this term (3.6.2)."""
     index = quorum.reached([_durable_at(core, leadership, v) for v in core.voters])
     if index > core.log.committed and core.log.term(index) == core.term:
@@ -248,7 +250,7 @@ def advance_commit(core: Core, leadership: Leadership) -> None:
         reads.confirm(core, leadership)
 
 
-def _durable_at(core: Core, leadership: Leadership, voter: ServerUuid) -> int:
+def _durable_at(core: RaftCore, leadership: Leadership, voter: ServerUuid) -> int:
     if voter == core.uuid:
         return core.log.stable
     peer = leadership.peers.get(voter)
@@ -258,7 +260,7 @@ def _durable_at(core: Core, leadership: Leadership, voter: ServerUuid) -> int:
 # ---- time --------------------------------------------------------------------------------------------
 
 
-def tick(core: Core, leadership: Leadership, absent: Container[ServerUuid]) -> None:
+def tick(core: RaftCore, leadership: Leadership, absent: Container[ServerUuid]) -> None:
     """Let a tick pass for a leader: heartbeats, lost entries, a majority out of reach."""
     hand_over = leadership.transfer
     if hand_over is not None:
@@ -286,7 +288,7 @@ def tick(core: Core, leadership: Leadership, absent: Container[ServerUuid]) -> N
     leadership.asked = False  # a read round that waits for a message travels with these
 
 
-def ask_again(core: Core, uuid: ServerUuid, peer: Progress, *, quiesce: bool = False) -> None:
+def ask_again(core: RaftCore, uuid: ServerUuid, peer: Progress, *, quiesce: bool = False) -> None:
     """Send a heartbeat; what was sent and not heard of for long counts as lost."""
     if peer.match == core.log.last.index:
         peer.moved_at = core.ticks
@@ -295,7 +297,7 @@ def ask_again(core: Core, uuid: ServerUuid, peer: Progress, *, quiesce: bool = F
     heartbeat(core, uuid, peer, quiesce=quiesce)
 
 
-def _reaches_majority(core: Core, leadership: Leadership) -> bool:
+def _reaches_majority(core: RaftCore, leadership: Leadership) -> bool:
     since = core.ticks - core.options.election_ticks
     near = {uuid for uuid, peer in leadership.peers.items() if peer.heard_at >= since}
     return quorum.contains(core.voters, near | {core.uuid})

@@ -1,7 +1,7 @@
 """The state of one member of a group, durable or not, and its transitions: promises, log, role.
 
 Two rules: nothing here sends a message of its own accord (that is `election.py`, `replication.py`,
-`following.py`, `reads.py`, which share one `Core`); and the role changes only through `_become`, along
+`following.py`, `reads.py`, which share one `RaftCore`); and the role changes only through `_become`, along
 TRANSITIONS.
 """
 
@@ -21,7 +21,7 @@ from nyala.raft.ready import Outgoing, ReadConfirmed, ReadRequest
 from nyala.raft.status import ROLE_TRANSITIONS, Role
 
 
-class Stand(Enum):
+class RaftState(Enum):
     """What a member is doing about leadership."""
 
     FOLLOWER = "follower"
@@ -30,18 +30,24 @@ class Stand(Enum):
     LEADER = "leader"
 
 
-TRANSITIONS: frozenset[tuple[Stand, Stand]] = frozenset(
+TRANSITIONS: frozenset[tuple[RaftState, RaftState]] = frozenset(
     {
-        (Stand.FOLLOWER, Stand.FOLLOWER),  # a new term, or a leader made known
-        (Stand.FOLLOWER, Stand.PRE_CANDIDATE),  # election timeout
-        (Stand.FOLLOWER, Stand.CANDIDATE),  # TimeoutNow
-        (Stand.PRE_CANDIDATE, Stand.PRE_CANDIDATE),  # election timeout again
-        (Stand.PRE_CANDIDATE, Stand.CANDIDATE),  # a majority would vote
-        (Stand.PRE_CANDIDATE, Stand.FOLLOWER),  # a leader, a higher term, or a majority would not
-        (Stand.CANDIDATE, Stand.LEADER),  # a majority voted
-        (Stand.CANDIDATE, Stand.PRE_CANDIDATE),  # election timeout: ask again before the next term
-        (Stand.CANDIDATE, Stand.FOLLOWER),  # a leader, a higher term, or a majority refused
-        (Stand.LEADER, Stand.FOLLOWER),  # a higher term, or no contact with a majority
+        (RaftState.FOLLOWER, RaftState.FOLLOWER),  # a new term, or a leader made known
+        (RaftState.FOLLOWER, RaftState.PRE_CANDIDATE),  # election timeout
+        (RaftState.FOLLOWER, RaftState.CANDIDATE),  # TimeoutNow
+        (RaftState.PRE_CANDIDATE, RaftState.PRE_CANDIDATE),  # election timeout again
+        (RaftState.PRE_CANDIDATE, RaftState.CANDIDATE),  # a majority would vote
+        (
+            RaftState.PRE_CANDIDATE,
+            RaftState.FOLLOWER,
+        ),  # a leader, a higher term, or a majority would not
+        (RaftState.CANDIDATE, RaftState.LEADER),  # a majority voted
+        (
+            RaftState.CANDIDATE,
+            RaftState.PRE_CANDIDATE,
+        ),  # election timeout: ask again before the next term
+        (RaftState.CANDIDATE, RaftState.FOLLOWER),  # a leader, a higher term, or a majority refused
+        (RaftState.LEADER, RaftState.FOLLOWER),  # a higher term, or no contact with a majority
     }
 )
 
@@ -69,7 +75,7 @@ class Output:
 
 
 @dataclass(slots=True, eq=False)
-class Core:
+class RaftCore:
     """The state of one member, and its transitions; see `RaftNode` for the first fields."""
 
     uuid: ServerUuid
@@ -84,7 +90,7 @@ class Core:
     durable_version: int = 0
     truncated_version: int = 0  # a durable point below this says nothing of today's log
     # role
-    stand: Stand = Stand.FOLLOWER
+    stand: RaftState = RaftState.FOLLOWER
     role: Role = Role.NON_PARTICIPANT  # what `stand` and the active configuration come to
     leader: ServerUuid | None = None
     leadership: Leadership | None = None  # exactly when LEADER
@@ -145,7 +151,7 @@ class Core:
     @property
     def hears_leader(self) -> bool:
         """Whether a leader was heard from within the minimum election timeout (dissertation 4.2.3)."""
-        if self.stand is Stand.LEADER:
+        if self.stand is RaftState.LEADER:
             return True
         return self.leader is not None and self.silent < self.options.election_ticks
 
@@ -209,9 +215,9 @@ class Core:
 
     # ---- role ------------------------------------------------------------------------------------
 
-    def _become(self, stand: Stand) -> None:
+    def _become(self, stand: RaftState) -> None:
         assert (self.stand, stand) in TRANSITIONS, f"{self.uuid}: {self.stand} -> {stand}"
-        if self.stand is Stand.LEADER:
+        if self.stand is RaftState.LEADER:
             self.leadership = None
             self.dirty = False
             self.verified = self.log.committed
@@ -223,13 +229,13 @@ class Core:
     def role_now(self) -> Role:
         """Return what this member is to its group, derived anew."""
         me = self.configs.active.get(self.uuid)
-        if self.stand is Stand.LEADER:
+        if self.stand is RaftState.LEADER:
             return Role.LEADER
         if me is None:
             return Role.NON_PARTICIPANT
         if not me.voter:
             return Role.LEARNER
-        return Role.FOLLOWER if self.stand is Stand.FOLLOWER else Role.CANDIDATE
+        return Role.FOLLOWER if self.stand is RaftState.FOLLOWER else Role.CANDIDATE
 
     def _settle_role(self) -> None:
         role = self.role_now()
@@ -240,7 +246,7 @@ class Core:
     def become_follower(self, term: int, leader: ServerUuid | None) -> None:
         """Follow in `term`, which may be the present one."""
         new_term = term > self.term
-        self._become(Stand.FOLLOWER)
+        self._become(RaftState.FOLLOWER)
         self.leader = leader
         if new_term:
             self.promise(HardState(term))
@@ -248,12 +254,12 @@ class Core:
 
     def become_pre_candidate(self) -> None:
         """Ask around; neither term nor vote changes (dissertation 9.6)."""
-        self._become(Stand.PRE_CANDIDATE)
+        self._become(RaftState.PRE_CANDIDATE)
         self.leader = None
 
     def become_candidate(self) -> None:
         """Enter the next term and vote for oneself; that vote counts once it is durable."""
-        self._become(Stand.CANDIDATE)
+        self._become(RaftState.CANDIDATE)
         self.leader = None
         self.promise(HardState(self.term + 1, self.uuid))
         self.self_vote_version = self.version
@@ -261,7 +267,7 @@ class Core:
 
     def become_leader(self, leadership: Leadership) -> None:
         """Lead the present term."""
-        self._become(Stand.LEADER)
+        self._become(RaftState.LEADER)
         self.leader = self.uuid
         self.leadership = leadership
 
@@ -271,7 +277,7 @@ class Core:
         self.needed = 0
 
 
-def recover(core: Core, entries: Sequence[Entry], commit: int, applied: int) -> None:
+def recover(core: RaftCore, entries: Sequence[Entry], commit: int, applied: int) -> None:
     """Take up where an earlier run ended: configurations in the log count again (4.1).
 
     Raises:

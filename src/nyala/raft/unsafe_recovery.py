@@ -15,7 +15,7 @@ from nyala.common.ids import OpId, ServerUuid
 from nyala.raft import membership, quiescence
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import Entry, EntryKind, HardState
-from nyala.raft.state import Core
+from nyala.raft.state import RaftCore
 
 TERMS_APART = 500_000
 """So many terms a person's tool puts between those that it sees and the rescue's: days of nothing but
@@ -23,7 +23,7 @@ elections for the lost. In a term that both had, entries of both would have one 
 its old log would pass for one that agrees."""
 
 
-def rescued(core: Core, keep: Sequence[ServerUuid]) -> Configuration:
+def rescued(core: RaftCore, keep: Sequence[ServerUuid]) -> Configuration:
     """Return the committed configuration with `keep` only, and the others lost; without an id.
 
     Raises:
@@ -49,7 +49,7 @@ def rescued(core: Core, keep: Sequence[ServerUuid]) -> Configuration:
     )
 
 
-def rescue(core: Core, keep: Sequence[ServerUuid], stamp: int, term: int) -> OpId:
+def rescue(core: RaftCore, keep: Sequence[ServerUuid], stamp: int, term: int) -> OpId:
     """Append a configuration of survivors in a new term; see `RaftNode.rescue`."""
     after = rescued(core, keep)
     active = core.configs.active

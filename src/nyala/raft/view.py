@@ -7,7 +7,7 @@ from nyala.common.ids import OpId, ServerUuid
 from nyala.raft import quiescence, replication
 from nyala.raft.messages import HardState
 from nyala.raft.progress import Progress
-from nyala.raft.state import Core
+from nyala.raft.state import RaftCore
 from nyala.raft.status import PeerStatus, Status
 
 
@@ -18,7 +18,7 @@ class NodeView:
         core: of the node.
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: RaftCore) -> None:
         self._core = core
 
     # ---- log and promises ------------------------------------------------------------------------
@@ -127,7 +127,7 @@ class NodeView:
         return _status(self._core)
 
 
-def _status(core: Core) -> Status:
+def _status(core: RaftCore) -> Status:
     log, lead = core.log, core.leadership
     return Status(
         uuid=core.uuid,
@@ -150,7 +150,7 @@ def _status(core: Core) -> Status:
     )
 
 
-def _peer(core: Core, uuid: ServerUuid, peer: Progress) -> PeerStatus:
+def _peer(core: RaftCore, uuid: ServerUuid, peer: Progress) -> PeerStatus:
     return PeerStatus(
         uuid,
         peer.match,

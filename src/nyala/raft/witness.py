@@ -16,22 +16,22 @@ from nyala.common.ids import OpId, ServerUuid
 from nyala.raft import election, following
 from nyala.raft.messages import Entry, FetchSuffix, Suffix, VoteReply
 from nyala.raft.ready import ReadRequest
-from nyala.raft.state import Core, Stand
+from nyala.raft.state import RaftCore, RaftState
 
 
-def on_refusal(core: Core, message: VoteReply) -> None:
+def on_refusal(core: RaftCore, message: VoteReply) -> None:
     """Ask a voter that refused, and lends, for what it has and we lack."""
     if message.pre and message.lends and message.last > core.log.last and _wants(core):
         _fetch(core, message.sender, core.log.last)
 
 
-def _wants(core: Core) -> bool:
+def _wants(core: RaftCore) -> bool:
     """Whether there is nobody to follow, and standing is up to us."""
-    idle = core.stand in (Stand.FOLLOWER, Stand.PRE_CANDIDATE)
+    idle = core.stand in (RaftState.FOLLOWER, RaftState.PRE_CANDIDATE)
     return idle and core.leader is None and core.may_stand
 
 
-def _fetch(core: Core, lender: ServerUuid, last: OpId) -> None:
+def _fetch(core: RaftCore, lender: ServerUuid, last: OpId) -> None:
     core.send(FetchSuffix(sender=core.uuid, to=lender, term=core.term, hlc=core.hlc, last=last))
 
 
@@ -50,7 +50,7 @@ def check(message: Suffix) -> None:
     following.check(message)
 
 
-def on_suffix(core: Core, message: Suffix) -> None:
+def on_suffix(core: RaftCore, message: Suffix) -> None:
     """Take entries of a newer log, and stand again when nothing is missing any more."""
     log, previous = core.log, message.previous
     if not _wants(core) or message.last <= log.last or previous.index < log.committed:
@@ -70,7 +70,7 @@ def on_suffix(core: Core, message: Suffix) -> None:
         election.campaign(core, pre=True)
 
 
-def _follow_nobody(core: Core, message: Suffix) -> None:
+def _follow_nobody(core: RaftCore, message: Suffix) -> None:
     """Be a follower in the lender's term, or in one where no leader was told of entries that will go."""
     log, term = core.log, max(core.term, message.term)
     gone = next(
@@ -85,7 +85,7 @@ def _follow_nobody(core: Core, message: Suffix) -> None:
 # ---- the lender --------------------------------------------------------------------------------------
 
 
-def on_fetch(core: Core, message: FetchSuffix) -> None:
+def on_fetch(core: RaftCore, message: FetchSuffix) -> None:
     """Send what follows the last entry that both logs may have, as much as fits a message."""
     log = core.log
     if not election.lends(core, message.last) or message.last.index < log.base.index:
@@ -100,14 +100,14 @@ def on_fetch(core: Core, message: FetchSuffix) -> None:
         _send(core, message.sender, entries)
 
 
-def entries_read(core: Core, borrower: ServerUuid, entries: Sequence[Entry]) -> None:
+def entries_read(core: RaftCore, borrower: ServerUuid, entries: Sequence[Entry]) -> None:
     """Send on what the host read from the log; see `RaftNode.entries_read`."""
     if core.lending == borrower and entries and not core.may_stand:
         _send(core, borrower, entries)
     core.lending = None
 
 
-def _send(core: Core, borrower: ServerUuid, entries: Sequence[Entry]) -> None:
+def _send(core: RaftCore, borrower: ServerUuid, entries: Sequence[Entry]) -> None:
     for entry in entries:
         assert core.log.holds(entry.id), f"{entry.id} is to be lent, and not in {core.log!r}"
     core.send(

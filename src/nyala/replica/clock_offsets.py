@@ -50,7 +50,7 @@ class _Heard:
         self.began_us, self.best_us = now_us, offset_us
 
 
-class Offsets:
+class ClockOffsets:
     """A `Transport` that tells this server's wall clock with each batch, and notes those of others.
 
     Args:

@@ -11,7 +11,7 @@ from nyala.common.metrics import Metrics
 from nyala.env.server_clock import FarAhead, ServerClock, duration
 from nyala.env.steady import Verdict
 from nyala.raft.messages import PeerBatch
-from nyala.replica.clock_offsets import Offsets
+from nyala.replica.clock_offsets import ClockOffsets
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class Clocks:
     def __init__(
         self,
         clock: ServerClock,
-        offsets: Offsets,
+        offsets: ClockOffsets,
         address: Callable[[ServerUuid], str],
         metrics: Metrics,
     ) -> None:

@@ -11,9 +11,9 @@ from nyala.env.server_clock import ServerClock
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import AnyMessage
 from nyala.raft.options import RaftOptions
-from nyala.replica.clock_offsets import Offsets
+from nyala.replica.clock_offsets import ClockOffsets
 from nyala.replica.clocks import Clocks
-from nyala.replica.memory import Memory
+from nyala.replica.memory import MemoryTracker
 from nyala.replica.slow_log import SlowLog
 from nyala.replica.superblock import Superblocks
 from nyala.wal.cmeta import ConsensusMetadata
@@ -62,7 +62,7 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class ReplicaContext:
     """What surrounds a replica.
 
     Attributes:
@@ -76,7 +76,7 @@ class Around:
         superblocks: lane DISK.
         counters: metrics.
         send: hands a message to the outbox: configuration that knows the receiver, group, message.
-        dirty: asks for a look at a group's core in this loop turn.
+        schedule: has a group processed in this iteration of the event loop.
         changed: tells that configuration, leader, role or state of a group changed.
         disk_failed: tells that the log is broken, for every replica of the process.
         offsets: how far other servers' clocks are from this one's.
@@ -95,12 +95,12 @@ class Around:
     superblocks: Superblocks
     counters: Counters
     send: Callable[[Configuration, TabletId, AnyMessage], None]
-    dirty: Callable[[TabletId], None]
+    schedule: Callable[[TabletId], None]
     changed: Callable[[TabletId], None]
     disk_failed: Callable[[OSError], None]
-    offsets: Offsets
+    offsets: ClockOffsets
     clocks: Clocks
-    memory: Memory
+    memory: MemoryTracker
     slow_log: SlowLog
 
     @property

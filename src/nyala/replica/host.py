@@ -17,14 +17,14 @@ from nyala.env.server_clock import ServerClock
 from nyala.raft.membership import Configuration
 from nyala.raft.status import Role
 from nyala.replica import lifecycle, limits_reached
-from nyala.replica.clock_offsets import Offsets
+from nyala.replica.clock_offsets import ClockOffsets
 from nyala.replica.clocks import Clocks
-from nyala.replica.context import Around, Counters, raft_options
-from nyala.replica.copy.manager import Copies
+from nyala.replica.context import Counters, ReplicaContext, raft_options
+from nyala.replica.copy.manager import CopyManager
 from nyala.replica.lifecycle import CreateMachine, OpenMachine
-from nyala.replica.memory import Memory
-from nyala.replica.multiraft.event_loop import Turns
-from nyala.replica.multiraft.failure_detector import Liveness
+from nyala.replica.memory import MemoryTracker
+from nyala.replica.multiraft.event_loop import EventLoop
+from nyala.replica.multiraft.failure_detector import FailureDetector
 from nyala.replica.multiraft.outbox import Outbox
 from nyala.replica.registry import ReplicaRegistry
 from nyala.replica.replica import Replica
@@ -56,17 +56,17 @@ class ReplicaHost:
 
     def __init__(
         self,
-        around: Around,
-        turns: Turns,
+        context: ReplicaContext,
+        event_loop: EventLoop,
         replicas: dict[TabletId, Replica],
         open_machine: OpenMachine,
     ) -> None:
-        self._around = around
-        self._turns = turns
-        self._registry = ReplicaRegistry(around, replicas)
-        self.wal = around.wal
-        self.memory = around.memory
-        self.copies = Copies(around, self._registry, open_machine)
+        self._context = context
+        self._event_loop = event_loop
+        self._registry = ReplicaRegistry(context, replicas)
+        self.wal = context.wal
+        self.memory = context.memory
+        self.copies = CopyManager(context, self._registry, open_machine)
 
     @classmethod
     async def open(
@@ -100,31 +100,33 @@ class ReplicaHost:
         Raises:
             Corrupt, OSError: the log as a whole cannot be used.
         """
-        liveness = Liveness(clock.now(), raft_options(options))
+        failure_detector = FailureDetector(clock.now(), raft_options(options))
         wal, recovered = await _open_wal(env, options, directory, uuid)
         metrics = metrics or Metrics()
-        transport = offsets = Offsets(transport, env.clock, options.clock_max_offset_ms)
+        transport = offsets = ClockOffsets(transport, env.clock, options.clock_max_offset_ms)
         slow_log = SlowLog(env.clock, options, wal.latency)
         metrics.gauge("wal_round_ms", "Mean of the log's last rounds.", read=slow_log.mean_ms)
         metrics.gauge("wal_disk_slow", "1: far slower than a peer's.", read=lambda: slow_log.slow)
         replicas: dict[TabletId, Replica] = {}
-        memory = Memory(options)
+        memory = MemoryTracker(options)
         memory.expose(metrics)
-        turns = Turns(
-            replicas, outbox := Outbox(uuid, transport, clock, liveness, slow_log.mean_ms), liveness
+        event_loop = EventLoop(
+            replicas,
+            outbox := Outbox(uuid, transport, clock, failure_detector, slow_log.mean_ms),
+            failure_detector,
         )
-        around = Around(
+        context = ReplicaContext(
             env, options, uuid, directory, clock, wal,
             ConsensusMetadata(env.files, directory), Superblocks(env.files, directory),
-            Counters(metrics, wal, liveness),
-            outbox.add, turns.mark, on_change or _nobody, turns.disk_failed, offsets,
+            Counters(metrics, wal, failure_detector),
+            outbox.add, event_loop.schedule, on_change or _nobody, event_loop.disk_failed, offsets,
             Clocks(clock, offsets, outbox.address, metrics), memory, slow_log,
         )  # fmt: skip
-        await lifecycle.note_lost(around, recovered)
-        await lifecycle.open_all(around, recovered, replicas, open_machine)
-        turns.start(around, transport)
+        await lifecycle.note_lost(context, recovered)
+        await lifecycle.open_all(context, recovered, replicas, open_machine)
+        event_loop.start(context, transport)
         _count(metrics, replicas, options.raft_tick_ms)
-        host = cls(around, turns, replicas, open_machine)
+        host = cls(context, event_loop, replicas, open_machine)
         limits_reached.expose(metrics, host.copies)
         return host
 
@@ -147,7 +149,7 @@ class ReplicaHost:
 
     def up(self) -> list[Replica]:
         """Return the replicas whose groups do not sleep: in the others nothing is written or read."""
-        return [self._registry.replicas[group] for group in self._turns.up()]
+        return [self._registry.replicas[group] for group in self._event_loop.up()]
 
     async def create_replica(
         self, group: TabletId, config: Configuration, create_machine: CreateMachine
@@ -165,7 +167,7 @@ class ReplicaHost:
             Unavailable: being created or deleted, or the server stops.
             OSError: the disk failed or is full, nothing was made.
         """
-        me = config.get(self._around.uuid)
+        me = config.get(self._context.uuid)
         if me is None:
             raise InvalidArgument(f"this server is not in the configuration of {group}")
         if not me.electable:
@@ -183,14 +185,14 @@ class ReplicaHost:
             start: an entry of the group and its stamp: the witness' log begins after it. What the group
                 has before is never sent here, so a copy of the data has to reach at least so far.
         """
-        me = config.get(self._around.uuid)
+        me = config.get(self._context.uuid)
         if me is None or me.electable:
             raise InvalidArgument(f"this server is no witness in the configuration of {group}")
         if config.id.index > start.op.index:
             raise InvalidArgument(
                 f"the configuration of {config.id} lies after {start.op}, where the log is to begin"
             )
-        files = self._around.env.files
+        files = self._context.env.files
         return await self._create(group, config, lambda path: Witness.create(files, path, start))
 
     async def _create(
@@ -202,7 +204,7 @@ class ReplicaHost:
             )
         self._registry.reserve(group)
         try:
-            opened = await lifecycle.create(self._around, group, config, create_machine)
+            opened = await lifecycle.create(self._context, group, config, create_machine)
         finally:
             self._registry.free(group)
         return self._registry.add(group, opened)
@@ -219,14 +221,14 @@ class ReplicaHost:
         replica = self._registry.get(group)
         self._registry.reserve(group)
         try:
-            await lifecycle.delete(self._around, replica)
+            await lifecycle.delete(self._context, replica)
         finally:
             self._registry.free(group)
 
     @property
     def time(self) -> int:
         """A hybrid time that is not below any stamp given out here, or seen."""
-        return self._around.clock.peek()
+        return self._context.clock.peek()
 
     async def stamp_above(self, floor: int) -> None:
         """Let everything that is stamped here from now on lie above a time that a master names.
@@ -235,7 +237,7 @@ class ReplicaHost:
             Unavailable: it lies too far in the future, or the clock's ceiling cannot be made durable.
         """
         try:
-            await self._around.clock.past(floor)
+            await self._context.clock.past(floor)
         except OSError as err:
             raise Unavailable(
                 f"the hybrid clock's ceiling cannot be made durable: {err}; make room on the disk"
@@ -244,11 +246,14 @@ class ReplicaHost:
     @property
     def sick(self) -> str:
         """Why this server can promise nothing now, though its replicas are whole; empty: it can."""
-        return self._around.sick
+        return self._context.sick
 
     def problems(self) -> list[str]:
         """Return what is wrong with clocks, and which bounds of this server are reached, in sentences."""
-        return [*self._around.clocks.problems(), *limits_reached.reached(self._around, self.copies)]
+        return [
+            *self._context.clocks.problems(),
+            *limits_reached.reached(self._context, self.copies),
+        ]
 
     def summary(self) -> str:
         """Return how many replicas there are of each state and role, in words."""
@@ -259,7 +264,7 @@ class ReplicaHost:
         """Stop taking part, end what is in flight, close machines and log. Files stay as they are."""
         self._registry.closed = True
         await self.copies.close()
-        self._turns.stop()
+        self._event_loop.stop()
         stops = (r.stop() for r in self._registry.replicas.values())
         ended = await asyncio.gather(
             *stops, return_exceptions=True

@@ -21,11 +21,11 @@ from nyala.common.ids import TabletId
 from nyala.env.tasks import Lane
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import HardState
-from nyala.replica.context import Around
+from nyala.replica.context import ReplicaContext
 from nyala.replica.member.bootstrap import Opened, assemble, bootstrap
 from nyala.replica.replica import Replica
 from nyala.replica.state_machine import StateMachine
-from nyala.replica.superblock import Stage, Superblock
+from nyala.replica.superblock import ReplicaStage, Superblock
 from nyala.replica.witness import Witness
 from nyala.wal.recovered import RecoveredGroup
 
@@ -43,78 +43,82 @@ OpenMachine = Callable[[TabletId, str], StateMachine]
 
 
 async def create(
-    around: Around, group: TabletId, config: Configuration, create_machine: CreateMachine
+    context: ReplicaContext, group: TabletId, config: Configuration, create_machine: CreateMachine
 ) -> Opened:
     """Make the files of a new replica. Durable on return.
 
     Raises:
         OSError: the disk failed or is full; what was made is removed, now or at the next start.
     """
-    tasks = around.env.tasks
+    tasks = context.env.tasks
     try:
-        await tasks.run(Lane.DISK, around.superblocks.save, Superblock(group, Stage.CREATING))
-        machine = await tasks.run(Lane.COMPUTE, _make, around, group, create_machine)
+        await tasks.run(
+            Lane.DISK, context.superblocks.save, Superblock(group, ReplicaStage.CREATING)
+        )
+        machine = await tasks.run(Lane.COMPUTE, _make, context, group, create_machine)
         hard_state = HardState(machine.cut.op.term)  # no vote was ever given in it
-        await tasks.run(Lane.DISK, _ready, around, group, hard_state, config)
+        await tasks.run(Lane.DISK, _ready, context, group, hard_state, config)
     except (OSError, NyalaError):
-        await _undo(around, group)
+        await _undo(context, group)
         raise
-    return await assemble(around, group, (hard_state, config), None, machine)
+    return await assemble(context, group, (hard_state, config), None, machine)
 
 
-def _ready(around: Around, group: TabletId, hard_state: HardState, config: Configuration) -> None:
-    around.cmeta.save(group, hard_state, config)
-    around.superblocks.save(Superblock(group, Stage.READY))
+def _ready(
+    context: ReplicaContext, group: TabletId, hard_state: HardState, config: Configuration
+) -> None:
+    context.cmeta.save(group, hard_state, config)
+    context.superblocks.save(Superblock(group, ReplicaStage.READY))
 
 
-def _make(around: Around, group: TabletId, create_machine: CreateMachine) -> StateMachine:
-    directory = around.machine_directory(group)
-    around.env.files.remove_tree(directory)
-    around.env.files.make_dir(directory)
+def _make(context: ReplicaContext, group: TabletId, create_machine: CreateMachine) -> StateMachine:
+    directory = context.machine_directory(group)
+    context.env.files.remove_tree(directory)
+    context.env.files.make_dir(directory)
     return create_machine(directory)
 
 
-async def _undo(around: Around, group: TabletId) -> None:
+async def _undo(context: ReplicaContext, group: TabletId) -> None:
     try:
-        await around.env.tasks.run(Lane.DISK, _remove_new, around, group)
+        await context.env.tasks.run(Lane.DISK, _remove_new, context, group)
     except OSError as err:
         log.warning("the unfinished replica of %s stays until the next start: %s", group, err)
 
 
-def _remove_new(around: Around, group: TabletId) -> None:
+def _remove_new(context: ReplicaContext, group: TabletId) -> None:
     """Remove what never took part; its superblock goes last, so that a crash leaves it to be seen."""
-    around.env.files.remove_tree(around.machine_directory(group))
-    around.cmeta.delete(group)
-    around.superblocks.delete(group)
+    context.env.files.remove_tree(context.machine_directory(group))
+    context.cmeta.delete(group)
+    context.superblocks.delete(group)
 
 
-async def note_lost(around: Around, recovered: Mapping[TabletId, RecoveredGroup]) -> None:
+async def note_lost(context: ReplicaContext, recovered: Mapping[TabletId, RecoveredGroup]) -> None:
     """Note, durably, which replicas a log with missing parts cannot vouch for; then it goes on without them.
 
     Raises:
         OSError: not all are noted; the next start finds the same missing.
     """
-    doubt = around.wal.doubt
+    doubt = context.wal.doubt
     if doubt is not None:
-        await around.env.tasks.run(Lane.DISK, _mark_lost, around, recovered)
-        await around.wal.accept()
+        await context.env.tasks.run(Lane.DISK, _mark_lost, context, recovered)
+        await context.wal.accept()
 
 
-def _mark_lost(around: Around, recovered: Mapping[TabletId, RecoveredGroup]) -> None:
-    for group in around.superblocks.groups():
+def _mark_lost(context: ReplicaContext, recovered: Mapping[TabletId, RecoveredGroup]) -> None:
+    for group in context.superblocks.groups():
         own = recovered.get(group)
         if own is not None and own.corrupt is None:
             continue
         try:
-            superblock = around.superblocks.load(group)
+            superblock = context.superblocks.load(group)
         except NyalaError:
             continue  # it cannot be opened anyway
-        if superblock is not None and superblock.stage is Stage.READY:
-            around.superblocks.save(Superblock(group, Stage.LOST))
+        if superblock is not None and superblock.stage is ReplicaStage.READY:
+            context.superblocks.save(Superblock(group, ReplicaStage.LOST))
 
 
 async def open_all(
-    around: Around,
+    context: ReplicaContext,
     recovered: Mapping[TabletId, RecoveredGroup],
     replicas: dict[TabletId, Replica],
     open_machine: OpenMachine,
@@ -122,97 +126,99 @@ async def open_all(
     """Bring every replica of a data directory to the state that its superblock names.
 
     Args:
-        around: the process.
+        context: the process.
         recovered: what the log held.
         replicas: gets an entry for each group that has, or should have, a superblock.
         open_machine: see `OpenMachine`.
     """
-    groups, saved = await around.env.tasks.run(Lane.DISK, _listed, around)
+    groups, saved = await context.env.tasks.run(Lane.DISK, _listed, context)
     for group in sorted({*groups, *saved, *recovered}):
-        replicas[group] = Replica(around, group)
+        replicas[group] = Replica(context, group)
     for group, replica in list(replicas.items()):
         try:
-            if not await _open(around, replica, recovered.get(group), open_machine):
+            if not await _open(context, replica, recovered.get(group), open_machine):
                 del replicas[group]
         except Exception as err:  # whatever is wrong with one replica, the others go on
             replica.fail(err)
     for group, own in recovered.items():
         failed = replicas.get(group)
         if failed is not None and failed.error is not None:
-            await _release_lost(around, failed, own)
+            await _release_lost(context, failed, own)
 
 
-async def _release_lost(around: Around, replica: Replica, own: RecoveredGroup) -> None:
+async def _release_lost(context: ReplicaContext, replica: Replica, own: RecoveredGroup) -> None:
     """Have the log keep nothing of a replica that never goes on from it; its superblock says so."""
     try:
-        if own.corrupt is not None or await _is_lost(around, replica.group):
-            await give_up(around, replica)
+        if own.corrupt is not None or await _is_lost(context, replica.group):
+            await give_up(context, replica)
     except (OSError, NyalaError) as err:
         log.warning("the log keeps what it has of %s: %s", replica.group, err)
 
 
-async def _is_lost(around: Around, group: TabletId) -> bool:
-    superblock = await around.env.tasks.run(Lane.DISK, around.superblocks.load, group)
-    return superblock is not None and superblock.stage is Stage.LOST
+async def _is_lost(context: ReplicaContext, group: TabletId) -> bool:
+    superblock = await context.env.tasks.run(Lane.DISK, context.superblocks.load, group)
+    return superblock is not None and superblock.stage is ReplicaStage.LOST
 
 
-def _listed(around: Around) -> tuple[list[TabletId], list[TabletId]]:
+def _listed(context: ReplicaContext) -> tuple[list[TabletId], list[TabletId]]:
     """Return the groups that have a superblock, and consensus metadata; begin without half copies."""
-    around.env.files.remove_tree(f"{around.directory}/copy")
-    return around.superblocks.groups(), around.cmeta.groups()
+    context.env.files.remove_tree(f"{context.directory}/copy")
+    return context.superblocks.groups(), context.cmeta.groups()
 
 
 async def _open(
-    around: Around,
+    context: ReplicaContext,
     replica: Replica,
     recovered: RecoveredGroup | None,
     open_machine: OpenMachine,
 ) -> bool:
     """Open one replica; return whether there is one."""
-    group, tasks = replica.group, around.env.tasks
-    superblock = await tasks.run(Lane.DISK, around.superblocks.load, group)
+    group, tasks = replica.group, context.env.tasks
+    superblock = await tasks.run(Lane.DISK, context.superblocks.load, group)
     if superblock is None:
         raise Corrupt(
             f"there are log entries or consensus metadata of {group}, but no superblock: files of this "
             "replica are lost; replace it"
         )
-    if superblock.stage is Stage.READY:
-        replica.take_part(
+    if superblock.stage is ReplicaStage.READY:
+        replica.start(
             await bootstrap(
-                around,
+                context,
                 group,
                 recovered,
-                lambda path: Witness.open(around.env.files, path) or open_machine(group, path),
+                lambda path: Witness.open(context.env.files, path) or open_machine(group, path),
             )
         )
         return True
-    if superblock.stage is Stage.LOST:
-        lost = _lost(around, superblock, recovered)
+    if superblock.stage is ReplicaStage.LOST:
+        lost = _lost(context, superblock, recovered)
         raise type(lost)(f"{lost.message}. {IF_NONE}", lost.details)
-    if superblock.stage is Stage.CREATING:
-        await tasks.run(Lane.DISK, _remove_new, around, group)
+    if superblock.stage is ReplicaStage.CREATING:
+        await tasks.run(Lane.DISK, _remove_new, context, group)
         return False
-    if superblock.stage is Stage.COPYING:
+    if superblock.stage is ReplicaStage.COPYING:
         if recovered is not None:
-            await forget(around, group)
-        await tasks.run(Lane.DISK, partial(remove_copy, around, group, mark=False))
+            await forget(context, group)
+        await tasks.run(Lane.DISK, partial(remove_copy, context, group, mark=False))
         raise Unavailable(
             f"a copy of {group} to this server was not completed, and nothing of it is left; copy it "
             "again, or delete it"
         )
-    replica.bury(superblock)
+    replica.become_tombstone(superblock)
     if recovered is not None:
-        around.wal.forget(group)
-    await tasks.run(Lane.DISK, _remove_old, around, group)
+        context.wal.forget(group)
+    await tasks.run(Lane.DISK, _remove_old, context, group)
     return True
 
 
-def _lost(around: Around, superblock: Superblock, recovered: RecoveredGroup | None) -> Corrupt:
+def _lost(
+    context: ReplicaContext, superblock: Superblock, recovered: RecoveredGroup | None
+) -> Corrupt:
     """Return why a replica of stage LOST is FAILED: what was found now, or at an earlier start."""
     if recovered is not None and recovered.corrupt is not None:
         return recovered.corrupt
-    if around.wal.doubt is not None:
-        return around.wal.doubt.error
+    if context.wal.doubt is not None:
+        return context.wal.doubt.error
     if superblock.lost:
         return Corrupt(superblock.lost)
     return LogGap(
@@ -221,33 +227,33 @@ def _lost(around: Around, superblock: Superblock, recovered: RecoveredGroup | No
     )
 
 
-async def delete(around: Around, replica: Replica) -> None:
+async def delete(context: ReplicaContext, replica: Replica) -> None:
     """Stop a replica and remove its data; its vote and last op id stay. Durable on return.
 
     Raises:
         OSError: the disk failed. The replica is TOMBSTONED if its superblock says so, and what is left
             of it goes at the next start; otherwise it is FAILED until it is deleted again, or reopened.
     """
-    tasks, group = around.env.tasks, replica.group
+    tasks, group = context.env.tasks, replica.group
     await replica.stop()
     if replica.tombstone is None:
         try:
-            tombstone = await _promises(around, replica)
-            await tasks.run(Lane.DISK, around.superblocks.save, tombstone)
+            tombstone = await _promises(context, replica)
+            await tasks.run(Lane.DISK, context.superblocks.save, tombstone)
         except OSError as err:  # it has stopped, and whoever looks is told why
             replica.fail(Unavailable(f"its deletion failed on the disk: {err}; delete it again"))
             raise
-        replica.bury(tombstone)
-    around.wal.forget(group)
-    await tasks.run(Lane.DISK, _remove_old, around, group)
+        replica.become_tombstone(tombstone)
+    context.wal.forget(group)
+    await tasks.run(Lane.DISK, _remove_old, context, group)
 
 
-async def _promises(around: Around, replica: Replica) -> Superblock:
+async def _promises(context: ReplicaContext, replica: Replica) -> Superblock:
     """Return the tombstone; of a replica that could not be opened, by what the metadata say: no vote."""
-    tombstone = replica.promises()
+    tombstone = replica.tombstone_record()
     if not tombstone.votes:
         try:
-            saved = await around.env.tasks.run(Lane.DISK, around.cmeta.load, replica.group)
+            saved = await context.env.tasks.run(Lane.DISK, context.cmeta.load, replica.group)
         except Corrupt:
             saved = None
         if saved is not None:
@@ -255,16 +261,16 @@ async def _promises(around: Around, replica: Replica) -> Superblock:
     return tombstone
 
 
-async def give_up(around: Around, replica: Replica) -> None:
+async def give_up(context: ReplicaContext, replica: Replica) -> None:
     """Let the log go of what a FAILED replica needs: it is FAILED for good from now on. Durable on return.
 
     Raises:
         OSError: the disk failed; the log keeps everything. BadVersion: as of the superblock; so it does.
     """
-    group, tasks = replica.group, around.env.tasks
+    group, tasks = replica.group, context.env.tasks
     try:
-        before = await tasks.run(Lane.DISK, around.superblocks.load, group)
-        goes_on = before is not None and before.stage is Stage.READY
+        before = await tasks.run(Lane.DISK, context.superblocks.load, group)
+        goes_on = before is not None and before.stage is ReplicaStage.READY
     except BadVersion:  # a build that knows this format may go on from what the log has
         raise
     except Corrupt:  # damaged: nothing can go on from it, and the next superblock says why
@@ -274,33 +280,35 @@ async def give_up(around: Around, replica: Replica) -> None:
             "this replica failed, and the log has let go of entries that it needed; replace it. It had "
             f"failed since: {replica.error}"
         )
-        await tasks.run(Lane.DISK, around.superblocks.save, Superblock(group, Stage.LOST, lost=why))
+        await tasks.run(
+            Lane.DISK, context.superblocks.save, Superblock(group, ReplicaStage.LOST, lost=why)
+        )
     if replica.error is not None:
-        around.wal.release(group)
+        context.wal.release(group)
 
 
-async def forget(around: Around, group: TabletId) -> None:
+async def forget(context: ReplicaContext, group: TabletId) -> None:
     """Void what the log has of a group; durable on return.
 
     Raises:
         Throttled, Unavailable: the log takes nothing now. OSError: it is broken.
     """
     done: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
-    around.wal.forget(group, lambda err: None if done.done() else done.set_result(err))
+    context.wal.forget(group, lambda err: None if done.done() else done.set_result(err))
     if (err := await done) is not None:
         raise err
 
 
-def _remove_old(around: Around, group: TabletId) -> None:
+def _remove_old(context: ReplicaContext, group: TabletId) -> None:
     """Remove the data of a replica whose tombstone is written."""
-    around.env.files.remove_tree(around.machine_directory(group))
-    around.cmeta.delete(group)
+    context.env.files.remove_tree(context.machine_directory(group))
+    context.cmeta.delete(group)
 
 
-def remove_copy(around: Around, group: TabletId, *, mark: bool) -> None:
+def remove_copy(context: ReplicaContext, group: TabletId, *, mark: bool) -> None:
     """Remove what a copy left that is no replica yet; `mark`: and what says that one was made."""
-    around.env.files.remove_tree(around.staging_directory(group))
-    around.env.files.remove_tree(around.machine_directory(group))
-    around.cmeta.delete(group)
+    context.env.files.remove_tree(context.staging_directory(group))
+    context.env.files.remove_tree(context.machine_directory(group))
+    context.cmeta.delete(group)
     if mark:
-        around.superblocks.delete(group)
+        context.superblocks.delete(group)

@@ -7,28 +7,28 @@ from collections.abc import Iterator
 
 from nyala.common.metrics import Metrics
 from nyala.common.options import MIB
-from nyala.replica.context import Around
-from nyala.replica.copy.manager import Copies
+from nyala.replica.context import ReplicaContext
+from nyala.replica.copy.manager import CopyManager
 from nyala.replica.memory import SESSIONS_SHARE
 
 
-def reached(around: Around, copies: Copies) -> Iterator[str]:
+def reached(context: ReplicaContext, copies: CopyManager) -> Iterator[str]:
     """Yield what is over its bound now, what waits for that, and what to do about it."""
-    if around.memory.strained:
-        yield around.memory.strained
-    excess = around.memory.sessions_excess_bytes
-    if excess > around.memory.budget_bytes // SESSIONS_SHARE:
+    if context.memory.strained:
+        yield context.memory.strained
+    excess = context.memory.sessions_excess_bytes
+    if excess > context.memory.budget_bytes // SESSIONS_SHARE:
         yield (
             f"what is kept for retries of clients has {excess // MIB} MiB more than the part of "
             f"memory_budget_bytes for it, 1/{SESSIONS_SHARE}: tablets keep less from their next writes on; "
             "lower client_results_bytes or client_result_ttl_s, or raise the budget"
         )
-    yield from _log(around)
-    yield from _copies(around, copies)
+    yield from _log(context)
+    yield from _copies(context, copies)
 
 
-def _log(around: Around) -> Iterator[str]:
-    options, stats = around.options, around.wal.stats()
+def _log(context: ReplicaContext) -> Iterator[str]:
+    options, stats = context.options, context.wal.stats()
     if stats.disk_error is not None:
         yield (
             f"the log cannot grow, and writes are refused here: {stats.disk_error}; free space on its disk, "
@@ -36,7 +36,7 @@ def _log(around: Around) -> Iterator[str]:
         )
     if stats.segments <= max(2, options.wal_retain_mb // options.wal_segment_mb):
         return
-    held = sum(around.wal.held_bytes().values())
+    held = sum(context.wal.held_bytes().values())
     if held > options.wal_retain_for_peers_mb * MIB:
         yield (
             f"the log keeps {held} bytes for members that are away and for replicas that failed, more than "
@@ -54,8 +54,8 @@ def _log(around: Around) -> Iterator[str]:
         )
 
 
-def _copies(around: Around, copies: Copies) -> Iterator[str]:
-    limit = around.options.copy_staged_bytes
+def _copies(context: ReplicaContext, copies: CopyManager) -> Iterator[str]:
+    limit = context.options.copy_staged_bytes
     if copies.room.waiting:
         yield (
             f"{copies.room.waiting} copies to this server wait: the files of others take "
@@ -68,7 +68,7 @@ def _copies(around: Around, copies: Copies) -> Iterator[str]:
         )
 
 
-def expose(metrics: Metrics, copies: Copies) -> None:
+def expose(metrics: Metrics, copies: CopyManager) -> None:
     """Put what copies have of the disk into `/metrics`."""
     gauge = metrics.gauge
     staged, held = copies.room, copies.sessions.room

@@ -34,7 +34,7 @@ LEADER = 1.25
 """Of the budget: rows over which a leader applies no more; below, it finishes what it took before."""
 
 
-class Part(StrEnum):
+class MemoryPart(StrEnum):
     """What memory is for."""
 
     ROWS = "rows"
@@ -45,7 +45,7 @@ class Part(StrEnum):
     COPIES = "copies"
 
 
-class Memory:
+class MemoryTracker:
     """The account of one process.
 
     Args:
@@ -62,12 +62,14 @@ class Memory:
         self._cache_bytes = options.raft_cache_total_bytes
         self._table_bytes = options.client_results_bytes
         self._writes_bytes = min(options.write_queue_total_bytes, self.budget_bytes // 4)
-        self._parts = dict.fromkeys(Part, 0)
-        self._of: dict[Part, OrderedDict[TabletId, int]] = {p: OrderedDict() for p in Part}
+        self._parts = dict.fromkeys(MemoryPart, 0)
+        self._of: dict[MemoryPart, OrderedDict[TabletId, int]] = {
+            p: OrderedDict() for p in MemoryPart
+        }
 
     # ---- counting ----------------------------------------------------------------------------------
 
-    def note(self, part: Part, group: TabletId, size_bytes: int) -> None:
+    def note(self, part: MemoryPart, group: TabletId, size_bytes: int) -> None:
         """Count what a group has of a part now.
 
         Args:
@@ -89,7 +91,7 @@ class Memory:
             self._add(part, -sizes.pop(group, 0))
 
     @contextmanager
-    def hold(self, part: Part, size_bytes: int) -> Iterator[None]:
+    def hold(self, part: MemoryPart, size_bytes: int) -> Iterator[None]:
         """Count so many bytes until the block ends."""
         self._add(part, size_bytes)
         try:
@@ -97,13 +99,13 @@ class Memory:
         finally:
             self._add(part, -size_bytes)
 
-    def _add(self, part: Part, size_bytes: int) -> None:
+    def _add(self, part: MemoryPart, size_bytes: int) -> None:
         self._parts[part] += size_bytes
         self.used_bytes += size_bytes
 
     # ---- what it says ------------------------------------------------------------------------------
 
-    def of(self, part: Part) -> int:
+    def of(self, part: MemoryPart) -> int:
         """Return what a part has."""
         return self._parts[part]
 
@@ -125,34 +127,34 @@ class Memory:
     @property
     def sessions_excess_bytes(self) -> int:
         """What sessions have beyond their share, which only further entries let go of."""
-        return max(0, self._parts[Part.SESSIONS] - self.budget_bytes // SESSIONS_SHARE)
+        return max(0, self._parts[MemoryPart.SESSIONS] - self.budget_bytes // SESSIONS_SHARE)
 
     def table_bytes(self) -> int:
         """Return what a tablet's table of sessions may take, to be told in its next entry."""
         if not self.sessions_excess_bytes:
             return self._table_bytes
-        tables = sum(1 for size in self._of[Part.SESSIONS].values() if size)
+        tables = sum(1 for size in self._of[MemoryPart.SESSIONS].values() if size)
         fair = self.budget_bytes // SESSIONS_SHARE // max(1, tables)
         return min(self._table_bytes, max(LEAST_TABLE_BYTES, fair))
 
     @property
     def excess_bytes(self) -> int:
         """How many bytes of entries that nobody needs urgently should go."""
-        entries = self._parts[Part.ENTRIES]
+        entries = self._parts[MemoryPart.ENTRIES]
         return entries if self.tight else max(0, entries - self._cache_bytes)
 
     def may_apply(self, *, leads: bool) -> bool:
         """Whether there is room for the rows of more entries."""
-        rows = self._parts[Part.ROWS]
+        rows = self._parts[MemoryPart.ROWS]
         return rows <= self.budget_bytes * (LEADER if leads else 1)
 
-    def sizes(self, part: Part) -> Mapping[TabletId, int]:
+    def sizes(self, part: MemoryPart) -> Mapping[TabletId, int]:
         """Return what each group has of a part; read only."""
         return self._of[part]
 
     def idle(self, most: int) -> list[TabletId]:
         """Return the groups with entries in memory that used them longest ago; asked again, others."""
-        sizes = self._of[Part.ENTRIES]
+        sizes = self._of[MemoryPart.ENTRIES]
         found = [g for g, _ in zip(sizes, range(most), strict=False)]
         for group in found:
             sizes.move_to_end(group)
@@ -178,7 +180,7 @@ class Memory:
         Raises:
             Throttled: send the same again after `retry_after_ms`.
         """
-        writes = self._parts[Part.WRITES]
+        writes = self._parts[MemoryPart.WRITES]
         why = self.strained
         if not why and size_bytes and writes and writes + size_bytes > self._writes_bytes:
             why = (

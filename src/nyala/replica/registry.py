@@ -5,7 +5,7 @@ On the loop only.
 
 from nyala.common.errors import NotFound, Unavailable
 from nyala.common.ids import TabletId
-from nyala.replica.context import Around
+from nyala.replica.context import ReplicaContext
 from nyala.replica.member.bootstrap import Opened
 from nyala.replica.replica import Replica
 
@@ -14,7 +14,7 @@ class ReplicaRegistry:
     """The replicas of a process.
 
     Args:
-        around: the process.
+        context: the process.
         replicas: by group; changed here alone once the process runs.
 
     Attributes:
@@ -22,10 +22,10 @@ class ReplicaRegistry:
         closed: the server stops: nothing is created or deleted any more.
     """
 
-    def __init__(self, around: Around, replicas: dict[TabletId, Replica]) -> None:
+    def __init__(self, context: ReplicaContext, replicas: dict[TabletId, Replica]) -> None:
         self.replicas = replicas
         self.closed = False
-        self._around = around
+        self._context = context
         self._in_transition: dict[TabletId, None] = {}
 
     def find(self, group: TabletId) -> Replica | None:
@@ -50,9 +50,9 @@ class ReplicaRegistry:
         """
         if self.closed:
             raise Unavailable("this server is stopping; ask another one")
-        if self._around.wal.failed is not None:
+        if self._context.wal.failed is not None:
             raise Unavailable(
-                f"this server's log is broken: {self._around.wal.failed}; replace the disk"
+                f"this server's log is broken: {self._context.wal.failed}; replace the disk"
             )
         if group in self._in_transition:
             raise Unavailable(f"{group} is being created, copied or deleted here; ask again")
@@ -64,9 +64,9 @@ class ReplicaRegistry:
 
     def add(self, group: TabletId, opened: Opened) -> Replica:
         """Add a replica that was created or copied, and run it; return it."""
-        replica = Replica(self._around, group)
+        replica = Replica(self._context, group)
         self.replicas[group] = replica
-        replica.take_part(opened)
-        self._around.dirty(group)
-        self._around.changed(group)
+        replica.start(opened)
+        self._context.schedule(group)
+        self._context.changed(group)
         return replica

@@ -15,13 +15,13 @@ from nyala.raft.membership import Configuration
 from nyala.raft.messages import AnyMessage, HardState
 from nyala.raft.node import RaftNode
 from nyala.raft.status import Role
-from nyala.replica.context import Around
+from nyala.replica.context import ReplicaContext
 from nyala.replica.member.bootstrap import Opened
 from nyala.replica.member.flusher import Maintenance
 from nyala.replica.member.member import Member
 from nyala.replica.state_machine import StateMachine
-from nyala.replica.status import ReplicaStatus, State, Upkeep, WriteOutcome
-from nyala.replica.superblock import Stage, Superblock
+from nyala.replica.status import MaintenanceStats, ReplicaStatus, State, WriteOutcome
+from nyala.replica.superblock import ReplicaStage, Superblock
 from nyala.replica.tombstone import Tombstone
 from nyala.replica.witness import Witness
 
@@ -34,7 +34,7 @@ class Replica:
     """One member of one group. Made and ended by `ReplicaHost`; on the loop only.
 
     Args:
-        around: the process.
+        context: the process.
         group: id of the tablet, which is that of the Raft group.
 
     Attributes:
@@ -44,11 +44,11 @@ class Replica:
         tombstone: set when it was deleted.
     """
 
-    def __init__(self, around: Around, group: TabletId) -> None:
+    def __init__(self, context: ReplicaContext, group: TabletId) -> None:
         self.group = group
         self.error: BaseException | None = None
         self.member: Member | None = None
-        self.around = around
+        self.context = context
         self._ended: Member | None = None
         self._closing = asyncio.Lock()
         self.tombstone: Tombstone | None = None
@@ -72,7 +72,7 @@ class Replica:
         if member is None:
             return State.BOOTSTRAPPING
         node = member.node
-        serves = member.standing.accepting if node.is_leader else node.leader is not None
+        serves = member.leadership_watch.accepting if node.is_leader else node.leader is not None
         return State.RUNNING if serves else State.CONFIGURING
 
     @property
@@ -85,7 +85,7 @@ class Replica:
         """Whether it leads its group, as far as it knows."""
         return self.member is not None and self.member.node.is_leader
 
-    def taking_part(self) -> Member:
+    def running_member(self) -> Member:
         """Return the working parts. Raises Unavailable (FAILED, still opening), NotFound (deleted)."""
         if self.member is not None:
             return self.member
@@ -102,7 +102,7 @@ class Replica:
         Raises:
             Unavailable: the replica does not take part (FAILED, or still opening). NotFound: deleted.
         """
-        return self.taking_part().applier.machine
+        return self.running_member().applier.machine
 
     def status(self) -> ReplicaStatus:
         """Return everything that is worth showing."""
@@ -141,7 +141,7 @@ class Replica:
             SessionExpired: it may have taken effect long ago; it was not executed (again). With details
                 `reason` = CLIENT_FORGOTTEN: unless no attempt came before `forgotten_until`.
         """
-        member = self.taking_part()
+        member = self.running_member()
         return await member.requests.write(
             payload, client_id, sequence, first_outstanding, timeout_ms, seen, since
         )
@@ -157,15 +157,15 @@ class Replica:
             NotLeader: another replica leads. Unavailable: FAILED. NotFound: deleted. TimedOut: no majority.
         """
         if at is not None:
-            clock = self.around.env.clock
+            clock = self.context.env.clock
             deadline_us = clock.monotonic_us() + timeout_ms * 1000
-            await self.taking_part().requests.reach(at, deadline_us)
+            await self.running_member().requests.reach(at, deadline_us)
             timeout_ms = -(-max(0, deadline_us - clock.monotonic_us()) // 1000)
         return await self.read_soon(at, timeout_ms)
 
     def read_soon(self, at: int | None, timeout_ms: int) -> "asyncio.Future[int]":
         """As `read_point`, without a task; what can be raised at once is."""
-        return self.taking_part().requests.read_soon(at, timeout_ms)
+        return self.running_member().requests.read_soon(at, timeout_ms)
 
     async def stale_point(
         self, max_age_ms: int, timeout_ms: int, *, least: int = 0
@@ -184,8 +184,8 @@ class Replica:
             NotLeader: what this replica has is too old (details: `reason` TOO_OLD); the leader can serve.
             Unavailable: FAILED. NotFound: deleted. TimedOut: no majority answered in time.
         """
-        member, clock = self.taking_part(), self.around.env.clock
-        found = member.closing.stale(max_age_ms, least)
+        member, clock = self.running_member(), self.context.env.clock
+        found = member.closed_time.stale(max_age_ms, least)
         if found is not None:
             return found
         if not self.is_leader:
@@ -202,15 +202,15 @@ class Replica:
         Raises:
             Unavailable, NotFound: it does not take part. OSError: nothing changed.
         """
-        return await self.taking_part().keeper.merge(prepare)
+        return await self.running_member().flusher.merge(prepare)
 
-    def upkeep(self) -> Upkeep:
+    def maintenance_stats(self) -> MaintenanceStats:
         """Return what flushes and merges have cost. Raises as `machine`."""
-        return self.taking_part().keeper.upkeep()
+        return self.running_member().flusher.maintenance_stats()
 
     async def flush(self) -> bool:
         """Flush now, whatever its size; durable on return. Raises as `maintain`."""
-        return await self.taking_part().keeper.flush()
+        return await self.running_member().flusher.flush()
 
     async def change_config(
         self, changes: Sequence[Change], expected: OpId | None, timeout_ms: int
@@ -232,7 +232,7 @@ class Replica:
             Unavailable: an earlier change is not committed yet; try again. Or FAILED. NotFound: deleted.
             OutcomeUnknown: leadership was lost, or the time was up, while it was in flight.
         """
-        return await self.taking_part().requests.change_config(changes, expected, timeout_ms)
+        return await self.running_member().requests.change_config(changes, expected, timeout_ms)
 
     def transfer(self, to: ServerUuid | None = None) -> ServerUuid:
         """Hand leadership over, to the most up-to-date voter unless one is named; return to whom.
@@ -242,19 +242,19 @@ class Replica:
         Raises:
             NotLeader: it does not lead. InvalidArgument: `to` cannot lead. Unavailable, NotFound.
         """
-        member = self.taking_part()
+        member = self.running_member()
         if not member.node.is_leader:
             raise member.requests.not_leader()
         successor = member.node.transfer(to)
-        self.around.dirty(self.group)
+        self.context.schedule(self.group)
         return successor
 
     # ---- its life, told by the host ----------------------------------------------------------------
 
-    def take_part(self, opened: Opened) -> None:
+    def start(self, opened: Opened) -> None:
         """Begin."""
         assert self.member is None, f"{self.group} takes part already"
-        self.member = Member(self.around, self.group, opened, self.fail)
+        self.member = Member(self.context, self.group, opened, self.fail)
 
     def fail(self, err: BaseException) -> None:
         """End as FAILED: files are kept, memory is not, whoever waits is told."""
@@ -262,12 +262,12 @@ class Replica:
             return
         log.error("the replica of %s failed", self.group, exc_info=err)
         self.error = err
-        self.around.counters.failed.inc()
-        self.around.wal.abandon(self.group)
+        self.context.counters.failed.inc()
+        self.context.wal.abandon(self.group)
         self._end(f"the replica of {self.group} has failed ({err})")
         if self._ended is not None:
-            self.around.env.tasks.spawn(self._release(), f"release {self.group}")
-        self.around.changed(self.group)
+            self.context.env.tasks.spawn(self._release(), f"release {self.group}")
+        self.context.changed(self.group)
 
     def _end(self, why: str, err: NyalaError | None = None) -> None:
         member, self.member = self.member, None
@@ -278,13 +278,15 @@ class Replica:
         self.config = node.config
         self._ended = member
         member.end(why, err)
-        self.around.dirty(self.group)  # nobody may sleep on it
+        self.context.schedule(self.group)  # nobody may sleep on it
 
-    def promises(self) -> Superblock:
+    def tombstone_record(self) -> Superblock:
         """Return the tombstone of this replica, which takes no part: what it promised, as known last."""
         assert self.member is None, f"{self.group} still takes part"
         known, members = self.hard_state != HardState(), self.config.members
-        return Superblock(self.group, Stage.TOMBSTONED, self.hard_state, self.last, known, members)
+        return Superblock(
+            self.group, ReplicaStage.TOMBSTONED, self.hard_state, self.last, known, members
+        )
 
     async def stop(self) -> None:
         """Take part no more and close the machine; for `close` and before deletion."""
@@ -305,16 +307,16 @@ class Replica:
             if ended is not None:
                 await ended.close()
 
-    def bury(self, superblock: Superblock) -> None:
+    def become_tombstone(self, superblock: Superblock) -> None:
         """Become TOMBSTONED, as the superblock says; what was promised is kept."""
         assert self.member is None, f"{self.group} still takes part"
-        self.tombstone = Tombstone(self.around, superblock)
+        self.tombstone = Tombstone(self.context, superblock)
         self.error = None
-        self.around.changed(self.group)
+        self.context.changed(self.group)
 
-    def hear_buried(self, message: AnyMessage, hlc: int) -> bool:
+    def step_tombstone(self, message: AnyMessage, hlc: int) -> bool:
         """Take a message while not taking part; return whether anything here has an answer to it."""
-        return self.tombstone is not None and self.tombstone.hear(message, hlc)
+        return self.tombstone is not None and self.tombstone.step(message, hlc)
 
 
 def is_witness(replica: Replica) -> bool:
@@ -327,7 +329,11 @@ def _describe(replica: Replica) -> ReplicaStatus:
     """Return everything that is worth showing."""
     member, state = replica.member, replica.state
     if member is None:
-        was = replica.promises() if replica.tombstone is None else replica.tombstone.superblock
+        was = (
+            replica.tombstone_record()
+            if replica.tombstone is None
+            else replica.tombstone.superblock
+        )
         return ReplicaStatus(
             group=replica.group,
             state=state,
@@ -361,6 +367,6 @@ def _describe(replica: Replica) -> ReplicaStatus:
         unflushed_bytes=applier.machine.unflushed_bytes(),
         peers=raft.peers,
         quiesced=raft.quiesced,
-        error=replica.around.sick or replica.around.memory.strained,
-        warning=replica.around.slow_log.warning,
+        error=replica.context.sick or replica.context.memory.strained,
+        warning=replica.context.slow_log.warning,
     )

@@ -92,7 +92,7 @@ class WriteOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Upkeep:
+class MaintenanceStats:
     """What flushes and merges have cost a replica since it was opened.
 
     Attributes:

@@ -24,7 +24,7 @@ _HEADER_BYTES = 16
 _CRC_BYTES = 4
 
 
-class Stage(StrEnum):
+class ReplicaStage(StrEnum):
     """Where in its life on this disk a replica is."""
 
     CREATING = "CREATING"
@@ -44,7 +44,7 @@ class Superblock:
 
     Attributes:
         group: whose it is.
-        stage: see `Stage`.
+        stage: see `ReplicaStage`.
         hard_state: TOMBSTONED: the last term and vote, which outlive the data.
         last: TOMBSTONED: op id of the last entry that the log had.
         votes: TOMBSTONED: what it promised is known whole, so that it may go on voting.
@@ -53,7 +53,7 @@ class Superblock:
     """
 
     group: TabletId
-    stage: Stage
+    stage: ReplicaStage
     hard_state: HardState = _NO_VOTE
     last: OpId = NO_OP
     votes: bool = False

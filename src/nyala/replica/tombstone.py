@@ -15,7 +15,7 @@ from nyala.raft.membership import Configuration
 from nyala.raft.messages import AnyMessage, RequestVote
 from nyala.raft.node import RaftNode
 from nyala.raft.ready import NOTHING, Ready
-from nyala.replica.context import Around
+from nyala.replica.context import ReplicaContext
 from nyala.replica.superblock import Superblock
 
 log = logging.getLogger(__name__)
@@ -28,13 +28,13 @@ class Tombstone:
         superblock: as it is on disk.
 
     Args:
-        around: the process.
+        context: the process.
         superblock: TOMBSTONED, durable.
     """
 
-    def __init__(self, around: Around, superblock: Superblock) -> None:
+    def __init__(self, context: ReplicaContext, superblock: Superblock) -> None:
         self.superblock = superblock
-        self._around = around
+        self._context = context
         self._config = Configuration(superblock.members)
         self._node = self._core()
         self._answering = False
@@ -44,14 +44,14 @@ class Tombstone:
     def _core(self) -> RaftNode:
         """Return a core with a log that ends where the deleted one did: it decides about votes as ever."""
         return RaftNode(
-            self._around.uuid,
+            self._context.uuid,
             self._config,
             self.superblock.hard_state,
             base=self.superblock.last,
-            random=self._around.env.random.randrange,
+            random=self._context.env.random.randrange,
         )
 
-    def hear(self, message: AnyMessage, hlc: int) -> bool:
+    def step(self, message: AnyMessage, hlc: int) -> bool:
         """Answer a candidate, when that is durable; return whether this message is for a tombstone."""
         if self._silent or not self.superblock.votes or not isinstance(message, RequestVote):
             return False
@@ -59,17 +59,17 @@ class Tombstone:
         if not self._answering:
             self._answering = True
             name = f"votes of {self.superblock.group}"
-            self._answer_task = self._around.env.tasks.spawn(self._answer(), name)
+            self._answer_task = self._context.env.tasks.spawn(self._answer(), name)
         return True
 
-    async def fall_silent(self) -> Superblock:
+    async def suspend_votes(self) -> Superblock:
         """Vote no more, since a copy takes this one's place; return what is promised for good."""
         self._silent = True
         if self._answer_task is not None:
             await asyncio.gather(self._answer_task, return_exceptions=True)
         return self.superblock
 
-    def speak_again(self) -> None:
+    def resume_votes(self) -> None:
         """The copy was given up."""
         self._silent = False
 
@@ -84,12 +84,12 @@ class Tombstone:
             self._answering = False
 
     async def _perform(self, ready: Ready) -> None:
-        around, group = self._around, self.superblock.group
+        context, group = self._context, self.superblock.group
         if ready.persist is not None:
             voted = replace(self.superblock, hard_state=ready.persist)
-            await around.env.tasks.run(Lane.DISK, around.superblocks.save, voted)
+            await context.env.tasks.run(Lane.DISK, context.superblocks.save, voted)
             self.superblock = voted
             self._node.durable(ready.point)
         for outgoing in ready.send:
-            around.send(self._config, group, outgoing.message)
-        around.dirty(group)  # the outbox leaves at the end of this turn
+            context.send(self._config, group, outgoing.message)
+        context.schedule(group)  # the outbox leaves at the end of this turn

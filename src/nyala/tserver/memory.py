@@ -12,7 +12,7 @@ from nyala.common.errors import NyalaError
 from nyala.common.ids import TabletId
 from nyala.common.options import MIB, Options
 from nyala.env.env import Env
-from nyala.replica.memory import Part
+from nyala.replica.memory import MemoryPart
 from nyala.replica.replica import Replica
 from nyala.tserver.tablets import Tablets
 
@@ -69,17 +69,17 @@ class MemoryBudget:
     def due(self) -> bool:
         """Whether rows should be flushed to make room."""
         memory = self._memory
-        return memory.tight and memory.of(Part.ROWS) > WORTH * memory.budget_bytes
+        return memory.tight and memory.of(MemoryPart.ROWS) > WORTH * memory.budget_bytes
 
     def best(self) -> Replica | None:
         """Return the replica whose flush is worth most now, of those that nothing is being done to."""
         scores: dict[Replica, float] = {}
-        for group, memory_bytes in self._memory.sizes(Part.ROWS).items():
+        for group, memory_bytes in self._memory.sizes(MemoryPart.ROWS).items():
             replica = self._tablets.host.find(group)
             if not memory_bytes or replica is None or group in self._vain:
                 continue
             with contextlib.suppress(NyalaError):  # FAILED, or deleted meanwhile
-                upkeep = replica.upkeep()
+                upkeep = replica.maintenance_stats()
                 if not upkeep.busy:
                     scores[replica] = self.score(memory_bytes, upkeep.log_bytes)
         if not scores:

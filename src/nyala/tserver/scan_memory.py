@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from nyala.common.errors import Throttled
 from nyala.common.ids import OpId, TabletId
 from nyala.common.options import Options
-from nyala.replica.memory import RETRY_AFTER_MS, Memory, Part
+from nyala.replica.memory import RETRY_AFTER_MS, MemoryPart, MemoryTracker
 from nyala.tablet.tablet import Tablet
 
 HELD = TabletId("held by scans")
@@ -40,7 +40,7 @@ class ScanMemory:
         options: what scans may have.
     """
 
-    def __init__(self, memory: Memory, options: Options) -> None:
+    def __init__(self, memory: MemoryTracker, options: Options) -> None:
         self._memory = memory
         self._limit = min(options.scan_memory_bytes, memory.budget_bytes // 4)
         self._scans: dict[int, _Scan] = {}
@@ -57,7 +57,7 @@ class ScanMemory:
         Raises:
             Throttled: scans have all the memory that they may have.
         """
-        size, used = max(batch_bytes, LEAST_BYTES), self._memory.of(Part.SCANS)
+        size, used = max(batch_bytes, LEAST_BYTES), self._memory.of(MemoryPart.SCANS)
         if self._scans and used + size > self._limit:
             raise Throttled(
                 f"{len(self._scans)} open scans have {used >> 10} KiB of memory, as much as "
@@ -67,7 +67,7 @@ class ScanMemory:
         number = self._next = self._next + 1
         self._scans[number] = _Scan(tablet, tablet.cut.op, tablet.unflushed_bytes())
         try:
-            with self._memory.hold(Part.SCANS, size):
+            with self._memory.hold(MemoryPart.SCANS, size):
                 yield
         finally:
             del self._scans[number]
@@ -77,4 +77,4 @@ class ScanMemory:
         held = {
             (s.tablet.info.tablet_id, s.cut): s.rows_bytes for s in self._scans.values() if s.holds
         }
-        self._memory.note(Part.SCANS, HELD, sum(held.values()))
+        self._memory.note(MemoryPart.SCANS, HELD, sum(held.values()))

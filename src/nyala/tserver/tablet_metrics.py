@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from nyala.common.errors import NyalaError
 from nyala.common.ids import TabletId
 from nyala.common.metrics import Family, Metrics
-from nyala.replica.status import Upkeep
+from nyala.replica.status import MaintenanceStats
 from nyala.tablet.maintain.maintenance import Figures
 from nyala.tablet.tablet import Tablet
 from nyala.tserver.maintenance import Compactor
@@ -36,7 +36,7 @@ class TabletSample:
     table: str
     tablet: TabletId
     files: Figures
-    work: Upkeep
+    work: MaintenanceStats
     flush_score: float
     merge_score: float
 
@@ -129,7 +129,7 @@ class TabletMetrics:
         scores = self._compactor.scores
         for replica in self._tablets.host.all():
             try:
-                tablet, work = replica.machine, replica.upkeep()
+                tablet, work = replica.machine, replica.maintenance_stats()
             except NyalaError:  # FAILED, opening, or deleted
                 continue
             if not isinstance(tablet, Tablet):

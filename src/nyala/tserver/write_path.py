@@ -24,7 +24,7 @@ from nyala.common.partition import EVERYTHING, contains
 from nyala.common.schema import Schema, arrow_schema
 from nyala.env.env import Env
 from nyala.env.tasks import Lane
-from nyala.replica.memory import Memory, Part
+from nyala.replica.memory import MemoryPart, MemoryTracker
 from nyala.replica.status import WriteOutcome
 from nyala.tablet.files import ops
 from nyala.tablet.files.manifest import TabletInfo
@@ -41,7 +41,7 @@ CLIENT_ID_BYTES = 16
 class WritePath:
     """Takes batches from clients. Runs on the loop."""
 
-    def __init__(self, env: Env, tablets: Tablets, memory: Memory, options: Options) -> None:
+    def __init__(self, env: Env, tablets: Tablets, memory: MemoryTracker, options: Options) -> None:
         self._env = env
         self._tablets = tablets
         self._memory = memory
@@ -89,7 +89,7 @@ class WritePath:
         # Any other says who leads: its own memory is not the client's concern.
         if hosted.replica.is_leader:
             self._memory.check(size)
-        with self._memory.hold(Part.WRITES, size):
+        with self._memory.hold(MemoryPart.WRITES, size):
             return await self._propose(hosted, header, stream_schema, data)
 
     async def _propose(

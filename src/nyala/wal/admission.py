@@ -13,7 +13,7 @@ from nyala.wal.format import (
     BEGINS,
     RECORD_HEADER_BYTES,
     TAIL,
-    Kind,
+    RecordKind,
     check_entry,
     draft,
     draft_entry,
@@ -21,11 +21,11 @@ from nyala.wal.format import (
     draft_moved,
     group_bytes,
 )
-from nyala.wal.log_state import Ledger
+from nyala.wal.log_state import LogState
 from nyala.wal.slots import Callback, Slot, SlotQueue, SlotState
 
 
-class Intake:
+class Admission:
     """Takes slots until it is closed.
 
     Args:
@@ -42,7 +42,7 @@ class Intake:
         self,
         queue: SlotQueue,
         appender: Appender,
-        ledger: Ledger,
+        ledger: LogState,
         hard_states: dict[TabletId, HardState],
     ) -> None:
         self.closed = False
@@ -124,7 +124,7 @@ class Intake:
         assert slot.group is not None, "a marker is the appender's own"
         raw = group_bytes(slot.group)
         if slot.forget:
-            slot.drafts.append(draft(Kind.FORGET, raw))
+            slot.drafts.append(draft(RecordKind.FORGET, raw))
         if slot.hard_state is not None:
             slot.drafts.append(draft_hard_state(raw, slot.hard_state))
         slot.drafts.extend(draft_entry(raw, e) for e in slot.entries)

@@ -13,15 +13,15 @@ from functools import partial
 from nyala.env.clock import Clock
 from nyala.env.files import Files
 from nyala.env.tasks import Lane, Tasks
-from nyala.wal.durability_markers import Markers
+from nyala.wal.durability_markers import DurabilityMarkers
 from nyala.wal.extent import ExtentFile
-from nyala.wal.format import RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, Position
+from nyala.wal.format import RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, LogPosition
 from nyala.wal.frame import frame
 from nyala.wal.latency import Latency
-from nyala.wal.log_state import Ledger
+from nyala.wal.log_state import LogState
 from nyala.wal.roll import Roller
 from nyala.wal.segment import SegmentWriter
-from nyala.wal.segment_allocator import SegmentMaker
+from nyala.wal.segment_allocator import SegmentAllocator
 from nyala.wal.slots import Callback, Slot, SlotQueue
 from nyala.wal.stats import Counts
 
@@ -45,14 +45,14 @@ class Appender:
 
     def __init__(
         self, files: Files, tasks: Tasks, clock: Clock | None, queue: SlotQueue,
-        ledger: Ledger, maker: SegmentMaker, extent: ExtentFile, sync_interval_ms: int | None,
+        ledger: LogState, maker: SegmentAllocator, extent: ExtentFile, sync_interval_ms: int | None,
     ) -> None:  # fmt: skip
         self.counts = Counts()
         self.latency = Latency(clock)
         self.failed: OSError | None = None
         self.refusal: OSError | None = None
         self.roller = Roller(files, tasks, maker, self.wake)
-        self.markers = Markers(tasks, queue, self.wake, sync_interval_ms)
+        self.markers = DurabilityMarkers(tasks, queue, self.wake, sync_interval_ms)
         self._files = files
         self._tasks = tasks
         self._clock = clock
@@ -60,7 +60,7 @@ class Appender:
         self._always = sync_interval_ms is None
         self._ledger = ledger
         self._extent = extent
-        self._synced = Position(ledger.active.segment.sequence, SEGMENT_HEADER_BYTES)
+        self._synced = LogPosition(ledger.active.segment.sequence, SEGMENT_HEADER_BYTES)
         self._wake = asyncio.Event()
         self._closing = False
         self._in_flight: list[Slot] = []
@@ -107,7 +107,7 @@ class Appender:
         self._in_flight = slots
         drafts = [d for slot in slots for d in slot.drafts]
         segment = self._ledger.active.segment
-        at = Position(segment.sequence, segment.end)
+        at = LogPosition(segment.sequence, segment.end)
         buffers, end = frame(drafts, at, self._synced)
         if end > self._ledger.active.allocated_bytes:
             await self.roller.extend(self._ledger.active, end, partial(self._freeing, slots))
@@ -117,11 +117,11 @@ class Appender:
         self.latency.ended()
         segment.end = end
         if sync:
-            self._synced = Position(segment.sequence, end)
+            self._synced = LogPosition(segment.sequence, end)
         self.counts.round(len(slots), len(drafts), end - at.offset, synced=sync)
         for one in drafts:
             self._ledger.placed(one, at)
-            at = Position(at.sequence, at.offset + RECORD_HEADER_BYTES + len(one.payload))
+            at = LogPosition(at.sequence, at.offset + RECORD_HEADER_BYTES + len(one.payload))
         self._queue.done(slots)
         self._in_flight = []
         for slot in slots:
@@ -153,13 +153,13 @@ class Appender:
         finally:
             self.roller.taken()
         self._ledger.rolled(following)
-        self._synced = Position(following.segment.sequence, SEGMENT_HEADER_BYTES)
+        self._synced = LogPosition(following.segment.sequence, SEGMENT_HEADER_BYTES)
         self.counts.rolls += 1
 
     def _swap(self, full: SegmentWriter, following: SegmentWriter, first: int) -> None:
         full.seal(self._now_us(), self._synced)
         following.activate(self._files)
-        self._extent.reach(Position(following.segment.sequence, SEGMENT_HEADER_BYTES), first)
+        self._extent.reach(LogPosition(following.segment.sequence, SEGMENT_HEADER_BYTES), first)
 
     def _now_us(self) -> int:
         return 0 if self._clock is None else self._clock.wall_us()
@@ -192,6 +192,6 @@ class Appender:
         if self.failed is None:
             self._ledger.active.seal(self._now_us(), self._synced)
             last = self._ledger.active.segment
-            self._extent.reach(Position(last.sequence, last.end), self._ledger.first)
+            self._extent.reach(LogPosition(last.sequence, last.end), self._ledger.first)
         else:
             self._ledger.active.close()

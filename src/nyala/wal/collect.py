@@ -17,10 +17,10 @@ from nyala.common.ids import TabletId
 from nyala.env.files import Files
 from nyala.env.tasks import Lane, Tasks
 from nyala.raft.messages import Entry
-from nyala.wal.admission import Intake
+from nyala.wal.admission import Admission
 from nyala.wal.extent import ExtentFile
-from nyala.wal.index import Place
-from nyala.wal.log_state import Ledger
+from nyala.wal.index import EntryLocation
+from nyala.wal.log_state import LogState
 from nyala.wal.reader import read_runs
 from nyala.wal.segment import Segment
 
@@ -32,7 +32,7 @@ MOVE_BYTES = 1 << 20
 log = logging.getLogger(__name__)
 
 
-class Collector:
+class LogCollector:
     """Runs at most one collection at a time. Loop only.
 
     Args:
@@ -53,9 +53,9 @@ class Collector:
         self,
         files: Files,
         tasks: Tasks,
-        ledger: Ledger,
+        ledger: LogState,
         extent: ExtentFile,
-        intake: Intake,
+        intake: Admission,
         room: Callable[[], int],
     ) -> None:
         self.removed = 0
@@ -155,12 +155,12 @@ class Collector:
             self.moved += len(entries)
         return True
 
-    async def _read(self, group: TabletId, places: list[Place]) -> list[Entry]:
+    async def _read(self, group: TabletId, places: list[EntryLocation]) -> list[Entry]:
         runs = self._ledger.by_segment(places)
         return await read_runs(self._tasks, self._files, group, runs)
 
 
-def _some(places: list[Place]) -> list[Place]:
+def _some(places: list[EntryLocation]) -> list[EntryLocation]:
     """Return the first places, one at least, that are read at a time."""
     room, taken = MOVE_BYTES, 0
     for place in places:

@@ -16,16 +16,16 @@ from nyala.wal.extent import Extent
 from nyala.wal.format import (
     ENTRIES,
     RECORD_HEADER_BYTES,
-    Kind,
-    Position,
+    LogPosition,
     Record,
+    RecordKind,
     inspect_record,
     unpack_footer,
     unpack_segment_header,
 )
-from nyala.wal.scan import Gap, Scan, scan
+from nyala.wal.scan import Gap, SegmentScan, scan
 from nyala.wal.segment import PLACEHOLDER_SUFFIX, segment_name, segment_path, sequence_of
-from nyala.wal.verdict import Verdict, judge
+from nyala.wal.verdict import LogVerdict, judge
 
 READS = 5
 """A stretch that is no record is looked at so many times: it may just be being written."""
@@ -86,7 +86,7 @@ class SegmentDump:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class ExtentNote:
     """The note beside a log that tells which segments have to be there.
 
     Attributes:
@@ -118,9 +118,9 @@ class LogDump:
     """
 
     segments: tuple[SegmentDump, ...]
-    proven: Position
+    proven: LogPosition
     placeholders: tuple[str, ...]
-    note: Note | None = None
+    note: ExtentNote | None = None
     missing: str = ""
 
     @property
@@ -161,20 +161,20 @@ def dump_log(
     return _judged(looks, placeholders, only, note)
 
 
-def read_note(files: Files, home: str) -> Note:
+def read_note(files: Files, home: str) -> ExtentNote:
     """Read the note of a data directory; nothing is changed."""
     path = f"{home}/{extent.FILE_NAME}"
     there = files.exists(path)
-    return Note(path, there, extent.decode(files.read(path)) if there else None)
+    return ExtentNote(path, there, extent.decode(files.read(path)) if there else None)
 
 
-def _while_read(before: Note, after: Note) -> Note:
+def _while_read(before: ExtentNote, after: ExtentNote) -> ExtentNote:
     """Return what had to be there all the while that the segments were read: the server may be running."""
     old, new = before.extent, after.extent
     if old is None or new is None:
         return after
-    end = max(old.end, Position(new.first, 0))
-    return Note(after.path, after.there, Extent(new.first, end, new.missing))
+    end = max(old.end, LogPosition(new.first, 0))
+    return ExtentNote(after.path, after.there, Extent(new.first, end, new.missing))
 
 
 def dump_file(files: Files, path: str) -> LogDump:
@@ -196,7 +196,7 @@ def dump_file(files: Files, path: str) -> LogDump:
 class _Look:
     """A scan, and what only the bytes tell."""
 
-    scan: Scan
+    scan: SegmentScan
     records: tuple[Record, ...]
     checks: dict[int, str]
     used: int
@@ -246,7 +246,10 @@ def _check(data: bytes, sequence: int, gap: Gap) -> str:
 
 
 def _judged(
-    looks: list[_Look], placeholders: tuple[str, ...], only: str | None, note: Note | None = None
+    looks: list[_Look],
+    placeholders: tuple[str, ...],
+    only: str | None,
+    note: ExtentNote | None = None,
 ) -> LogDump:
     scans = [look.scan for look in looks]
     owners = {s.server_uuid for s in scans if s.server_uuid is not None}
@@ -282,7 +285,7 @@ def last_of(must: Extent) -> int:
     return must.end.sequence - (must.end.offset == 0)
 
 
-def _dump(look: _Look, verdict: Verdict, must: Extent | None, *, foreign: bool) -> SegmentDump:
+def _dump(look: _Look, verdict: LogVerdict, must: Extent | None, *, foreign: bool) -> SegmentDump:
     one = look.scan
     footer = None
     if one.footer is not None and one.footer.payload is not None:
@@ -297,7 +300,7 @@ def _dump(look: _Look, verdict: Verdict, must: Extent | None, *, foreign: bool) 
 
 
 def _problems(
-    look: _Look, verdict: Verdict, must: Extent | None, *, foreign: bool
+    look: _Look, verdict: LogVerdict, must: Extent | None, *, foreign: bool
 ) -> Iterator[Problem]:
     one = look.scan
     if any(blank is one for blank in verdict.blank):
@@ -340,6 +343,6 @@ def _problems(
 def name_of(record: Record) -> str:
     """Return what a record is, for a sentence."""
     if record.kind in ENTRIES:
-        moved = "moved " if record.kind is Kind.MOVED else ""
+        moved = "moved " if record.kind is RecordKind.MOVED else ""
         return f"{moved}entry {record.term}.{record.index} ({record.length - RECORD_HEADER_BYTES} bytes)"
     return f"the {record.kind.name.replace('_', ' ').lower()}"

@@ -9,14 +9,14 @@ Where rounds are not synced, a marker follows within `wal_sync_interval_ms`, and
 from collections.abc import Callable
 
 from nyala.env.tasks import Tasks
-from nyala.wal.format import NO_GROUP, Kind, draft
+from nyala.wal.format import NO_GROUP, RecordKind, draft
 from nyala.wal.slots import Slot, SlotQueue, SlotState
 
 IDLE_MS = 200
 """How long without a round makes a log idle."""
 
 
-class Markers:
+class DurabilityMarkers:
     """Adds a marker to the queue after, or from time to time during, each busy time. Loop only.
 
     Args:
@@ -61,7 +61,7 @@ class Markers:
         if self.stopped:
             return
         marker = Slot(None)
-        marker.drafts = [draft(Kind.MARKER, NO_GROUP)]
+        marker.drafts = [draft(RecordKind.MARKER, NO_GROUP)]
         marker.state = SlotState.READY
         self._queue.add(marker)
         self.count += 1

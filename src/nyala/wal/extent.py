@@ -15,7 +15,7 @@ from struct import Struct
 import google_crc32c
 
 from nyala.env.files import Files
-from nyala.wal.format import Position
+from nyala.wal.format import LogPosition
 
 FILE_NAME = "wal.extent"
 MAGIC = b"NYALWEXT"
@@ -38,13 +38,13 @@ class Extent:
     """
 
     first: int
-    end: Position
+    end: LogPosition
     missing: bool = False
 
     @property
     def empty(self) -> bool:
         """Whether nothing has to be there."""
-        return self.end <= Position(self.first, 0) and not self.missing
+        return self.end <= LogPosition(self.first, 0) and not self.missing
 
 
 def encode(extent: Extent) -> bytes:
@@ -61,7 +61,7 @@ def decode(raw: bytes) -> Extent | None:
     magic, version, first, sequence, offset, missing = _FILE.unpack(body)
     if (magic, version) != (MAGIC, VERSION):
         return None
-    return Extent(first, Position(sequence, offset), bool(missing))
+    return Extent(first, LogPosition(sequence, offset), bool(missing))
 
 
 class ExtentFile:
@@ -116,10 +116,10 @@ class ExtentFile:
         """Note that segments before this one are about to be removed. Raises as `save`."""
         self._going = max(self._going, first)
         if self.extent is not None and first > self.extent.first:
-            end = max(self.extent.end, Position(first, 0))
+            end = max(self.extent.end, LogPosition(first, 0))
             self.save(Extent(first, end, self.extent.missing))
 
-    def reach(self, end: Position, first: int) -> None:
+    def reach(self, end: LogPosition, first: int) -> None:
         """Note that the log, which begins at segment `first`, is durable up to `end`; a failure is borne."""
         known = self.extent
         try:

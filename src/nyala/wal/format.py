@@ -40,7 +40,7 @@ NO_GROUP = bytes(16)
 crc32c = google_crc32c.value
 
 
-class Kind(IntEnum):
+class RecordKind(IntEnum):
     """What a record is."""
 
     ENTRY = 1
@@ -51,22 +51,22 @@ class Kind(IntEnum):
     MOVED = 6
 
 
-_KINDS = {int(k): k for k in Kind}
+_KINDS = {int(k): k for k in RecordKind}
 BEGINS, TAIL = 1, 2
 """Flags of MOVED records."""
-ENTRIES = (Kind.ENTRY, Kind.MOVED)
+ENTRIES = (RecordKind.ENTRY, RecordKind.MOVED)
 """Records that hold an entry."""
 _ENTRY_KINDS = {int(k): k for k in EntryKind}
 
 
-class Position(NamedTuple):
+class LogPosition(NamedTuple):
     """A place in the log; ordered."""
 
     sequence: int
     offset: int
 
 
-class Draft(NamedTuple):
+class RecordDraft(NamedTuple):
     """A record without a place: what can be computed before the appender takes it.
 
     Attributes:
@@ -74,7 +74,7 @@ class Draft(NamedTuple):
         flags: of a MOVED record: BEGINS, TAIL.
     """
 
-    kind: Kind
+    kind: RecordKind
     group: bytes
     term: int
     index: int  # type: ignore[assignment]  # hides tuple.index
@@ -89,7 +89,7 @@ class Draft(NamedTuple):
 class Record(NamedTuple):
     """A record whose header checksum held; `payload` is None if its own checksum did not."""
 
-    kind: Kind
+    kind: RecordKind
     group: bytes
     term: int
     index: int  # type: ignore[assignment]  # hides tuple.index
@@ -97,7 +97,7 @@ class Record(NamedTuple):
     entry_kind: int
     offset: int
     length: int
-    synced: Position
+    synced: LogPosition
     payload: bytes | None
     rest: int = 0
     flags: int = 0
@@ -113,7 +113,7 @@ class Record(NamedTuple):
         return bool(self.flags & TAIL)
 
 
-class Row(NamedTuple):
+class IndexRow(NamedTuple):
     """One row of a footer's index array; index 0: a record that is not an entry."""
 
     group: bytes
@@ -167,27 +167,34 @@ def unpack_segment_header(data: bytes, path: str) -> tuple[str, int]:
     raise BadChecksum(f"{path}: the segment header is damaged", {"path": path, "offset": "0"})
 
 
-def draft(kind: Kind, group: bytes, payload: bytes = b"", term: int = 0) -> Draft:
+def draft(kind: RecordKind, group: bytes, payload: bytes = b"", term: int = 0) -> RecordDraft:
     """Return a draft of a record that is not an entry."""
-    return Draft(kind, group, term, 0, 0, 0, payload, crc32c(payload))
+    return RecordDraft(kind, group, term, 0, 0, 0, payload, crc32c(payload))
 
 
-def draft_entry(group: bytes, entry: Entry) -> Draft:
+def draft_entry(group: bytes, entry: Entry) -> RecordDraft:
     """Return the draft of a Raft entry."""
     op, payload = entry.id, entry.payload
-    return Draft(
-        Kind.ENTRY, group, op.term, op.index, entry.stamp, entry.kind, payload, crc32c(payload)
+    return RecordDraft(
+        RecordKind.ENTRY,
+        group,
+        op.term,
+        op.index,
+        entry.stamp,
+        entry.kind,
+        payload,
+        crc32c(payload),
     )
 
 
-def draft_moved(group: bytes, entry: Entry, rest: int, flags: int) -> Draft:
-    """Return the draft of an entry that is written again; `rest` and `flags` as in `Draft`."""
-    return draft_entry(group, entry)._replace(kind=Kind.MOVED, rest=rest, flags=flags)
+def draft_moved(group: bytes, entry: Entry, rest: int, flags: int) -> RecordDraft:
+    """Return the draft of an entry that is written again; `rest` and `flags` as in `RecordDraft`."""
+    return draft_entry(group, entry)._replace(kind=RecordKind.MOVED, rest=rest, flags=flags)
 
 
-def draft_hard_state(group: bytes, state: HardState) -> Draft:
+def draft_hard_state(group: bytes, state: HardState) -> RecordDraft:
     """Return the draft of a term and vote."""
-    return draft(Kind.HARD_STATE, group, (state.vote or "").encode(), state.term)
+    return draft(RecordKind.HARD_STATE, group, (state.vote or "").encode(), state.term)
 
 
 def check_entry(entry: Entry) -> None:
@@ -205,7 +212,7 @@ def check_entry(entry: Entry) -> None:
     assert entry.id.index >= 1, f"entry without an index: {entry.id}"
 
 
-def pack_record_header(record: Draft, at: Position, synced: Position) -> bytes:
+def pack_record_header(record: RecordDraft, at: LogPosition, synced: LogPosition) -> bytes:
     """Return the header of a record that will stand at `at`; its payload follows it."""
     body = _BODY.pack(
         record.payload_crc, len(record.payload), at.sequence, at.offset, synced.sequence,
@@ -250,16 +257,16 @@ def inspect_record(data: bytes, offset: int, sequence: int, base: int = 0) -> Re
         payload = None
     return Record(
         _KINDS[kind], group, term, index, stamp, entry_kind, own_offset, RECORD_HEADER_BYTES + length,
-        Position(synced_sequence, synced_offset), payload, rest, flags,
+        LogPosition(synced_sequence, synced_offset), payload, rest, flags,
     )  # fmt: skip
 
 
 def _sound(kind: int, payload: bytes | None) -> bool:
     """Whether bytes with the right checksum are a payload of their kind."""
     data = payload or b""
-    if kind == Kind.HARD_STATE:
+    if kind == RecordKind.HARD_STATE:
         return data.decode(errors="replace").encode() == data
-    if kind == Kind.FOOTER:
+    if kind == RecordKind.FOOTER:
         rows = len(data) - _FOOTER.size
         return rows >= 0 and rows == _FOOTER.unpack_from(data)[1] * ROW_BYTES
     return True
@@ -284,13 +291,13 @@ def to_group(raw: bytes) -> TabletId:
     return TabletId(raw.hex())
 
 
-def pack_row(row: Row) -> bytes:
+def pack_row(row: IndexRow) -> bytes:
     """Return one row of the index array."""
     return _ROW.pack(*row)
 
 
 def pack_footer(
-    rows: bytes | bytearray, close_time_us: int, at: Position, synced: Position
+    rows: bytes | bytearray, close_time_us: int, at: LogPosition, synced: LogPosition
 ) -> list[bytes]:
     """Return footer and trailer of a segment whose records end at `at`.
 
@@ -301,17 +308,17 @@ def pack_footer(
         synced: what is known durable.
     """
     payload = _FOOTER.pack(close_time_us, len(rows) // ROW_BYTES, 0) + rows
-    header = pack_record_header(draft(Kind.FOOTER, NO_GROUP, payload), at, synced)
+    header = pack_record_header(draft(RecordKind.FOOTER, NO_GROUP, payload), at, synced)
     head = _TRAILER.pack(at.offset, at.sequence, 0, TRAILER_MAGIC)
     trailer = _TRAILER.pack(at.offset, at.sequence, crc32c(head), TRAILER_MAGIC)
     return [header, payload, trailer]
 
 
-def unpack_footer(record: Record) -> tuple[int, list[Row]]:
+def unpack_footer(record: Record) -> tuple[int, list[IndexRow]]:
     """Return (close time in microseconds, index array) of a whole FOOTER record."""
     payload = record.payload
     assert payload is not None, f"damaged footer at {record.offset}"
-    rows = [Row(*values) for values in _ROW.iter_unpack(payload[_FOOTER.size :])]
+    rows = [IndexRow(*values) for values in _ROW.iter_unpack(payload[_FOOTER.size :])]
     return _FOOTER.unpack_from(payload)[0], rows
 
 

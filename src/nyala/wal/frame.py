@@ -3,20 +3,22 @@
 from collections.abc import Sequence
 
 from nyala.env.files import Buffer
-from nyala.wal.format import RECORD_HEADER_BYTES, Draft, Position, pack_record_header
+from nyala.wal.format import RECORD_HEADER_BYTES, LogPosition, RecordDraft, pack_record_header
 
 JOIN_BYTES = 64 << 10
 """Smaller buffers are joined up to this size, so that a round has few of them."""
 
 
-def frame(drafts: Sequence[Draft], at: Position, synced: Position) -> tuple[list[Buffer], int]:
+def frame(
+    drafts: Sequence[RecordDraft], at: LogPosition, synced: LogPosition
+) -> tuple[list[Buffer], int]:
     """Give each draft its place; return the buffers to write and the offset after them."""
     buffers: list[Buffer] = []
     small: list[bytes] = []
     size = 0
     offset = at.offset
     for one in drafts:
-        small.append(pack_record_header(one, Position(at.sequence, offset), synced))
+        small.append(pack_record_header(one, LogPosition(at.sequence, offset), synced))
         offset += RECORD_HEADER_BYTES + len(one.payload)
         size += RECORD_HEADER_BYTES
         if len(one.payload) < JOIN_BYTES:

@@ -13,7 +13,7 @@ from nyala.common.errors import LogGap
 from nyala.common.ids import OpId, TabletId
 
 
-class Place(NamedTuple):
+class EntryLocation(NamedTuple):
     """Where an entry's record stands."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index
@@ -41,7 +41,7 @@ class GroupIndex:
         """The index after the last."""
         return self.first + len(self._terms)
 
-    def put(self, place: Place) -> bool:
+    def put(self, place: EntryLocation) -> bool:
         """Add an entry's place; return False, and change nothing, if it would leave a gap."""
         at = place.index - self.first
         if at > len(self._terms):
@@ -57,7 +57,7 @@ class GroupIndex:
         self._ends.append(self._end(at) + place.length)
         return True
 
-    def move(self, place: Place) -> bool:
+    def move(self, place: EntryLocation) -> bool:
         """Note that an entry stands elsewhere too; return False if there is no such entry (any more)."""
         at = place.index - self.first
         if not (0 <= at < len(self._terms) and self._terms[at] == place.term):
@@ -69,11 +69,11 @@ class GroupIndex:
         """Return the term of an entry that is there."""
         return self._terms[index - self.first]
 
-    def get(self, index: int) -> Place:
+    def get(self, index: int) -> EntryLocation:
         """Return the place of an entry that is there."""
         at = index - self.first
         length = self._ends[at] - self._end(at)
-        return Place(index, self._terms[at], self._sequences[at], self._offsets[at], length)
+        return EntryLocation(index, self._terms[at], self._sequences[at], self._offsets[at], length)
 
     def size_bytes(self, first: int, end: int) -> int:
         """Return how long the records of the entries from `first` on, and before `end`, are."""
@@ -110,14 +110,14 @@ class LogIndex:
     def __init__(self) -> None:
         self._groups: dict[TabletId, GroupIndex] = {}
 
-    def put(self, group: TabletId, place: Place) -> bool:
+    def put(self, group: TabletId, place: EntryLocation) -> bool:
         """Add an entry; return False, and change nothing, if it would leave a gap in its group."""
         own = self._groups.get(group)
         if own is None:
             own = self._groups[group] = GroupIndex(place.index)
         return own.put(place)
 
-    def begin(self, group: TabletId, places: list[Place]) -> None:
+    def begin(self, group: TabletId, places: list[EntryLocation]) -> None:
         """Have a group begin with these entries; what is known and does not replace them follows them."""
         known, own = self._groups.get(group), GroupIndex(places[0].index)
         end = places[-1].index + 1
@@ -127,7 +127,7 @@ class LogIndex:
             own.put(place)
         self._groups[group] = own
 
-    def move(self, group: TabletId, place: Place) -> bool:
+    def move(self, group: TabletId, place: EntryLocation) -> bool:
         """As `GroupIndex.move`."""
         own = self._groups.get(group)
         return own is not None and own.move(place)
@@ -142,7 +142,9 @@ class LogIndex:
         own = self._groups.get(group)
         return 0 if own is None else own.size_bytes(first, end)
 
-    def standing_in(self, group: TabletId, sequence: int, first: int, last: int) -> list[Place]:
+    def standing_in(
+        self, group: TabletId, sequence: int, first: int, last: int
+    ) -> list[EntryLocation]:
         """Return which of a group's entries from `first` to `last` stand in a segment."""
         own = self._groups.get(group)
         if own is None:
@@ -167,7 +169,7 @@ class LogIndex:
                 found.append(OpId(own.term(index), index))
         return [*found, OpId(found[-1].term, own.next - 1)]
 
-    def locate(self, group: TabletId, first_index: int, max_bytes: int) -> list[Place]:
+    def locate(self, group: TabletId, first_index: int, max_bytes: int) -> list[EntryLocation]:
         """Return the places from an index on: at least one if there is one, then up to the limit.
 
         Raises:
@@ -182,7 +184,7 @@ class LogIndex:
                 "a replica that needs it has to be copied",
                 {"first": str(own.first)},
             )
-        places: list[Place] = []
+        places: list[EntryLocation] = []
         for index in range(first_index, own.next):
             place = own.get(index)
             max_bytes -= place.length

@@ -15,19 +15,19 @@ from nyala.env.clock import Clock
 from nyala.env.files import Files
 from nyala.env.tasks import Lane, Tasks
 from nyala.raft.messages import Entry, HardState
-from nyala.wal.admission import Intake
+from nyala.wal.admission import Admission
 from nyala.wal.anchors import NOTHING, Anchor
 from nyala.wal.appender import Appender
-from nyala.wal.collect import Collector
+from nyala.wal.collect import LogCollector
 from nyala.wal.extent import Extent, ExtentFile
-from nyala.wal.format import SEGMENT_HEADER_BYTES, Position, group_bytes
+from nyala.wal.format import SEGMENT_HEADER_BYTES, LogPosition, group_bytes
 from nyala.wal.latency import Latency
-from nyala.wal.log_state import Ledger
+from nyala.wal.log_state import LogState
 from nyala.wal.reader import read_runs
 from nyala.wal.recovered import Damage, RecoveredGroup, Recovery, TornTail, told
 from nyala.wal.recovery import recover
 from nyala.wal.segment import PINNED, SegmentWriter
-from nyala.wal.segment_allocator import SegmentMaker
+from nyala.wal.segment_allocator import SegmentAllocator
 from nyala.wal.slots import Callback, Slot, SlotQueue
 from nyala.wal.stats import WalStats
 
@@ -36,7 +36,12 @@ MAX_SEGMENT_BYTES = 1 << 30
 
 
 def _begin(
-    files: Files, path: str, server_uuid: str, now_us: int, maker: SegmentMaker, note: ExtentFile
+    files: Files,
+    path: str,
+    server_uuid: str,
+    now_us: int,
+    maker: SegmentAllocator,
+    note: ExtentFile,
 ) -> tuple[Recovery, SegmentWriter]:
     """Recover what is there and make the segment to append to. Blocks."""
     files.make_dir(path)
@@ -44,7 +49,7 @@ def _begin(
     recovery = recover(files, path, server_uuid, now_us, note.extent)
     at = recovery.next_sequence
     first = recovery.segments[0].sequence if recovery.segments else at
-    made = Extent(first, Position(at, SEGMENT_HEADER_BYTES))
+    made = Extent(first, LogPosition(at, SEGMENT_HEADER_BYTES))
     if recovery.missing:  # new segments must not hide it
         note.save(replace(note.extent or made, missing=True))
     active = maker.first(at)
@@ -70,7 +75,7 @@ class Wal:
         clock: Clock | None,
         recovery: Recovery,
         active: SegmentWriter,
-        maker: SegmentMaker,
+        maker: SegmentAllocator,
         note: ExtentFile,
         queue_bytes: int,
         sync_interval_ms: int | None,
@@ -81,16 +86,16 @@ class Wal:
         self._note = note
         self._files = files
         self._tasks = tasks
-        self._ledger = Ledger(recovery, active)
+        self._ledger = LogState(recovery, active)
         self._queue = SlotQueue(queue_bytes)
         self._appender = Appender(
             files, tasks, clock, self._queue, self._ledger, maker, note, sync_interval_ms
         )
         hard_states = {g: r.hard_state for g, r in recovery.groups.items() if r.hard_state}
-        self._intake = Intake(self._queue, self._appender, self._ledger, hard_states)
+        self._intake = Admission(self._queue, self._appender, self._ledger, hard_states)
         self._maker = maker
         self._corrupt = {g for g, own in recovery.groups.items() if own.corrupt is not None}
-        self._collector = Collector(files, tasks, self._ledger, note, self._intake, self._room)
+        self._collector = LogCollector(files, tasks, self._ledger, note, self._intake, self._room)
 
     @classmethod
     async def open(
@@ -137,7 +142,9 @@ class Wal:
         group_bytes(server_uuid)
         path = f"{directory}/wal"
         now_us = 0 if clock is None else clock.wall_us()
-        maker = SegmentMaker(files, path, server_uuid, segment_bytes, reserve_bytes, cleanup_bytes)
+        maker = SegmentAllocator(
+            files, path, server_uuid, segment_bytes, reserve_bytes, cleanup_bytes
+        )
         note = ExtentFile(files, directory)
         found = await tasks.run(Lane.DISK, _begin, files, path, server_uuid, now_us, maker, note)
         interval_ms = None if sync else sync_interval_ms
@@ -153,7 +160,7 @@ class Wal:
         Raises:
             OSError: not noted.
         """
-        end = Position(self._ledger.active.segment.sequence, SEGMENT_HEADER_BYTES)
+        end = LogPosition(self._ledger.active.segment.sequence, SEGMENT_HEADER_BYTES)
         await self._tasks.run(Lane.DISK, self._note.save, Extent(self._ledger.first, end))
 
     def reserve(

@@ -8,13 +8,20 @@ from itertools import groupby
 
 from nyala.common.ids import TabletId
 from nyala.wal.anchors import Anchors
-from nyala.wal.format import RECORD_HEADER_BYTES, Draft, Kind, Position, Row, to_group
-from nyala.wal.index import Place
+from nyala.wal.format import (
+    RECORD_HEADER_BYTES,
+    IndexRow,
+    LogPosition,
+    RecordDraft,
+    RecordKind,
+    to_group,
+)
+from nyala.wal.index import EntryLocation
 from nyala.wal.recovered import Recovery
 from nyala.wal.segment import PINNED, Segment, SegmentWriter
 
 
-class Ledger:
+class LogState:
     """Grows with the appender's rounds, shrinks with collection.
 
     Args:
@@ -35,22 +42,22 @@ class Ledger:
         self.active = active
         self._hard_state_at = recovery.hard_state_at
 
-    def placed(self, one: Draft, at: Position) -> None:
+    def placed(self, one: RecordDraft, at: LogPosition) -> None:
         """A record is durable in the active segment."""
-        if one.kind is Kind.MARKER:
+        if one.kind is RecordKind.MARKER:
             return
         segment = self.active.segment
         length = RECORD_HEADER_BYTES + len(one.payload)
-        self.active.add_row(Row(one.group, one.term, one.index, at.offset, length))
+        self.active.add_row(IndexRow(one.group, one.term, one.index, at.offset, length))
         group = to_group(one.group)
         segment.note(one.kind, group, one.index)
-        place = Place(one.index, one.term, at.sequence, at.offset, length)
-        if one.kind is Kind.ENTRY:
+        place = EntryLocation(one.index, one.term, at.sequence, at.offset, length)
+        if one.kind is RecordKind.ENTRY:
             whole = self.index.put(group, place)
             assert whole, f"{group}: entry {one.index} leaves a gap in the log"
-        elif one.kind is Kind.MOVED:
+        elif one.kind is RecordKind.MOVED:
             self.index.move(group, place)
-        elif one.kind is Kind.HARD_STATE:
+        elif one.kind is RecordKind.HARD_STATE:
             self._hard_state_at[group] = at.sequence
         else:
             self._forget(group)
@@ -74,7 +81,7 @@ class Ledger:
 
     def locate(
         self, group: TabletId, first_index: int, max_bytes: int
-    ) -> list[tuple[Segment, list[Place]]]:
+    ) -> list[tuple[Segment, list[EntryLocation]]]:
         """Return where entries stand, by segment.
 
         Raises:
@@ -82,7 +89,9 @@ class Ledger:
         """
         return self.by_segment(self.index.locate(group, first_index, max_bytes))
 
-    def by_segment(self, places: Sequence[Place]) -> list[tuple[Segment, list[Place]]]:
+    def by_segment(
+        self, places: Sequence[EntryLocation]
+    ) -> list[tuple[Segment, list[EntryLocation]]]:
         """Return places by segment, in their order."""
         runs = groupby(places, key=lambda place: place.sequence)
         return [(self._find(sequence), list(run)) for sequence, run in runs]
@@ -111,7 +120,7 @@ class Ledger:
         first, last = self.anchors.first_needed(group), segment.last.get(group, 0)
         return bool(self.index.standing_in(group, segment.sequence, first, last))
 
-    def needed(self, group: TabletId) -> list[Place]:
+    def needed(self, group: TabletId) -> list[EntryLocation]:
         """Return where all the entries stand that a group needs."""
         first = self.anchors.first_needed(group)
         bounds = self.index.bounds(group)

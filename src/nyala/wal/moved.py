@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from nyala.common.ids import TabletId
 from nyala.wal.format import Record
-from nyala.wal.index import LogIndex, Place
+from nyala.wal.index import EntryLocation, LogIndex
 
 
 @dataclass(slots=True)
@@ -19,10 +19,10 @@ class _Run:
 
     due: int
     tail: bool
-    places: list[Place] = field(default_factory=list)
+    places: list[EntryLocation] = field(default_factory=list)
 
 
-class Runs:
+class MovedRuns:
     """Puts moved entries in their place in an index.
 
     Args:
@@ -33,7 +33,7 @@ class Runs:
         self._index = index
         self._open: dict[TabletId, _Run] = {}
 
-    def take(self, group: TabletId, record: Record, place: Place) -> None:
+    def take(self, group: TabletId, record: Record, place: EntryLocation) -> None:
         """Take a MOVED record."""
         if record.begins:
             self._open[group] = _Run(place.index, record.tail)

@@ -12,7 +12,7 @@ from nyala.env.files import Files
 from nyala.env.tasks import Lane, Tasks
 from nyala.raft.messages import Entry
 from nyala.wal.format import ENTRIES, group_bytes, to_entry, unpack_record
-from nyala.wal.index import Place
+from nyala.wal.index import EntryLocation
 from nyala.wal.segment import Segment
 
 NEAR_BYTES = 64 << 10
@@ -20,7 +20,10 @@ NEAR_BYTES = 64 << 10
 
 
 async def read_runs(
-    tasks: Tasks, files: Files, group: TabletId, runs: Sequence[tuple[Segment, Sequence[Place]]]
+    tasks: Tasks,
+    files: Files,
+    group: TabletId,
+    runs: Sequence[tuple[Segment, Sequence[EntryLocation]]],
 ) -> list[Entry]:
     """Return a group's entries at these places; their segments' files stay until they are read.
 
@@ -44,7 +47,7 @@ async def read_runs(
 
 
 def read_entries(
-    files: Files, group: bytes, runs: Sequence[tuple[str, Sequence[Place]]]
+    files: Files, group: bytes, runs: Sequence[tuple[str, Sequence[EntryLocation]]]
 ) -> list[Entry]:
     """Return the entries at these places, in their order.
 
@@ -65,8 +68,8 @@ def read_entries(
     ]
 
 
-def _together(places: Sequence[Place]) -> Iterator[list[Place]]:
-    near: list[Place] = []
+def _together(places: Sequence[EntryLocation]) -> Iterator[list[EntryLocation]]:
+    near: list[EntryLocation] = []
     for place in places:
         if near:
             between = place.offset - (near[-1].offset + near[-1].length)
@@ -78,7 +81,7 @@ def _together(places: Sequence[Place]) -> Iterator[list[Place]]:
         yield near
 
 
-def _read(files: Files, group: bytes, path: str, places: list[Place]) -> Iterator[Entry]:
+def _read(files: Files, group: bytes, path: str, places: list[EntryLocation]) -> Iterator[Entry]:
     base = places[0].offset
     data = files.read(path, base, places[-1].offset + places[-1].length - base)
     for place in places:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from nyala.common.errors import Corrupt, LogGap
 from nyala.common.ids import NO_OP, OpId, TabletId
 from nyala.raft.messages import Entry, EntryKind, HardState
-from nyala.wal.format import Kind, Record, to_entry, to_group, to_hard_state
-from nyala.wal.index import LogIndex, Place
-from nyala.wal.moved import Runs
+from nyala.wal.format import Record, RecordKind, to_entry, to_group, to_hard_state
+from nyala.wal.index import EntryLocation, LogIndex
+from nyala.wal.moved import MovedRuns
 from nyala.wal.segment import PINNED, Segment
 
 
@@ -82,10 +82,10 @@ class Recovery:
     torn: TornTail | None = None
     missing: bool = False
     next_sequence: int = 1
-    _runs: Runs = field(init=False)
+    _runs: MovedRuns = field(init=False)
 
     def __post_init__(self) -> None:
-        self._runs = Runs(self.index)
+        self._runs = MovedRuns(self.index)
 
     @property
     def doubt(self) -> Damage | None:
@@ -113,23 +113,25 @@ class Recovery:
 
     def replay(self, segment: Segment, record: Record) -> None:
         """Take one whole record, in the order of the log."""
-        if record.kind is Kind.MARKER:
+        if record.kind is RecordKind.MARKER:
             return
         group = to_group(record.group)
         segment.note(record.kind, group, record.index)
-        if record.kind is Kind.FORGET:
+        if record.kind is RecordKind.FORGET:
             self._forget(group)
             return
         own = self.groups.setdefault(group, RecoveredGroup())
-        if record.kind is Kind.HARD_STATE:
+        if record.kind is RecordKind.HARD_STATE:
             own.hard_state = to_hard_state(record)
             self.hard_state_at[group] = segment.sequence
             return
-        place = Place(record.index, record.term, segment.sequence, record.offset, record.length)
+        place = EntryLocation(
+            record.index, record.term, segment.sequence, record.offset, record.length
+        )
         if record.entry_kind == EntryKind.CONFIG:
             own.configs = [c for c in own.configs if c.id.index != record.index]
             own.configs.append(to_entry(record))
-        if record.kind is Kind.MOVED:
+        if record.kind is RecordKind.MOVED:
             self._runs.take(group, record, place)
         elif not self.index.put(group, place) and own.corrupt is None:
             bounds = self.index.bounds(group)

@@ -10,9 +10,9 @@ import logging
 from nyala.common.errors import Corrupt
 from nyala.env.files import Files
 from nyala.wal.extent import Extent
-from nyala.wal.format import Kind, Position, Record, Row, crc32c
+from nyala.wal.format import IndexRow, LogPosition, Record, RecordKind, crc32c
 from nyala.wal.recovered import Damage, Recovery
-from nyala.wal.scan import Scan, scan
+from nyala.wal.scan import SegmentScan, scan
 from nyala.wal.segment import (
     PLACEHOLDER_SUFFIX,
     Segment,
@@ -76,7 +76,7 @@ def recover(
     return result
 
 
-def _read(files: Files, directory: str, server_uuid: str) -> list[Scan]:
+def _read(files: Files, directory: str, server_uuid: str) -> list[SegmentScan]:
     """Scan all segments; drop placeholders. All but the last that is not blank are lightened."""
     sequences = []
     for name in files.list(directory):
@@ -84,7 +84,7 @@ def _read(files: Files, directory: str, server_uuid: str) -> list[Scan]:
             files.remove(f"{directory}/{name}")
         elif (sequence := sequence_of(name)) is not None:
             sequences.append(sequence)
-    scans: list[Scan] = []
+    scans: list[SegmentScan] = []
     for sequence in sequences:
         path = segment_path(directory, sequence)
         data = files.read(path)
@@ -121,7 +121,10 @@ def _read_again(files: Files, path: str, data: bytes) -> bytes:
 
 
 def _replay(
-    files: Files, result: Recovery, scans: list[Scan], found: dict[int, list[tuple[int, Damage]]]
+    files: Files,
+    result: Recovery,
+    scans: list[SegmentScan],
+    found: dict[int, list[tuple[int, Damage]]],
 ) -> None:
     for one in scans:
         segment = Segment(one.sequence, one.path, one.end)
@@ -137,7 +140,7 @@ def _replay(
     result.finish()
 
 
-def _records(files: Files, one: Scan) -> list[Record]:
+def _records(files: Files, one: SegmentScan) -> list[Record]:
     """Return all records of a segment.
 
     Raises:
@@ -148,7 +151,7 @@ def _records(files: Files, one: Scan) -> list[Record]:
     return scan(_as_scanned(files, one), one.path, one.sequence, payloads=False).records
 
 
-def _as_scanned(files: Files, one: Scan) -> bytes:
+def _as_scanned(files: Files, one: SegmentScan) -> bytes:
     """Return a segment's bytes as they were for the verdict."""
     for _ in range(READS):
         data = files.read(one.path)
@@ -159,7 +162,7 @@ def _as_scanned(files: Files, one: Scan) -> bytes:
 
 
 def _seal_last(
-    files: Files, result: Recovery, last: Scan, proven: Position, close_time_us: int
+    files: Files, result: Recovery, last: SegmentScan, proven: LogPosition, close_time_us: int
 ) -> None:
     """Make the last segment durable as it was understood; remove it when nothing is in it."""
     segment = result.segments[-1]
@@ -172,11 +175,11 @@ def _seal_last(
         result.segments.pop()
         result.next_sequence = last.sequence  # it is replaced
         return
-    rows = [row_of(r) for r in last.records if r.kind is not Kind.MARKER]
+    rows = [row_of(r) for r in last.records if r.kind is not RecordKind.MARKER]
     for gap in last.gaps:  # the verdict stays readable when the groups can no longer be told
         for group in groups_of(last, gap, tuple(result.groups)):
             raw = bytes.fromhex(group)
-            rows.append(Row(raw, 0, 0, gap.start, gap.end - gap.start))
+            rows.append(IndexRow(raw, 0, 0, gap.start, gap.end - gap.start))
     rows.sort(key=lambda r: r.offset)
     data = _as_scanned(files, last)
     reseal(files, segment, data[known : segment.end], rows, close_time_us, proven)

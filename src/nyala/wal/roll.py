@@ -12,7 +12,7 @@ from collections.abc import Callable
 from nyala.env.files import Files
 from nyala.env.tasks import Lane, Tasks
 from nyala.wal.segment import SegmentWriter
-from nyala.wal.segment_allocator import FULL, SegmentMaker
+from nyala.wal.segment_allocator import FULL, SegmentAllocator
 
 RETRY_MS = 1000
 
@@ -37,7 +37,7 @@ class Roller:
         self,
         files: Files,
         tasks: Tasks,
-        maker: SegmentMaker,
+        maker: SegmentAllocator,
         on_change: Callable[[], None],
     ) -> None:
         self.error: OSError | None = None

@@ -11,10 +11,10 @@ from nyala.wal.format import (
     RECORD_MAGIC,
     SEGMENT_HEADER_BYTES,
     TRAILER_BYTES,
-    Kind,
-    Position,
+    IndexRow,
+    LogPosition,
     Record,
-    Row,
+    RecordKind,
     crc32c,
     find_footer,
     unpack_footer,
@@ -44,7 +44,7 @@ class Gap:
 
 
 @dataclass(slots=True)
-class Scan:
+class SegmentScan:
     """What one segment's file holds.
 
     Attributes:
@@ -85,26 +85,26 @@ class Scan:
             self.footer = self.footer._replace(payload=None)
 
     @property
-    def rows(self) -> list[Row] | None:
+    def rows(self) -> list[IndexRow] | None:
         """The index array; None: no whole footer."""
         if self.footer is None or self.footer.payload is None:
             return None
         return unpack_footer(self.footer)[1]
 
     @property
-    def proven(self) -> Position:
+    def proven(self) -> LogPosition:
         """The furthest position that this segment proves to have been durable."""
-        known = [max((r.synced for r in self.records), default=Position(0, 0))]
+        known = [max((r.synced for r in self.records), default=LogPosition(0, 0))]
         known += [g.record.synced for g in self.gaps if g.record is not None]
         if self.footer is not None:
             known.append(self.footer.synced)
         if self.server_uuid is not None or not self.blank:
             # A segment gets its name only when the one before it is sealed and synced.
-            known.append(Position(self.sequence, 0))
+            known.append(LogPosition(self.sequence, 0))
         return max(known)
 
 
-def scan(data: bytes, path: str, sequence: int, *, payloads: bool = True) -> Scan:
+def scan(data: bytes, path: str, sequence: int, *, payloads: bool = True) -> SegmentScan:
     """Read one segment.
 
     Args:
@@ -117,7 +117,7 @@ def scan(data: bytes, path: str, sequence: int, *, payloads: bool = True) -> Sca
         BadVersion: a whole header of another format version.
     """
     used = _used(data)
-    found = Scan(path, sequence, None, len(data), crc32c(data), used <= SEGMENT_HEADER_BYTES)
+    found = SegmentScan(path, sequence, None, len(data), crc32c(data), used <= SEGMENT_HEADER_BYTES)
     try:
         uuid, own = unpack_segment_header(data, path)
         if own == sequence:  # a file under another's name is as good as without a header
@@ -129,7 +129,7 @@ def scan(data: bytes, path: str, sequence: int, *, payloads: bool = True) -> Sca
         if record is None:
             if not _unreadable(data, found, used):
                 break
-        elif record.kind is Kind.FOOTER:
+        elif record.kind is RecordKind.FOOTER:
             _take_footer(data, found, record)
         else:
             if record.payload is None:
@@ -153,7 +153,7 @@ def _used(data: bytes) -> int:
     return 0
 
 
-def _unreadable(data: bytes, found: Scan, used: int) -> bool:
+def _unreadable(data: bytes, found: SegmentScan, used: int) -> bool:
     """Note a stretch that starts with no record; return whether the segment goes on behind it."""
     if find_footer(data, len(data), found.sequence) == found.end:
         found.gaps.append(Gap(found.end, len(data), footer=True))
@@ -164,7 +164,7 @@ def _unreadable(data: bytes, found: Scan, used: int) -> bool:
     return True
 
 
-def _take_footer(data: bytes, found: Scan, record: Record) -> None:
+def _take_footer(data: bytes, found: SegmentScan, record: Record) -> None:
     """Note the footer, and if it or the trailer is damaged. Nothing behind a footer counts."""
     found.footer = record
     end = record.offset + record.length

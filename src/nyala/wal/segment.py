@@ -13,10 +13,10 @@ from nyala.env.files import AppendFile, Buffer, Files
 from nyala.wal.format import (
     ENTRIES,
     SEGMENT_HEADER_BYTES,
-    Kind,
-    Position,
+    IndexRow,
+    LogPosition,
     Record,
-    Row,
+    RecordKind,
     pack_footer,
     pack_row,
     pack_segment_header,
@@ -69,11 +69,11 @@ class Segment:
     hard_states: dict[TabletId, None] = field(default_factory=dict)
     readers: int = 0
 
-    def note(self, kind: Kind, group: TabletId, index: int) -> None:
+    def note(self, kind: RecordKind, group: TabletId, index: int) -> None:
         """Take note of a record."""
         if kind in ENTRIES:
             self.last[group] = max(index, self.last.get(group, 0))
-        elif kind is Kind.HARD_STATE:
+        elif kind is RecordKind.HARD_STATE:
             self.hard_states[group] = None
 
     def forget(self, group: TabletId) -> None:
@@ -82,9 +82,9 @@ class Segment:
         self.hard_states.pop(group, None)
 
 
-def row_of(record: Record) -> Row:
+def row_of(record: Record) -> IndexRow:
     """Return the index array's row of a record."""
-    return Row(record.group, record.term, record.index, record.offset, record.length)
+    return IndexRow(record.group, record.term, record.index, record.offset, record.length)
 
 
 class SegmentWriter:
@@ -162,13 +162,13 @@ class SegmentWriter:
         self._file.preallocate(end)
         self.allocated_bytes = end
 
-    def add_row(self, row: Row) -> None:
+    def add_row(self, row: IndexRow) -> None:
         """Add a record to the index array."""
         self.rows += pack_row(row)
 
-    def seal(self, close_time_us: int, synced: Position) -> None:
+    def seal(self, close_time_us: int, synced: LogPosition) -> None:
         """Write the footer, cut the unused part off, sync, close. Durable on return."""
-        at = Position(self.segment.sequence, self.segment.end)
+        at = LogPosition(self.segment.sequence, self.segment.end)
         end = self._file.append(pack_footer(self.rows, close_time_us, at, synced))
         self._file.truncate(end)
         self._file.sync(data_only=False)
@@ -182,8 +182,13 @@ class SegmentWriter:
 
 
 def reseal(
-    files: Files, segment: Segment, tail: Buffer, rows: Sequence[Row], close_time_us: int, synced: Position
-) -> None:  # fmt: skip
+    files: Files,
+    segment: Segment,
+    tail: Buffer,
+    rows: Sequence[IndexRow],
+    close_time_us: int,
+    synced: LogPosition,
+) -> None:
     """Cut a segment that a crash left open at its end, and give it a footer. Durable on return.
 
     `tail`, its last bytes, are not known to be durable. They are written again: after a sync that failed

@@ -14,7 +14,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 """What a full disk says: it may have room again, so nothing has failed for good."""
 
 
-class SegmentMaker:
+class SegmentAllocator:
     """Makes the segments of one log.
 
     Args:

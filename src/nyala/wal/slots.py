@@ -10,7 +10,7 @@ from enum import Enum
 from nyala.common.errors import Throttled
 from nyala.common.ids import TabletId
 from nyala.raft.messages import Entry, HardState
-from nyala.wal.format import RECORD_HEADER_BYTES, Draft
+from nyala.wal.format import RECORD_HEADER_BYTES, RecordDraft
 
 Callback = Callable[[OSError | None], None]
 
@@ -47,7 +47,7 @@ class Slot:
         self.frees = frees or forget
         """It lets the log go of older records: neither a full queue nor a full disk may refuse it."""
         self.state = SlotState.RESERVED
-        self.drafts: list[Draft] = []
+        self.drafts: list[RecordDraft] = []
         self.callback: Callback | None = None
         self.size_bytes = RECORD_HEADER_BYTES * (len(self.entries) + 1)
         self.size_bytes += sum(len(e.payload) for e in self.entries)

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from nyala.common.errors import BadChecksum, Corrupt, LogGap
 from nyala.common.ids import TabletId
 from nyala.wal.extent import Extent
-from nyala.wal.format import SEGMENT_HEADER_BYTES, Kind, Position, to_group
+from nyala.wal.format import SEGMENT_HEADER_BYTES, LogPosition, RecordKind, to_group
 from nyala.wal.recovered import Damage, TornTail
-from nyala.wal.scan import Gap, Scan
+from nyala.wal.scan import Gap, SegmentScan
 
 
 @dataclass(slots=True)
-class Verdict:
+class LogVerdict:
     """What was found of a log.
 
     Attributes:
@@ -29,8 +29,8 @@ class Verdict:
         missing: what the note of the extent tells of and is not there; None: nothing.
     """
 
-    proven: Position
-    blank: list[Scan] = field(default_factory=list)
+    proven: LogPosition
+    blank: list[SegmentScan] = field(default_factory=list)
     torn: TornTail | None = None
     found: dict[int, list[tuple[int, Damage]]] = field(default_factory=dict)
     missing: Damage | None = None
@@ -42,7 +42,7 @@ class Verdict:
         return found if found or self.missing is None else [self.missing]
 
 
-def judge(scans: list[Scan], directory: str, extent: Extent | None = None) -> Verdict:
+def judge(scans: list[SegmentScan], directory: str, extent: Extent | None = None) -> LogVerdict:
     """Judge the segments of a log.
 
     Args:
@@ -51,8 +51,8 @@ def judge(scans: list[Scan], directory: str, extent: Extent | None = None) -> Ve
         directory: of the segments, for messages.
         extent: what must be there; None: not known.
     """
-    end = Position(0, 0) if extent is None else extent.end
-    verdict = Verdict(max([end, *(s.proven for s in scans)]))
+    end = LogPosition(0, 0) if extent is None else extent.end
+    verdict = LogVerdict(max([end, *(s.proven for s in scans)]))
     while scans and scans[-1].blank and _may_be_blank(scans[-1], end):
         verdict.blank.append(scans.pop())
     if scans:
@@ -65,13 +65,15 @@ def judge(scans: list[Scan], directory: str, extent: Extent | None = None) -> Ve
     return verdict
 
 
-def _may_be_blank(one: Scan, end: Position) -> bool:
+def _may_be_blank(one: SegmentScan, end: LogPosition) -> bool:
     """Whether nothing in a segment was durable but for its header, which is so once it is in the log."""
-    begins = Position(one.sequence, SEGMENT_HEADER_BYTES if one.server_uuid is not None else 0)
+    begins = LogPosition(one.sequence, SEGMENT_HEADER_BYTES if one.server_uuid is not None else 0)
     return end <= begins
 
 
-def _note_missing(verdict: Verdict, scans: list[Scan], directory: str, extent: Extent) -> None:
+def _note_missing(
+    verdict: LogVerdict, scans: list[SegmentScan], directory: str, extent: Extent
+) -> None:
     """Note as damage that first or last segments are gone."""
     first, last = extent.first, extent.end.sequence - (extent.end.offset == 0)
     found = [s.sequence for s in (*scans, *reversed(verdict.blank))]
@@ -92,14 +94,14 @@ def _note_missing(verdict: Verdict, scans: list[Scan], directory: str, extent: E
         verdict.found[scans[-1].sequence].append((scans[-1].end, verdict.missing))
 
 
-def _expect_end(last: Scan, end: Position) -> None:
+def _expect_end(last: SegmentScan, end: LogPosition) -> None:
     """Note as a gap that the last segment ends before a position in it that was durable."""
     if last.sequence == end.sequence and last.end < end.offset:
         last.gaps.append(Gap(last.end, end.offset))
         last.end, last.footer = end.offset, None
 
 
-def _expect_footers(scans: list[Scan], proven: Position) -> None:
+def _expect_footers(scans: list[SegmentScan], proven: LogPosition) -> None:
     """A segment is sealed before the next one begins: note a missing footer as a gap."""
     for one in scans:
         sealed = one.footer is not None or any(g.footer for g in one.gaps)
@@ -108,12 +110,12 @@ def _expect_footers(scans: list[Scan], proven: Position) -> None:
             one.end = one.size
 
 
-def _cut(last: Scan, proven: Position) -> TornTail | None:
+def _cut(last: SegmentScan, proven: LogPosition) -> TornTail | None:
     """Find the torn tail in the last segment and drop what stands behind it."""
     for gap in last.gaps:
         if gap.footer:  # the records are whole; the footer is written again
             end = last.end
-        elif Position(last.sequence, gap.start) >= proven:
+        elif LogPosition(last.sequence, gap.start) >= proven:
             end = gap.start
         else:
             continue
@@ -124,7 +126,7 @@ def _cut(last: Scan, proven: Position) -> TornTail | None:
     return None
 
 
-def _attribute(scans: list[Scan]) -> dict[int, list[tuple[int, Damage]]]:
+def _attribute(scans: list[SegmentScan]) -> dict[int, list[tuple[int, Damage]]]:
     """Return the damage of each segment by (offset, damage), each with the groups it affects."""
     everyone = _present(scans)
     found: dict[int, list[tuple[int, Damage]]] = {}
@@ -147,9 +149,11 @@ def _attribute(scans: list[Scan]) -> dict[int, list[tuple[int, Damage]]]:
     return found
 
 
-def _present(scans: list[Scan]) -> tuple[TabletId, ...]:
+def _present(scans: list[SegmentScan]) -> tuple[TabletId, ...]:
     """Return the groups with a record in these segments."""
-    raw = dict.fromkeys(r.group for s in scans for r in s.records if r.kind is not Kind.MARKER)
+    raw = dict.fromkeys(
+        r.group for s in scans for r in s.records if r.kind is not RecordKind.MARKER
+    )
     return tuple(map(to_group, raw))
 
 
@@ -161,12 +165,12 @@ def _bad(path: str, offset: int, what: str) -> BadChecksum:
     )
 
 
-def groups_of(one: Scan, gap: Gap, everyone: tuple[TabletId, ...]) -> tuple[TabletId, ...]:
+def groups_of(one: SegmentScan, gap: Gap, everyone: tuple[TabletId, ...]) -> tuple[TabletId, ...]:
     """Return whose records a damaged stretch held: by header, by index array, or anybody's."""
     if gap.footer:
         return ()
     if gap.record is not None:
-        return () if gap.record.kind is Kind.MARKER else (to_group(gap.record.group),)
+        return () if gap.record.kind is RecordKind.MARKER else (to_group(gap.record.group),)
     if one.rows is None:
         return everyone
     hit = [r for r in one.rows if r.offset < gap.end and r.offset + r.length > gap.start]

@@ -21,7 +21,7 @@ from nyala.wal.format import (
     RECORD_MAGIC,
     SEGMENT_HEADER_BYTES,
     SEGMENT_MAGIC,
-    Kind,
+    RecordKind,
     unpack_record,
     unpack_segment_header,
 )
@@ -233,9 +233,9 @@ def _records(data: bytes, offset: int, sequence: int) -> Iterator[Fact]:
             at = data.find(RECORD_MAGIC, at + 1)
             continue
         raw = data[at : at + record.length]
-        if record.kind is Kind.ENTRY and record.payload is not None:
+        if record.kind is RecordKind.ENTRY and record.payload is not None:
             yield Fact(record.group.hex(), record.term, record.index, "", offset + at, raw)
-        elif record.kind is Kind.HARD_STATE and record.payload is not None:
+        elif record.kind is RecordKind.HARD_STATE and record.payload is not None:
             vote = record.payload.decode()
             yield Fact(record.group.hex(), record.term, 0, vote, offset + at, raw)
         at += record.length

@@ -16,7 +16,7 @@ from nyala.raft import invariants, membership
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import Entry, EntryKind
 from nyala.raft.node import RaftNode
-from nyala.raft.state import Core
+from nyala.raft.state import RaftCore
 from tests.sim.checkers.durable import Kept
 
 Fact = tuple[int, int, EntryKind, bytes]
@@ -115,7 +115,7 @@ class GroupWatch:
         before = self.leaders.setdefault(term, name)
         assert before == name, f"{self._name}: {before} and {name} lead term {term}"
 
-    def _check_log(self, name: str, core: Core, seen: Seen) -> None:
+    def _check_log(self, name: str, core: RaftCore, seen: Seen) -> None:
         """Compare new entries with what any log ever had there."""
         log, terms = core.log, seen.terms
         keep = min(seen.last, log.last.index)
@@ -150,7 +150,7 @@ class GroupWatch:
         kept = self._entries.setdefault((op.term, op.index), fact)
         assert kept == fact, f"{what} is {fact}, and was {kept} elsewhere: logs do not match"
 
-    def _check_config(self, name: str, core: Core, seen: Seen) -> None:
+    def _check_config(self, name: str, core: RaftCore, seen: Seen) -> None:
         active = core.configs.active
         last = seen.configs[-1][0] if seen.configs else seen.first_config
         if seen.configs or active.id.index > seen.base:
@@ -160,7 +160,7 @@ class GroupWatch:
         if seen.configs:
             assert membership.encode(active) == seen.configs[-1][1], f"{self._name}: {active}"
 
-    def _check_committed(self, name: str, core: Core, seen: Seen) -> None:
+    def _check_committed(self, name: str, core: RaftCore, seen: Seen) -> None:
         log = core.log
         for index in range(max(seen.committed, log.base.index) + 1, log.committed + 1):
             op = log.op_id(index)
@@ -176,7 +176,7 @@ class GroupWatch:
             self._check_majority(name, core, op)
             self.highest = log.committed
 
-    def _check_majority(self, name: str, core: Core, op: OpId) -> None:
+    def _check_majority(self, name: str, core: RaftCore, op: OpId) -> None:
         """A committed entry is on the disks of a majority: of the active members, or of those before."""
         self.checks["commits"] += 1
         shown = []
@@ -189,7 +189,7 @@ class GroupWatch:
             f"{self._name}: {name} committed {op}, which is durable on {' or '.join(shown)} voters"
         )
 
-    def _check_durable(self, name: str, core: Core) -> None:
+    def _check_durable(self, name: str, core: RaftCore) -> None:
         kept, log = self._disk(core.uuid), core.log
         before = self._terms.get(name, 0)
         assert core.term >= before, f"{self._name}: {name} was in term {before}, now in {core.term}"

@@ -17,7 +17,7 @@ from nyala.common.ids import ServerUuid
 from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Configuration, Member
 from nyala.raft.node import RaftNode
-from nyala.replica.copy.protocol import Stage
+from nyala.replica.copy.protocol import CopyStage
 from nyala.replica.replica import Replica
 from nyala.replica.state_machine import Cut
 from nyala.replica.status import State
@@ -100,10 +100,15 @@ class Mover:
                 continue
             for copy in server.host.copies.progress():
                 key = (process.name, process.lives, copy.began_us)
-                over = copy.stage in (Stage.WAITING, Stage.DONE, Stage.FAILED, Stage.CANCELLED)
+                over = copy.stage in (
+                    CopyStage.WAITING,
+                    CopyStage.DONE,
+                    CopyStage.FAILED,
+                    CopyStage.CANCELLED,
+                )
                 if over and key not in self._seen:
                     self._seen[key] = None
-                    good = copy.stage in (Stage.WAITING, Stage.DONE)
+                    good = copy.stage in (CopyStage.WAITING, CopyStage.DONE)
                     what = "copied" if good else "copy_ended"
                     self._loop.trace.note(what, f"{process.name} {copy.stage.value} {copy.error}")
 
@@ -119,7 +124,7 @@ class Mover:
         if replica.member is None:
             if replica.error is None:
                 return Has.UNKNOWN
-            return Has.STOPPED if replica.promises().votes else Has.HALF
+            return Has.STOPPED if replica.tombstone_record().votes else Has.HALF
         witness = isinstance(replica.member.applier.machine, Witness)
         return Has.WITNESS if witness else Has.DATA
 

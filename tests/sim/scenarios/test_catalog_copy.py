@@ -7,7 +7,7 @@ from nyala.common.ids import SYS_CATALOG
 from nyala.datadir import instance
 from nyala.env.env import Env
 from nyala.offline.copy import copy_to_directory
-from nyala.replica.copy.protocol import Progress
+from nyala.replica.copy.protocol import CopyProgress
 from nyala.tablet.tablet import Tablet
 from tests.sim.systems.cluster import OPTIONS, SimCluster
 from tests.sim.world.loop import SimLoop, run
@@ -16,7 +16,7 @@ from tests.sim.world.process import SimProcess
 HERE = "/copied"
 
 
-async def copy(env: Env, address: str) -> Progress:
+async def copy(env: Env, address: str) -> CopyProgress:
     return await copy_to_directory(env, OPTIONS, HERE, "master", SYS_CATALOG, address)
 
 

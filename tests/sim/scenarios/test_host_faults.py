@@ -99,8 +99,8 @@ def test_a_tombstone_that_votes_before_its_superblock_says_so_is_caught(
     async def perform(self: Tombstone, ready: Ready) -> None:
         self._node.durable(ready.point)
         for outgoing in ready.send:
-            self._around.send(self._config, self.superblock.group, outgoing.message)
-        self._around.dirty(self.superblock.group)
+            self._context.send(self._config, self.superblock.group, outgoing.message)
+        self._context.schedule(self.superblock.group)
 
     monkeypatch.setattr(Tombstone, "_perform", perform)
     with pytest.raises(AssertionError, match="durable on its disk is term"):

@@ -10,7 +10,7 @@ import pytest
 from nyala.common.ids import OpId, TabletId
 from nyala.raft import quorum
 from nyala.raft.messages import Entry, EntryKind, HardState
-from nyala.replica.member.pending_reads import Reads
+from nyala.replica.member.pending_reads import PendingReads
 from nyala.wal import format as wal_format
 from tests.sim.checkers.linearizability import Kind, Op
 from tests.sim.checkers.outcome import Outcome
@@ -37,8 +37,8 @@ def records(sequence: int, offset: int, *terms: int) -> bytes:
         for n, t in enumerate(terms)
     ]
     for one in drafts:
-        at = wal_format.Position(sequence, offset + len(out))
-        out += wal_format.pack_record_header(one, at, wal_format.Position(0, 0)) + one.payload
+        at = wal_format.LogPosition(sequence, offset + len(out))
+        out += wal_format.pack_record_header(one, at, wal_format.LogPosition(0, 0)) + one.payload
     return out
 
 
@@ -134,14 +134,14 @@ def test_a_deposed_leader_that_serves_latest_reads_is_found(monkeypatch: pytest.
     """Drawn mixtures meet it seldom, and paused leaders hardly: their first turn ends their leadership."""
     seed = 1  # each of ten seeds finds it
 
-    def settle(self: Reads, applied: int, applied_stamp: int) -> int:
+    def settle(self: PendingReads, applied: int, applied_stamp: int) -> int:
         self.confirmed(1 << 62)
         return answered(self, applied, applied_stamp)
 
     with pytest.raises(NotLinearizable):
         ask_outvoted_leaders(seed, core(Mistakes(stale_reads=True)))
-    answered = Reads.settle
-    monkeypatch.setattr(Reads, "settle", settle)
+    answered = PendingReads.settle
+    monkeypatch.setattr(PendingReads, "settle", settle)
     with pytest.raises(NotLinearizable):
         ask_outvoted_leaders(seed, host)
 

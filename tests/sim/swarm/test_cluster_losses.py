@@ -51,7 +51,7 @@ def test_a_hybrid_clock_that_is_far_ahead_and_a_server_that_is_away_are_seen():
         groups = cluster.groups()
         await sound(cluster, groups, "all is whole", 30)
         ahead_us = WALL_START_US + loop.now_us() + 2 * BOUND_US
-        hosts_of(cluster.tservers[0])[0]._around.clock._hybrid._last = from_micros(ahead_us)
+        hosts_of(cluster.tservers[0])[0]._context.clock._hybrid._last = from_micros(ahead_us)
         with pytest.raises(AssertionError, match="hybrid clock of tserver-0 is 29"):
             clocks.look()
         master = cluster.masters[0]

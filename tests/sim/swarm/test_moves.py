@@ -7,12 +7,12 @@ import pytest
 from nyala.common.ids import TabletId
 from nyala.raft.messages import Entry
 from nyala.raft.node import RaftNode
-from nyala.replica.context import Around
+from nyala.replica.context import ReplicaContext
 from nyala.replica.copy import fetcher
 from nyala.replica.copy import target as copy_target
 from nyala.replica.copy.source_holds import SourceHolds
 from nyala.replica.member.bootstrap import Opened
-from nyala.replica.member.client_sessions import Sessions
+from nyala.replica.member.client_sessions import ClientSessions
 from tests.sim.faults.plan import Swarm
 from tests.sim.runs.core_run import run_core
 from tests.sim.systems.core_cluster import moving
@@ -40,24 +40,26 @@ def test_a_copy_whose_log_is_in_memory_only_is_caught(monkeypatch: pytest.Monkey
 
     kept: dict[tuple[str, str], list[Entry]] = {}
 
-    async def write(around: Around, group: TabletId, entries: list[Entry], _: object) -> None:
-        before = kept.setdefault((around.uuid, group), [])
+    async def write(
+        context: ReplicaContext, group: TabletId, entries: list[Entry], _: object
+    ) -> None:
+        before = kept.setdefault((context.uuid, group), [])
         if before and before[-1].id.index + 1 != entries[0].id.index:
             before.clear()  # another copy
         before.extend(entries)
 
     async def assemble(
-        around: Around, group: TabletId, saved: Any, _: Any, machine: Any, to: int
+        context: ReplicaContext, group: TabletId, saved: Any, _: Any, machine: Any, to: int
     ) -> Opened:
         hard_state, config = saved
         cut = machine.cut
-        entries = kept.pop((around.uuid, group), [])
+        entries = kept.pop((context.uuid, group), [])
         node = RaftNode(
-            around.uuid, config, hard_state, [e for e in entries if e.id.index > cut.op.index],
+            context.uuid, config, hard_state, [e for e in entries if e.id.index > cut.op.index],
             base=cut.op, base_stamp=cut.stamp, commit_index=max(cut.op.index, to),
-            applied_index=cut.op.index, options=around.raft_options(), random=around.env.random.randrange,
+            applied_index=cut.op.index, options=context.raft_options(), random=context.env.random.randrange,
         )  # fmt: skip
-        return Opened(node, machine, Sessions.load(cut.extra))
+        return Opened(node, machine, ClientSessions.load(cut.extra))
 
     monkeypatch.setattr(fetcher, "write", write)
     monkeypatch.setattr(copy_target, "assemble", assemble)

@@ -130,7 +130,7 @@ class CoreServer:
         self._pump()
 
     def _lose(self, server: ServerUuid) -> None:
-        if self._core.lose(server):
+        if self._core.peer_exited(server):
             self._pump()
 
     def _pump(self) -> None:

@@ -13,7 +13,7 @@ from nyala.datadir.instance import Instance
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.raft.membership import Configuration, Member
-from nyala.replica.copy.manager import Copies
+from nyala.replica.copy.manager import CopyManager
 from nyala.replica.host import ReplicaHost
 from nyala.replica.replica import Replica
 from nyala.replica.state_machine import Transport
@@ -50,7 +50,7 @@ class MovingServer(HostServer):
         check = OrderFence(env, identity, Fence()).check
         self._copying = copy_handlers(env, identity, self._copies, check)
 
-    def _copies(self) -> Copies:
+    def _copies(self) -> CopyManager:
         if self.host is None:
             raise Unavailable("starting")
         return self.host.copies

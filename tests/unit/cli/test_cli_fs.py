@@ -9,7 +9,7 @@ from nyala.common.ids import OpId, ServerUuid, TabletId
 from nyala.env.files import SystemFiles
 from nyala.raft.membership import Configuration, Member
 from nyala.raft.messages import HardState
-from nyala.replica.superblock import Stage, Superblock, Superblocks
+from nyala.replica.superblock import ReplicaStage, Superblock, Superblocks
 from nyala.wal.cmeta import ConsensusMetadata
 from tests.unit.cli.verbs import fs
 
@@ -79,7 +79,7 @@ def test_a_directory_is_checked_and_every_problem_named(tmp_path, held):
     assert fs("check", "--dir", tmp_path)[::2] == (0, "")
     files = SystemFiles()
     superblocks, metadata = Superblocks(files, directory), ConsensusMetadata(files, directory)
-    for number, stage in enumerate((Stage.READY, Stage.COPYING, Stage.READY)):
+    for number, stage in enumerate((ReplicaStage.READY, ReplicaStage.COPYING, ReplicaStage.READY)):
         superblocks.save(Superblock(TabletId(f"{number:032x}"), stage))
     config = Configuration((Member(U1, "127.0.0.1:1", "127.0.0.1:2"),), OpId(1, 1))
     metadata.save(TabletId(f"{2:032x}"), HardState(1), config)

@@ -16,7 +16,7 @@ from nyala.raft import membership
 from nyala.raft.membership import Configuration, Member
 from nyala.raft.messages import Entry, EntryKind, HardState
 from nyala.raft.unsafe_recovery import TERMS_APART
-from nyala.replica.superblock import Stage, Superblock, Superblocks
+from nyala.replica.superblock import ReplicaStage, Superblock, Superblocks
 from nyala.wal.cmeta import ConsensusMetadata
 from tests.unit.wal.wal_harness import durable, entry, open_wal
 
@@ -44,7 +44,7 @@ def folder(tmp_path):
     files, directory = SystemFiles(), str(tmp_path)
     format_instance(files, directory, "master", U1, replaces=False)
     for group in (SYS_CATALOG, GROUP):
-        Superblocks(files, directory).save(Superblock(group, Stage.READY))
+        Superblocks(files, directory).save(Superblock(group, ReplicaStage.READY))
         ConsensusMetadata(files, directory).save(group, HardState(3, U1), ONE)
     return tmp_path
 
@@ -230,4 +230,4 @@ def test_a_replica_is_deleted_once_and_not_beside_a_running_server(folder, held)
         assert f"deleting the replica of {GROUP}" in done.stderr
     found = Superblocks(SystemFiles(), str(folder)).load(GROUP)
     assert found is not None
-    assert found.stage is Stage.TOMBSTONED
+    assert found.stage is ReplicaStage.TOMBSTONED

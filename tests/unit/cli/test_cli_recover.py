@@ -18,7 +18,7 @@ from nyala.raft.membership import Configuration, Member
 from nyala.raft.messages import HardState
 from nyala.raft.unsafe_recovery import TERMS_APART
 from nyala.replica.state_machine import Cut
-from nyala.replica.superblock import Stage, Superblock, Superblocks
+from nyala.replica.superblock import ReplicaStage, Superblock, Superblocks
 from nyala.replica.witness import Witness
 from nyala.tablet.files.ops import Op
 from nyala.wal.cmeta import ConsensusMetadata
@@ -54,7 +54,7 @@ def folder(tmp_path):
     build()()
     driver.tablet.close()
     ConsensusMetadata(files, directory).save(GROUP, HardState(5, U2), config(U1, U2, U3))
-    stage(tmp_path, Stage.READY)
+    stage(tmp_path, ReplicaStage.READY)
     logged(tmp_path, 1, 6)
     return tmp_path
 
@@ -101,7 +101,7 @@ def test_a_replica_without_its_log_goes_on_alone_from_its_files(folder, noted):
     """Whether the server was started since, and has noted the loss, or not."""
     lose_log(folder)
     if noted:
-        stage(folder, Stage.LOST)
+        stage(folder, ReplicaStage.LOST)
         (folder / "wal.extent").unlink()
     status, printed, said = recover(folder, "--yes", "--format", "json")
     assert status == 0, said
@@ -111,7 +111,7 @@ def test_a_replica_without_its_log_goes_on_alone_from_its_files(folder, noted):
     )  # fmt: skip
     assert os.path.exists(told["backup"])
     found, hard_state, alone, last = now(folder)
-    assert (found, last) == (Stage.READY, OpId(0, 0))
+    assert (found, last) == (ReplicaStage.READY, OpId(0, 0))
     assert hard_state == HardState(5 + TERMS_APART), "no term in common with the lost, and no vote"
     assert (alone.voters, alone.lost, alone.id) == ((U1,), (U2, U3, U4), OpId(5 + TERMS_APART, 3))
     held = everything(folder)
@@ -149,12 +149,12 @@ def now_or_lost(folder):
 
 
 def test_a_log_that_continues_the_files_is_kept(folder):
-    stage(folder, Stage.LOST)
+    stage(folder, ReplicaStage.LOST)
     status, printed, said = recover(folder, "--yes", "--format", "json")
     assert (status, json.loads(printed)["last"]) == (0, "1.6"), said
     assert "its log continues them up to entry 1.6" in said
     found, hard_state, alone, last = now(folder)
-    assert (found, last, alone.id) == (Stage.READY, OpId(1, 6), OpId(7 + TERMS_APART, 6))
+    assert (found, last, alone.id) == (ReplicaStage.READY, OpId(1, 6), OpId(7 + TERMS_APART, 6))
     assert hard_state.term == 7 + TERMS_APART, "above the log's too"
 
 
@@ -162,7 +162,7 @@ def test_a_log_that_does_not_continue_the_files_is_forgotten(folder):
     lose_log(folder)
     (folder / "wal.extent").unlink()
     logged(folder, 5, 8)
-    stage(folder, Stage.LOST, lost="its entries are gone")
+    stage(folder, ReplicaStage.LOST, lost="its entries are gone")
     status, _, said = recover(folder, "--yes")
     assert status == 0, said
     assert "it cannot otherwise: its entries are gone" in said
@@ -176,13 +176,13 @@ def test_a_crash_before_the_superblock_is_written_leaves_it_lost_and_the_same_co
     save = Superblocks.save
 
     def dies(self, superblock):
-        if superblock.stage is Stage.READY:
+        if superblock.stage is ReplicaStage.READY:
             raise OSError(5, "the disk")
         save(self, superblock)
 
     monkeypatch.setattr(Superblocks, "save", dies)
     assert recover(folder, "--yes")[0] != 0
-    assert now(folder)[:2] == (Stage.LOST, HardState(5 + TERMS_APART))
+    assert now(folder)[:2] == (ReplicaStage.LOST, HardState(5 + TERMS_APART))
     monkeypatch.undo()
     monkeypatch.setattr(SystemFiles, "lock", lambda self, path: True)
     assert recover(folder, "--yes")[0] == 0
@@ -225,7 +225,10 @@ CANNOT: dict[str, tuple[Callable[[Path], object], str]] = {
     "no files": (without("data"), "has no MANIFEST"),
     "no metadata": (without("cmeta"), "are gone from"),
     "a witness": (as_witness, "is a witness, without rows"),
-    "a tombstone": (lambda folder: stage(folder, Stage.TOMBSTONED), "TOMBSTONED: it has no files"),
+    "a tombstone": (
+        lambda folder: stage(folder, ReplicaStage.TOMBSTONED),
+        "TOMBSTONED: it has no files",
+    ),
     "no member": (as_stranger, "is no member in the configuration of 1.2"),
     "no replica": (without("superblock"), "has no replica of"),
     "no directory": (shutil.rmtree, "is no server's data directory"),

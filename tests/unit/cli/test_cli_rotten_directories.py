@@ -7,7 +7,7 @@ import pytest
 
 from nyala.datadir.instance import format_instance
 from nyala.env.files import SystemFiles
-from nyala.replica.superblock import Stage
+from nyala.replica.superblock import ReplicaStage
 from tests.unit.cli import test_cli_recover as of_recover
 from tests.unit.cli.test_cli_recover import GROUP, U1, U2, stage
 from tests.unit.cli.verbs import nyala
@@ -61,8 +61,8 @@ def test_what_keeps_a_server_or_a_replica_from_starting_is_a_problem_of_its_dire
 @pytest.mark.parametrize(
     ("wanted", "why"),
     [
-        (Stage.LOST, "stays FAILED whatever its metadata say"),
-        (Stage.TOMBSTONED, "is TOMBSTONED: there is no replica"),
+        (ReplicaStage.LOST, "stays FAILED whatever its metadata say"),
+        (ReplicaStage.TOMBSTONED, "is TOMBSTONED: there is no replica"),
         (None, "is not a superblock"),
     ],
 )

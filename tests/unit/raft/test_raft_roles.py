@@ -10,7 +10,7 @@ from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Member, initial
 from nyala.raft.messages import HardState
 from nyala.raft.node import RaftNode
-from nyala.raft.state import Stand
+from nyala.raft.state import RaftState
 from nyala.raft.status import ROLE_TRANSITIONS, Role
 from tests.unit.raft import test_raft_random
 from tests.unit.raft.raft_harness import Cluster
@@ -39,7 +39,7 @@ def test_the_transitions_are_those_of_the_seed_and_the_named_departures():
 def test_every_transition_happens_and_no_other(monkeypatch):
     """Groups under loss, crashes, membership changes: each change of a role is recorded."""
     seen = set()
-    settle = state.Core._settle_role
+    settle = state.RaftCore._settle_role
 
     def record(core):
         before = core.role
@@ -47,7 +47,7 @@ def test_every_transition_happens_and_no_other(monkeypatch):
         if core.role is not before:
             seen.add((before, core.role))
 
-    monkeypatch.setattr(state.Core, "_settle_role", record)
+    monkeypatch.setattr(state.RaftCore, "_settle_role", record)
     for seed in range(200, 206):
         test_raft_random.Chaos(seed).run()
     cluster = Cluster("123", spares="4")
@@ -88,14 +88,14 @@ def _roll_back_an_addition(*, voter):
 def test_any_other_transition_is_a_broken_invariant(before, after, monkeypatch):
     core = node().core
     core.role = before
-    monkeypatch.setattr(state.Core, "role_now", lambda _: after)
+    monkeypatch.setattr(state.RaftCore, "role_now", lambda _: after)
     with pytest.raises(AssertionError, match=f"{before} -> {after}"):
         core._settle_role()
 
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [p for p in itertools.product(Stand, Stand) if p not in state.TRANSITIONS],
+    [p for p in itertools.product(RaftState, RaftState) if p not in state.TRANSITIONS],
     ids=str,
 )
 def test_so_is_any_other_change_of_stand(before, after):

@@ -26,7 +26,7 @@ def test_a_group_sleeps_without_an_absent_member_and_catches_it_up_when_roused()
     assert group.asleep() == ["1", "2"]
     group.restart("3")
     group.absent = ()
-    group["1"].rouse()
+    group["1"].wake()
     group.rest()
     assert group["3"].last == group["1"].last
     assert group.asleep() == ["1", "2", "3"]
@@ -129,7 +129,7 @@ def test_groups_that_sleep_and_wake_under_loss_doubling_and_crashes_keep_every_p
         elif draw < 0.92 and names:
             group.propose(rng.choice(names), f"{step}")
         elif draw < 0.94 and names:
-            group[rng.choice(names)].rouse()
+            group[rng.choice(names)].wake()
         elif draw < 0.95 and names:
             group.absent = (rng.choice((ONE, TWO, THREE)),) if rng.random() < 0.5 else ()
         elif draw < 0.96 and len(names) == 3:
@@ -146,7 +146,7 @@ def test_groups_that_sleep_and_wake_under_loss_doubling_and_crashes_keep_every_p
             group.restart(u)
     for _ in range(100):  # the hosts wake whoever sleeps on a server that is in doubt
         for u in "123":
-            group[u].rouse()
+            group[u].wake()
         group.everyone_ticks(10)
         leaders = [u for u in "123" if group[u].is_leader]
         if leaders and group.propose(leaders[-1], "last") is not None:

@@ -4,7 +4,7 @@ import random
 
 from nyala.common.ids import OpId
 from nyala.raft.messages import AppendEntries
-from nyala.raft.state import Stand
+from nyala.raft.state import RaftState
 from tests.unit.raft.raft_harness import altered
 from tests.unit.raft.raft_sleepers import ONE, OPTIONS, THREE, TWO, Group, asleep_group, candidate
 
@@ -47,7 +47,7 @@ def test_a_message_of_an_earlier_term_wakes_nobody():
 
 def test_a_roused_follower_asks_its_leader_and_is_content_with_an_answer():
     group = asleep_group()
-    group["2"].rouse()
+    group["2"].wake()
     group.settle()
     assert group.asleep() == ["3"], "the leader heard of it"
     group.everyone_ticks(4)
@@ -62,7 +62,7 @@ def test_roused_followers_of_a_dead_leader_elect_one_within_an_election_timeout(
     group = asleep_group()
     group.crash("1")
     for u in "23":
-        group[u].rouse()
+        group[u].wake()
         assert not group[u].core.hears_leader
     group.everyone_ticks(OPTIONS.election_ticks + 1)
     assert [u for u in "23" if group[u].is_leader]
@@ -72,7 +72,7 @@ def test_the_elections_of_roused_groups_are_spread():
     draw = random.Random(1)
     groups = [asleep_group(random=lambda _: draw.randrange) for _ in range(30)]
     for group in groups:
-        group["2"].rouse()
+        group["2"].wake()
     timeouts = {g["2"].core.timeout for g in groups}
     assert min(timeouts) >= 2
     assert max(timeouts) <= OPTIONS.election_ticks + 1
@@ -83,9 +83,9 @@ def test_a_roused_leader_that_reaches_nobody_steps_down():
     group = asleep_group()
     group.crash("2")
     group.crash("3")
-    group["1"].rouse()
+    group["1"].wake()
     group.tick("1", 2 * OPTIONS.election_ticks)
-    assert group["1"].core.stand is not Stand.LEADER
+    assert group["1"].core.stand is not RaftState.LEADER
 
 
 def test_rousing_who_is_up_does_nothing():
@@ -93,7 +93,7 @@ def test_rousing_who_is_up_does_nothing():
     group.elect("1")
     for u in "123":
         before = (group[u].core.silent, group[u].core.timeout)
-        group[u].rouse()
+        group[u].wake()
         assert (group[u].core.silent, group[u].core.timeout) == before
     assert group.network == []
 
@@ -103,9 +103,9 @@ def test_followers_who_are_told_that_their_leader_is_gone_elect_another_within_a
     group.elect("1")
     group.crash("1")
     for u in "23":
-        assert group[u].lose(ONE)
+        assert group[u].peer_exited(ONE)
         assert not group[u].core.hears_leader
-        assert not group[u].lose(ONE), "told again"
+        assert not group[u].peer_exited(ONE), "told again"
     group.everyone_ticks(OPTIONS.election_ticks + 1)
     assert [u for u in "23" if group[u].is_leader]
 
@@ -113,7 +113,7 @@ def test_followers_who_are_told_that_their_leader_is_gone_elect_another_within_a
 def test_a_follower_told_wrongly_is_content_when_its_leader_speaks():
     group = Group()
     group.elect("1")
-    assert group["2"].lose(ONE)
+    assert group["2"].peer_exited(ONE)
     group.settle()
     group.everyone_ticks(40)
     assert (group["1"].is_leader, group["1"].term) == (True, 1)
@@ -123,7 +123,7 @@ def test_a_follower_told_wrongly_is_content_when_its_leader_speaks():
 def test_a_follower_who_alone_takes_the_leader_for_gone_is_refused():
     group = Group()
     group.elect("1")
-    assert group["2"].lose(ONE)
+    assert group["2"].peer_exited(ONE)
     group.network.clear()
     group.tick("2", OPTIONS.election_ticks + 1)
     group.settle()
@@ -134,7 +134,7 @@ def test_the_end_of_another_than_the_leader_changes_nothing():
     group = Group()
     group.elect("1")
     before = [(group[u].core.silent, group[u].core.timeout) for u in "123"]
-    assert not any(group[u].lose(THREE) for u in "123")
-    assert not group["1"].lose(ONE)
+    assert not any(group[u].peer_exited(THREE) for u in "123")
+    assert not group["1"].peer_exited(ONE)
     assert [(group[u].core.silent, group[u].core.timeout) for u in "123"] == before
     assert group.network == []

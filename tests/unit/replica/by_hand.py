@@ -8,7 +8,7 @@ OTHER = TabletId("b" * 32)
 
 
 async def receive(host, batch):
-    host._turns.receive(batch)
+    host._event_loop.receive(batch)
 
 
 def vote(group, to, sender=1, term=1000, batch_to=None):

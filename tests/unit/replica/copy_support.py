@@ -10,7 +10,7 @@ from nyala.common.options import Options
 from nyala.copying.service import CopySourceService, CopyTargetService
 from nyala.datadir.identity import Identity
 from nyala.datadir.instance import Instance
-from nyala.replica.copy.protocol import ENDED, CopyFile, Stage
+from nyala.replica.copy.protocol import ENDED, CopyFile, CopyStage
 from nyala.replica.state_machine import Cut
 from nyala.replica.status import State
 from nyala.wire import methods
@@ -196,17 +196,17 @@ class CopyFleet(Fleet):
     async def copied(self, target, *, group=GROUP, timeout_ms=60_000):
         """Wait until a copy is a replica that takes part, member or not."""
         await self.until(
-            lambda: self.stage(target, group) in (Stage.WAITING, *ENDED), "copied", timeout_ms
+            lambda: self.stage(target, group) in (CopyStage.WAITING, *ENDED), "copied", timeout_ms
         )
         progress = self.progress(target, group)
-        assert progress.stage in (Stage.WAITING, Stage.DONE), progress
+        assert progress.stage in (CopyStage.WAITING, CopyStage.DONE), progress
         return progress
 
     async def refused(self, target, *, group=GROUP, timeout_ms=120_000):
         """Wait until a copy has failed; return why."""
         await self.until(lambda: self.stage(target, group) in ENDED, "ended", timeout_ms)
         progress = self.progress(target, group)
-        assert progress.stage is Stage.FAILED, progress
+        assert progress.stage is CopyStage.FAILED, progress
         return progress.error
 
     def leftovers(self, number, group=GROUP):

@@ -286,7 +286,7 @@ class Fleet:
 
 def overhear(process, heard):
     """Put all that a server sends from now on into `heard`."""
-    transport = process.server.host._turns._outbox._transport
+    transport = process.server.host._event_loop._outbox._transport
     send = transport.send
 
     def note(address, batch):

@@ -23,7 +23,7 @@ FRAME_BYTES = peers.PeerLimits().frame_bytes
 def through_frames(fleet) -> None:
     """Let all that servers send each other pass through real frames, as the peer port cuts them."""
     for process in fleet.processes:
-        transport = process.server.host._turns._outbox._transport._transport
+        transport = process.server.host._event_loop._outbox._transport._transport
         send = transport.send
 
         def framed(address: str, batch: PeerBatch, send=send) -> None:

@@ -9,8 +9,8 @@ from nyala.common.hybrid_time import from_micros
 from nyala.common.ids import OpId
 from nyala.env.files import SystemFiles
 from nyala.raft.messages import Entry, EntryKind
-from nyala.replica.member.applier import Answer, Applier, Kind
-from nyala.replica.member.client_sessions import Sessions
+from nyala.replica.member.applier import Answer, AnswerKind, Applier
+from nyala.replica.member.client_sessions import ClientSessions
 from nyala.replica.member.session_header import wrap
 from tests.unit.replica.replica_support import AddingMachine
 
@@ -47,7 +47,7 @@ def applier(directory="/nowhere"):
     return Applier(
         None,  # type: ignore[arg-type]
         machine,
-        Sessions.load(machine.cut.extra),
+        ClientSessions.load(machine.cut.extra),
         group_ops=7,
         group_bytes=300,
         deliver=lambda *_: None,
@@ -79,7 +79,7 @@ def test_a_replay_from_the_cut_ends_where_the_first_run_did(drawn, at):
     for entry in log[:at]:
         first._apply([entry])
     again = applier()
-    again.sessions = Sessions.load(first.sessions.dump())
+    again.sessions = ClientSessions.load(first.sessions.dump())
     again.machine.sums.update(first.machine.sums)
     again._position = first._position
     for entry in log[at:]:
@@ -93,7 +93,7 @@ def test_a_duplicate_in_the_same_group_gets_the_result_of_the_first():
     first, second, third = applier()._apply(log)
     assert first is not None
     assert second is not None
-    assert (first.kind, second.kind) == (Kind.DONE, Kind.DUPLICATE)
+    assert (first.kind, second.kind) == (AnswerKind.DONE, AnswerKind.DUPLICATE)
     assert second == third
     assert (second.stamp, second.result) == (first.stamp, b"5")
 
@@ -136,7 +136,7 @@ def test_an_operation_of_a_newer_version_stops_the_replica_with_its_data_kept():
 
 def test_replicas_that_apply_at_other_times_keep_the_same_results():
     """Results expire by the stamps of entries: what a retry gets does not hang on when it is applied."""
-    for later, kind in ((9 * SECOND, Kind.DUPLICATE), (11 * SECOND, Kind.EXPIRED)):
+    for later, kind in ((9 * SECOND, AnswerKind.DUPLICATE), (11 * SECOND, AnswerKind.EXPIRED)):
         drawn = [(EntryKind.OPERATION, CLIENTS[0], 1, 0, b"k 5", s) for s in (SECOND, later)]
         early, late = applier(), applier()
         answers = [early._apply(log_of(drawn)), [late._apply([e])[0] for e in log_of(drawn)]]

@@ -6,7 +6,7 @@ from nyala.common.hybrid_time import from_micros, to_micros
 from nyala.common.ids import NO_OP
 from nyala.env.clock import CEILING_STEP_US
 from nyala.raft.messages import PeerBatch, RequestVote, VoteReply
-from nyala.replica.clock_offsets import Offsets
+from nyala.replica.clock_offsets import ClockOffsets
 from tests.unit.replica.replica_support import GROUP, overhear, story, uuid_of
 
 
@@ -79,7 +79,7 @@ async def test_the_nearest_of_a_seconds_offsets_counts(fleet):
             self.handler, self.lost = handler, lost
 
     clock, wire = fleet.processes[0].clock, Wire()
-    offsets = Offsets(wire, clock, 1000)
+    offsets = ClockOffsets(wire, clock, 1000)
     taken: list[PeerBatch] = []
     offsets.receive(taken.append, lambda server: taken.clear())
     request = RequestVote(sender=uuid_of(1), to=uuid_of(0), term=1, last=NO_OP)

@@ -88,7 +88,7 @@ async def test_a_follower_believes_a_closed_time_once_it_has_applied_what_lies_b
     outcome = await fleet.write(b"k 1")
     while fleet.machine(follower).sums == {}:
         assert closed(fleet, follower) < outcome.stamp
-        offered = fleet.replica(follower).member.closing.stale(60_000, 0)
+        offered = fleet.replica(follower).member.closed_time.stale(60_000, 0)
         assert offered is None or offered[0] < outcome.stamp
         await fleet.pass_ms(20)
     await fleet.until(lambda: closed(fleet, follower) >= outcome.stamp, "closed there")

@@ -7,7 +7,7 @@ import pytest
 from nyala.common.errors import AlreadyPresent, InvalidArgument, Unavailable
 from nyala.common.options import Options
 from nyala.raft.status import Role
-from nyala.replica.copy.protocol import Stage
+from nyala.replica.copy.protocol import CopyStage
 from nyala.replica.status import State
 from nyala.replica.superblock import Superblocks
 from nyala.wire import methods
@@ -27,13 +27,13 @@ async def test_a_copy_has_files_and_log_and_becomes_a_member(fleet):
     await fill(fleet)
     assert (await fleet.order(3, leader)).stage in ("STARTING", "FILES")
     progress = await fleet.copied(3)
-    assert progress.stage is Stage.WAITING
+    assert progress.stage is CopyStage.WAITING
     assert progress.bytes_done == progress.bytes_total > 3000
     assert progress.last == fleet.replica(leader).status().last
     assert fleet.replica(3).role is Role.NON_PARTICIPANT
     assert fleet.sessions() == 1, "the source keeps its log"
     await add(fleet, 3)
-    await fleet.until(lambda: fleet.stage(3) is Stage.DONE, "the leader knows it")
+    await fleet.until(lambda: fleet.stage(3) is CopyStage.DONE, "the leader knows it")
     await fleet.until(lambda: fleet.replica(3).role is Role.FOLLOWER, "promoted")
     await fill(fleet, 5)
     await fleet.settled()
@@ -113,7 +113,7 @@ async def test_a_copy_that_nobody_makes_a_member_keeps_the_log_for_a_while_only(
     leader = await flush(fleet)
     await fleet.order(3, leader)
     await fleet.copied(3)
-    await fleet.until(lambda: fleet.stage(3) is Stage.DONE and not fleet.sessions(), "let go")
+    await fleet.until(lambda: fleet.stage(3) is CopyStage.DONE and not fleet.sessions(), "let go")
     assert fleet.replica(3).role is Role.NON_PARTICIPANT
 
 
@@ -127,7 +127,7 @@ async def test_the_same_order_again_tells_how_far_it_is(fleet):
     with pytest.raises(AlreadyPresent, match="being copied"):
         await fleet.order(3, (leader + 1) % 3)
     await add(fleet, 3)
-    await fleet.until(lambda: fleet.stage(3) is Stage.DONE, "done")
+    await fleet.until(lambda: fleet.stage(3) is CopyStage.DONE, "done")
     assert (await fleet.order(3, leader)).stage == "DONE"
     assert fleet.host(leader).copies.progress() == []
 
@@ -143,7 +143,7 @@ async def test_a_copy_is_cancelled_and_nothing_of_it_is_left(fleet):
     await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "begun")
     request = pb.CancelCopyRequest(destination_uuid=uuid_of(3), cluster_id="one", tablet_id=GROUP)
     await fleet.ask(3, methods.CANCEL_COPY, request)
-    assert fleet.stage(3) is Stage.CANCELLED
+    assert fleet.stage(3) is CopyStage.CANCELLED
     assert fleet.leftovers(3) == []
     await fleet.until(lambda: fleet.sessions() == 0, "the source was told")
     await fleet.ask(3, methods.CANCEL_COPY, request)
@@ -284,7 +284,7 @@ def test_the_log_between_copy_and_membership_is_never_collected(lead_on):
         sessions.entries = between
         fleet.spawn(3, _nothing())
         await fleet.order(3, leader)
-        await fleet.until(lambda: fleet.stage(3) is Stage.LOG, "files", 60_000)
+        await fleet.until(lambda: fleet.stage(3) is CopyStage.LOG, "files", 60_000)
         sessions.entries = entries
         await fleet.copied(3)
         await push()  # copied, and no member

@@ -6,7 +6,7 @@ import pytest
 
 from nyala.common.errors import NyalaError, Unavailable
 from nyala.common.options import Options
-from nyala.replica.copy.protocol import ENDED, Stage
+from nyala.replica.copy.protocol import ENDED, CopyStage
 from nyala.replica.status import State
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -61,7 +61,7 @@ def _target_dies(step, power_cut):
         with suppress(Unavailable):  # dead before it answered
             await fleet.order(3, leader)
         await fleet.until(
-            lambda: not target.alive or fleet.stage(3) in (Stage.WAITING, *ENDED), "end"
+            lambda: not target.alive or fleet.stage(3) in (CopyStage.WAITING, *ENDED), "end"
         )
         if target.alive:
             target.kill(power_cut=power_cut)
@@ -75,7 +75,7 @@ def _target_dies(step, power_cut):
             assert "copy it again" in str(replica.error)
             assert fleet.leftovers(3) == [f"superblock/{GROUP}"]
             with pytest.raises(Unavailable):
-                replica.taking_part()
+                replica.running_member()
             await fleet.order(3, leader)
         else:
             await fleet.order(3, leader)
@@ -111,7 +111,7 @@ def _tombstone_dies(step, power_cut):
         with suppress(Unavailable):  # dead before it answered
             await fleet.order(gone, leader)
         await fleet.until(
-            lambda: not target.alive or fleet.stage(gone) in (Stage.WAITING, *ENDED), "end"
+            lambda: not target.alive or fleet.stage(gone) in (CopyStage.WAITING, *ENDED), "end"
         )
         if target.alive:
             target.kill(power_cut=power_cut)
@@ -156,17 +156,22 @@ def test_a_source_that_dies_at_any_call_of_a_copy(kill_at):
             setattr(sessions, name, dying(getattr(sessions, name)))
         await fleet.order(3, leader)
         await fleet.until(
-            lambda: not source.alive or fleet.stage(3) in (Stage.WAITING, *ENDED), "died, or done"
+            lambda: not source.alive or fleet.stage(3) in (CopyStage.WAITING, *ENDED),
+            "died, or done",
         )
         if kill_at % 3 == 0:  # it comes back while the target waits: the copy begins anew
             if not source.alive:
                 await fleet.restart(leader)
-            await fleet.until(lambda: fleet.stage(3) in (Stage.WAITING, *ENDED), "ended", 60_000)
+            await fleet.until(
+                lambda: fleet.stage(3) in (CopyStage.WAITING, *ENDED), "ended", 60_000
+            )
         else:
-            await fleet.until(lambda: fleet.stage(3) in (Stage.WAITING, *ENDED), "ended", 60_000)
+            await fleet.until(
+                lambda: fleet.stage(3) in (CopyStage.WAITING, *ENDED), "ended", 60_000
+            )
             if not source.alive:
                 await fleet.restart(leader)
-        if fleet.stage(3) is Stage.FAILED:
+        if fleet.stage(3) is CopyStage.FAILED:
             assert isinstance(fleet.progress(3).error, NyalaError)
             assert fleet.leftovers(3) == []
             leader = await fleet.leader()

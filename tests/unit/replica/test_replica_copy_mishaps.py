@@ -11,7 +11,7 @@ from nyala.copying.remote import RemoteSource
 from nyala.replica import lifecycle
 from nyala.replica.copy import staging as copy_files
 from nyala.replica.copy import uncancellable
-from nyala.replica.copy.protocol import Stage
+from nyala.replica.copy.protocol import CopyStage
 from nyala.replica.state_machine import AnyCheckpoint
 from nyala.replica.status import State
 from tests.unit.replica.copy_story import add, fill, flush
@@ -40,7 +40,7 @@ async def test_a_copy_that_is_cancelled_before_its_first_step_can_be_ordered_aga
         await copies.cancel(GROUP)
 
     await fleet.as_(3, both())
-    assert fleet.stage(3) is Stage.CANCELLED
+    assert fleet.stage(3) is CopyStage.CANCELLED
     await nothing_changed(fleet)
     await fleet.order(3, leader)
     await fleet.copied(3)
@@ -74,7 +74,7 @@ def test_a_copy_that_is_cancelled_again_as_it_ends_leaves_the_tombstone_that_was
             patch.setattr(uncancellable, "forget", asked_again)
             patch.setattr(copy_files, "install", end)
             await fleet.order(gone, leader)
-            await fleet.until(lambda: fleet.stage(gone) is Stage.CANCELLED, "cancelled")
+            await fleet.until(lambda: fleet.stage(gone) is CopyStage.CANCELLED, "cancelled")
         assert len(asked) == 1 + (first == "cancelled")
         assert fleet.replica(gone).state is State.TOMBSTONED
         assert fleet.leftovers(gone) == [f"superblock/{GROUP}"]
@@ -142,7 +142,7 @@ async def test_a_copy_ends_though_writers_never_pause(fleet):
     await fleet.order(3, leader)
     await fleet.copied(3)
     await add(fleet, 3)
-    await fleet.until(lambda: fleet.stage(3) is Stage.DONE, "a member")
+    await fleet.until(lambda: fleet.stage(3) is CopyStage.DONE, "a member")
     await fleet.settled()
     assert fleet.machine(3).sums == fleet.machine(leader).sums
 

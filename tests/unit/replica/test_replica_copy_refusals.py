@@ -17,7 +17,7 @@ from nyala.common.errors import (
 from nyala.common.ids import TabletId
 from nyala.common.options import Options
 from nyala.copying.service import CopySourceService
-from nyala.replica.copy.protocol import Stage
+from nyala.replica.copy.protocol import CopyStage
 from nyala.replica.status import State
 from nyala.wire import methods
 from nyala.wire.flight_data import FlightData
@@ -197,7 +197,9 @@ async def test_more_sessions_than_a_source_has_room_for(fleet):
     await fleet.order(4, leader)
     assert isinstance(await fleet.refused(4), Throttled)
     await add(fleet, 3)
-    await fleet.until(lambda: fleet.stage(3) is Stage.DONE and not fleet.sessions(), "room again")
+    await fleet.until(
+        lambda: fleet.stage(3) is CopyStage.DONE and not fleet.sessions(), "room again"
+    )
     await fleet.order(4, leader)
     await fleet.copied(4)
 
@@ -234,16 +236,16 @@ def test_a_disk_that_fills_in_the_middle(room):
         disk.faults.capacity_bytes = disk.used_bytes() + room
         await fleet.order(3, leader)
         progress = fleet.progress(3)
-        await fleet.until(lambda: progress.stage in (Stage.FAILED, Stage.WAITING), "ended")
+        await fleet.until(lambda: progress.stage in (CopyStage.FAILED, CopyStage.WAITING), "ended")
         files.free_bytes = monstrous
         disk.faults.capacity_bytes = None
-        if progress.stage is Stage.FAILED:
+        if progress.stage is CopyStage.FAILED:
             assert isinstance(progress.error, OSError)
             await nothing_changed(fleet)
             await fleet.order(3, leader)
         await fleet.copied(3)
         await add(fleet, 3)
-        await fleet.until(lambda: fleet.stage(3) is Stage.DONE, "a member")
+        await fleet.until(lambda: fleet.stage(3) is CopyStage.DONE, "a member")
         await fleet.settled()
         assert fleet.machine(3).sums == {"k": 40}
 

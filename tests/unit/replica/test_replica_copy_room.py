@@ -8,7 +8,7 @@ import pytest
 from nyala.common.errors import Throttled
 from nyala.common.ids import TabletId
 from nyala.common.options import Options
-from nyala.replica.copy.protocol import Stage
+from nyala.replica.copy.protocol import CopyStage
 from nyala.replica.copy.room import TOLD_US, CopyRoom
 from tests.unit.replica.copy_support import story
 from tests.unit.replica.replica_support import GROUP, uuid_of
@@ -137,7 +137,7 @@ async def test_copies_to_a_server_beyond_the_bound_wait_hold_nothing_and_go_on(f
 async def test_a_copy_that_is_cancelled_in_line_lets_the_next_one_go(fleet):
     await several(fleet, SPREAD)
     await fleet.order(3, 0, group=GROUP)
-    await fleet.until(lambda: fleet.stage(3) is Stage.FILES, "the first one is let in")
+    await fleet.until(lambda: fleet.stage(3) is CopyStage.FILES, "the first one is let in")
     here = fleet.host(3)
     for group, waiting in ((OTHER, 1), (THIRD, 2)):
         await fleet.order(3, SPREAD[group], group=group)
@@ -153,12 +153,12 @@ async def test_a_copy_that_is_cancelled_in_line_lets_the_next_one_go(fleet):
 async def test_a_source_that_keeps_as_much_as_it_may_is_asked_again_and_says_so(fleet):
     await several(fleet, {GROUP: 0, OTHER: 0})
     await fleet.order(3, 0, group=GROUP)
-    await fleet.until(lambda: fleet.stage(3, GROUP) is Stage.FILES, "files of the first come")
+    await fleet.until(lambda: fleet.stage(3, GROUP) is CopyStage.FILES, "files of the first come")
     await fleet.order(4, 0, group=OTHER)
     source = fleet.host(0)
     await fleet.until(lambda: source.problems(), "the second is refused")
     assert "copies that are asked of this server have to wait" in source.problems()[0]
-    assert fleet.stage(4, OTHER) is Stage.STARTING
+    assert fleet.stage(4, OTHER) is CopyStage.STARTING
     held = source.copies.sessions.room
     assert 3000 < held.used_bytes <= ROOM
     await fleet.copied(3, group=GROUP)

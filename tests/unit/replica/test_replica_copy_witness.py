@@ -8,7 +8,7 @@ from nyala.common.errors import Unavailable
 from nyala.common.ids import OpId
 from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Configuration, Member
-from nyala.replica.copy.protocol import Stage
+from nyala.replica.copy.protocol import CopyStage
 from nyala.replica.witness import Witness
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -45,7 +45,9 @@ def electable(number):
 async def test_a_witness_gets_the_data_replays_its_own_log_and_may_lead(fleet):
     leader = await with_witness(fleet)
     await fleet.order(3, leader)
-    await fleet.until(lambda: fleet.stage(3) in (Stage.DONE, Stage.FAILED), "filled", 60_000)
+    await fleet.until(
+        lambda: fleet.stage(3) in (CopyStage.DONE, CopyStage.FAILED), "filled", 60_000
+    )
     assert fleet.progress(3).error is None
     assert fleet.progress(3).log_bytes == 0, "its log is its own"
     await fleet.as_(leader, fleet.replica(leader).change_config([electable(3)], None, 10_000))
@@ -68,7 +70,9 @@ async def test_a_witness_that_lost_a_tail_owes_it_still_when_it_has_the_data(fle
     before = core.owed, core.told, core.told_in
     assert core.short
     await fleet.order(3, leader)
-    await fleet.until(lambda: fleet.stage(3) in (Stage.DONE, Stage.FAILED), "filled", 60_000)
+    await fleet.until(
+        lambda: fleet.stage(3) in (CopyStage.DONE, CopyStage.FAILED), "filled", 60_000
+    )
     assert not isinstance(fleet.replica(3).machine, Witness)
     core = fleet.replica(3).node.core
     assert (core.owed, core.told, core.told_in) == before
@@ -78,17 +82,19 @@ async def test_a_witness_that_lost_a_tail_owes_it_still_when_it_has_the_data(fle
 @story(servers=4, members=2)
 async def test_a_witness_whose_log_was_too_long_gets_files_of_a_later_cut(fleet):
     leader = await with_witness(fleet)
-    keeper, machine = fleet.replica(3).taking_part().keeper, fleet.replica(3).machine
+    flusher, machine = fleet.replica(3).running_member().flusher, fleet.replica(3).machine
     joined = machine.cut.op.index
     await fleet.until(
         lambda: fleet.replica(3).status().applied.index > joined, "it hears of commits"
     )
-    assert not await fleet.as_(3, keeper.flush())
-    keeper.let_go()
-    assert await fleet.as_(3, keeper.flush())
+    assert not await fleet.as_(3, flusher.flush())
+    flusher.let_go()
+    assert await fleet.as_(3, flusher.flush())
     assert machine.cut.op.index > joined
     await fleet.order(3, leader)
-    await fleet.until(lambda: fleet.stage(3) in (Stage.DONE, Stage.FAILED), "filled", 60_000)
+    await fleet.until(
+        lambda: fleet.stage(3) in (CopyStage.DONE, CopyStage.FAILED), "filled", 60_000
+    )
     assert fleet.progress(3).error is None
     await fill(fleet, 5)
     await fleet.until(lambda: fleet.machine(3).sums == {"k": 35}, "it has it all")
@@ -103,7 +109,7 @@ async def test_a_witness_whose_copy_is_cancelled_goes_on_as_one(fleet):
     await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "begun")
     request = pb.CancelCopyRequest(destination_uuid=uuid_of(3), cluster_id="one", tablet_id=GROUP)
     await fleet.ask(3, methods.CANCEL_COPY, request)
-    assert fleet.stage(3) is Stage.CANCELLED
+    assert fleet.stage(3) is CopyStage.CANCELLED
     assert isinstance(fleet.replica(3).machine, Witness)
     assert fleet.processes[3].env.files.list("/data/copy") == []
     other = next(n for n in range(2) if n != leader)
@@ -126,7 +132,7 @@ def _witness_dies(step):
         with suppress(Unavailable):  # dead before it answered
             await fleet.order(3, leader)
         await fleet.until(
-            lambda: not target.alive or fleet.stage(3) in (Stage.DONE, Stage.FAILED), "end"
+            lambda: not target.alive or fleet.stage(3) in (CopyStage.DONE, CopyStage.FAILED), "end"
         )
         if target.alive:
             target.kill(power_cut=step % 2 == 0)
@@ -138,7 +144,7 @@ def _witness_dies(step):
         if isinstance(fleet.replica(3).machine, Witness):
             await fleet.order(3, leader)
             await fleet.until(
-                lambda: fleet.stage(3) in (Stage.DONE, Stage.FAILED), "filled", 60_000
+                lambda: fleet.stage(3) in (CopyStage.DONE, CopyStage.FAILED), "filled", 60_000
             )
             assert fleet.progress(3).error is None
         await fleet.until(lambda: fleet.machine(3).sums == {"k": 31}, "it has it all")

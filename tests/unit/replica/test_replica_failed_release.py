@@ -5,9 +5,9 @@ import pytest
 
 from nyala.common.errors import BadVersion
 from nyala.common.options import Options
-from nyala.replica.memory import Part
+from nyala.replica.memory import MemoryPart
 from nyala.replica.status import State
-from nyala.replica.superblock import Stage, Superblock, Superblocks
+from nyala.replica.superblock import ReplicaStage, Superblock, Superblocks
 from tests.unit.replica.pins_support import STRICT, beside, busy
 from tests.unit.replica.replica_support import GROUP, Fleet, story
 
@@ -17,7 +17,9 @@ SMALL = Options(wal_segment_mb=1, raft_quiesce_ms=0)
 def memory_of(fleet: Fleet, number: int) -> dict[str, int]:
     """What a group has in the memory of a server, by part."""
     memory = fleet.host(number).memory
-    return {str(p): memory.sizes(p).get(GROUP, 0) for p in Part if memory.sizes(p).get(GROUP, 0)}
+    return {
+        str(p): memory.sizes(p).get(GROUP, 0) for p in MemoryPart if memory.sizes(p).get(GROUP, 0)
+    }
 
 
 @story()
@@ -41,9 +43,9 @@ async def test_a_replica_that_fails_while_it_is_flushed_is_closed_after_that(fle
     await fleet.settled()
     replica, machine = fleet.replica(0), fleet.machine(0)
     fleet.processes[0].env.tasks.delays.compute_us = 500_000
-    keeper = replica.taking_part().keeper
-    fleet.spawn(0, keeper.flush())
-    await fleet.until(lambda: keeper.upkeep().busy, "it is being flushed")
+    flusher = replica.running_member().flusher
+    fleet.spawn(0, flusher.flush())
+    await fleet.until(lambda: flusher.maintenance_stats().busy, "it is being flushed")
     replica.fail(RuntimeError("a page of a data file cannot be read"))
     deleted = fleet.spawn(0, fleet.host(0).delete_replica(GROUP))
     assert not machine.closed
@@ -59,7 +61,7 @@ async def test_the_log_keeps_nothing_of_a_replica_that_its_superblock_calls_lost
     await fleet.settled()
     fleet.processes[0].kill()
     files = fleet.processes[0].disk.mount()
-    Superblocks(files, "/data").save(Superblock(GROUP, Stage.LOST, lost="it was given up"))
+    Superblocks(files, "/data").save(Superblock(GROUP, ReplicaStage.LOST, lost="it was given up"))
     await fleet.boot(0)
     assert fleet.replica(0).state is State.FAILED
     assert "it was given up" in str(fleet.replica(0).error)

@@ -7,7 +7,7 @@ import pytest
 from nyala.common.errors import InvalidArgument, SessionExpired
 from nyala.common.hybrid_time import from_micros
 from nyala.replica.member import client_sessions
-from nyala.replica.member.client_sessions import Sessions, Verdict
+from nyala.replica.member.client_sessions import Admitted, ClientSessions
 from nyala.replica.member.pending_writes import FORGOTTEN
 from nyala.replica.member.session_header import Header
 from tests.unit.replica.replica_support import story
@@ -39,13 +39,13 @@ class Operation:
 def test_nothing_is_executed_twice_whoever_is_forgotten_in_between(seed):
     """Clients come and go, begin with what they know of the time, and send anything again at any time."""
     rng = random.Random(seed)
-    table, now, healed, refused = Sessions(), 1000 * SECOND, 0, 0
+    table, now, healed, refused = ClientSessions(), 1000 * SECOND, 0, 0
     sent: list[Operation] = []
     last: dict[int, int] = {}
     for _ in range(400):
         now += rng.randrange(1, 3 * SECOND)
         if rng.random() < 0.05:
-            table = Sessions.load(table.dump())
+            table = ClientSessions.load(table.dump())
         if sent and rng.random() < 0.4:
             operation = rng.choice(sent)
         else:
@@ -56,12 +56,12 @@ def test_nothing_is_executed_twice_whoever_is_forgotten_in_between(seed):
             sent.append(operation)
         verdict, saved = table.admit(operation.header, now)
         operation.tries += 1
-        if verdict is Verdict.RUN:
+        if verdict is Admitted.RUN:
             assert saved is not None
             table.keep(saved, b"done")
             operation.runs += 1
         assert operation.runs < 2, operation.key
-        if verdict is Verdict.FORGOTTEN:
+        if verdict is Admitted.FORGOTTEN:
             refused += 1
             if (
                 operation.tries == 1
@@ -71,7 +71,7 @@ def test_nothing_is_executed_twice_whoever_is_forgotten_in_between(seed):
                     h.client_id, h.sequence, h.first_outstanding, 10, 1, table.forgotten + 1
                 )
                 now += 1
-                assert table.admit(operation.header, now)[0] is Verdict.RUN
+                assert table.admit(operation.header, now)[0] is Admitted.RUN
                 operation.runs += 1
                 healed += 1
     assert table.clients <= LIMIT
@@ -79,26 +79,26 @@ def test_nothing_is_executed_twice_whoever_is_forgotten_in_between(seed):
 
 
 def test_what_was_first_sent_after_all_that_was_forgotten_runs():
-    table = Sessions()
+    table = ClientSessions()
     for number in range(LIMIT + 2):
         stamp = (number + 1) * SECOND
-        assert table.admit(Header(client(number), 1, 1, 10, 1, stamp - 1), stamp)[0] is Verdict.RUN
+        assert table.admit(Header(client(number), 1, 1, 10, 1, stamp - 1), stamp)[0] is Admitted.RUN
     assert table.forgotten == 2 * SECOND
     for number in range(2):  # both were forgotten, and were executed
         since = (number + 1) * SECOND - 1
         again = Header(client(number), 1, 1, 10, 1, since)
-        assert table.admit(again, 99 * SECOND) == (Verdict.FORGOTTEN, None)
+        assert table.admit(again, 99 * SECOND) == (Admitted.FORGOTTEN, None)
     assert table.clients == LIMIT, "a refused client pushes nobody out"
     new = Header(client(77), 1, 1, 10, 1, 2 * SECOND + 1)
-    assert table.admit(new, 99 * SECOND)[0] is Verdict.RUN
+    assert table.admit(new, 99 * SECOND)[0] is Admitted.RUN
 
 
 def test_an_old_release_that_does_not_tell_is_treated_as_before():
-    table = Sessions()
+    table = ClientSessions()
     for number in range(LIMIT + 1):
-        assert table.admit(Header(client(number), 1, 1, 10, 1), number + 1)[0] is Verdict.RUN
+        assert table.admit(Header(client(number), 1, 1, 10, 1), number + 1)[0] is Admitted.RUN
     assert table.forgotten == 0
-    assert table.admit(Header(client(99), 1, 1, 10, 1, 0), 100)[0] is Verdict.RUN
+    assert table.admit(Header(client(99), 1, 1, 10, 1, 0), 100)[0] is Admitted.RUN
 
 
 @story(servers=1)

@@ -25,7 +25,7 @@ async def gone_on_without(fleet):
         if number != left:
             fleet.processes[number].kill()
     await fleet.restart(left)
-    member = fleet.replica(left).taking_part()
+    member = fleet.replica(left).running_member()
     member.rescue([uuid_of(left)], member.node.term + TERMS_APART)
     assert await fleet.leader() == left
     await fill(fleet, KEPT)
@@ -42,7 +42,7 @@ async def test_who_was_given_up_and_is_added_undeleted_fails_and_never_votes(fle
     await fleet.until(lambda: fleet.replica(dead).state is State.FAILED, "it has noticed")
     assert isinstance(fleet.replica(dead).error, Forbidden)
     with pytest.raises(Unavailable, match=r"was given up .* Delete it, and have it copied"):
-        fleet.replica(dead).taking_part()
+        fleet.replica(dead).running_member()
     await fill(fleet, KEPT)
     config = fleet.replica(left).status().committed_config
     assert config.voters == (uuid_of(left),)

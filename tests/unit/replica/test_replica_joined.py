@@ -6,8 +6,8 @@ import pytest
 
 from nyala.common.errors import NotLeader, OutcomeUnknown
 from nyala.common.ids import OpId
-from nyala.replica.member.applier import Answer, Kind
-from nyala.replica.member.pending_writes import Identity, Writes
+from nyala.replica.member.applier import Answer, AnswerKind
+from nyala.replica.member.pending_writes import PendingWrites, WriteId
 from tests.unit.replica.replica_support import story
 
 SECOND_US = 1_000_000
@@ -70,18 +70,18 @@ def drive(work):
     return asyncio.run(work())
 
 
-MINE = Identity(b"c" * 16, 1, 7)
+MINE = WriteId(b"c" * 16, 1, 7)
 
 
 def test_what_is_no_longer_in_flight_is_not_joined():
     async def work():
         for end in (
-            lambda w: w.applied(OpId(1, 5), Answer(Kind.DONE, 9, b"r")),
+            lambda w: w.applied(OpId(1, 5), Answer(AnswerKind.DONE, 9, b"r")),
             lambda w: w.applied(OpId(2, 5), None),
             lambda w: w.deposed(4),
             lambda w: w.fail("it ends"),
         ):
-            writes = Writes()
+            writes = PendingWrites()
             first = writes.add(OpId(1, 5), 100, SECOND_US, MINE)
             joined = writes.join(MINE, SECOND_US)
             assert joined is not None
@@ -95,7 +95,7 @@ def test_what_is_no_longer_in_flight_is_not_joined():
 
 def test_each_try_has_its_own_deadline_and_joins_cost_no_room():
     async def work():
-        writes = Writes()
+        writes = PendingWrites()
         first = writes.add(OpId(1, 5), 100, 1 * SECOND_US, MINE)
         second = writes.join(MINE, 2 * SECOND_US)
         assert second is not None
@@ -103,22 +103,22 @@ def test_each_try_has_its_own_deadline_and_joins_cost_no_room():
         writes.expire(SECOND_US)
         assert isinstance(first.exception(), OutcomeUnknown)
         assert not second.done()
-        writes.applied(OpId(1, 5), Answer(Kind.DONE, 9, b"r"))
-        assert second.result() == Answer(Kind.DONE, 9, b"r")
+        writes.applied(OpId(1, 5), Answer(AnswerKind.DONE, 9, b"r"))
+        assert second.result() == Answer(AnswerKind.DONE, 9, b"r")
 
     drive(work)
 
 
 def test_an_entry_that_was_truncated_is_not_joined_when_its_index_is_taken_again():
     async def work():
-        writes = Writes()
+        writes = PendingWrites()
         first = writes.add(OpId(1, 5), 100, SECOND_US, MINE)
         second = writes.add(OpId(3, 5), 10, SECOND_US, MINE)
         with pytest.raises(NotLeader):
             first.result()
         assert writes.join(MINE, SECOND_US) is not None
-        writes.applied(OpId(3, 5), Answer(Kind.DONE, 9, b"r"))
-        assert second.result() == Answer(Kind.DONE, 9, b"r")
+        writes.applied(OpId(3, 5), Answer(AnswerKind.DONE, 9, b"r"))
+        assert second.result() == Answer(AnswerKind.DONE, 9, b"r")
         assert writes.inflight_bytes == 0
 
     drive(work)

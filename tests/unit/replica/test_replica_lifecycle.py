@@ -10,7 +10,7 @@ from nyala.common.errors import (
     Unavailable,
 )
 from nyala.replica.status import State
-from nyala.replica.superblock import Stage, Superblocks
+from nyala.replica.superblock import ReplicaStage, Superblocks
 from tests.unit.replica.by_hand import OTHER
 from tests.unit.replica.replica_support import GROUP, AddingMachine, story
 
@@ -70,7 +70,7 @@ async def test_a_deleted_replica_keeps_its_promises_and_nothing_else(fleet):
     for _ in range(2):
         block = Superblocks(disk, "/data").load(GROUP)
         assert block is not None
-        assert block.stage is Stage.TOMBSTONED
+        assert block.stage is ReplicaStage.TOMBSTONED
         assert block.last == status.last
         assert block.hard_state.term == status.term
         assert disk.list("/data/data") == []

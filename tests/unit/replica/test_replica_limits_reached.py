@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from nyala.common.options import Options
-from nyala.replica.memory import Part
+from nyala.replica.memory import MemoryPart
 from tests.unit.replica.pins_support import BIG, SMALL, STRICT
 from tests.unit.replica.replica_support import GROUP, story
 
@@ -15,7 +15,7 @@ async def test_memory_over_its_budget_is_named_with_what_takes_it(fleet):
     await fleet.write(b"k 1")
     host = fleet.host(0)
     assert host.problems() == []
-    with host.memory.hold(Part.SCANS, 3 << 20):
+    with host.memory.hold(MemoryPart.SCANS, 3 << 20):
         (problem,) = host.problems()
         assert "scans 3" in problem
         assert "memory_budget_bytes" in problem

@@ -9,7 +9,7 @@ from nyala.replica.multiraft.failure_detector import (
     ABSENT_TIMEOUTS,
     NAMED_GROUPS,
     NAMED_TIMEOUTS,
-    Liveness,
+    FailureDetector,
 )
 
 US, A, B = (ServerUuid(c * 32) for c in "0ab")
@@ -24,7 +24,7 @@ def word(incarnation=5, epoch=0, left=(), sender=A):
 @pytest.fixture
 def account():
     """Two groups sleep on A, one on B; both have been heard."""
-    account = Liveness(7, PACE)
+    account = FailureDetector(7, PACE)
     for server in (A, B):
         assert account.hear(word(sender=server)) == []
     account.asleep(ONE, [A])
@@ -122,7 +122,7 @@ def test_signs_of_life_are_owed_to_those_slept_on_once_a_heartbeat(account):
 
 
 def test_who_is_heard_of_first_is_spoken_to_for_a_while():
-    account = Liveness(7, PACE)
+    account = FailureDetector(7, PACE)
     account.hear(word())
     assert list(account.due()) == [A]
     pass_ticks(account, NAMED_TIMEOUTS * PACE.election_ticks, A)

@@ -5,7 +5,7 @@ import errno
 from nyala.common.options import Options
 from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Member
-from nyala.replica.copy.protocol import Stage
+from nyala.replica.copy.protocol import CopyStage
 from tests.unit.replica import copy_support
 from tests.unit.replica.copy_story import fill, flush
 from tests.unit.replica.replica_support import GROUP, story, uuid_of
@@ -18,7 +18,7 @@ BIG = b"k" * 200_000 + b" 1"
 async def test_a_configuration_stays_in_the_log_until_the_metadata_are_saved(fleet):
     """A full disk refuses consensus metadata for a while; the log is all that has the new members then."""
     leader = await fleet.leader()
-    cmeta = fleet.host(leader)._around.cmeta
+    cmeta = fleet.host(leader)._context.cmeta
 
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -56,12 +56,12 @@ async def test_a_source_keeps_its_log_from_before_the_files_are_fixed(fleet):
             for _ in range(20):
                 await fleet.call(leader, BIG)
             await fleet.replica(leader).flush()
-            await fleet.host(leader)._around.env.tasks.sleep_ms(4000)
+            await fleet.host(leader)._context.env.tasks.sleep_ms(4000)
         return found
 
     sessions._fix = fixed_and_heard_late
     await fleet.order(3, leader)
     progress = await fleet.copied(3)
-    assert progress.stage is Stage.WAITING
+    assert progress.stage is CopyStage.WAITING
     assert progress.retries == 0
     assert fleet.replica(3, GROUP).status().last.index >= late[0] + 20

@@ -7,7 +7,7 @@ import pytest
 from nyala.common.ids import TabletId
 from nyala.common.options import Options
 from nyala.replica.status import State
-from nyala.replica.superblock import Stage, Superblocks
+from nyala.replica.superblock import ReplicaStage, Superblocks
 from tests.sim.world.process import ProcessDiedInStart
 from tests.unit.replica.replica_support import GROUP, Fleet, story
 
@@ -108,7 +108,7 @@ def test_every_replica_of_the_server_is_noted_with_records_left_or_without(keep_
             for group in groups:
                 superblock = superblocks.load(group)
                 assert superblock is not None
-                assert superblock.stage is Stage.LOST
+                assert superblock.stage is ReplicaStage.LOST
             fleet.processes[0].kill()
 
     go()
@@ -137,7 +137,7 @@ def test_a_crash_anywhere_in_the_start_that_finds_it_leaves_no_replica_that_goes
                 await fleet.write(b"k 1", group=group)
                 await fleet.settled(group)
             # its files reach so far that what is left of its log continues them: only its vote is lost
-            await fleet.as_(0, fleet.replica(0, OTHER).taking_part().keeper.flush())
+            await fleet.as_(0, fleet.replica(0, OTHER).running_member().flusher.flush())
             fleet.processes[0].kill()
             await fleet.boot(0)
             await fleet.write(b"k 1", group=OTHER)

@@ -10,7 +10,7 @@ from nyala.common.ids import TabletId
 from nyala.common.options import Options
 from nyala.raft.messages import AppendEntries, PeerBatch
 from nyala.raft.status import Role
-from nyala.replica.memory import Memory, Part
+from nyala.replica.memory import MemoryPart, MemoryTracker
 from tests.unit.replica.memory_support import burst, flusher
 from tests.unit.replica.replica_support import GROUP, overhear, story
 
@@ -114,7 +114,7 @@ async def test_a_follower_does_not_apply_what_its_memory_has_no_room_for(fleet):
     delays.apply_us = 50
     watch(fleet, {slow: 2 * BUDGET})  # 30 KiB of entries, which would be 300 of rows
     await fleet.pass_ms(200_000)
-    assert memory_of(fleet, slow).of(Part.ROWS) > BUDGET // 2, "it went as far as it could"
+    assert memory_of(fleet, slow).of(MemoryPart.ROWS) > BUDGET // 2, "it went as far as it could"
     assert machine.runs < 30
 
 
@@ -140,21 +140,21 @@ async def test_nothing_is_counted_of_a_replica_that_was_deleted(fleet):
         await fleet.settled(group)
         await fleet.as_(0, fleet.host(0).delete_replica(group))
     memory = memory_of(fleet, 0)
-    assert (memory.used_bytes, [memory.of(p) for p in Part]) == (0, [0] * len(Part))
+    assert (memory.used_bytes, [memory.of(p) for p in MemoryPart]) == (0, [0] * len(MemoryPart))
 
 
 def test_writes_in_flight_are_bounded_over_all_tablets():
-    memory = Memory(
+    memory = MemoryTracker(
         replace(
             OPTIONS, write_queue_total_bytes=10 * KIB, write_max_bytes=KIB, catalog_batch_bytes=KIB
         )
     )
-    with memory.hold(Part.WRITES, 6 * KIB):
+    with memory.hold(MemoryPart.WRITES, 6 * KIB):
         memory.check(4 * KIB)
         with pytest.raises(Throttled, match="write_queue_total_bytes"):
             memory.check(5 * KIB)
     memory.check(50 * KIB)  # one of any size may be alone
-    assert memory.of(Part.WRITES) == 0
+    assert memory.of(MemoryPart.WRITES) == 0
 
 
 async def tried(fleet, number, sequence):
@@ -201,8 +201,8 @@ async def test_entries_in_memory_are_bounded_over_all_groups_and_idle_ones_go_fi
     await fleet.pass_ms(200)
     for number in range(3):
         memory = memory_of(fleet, number)
-        kept = memory.sizes(Part.ENTRIES)
-        assert memory.of(Part.ENTRIES) == sum(kept.values()) <= OPTIONS.raft_cache_total_bytes
+        kept = memory.sizes(MemoryPart.ENTRIES)
+        assert memory.of(MemoryPart.ENTRIES) == sum(kept.values()) <= OPTIONS.raft_cache_total_bytes
         assert kept[GROUPS[0]] > 5 * KIB, "the one in use keeps its entries"
         assert kept[GROUPS[-1]] < kept[GROUPS[0]] // 4
 
@@ -241,9 +241,9 @@ def test_whatever_the_load_the_budget_holds_and_all_is_applied_in_the_end(seed):
         assert max(most.values()) > BUDGET // 2, "it was put to the test"
         for number in range(3):
             exact = sum(fleet.replica(number, g).node.core.log.memory_bytes for g in expected)
-            assert memory_of(fleet, number).of(Part.ENTRIES) == exact
+            assert memory_of(fleet, number).of(MemoryPart.ENTRIES) == exact
             rows = sum(fleet.machine(number, g).unflushed_bytes() for g in expected)
-            assert memory_of(fleet, number).of(Part.ROWS) == rows
+            assert memory_of(fleet, number).of(MemoryPart.ROWS) == rows
 
     tell()
 
@@ -256,14 +256,14 @@ def test_every_part_is_in_the_metrics():
         registry = fleet.processes[0].server.metrics.registry
         shown = {
             part: registry.get_sample_value("nyala_memory_part_bytes", {"part": part.value})
-            for part in Part
+            for part in MemoryPart
         }
         assert None not in shown.values()
         assert sum(shown.values()) == registry.get_sample_value("nyala_memory_used_bytes")
         assert registry.get_sample_value("nyala_memory_budget_bytes") == BUDGET
-        assert shown[Part.ROWS] > 0
-        assert shown[Part.ENTRIES] > 0
-        assert shown[Part.SESSIONS] > 0
+        assert shown[MemoryPart.ROWS] > 0
+        assert shown[MemoryPart.ENTRIES] > 0
+        assert shown[MemoryPart.SESSIONS] > 0
         assert fleet.replica(0, GROUP).status().error == ""
 
     tell()

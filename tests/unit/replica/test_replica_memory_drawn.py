@@ -10,7 +10,7 @@ from nyala.common.ids import TabletId
 from nyala.common.options import KIB, Options
 from nyala.replica.copy.protocol import ENDED
 from nyala.replica.copy.uncancellable import PIECES
-from nyala.replica.memory import Part
+from nyala.replica.memory import MemoryPart
 from nyala.tserver.scan_memory import LEAST_BYTES, ScanMemory
 from tests.unit.replica.copy_support import story
 from tests.unit.replica.memory_support import burst, flusher
@@ -90,7 +90,7 @@ class Scans:
                 key = tablet.tablet_id, cut
                 held[key] = max(held.get(key, 0), rows)
         self.held = max(self.held, sum(held.values()))
-        assert self.memory.of(Part.SCANS) == batches + sum(held.values())
+        assert self.memory.of(MemoryPart.SCANS) == batches + sum(held.values())
         assert batches <= SCANS or len(self.open) == 1
 
 
@@ -105,7 +105,7 @@ class Copies:
     def check(self, number):
         copies = self.fleet.host(number).copies
         under_way = sum(p.stage not in ENDED for p in copies.progress())
-        each, used = PIECES * CHUNK, self.fleet.host(number).memory.of(Part.COPIES)
+        each, used = PIECES * CHUNK, self.fleet.host(number).memory.of(MemoryPart.COPIES)
         now_us = self.fleet.processes[number].env.clock.monotonic_us()
         if used <= (under_way + len(copies.sessions)) * each:
             self.good_us[number] = now_us
@@ -162,7 +162,7 @@ def test_scans_and_copies_are_counted_to_the_byte_and_stop_nothing_for_good(seed
         await fleet.until(lambda: not fleet.sessions(), "no session is left", 200_000)
         for number in fleet.alive():
             memory = fleet.host(number).memory
-            assert (memory.of(Part.SCANS), memory.of(Part.COPIES)) == (0, 0)
+            assert (memory.of(MemoryPart.SCANS), memory.of(MemoryPart.COPIES)) == (0, 0)
         assert max(one.held for one in scans) > 0, "flushed rows were held"
         assert sum(one.refused for one in scans) > 0
         assert min(copies.most.values()) >= PIECES * CHUNK, "both ends were put to the test"

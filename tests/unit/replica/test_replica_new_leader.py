@@ -17,7 +17,7 @@ async def test_no_write_is_proposed_before_all_that_earlier_leaders_committed_is
     fleet.processes[successor].delays.apply_us = SLOW_US
     for sequence in range(1, 4):
         await fleet.as_(first, fleet.call(first, b"k 1", sequence=sequence))
-    fleet.replica(first).transfer(fleet.replica(successor).around.uuid)
+    fleet.replica(first).transfer(fleet.replica(successor).context.uuid)
     replica, machine = fleet.replica(successor), fleet.machine(successor)
     await fleet.until(lambda: replica.is_leader, "the successor leads")
     node = replica.node

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nyala.replica.copy.throttle import BUSY_PIECE_BYTES, Pace, Writers
+from nyala.replica.copy.throttle import BUSY_PIECE_BYTES, CopyThrottle, WriteActivity
 
 
 class Clock:
@@ -31,7 +31,7 @@ def log():
 
 @pytest.fixture
 def writers(clock, log):
-    return Writers(clock, lambda: log.rounds)
+    return WriteActivity(clock, lambda: log.rounds)
 
 
 def pass_ms(clock, ms):
@@ -39,7 +39,7 @@ def pass_ms(clock, ms):
 
 
 def test_without_writers_bytes_pass_at_once(clock, writers):
-    pace = Pace(clock, writers, 0, 1000)
+    pace = CopyThrottle(clock, writers, 0, 1000)
     for _ in range(50):
         assert pace.spend(1 << 20) == 0
         assert pace.piece(4 << 20) == 4 << 20
@@ -47,7 +47,7 @@ def test_without_writers_bytes_pass_at_once(clock, writers):
 
 
 def test_beside_writers_they_wait_and_go_in_small_pieces(clock, log, writers):
-    pace = Pace(clock, writers, 0, 1000)
+    pace = CopyThrottle(clock, writers, 0, 1000)
     assert pace.spend(100) == 0, "what was written before it looked says nothing of now"
     pass_ms(clock, 100)
     log.rounds += 2
@@ -62,7 +62,7 @@ def test_beside_writers_they_wait_and_go_in_small_pieces(clock, log, writers):
 
 
 def test_what_copies_write_to_the_log_themselves_is_no_writer(clock, log, writers):
-    pace = Pace(clock, writers, 0, 1000)
+    pace = CopyThrottle(clock, writers, 0, 1000)
     pace.spend(1)
     for _ in range(20):
         for _ in range(3):
@@ -98,7 +98,7 @@ def test_both_limits_hold_and_zero_is_none(clock, log, writers):
         (200, 500, 500),
         (200, 0, 500),
     ):
-        assert Pace(clock, writers, rate, busy).spend(100) == ms
-    assert Pace(clock, writers, 0, 0).piece(4 << 20) == 4 << 20, (
+        assert CopyThrottle(clock, writers, rate, busy).spend(100) == ms
+    assert CopyThrottle(clock, writers, 0, 0).piece(4 << 20) == 4 << 20, (
         "who wants no limit gets whole pieces"
     )

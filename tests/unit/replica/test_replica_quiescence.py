@@ -39,7 +39,7 @@ def leaders(fleet, groups=MANY):
 
 
 async def tell_host(host, batch):
-    host._turns.receive(batch)
+    host._event_loop.receive(batch)
 
 
 # ---- sleep -------------------------------------------------------------------------------------------
@@ -288,7 +288,9 @@ async def test_names_that_were_lost_are_missed_by_the_number(fleet):
     group = MANY[7]
     old = await fleet.leader(group)
     rest = [n for n in range(3) if n != old]
-    fleet.processes[old].server.host._turns._liveness._name = lambda: None  # it names nobody
+    fleet.processes[old].server.host._event_loop._failure_detector._name = lambda: (
+        None
+    )  # it names nobody
     fleet.replica(old, group).fail(RuntimeError("a broken machine"))
     await fleet.until(
         lambda: fleet.leading(group, rest) is not None, "a new leader", TWO_TIMEOUTS_MS
@@ -301,7 +303,7 @@ async def test_a_broken_log_leaves_no_group_without_a_leader(fleet):
     await asleep(fleet, MANY)
     led = leaders(fleet)
     mine = [g for g in MANY if led[g] == 0]
-    fleet.host(0)._turns.disk_failed(OSError("the disk is gone"))
+    fleet.host(0)._event_loop.disk_failed(OSError("the disk is gone"))
     await fleet.until(
         lambda: all(fleet.leading(g, [1, 2]) is not None for g in mine), "led", TWO_TIMEOUTS_MS
     )
@@ -318,7 +320,7 @@ async def test_nobody_falls_asleep_on_a_word_that_is_not_its_senders_latest(flee
     await asleep(fleet, [GROUP])
     follower = (leader + 1) % 3
     host, node = fleet.host(follower), fleet.replica(follower).node
-    account = fleet.host(leader)._turns._liveness
+    account = fleet.host(leader)._event_loop._failure_detector
     sender, to = uuid_of(leader), uuid_of(follower)
     common = {"sender": sender, "to": to, "term": node.term, "hlc": 1}
     heartbeat = AppendEntries(**common, previous=node.last, commit=node.last.index)
@@ -353,7 +355,7 @@ async def test_an_answer_of_an_earlier_life_does_not_put_a_leader_to_sleep(fleet
     await asleep(fleet, [GROUP])
     other = (leader + 1) % 3
     node = fleet.replica(leader).node
-    account = fleet.processes[other].server.host._turns._liveness
+    account = fleet.processes[other].server.host._event_loop._failure_detector
     fleet.processes[other].kill()
     await fleet.until(lambda: not node.asleep, "its silence is noticed")
     answer = AppendReply(

@@ -7,7 +7,7 @@ import pytest
 from nyala.common.errors import InvalidArgument, NotLeader, TimedOut
 from nyala.common.hybrid_time import from_micros
 from nyala.common.options import Options
-from nyala.replica.member.pending_reads import Reads
+from nyala.replica.member.pending_reads import PendingReads
 from nyala.replica.status import State
 from tests.unit.replica.replica_support import GROUP, story
 
@@ -172,7 +172,7 @@ async def test_a_write_is_stamped_above_all_that_its_client_has_seen_unless_that
 
 def waiting(*reads):
     """Futures of reads given as (at, round, upto), and the reads."""
-    waiting = Reads()
+    waiting = PendingReads()
     return waiting, [waiting.add(at, number, upto, 1000) for at, number, upto in reads]
 
 

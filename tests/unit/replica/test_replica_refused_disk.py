@@ -57,7 +57,7 @@ def test_a_disk_that_is_full_or_refuses_now_and_then_ends_nothing(code):
 
     @story(options=SMALL)
     async def tell(fleet):
-        keeper = fleet.replica(0).taking_part().keeper
+        flusher = fleet.replica(0).running_member().flusher
         for _ in range(3):
             await fleet.write(b"a 1")
             await fleet.settled()
@@ -65,8 +65,8 @@ def test_a_disk_that_is_full_or_refuses_now_and_then_ends_nothing(code):
             refusal = refuse_flushes(fleet, 0, code, times)
             for _ in range(times):
                 with pytest.raises(OSError, match=os.strerror(code)):
-                    await fleet.as_(0, keeper.flush())
-            assert await fleet.as_(0, keeper.flush())
+                    await fleet.as_(0, flusher.flush())
+            assert await fleet.as_(0, flusher.flush())
             assert refusal.times == 0
             del fleet.machine(0).prepare_flush
         assert fleet.replica(0).state is State.RUNNING
@@ -80,7 +80,7 @@ def test_a_replica_whose_metadata_are_refused_ends_unless_the_disk_is_full(code)
     async def tell(fleet):
         await fleet.write(b"a 1")
         await fleet.settled()
-        cmeta = fleet.replica(0).around.cmeta
+        cmeta = fleet.replica(0).context.cmeta
         cmeta.save = Refusal(code, 2 * SAVE_TRIES, cmeta.save)
         leader = await fleet.leader()
         other = next(n for n in (1, 2) if n != leader)
@@ -93,6 +93,6 @@ def test_a_replica_whose_metadata_are_refused_ends_unless_the_disk_is_full(code)
             assert fleet.replica(0).error is cmeta.save.error
         else:
             assert cmeta.save.times == 0
-            assert fleet.replica(0).taking_part().driver.saving is None
+            assert fleet.replica(0).running_member().driver.saving is None
 
     tell()

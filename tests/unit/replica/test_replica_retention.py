@@ -5,7 +5,7 @@ from typing import Any
 
 from nyala.common.ids import TabletId
 from nyala.common.options import MIB, Options
-from nyala.replica.member.flusher import Keeper
+from nyala.replica.member.flusher import Flusher
 from nyala.replica.multiraft.retention import Retention
 
 A, B, C = (TabletId(letter * 32) for letter in "abc")
@@ -34,13 +34,13 @@ def let_go_of(held: dict[TabletId, int], limit_mb: int) -> list[TabletId]:
     gone: list[TabletId] = []
 
     def replica(group: TabletId) -> Any:
-        keeper = SimpleNamespace(let_go=lambda: gone.append(group))
-        return SimpleNamespace(member=SimpleNamespace(keeper=keeper))
+        flusher = SimpleNamespace(let_go=lambda: gone.append(group))
+        return SimpleNamespace(member=SimpleNamespace(flusher=flusher))
 
     log = FakeLog(held)
     options = Options(wal_retain_for_peers_mb=limit_mb, wal_retain_mb=64, wal_segment_mb=64)
-    around: Any = SimpleNamespace(wal=log, options=options)
-    Retention(around, {g: replica(g) for g in held}).collect()
+    context: Any = SimpleNamespace(wal=log, options=options)
+    Retention(context, {g: replica(g) for g in held}).collect()
     assert log.collections == [2]
     return gone
 
@@ -70,11 +70,11 @@ def test_a_leader_keeps_what_those_need_that_are_less_far_behind_and_the_entry_b
     wal = SimpleNamespace(
         set_anchor=lambda group, first, own, movable: anchors.append((first, own))
     )
-    around: Any = SimpleNamespace(wal=wal)
-    keeper = Keeper(around, A, node, applier, lambda err: None)
-    keeper.anchor()
-    keeper.let_go()
+    context: Any = SimpleNamespace(wal=wal)
+    flusher = Flusher(context, A, node, applier, lambda err: None)
+    flusher.anchor()
+    flusher.let_go()
     node.is_leader = False
-    keeper.let_go()
+    flusher.let_go()
     assert node.left == [101, 101]
     assert anchors == [(9, 101), (39, 101), (101, 101)]

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from nyala.common.errors import BadChecksum, BadVersion, Corrupt, InvalidArgument
 from nyala.common.hybrid_time import from_micros
 from nyala.replica.member import client_sessions, session_header
-from nyala.replica.member.client_sessions import Sessions, Verdict
+from nyala.replica.member.client_sessions import Admitted, ClientSessions
 from nyala.replica.member.session_header import Header, unwrap, wrap
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "replica"
 ANN, BOB = b"a" * 16, b"b" * 16
 SECOND = from_micros(1_000_000)
-RUN, DUPLICATE, EXPIRED = Verdict.RUN, Verdict.DUPLICATE, Verdict.EXPIRED
+RUN, DUPLICATE, EXPIRED = Admitted.RUN, Admitted.DUPLICATE, Admitted.EXPIRED
 
 
 def header(sequence, client=ANN, first=0, ttl_s=600, crc=1, since=None):
@@ -32,7 +32,7 @@ def do(table, sequence, stamp=1, result=b"ok", **more):
 
 
 def test_a_retry_gets_the_result_and_the_stamp_of_the_first_attempt():
-    table = Sessions()
+    table = ClientSessions()
     assert do(table, 1, stamp=10, result=b"first") is RUN
     verdict, saved = table.admit(header(1), 20)
     assert saved is not None
@@ -40,25 +40,25 @@ def test_a_retry_gets_the_result_and_the_stamp_of_the_first_attempt():
 
 
 def test_clients_do_not_share_numbers():
-    table = Sessions()
+    table = ClientSessions()
     assert do(table, 1) is RUN
     assert do(table, 1, client=BOB) is RUN
 
 
 def test_the_same_number_with_other_bytes_is_told_apart():
-    table = Sessions()
+    table = ClientSessions()
     assert do(table, 1, crc=1) is RUN
-    assert do(table, 1, crc=2) is Verdict.OTHER_BYTES
+    assert do(table, 1, crc=2) is Admitted.OTHER_BYTES
     assert do(table, 1, crc=1) is DUPLICATE
 
 
 def test_operations_in_flight_may_arrive_in_any_order():
-    table = Sessions()
+    table = ClientSessions()
     assert [do(table, n) for n in (5, 3, 4, 3)] == [RUN, RUN, RUN, DUPLICATE]
 
 
 def test_what_the_client_has_acknowledged_is_forgotten_and_never_runs_again():
-    table = Sessions()
+    table = ClientSessions()
     for n in range(1, 6):
         do(table, n)
     assert do(table, 6, first=4) is RUN
@@ -67,14 +67,14 @@ def test_what_the_client_has_acknowledged_is_forgotten_and_never_runs_again():
 
 
 def test_a_huge_first_outstanding_costs_nothing():
-    table = Sessions()
+    table = ClientSessions()
     do(table, 1)
     assert do(table, 1 << 62, first=1 << 62) is RUN
     assert do(table, 7) is EXPIRED
 
 
 def test_results_expire_by_the_stamps_of_entries_and_never_run_again():
-    table = Sessions()
+    table = ClientSessions()
     do(table, 1, stamp=SECOND, ttl_s=10)
     assert do(table, 1, stamp=11 * SECOND - 1) is DUPLICATE
     assert do(table, 1, stamp=11 * SECOND) is EXPIRED
@@ -82,7 +82,7 @@ def test_results_expire_by_the_stamps_of_entries_and_never_run_again():
 
 
 def test_the_time_to_live_is_that_of_the_entry_not_of_the_replica():
-    table = Sessions()
+    table = ClientSessions()
     do(table, 1, stamp=0, ttl_s=1)
     do(table, 2, stamp=1, ttl_s=100)
     assert do(table, 2, stamp=50 * SECOND) is DUPLICATE
@@ -91,7 +91,7 @@ def test_the_time_to_live_is_that_of_the_entry_not_of_the_replica():
 
 def test_one_client_cannot_push_out_the_others(monkeypatch):
     monkeypatch.setattr(client_sessions, "MAX_RESULTS_PER_CLIENT", 8)
-    table = Sessions()
+    table = ClientSessions()
     do(table, 1, client=BOB)
     for n in range(1, 100):
         assert do(table, n) is RUN
@@ -103,7 +103,7 @@ def test_one_client_cannot_push_out_the_others(monkeypatch):
 
 def test_results_are_bounded_in_number_and_the_oldest_go_first(monkeypatch):
     monkeypatch.setattr(client_sessions, "MAX_RESULTS", 3)
-    table = Sessions()
+    table = ClientSessions()
     for n in range(1, 6):
         do(table, n)
     assert len(table) == 3
@@ -112,7 +112,7 @@ def test_results_are_bounded_in_number_and_the_oldest_go_first(monkeypatch):
 
 def test_the_bytes_of_results_are_bounded_but_what_took_effect_stays_known(monkeypatch):
     monkeypatch.setattr(client_sessions, "MAX_KEPT_BYTES", 100)
-    table = Sessions()
+    table = ClientSessions()
     for n in range(1, 5):
         do(table, n, result=b"x" * 40)
     results = [saved and saved.result for _, saved in (table.admit(header(n), 5) for n in (1, 4))]
@@ -123,7 +123,7 @@ def test_the_bytes_of_results_are_bounded_but_what_took_effect_stays_known(monke
 
 def test_clients_are_bounded_and_the_one_idle_longest_is_forgotten(monkeypatch):
     monkeypatch.setattr(client_sessions, "MAX_CLIENTS", 2)
-    table = Sessions()
+    table = ClientSessions()
     do(table, 1, client=ANN)
     do(table, 1, client=BOB)
     do(table, 2, client=ANN)
@@ -152,7 +152,7 @@ class Twin:
         self.log = [x for x in self.log if x[0] != h.client_id or x[1] >= h.first_outstanding]
         for client, sequence, _, crc in self.log:
             if (client, sequence) == (h.client_id, h.sequence):
-                return DUPLICATE if crc == h.crc else Verdict.OTHER_BYTES
+                return DUPLICATE if crc == h.crc else Admitted.OTHER_BYTES
         if h.sequence < floor:
             return EXPIRED
         self.log.append((h.client_id, h.sequence, stamp + h.ttl_s * SECOND, h.crc))
@@ -173,11 +173,11 @@ operations = st.lists(
 
 @given(operations, st.integers(0, 60))
 def test_the_table_decides_as_the_naive_twin_does_also_after_a_restart(steps, restart):
-    table, twin, stamp = Sessions(), Twin(), 0
+    table, twin, stamp = ClientSessions(), Twin(), 0
     for position, (client, sequence, first, crc, later) in enumerate(steps):
         stamp += later
         if position == restart:
-            table = Sessions.load(table.dump())
+            table = ClientSessions.load(table.dump())
         h = header(sequence, client, min(first, sequence), ttl_s=10, crc=crc)
         expected = twin.admit(h, stamp)
         verdict, saved = table.admit(h, stamp)
@@ -192,7 +192,7 @@ def test_the_table_decides_as_the_naive_twin_does_also_after_a_restart(steps, re
 
 
 def sample():
-    table = Sessions()
+    table = ClientSessions()
     do(table, 1, stamp=5, result=b"one")
     do(table, 2, stamp=6, result=b"")
     do(table, 9, client=BOB, stamp=7, first=9, crc=77)
@@ -201,16 +201,16 @@ def sample():
 
 def test_the_table_survives_its_bytes():
     table = sample()
-    again = Sessions.load(table.dump())
+    again = ClientSessions.load(table.dump())
     assert again.dump() == table.dump()
     assert do(again, 1, stamp=8) is DUPLICATE
     assert do(again, 8, client=BOB, stamp=9) is EXPIRED
-    assert len(Sessions.load(b"")) == 0
+    assert len(ClientSessions.load(b"")) == 0
 
 
 def test_the_bytes_of_version_1_can_be_read():
     raw = (GOLDEN / "sessions-v1.bin").read_bytes()
-    old = Sessions.load(raw)
+    old = ClientSessions.load(raw)
     assert (len(old), old.clients, old.forgotten) == (3, 2, 0)
     assert do(old, 1, stamp=8) is DUPLICATE
     assert do(old, 8, client=BOB, stamp=9) is EXPIRED
@@ -221,8 +221,8 @@ def test_the_bytes_of_version_2_stay_as_they_are():
     table.forgotten = 3
     assert do(table, 10, client=BOB, stamp=9, first=9, since=8) is RUN
     raw = (GOLDEN / "sessions-v2.bin").read_bytes()
-    assert table.dump() == raw == Sessions.load(raw).dump()
-    assert Sessions.load(raw).forgotten == 3
+    assert table.dump() == raw == ClientSessions.load(raw).dump()
+    assert ClientSessions.load(raw).forgotten == 3
 
 
 def test_damaged_bytes_are_refused_whichever_byte_it_is():
@@ -230,10 +230,10 @@ def test_damaged_bytes_are_refused_whichever_byte_it_is():
     for offset in range(len(raw)):
         bad = raw[:offset] + bytes([raw[offset] ^ 1]) + raw[offset + 1 :]
         with pytest.raises((BadChecksum, BadVersion)):
-            Sessions.load(bad)
+            ClientSessions.load(bad)
     for length in range(1, len(raw)):
         with pytest.raises(BadChecksum):
-            Sessions.load(raw[:length])
+            ClientSessions.load(raw[:length])
 
 
 def test_the_header_says_whose_the_operation_is():

@@ -49,7 +49,7 @@ async def test_what_peers_say_above_the_ceiling_waits_for_the_disk_and_is_not_lo
         PeerBatch(uuid_of(leader), uuid_of(follower), far + n, (), incarnation=n) for n in range(3)
     ]
     taken: list[PeerBatch] = []
-    turns = host._turns
+    turns = host._event_loop
     take = turns._held._take
 
     def note(batch: PeerBatch) -> None:
@@ -73,7 +73,7 @@ async def test_of_a_server_that_has_ended_nothing_is_let_in_later(fleet):
     leader = await fleet.leader()
     follower = (leader + 1) % 3
     slow_ceiling(fleet, follower, 1.0)
-    turns, clock = fleet.host(follower)._turns, fleet.processes[follower].server.clock
+    turns, clock = fleet.host(follower)._event_loop, fleet.processes[follower].server.clock
     far = clock.peek() + from_micros(8 * SECOND_US)
     third = uuid_of(3 - leader - follower)
     ended, alive = (PeerBatch(u, uuid_of(follower), far, ()) for u in (uuid_of(leader), third))
@@ -94,7 +94,7 @@ def test_more_than_may_wait_is_dropped_and_later_ones_wait_again(monkeypatch):
         leader = await fleet.leader()
         follower = (leader + 1) % 3
         slow_ceiling(fleet, follower, 1.0)
-        turns, clock = fleet.host(follower)._turns, fleet.processes[follower].server.clock
+        turns, clock = fleet.host(follower)._event_loop, fleet.processes[follower].server.clock
         taken: list[int] = []
         turns._held._take = lambda batch: taken.append(batch.incarnation)
         for first in (1000, 2000):

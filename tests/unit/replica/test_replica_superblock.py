@@ -11,15 +11,17 @@ from nyala.raft.messages import HardState
 from nyala.replica import superblock
 from nyala.replica.member.bootstrap import fit, newest
 from nyala.replica.state_machine import Cut
-from nyala.replica.superblock import Stage, Superblock, Superblocks
+from nyala.replica.superblock import ReplicaStage, Superblock, Superblocks
 from nyala.wal.recovered import RecoveredGroup
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "replica"
 GROUP = TabletId("7" * 32)
-BURIED = Superblock(GROUP, Stage.TOMBSTONED, HardState(4, ServerUuid("a" * 32)), OpId(3, 1 << 40))
+BURIED = Superblock(
+    GROUP, ReplicaStage.TOMBSTONED, HardState(4, ServerUuid("a" * 32)), OpId(3, 1 << 40)
+)
 
 
-@pytest.mark.parametrize("block", [BURIED, Superblock(GROUP, Stage.READY)])
+@pytest.mark.parametrize("block", [BURIED, Superblock(GROUP, ReplicaStage.READY)])
 def test_a_superblock_survives_its_bytes_and_its_file(tmp_path, block):
     assert superblock.decode(superblock.encode(block), "x") == block
     blocks = Superblocks(SystemFiles(), str(tmp_path))

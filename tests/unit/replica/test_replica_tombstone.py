@@ -26,7 +26,7 @@ class Ears:
     def __init__(self, fleet):
         self.fleet = fleet
         self.heard = []
-        transport = fleet.host(0)._turns._outbox._transport
+        transport = fleet.host(0)._event_loop._outbox._transport
         send = transport.send
         transport.send = lambda address, batch: (self._note(batch), send(address, batch))
 
@@ -47,7 +47,7 @@ class Ears:
         self.heard = []
 
         async def receive():
-            self.fleet.host(0)._turns.receive(batch)
+            self.fleet.host(0)._event_loop.receive(batch)
 
         await self.fleet.processes[0].run(receive)
         await self.fleet.pass_ms(100)
@@ -55,7 +55,7 @@ class Ears:
 
 
 def refusals(fleet):
-    return fleet.host(0)._around.counters.refused.labels("group")._value.get()
+    return fleet.host(0)._context.counters.refused.labels("group")._value.get()
 
 
 async def buried(fleet):

@@ -17,7 +17,7 @@ from nyala.env.files import Files
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import HardState
 from nyala.replica.state_machine import Cut
-from nyala.replica.superblock import Stage, Superblock, Superblocks
+from nyala.replica.superblock import ReplicaStage, Superblock, Superblocks
 from nyala.replica.witness import Witness
 from nyala.wal.cmeta import ConsensusMetadata
 from tests.sim.world.files import SimDisk
@@ -41,7 +41,7 @@ def superblock(files: Files, new: int) -> object:
     blocks = Superblocks(files, "/data")
     if new:
         hard = HardState(new, VOTER)
-        blocks.save(Superblock(GROUP, Stage.TOMBSTONED, hard, NO_OP, True))
+        blocks.save(Superblock(GROUP, ReplicaStage.TOMBSTONED, hard, NO_OP, True))
     found = blocks.load(GROUP) if blocks.groups() else None
     return found and found.hard_state
 

@@ -7,10 +7,10 @@ from nyala.common.ids import NO_OP, OpId, ServerUuid
 from nyala.raft.membership import Member, initial
 from nyala.raft.messages import HardState, RequestVote, VoteReply
 from nyala.raft.node import RaftNode
-from nyala.replica.copy.protocol import Offer
+from nyala.replica.copy.protocol import CopyOffer
 from nyala.replica.copy.target import promised
 from nyala.replica.status import State
-from nyala.replica.superblock import Stage, Superblock
+from nyala.replica.superblock import ReplicaStage, Superblock
 from nyala.wal.cmeta import ConsensusMetadata
 from tests.unit.replica.replica_support import GROUP, story
 
@@ -47,9 +47,9 @@ def asked(promise: HardState, candidate: ServerUuid, term: int) -> bool:
     return out.message.granted
 
 
-def offer(leader: ServerUuid | None) -> Offer:
+def offer(leader: ServerUuid | None) -> CopyOffer:
     members = initial(Member(u, f"{u}:9") for u in (A, B, C))
-    return Offer("s", 1000, NO_OP, 0, (), members, 5, leader)
+    return CopyOffer("s", 1000, NO_OP, 0, (), members, 5, leader)
 
 
 def test_a_copy_gives_no_second_vote_in_the_term_of_its_source():
@@ -63,7 +63,7 @@ def test_a_copy_gives_no_second_vote_in_the_term_of_its_source():
 
 def test_what_a_tombstone_promised_is_never_taken_back():
     def buried(hard: HardState) -> Superblock:
-        return Superblock(GROUP, Stage.TOMBSTONED, hard, votes=True)
+        return Superblock(GROUP, ReplicaStage.TOMBSTONED, hard, votes=True)
 
     assert promised(offer(A), NO_OP, buried(HardState(7, B))) == HardState(7, B)
     assert promised(offer(A), NO_OP, buried(HardState(5, B))) == HardState(5, B)

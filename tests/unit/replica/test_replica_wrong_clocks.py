@@ -178,7 +178,7 @@ async def hybrid_clock_in(fleet, year):
         await fleet.pass_ms(500)
     assert abs(ahead_us(fleet, (await fleet.write(b"k 1")).stamp)) < 1_000_000
     (said,) = fleet.host(leader).problems()
-    uuid = fleet.host(wrong)._around.uuid
+    uuid = fleet.host(wrong)._context.uuid
     assert said.startswith(f"all that {uuid} at s{wrong}:9 sends is refused: its hybrid clock is ")
     assert "years ahead" in said
     (own,) = fleet.host(wrong).problems()

@@ -19,7 +19,7 @@ from nyala.common.keys import encode_key
 from nyala.common.options import Options
 from nyala.common.partition import Partition, PartitionSchema
 from nyala.env.clock import HybridClock, SystemClock
-from nyala.replica.memory import Memory
+from nyala.replica.memory import MemoryTracker
 from nyala.tablet.files.ops import Op
 from nyala.tablet.tablet import Tablet
 from nyala.tserver.scan_memory import ScanMemory
@@ -94,7 +94,7 @@ class Servers:
         hosted = SimpleNamespace(replica=replica, tablet=driver.tablet)
         tablets: Any = SimpleNamespace(get=lambda _id: hosted)
         self.scanners[name] = Scanners(
-            self.env, tablets, name, Options(), ScanMemory(Memory(Options()), Options())
+            self.env, tablets, name, Options(), ScanMemory(MemoryTracker(Options()), Options())
         )
 
     def stream(self, address: str, _method: object, ticket: Any) -> Any:

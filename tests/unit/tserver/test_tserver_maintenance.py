@@ -9,7 +9,7 @@ import pytest
 from nyala.common.errors import Unavailable
 from nyala.common.options import MIB, Options
 from nyala.env.clock import SystemClock
-from nyala.replica.memory import Memory, Part
+from nyala.replica.memory import MemoryPart, MemoryTracker
 from nyala.replica.status import State
 from nyala.tserver.history_holds import HistoryHolds
 from nyala.tserver.maintenance import Compactor
@@ -31,13 +31,13 @@ class Tablet:
 
     @property
     def memory(self):
-        return self.host.memory.sizes(Part.ROWS)[self.group]
+        return self.host.memory.sizes(MemoryPart.ROWS)[self.group]
 
     @memory.setter
     def memory(self, size_bytes):
-        self.host.memory.note(Part.ROWS, self.group, size_bytes)
+        self.host.memory.note(MemoryPart.ROWS, self.group, size_bytes)
 
-    def upkeep(self):
+    def maintenance_stats(self):
         return SimpleNamespace(busy=self.busy, log_bytes=self.log_bytes)
 
     def status(self):
@@ -66,7 +66,7 @@ class Server:
 
     def __init__(self, **tablets):
         self.story: list[str] = []
-        self.memory = Memory(OPTIONS)
+        self.memory = MemoryTracker(OPTIONS)
         self.tablets = {g: Tablet(self, g, **given) for g, given in tablets.items()}
         self.host = self.tasks = self
         self.left = 0

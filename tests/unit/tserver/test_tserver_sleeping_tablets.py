@@ -34,7 +34,7 @@ class Tablet:
         self.worth -= 1
         return True
 
-    def upkeep(self):
+    def maintenance_stats(self):
         return SimpleNamespace(busy=self.busy, log_bytes=self.log_bytes)
 
     def status(self):

@@ -7,7 +7,7 @@ import pytest
 
 from nyala.common.errors import BadChecksum, LogGap
 from nyala.wal.extent import FILE_NAME, Extent, ExtentFile, decode, encode
-from nyala.wal.format import Position
+from nyala.wal.format import LogPosition
 from nyala.wal.scan import scan
 from tests.sim.world.loop import run
 from tests.unit.wal.wal_crashed import FIRST, content, flipped
@@ -137,7 +137,7 @@ def test_without_its_note_a_log_is_taken_as_it_is_found_and_noted(how):
         wal, recovered = await machine.open(segment_bytes=900)
         assert not wal.damage
         assert A in recovered
-        assert extent(machine) == Extent(2, Position(6, 48))
+        assert extent(machine) == Extent(2, LogPosition(6, 48))
         await wal.close()
 
     run(main)
@@ -219,8 +219,8 @@ def test_a_full_disk_does_not_keep_the_note_from_letting_segments_go():
 
 
 def test_a_note_that_was_changed_in_any_bit_says_nothing():
-    raw = encode(Extent(3, Position(7, 1234)))
-    assert decode(raw) == Extent(3, Position(7, 1234))
+    raw = encode(Extent(3, LogPosition(7, 1234)))
+    assert decode(raw) == Extent(3, LogPosition(7, 1234))
     rng = random.Random(1)
     for _ in range(200):
         bit = rng.randrange(8 * len(raw))

@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from nyala.wal.extent import FILE_NAME, Extent, ExtentFile, decode
-from nyala.wal.format import Position
+from nyala.wal.format import LogPosition
 from tests.sim.world.loop import run
 from tests.unit.wal.wal_harness import A, Machine, SpyFiles, durable, entry, open_wal
 
@@ -63,7 +63,7 @@ def test_a_loss_that_is_not_accepted_yet_stays_noted_when_the_disk_is_full():
         spy.fail = full_for_the_note
         note = ExtentFile(spy, "/d")
         note.load()
-        note.reach(Position(9, 48), 2)
+        note.reach(LogPosition(9, 48), 2)
         with pytest.raises(OSError, match="no space"):
             note.begin_at(3)
         found = decode(machine.files().read(NOTE))
@@ -85,8 +85,8 @@ def test_a_note_made_anew_does_not_miss_a_segment_that_is_being_removed():
         note.begin_at(2)
         assert note.extent is None
         spy.fail = lambda call, path: None
-        note.reach(Position(7, 48), 1)
-        assert note.extent == Extent(2, Position(7, 48))
+        note.reach(LogPosition(7, 48), 1)
+        assert note.extent == Extent(2, LogPosition(7, 48))
 
     run(main)
 

@@ -17,10 +17,10 @@ from nyala.wal.format import (
     ROW_BYTES,
     SEGMENT_HEADER_BYTES,
     TAIL,
-    Draft,
-    Kind,
-    Position,
-    Row,
+    IndexRow,
+    LogPosition,
+    RecordDraft,
+    RecordKind,
     check_entry,
     crc32c,
     draft,
@@ -56,9 +56,9 @@ some_entries = st.builds(
 )
 
 
-def segment(drafts: list[Draft], sequence: int = 7, close_time_us: int | None = 5) -> bytes:
+def segment(drafts: list[RecordDraft], sequence: int = 7, close_time_us: int | None = 5) -> bytes:
     """A whole segment, sealed unless `close_time_us` is None."""
-    start = Position(sequence, SEGMENT_HEADER_BYTES)
+    start = LogPosition(sequence, SEGMENT_HEADER_BYTES)
     buffers, end = frame(drafts, start, start)
     data = pack_segment_header(UUID, sequence) + b"".join(bytes(b) for b in buffers)
     if close_time_us is None:
@@ -66,17 +66,17 @@ def segment(drafts: list[Draft], sequence: int = 7, close_time_us: int | None = 
     rows, offset = b"", SEGMENT_HEADER_BYTES
     for one in drafts:
         length = RECORD_HEADER_BYTES + len(one.payload)
-        if one.kind is not Kind.MARKER:
-            rows += pack_row(Row(one.group, one.term, one.index, offset, length))
+        if one.kind is not RecordKind.MARKER:
+            rows += pack_row(IndexRow(one.group, one.term, one.index, offset, length))
         offset += length
-    at = Position(sequence, end)
+    at = LogPosition(sequence, end)
     return data + b"".join(pack_footer(rows, close_time_us, at, at))
 
 
 @given(some_entries, u32, u32, u32)
 def test_an_entry_comes_back_as_it_was(one, sequence, before, synced):
-    at = Position(sequence, before % 100)
-    header = pack_record_header_of(one, at, Position(synced, synced))
+    at = LogPosition(sequence, before % 100)
+    header = pack_record_header_of(one, at, LogPosition(synced, synced))
     record = unpack_record(bytes(at.offset) + header + one.payload, at.offset, sequence)
     assert record is not None
     assert to_entry(record) == one
@@ -85,7 +85,7 @@ def test_an_entry_comes_back_as_it_was(one, sequence, before, synced):
     assert record.length == RECORD_HEADER_BYTES + len(one.payload)
 
 
-def pack_record_header_of(one: Entry, at: Position, synced: Position) -> bytes:
+def pack_record_header_of(one: Entry, at: LogPosition, synced: LogPosition) -> bytes:
     buffers, _ = frame([draft_entry(group_bytes(A), one)], at, synced)
     return b"".join(bytes(b) for b in buffers)[:RECORD_HEADER_BYTES]
 
@@ -115,7 +115,7 @@ def test_large_payloads_are_buffers_of_their_own_and_small_ones_are_joined():
     one = [
         draft_entry(group_bytes(A), entry(i, p)) for i, p in enumerate((b"a", b"b", big, b"c"), 1)
     ]
-    buffers, end = frame(one, Position(1, 100), Position(1, 100))
+    buffers, end = frame(one, LogPosition(1, 100), LogPosition(1, 100))
     assert len(buffers) == 3
     assert buffers[1] is big
     assert end == 100 + sum(len(b) for b in buffers)
@@ -130,7 +130,7 @@ def test_header_and_footer_tell_whose_segment_it_is_what_is_in_it_and_when_it_cl
     assert offset is not None
     footer = unpack_record(data, offset, 9)
     assert footer is not None
-    assert footer.kind is Kind.FOOTER
+    assert footer.kind is RecordKind.FOOTER
     close_time_us, rows = unpack_footer(footer)
     assert close_time_us == 1234
     assert [(to_group(r.group), r.term, r.index) for r in rows] == [(A, 1, 3), (A, 1, 4), (A, 2, 3)]
@@ -197,9 +197,9 @@ def test_bytes_behind_a_footer_do_not_count():
     [
         draft_entry(group_bytes(A), entry(1))._replace(entry_kind=9),
         draft_entry(group_bytes(A), entry(1))._replace(index=0),
-        draft(Kind.HARD_STATE, group_bytes(A), b"\xff\xfe", term=1),
-        draft(Kind.FOOTER, NO_GROUP, b"short"),
-        draft(Kind.FOOTER, NO_GROUP, bytes(8) + b"\x02" + bytes(7 + ROW_BYTES)),
+        draft(RecordKind.HARD_STATE, group_bytes(A), b"\xff\xfe", term=1),
+        draft(RecordKind.FOOTER, NO_GROUP, b"short"),
+        draft(RecordKind.FOOTER, NO_GROUP, bytes(8) + b"\x02" + bytes(7 + ROW_BYTES)),
     ],
 )
 def test_a_record_that_makes_no_sense_is_damage_though_its_checksums_hold(bad):
@@ -234,20 +234,20 @@ def test_an_entry_that_no_record_can_hold_is_refused():
         check_entry(entry(0))
 
 
-def golden_drafts() -> list[Draft]:
+def golden_drafts() -> list[RecordDraft]:
     a, b = group_bytes(A), group_bytes(B)
     return [
         draft_hard_state(a, HardState(3, UUID)),
         draft_entry(a, Entry(OpId(3, 1), 10, EntryKind.NOOP)),
         draft_entry(b, Entry(OpId(1, 5), 11, EntryKind.CONFIG, b"[]")),
         draft_entry(a, Entry(OpId(3, 2), 2**63 - 1, EntryKind.OPERATION, b"\x00\xffpayload")),
-        draft(Kind.MARKER, NO_GROUP),
+        draft(RecordKind.MARKER, NO_GROUP),
         draft_hard_state(b, HardState(2, None)),
-        draft(Kind.FORGET, b),
+        draft(RecordKind.FORGET, b),
     ]
 
 
-def golden_moved() -> list[Draft]:
+def golden_moved() -> list[RecordDraft]:
     a, entry = group_bytes(A), Entry(OpId(3, 2), 2**63 - 1, EntryKind.OPERATION, b"\x00\xffpayload")
     first = draft_moved(a, Entry(OpId(3, 1), 10, EntryKind.NOOP), 1, BEGINS | TAIL)
     return [first, draft_moved(a, entry, 0, 0)]

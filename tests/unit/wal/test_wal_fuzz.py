@@ -16,8 +16,8 @@ from nyala.wal.dump import Finding, dump_log
 from nyala.wal.format import (
     RECORD_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
-    Kind,
-    Position,
+    LogPosition,
+    RecordKind,
     to_entry,
     to_group,
     to_hard_state,
@@ -89,39 +89,39 @@ def base(end: str) -> Log:
 
 
 @cache
-def states(end: str) -> list[tuple[Position, State]]:
+def states(end: str) -> list[tuple[LogPosition, State]]:
     """What the log says after each of its records, by a replay of this file's own."""
     groups: dict[TabletId, dict[int, Entry]] = {}
     votes: dict[TabletId, HardState] = {}
-    found: list[tuple[Position, State]] = [(Position(0, 0), {})]
+    found: list[tuple[LogPosition, State]] = [(LogPosition(0, 0), {})]
     for name, record in records(base(end)):
         group = to_group(record.group)
-        if record.kind is Kind.ENTRY:
+        if record.kind is RecordKind.ENTRY:
             own = groups.setdefault(group, {})
             for index in [i for i in own if i >= record.index]:
                 del own[index]
             own[record.index] = to_entry(record)
-        elif record.kind is Kind.HARD_STATE:
+        elif record.kind is RecordKind.HARD_STATE:
             votes[group] = to_hard_state(record)
-        elif record.kind is Kind.FORGET:
+        elif record.kind is RecordKind.FORGET:
             groups.pop(group, None)
             votes.pop(group, None)
         known = sorted({*groups, *votes})
         state = {g: (tuple(groups.get(g, {}).values()), votes.get(g)) for g in known}
-        found.append((Position(sequence(name), record.offset), state))
+        found.append((LogPosition(sequence(name), record.offset), state))
     return found
 
 
-def proven(whole: Log, damaged: Log) -> Position:
+def proven(whole: Log, damaged: Log) -> LogPosition:
     """What the headers that are intact, in their places, tell to have been durable."""
-    known = [Position(0, 0)]
+    known = [LogPosition(0, 0)]
     for name, record in records(whole):
         place = slice(record.offset, record.offset + RECORD_HEADER_BYTES)
         if damaged[name][place] == whole[name][place]:
             known.append(record.synced)
     for name, data in whole.items():
         if damaged[name][:SEGMENT_HEADER_BYTES] == data[:SEGMENT_HEADER_BYTES]:
-            known.append(Position(sequence(name), 0))
+            known.append(LogPosition(sequence(name), 0))
     return max(known)
 
 

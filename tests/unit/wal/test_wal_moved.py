@@ -6,8 +6,8 @@ import pytest
 
 from nyala.common.ids import OpId
 from nyala.wal import collect
-from nyala.wal.format import BEGINS, TAIL, Kind, Position, Record, group_bytes
-from nyala.wal.index import LogIndex, Place
+from nyala.wal.format import BEGINS, TAIL, LogPosition, Record, RecordKind, group_bytes
+from nyala.wal.index import EntryLocation, LogIndex
 from nyala.wal.recovered import Recovery
 from nyala.wal.recovery import recover
 from nyala.wal.segment import Segment
@@ -39,20 +39,22 @@ class Log:
         self.offset += 100
         record = Record(
             kind, group_bytes(A), term, index, 1000 * term + index, 2, self.offset, 100,
-            Position(0, 0), b"", rest, flags,
+            LogPosition(0, 0), b"", rest, flags,
         )  # fmt: skip
         self.recovery.replay(Segment(segment, f"{segment}.wal"), record)
 
     def entries(self, first, last, term=1, segment=1):
         for index in range(first, last + 1):
-            self.put(Kind.ENTRY, index, term, segment=segment)
+            self.put(RecordKind.ENTRY, index, term, segment=segment)
 
     def moved(self, first, last, term=1, segment=9, *, tail=True, cut=0):
         """A run; without its first records if `cut` is positive, without its last if it is negative."""
         for index in range(first, last + 1):
             flags = BEGINS | TAIL * tail if index == first else 0
             if first + cut <= index <= last + min(0, cut):
-                self.put(Kind.MOVED, index, term, segment=segment, rest=last - index, flags=flags)
+                self.put(
+                    RecordKind.MOVED, index, term, segment=segment, rest=last - index, flags=flags
+                )
 
     def held(self):
         self.recovery.finish()
@@ -81,9 +83,9 @@ def test_a_run_is_where_a_group_begins_once_the_originals_are_collected():
 
 def test_a_run_joins_what_was_appended_while_it_was_written():
     log = Log()
-    log.put(Kind.MOVED, 3, segment=8, rest=1, flags=BEGINS | TAIL)
+    log.put(RecordKind.MOVED, 3, segment=8, rest=1, flags=BEGINS | TAIL)
     log.entries(5, 6, segment=8)
-    log.put(Kind.MOVED, 4, segment=9)
+    log.put(RecordKind.MOVED, 4, segment=9)
     assert log.held() == [(1, 3, 8), (1, 4, 9), (1, 5, 8), (1, 6, 8)]
 
 
@@ -112,8 +114,8 @@ def test_a_run_that_ends_before_what_is_there_is_not_joined_to_it():
 
 def test_a_run_with_a_hole_says_nothing():
     log = Log()
-    log.put(Kind.MOVED, 3, segment=8, rest=2, flags=BEGINS | TAIL)
-    log.put(Kind.MOVED, 5, segment=8)
+    log.put(RecordKind.MOVED, 3, segment=8, rest=2, flags=BEGINS | TAIL)
+    log.put(RecordKind.MOVED, 5, segment=8)
     assert log.held() == []
 
 
@@ -134,18 +136,18 @@ def test_a_moved_entry_neither_cuts_nor_replaces():
 
 def test_a_run_of_which_a_part_was_replaced_meanwhile_counts_up_to_there():
     log = Log()
-    log.put(Kind.MOVED, 3, segment=8, rest=2, flags=BEGINS | TAIL)
-    log.put(Kind.ENTRY, 5, term=2, segment=8)
-    log.put(Kind.MOVED, 4, segment=9, rest=1)
-    log.put(Kind.MOVED, 5, segment=9)
+    log.put(RecordKind.MOVED, 3, segment=8, rest=2, flags=BEGINS | TAIL)
+    log.put(RecordKind.ENTRY, 5, term=2, segment=8)
+    log.put(RecordKind.MOVED, 4, segment=9, rest=1)
+    log.put(RecordKind.MOVED, 5, segment=9)
     assert log.held() == [(1, 3, 8), (1, 4, 9), (2, 5, 8)]
 
 
 def test_what_is_forgotten_in_the_middle_of_a_run_stays_so():
     log = Log()
-    log.put(Kind.MOVED, 3, segment=8, rest=1, flags=BEGINS | TAIL)
-    log.put(Kind.FORGET, 0, segment=8)
-    log.put(Kind.MOVED, 4, segment=8)
+    log.put(RecordKind.MOVED, 3, segment=8, rest=1, flags=BEGINS | TAIL)
+    log.put(RecordKind.FORGET, 0, segment=8)
+    log.put(RecordKind.MOVED, 4, segment=8)
     log.entries(1, 1, segment=8)
     assert log.held() == [(1, 1, 8)]
 
@@ -305,10 +307,10 @@ def test_memory_at_recovery_does_not_grow_with_the_log():
 def test_places_of_moved_entries_are_exact():
     index = LogIndex()
     for n in range(1, 7):
-        assert index.put(A, Place(n, 1, 1 if n < 4 else 2, 100 * n, 50))
+        assert index.put(A, EntryLocation(n, 1, 1 if n < 4 else 2, 100 * n, 50))
     for n in (1, 2, 3):
-        assert index.move(A, Place(n, 1, 3, n, 50))
-    assert not index.move(A, Place(3, 2, 3, 1, 50))
+        assert index.move(A, EntryLocation(n, 1, 3, n, 50))
+    assert not index.move(A, EntryLocation(3, 2, 3, 1, 50))
     assert index.size_bytes(A, 2, 5) == 150
     index.drop_segment(A, 2, 5)
     assert index.bounds(A) == (6, 7)

@@ -6,7 +6,7 @@ import pytest
 
 from nyala.raft.messages import Entry, EntryKind
 from nyala.wal.extent import Extent, ExtentFile
-from nyala.wal.format import Position
+from nyala.wal.format import LogPosition
 from nyala.wal.log import Wal
 from nyala.wal.recovery import recover
 from nyala.wal.slots import Slot, SlotQueue
@@ -39,13 +39,13 @@ def test_the_note_that_was_read_is_durable_and_never_falls_back():
         machine = Machine(loop)
         spy = SpyFiles(machine.files())
         spy.make_dir("/d")
-        ExtentFile(spy, "/d").save(Extent(1, Position(5, 700)))
+        ExtentFile(spy, "/d").save(Extent(1, LogPosition(5, 700)))
         note = ExtentFile(spy, "/d")
         spy.calls.clear()
         note.load()
         assert ("sync_dir", "d") in spy.calls, "else a power cut undoes what was read"
-        note.reach(Position(4, 900), 1)
-        assert note.extent == Extent(1, Position(5, 700))
+        note.reach(LogPosition(4, 900), 1)
+        assert note.extent == Extent(1, LogPosition(5, 700))
 
     run(main)
 

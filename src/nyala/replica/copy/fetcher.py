@@ -21,13 +21,21 @@ from nyala.common.ids import OpId
 from nyala.env.files import Buffer
 from nyala.env.tasks import Lane
 from nyala.raft.messages import Entry, EntryKind
-from nyala.replica.context import Around
+from nyala.replica.context import ReplicaContext
 from nyala.replica.copy.job import CopyJob
 from nyala.replica.copy.preflight import check_entries, check_offer, check_reach
-from nyala.replica.copy.protocol import CopyFile, Offer, Source, Stage
+from nyala.replica.copy.protocol import CopyFile, CopyOffer, CopySource, CopyStage
 from nyala.replica.copy.staging import Staging
-from nyala.replica.copy.uncancellable import PAUSE_MS, PIECES, Behind, lane, quietly, void, write
-from nyala.replica.memory import Part
+from nyala.replica.copy.uncancellable import (
+    PAUSE_MS,
+    PIECES,
+    BackgroundSteps,
+    lane,
+    quietly,
+    void,
+    write,
+)
+from nyala.replica.memory import MemoryPart
 from nyala.replica.superblock import Superblock
 
 log = logging.getLogger(__name__)
@@ -38,11 +46,11 @@ RESTARTS = 5
 _AWAY = (Unavailable, TimedOut, Throttled)
 
 
-class Fetch:
+class CopyFetcher:
     """Fetches one copy.
 
     Args:
-        around: the process.
+        context: the process.
         job: what is copied, and what it shares with other copies.
         buried: the tombstone that is here of the group; None: there is none.
 
@@ -53,23 +61,23 @@ class Fetch:
         logged: the log on this disk has something of the group.
     """
 
-    def __init__(self, around: Around, job: CopyJob, buried: Superblock | None) -> None:
+    def __init__(self, context: ReplicaContext, job: CopyJob, buried: Superblock | None) -> None:
         self.progress = job.progress
-        self.offer: Offer | None = None
+        self.offer: CopyOffer | None = None
         self.last: tuple[OpId, int] | None = None
         self.configs: list[Entry] = []
         self.logged = False
-        self._around = around
+        self._context = context
         self._group = job.progress.group
         self._source = job.source
         self._pace = job.pace
         self._room = job.room
         self._owed = job.owed_bytes
         self._buried = buried
-        self._staging = Staging(around, self._group, job.pace.piece)
+        self._staging = Staging(context, self._group, job.pace.piece)
         self._heard_us = 0
 
-    async def run(self, *, force: bool) -> Offer:
+    async def run(self, *, force: bool) -> CopyOffer:
         """Fetch files and log; returns what the source offered, and all of it is here, durable.
 
         Raises:
@@ -77,16 +85,16 @@ class Fetch:
         """
         return await self._again(partial(self._files_and_log, force))
 
-    async def files(self, *, least: int, force: bool) -> Offer:
+    async def files(self, *, least: int, force: bool) -> CopyOffer:
         """Fetch the files alone, of a cut at `least` or later; as `run`."""
         return await self._again(partial(self._files, least, force))
 
-    async def _again(self, fetch: Callable[[], Awaitable[Offer]]) -> Offer:
+    async def _again(self, fetch: Callable[[], Awaitable[CopyOffer]]) -> CopyOffer:
         """Fetch, and begin anew when the source has forgotten the session."""
         for _ in range(RESTARTS):
-            await lane(self._around, Lane.DISK, self._staging.clear)
+            await lane(self._context, Lane.DISK, self._staging.clear)
             if self.logged:
-                await void(self._around, self._group)
+                await void(self._context, self._group)
                 self.logged = False
             self.last = None
             self.configs.clear()
@@ -98,20 +106,20 @@ class Fetch:
                 self.progress.retries += 1
         raise Unavailable(f"the source forgot the copy of {self._group} {RESTARTS} times")
 
-    async def _files(self, least: int, force: bool) -> Offer:
+    async def _files(self, least: int, force: bool) -> CopyOffer:
         offer = await self._begin(least, force)
         progress = self.progress
         progress.bytes_total, progress.may_lose = offer.size_bytes, offer.may_lose
-        around = self._around
-        room = await lane(around, Lane.DISK, around.env.files.free_bytes, around.directory)
-        check_offer(around, progress, offer, room, self._owed(), self._buried, force=force)
-        progress.stage = Stage.FILES
-        with around.memory.hold(Part.COPIES, PIECES * around.options.copy_chunk_bytes):
+        context = self._context
+        room = await lane(context, Lane.DISK, context.env.files.free_bytes, context.directory)
+        check_offer(context, progress, offer, room, self._owed(), self._buried, force=force)
+        progress.stage = CopyStage.FILES
+        with context.memory.hold(MemoryPart.COPIES, PIECES * context.options.copy_chunk_bytes):
             for file in offer.files:
                 await self._retry(partial(self._fetch_file, offer.session, file))
         return offer
 
-    async def _begin(self, least: int, force: bool) -> Offer:
+    async def _begin(self, least: int, force: bool) -> CopyOffer:
         """Begin a session when there is room here for its files; until then the source holds nothing."""
         begin = partial(self._source.begin, self._group, least=least, force=force)
         while True:
@@ -121,13 +129,13 @@ class Fetch:
             log.info("the copy of %s waits: others fill copy_staged_bytes", self._group)
             await quietly(self._source.hold(offer.session, end=True))
             while not self._room.take(self._group, offer.size_bytes):
-                await self._around.env.tasks.sleep_ms(PAUSE_MS)
+                await self._context.env.tasks.sleep_ms(PAUSE_MS)
 
-    async def _files_and_log(self, force: bool) -> Offer:
+    async def _files_and_log(self, force: bool) -> CopyOffer:
         offer = await self._files(0, force)
-        self.progress.stage = Stage.LOG
+        self.progress.stage = CopyStage.LOG
         self.progress.last = offer.cut
-        work = Behind()
+        work = BackgroundSteps()
         try:
             while await self._retry(partial(self._fetch_entries, offer, work)):
                 pass
@@ -139,22 +147,22 @@ class Fetch:
 
     async def _retry(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Ask again while the source is away, for `copy_retry_ms` after it was heard last."""
-        self._heard_us = self._around.env.clock.monotonic_us()
+        self._heard_us = self._context.env.clock.monotonic_us()
         while True:
             try:
                 return await ask()
             except _AWAY as err:
-                silent_ms = (self._around.env.clock.monotonic_us() - self._heard_us) // 1000
-                if silent_ms >= self._around.options.copy_retry_ms:
+                silent_ms = (self._context.env.clock.monotonic_us() - self._heard_us) // 1000
+                if silent_ms >= self._context.options.copy_retry_ms:
                     raise
                 log.info("the copy of %s waits for its source: %s", self._group, err)
                 self.progress.retries += 1
-                await self._around.env.tasks.sleep_ms(PAUSE_MS)
+                await self._context.env.tasks.sleep_ms(PAUSE_MS)
 
     async def _fetch_file(self, session: str, file: CopyFile) -> None:
         """Copy a file from the byte on that this disk does not have; synced on return."""
-        done = await lane(self._around, Lane.DISK, self._staging.start, file)
-        work = Behind()
+        done = await lane(self._context, Lane.DISK, self._staging.start, file)
+        work = BackgroundSteps()
         try:
             async with aclosing(self._source.read(session, file.name, done)) as pieces:
                 async for piece in pieces:
@@ -163,14 +171,14 @@ class Fetch:
                         raise Corrupt(f"{file.name} is longer than the {file.size_bytes} offered")
                     if await work.ended(WRITE):
                         await work.ended(SYNC)
-                        work.begin(SYNC, lane(self._around, Lane.COMPUTE, self._staging.sync))
+                        work.begin(SYNC, lane(self._context, Lane.COMPUTE, self._staging.sync))
                     work.begin(WRITE, self._put(piece))
                     await self._spend(len(piece))
             await work.ended(WRITE)
             await work.ended(SYNC)
             if done < file.size_bytes:
                 raise Unavailable(f"{file.name} ended after {done} of {file.size_bytes} bytes")
-            await lane(self._around, Lane.COMPUTE, self._staging.finish)
+            await lane(self._context, Lane.COMPUTE, self._staging.finish)
         finally:
             try:
                 await work.drop()
@@ -178,46 +186,48 @@ class Fetch:
                 self._staging.close()
 
     async def _put(self, piece: Buffer) -> bool:
-        due = await lane(self._around, Lane.COMPUTE, self._staging.append, piece)
+        due = await lane(self._context, Lane.COMPUTE, self._staging.append, piece)
         self.progress.bytes_done += len(piece)
-        self._heard_us = self._around.env.clock.monotonic_us()
+        self._heard_us = self._context.env.clock.monotonic_us()
         return due
 
-    async def _fetch_entries(self, offer: Offer, work: Behind) -> bool:
+    async def _fetch_entries(self, offer: CopyOffer, work: BackgroundSteps) -> bool:
         """Fetch the next entries, and begin to write them to the log; return whether there were any."""
         found = await self._source.entries(offer.session, self.progress.last)
         if not found:
             return False
         last, stamp = check_entries(found, *self.end(offer))
-        await self._around.clock.past(stamp)
+        await self._context.clock.past(stamp)
         await work.ended(WRITE)
         self.logged = True
         self._pace.writers.own()
-        work.begin(WRITE, write(self._around, self._group, found, None))
+        work.begin(WRITE, write(self._context, self._group, found, None))
         size = sum(len(e.payload) for e in found)
         self.last = last, stamp
         self.configs += [e for e in found if e.kind is EntryKind.CONFIG]
         self.progress.last = last
         self.progress.log_bytes += size
-        self._heard_us = self._around.env.clock.monotonic_us()
+        self._heard_us = self._context.env.clock.monotonic_us()
         await self._spend(size)
         return True
 
     async def _spend(self, size: int) -> None:
         """Wait until so many bytes may have come."""
         assert self.offer is not None, "bytes without a session"
-        await _linger(self._around, self._source, self.offer, self._pace.spend(size))
+        await _linger(self._context, self._source, self.offer, self._pace.spend(size))
 
-    def end(self, offer: Offer) -> tuple[OpId, int]:
+    def end(self, offer: CopyOffer) -> tuple[OpId, int]:
         """Return the last op id that the copy has, and its stamp."""
         return self.last or (offer.cut, offer.stamp)
 
 
-async def _linger(around: Around, source: Source, offer: Offer, left_ms: float) -> None:
+async def _linger(
+    context: ReplicaContext, source: CopySource, offer: CopyOffer, left_ms: float
+) -> None:
     """Let time pass; the source knows meanwhile that it is not forgotten."""
     while left_ms > 0:
         step_ms = min(left_ms, max(PAUSE_MS, offer.ttl_ms / 4))
-        await around.env.tasks.sleep_ms(step_ms)
+        await context.env.tasks.sleep_ms(step_ms)
         left_ms -= step_ms
         if left_ms > 0:
             await quietly(source.hold(offer.session))

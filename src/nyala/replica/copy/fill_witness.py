@@ -14,11 +14,11 @@ from nyala.env.tasks import Lane
 from nyala.raft.membership import Configuration
 from nyala.raft.node import RaftNode
 from nyala.replica import witness
-from nyala.replica.context import Around
+from nyala.replica.context import ReplicaContext
 from nyala.replica.copy import staging as copy_files
-from nyala.replica.copy.fetcher import Fetch
+from nyala.replica.copy.fetcher import CopyFetcher
 from nyala.replica.copy.job import CopyJob
-from nyala.replica.copy.protocol import Offer, Stage
+from nyala.replica.copy.protocol import CopyOffer, CopyStage
 from nyala.replica.copy.uncancellable import PAUSE_MS, lane, to_end, write
 from nyala.replica.member.bootstrap import Opened, assemble
 from nyala.replica.member.member import Member
@@ -33,7 +33,7 @@ class CopyWitness:
     """Fills one witness.
 
     Args:
-        around: the process.
+        context: the process.
         job: what is copied, and what it shares with other copies.
         replica: the witness.
 
@@ -43,12 +43,12 @@ class CopyWitness:
 
     def __init__(
         self,
-        around: Around,
+        context: ReplicaContext,
         job: CopyJob,
         replica: Replica,
     ) -> None:
-        self.fetch = Fetch(around, job, None)
-        self._around = around
+        self.fetch = CopyFetcher(context, job, None)
+        self._context = context
         self._progress = job.progress
         self._open_machine = job.open_machine
         self._replica = replica
@@ -59,15 +59,15 @@ class CopyWitness:
         Raises:
             NyalaError, OSError: it is a witness as before, unless the replica is FAILED now.
         """
-        around, group = self._around, self._progress.group
+        context, group = self._context, self._progress.group
         try:
             # Its log goes on from its own cut.
-            kept = self._replica.taking_part().applier.machine.cut.op.index
+            kept = self._replica.running_member().applier.machine.cut.op.index
             offer = await self.fetch.files(least=kept, force=force)
             await self._until_log_reaches(offer)
-            self._progress.stage = Stage.INSTALLING
-            staging = around.staging_directory(group)
-            machine = await lane(around, Lane.COMPUTE, self._open_machine, group, staging)
+            self._progress.stage = CopyStage.INSTALLING
+            staging = context.staging_directory(group)
+            machine = await lane(context, Lane.COMPUTE, self._open_machine, group, staging)
             machine.close()  # what it found whole is opened again in its place
             if machine.cut.op != offer.cut:
                 raise Corrupt(
@@ -85,17 +85,17 @@ class CopyWitness:
             await to_end(self._switch())
         return self._replica
 
-    async def _until_log_reaches(self, offer: Offer) -> None:
+    async def _until_log_reaches(self, offer: CopyOffer) -> None:
         """Wait until this witness knows the files' cut as committed: its log goes on from there."""
-        clock, patience_us = self._around.env.clock, self._around.options.copy_retry_ms * 1000
+        clock, patience_us = self._context.env.clock, self._context.options.copy_retry_ms * 1000
         end_us = clock.monotonic_us() + patience_us
         while True:
-            node = self._replica.taking_part().node
+            node = self._replica.running_member().node
             if _durably_committed(node) >= offer.cut.index:
                 break
             if clock.monotonic_us() > end_us:
                 raise Unavailable(f"this witness' log does not reach {offer.cut}; is it cut off?")
-            await self._around.env.tasks.sleep_ms(PAUSE_MS)
+            await self._context.env.tasks.sleep_ms(PAUSE_MS)
         if not node.view.holds(offer.cut):
             raise Corrupt(
                 f"the source's files stand for {offer.cut}, which this witness' log lacks"
@@ -103,17 +103,19 @@ class CopyWitness:
 
     async def _switch(self) -> None:
         """Be a replica with data instead of a witness; what was promised goes on."""
-        around, replica = self._around, self._replica
-        member = replica.taking_part()
+        context, replica = self._context, self._replica
+        member = replica.running_member()
         config, committed = _known(member)
         await replica.stop()
         try:
             hard_state = replica.hard_state
-            await write(around, replica.group, [], hard_state)  # all before it is durable, too
-            await lane(around, Lane.DISK, copy_files.fill, around, replica.group, witness.FILE_NAME)
-            machine = await lane(around, Lane.COMPUTE, self._open)
-            saved, logged = (hard_state, config), around.wal.logged(replica.group)
-            opened = await assemble(around, replica.group, saved, logged, machine, committed)
+            await write(context, replica.group, [], hard_state)  # all before it is durable, too
+            await lane(
+                context, Lane.DISK, copy_files.fill, context, replica.group, witness.FILE_NAME
+            )
+            machine = await lane(context, Lane.COMPUTE, self._open)
+            saved, logged = (hard_state, config), context.wal.logged(replica.group)
+            opened = await assemble(context, replica.group, saved, logged, machine, committed)
             opened.node.take_over(member.node)
         except Exception as err:  # between the two it is neither: the next start finds out which
             replica.fail(err)
@@ -121,21 +123,21 @@ class CopyWitness:
         self._begin(opened)
 
     def _begin(self, opened: Opened) -> None:
-        self._replica.take_part(opened)
-        self._around.dirty(self._replica.group)
-        self._around.changed(self._replica.group)
+        self._replica.start(opened)
+        self._context.schedule(self._replica.group)
+        self._context.changed(self._replica.group)
 
     def _open(self) -> StateMachine:
         group = self._progress.group
-        directory = self._around.machine_directory(group)
-        return Witness.open(self._around.env.files, directory) or self._open_machine(
+        directory = self._context.machine_directory(group)
+        return Witness.open(self._context.env.files, directory) or self._open_machine(
             group, directory
         )
 
     async def _clear(self) -> None:
-        staging = self._around.staging_directory(self._progress.group)
+        staging = self._context.staging_directory(self._progress.group)
         try:
-            await lane(self._around, Lane.DISK, self._around.env.files.remove_tree, staging)
+            await lane(self._context, Lane.DISK, self._context.env.files.remove_tree, staging)
         except (NyalaError, OSError) as err:
             log.warning("%s stays until the next start: %s", staging, err)
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from nyala.replica.copy.protocol import Progress, Source
+from nyala.replica.copy.protocol import CopyProgress, CopySource
 from nyala.replica.copy.room import CopyRoom
-from nyala.replica.copy.throttle import Pace
+from nyala.replica.copy.throttle import CopyThrottle
 from nyala.replica.lifecycle import OpenMachine
 
 
@@ -22,9 +22,9 @@ class CopyJob:
         open_machine: opens the state machine that was copied.
     """
 
-    source: Source
-    progress: Progress
-    pace: Pace
+    source: CopySource
+    progress: CopyProgress
+    pace: CopyThrottle
     room: CopyRoom
     owed_bytes: Callable[[], int]
     open_machine: OpenMachine

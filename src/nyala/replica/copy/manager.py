@@ -13,21 +13,21 @@ from functools import partial
 from nyala.common.errors import AlreadyPresent, InvalidArgument, NyalaError, Throttled
 from nyala.common.ids import TabletId
 from nyala.env.tasks import Lane
-from nyala.replica.context import Around
+from nyala.replica.context import ReplicaContext
 from nyala.replica.copy.fill_witness import CopyWitness
 from nyala.replica.copy.job import CopyJob
-from nyala.replica.copy.protocol import ENDED, Offer, Progress, Source, Stage
+from nyala.replica.copy.protocol import ENDED, CopyOffer, CopyProgress, CopySource, CopyStage
 from nyala.replica.copy.room import CopyRoom
 from nyala.replica.copy.source_sessions import CopySessions
 from nyala.replica.copy.target import CopyTarget
-from nyala.replica.copy.throttle import Pace, Writers
+from nyala.replica.copy.throttle import CopyThrottle, WriteActivity
 from nyala.replica.copy.uncancellable import PIECES, quietly
 from nyala.replica.lifecycle import OpenMachine
-from nyala.replica.memory import Part
+from nyala.replica.memory import MemoryPart
 from nyala.replica.registry import ReplicaRegistry
 from nyala.replica.replica import Replica, is_witness
 from nyala.replica.status import State
-from nyala.replica.superblock import Stage as SuperblockStage
+from nyala.replica.superblock import ReplicaStage
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ KEPT = 100
 """So many copies that are over are remembered."""
 
 
-class Copies:
+class CopyManager:
     """Makes copies, and lets them be made.
 
     Attributes:
@@ -44,26 +44,28 @@ class Copies:
         room: what the files of copies to here may have of the disk.
 
     Args:
-        around: the process.
+        context: the process.
         registry: the replicas of the process.
         open_machine: see `OpenMachine`.
     """
 
     def __init__(
-        self, around: Around, registry: ReplicaRegistry, open_machine: OpenMachine
+        self, context: ReplicaContext, registry: ReplicaRegistry, open_machine: OpenMachine
     ) -> None:
-        writers = Writers(around.env.clock, lambda: around.wal.stats().rounds)
-        self.sessions = CopySessions(around, registry.find, writers)
-        self.room = CopyRoom(around.options.copy_staged_bytes, around.env.clock)
-        self._around = around
+        writers = WriteActivity(context.env.clock, lambda: context.wal.stats().rounds)
+        self.sessions = CopySessions(context, registry.find, writers)
+        self.room = CopyRoom(context.options.copy_staged_bytes, context.env.clock)
+        self._context = context
         self._registry = registry
         self._open_machine = open_machine
-        rates = around.options.copy_rate_bytes, around.options.copy_busy_rate_bytes
-        self._pace = Pace(around.env.clock, writers, *rates)
-        self._known: dict[TabletId, Progress] = {}  # oldest first
+        rates = context.options.copy_rate_bytes, context.options.copy_busy_rate_bytes
+        self._pace = CopyThrottle(context.env.clock, writers, *rates)
+        self._known: dict[TabletId, CopyProgress] = {}  # oldest first
         self._running: dict[TabletId, asyncio.Task[object]] = {}
 
-    async def start(self, group: TabletId, source: Source, *, force: bool = False) -> Progress:
+    async def start(
+        self, group: TabletId, source: CopySource, *, force: bool = False
+    ) -> CopyProgress:
         """Begin to copy a replica to this server, or say how far that is.
 
         Raises:
@@ -79,18 +81,18 @@ class Copies:
                     f"{group} is being copied from {known.source} at {known.address}: cancel that first"
                 )
             return known
-        if source.uuid == self._around.uuid:
+        if source.uuid == self._context.uuid:
             raise InvalidArgument(f"a replica of {group} cannot be copied to its own server")
         replica = self._registry.find(group)
         if replica is not None and replica.state is not State.TOMBSTONED:
-            if known is not None and known.stage is Stage.DONE and known.source == source.uuid:
+            if known is not None and known.stage is CopyStage.DONE and known.source == source.uuid:
                 return known
             if not is_witness(replica) and not await half_made(replica):
                 raise AlreadyPresent(
                     f"{group} has a replica on this server, which is {replica.state.value}: delete it "
                     "first if it is to be replaced"
                 )
-        if len(self._running) >= self._around.options.copy_sessions_max:
+        if len(self._running) >= self._context.options.copy_sessions_max:
             raise Throttled(
                 f"{len(self._running)} copies are made to this server already; try again later, or "
                 "raise copy_sessions_max",
@@ -101,35 +103,35 @@ class Copies:
 
     def passing(self) -> AbstractContextManager[None]:
         """Count the pieces of a file that are on their way from here, until the block ends."""
-        around = self._around
-        return around.memory.hold(Part.COPIES, PIECES * around.options.copy_chunk_bytes)
+        context = self._context
+        return context.memory.hold(MemoryPart.COPIES, PIECES * context.options.copy_chunk_bytes)
 
     def _spawn(
-        self, group: TabletId, source: Source, replica: Replica | None, force: bool
-    ) -> Progress:
-        now_us = self._around.env.clock.monotonic_us()
-        progress = Progress(group, source.uuid, source.address, began_us=now_us)
+        self, group: TabletId, source: CopySource, replica: Replica | None, force: bool
+    ) -> CopyProgress:
+        now_us = self._context.env.clock.monotonic_us()
+        progress = CopyProgress(group, source.uuid, source.address, began_us=now_us)
         self._known.pop(group, None)
         self._known[group] = progress
         for old in [g for g, p in self._known.items() if p.stage in ENDED][:-KEPT]:
             del self._known[old]
         owed = partial(_owed, self._known.values())
         job = CopyJob(source, progress, self._pace, self.room, owed, self._open_machine)
-        target = _target(self._around, job, replica)
+        target = _target(self._context, job, replica)
         work = self._run(target, progress, source, force)
-        task = self._running[group] = self._around.env.tasks.spawn(work, f"copy of {group}")
+        task = self._running[group] = self._context.env.tasks.spawn(work, f"copy of {group}")
         task.add_done_callback(lambda task: self._never_began(progress, task))
         return progress
 
-    def _never_began(self, progress: Progress, task: asyncio.Task[object]) -> None:
+    def _never_began(self, progress: CopyProgress, task: asyncio.Task[object]) -> None:
         """Clean up after one that was cancelled before its first step: nothing of `_run` has run."""
         if self._running.get(progress.group) is task:
             del self._running[progress.group]
             self._registry.free(progress.group)
-            progress.stage = Stage.CANCELLED
-            progress.ended_us = self._around.env.clock.monotonic_us()
+            progress.stage = CopyStage.CANCELLED
+            progress.ended_us = self._context.env.clock.monotonic_us()
 
-    def progress(self, groups: Sequence[TabletId] = ()) -> list[Progress]:
+    def progress(self, groups: Sequence[TabletId] = ()) -> list[CopyProgress]:
         """Return how far copies to this server are, those that are over too; no groups: all."""
         return [p for g, p in self._known.items() if not groups or g in groups]
 
@@ -151,7 +153,11 @@ class Copies:
     # ---- one copy ----------------------------------------------------------------------------------
 
     async def _run(
-        self, target: CopyTarget | CopyWitness, progress: Progress, source: Source, force: bool
+        self,
+        target: CopyTarget | CopyWitness,
+        progress: CopyProgress,
+        source: CopySource,
+        force: bool,
     ) -> None:
         group = progress.group
         try:
@@ -163,35 +169,37 @@ class Copies:
             finally:
                 self.room.drop(group)
                 self._registry.free(group)
-            progress.stage = Stage.WAITING
+            progress.stage = CopyStage.WAITING
             assert target.fetch.offer is not None, "copied without a session"
-            await _until_member(self._around, replica, source, target.fetch.offer)
+            await _until_member(self._context, replica, source, target.fetch.offer)
         except asyncio.CancelledError:
-            if progress.stage is not Stage.WAITING:
-                progress.stage = Stage.CANCELLED
+            if progress.stage is not CopyStage.WAITING:
+                progress.stage = CopyStage.CANCELLED
         except Exception as err:  # whatever a source sends, or the disk does, only this copy ends
             log.warning("the copy of %s from %s failed: %r", group, progress.address, err)
             progress.error = err
-            progress.stage = Stage.FAILED
+            progress.stage = CopyStage.FAILED
         finally:
             del self._running[group]
-            progress.ended_us = self._around.env.clock.monotonic_us()
-        if progress.stage is Stage.WAITING:
-            progress.stage = Stage.DONE
+            progress.ended_us = self._context.env.clock.monotonic_us()
+        if progress.stage is CopyStage.WAITING:
+            progress.stage = CopyStage.DONE
         if target.fetch.offer is not None:
             await quietly(source.hold(target.fetch.offer.session, end=True))
 
 
-def _owed(known: Iterable[Progress]) -> int:
+def _owed(known: Iterable[CopyProgress]) -> int:
     """Return how many bytes of files the copies under way have yet to write."""
     return sum(p.bytes_total - p.bytes_done for p in known if p.stage not in ENDED)
 
 
-def _target(around: Around, job: CopyJob, replica: Replica | None) -> CopyTarget | CopyWitness:
+def _target(
+    context: ReplicaContext, job: CopyJob, replica: Replica | None
+) -> CopyTarget | CopyWitness:
     if replica is not None and is_witness(replica):
-        return CopyWitness(around, job, replica)
+        return CopyWitness(context, job, replica)
     buried = None if replica is None else replica.tombstone
-    return CopyTarget(around, job, buried, again=replica is not None and buried is None)
+    return CopyTarget(context, job, buried, again=replica is not None and buried is None)
 
 
 async def _stop(tasks: Sequence[asyncio.Task[object]]) -> None:
@@ -205,17 +213,19 @@ async def half_made(replica: Replica) -> bool:
     """Whether what is here is what a crash left of a copy, which another copy makes whole."""
     if replica.state is not State.FAILED:
         return False
-    load, tasks = replica.around.superblocks.load, replica.around.env.tasks
+    load, tasks = replica.context.superblocks.load, replica.context.env.tasks
     try:
         found = await tasks.run(Lane.DISK, load, replica.group)
     except NyalaError:
         return False
-    return found is not None and found.stage is SuperblockStage.COPYING
+    return found is not None and found.stage is ReplicaStage.COPYING
 
 
-async def _until_member(around: Around, replica: Replica, source: Source, offer: Offer) -> None:
+async def _until_member(
+    context: ReplicaContext, replica: Replica, source: CopySource, offer: CopyOffer
+) -> None:
     """Keep the source's session until the group's leader knows this member, and what it needs."""
-    clock, wait_ms = around.env.clock, around.options.copy_wait_ms
+    clock, wait_ms = context.env.clock, context.options.copy_wait_ms
     began_us = heard_us = clock.monotonic_us()
     while (node := replica.node) is not None:
         if node.committed_config.get(node.uuid) is not None and node.leader is not None:
@@ -227,4 +237,4 @@ async def _until_member(around: Around, replica: Replica, source: Source, offer:
         if (now_us - heard_us) // 1000 >= offer.ttl_ms // 4:
             heard_us = now_us
             await quietly(source.hold(offer.session))
-        await around.env.tasks.sleep_ms(POLL_MS)
+        await context.env.tasks.sleep_ms(POLL_MS)

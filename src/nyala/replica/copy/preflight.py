@@ -7,15 +7,15 @@ from nyala.common.errors import Corrupt, InvalidArgument, Unavailable
 from nyala.common.ids import OpId
 from nyala.common.options import MIB
 from nyala.raft.messages import Entry
-from nyala.replica.context import Around
-from nyala.replica.copy.protocol import Offer, Progress
+from nyala.replica.context import ReplicaContext
+from nyala.replica.copy.protocol import CopyOffer, CopyProgress
 from nyala.replica.superblock import Superblock
 
 
 def check_offer(
-    around: Around,
-    progress: Progress,
-    offer: Offer,
+    context: ReplicaContext,
+    progress: CopyProgress,
+    offer: CopyOffer,
     room: int,
     owed: int,
     buried: Superblock | None,
@@ -25,7 +25,7 @@ def check_offer(
     """Refuse what cannot be, or must not be, or does not fit on the disk beside other copies.
 
     Args:
-        around: the process.
+        context: the process.
         progress: of the copy.
         offer: what the source has.
         room: bytes that are free.
@@ -40,7 +40,7 @@ def check_offer(
     names = [f.name for f in offer.files]
     if len(set(names)) != len(names) or not all(map(_plain, names)):
         raise Corrupt(f"the source offers files that cannot be: {names[:5]}")
-    me = offer.config.get(around.uuid)
+    me = offer.config.get(context.uuid)
     if buried is not None and not buried.votes and me is not None and me.voter:
         if not force:
             raise InvalidArgument(
@@ -49,7 +49,7 @@ def check_offer(
                 "had acknowledged"
             )
         progress.may_lose += "; what only this server had acknowledged may be lost"
-    need = owed + around.options.wal_reserve_mb * MIB
+    need = owed + context.options.wal_reserve_mb * MIB
     if room < need:
         raise OSError(
             errno.ENOSPC,
@@ -66,7 +66,7 @@ def check_entries(entries: Sequence[Entry], last: OpId, stamp: int) -> tuple[OpI
     return last, stamp
 
 
-def check_reach(offer: Offer, last: OpId, buried: Superblock | None) -> None:
+def check_reach(offer: CopyOffer, last: OpId, buried: Superblock | None) -> None:
     """Refuse a copy that lacks what was acknowledged here.
 
     What a deleted replica had acknowledged still counts towards commits: the copy must have it, by the same

@@ -2,7 +2,7 @@
 
 A copy is a state machine's files at one cut and the group's log from there. `copy_sessions.py` is the side
 that has a replica, `copy_target.py` the side that gets one; whoever carries the words between them
-(`copying/`, or a test) satisfies `Source`. Nothing here knows what is replicated.
+(`copying/`, or a test) satisfies `CopySource`. Nothing here knows what is replicated.
 """
 
 from collections.abc import AsyncGenerator
@@ -25,7 +25,7 @@ class CopyFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class CopyOffer:
     """What a source begins a session with.
 
     Attributes:
@@ -56,7 +56,7 @@ class Offer:
         return sum(f.size_bytes for f in self.files)
 
 
-class Source(Protocol):
+class CopySource(Protocol):
     """A replica on another server, for one copy of it.
 
     All methods raise `Unavailable` or `TimedOut` when the server cannot be reached, and `SessionExpired`
@@ -73,7 +73,7 @@ class Source(Protocol):
         """Where it is asked."""
         ...
 
-    async def begin(self, group: TabletId, *, least: int, force: bool) -> Offer:
+    async def begin(self, group: TabletId, *, least: int, force: bool) -> CopyOffer:
         """Begin a session; an earlier one of this target for the group ends.
 
         Args:
@@ -104,7 +104,7 @@ class Source(Protocol):
         ...
 
 
-class Stage(StrEnum):
+class CopyStage(StrEnum):
     """How far a copy is."""
 
     STARTING = "STARTING"
@@ -118,23 +118,23 @@ class Stage(StrEnum):
     CANCELLED = "CANCELLED"
 
 
-ENDED = (Stage.DONE, Stage.FAILED, Stage.CANCELLED)
+ENDED = (CopyStage.DONE, CopyStage.FAILED, CopyStage.CANCELLED)
 
 
 @dataclass(slots=True)
-class Progress:
+class CopyProgress:
     """How far one copy is. Loop only.
 
     Attributes:
         group: of the replica.
         source: uuid of the server that it is copied from.
         address: of that server.
-        stage: see `Stage`.
+        stage: see `CopyStage`.
         bytes_total: of the files.
         bytes_done: of the files, on this disk.
         log_bytes: of entries copied.
         last: the last entry that the copy has.
-        may_lose: see `Offer`.
+        may_lose: see `CopyOffer`.
         error: why it FAILED.
         began_us: when; monotonic.
         ended_us: when it was over; 0: not yet.
@@ -144,7 +144,7 @@ class Progress:
     group: TabletId
     source: ServerUuid
     address: str
-    stage: Stage = Stage.STARTING
+    stage: CopyStage = CopyStage.STARTING
     bytes_total: int = 0
     bytes_done: int = 0
     log_bytes: int = 0

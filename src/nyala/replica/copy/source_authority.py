@@ -1,22 +1,22 @@
 """Whether a replica may be copied: it has all that was acknowledged, or nobody is known to have more."""
 
 from nyala.common.errors import NotLeader, TimedOut
-from nyala.replica.context import Around
+from nyala.replica.context import ReplicaContext
 from nyala.replica.replica import Replica
 
 PATIENCE = 4
 """So many election timeouts a source waits for a leader, or a majority, before it says there is none."""
 
 
-async def authority(around: Around, replica: Replica, force: bool) -> str:
+async def authority(context: ReplicaContext, replica: Replica, force: bool) -> str:
     """Return what a copy may lack; raises where another replica is known to have everything."""
-    member, options = replica.taking_part(), around.options
+    member, options = replica.running_member(), context.options
     patience_ms = PATIENCE * options.election_timeout_ms
     for _ in range(PATIENCE):
         if member.node.leader is not None or force:
             break
-        await around.env.tasks.sleep_ms(options.election_timeout_ms)
-    node = replica.taking_part().node
+        await context.env.tasks.sleep_ms(options.election_timeout_ms)
+    node = replica.running_member().node
     if node.is_leader:
         try:
             await replica.read_point(None, patience_ms)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from nyala.common.errors import NotFound, SessionExpired
 from nyala.common.ids import ServerUuid
 from nyala.env.tasks import Lane
-from nyala.replica.context import Around
+from nyala.replica.context import ReplicaContext
 from nyala.replica.copy.room import CopyRoom
 from nyala.replica.copy.uncancellable import to_end
 from nyala.replica.member.member import Member
@@ -56,15 +56,15 @@ class SourceHolds:
     """The sessions of a process, and what they hold.
 
     Args:
-        around: the process.
+        context: the process.
 
     Attributes:
         room: what the files that they hold may have of the disk.
     """
 
-    def __init__(self, around: Around) -> None:
-        self._around = around
-        self.room = CopyRoom(around.options.copy_staged_bytes, around.env.clock)
+    def __init__(self, context: ReplicaContext) -> None:
+        self._context = context
+        self.room = CopyRoom(context.options.copy_staged_bytes, context.env.clock)
         self._sessions: dict[str, SourceSession] = {}
         self._watching = False
 
@@ -113,10 +113,10 @@ class SourceHolds:
 
     def touch(self, session: SourceSession) -> None:
         """Note that the target of a session was heard."""
-        session.heard_us = self._around.env.clock.monotonic_us()
+        session.heard_us = self._context.env.clock.monotonic_us()
         if not self._watching:
             self._watching = True
-            self._around.env.tasks.spawn(self._watch(), "copy sessions")
+            self._context.env.tasks.spawn(self._watch(), "copy sessions")
 
     def keep_from(self, session: SourceSession, index: int) -> None:
         """Keep the entry at `index`, which says what the next one follows, and all after it."""
@@ -129,7 +129,7 @@ class SourceHolds:
             return
         first = [max(1, s.first) for s in self._sessions.values() if s.replica is replica]
         replica.node.hold(min(first, default=0))
-        self._around.dirty(replica.group)
+        self._context.schedule(replica.group)
 
     async def end(self, session: SourceSession) -> None:
         """End a session and release what it holds; no error if it has ended."""
@@ -138,7 +138,7 @@ class SourceHolds:
         checkpoint, session.checkpoint = session.checkpoint, None
         try:
             if checkpoint is not None and session.lives:  # else its files are none of ours any more
-                await to_end(self._around.env.tasks.run(Lane.APPLY, checkpoint.release))
+                await to_end(self._context.env.tasks.run(Lane.APPLY, checkpoint.release))
         except OSError as err:
             what = f"files of {session.replica.group} that only a copy needed"
             log.warning("%s stay until the tablet is opened again: %s", what, err)
@@ -147,11 +147,11 @@ class SourceHolds:
 
     async def _watch(self) -> None:
         """End the sessions whose target is silent, and those whose replica has ended."""
-        options = self._around.options
+        options = self._context.options
         try:
             while self._sessions:
-                await self._around.env.tasks.sleep_ms(options.copy_session_ttl_ms / 4)
-                now_us = self._around.env.clock.monotonic_us()
+                await self._context.env.tasks.sleep_ms(options.copy_session_ttl_ms / 4)
+                now_us = self._context.env.clock.monotonic_us()
                 for session in list(self._sessions.values()):
                     silent_ms = (now_us - session.heard_us) // 1000
                     late = silent_ms >= options.copy_session_ttl_ms and not session.busy

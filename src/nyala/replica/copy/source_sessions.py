@@ -17,11 +17,11 @@ from nyala.common.ids import OpId, ServerUuid, TabletId
 from nyala.env.clock import random_id
 from nyala.env.tasks import Lane
 from nyala.raft.messages import Entry
-from nyala.replica.context import Around
-from nyala.replica.copy.protocol import CopyFile, Offer
+from nyala.replica.context import ReplicaContext
+from nyala.replica.copy.protocol import CopyFile, CopyOffer
 from nyala.replica.copy.source_authority import authority
 from nyala.replica.copy.source_holds import SourceHolds, SourceSession
-from nyala.replica.copy.throttle import Pace, Writers
+from nyala.replica.copy.throttle import CopyThrottle, WriteActivity
 from nyala.replica.copy.uncancellable import to_end
 from nyala.replica.replica import Replica
 from nyala.replica.state_machine import AnyCheckpoint
@@ -35,7 +35,7 @@ class CopySessions:
     """All copies that are made from this server.
 
     Args:
-        around: the process.
+        context: the process.
         find: returns the replica of a group.
         writers: of the process.
 
@@ -43,35 +43,39 @@ class CopySessions:
         room: what the files that sessions hold may have of the disk.
     """
 
-    def __init__(self, around: Around, find: Find, writers: Writers) -> None:
-        self._around = around
-        self._holds = SourceHolds(around)
+    def __init__(self, context: ReplicaContext, find: Find, writers: WriteActivity) -> None:
+        self._context = context
+        self._holds = SourceHolds(context)
         self.room = self._holds.room
         self._find = find
-        self._pace = Pace(around.env.clock, writers, 0, around.options.copy_busy_rate_bytes)
+        self._pace = CopyThrottle(
+            context.env.clock, writers, 0, context.options.copy_busy_rate_bytes
+        )
 
     def __len__(self) -> int:
         return len(self._holds)
 
     async def begin(
         self, group: TabletId, target: ServerUuid, *, least: int = 0, force: bool = False
-    ) -> Offer:
+    ) -> CopyOffer:
         """Begin a session; arguments and errors as `Source.begin`."""
-        if target == self._around.uuid:
+        if target == self._context.uuid:
             raise InvalidArgument(f"a replica of {group} cannot be copied to its own server")
         replica = self._find(group)
         if replica is None:
             raise NotFound(f"this server has no replica of {group}")
-        member = replica.taking_part()
+        member = replica.running_member()
         for old in self._holds.of(target, replica):
             await self._holds.end(old)
-        if len(self) >= self._around.options.copy_sessions_max:
+        if len(self) >= self._context.options.copy_sessions_max:
             raise Throttled(
                 f"{len(self)} copies are made from this server already; try again later, or "
                 "raise copy_sessions_max",
                 {"retry_after_ms": "1000"},
             )
-        session = SourceSession(random_id(self._around.env.random), replica, member, target, busy=1)
+        session = SourceSession(
+            random_id(self._context.env.random), replica, member, target, busy=1
+        )
         self._holds.add(session)
         try:
             return await self._begin(session, least, force)
@@ -81,9 +85,9 @@ class CopySessions:
         finally:
             session.busy -= 1
 
-    async def _begin(self, session: SourceSession, least: int, force: bool) -> Offer:
+    async def _begin(self, session: SourceSession, least: int, force: bool) -> CopyOffer:
         replica, member = session.replica, session.member
-        may_lose = await authority(self._around, replica, force)
+        may_lose = await authority(self._context, replica, force)
         machine, node = member.applier.machine, member.node
         if machine.cut.op.index < least:
             try:
@@ -106,9 +110,9 @@ class CopySessions:
         self._holds.keep_from(session, cut.op.index)
         manifest = CopyFile(checkpoint.manifest_name, len(checkpoint.manifest_bytes))
         files = [CopyFile(f.name, f.size_bytes) for f in checkpoint.files]
-        return Offer(
+        return CopyOffer(
             session=session.id,
-            ttl_ms=self._around.options.copy_session_ttl_ms,
+            ttl_ms=self._context.options.copy_session_ttl_ms,
             cut=cut.op,
             stamp=cut.stamp,
             files=(*files, manifest),
@@ -121,7 +125,7 @@ class CopySessions:
     async def _fix(self, session: SourceSession) -> AnyCheckpoint:
         """Fix the cut; whoever ends the session lets go of it."""
         checkpoint = session.member.applier.machine.checkpoint
-        session.checkpoint = await self._around.env.tasks.run(Lane.APPLY, checkpoint)
+        session.checkpoint = await self._context.env.tasks.run(Lane.APPLY, checkpoint)
         return session.checkpoint
 
     async def read(self, session_id: str, name: str, offset: int) -> bytes:
@@ -132,14 +136,14 @@ class CopySessions:
         """
         session = self._holds.get(session_id)
         checkpoint = session.checkpoint
-        length = self._pace.piece(self._around.options.copy_chunk_bytes)
+        length = self._pace.piece(self._context.options.copy_chunk_bytes)
         assert checkpoint is not None, f"{session_id} was told before it had begun"
         if name == checkpoint.manifest_name:
             return checkpoint.manifest_bytes[offset : offset + length]
         if offset > next((f.size_bytes for f in checkpoint.files if f.name == name), -1):
             raise InvalidArgument(f"the session has no file {name!r} with an offset {offset}")
-        path = f"{self._around.machine_directory(session.replica.group)}/{name}"
-        env = self._around.env
+        path = f"{self._context.machine_directory(session.replica.group)}/{name}"
+        env = self._context.env
         session.busy += 1
         try:
             piece = await env.tasks.run(Lane.COMPUTE, env.files.read, path, offset, length)
@@ -170,7 +174,7 @@ class CopySessions:
         session.busy += 1
         try:
             most = self._pace.piece(LOG_BYTES)
-            found = await self._around.wal.read(session.replica.group, after.index + 1, most)
+            found = await self._context.wal.read(session.replica.group, after.index + 1, most)
             await self._spend(sum(len(e.payload) for e in found))
         finally:
             session.busy -= 1
@@ -189,10 +193,10 @@ class CopySessions:
                 await self._holds.end(session)
             return 0
         self._holds.get(session_id)
-        return self._around.options.copy_session_ttl_ms
+        return self._context.options.copy_session_ttl_ms
 
     async def _spend(self, size_bytes: int) -> None:
         """Wait until so many bytes may be sent."""
         wait_ms = self._pace.spend(size_bytes)
         if wait_ms > 0:
-            await self._around.env.tasks.sleep_ms(wait_ms)
+            await self._context.env.tasks.sleep_ms(wait_ms)

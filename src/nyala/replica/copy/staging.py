@@ -13,9 +13,9 @@ from nyala.common.ids import TabletId
 from nyala.env.files import AppendFile, Buffer
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import HardState
-from nyala.replica.context import Around
+from nyala.replica.context import ReplicaContext
 from nyala.replica.copy.protocol import CopyFile
-from nyala.replica.superblock import Stage, Superblock
+from nyala.replica.superblock import ReplicaStage, Superblock
 
 SYNC_BYTES = 16 << 20
 
@@ -24,14 +24,16 @@ class Staging:
     """The folder in which a copy's files come together, beside those of replicas.
 
     Args:
-        around: the process.
+        context: the process.
         group: of the copy.
         piece: returns how much of so many bytes is best written at a time.
     """
 
-    def __init__(self, around: Around, group: TabletId, piece: Callable[[int], int]) -> None:
-        self._files = around.env.files
-        self.path = around.staging_directory(group)
+    def __init__(
+        self, context: ReplicaContext, group: TabletId, piece: Callable[[int], int]
+    ) -> None:
+        self._files = context.env.files
+        self.path = context.staging_directory(group)
         self._piece = piece
         self._open: AppendFile | None = None
         self._unsynced = 0
@@ -92,17 +94,19 @@ class Staging:
         self._files.remove_tree(self.path)
 
 
-def mark(around: Around, group: TabletId) -> None:
+def mark(context: ReplicaContext, group: TabletId) -> None:
     """Note on disk, where there was no replica before, that a copy is being made."""
-    around.superblocks.save(Superblock(group, Stage.COPYING))
+    context.superblocks.save(Superblock(group, ReplicaStage.COPYING))
 
 
-def install(around: Around, group: TabletId, hard_state: HardState, config: Configuration) -> None:
+def install(
+    context: ReplicaContext, group: TabletId, hard_state: HardState, config: Configuration
+) -> None:
     """Put the staged files in the replica's place; not READY yet."""
-    files, place = around.env.files, around.machine_directory(group)
-    parent, staging = place.rpartition("/")[0], around.staging_directory(group)
+    files, place = context.env.files, context.machine_directory(group)
+    parent, staging = place.rpartition("/")[0], context.staging_directory(group)
     files.sync_dir(staging)
-    around.cmeta.save(group, hard_state, config)
+    context.cmeta.save(group, hard_state, config)
     files.make_dir(parent)
     files.remove_tree(place)
     files.sync_dir(parent)  # nothing of what was there may come back into what is there now
@@ -111,10 +115,10 @@ def install(around: Around, group: TabletId, hard_state: HardState, config: Conf
     files.sync_dir(staging.rpartition("/")[0])
 
 
-def fill(around: Around, group: TabletId, witness_file: str) -> None:
+def fill(context: ReplicaContext, group: TabletId, witness_file: str) -> None:
     """Put the staged files beside a witness', and remove that: from then on it has data."""
-    files, place = around.env.files, around.machine_directory(group)
-    staging = around.staging_directory(group)
+    files, place = context.env.files, context.machine_directory(group)
+    staging = context.staging_directory(group)
     for name in files.list(staging):
         files.rename(f"{staging}/{name}", f"{place}/{name}")
     files.sync_dir(place)

@@ -11,16 +11,15 @@ from nyala.common.errors import Corrupt, NyalaError
 from nyala.common.ids import OpId, TabletId
 from nyala.env.tasks import Lane
 from nyala.raft.messages import HardState
-from nyala.replica.context import Around
+from nyala.replica.context import ReplicaContext
 from nyala.replica.copy import staging
-from nyala.replica.copy.fetcher import Fetch
+from nyala.replica.copy.fetcher import CopyFetcher
 from nyala.replica.copy.job import CopyJob
-from nyala.replica.copy.protocol import Offer, Stage
+from nyala.replica.copy.protocol import CopyOffer, CopyStage
 from nyala.replica.copy.uncancellable import lane, to_end, void, write
 from nyala.replica.lifecycle import remove_copy
 from nyala.replica.member.bootstrap import Opened, assemble
-from nyala.replica.superblock import Stage as SuperblockStage
-from nyala.replica.superblock import Superblock
+from nyala.replica.superblock import ReplicaStage, Superblock
 from nyala.replica.tombstone import Tombstone
 
 log = logging.getLogger(__name__)
@@ -30,7 +29,7 @@ class CopyTarget:
     """Makes one replica.
 
     Args:
-        around: the process.
+        context: the process.
         job: what is copied, and what it shares with other copies.
         tombstone: what is here of the group; None: nothing.
         again: what is here is what a crash left of another copy; so it is again if this one fails.
@@ -41,15 +40,15 @@ class CopyTarget:
 
     def __init__(
         self,
-        around: Around,
+        context: ReplicaContext,
         job: CopyJob,
         tombstone: Tombstone | None,
         *,
         again: bool = False,
     ) -> None:
         buried = None if tombstone is None else tombstone.superblock
-        self.fetch = Fetch(around, job, buried)
-        self._around = around
+        self.fetch = CopyFetcher(context, job, buried)
+        self._context = context
         self._group: TabletId = job.progress.group
         self._progress = job.progress
         self._open_machine = job.open_machine
@@ -62,41 +61,41 @@ class CopyTarget:
         Raises:
             NyalaError, OSError: nothing of it is here, except where the disk would not let go of it.
         """
-        around = self._around
+        context = self._context
         try:
             if self._tombstone is None:
-                await lane(self._around, Lane.DISK, staging.mark, around, self._group)
+                await lane(self._context, Lane.DISK, staging.mark, context, self._group)
             offer = await self.fetch.run(force=force)
-            self._progress.stage = Stage.INSTALLING
+            self._progress.stage = CopyStage.INSTALLING
             return await self._install(offer)
         except (Exception, asyncio.CancelledError):  # it goes on up; what was here is here again
             await to_end(self._undo())
             raise
 
-    async def _install(self, offer: Offer) -> Opened:
-        around, group = self._around, self._group
+    async def _install(self, offer: CopyOffer) -> Opened:
+        context, group = self._context, self._group
         last, stamp = self.fetch.end(offer)
-        await around.clock.past(stamp)
-        buried = None if self._tombstone is None else await self._tombstone.fall_silent()
+        await context.clock.past(stamp)
+        buried = None if self._tombstone is None else await self._tombstone.suspend_votes()
         hard_state = promised(offer, last, buried)
         self.fetch.logged = True
-        await write(around, group, [], hard_state)
+        await write(context, group, [], hard_state)
         await lane(
-            self._around, Lane.DISK, staging.install, around, group, hard_state, offer.config
+            self._context, Lane.DISK, staging.install, context, group, hard_state, offer.config
         )
-        directory = around.machine_directory(group)
-        machine = await lane(self._around, Lane.COMPUTE, self._open_machine, group, directory)
+        directory = context.machine_directory(group)
+        machine = await lane(self._context, Lane.COMPUTE, self._open_machine, group, directory)
         try:
             if machine.cut.op != offer.cut:
                 raise Corrupt(
                     f"the source offered {offer.cut}; its files stand for {machine.cut.op}"
                 )
             saved = hard_state, offer.config
-            logged = around.wal.logged(group)
+            logged = context.wal.logged(group)
             logged.configs = self.fetch.configs
-            opened = await assemble(around, group, saved, logged, machine, last.index)
-            ready = Superblock(group, SuperblockStage.READY)
-            await lane(self._around, Lane.DISK, around.superblocks.save, ready)
+            opened = await assemble(context, group, saved, logged, machine, last.index)
+            ready = Superblock(group, ReplicaStage.READY)
+            await lane(self._context, Lane.DISK, context.superblocks.save, ready)
         except (
             BaseException
         ):  # it goes on up; the machine's files are let go of before they are removed
@@ -105,27 +104,29 @@ class CopyTarget:
         return opened
 
     async def _undo(self) -> None:
-        around, marked = self._around, self._tombstone is None and not self._again
+        context, marked = self._context, self._tombstone is None and not self._again
         try:
-            if self._progress.stage is Stage.INSTALLING:  # READY may be on disk though it failed
-                before = Superblock(self._group, SuperblockStage.COPYING)
+            if (
+                self._progress.stage is CopyStage.INSTALLING
+            ):  # READY may be on disk though it failed
+                before = Superblock(self._group, ReplicaStage.COPYING)
                 if self._tombstone is not None:
                     before = self._tombstone.superblock
-                await lane(self._around, Lane.DISK, around.superblocks.save, before)
+                await lane(self._context, Lane.DISK, context.superblocks.save, before)
             if self.fetch.logged:
-                await void(around, self._group)
+                await void(context, self._group)
             await lane(
-                self._around,
+                self._context,
                 Lane.DISK,
-                partial(remove_copy, around, self._group, mark=marked),
+                partial(remove_copy, context, self._group, mark=marked),
             )
         except (NyalaError, OSError) as err:
             log.warning("half a copy of %s stays until the next start: %s", self._group, err)
         if self._tombstone is not None:
-            self._tombstone.speak_again()
+            self._tombstone.resume_votes()
 
 
-def promised(offer: Offer, last: OpId, buried: Superblock | None) -> HardState:
+def promised(offer: CopyOffer, last: OpId, buried: Superblock | None) -> HardState:
     """Return term and vote to begin with: never behind what was promised here, nor behind the log.
 
     In the source's own term its leader has the vote: nobody else can get it any more.

@@ -17,7 +17,7 @@ BUSY_PIECE_BYTES = 1 << 20
 """Read, sent and written at a time beside writers, none of whom waits for more than that."""
 
 
-class Writers:
+class WriteActivity:
     """Tells whether others than copies write to the log.
 
     Args:
@@ -49,7 +49,7 @@ class Writers:
         return now_us - self._busy_us < CALM_US
 
 
-class Pace:
+class CopyThrottle:
     """A limit of bytes per second, shared by all that spend from it; what a pause leaves is not saved up.
 
     Args:
@@ -60,7 +60,11 @@ class Pace:
     """
 
     def __init__(
-        self, clock: Clock, writers: Writers, bytes_per_second: int, busy_bytes_per_second: int
+        self,
+        clock: Clock,
+        writers: WriteActivity,
+        bytes_per_second: int,
+        busy_bytes_per_second: int,
     ) -> None:
         self.writers = writers
         self._clock = clock

@@ -12,7 +12,7 @@ from nyala.common.errors import NyalaError, Throttled
 from nyala.common.ids import TabletId
 from nyala.env.tasks import Lane
 from nyala.raft.messages import Entry, HardState
-from nyala.replica.context import Around
+from nyala.replica.context import ReplicaContext
 from nyala.replica.lifecycle import forget
 
 log = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ PIECES = 2
 """Of a file, in memory at either end of a copy: one is read or written while the next one travels."""
 
 
-class Behind:
+class BackgroundSteps:
     """What goes on while the next piece comes: one write, and one sync of those before it."""
 
     def __init__(self) -> None:
@@ -69,21 +69,21 @@ async def to_end(work: Awaitable[T]) -> T:
     return task.result()
 
 
-async def lane(around: Around, where: Lane, fn: Callable[..., T], *args: object) -> T:
+async def lane(context: ReplicaContext, where: Lane, fn: Callable[..., T], *args: object) -> T:
     """Run a blocking call to its end, also if the copy is cancelled: it may have a file open."""
-    return await to_end(around.env.tasks.run(where, fn, *args))
+    return await to_end(context.env.tasks.run(where, fn, *args))
 
 
 async def write(
-    around: Around, group: TabletId, entries: list[Entry], hard_state: HardState | None
+    context: ReplicaContext, group: TabletId, entries: list[Entry], hard_state: HardState | None
 ) -> None:
     """Append to the log; durable on return."""
-    wal, done = around.wal, asyncio.get_running_loop().create_future()
+    wal, done = context.wal, asyncio.get_running_loop().create_future()
     while True:
         try:
             slot = wal.reserve(group, entries, hard_state)
         except Throttled:
-            await around.env.tasks.sleep_ms(PAUSE_MS)
+            await context.env.tasks.sleep_ms(PAUSE_MS)
         else:
             break
     wal.append_async(slot, lambda err: None if done.done() else done.set_result(err))
@@ -91,13 +91,13 @@ async def write(
         raise err
 
 
-async def void(around: Around, group: TabletId) -> None:
+async def void(context: ReplicaContext, group: TabletId) -> None:
     """Void what the log has of a group, when it has room to note that; durable on return. Raises OSError."""
     while True:
         try:
-            await forget(around, group)
+            await forget(context, group)
         except Throttled:
-            await around.env.tasks.sleep_ms(PAUSE_MS)
+            await context.env.tasks.sleep_ms(PAUSE_MS)
         else:
             return
 

@@ -16,7 +16,7 @@ from enum import Enum
 from nyala.common.ids import Operation, OpId
 from nyala.env.tasks import Lane, Tasks
 from nyala.raft.messages import Entry, EntryKind
-from nyala.replica.member.client_sessions import Saved, Sessions, Verdict
+from nyala.replica.member.client_sessions import Admitted, ClientSessions, SavedResult
 from nyala.replica.member.session_header import unwrap
 from nyala.replica.state_machine import Cut, StateMachine
 
@@ -28,7 +28,7 @@ GATHERED = 16
 """So long may a follower's entries wait for others, and so many of them."""
 
 
-class Kind(Enum):
+class AnswerKind(Enum):
     """What an operation came to."""
 
     DONE = "done"
@@ -45,7 +45,7 @@ class Answer:
     FORGOTTEN has for a stamp the time after which no client was executed that is not known any more.
     """
 
-    kind: Kind
+    kind: AnswerKind
     stamp: int = 0
     result: bytes = b""
 
@@ -54,7 +54,7 @@ Delivery = Callable[[list[Entry], list[Answer | None]], None]
 """Called on the loop after each group: its entries, and an answer for each OPERATION."""
 
 
-class Position:
+class AppliedPosition:
     """How far a replica has applied: changed in lane APPLY, read there."""
 
     __slots__ = ("op", "stamp")
@@ -81,7 +81,7 @@ class Applier:
         self,
         tasks: Tasks,
         machine: StateMachine,
-        sessions: Sessions,
+        sessions: ClientSessions,
         *,
         group_ops: int,
         group_bytes: int,
@@ -99,7 +99,7 @@ class Applier:
         self.backlog_bytes = 0  # of payload, fed and not yet taken
         self._wake = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
-        self._position = Position(machine.cut.op, machine.cut.stamp)
+        self._position = AppliedPosition(machine.cut.op, machine.cut.stamp)
         self.applied = machine.cut.op
         self.applied_stamp = machine.cut.stamp
 
@@ -158,8 +158,8 @@ class Applier:
         )
         assert first.stamp > self._position.stamp, f"{first.id}: stamp {first.stamp} is not above"
         runs: list[Operation] = []
-        admitted: list[Saved] = []
-        verdicts: list[tuple[Verdict, Saved | None] | None] = []
+        admitted: list[SavedResult] = []
+        verdicts: list[tuple[Admitted, SavedResult | None] | None] = []
         for entry in group:
             if entry.kind is not EntryKind.OPERATION:
                 verdicts.append(None)
@@ -167,7 +167,7 @@ class Applier:
             header, payload = unwrap(entry.payload)
             verdict, saved = self.sessions.admit(header, entry.stamp)
             verdicts.append((verdict, saved))
-            if verdict is Verdict.RUN:
+            if verdict is Admitted.RUN:
                 assert saved is not None, "an operation that runs has a record"
                 admitted.append(saved)
                 runs.append(Operation(entry.id, entry.stamp, payload))
@@ -175,7 +175,7 @@ class Applier:
         assert len(results) == len(runs), f"{len(results)} results of {len(runs)} operations"
         for saved, result in zip(admitted, results, strict=True):
             self.sessions.keep(saved, result)
-        self._position = Position(group[-1].id, group[-1].stamp)
+        self._position = AppliedPosition(group[-1].id, group[-1].stamp)
         outcomes = iter(results)
         forgotten = self.sessions.forgotten
         return [None if v is None else _answer(*v, outcomes, forgotten) for v in verdicts]
@@ -189,15 +189,15 @@ class Applier:
 
 
 def _answer(
-    verdict: Verdict, saved: Saved | None, outcomes: Iterator[bytes], forgotten: int
+    verdict: Admitted, saved: SavedResult | None, outcomes: Iterator[bytes], forgotten: int
 ) -> Answer:
-    if verdict is Verdict.RUN:
+    if verdict is Admitted.RUN:
         assert saved is not None, "an operation that runs has a record"
-        return Answer(Kind.DONE, saved.stamp, next(outcomes))
-    if verdict is Verdict.FORGOTTEN:
-        return Answer(Kind.FORGOTTEN, forgotten)
-    if verdict is Verdict.OTHER_BYTES:
-        return Answer(Kind.OTHER_BYTES)
+        return Answer(AnswerKind.DONE, saved.stamp, next(outcomes))
+    if verdict is Admitted.FORGOTTEN:
+        return Answer(AnswerKind.FORGOTTEN, forgotten)
+    if verdict is Admitted.OTHER_BYTES:
+        return Answer(AnswerKind.OTHER_BYTES)
     if saved is None or saved.result is None:
-        return Answer(Kind.EXPIRED)
-    return Answer(Kind.DUPLICATE, saved.stamp, saved.result)
+        return Answer(AnswerKind.EXPIRED)
+    return Answer(AnswerKind.DUPLICATE, saved.stamp, saved.result)

@@ -13,8 +13,8 @@ from nyala.env.tasks import Lane
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import Entry, HardState
 from nyala.raft.node import RaftNode
-from nyala.replica.context import Around
-from nyala.replica.member.client_sessions import Sessions
+from nyala.replica.context import ReplicaContext
+from nyala.replica.member.client_sessions import ClientSessions
 from nyala.replica.state_machine import AnyCut, StateMachine
 from nyala.wal.log import Wal
 from nyala.wal.recovered import RecoveredGroup
@@ -35,11 +35,11 @@ class Opened:
 
     node: RaftNode
     machine: StateMachine
-    sessions: Sessions
+    sessions: ClientSessions
 
 
 async def bootstrap(
-    around: Around,
+    context: ReplicaContext,
     group: TabletId,
     recovered: RecoveredGroup | None,
     open_machine: Callable[[str], StateMachine],
@@ -47,7 +47,7 @@ async def bootstrap(
     """Reopen a replica.
 
     Args:
-        around: the process.
+        context: the process.
         group: of the replica.
         recovered: what the log held of the group; None: nothing.
         open_machine: opens the state machine from its directory; runs in lane COMPUTE.
@@ -57,23 +57,23 @@ async def bootstrap(
     """
     if recovered is not None and recovered.corrupt is not None:
         raise recovered.corrupt
-    tasks = around.env.tasks
-    saved = await tasks.run(Lane.DISK, around.cmeta.load, group)
+    tasks = context.env.tasks
+    saved = await tasks.run(Lane.DISK, context.cmeta.load, group)
     if saved is None:
         raise Corrupt(
             f"the consensus metadata of {group} is gone, and its vote may be lost with it; replace "
             "this replica"
         )
-    machine = await tasks.run(Lane.COMPUTE, open_machine, around.machine_directory(group))
+    machine = await tasks.run(Lane.COMPUTE, open_machine, context.machine_directory(group))
     try:
-        return await assemble(around, group, saved, recovered, machine)
+        return await assemble(context, group, saved, recovered, machine)
     except BaseException:  # whatever it is goes on up; the machine's files are let go of
         machine.close()
         raise
 
 
 async def assemble(
-    around: Around,
+    context: ReplicaContext,
     group: TabletId,
     saved: tuple[HardState, Configuration],
     recovered: RecoveredGroup | None,
@@ -92,13 +92,13 @@ async def assemble(
     stamp, index = cut.stamp, cut.op.index
     if cut.op.index < committed <= recovered.last.index:
         index = committed
-        known = (await around.wal.read(group, index, 1))[0]
+        known = (await context.wal.read(group, index, 1))[0]
         stamp = known.stamp
         starts = (op for op in recovered.starts if cut.op.index < op.index <= index)
         skipped = [*skipped, *starts, known.id]
-    later = await entries_after(around.wal, group, index, recovered.last.index)
+    later = await entries_after(context.wal, group, index, recovered.last.index)
     node = RaftNode(
-        around.uuid,
+        context.uuid,
         config,
         hard_state,
         later,
@@ -108,10 +108,10 @@ async def assemble(
         configs=[c for c in recovered.configs if c.id.index <= index],
         commit_index=max(cut.op.index, config.id.index, committed),
         applied_index=cut.op.index,
-        options=around.raft_options(),
-        random=around.env.random.randrange,
+        options=context.raft_options(),
+        random=context.env.random.randrange,
     )
-    return Opened(node, machine, Sessions.load(cut.extra))
+    return Opened(node, machine, ClientSessions.load(cut.extra))
 
 
 async def entries_after(wal: Wal, group: TabletId, index: int, last: int) -> list[Entry]:

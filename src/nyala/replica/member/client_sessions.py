@@ -23,8 +23,8 @@ from nyala.replica.member.session_header import Header
 MAX_CLIENTS = 16_384
 """Clients that are remembered; beyond it the one that wrote longest ago is forgotten.
 
-When it last wrote stays known (`Sessions.forgotten`): what an unknown client sends may have been executed
-before then, and is refused unless it says that no attempt was.
+When it last wrote stays known (`ClientSessions.forgotten`): what an unknown client sends may have been
+executed before then, and is refused unless it says that no attempt was.
 """
 MAX_RESULTS = 131_072
 """Results kept over all clients; beyond it the oldest expires early."""
@@ -46,7 +46,7 @@ _VERSION = 2
 _HEAD_BYTES = 12
 
 
-class Verdict(Enum):
+class Admitted(Enum):
     """What is to be done with an operation."""
 
     RUN = "run"
@@ -56,7 +56,7 @@ class Verdict(Enum):
     OTHER_BYTES = "other bytes"
 
 
-class Saved:
+class SavedResult:
     """What one operation came to; `result` is None until it has run, and once its bytes are not kept."""
 
     __slots__ = ("client", "crc", "dropped", "expires", "result", "sequence", "stamp")
@@ -82,12 +82,12 @@ class _Client:
     """
 
     floor: int
-    results: dict[int, Saved]
+    results: dict[int, SavedResult]
     used: int = 0
     born: int = 0
 
 
-class Sessions:
+class ClientSessions:
     """The table of one replica. Lane APPLY only.
 
     Attributes:
@@ -97,7 +97,7 @@ class Sessions:
     def __init__(self) -> None:
         self.forgotten = 0
         self._clients: OrderedDict[bytes, _Client] = OrderedDict()  # by last use
-        self._results: OrderedDict[tuple[bytes, int], Saved] = OrderedDict()  # by stamp
+        self._results: OrderedDict[tuple[bytes, int], SavedResult] = OrderedDict()  # by stamp
         self._kept_bytes = 0
         self._kept_most = MAX_KEPT_BYTES
 
@@ -118,7 +118,7 @@ class Sessions:
     def _known_bytes(self) -> int:
         return RESULT_BYTES * len(self._results) + CLIENT_BYTES * len(self._clients)
 
-    def admit(self, header: Header, stamp: int) -> tuple[Verdict, Saved | None]:
+    def admit(self, header: Header, stamp: int) -> tuple[Admitted, SavedResult | None]:
         """Decide about the next operation of the log.
 
         Args:
@@ -134,24 +134,24 @@ class Sessions:
         since = header.since
         known = self._clients.get(header.client_id)
         if since is not None and self._before(known, header.sequence, since):
-            return Verdict.FORGOTTEN, None
+            return Admitted.FORGOTTEN, None
         client = self._client(header.client_id)
         if since is not None:
             client.used = max(client.used, stamp, since)
         self._acknowledge(client, header.first_outstanding)
         saved = client.results.get(header.sequence)
         if saved is not None:
-            return (Verdict.DUPLICATE if saved.crc == header.crc else Verdict.OTHER_BYTES), saved
+            return (Admitted.DUPLICATE if saved.crc == header.crc else Admitted.OTHER_BYTES), saved
         if header.sequence < client.floor:
-            return Verdict.EXPIRED, None
+            return Admitted.EXPIRED, None
         expires = stamp + from_micros(header.ttl_s * 1_000_000)
-        saved = Saved(header.client_id, header.sequence, stamp, expires, header.crc, None)
+        saved = SavedResult(header.client_id, header.sequence, stamp, expires, header.crc, None)
         client.results[header.sequence] = saved
         self._results[header.client_id, header.sequence] = saved
         self._bound(client, header.table_kib << 10)
-        return Verdict.RUN, saved
+        return Admitted.RUN, saved
 
-    def keep(self, saved: Saved, result: bytes) -> None:
+    def keep(self, saved: SavedResult, result: bytes) -> None:
         """Keep what an admitted operation came to. In the order of the operations."""
         saved.result = result
         if saved.dropped:
@@ -193,14 +193,14 @@ class Sessions:
         for sequence in gone:
             self._remove(results.pop(sequence))
 
-    def _drop(self, saved: Saved) -> None:
+    def _drop(self, saved: SavedResult) -> None:
         """Forget a result early or in time; its sequence is never executed again."""
         client = self._clients[saved.client]
         del client.results[saved.sequence]
         client.floor = max(client.floor, saved.sequence + 1)
         self._remove(saved)
 
-    def _remove(self, saved: Saved) -> None:
+    def _remove(self, saved: SavedResult) -> None:
         del self._results[saved.client, saved.sequence]
         saved.dropped = True
         if saved.result is not None:
@@ -256,7 +256,7 @@ class Sessions:
             yield s.client, s.sequence, s.stamp, s.expires, s.crc, s.result
 
     @classmethod
-    def load(cls, raw: bytes) -> "Sessions":
+    def load(cls, raw: bytes) -> "ClientSessions":
         """Read the bytes of a table; none at all are an empty one.
 
         Raises:
@@ -270,7 +270,7 @@ class Sessions:
         for client_id, sequence, stamp, expires, crc, result in rows:
             if client_id not in made._clients:
                 raise Corrupt(f"the saved client sessions lack client {client_id.hex()}")
-            saved = Saved(client_id, sequence, stamp, expires, crc, result)
+            saved = SavedResult(client_id, sequence, stamp, expires, crc, result)
             made._clients[client_id].results[sequence] = saved
             made._results[client_id, sequence] = saved
             made._kept_bytes += 0 if result is None else len(result)

@@ -10,29 +10,35 @@ from nyala.common.errors import Unavailable
 from nyala.common.hybrid_time import to_micros
 from nyala.raft.messages import AppendEntries
 from nyala.raft.node import RaftNode
-from nyala.replica.context import Around
-from nyala.replica.member.leadership_watch import Standing
-from nyala.replica.member.pending_reads import Reads
+from nyala.replica.context import ReplicaContext
+from nyala.replica.member.leadership_watch import LeadershipWatch
+from nyala.replica.member.pending_reads import PendingReads
 
 LINGER_MS = 10_000
 """A leader keeps its group's closed time fresh so long after a stale read that no follower could serve."""
 FOR_EVER_US = 1 << 62
 
 
-class Closing:
+class ClosedTime:
     """The closed time of one member. On the loop only.
 
     Args:
-        around: the process.
+        context: the process.
         node: the core.
-        standing: knows whether it accepts.
+        leadership_watch: knows whether it accepts.
         reads: those that wait; a closing round is one of them.
     """
 
-    def __init__(self, around: Around, node: RaftNode, standing: Standing, reads: Reads) -> None:
-        self._around = around
+    def __init__(
+        self,
+        context: ReplicaContext,
+        node: RaftNode,
+        leadership_watch: LeadershipWatch,
+        reads: PendingReads,
+    ) -> None:
+        self._context = context
         self._node = node
-        self._standing = standing
+        self._leadership_watch = leadership_watch
         self._reads = reads
         self._under_way = False
         self._wanted_until_us = 0
@@ -44,18 +50,18 @@ class Closing:
     def tick(self) -> None:
         """Begin a round if one is due; before the core's own tick, so that its heartbeats carry it."""
         node = self._node
-        if not self._standing.accepting or self._under_way or not node.view.beats_next:
+        if not self._leadership_watch.accepting or self._under_way or not node.view.beats_next:
             return
         if node.last_stamp > node.closed or self._wanted():
             self._begin()
 
     def _wanted(self) -> bool:
-        return self._around.env.clock.monotonic_us() < self._wanted_until_us
+        return self._context.env.clock.monotonic_us() < self._wanted_until_us
 
     def _begin(self) -> None:
         node = self._node
         try:
-            at = self._around.clock.now()
+            at = self._context.clock.now()
         except Unavailable:  # a full or slow disk: nothing can be promised now
             return
         number = node.read_index(at)
@@ -72,7 +78,7 @@ class Closing:
         node = self._node
         if node.is_leader and at > node.closed:
             node.publish_closed(at)
-            self._known = self._moment(at, self._around.clock.peek())
+            self._known = self._moment(at, self._context.clock.peek())
 
     # ---- a follower --------------------------------------------------------------------------------
 
@@ -86,7 +92,7 @@ class Closing:
     def _moment(self, closed: int, now: int) -> "_Moment":
         """Return a closed time with the moment, on this server's monotonic clock, when it was now."""
         age_us = max(0, to_micros(now) - to_micros(closed))
-        return _Moment(closed, self._around.env.clock.monotonic_us() - age_us)
+        return _Moment(closed, self._context.env.clock.monotonic_us() - age_us)
 
     def _look(self) -> None:
         if self._known.closed < self._coming.closed <= self._node.closed:
@@ -108,14 +114,14 @@ class Closing:
             None: there is no such time; a leader then keeps closing for a while.
         """
         self._look()
-        known, around = self._known, self._around
-        by_hybrid_us = to_micros(around.clock.peek()) - to_micros(known.closed)
-        age_us = max(by_hybrid_us, around.env.clock.monotonic_us() - known.at_us)
+        known, context = self._known, self._context
+        by_hybrid_us = to_micros(context.clock.peek()) - to_micros(known.closed)
+        age_us = max(by_hybrid_us, context.env.clock.monotonic_us() - known.at_us)
         age_ms = max(0, -(-age_us // 1000))
         if known.closed and known.closed >= least and age_ms <= max_age_ms:
             return known.closed, age_ms
         if self._node.is_leader:
-            self._wanted_until_us = around.env.clock.monotonic_us() + LINGER_MS * 1000
+            self._wanted_until_us = context.env.clock.monotonic_us() + LINGER_MS * 1000
         return None
 
 

@@ -17,7 +17,7 @@ from nyala.raft.membership import Configuration
 from nyala.raft.messages import DurablePoint
 from nyala.raft.node import RaftNode
 from nyala.raft.ready import NOTHING, Outgoing, ReadRequest, Ready
-from nyala.replica.context import Around
+from nyala.replica.context import ReplicaContext
 from nyala.wal.segment_allocator import FULL
 
 log = logging.getLogger(__name__)
@@ -28,11 +28,11 @@ SAVE_TRIES = 10
 the log keeps the whole configuration change, and all that follows it."""
 
 
-class Driver:
+class RaftDriver:
     """Performs what one core owes.
 
     Args:
-        around: the process.
+        context: the process.
         group: of the core.
         node: the core.
         fail: ends this replica.
@@ -40,14 +40,14 @@ class Driver:
 
     def __init__(
         self,
-        around: Around,
+        context: ReplicaContext,
         group: TabletId,
         node: RaftNode,
         fail: Callable[[BaseException], None],
     ) -> None:
         self.config = node.config
         self.saving: Configuration | None = None
-        self._around = around
+        self._context = context
         self._group = group
         self._node = node
         self._fail = fail
@@ -88,7 +88,7 @@ class Driver:
     # ---- the log -----------------------------------------------------------------------------------
 
     def _write(self, ready: Ready) -> bool:
-        wal = self._around.wal
+        wal = self._context.wal
         try:
             slot = wal.reserve(self._group, ready.append, ready.persist)
         except (
@@ -105,7 +105,7 @@ class Driver:
         if self._closed:
             return
         if err is not None:
-            self._around.disk_failed(err)
+            self._context.disk_failed(err)
             return
         self._durable = point
         try:
@@ -113,12 +113,12 @@ class Driver:
         except Exception as bug:  # a broken invariant is the end of this replica, not of the server
             self._fail(bug)
             return
-        self._around.dirty(self._group)
+        self._context.schedule(self._group)
 
     async def _catch_up(self, request: ReadRequest) -> None:
         """Read what a slow peer lacks and is no longer in memory."""
         try:
-            entries = await self._around.wal.read(
+            entries = await self._context.wal.read(
                 self._group, request.first_index, request.max_bytes
             )
         except LogGap:
@@ -127,7 +127,7 @@ class Driver:
             return
         mine = itertools.takewhile(lambda e: self._node.view.holds(e.id), entries)
         self._node.entries_read(request.peer, list(mine))
-        self._around.dirty(self._group)
+        self._context.schedule(self._group)
 
     # ---- peers -------------------------------------------------------------------------------------
 
@@ -138,31 +138,31 @@ class Driver:
             if not self._durable.covers(outgoing.after):
                 self._waiting.append(outgoing)
             else:
-                self._around.send(self.config, self._group, outgoing.message)
+                self._context.send(self.config, self._group, outgoing.message)
 
     # ---- consensus metadata ------------------------------------------------------------------------
 
     async def _save(self, config: Configuration) -> None:
         """Sync a committed configuration; until that is done the log keeps its entry (`saving`)."""
-        around, refused = self._around, 0
+        context, refused = self._context, 0
         self.saving = config
         while self.saving is config and not self._closed:
             hard_state = self._node.view.hard_state
             try:
-                await around.env.tasks.run(
-                    Lane.DISK, around.cmeta.save, self._group, hard_state, config
+                await context.env.tasks.run(
+                    Lane.DISK, context.cmeta.save, self._group, hard_state, config
                 )
             except OSError as err:  # a full disk may have room again
                 refused += err.errno not in FULL
                 if refused == SAVE_TRIES:
                     raise
                 log.warning("metadata of %s was not saved, trying again: %s", self._group, err)
-                await around.env.tasks.sleep_ms(RETRY_MS)
+                await context.env.tasks.sleep_ms(RETRY_MS)
             else:
                 self.saving = None
 
     def _spawn(self, work: Coroutine[Any, Any, None], what: str) -> None:
-        self._around.env.tasks.spawn(self._guarded(work), f"{what} {self._group}")
+        self._context.env.tasks.spawn(self._guarded(work), f"{what} {self._group}")
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
         try:

@@ -15,10 +15,10 @@ from nyala.common.ids import TabletId
 from nyala.env.tasks import Lane
 from nyala.raft.messages import Entry
 from nyala.raft.node import RaftNode
-from nyala.replica.context import Around
+from nyala.replica.context import ReplicaContext
 from nyala.replica.member.applier import Applier
-from nyala.replica.memory import Part
-from nyala.replica.status import Upkeep
+from nyala.replica.memory import MemoryPart
+from nyala.replica.status import MaintenanceStats
 from nyala.wal.segment_allocator import FULL
 
 log = logging.getLogger(__name__)
@@ -42,11 +42,11 @@ class _Tally:
     us: int = 0
 
 
-class Keeper:
+class Flusher:
     """Keeps one replica's memory and log within their limits. On the loop only.
 
     Args:
-        around: the process.
+        context: the process.
         group: of the replica.
         node: the core: knows what others need.
         applier: knows the machine and how far it is.
@@ -55,13 +55,13 @@ class Keeper:
 
     def __init__(
         self,
-        around: Around,
+        context: ReplicaContext,
         group: TabletId,
         node: RaftNode,
         applier: Applier,
         fail: Fail,
     ) -> None:
-        self._around = around
+        self._context = context
         self._group = group
         self._node = node
         self._applier = applier
@@ -83,10 +83,10 @@ class Keeper:
         """Whether this is a witness whose log is all that it has, as long as there is room for that."""
         return self._node.view.keeps_log and not self._too_long
 
-    def upkeep(self) -> Upkeep:
+    def maintenance_stats(self) -> MaintenanceStats:
         """Return what flushes and merges have cost."""
         flushes, merges = self._flushes, self._merges
-        return Upkeep(
+        return MaintenanceStats(
             self._lock.locked(), self._log_bytes, flushes.done, flushes.us, merges.done, merges.us
         )
 
@@ -95,7 +95,7 @@ class Keeper:
         return await self._run(prepare, self._merges)
 
     async def _run(self, prepare: Maintenance, tally: "_Tally") -> bool:
-        tasks, clock = self._around.env.tasks, self._around.env.clock
+        tasks, clock = self._context.env.tasks, self._context.env.clock
         async with self._lock:
             if self._closed:
                 return False
@@ -112,8 +112,8 @@ class Keeper:
             tally.done += 1
             tally.us += clock.monotonic_us() - began_us
             self.count()
-        self._around.counters.flushed.inc()
-        self._around.dirty(self._group)  # the log may need less of it
+        self._context.counters.flushed.inc()
+        self._context.schedule(self._group)  # the log may need less of it
         return True
 
     async def flush(self) -> bool:
@@ -140,7 +140,7 @@ class Keeper:
     def applied(self, entries: Sequence[Entry]) -> None:
         """Note what was applied, and flush in the background when that is due."""
         self._log_bytes += sum(len(e.payload) + ENTRY_OVERHEAD_BYTES for e in entries)
-        options = self._around.options
+        options = self._context.options
         rows = self.count()
         if self._log_bytes >= options.flush_log_bytes or rows >= options.flush_bytes:
             self.flush_soon()
@@ -148,21 +148,21 @@ class Keeper:
     def count(self) -> int:
         """Count the rows that are not flushed; return their bytes."""
         rows = self._applier.machine.unflushed_bytes()
-        self._around.memory.note(Part.ROWS, self._group, rows)
+        self._context.memory.note(MemoryPart.ROWS, self._group, rows)
         return rows
 
     def flush_soon(self) -> None:
         """Flush in the background, unless that is under way."""
         if not self._flushing and not self._closed:
             self._flushing = True
-            self._around.env.tasks.spawn(self._flush(), f"flush {self._group}")
+            self._context.env.tasks.spawn(self._flush(), f"flush {self._group}")
 
     async def _flush(self) -> None:
         try:
             await self.flush()
         except OSError as err:  # a full disk may have room again; the log keeps what is not flushed
             log.warning("%s was not flushed, trying again later: %s", self._group, err)
-            await self._around.env.tasks.sleep_ms(RETRY_MS)
+            await self._context.env.tasks.sleep_ms(RETRY_MS)
         except Exception as err:  # a broken machine is the end of this replica, not of the server
             self._fail(err)
         finally:
@@ -185,7 +185,7 @@ class Keeper:
         first = needed if needed == unflushed else max(1, needed - 1)
         own = max(unflushed, applied + 1) if self._keeps_all else unflushed
         movable = not self._flush_frees_log
-        self._around.wal.set_anchor(self._group, first, own, movable=movable)
+        self._context.wal.set_anchor(self._group, first, own, movable=movable)
 
     def let_go(self) -> None:
         """Keep less for members that lag behind: what those furthest behind need, or all of it, may go.

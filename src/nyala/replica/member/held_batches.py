@@ -10,7 +10,7 @@ from collections.abc import Callable
 from nyala.common.ids import ServerUuid
 from nyala.env.server_clock import FarAhead
 from nyala.raft.messages import AppendEntries, PeerBatch
-from nyala.replica.context import Around
+from nyala.replica.context import ReplicaContext
 
 log = logging.getLogger(__name__)
 
@@ -19,16 +19,16 @@ HELD_BYTES = 16 << 20
 MESSAGE_BYTES = 200
 
 
-class Held:
+class HeldBatches:
     """Batches in the order in which they came, let in one after another.
 
     Args:
-        around: the process.
+        context: the process.
         take: called with each batch once the clock has passed its stamp.
     """
 
-    def __init__(self, around: Around, take: Callable[[PeerBatch], None]) -> None:
-        self._around = around
+    def __init__(self, context: ReplicaContext, take: Callable[[PeerBatch], None]) -> None:
+        self._context = context
         self._take = take
         self._batches: deque[PeerBatch] = deque()
         self._bytes = 0
@@ -38,15 +38,15 @@ class Held:
         """Keep a batch until the clock may pass its stamp; what is too much is dropped."""
         size = _size(batch)
         if self._bytes + size > HELD_BYTES:
-            self._around.counters.refused.labels("clock").inc()
+            self._context.counters.refused.labels("clock").inc()
             return
         self._batches.append(batch)
         self._bytes += size
         if not self._waiting:
             self._waiting = True
-            self._around.env.tasks.spawn(self._let_in(), "batches above the clock's ceiling")
+            self._context.env.tasks.spawn(self._let_in(), "batches above the clock's ceiling")
 
-    def lose(self, server: ServerUuid) -> None:
+    def peer_exited(self, server: ServerUuid) -> None:
         """Drop what a server sent: its process has ended."""
         if self._batches:
             self._batches = deque(b for b in self._batches if b.sender != server)
@@ -55,7 +55,7 @@ class Held:
     async def _let_in(self) -> None:
         while self._batches:
             try:
-                await self._around.clock.past(self._batches[0].hlc)
+                await self._context.clock.past(self._batches[0].hlc)
             except (
                 OSError,
                 FarAhead,
@@ -63,7 +63,7 @@ class Held:
                 log.warning("%d batches of peers were dropped: %s", len(self._batches), err)
                 self._batches.clear()
             # The first may be another one now, if the sender of the one before has ended.
-            while self._batches and not self._around.clocks.far(self._batches[0].hlc):
+            while self._batches and not self._context.clocks.far(self._batches[0].hlc):
                 batch = self._batches.popleft()
                 self._bytes -= _size(batch)
                 self._take(batch)

@@ -7,7 +7,7 @@ from nyala.raft.node import RaftNode
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LeadershipChange:
     """What one look found."""
 
     changed: bool = False
@@ -15,10 +15,10 @@ class Seen:
     deposed: bool = False
 
 
-_SAME = Seen()
+_SAME = LeadershipChange()
 
 
-class Standing:
+class LeadershipWatch:
     """Compares a core with what it was. On the loop only.
 
     Attributes:
@@ -33,7 +33,7 @@ class Standing:
         self._leader = node.leader
         self._waiters: list[asyncio.Future[None]] = []
 
-    def look(self) -> Seen:
+    def look(self) -> LeadershipChange:
         """Return what changed since the last look."""
         node = self._node
         leads, term, leader = node.is_leader, node.term, node.leader
@@ -42,13 +42,13 @@ class Standing:
                 return _SAME
             self.accepting = True
             self._wake()
-            return Seen(changed=True)
+            return LeadershipChange(changed=True)
         deposed = self._leads and (not leads or term != self._term)
         elected = leads and (not self._leads or term != self._term)
         self._leads, self._term, self._leader = leads, term, leader
         self.accepting = leads and node.status().accepting
         self._wake()
-        return Seen(True, elected, deposed)
+        return LeadershipChange(True, elected, deposed)
 
     async def next_change(self) -> None:
         """Wait for the next change, or the next tick: deadlines pass too."""

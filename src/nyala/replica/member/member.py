@@ -12,33 +12,35 @@ from nyala.env.tasks import Lane
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import AnyMessage, AppendEntries, Entry
 from nyala.raft.ready import NOTHING
-from nyala.replica.context import Around
+from nyala.replica.context import ReplicaContext
 from nyala.replica.member.applier import Answer, Applier
 from nyala.replica.member.bootstrap import Opened
-from nyala.replica.member.closed_time import Closing
-from nyala.replica.member.driver import Driver
-from nyala.replica.member.flusher import Fail, Keeper
-from nyala.replica.member.leadership_watch import Standing
-from nyala.replica.member.pending_reads import Reads
-from nyala.replica.member.requests import Requests
-from nyala.replica.memory import Part
+from nyala.replica.member.closed_time import ClosedTime
+from nyala.replica.member.driver import RaftDriver
+from nyala.replica.member.flusher import Fail, Flusher
+from nyala.replica.member.leadership_watch import LeadershipWatch
+from nyala.replica.member.pending_reads import PendingReads
+from nyala.replica.member.requests import MemberRequests
+from nyala.replica.memory import MemoryPart
 
 
 class Member:
     """A replica that takes part in its group.
 
     Args:
-        around: the process.
+        context: the process.
         group: of the replica.
         opened: from bootstrap.
         fail: ends this replica.
     """
 
-    def __init__(self, around: Around, group: TabletId, opened: Opened, fail: Fail) -> None:
-        options = around.options
+    def __init__(
+        self, context: ReplicaContext, group: TabletId, opened: Opened, fail: Fail
+    ) -> None:
+        options = context.options
         self.node = opened.node
         self.applier = Applier(
-            around.env.tasks,
+            context.env.tasks,
             opened.machine,
             opened.sessions,
             group_ops=options.apply_group_ops,
@@ -46,18 +48,20 @@ class Member:
             deliver=self._applied,
             may_apply=self._may_apply,
         )
-        self.keeper = Keeper(around, group, opened.node, self.applier, fail)
-        self.driver = Driver(around, group, opened.node, fail)
-        self.standing = Standing(opened.node)
-        reads = Reads()
-        self.closing = Closing(around, opened.node, self.standing, reads)
-        self.requests = Requests(around, group, opened.node, self.driver, self.standing, reads)
-        self._around = around
+        self.flusher = Flusher(context, group, opened.node, self.applier, fail)
+        self.driver = RaftDriver(context, group, opened.node, fail)
+        self.leadership_watch = LeadershipWatch(opened.node)
+        reads = PendingReads()
+        self.closed_time = ClosedTime(context, opened.node, self.leadership_watch, reads)
+        self.requests = MemberRequests(
+            context, group, opened.node, self.driver, self.leadership_watch, reads
+        )
+        self._context = context
         self._group = group
         self._fail = fail
         self._closed = False
-        self._task = around.env.tasks.spawn(self._apply(), f"apply {group}")
-        self.keeper.count()
+        self._task = context.env.tasks.spawn(self._apply(), f"apply {group}")
+        self.flusher.count()
         self._count()
 
     # ---- what happens ------------------------------------------------------------------------------
@@ -69,19 +73,19 @@ class Member:
         takes no entries, and says so; it goes on to vote and to answer heartbeats, and its leader waits.
         """
         if isinstance(message, AppendEntries):
-            around = self._around
-            behind = self.applier.backlog_bytes > around.options.write_queue_bytes
-            self.node.set_full(behind or around.memory.full)
+            context = self._context
+            behind = self.applier.backlog_bytes > context.options.write_queue_bytes
+            self.node.set_full(behind or context.memory.full)
         self.node.step(message, hlc)
         if isinstance(message, AppendEntries):
-            self.closing.heard(message)
+            self.closed_time.heard(message)
 
     def tick(self, hlc: int, absent: Container[ServerUuid]) -> None:
         """Let a tick of Raft's time pass; `absent` as in `RaftNode.tick`."""
         self.applier.resume()
-        self.closing.tick()
-        self._around.offsets.hand_over(self.node)
-        self._around.slow_log.hand_over(self._group, self.node)
+        self.closed_time.tick()
+        self._context.offsets.hand_over(self.node)
+        self._context.slow_log.hand_over(self._group, self.node)
         self.requests.tick()
         self.node.tick(hlc, absent)
 
@@ -97,11 +101,11 @@ class Member:
                 self._settle()
             changed = ready.config is not None or ready.config_committed is not None
         self._count()
-        seen = self.standing.look()
+        seen = self.leadership_watch.look()
         if seen.deposed:
             self.requests.deposed()
         if seen.elected:
-            self._around.counters.elected.inc()
+            self._context.counters.elected.inc()
         return changed or seen.changed
 
     def rescue(self, keep: Sequence[ServerUuid], term: int) -> Configuration:
@@ -110,14 +114,14 @@ class Member:
         See `RaftNode.rescue`: it is committed when one of those kept leads.
         """
         self.node.rescue(keep, self.requests.clock.next_stamp(self.node.last_stamp), term)
-        self._around.dirty(self._group)
+        self._context.schedule(self._group)
         return self.node.config
 
     def anchor(self) -> bool:
         """Let the log go of what neither this replica nor a follower of it needs; False: not yet."""
         if self.driver.saving is not None:
             return False
-        self.keeper.anchor()
+        self.flusher.anchor()
         return True
 
     async def _apply(self) -> None:
@@ -132,39 +136,39 @@ class Member:
         self.requests.applied(entries, answers)
         self.node.applied(entries[-1].id.index)
         if self.node.view.reads_behind:
-            self._around.dirty(self._group)  # the next ones are to be read
-        if self.node.is_leader and not self.standing.accepting:
-            self._around.dirty(
+            self._context.schedule(self._group)  # the next ones are to be read
+        if self.node.is_leader and not self.leadership_watch.accepting:
+            self._context.schedule(
                 self._group
             )  # perhaps its first entry was among them: it may accept now
         self._settle()
-        counters = self._around.counters
+        counters = self._context.counters
         counters.applied.inc(len(entries))
         counters.groups.inc()
-        self.keeper.applied(entries)
-        if self._around.memory.tight:
+        self.flusher.applied(entries)
+        if self._context.memory.tight:
             self.node.shrink(0)
         self._count()
 
     def _may_apply(self) -> bool:
-        return self._around.memory.may_apply(leads=self.node.is_leader)
+        return self._context.memory.may_apply(leads=self.node.is_leader)
 
     def _count(self) -> None:
         """Count what this group's entries and sessions take now."""
-        memory = self._around.memory
-        memory.note(Part.ENTRIES, self._group, self.node.view.log_bytes)
-        memory.note(Part.SESSIONS, self._group, self.applier.sessions.memory_bytes)
+        memory = self._context.memory
+        memory.note(MemoryPart.ENTRIES, self._group, self.node.view.log_bytes)
+        memory.note(MemoryPart.SESSIONS, self._group, self.applier.sessions.memory_bytes)
 
     def shrink(self) -> None:
         """Let go of entries that nobody needs urgently: who needs them is sent them from the log."""
-        node, excess = self.node, self._around.memory.excess_bytes
+        node, excess = self.node, self._context.memory.excess_bytes
         node.shrink(max(0, node.view.log_bytes - excess))
         self._count()
 
     def _settle(self) -> None:
         latest = self.requests.settle(self.applier.applied, self.applier.applied_stamp)
         if latest:
-            self.closing.publish(latest)
+            self.closed_time.publish(latest)
 
     # ---- the end -----------------------------------------------------------------------------------
 
@@ -177,7 +181,7 @@ class Member:
 
     async def close(self) -> None:
         """After `end`: wait for what runs in the lanes, then close the machine."""
-        await self.keeper.close()
+        await self.flusher.close()
         await asyncio.gather(self._task, return_exceptions=True)
-        await self._around.env.tasks.run(Lane.APPLY, self.applier.machine.close)
-        self._around.memory.forget(self._group)
+        await self._context.env.tasks.run(Lane.APPLY, self.applier.machine.close)
+        self._context.memory.forget(self._group)

@@ -20,7 +20,7 @@ class _Read:
     done: asyncio.Future[int]
 
 
-class Reads:
+class PendingReads:
     """The reads of one replica that wait for their moment. On the loop only."""
 
     def __init__(self) -> None:

@@ -16,14 +16,14 @@ from nyala.common.errors import (
     SessionExpired,
 )
 from nyala.common.ids import OpId
-from nyala.replica.member.applier import Answer, Kind
+from nyala.replica.member.applier import Answer, AnswerKind
 from nyala.replica.status import WriteOutcome
 
 FORGOTTEN = "CLIENT_FORGOTTEN"
 """A reason of SessionExpired: with a `since` above `forgotten_until`, where that is true, it is executed."""
 
 
-class Identity(NamedTuple):
+class WriteId(NamedTuple):
     """What a retry has in common with the first try: whose operation, its number, CRC32C of its bytes."""
 
     client_id: bytes
@@ -39,11 +39,11 @@ _Waiter = tuple[int, asyncio.Future[Answer | None]]
 class _Pending:
     term: int
     size_bytes: int
-    identity: Identity | None
+    identity: WriteId | None
     waiters: list[_Waiter] = field(default_factory=list)
 
 
-class Writes:
+class PendingWrites:
     """The writes of one replica that wait for their entries. On the loop only.
 
     Attributes:
@@ -53,13 +53,13 @@ class Writes:
     def __init__(self) -> None:
         self.inflight_bytes = 0
         self._pending: dict[int, _Pending] = {}  # by index, which grows
-        self._by_identity: dict[Identity, _Pending] = {}
+        self._by_identity: dict[WriteId, _Pending] = {}
 
     def __len__(self) -> int:
         return len(self._pending)
 
     def add(
-        self, op: OpId, size_bytes: int, deadline_us: int, identity: Identity | None = None
+        self, op: OpId, size_bytes: int, deadline_us: int, identity: WriteId | None = None
     ) -> asyncio.Future[Answer | None]:
         """Return what will be done when the entry at `op.index` is applied; None for a configuration.
 
@@ -79,7 +79,7 @@ class Writes:
         self.inflight_bytes += size_bytes
         return _wait(pending, deadline_us)
 
-    def join(self, identity: Identity, deadline_us: int) -> asyncio.Future[Answer | None] | None:
+    def join(self, identity: WriteId, deadline_us: int) -> asyncio.Future[Answer | None] | None:
         """Return what will be done when an operation in flight is applied; None: it is not in flight."""
         pending = self._by_identity.get(identity)
         return None if pending is None else _wait(pending, deadline_us)
@@ -159,22 +159,22 @@ def outcome(answer: Answer) -> WriteOutcome:
         SessionExpired: the operation was not executed (again), and there is no result to give.
         InvalidArgument: the sequence number belongs to an operation with other bytes.
     """
-    if answer.kind is Kind.EXPIRED:
+    if answer.kind is AnswerKind.EXPIRED:
         raise SessionExpired(
             "the result of this sequence number is no longer kept, so the operation was not executed "
             "(again); read the rows to learn whether it took effect, then write under a new number"
         )
-    if answer.kind is Kind.FORGOTTEN:
+    if answer.kind is AnswerKind.FORGOTTEN:
         raise SessionExpired(
             "this tablet does not know the client (any more), and an earlier try of the operation may have "
             "taken effect before it was forgotten, so it was not executed (again); read the rows to learn "
             "whether it did, then write with a new client",
             {"reason": FORGOTTEN, "forgotten_until": str(answer.stamp)},
         )
-    if answer.kind is Kind.OTHER_BYTES:
+    if answer.kind is AnswerKind.OTHER_BYTES:
         raise InvalidArgument(
             "this sequence number was used for an operation with other bytes; a retry sends the same "
             "bytes, and a new operation takes a new number",
             {"reason": "OTHER_BYTES"},
         )
-    return WriteOutcome(answer.stamp, answer.result, answer.kind is Kind.DUPLICATE)
+    return WriteOutcome(answer.stamp, answer.result, answer.kind is AnswerKind.DUPLICATE)

@@ -5,7 +5,7 @@ On the loop only.
 
 from nyala.common.errors import TimedOut, Unavailable
 from nyala.env.server_clock import duration
-from nyala.replica.context import Around
+from nyala.replica.context import ReplicaContext
 
 POLL_MS = 50
 """Interval at which a request that waits for a time reads the clock, which others may advance."""
@@ -15,11 +15,11 @@ class RequestClock:
     """The hybrid clock of the process, for requests to one member.
 
     Args:
-        around: the process.
+        context: the process.
     """
 
-    def __init__(self, around: Around) -> None:
-        self._around = around
+    def __init__(self, context: ReplicaContext) -> None:
+        self._context = context
 
     async def wait_until(self, time: int, deadline_us: int) -> None:
         """Wait until this server's clock has reached a time that a client named; the clock is not advanced.
@@ -31,7 +31,7 @@ class RequestClock:
         Raises:
             TimedOut: the clock does not reach it before the deadline; nothing was done.
         """
-        clock, env = self._around.clock, self._around.env
+        clock, env = self._context.clock, self._context.env
         while time > clock.peek() and (ahead_us := clock.ahead_us(time)) > 0:
             if env.clock.monotonic_us() + ahead_us > deadline_us:
                 raise TimedOut(
@@ -47,7 +47,7 @@ class RequestClock:
             Unavailable: the ceiling cannot be made durable; nothing was proposed or promised.
         """
         try:
-            await self._around.clock.past(stamp)
+            await self._context.clock.past(stamp)
         except OSError as err:
             raise Unavailable(
                 f"the hybrid clock's ceiling cannot be made durable: {err}; make room on the disk"
@@ -60,11 +60,11 @@ class RequestClock:
             Unavailable: the clock's ceiling is not durable so far up; `advance_past` waits for it.
         """
         self.merge(above)
-        return self._around.clock.now()
+        return self._context.clock.now()
 
     def merge(self, stamp: int) -> None:
         """Advance the clock past a stamp. Raises as `next_stamp`."""
-        if not self._around.clock.merge(stamp):
+        if not self._context.clock.merge(stamp):
             raise Unavailable(
                 f"the hybrid clock cannot pass {stamp} before its ceiling is durable there; ask again"
             )

@@ -23,48 +23,48 @@ from nyala.raft.changes import Change
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import Entry
 from nyala.raft.node import RaftNode
-from nyala.replica.context import Around
+from nyala.replica.context import ReplicaContext
 from nyala.replica.member import pending_writes, session_header
 from nyala.replica.member.applier import Answer
-from nyala.replica.member.driver import Driver
-from nyala.replica.member.leadership_watch import Standing
-from nyala.replica.member.pending_reads import Reads
-from nyala.replica.member.pending_writes import Identity, Writes
+from nyala.replica.member.driver import RaftDriver
+from nyala.replica.member.leadership_watch import LeadershipWatch
+from nyala.replica.member.pending_reads import PendingReads
+from nyala.replica.member.pending_writes import PendingWrites, WriteId
 from nyala.replica.member.request_clock import RequestClock
 from nyala.replica.status import WriteOutcome
 
 RETRY_AFTER_MS = 20
 
 
-class Requests:
+class MemberRequests:
     """The writes and reads of one member.
 
     Args:
-        around: the process.
+        context: the process.
         group: of the member.
         node: its core.
         driver: knows whether the log takes more, and the configuration.
-        standing: knows whether the core accepts writes.
+        leadership_watch: knows whether the core accepts writes.
         reads: those that wait.
     """
 
     def __init__(
         self,
-        around: Around,
+        context: ReplicaContext,
         group: TabletId,
         node: RaftNode,
-        driver: Driver,
-        standing: Standing,
-        reads: Reads,
+        driver: RaftDriver,
+        leadership_watch: LeadershipWatch,
+        reads: PendingReads,
     ) -> None:
-        self._around = around
+        self._context = context
         self._node = node
         self._driver = driver
-        self._standing = standing
-        self.clock = RequestClock(around)
+        self._leadership_watch = leadership_watch
+        self.clock = RequestClock(context)
         self._closed = False
         self._group = group
-        self._writes = Writes()
+        self._writes = PendingWrites()
         self._reads = reads
 
     async def write(
@@ -79,17 +79,17 @@ class Requests:
     ) -> WriteOutcome:
         """See `Replica.write`."""
         session_header.check(client_id, sequence, first_outstanding, since or 0)
-        around, node = self._around, self._node
-        deadline_us = around.env.clock.monotonic_us() + timeout_ms * 1000
+        context, node = self._context, self._node
+        deadline_us = context.env.clock.monotonic_us() + timeout_ms * 1000
         await self.accepting(deadline_us, await self._believed(seen, deadline_us))
-        identity = Identity(client_id, sequence, session_header.crc_of(payload))
+        identity = WriteId(client_id, sequence, session_header.crc_of(payload))
         joined = self._writes.join(identity, deadline_us)
         if joined is not None:
             return _outcome(await joined, identity)
         self.check_room(len(payload), self._writes.inflight_bytes)
-        since = around.clock.peek() if since is None else since
-        ttl_s = around.options.client_result_ttl_s
-        table_kib = around.memory.table_bytes() >> 10
+        since = context.clock.peek() if since is None else since
+        ttl_s = context.options.client_result_ttl_s
+        table_kib = context.memory.table_bytes() >> 10
         wrapped = session_header.wrap(
             payload, client_id, sequence, first_outstanding, ttl_s, since, table_kib
         )
@@ -97,7 +97,7 @@ class Requests:
         if op is None:
             raise self.not_leader()
         done = self._writes.add(op, len(payload), deadline_us, identity)
-        around.dirty(self._group)
+        context.schedule(self._group)
         return _outcome(await done, identity)
 
     async def change_config(
@@ -105,14 +105,14 @@ class Requests:
     ) -> Configuration:
         """See `Replica.change_config`."""
         node = self._node
-        deadline_us = self._around.env.clock.monotonic_us() + timeout_ms * 1000
+        deadline_us = self._context.env.clock.monotonic_us() + timeout_ms * 1000
         await self.accepting(deadline_us)
         try:
             op = node.change_config(changes, self.clock.next_stamp(node.last_stamp), expected)
         except NotLeader as err:
             raise _with_address(err, self._driver.config) from err
         finally:  # also when it only handed leadership over
-            self._around.dirty(self._group)
+            self._context.schedule(self._group)
         changed = node.config
         assert changed.id == op, f"{self._group}: {changed.id} is active after {op}"
         try:
@@ -132,20 +132,20 @@ class Requests:
             Unavailable: the disk does not take the ceiling.
         """
         if self._node.is_leader:
-            _check_ahead(self._around, at)
+            _check_ahead(self._context, at)
             await self.clock.wait_until(at, deadline_us)
             await self.clock.advance_past(at)
 
     async def _believed(self, seen: int, deadline_us: int) -> int:
         """Wait for a time that a client has seen; return it, or 0 where it lies too far in the future."""
-        if self._around.clock.ahead_us(seen) > self._around.clock.limit_us:
+        if self._context.clock.ahead_us(seen) > self._context.clock.limit_us:
             return 0
         await self.clock.wait_until(seen, deadline_us)
         return seen
 
     def read_soon(self, at: int | None, timeout_ms: int) -> "asyncio.Future[int]":
         """See `Replica.read_soon`."""
-        around, node = self._around, self._node
+        context, node = self._context, self._node
         if not node.is_leader:
             raise self.not_leader()
         if at is None:
@@ -154,9 +154,9 @@ class Requests:
             self.clock.merge(at)
         number = node.read_index(at)
         assert number is not None, f"{self._group}: a leader refused a read"
-        deadline_us = around.env.clock.monotonic_us() + timeout_ms * 1000
+        deadline_us = context.env.clock.monotonic_us() + timeout_ms * 1000
         done = self._reads.add(at, number, node.last.index, deadline_us)
-        around.dirty(self._group)
+        context.schedule(self._group)
         return done
 
     # ---- what a request needs first ----------------------------------------------------------------
@@ -174,21 +174,21 @@ class Requests:
         Raises:
             NotLeader: it does not lead. Unavailable: not in time, or the clock's ceiling cannot be saved.
         """
-        standing, clock = self._standing, self._around.env.clock
+        leadership_watch, clock = self._leadership_watch, self._context.env.clock
         while True:
-            while not standing.accepting:
+            while not leadership_watch.accepting:
                 if not self._node.is_leader or self._closed:
                     raise self.not_leader()
                 if clock.monotonic_us() >= deadline_us:
                     raise Unavailable("this leader has applied no entry of its term yet; ask again")
-                await standing.next_change()
-            if self._around.clock.merge(max(above, self._node.last_stamp)):
+                await leadership_watch.next_change()
+            if self._context.clock.merge(max(above, self._node.last_stamp)):
                 return
             await self.clock.advance_past(max(above, self._node.last_stamp))
 
     def check_room(self, size_bytes: int, inflight: int) -> None:
         """Refuse an operation that is too large, or for which the log has no room beside those in flight."""
-        options = self._around.options
+        options = self._context.options
         limit = max(options.write_max_bytes, options.catalog_batch_bytes) + ENTRY_SLACK_BYTES
         if size_bytes > limit:
             raise TooLarge(
@@ -196,10 +196,10 @@ class Requests:
                 "at a time, or raise write_max_bytes on all servers",
                 {"limit": str(limit), "size": str(size_bytes)},
             )
-        self._around.memory.check()
+        self._context.memory.check()
         full = inflight and inflight + size_bytes > options.write_queue_bytes
         if full or self._driver.stalled:
-            self._around.counters.throttled.inc()
+            self._context.counters.throttled.inc()
             raise Throttled(
                 "the log's queue or its disk is full; wait and send again"
                 if self._driver.stalled
@@ -209,17 +209,17 @@ class Requests:
 
     def not_leader(self) -> NotLeader:
         """Return the error that names the leader as far as it is known."""
-        return _not_leader(self._around, self._node.leader, self._driver.config)
+        return _not_leader(self._context, self._node.leader, self._driver.config)
 
     # ---- what happens ------------------------------------------------------------------------------
 
     def tick(self) -> None:
         """Let deadlines pass."""
         if self._writes or self._reads:
-            now_us = self._around.env.clock.monotonic_us()
+            now_us = self._context.env.clock.monotonic_us()
             self._writes.expire(now_us)
             self._reads.expire(now_us)
-        self._standing.tick()
+        self._leadership_watch.tick()
 
     def applied(self, entries: Sequence[Entry], answers: Sequence[Answer | None]) -> None:
         """Answer the writes whose entries were applied."""
@@ -242,20 +242,20 @@ class Requests:
     def end(self, why: str, err: NyalaError) -> None:
         """The member ends: outcomes in flight are unknown, reads fail with `err`."""
         self._closed = True
-        self._standing.close()
+        self._leadership_watch.close()
         self._writes.fail(why)
         self._reads.end(err)
 
 
-def _outcome(answer: Answer | None, identity: Identity) -> WriteOutcome:
+def _outcome(answer: Answer | None, identity: WriteId) -> WriteOutcome:
     assert answer is not None, f"operation {identity.sequence} came to nothing"
     return pending_writes.outcome(answer)
 
 
-def _check_ahead(around: Around, at: int) -> None:
+def _check_ahead(context: ReplicaContext, at: int) -> None:
     """Refuse a time that is too far in the future to be waited for."""
-    clock = around.clock
-    ahead_us, limit_ms = clock.ahead_us(at), around.options.clock_max_ahead_ms
+    clock = context.clock
+    ahead_us, limit_ms = clock.ahead_us(at), context.options.clock_max_ahead_ms
     if ahead_us > limit_ms * 1000 and at > clock.peek():
         raise InvalidArgument(
             f"the time {at} lies {duration(ahead_us)} in the future of this server; at most "
@@ -264,8 +264,10 @@ def _check_ahead(around: Around, at: int) -> None:
         )
 
 
-def _not_leader(around: Around, leader: ServerUuid | None, config: Configuration) -> NotLeader:
-    if leader is None or leader == around.uuid:
+def _not_leader(
+    context: ReplicaContext, leader: ServerUuid | None, config: Configuration
+) -> NotLeader:
+    if leader is None or leader == context.uuid:
         return NotLeader("this replica does not lead its group, and no leader is known; ask again")
     member = config.get(leader)
     details = {"leader": str(leader)}

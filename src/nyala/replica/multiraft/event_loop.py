@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping
 from nyala.common.errors import Corrupt
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.raft.messages import AnyMessage, AppendEntries, PeerBatch, Suffix
-from nyala.replica.context import Around
-from nyala.replica.member.held_batches import Held
-from nyala.replica.multiraft.failure_detector import Liveness
+from nyala.replica.context import ReplicaContext
+from nyala.replica.member.held_batches import HeldBatches
+from nyala.replica.multiraft.failure_detector import FailureDetector
 from nyala.replica.multiraft.outbox import Outbox
-from nyala.replica.multiraft.quiesced_groups import Sleepers, unvouched
+from nyala.replica.multiraft.quiesced_groups import QuiescedGroups, unvouched
 from nyala.replica.multiraft.retention import Retention
 from nyala.replica.replica import Replica
 from nyala.replica.state_machine import Transport
@@ -31,42 +31,45 @@ RELIEVED_AT_ONCE = 50
 """So many groups that hold the oldest segment are being flushed for it at a time."""
 
 
-class Turns:
+class EventLoop:
     """Runs the cores of a process.
 
     Args:
         replicas: all of them; the host adds and removes.
         outbox: sent at the end of each turn.
-        liveness: which servers live, and which groups sleep on that.
+        failure_detector: which servers live, and which groups sleep on that.
     """
 
     def __init__(
-        self, replicas: Mapping[TabletId, Replica], outbox: Outbox, liveness: Liveness
+        self,
+        replicas: Mapping[TabletId, Replica],
+        outbox: Outbox,
+        failure_detector: FailureDetector,
     ) -> None:
         self._replicas = replicas
         self._outbox = outbox
-        self._liveness = liveness
-        self._sleepers = Sleepers(replicas, outbox, liveness, self.mark)
-        self._dirty: dict[TabletId, None] = {}
+        self._failure_detector = failure_detector
+        self._quiesced = QuiescedGroups(replicas, outbox, failure_detector, self.schedule)
+        self._due: dict[TabletId, None] = {}
         self._touched: dict[TabletId, None] = {}  # since their anchors were moved on
         self._scheduled = False
         self._stopped = False
         self._loop = asyncio.get_running_loop()
         self._ticker: asyncio.Task[object] | None = None
-        self._around: Around
+        self._context: ReplicaContext
         self._retention: Retention
-        self._held: Held
+        self._held: HeldBatches
 
-    def start(self, around: Around, transport: Transport) -> None:
+    def start(self, context: ReplicaContext, transport: Transport) -> None:
         """Begin to take part: messages are taken, time passes."""
-        self._around = around
-        self._retention = Retention(around, self._replicas)
-        self._held = Held(around, self._take)
-        around.clock.keep(around.env.tasks)
-        transport.receive(self.receive, self.lose)
+        self._context = context
+        self._retention = Retention(context, self._replicas)
+        self._held = HeldBatches(context, self._take)
+        context.clock.keep(context.env.tasks)
+        transport.receive(self.receive, self.peer_exited)
         for group in self._replicas:
-            self.mark(group)
-        self._ticker = around.env.tasks.spawn(self._tick(), "replica ticks")
+            self.schedule(group)
+        self._ticker = context.env.tasks.spawn(self._tick(), "replica ticks")
 
     def stop(self) -> None:
         """End: nothing is taken or sent any more."""
@@ -76,7 +79,7 @@ class Turns:
 
     def up(self) -> list[TabletId]:
         """Return the groups that do not sleep."""
-        return list(self._sleepers.up)
+        return list(self._quiesced.up)
 
     def disk_failed(self, err: OSError) -> None:
         """The log is broken: nothing here may vote or acknowledge any more. The process lives."""
@@ -85,57 +88,57 @@ class Turns:
 
     def receive(self, batch: PeerBatch) -> None:
         """Take what another server sent; what is not for this server or for no member is dropped."""
-        around = self._around
-        if self._stopped or batch.to != around.uuid:
-            around.counters.refused.labels("destination").inc()
+        context = self._context
+        if self._stopped or batch.to != context.uuid:
+            context.counters.refused.labels("destination").inc()
             return
-        around.slow_log.note(batch)
-        passed = around.clocks.merge(batch)
+        context.slow_log.note(batch)
+        passed = context.clocks.merge(batch)
         if passed:
             self._take(batch)
         elif passed is None:
-            around.counters.refused.labels("clock").inc()
+            context.counters.refused.labels("clock").inc()
         else:
             self._held.add(batch)
 
     def _take(self, batch: PeerBatch) -> None:
         if self._stopped:
             return
-        around = self._around
+        context = self._context
         self._outbox.learn(batch.sender, batch.address)
-        self._sleepers.rouse(self._liveness.hear(batch))
-        vouched = self._liveness.vouched(batch)
-        hlc = around.clock.peek()
+        self._quiesced.wake(self._failure_detector.hear(batch))
+        vouched = self._failure_detector.vouched(batch)
+        hlc = context.clock.peek()
         for group, message in batch.messages:
             replica = self._replicas.get(group)
             if replica is None or replica.member is None:
-                if replica is None or not replica.hear_buried(message, hlc):
-                    around.counters.refused.labels("group").inc()
+                if replica is None or not replica.step_tombstone(message, hlc):
+                    context.counters.refused.labels("group").inc()
                 continue
-            if _stamped(message) > hlc and around.clocks.far(_stamped(message)):
-                around.counters.refused.labels("clock").inc()
+            if _stamped(message) > hlc and context.clocks.far(_stamped(message)):
+                context.counters.refused.labels("clock").inc()
                 continue
             try:
                 replica.member.step(message if vouched else unvouched(message), hlc)
-                self._sleepers.look(group, replica.member.node)
+                self._quiesced.look(group, replica.member.node)
             except Corrupt as err:
                 log.warning("a message of %s from %s was dropped: %s", group, batch.sender, err)
-                around.counters.refused.labels("corrupt").inc()
+                context.counters.refused.labels("corrupt").inc()
             except Exception as bug:  # a broken invariant ends this replica, not the server
                 replica.fail(bug)
-            self.mark(group)
+            self.schedule(group)
 
-    def lose(self, server: ServerUuid) -> None:
+    def peer_exited(self, server: ServerUuid) -> None:
         """Take it that a server's process has ended."""
-        self._held.lose(server)
-        self._sleepers.lose(server)
+        self._held.peer_exited(server)
+        self._quiesced.peer_exited(server)
 
-    def mark(self, group: TabletId) -> None:
+    def schedule(self, group: TabletId) -> None:
         """Look at a group's core at the end of this turn."""
-        self._dirty[group] = None
-        self._schedule()
+        self._due[group] = None
+        self._schedule_pump()
 
-    def _schedule(self) -> None:
+    def _schedule_pump(self) -> None:
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._pump)
@@ -144,49 +147,49 @@ class Turns:
         self._scheduled = False
         if self._stopped:
             return
-        dirty, self._dirty = self._dirty, {}
-        for group in dirty:
+        due, self._due = self._due, {}
+        for group in due:
             replica = self._replicas.get(group)
             if replica is None:
                 continue
             if replica.member is None:
-                self._sleepers.ended(group, replica)
+                self._quiesced.ended(group, replica)
                 continue
             self._touched[group] = None
             try:
                 changed = replica.member.pump()
                 if replica.member is not None:
-                    self._sleepers.look(group, replica.member.node)
+                    self._quiesced.look(group, replica.member.node)
             except Exception as bug:  # a broken invariant ends this replica, not the server
                 replica.fail(bug)
                 continue
             if changed:
-                self._around.changed(group)
+                self._context.changed(group)
         self._outbox.flush()
 
     async def _tick(self) -> None:
-        tasks, tick_ms = self._around.env.tasks, self._around.options.raft_tick_ms
-        clock = self._around.env.clock
+        tasks, tick_ms = self._context.env.tasks, self._context.options.raft_tick_ms
+        clock = self._context.env.clock
         since_collection_ms = 0
         while True:
             due_us = clock.monotonic_us() + tick_ms * 1000
             await tasks.sleep_ms(tick_ms)
-            self._around.counters.late(clock.monotonic_us() - due_us)
-            self._around.clocks.look()
-            self._around.clock.refresh()
-            hlc = self._around.clock.peek()
-            self._sleepers.rouse(self._liveness.tick())
-            for group in list(self._sleepers.up):
+            self._context.counters.late(clock.monotonic_us() - due_us)
+            self._context.clocks.look()
+            self._context.clock.refresh()
+            hlc = self._context.clock.peek()
+            self._quiesced.wake(self._failure_detector.tick())
+            for group in list(self._quiesced.up):
                 replica = self._replicas[group]
                 if replica.member is not None:
                     try:
-                        replica.member.tick(hlc, self._liveness)
+                        replica.member.tick(hlc, self._failure_detector)
                     except Exception as bug:  # a broken invariant ends this replica, not the server
                         replica.fail(bug)
-                self.mark(group)
-            if self._sleepers.greet():
-                self._schedule()
-            if self._around.memory.excess_bytes:
+                self.schedule(group)
+            if self._quiesced.send_keepalives():
+                self._schedule_pump()
+            if self._context.memory.excess_bytes:
                 self._shrink()
             since_collection_ms += tick_ms
             if since_collection_ms >= COLLECT_MS:
@@ -195,7 +198,7 @@ class Turns:
 
     def _shrink(self) -> None:
         """Let go of entries kept for slow followers: first those of groups that were idle longest."""
-        memory = self._around.memory
+        memory = self._context.memory
         for group in memory.idle(SHRUNK_AT_ONCE):
             if not memory.excess_bytes:
                 return
@@ -227,6 +230,6 @@ def _relieve(replicas: Mapping[TabletId, Replica], pinning: Iterable[TabletId]) 
     for group in pinning:
         replica = replicas.get(group)
         if replica is not None and replica.member is not None:
-            relieved += replica.member.keeper.relieve_log()
+            relieved += replica.member.flusher.relieve_log()
         if relieved == RELIEVED_AT_ONCE:
             return

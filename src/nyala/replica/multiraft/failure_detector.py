@@ -31,7 +31,7 @@ class _Peer:
         self.silent = True
 
 
-class Liveness:
+class FailureDetector:
     """The account of one process. It contains a server that is absent.
 
     Args:

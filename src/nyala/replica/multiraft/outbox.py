@@ -9,7 +9,7 @@ from nyala.common.ids import ServerUuid, TabletId
 from nyala.env.server_clock import ServerClock
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import AnyMessage, PeerBatch
-from nyala.replica.multiraft.failure_detector import Liveness
+from nyala.replica.multiraft.failure_detector import FailureDetector
 from nyala.replica.state_machine import Transport
 
 
@@ -20,19 +20,23 @@ class Outbox:
         uuid: this server.
         transport: carries the batches.
         clock: its reading goes with each batch; never below what a message in it asserts.
-        liveness: what each batch says of this server's life.
+        failure_detector: what each batch says of this server's life.
         log_ms: returns how long a round of this server's log takes; each batch tells it.
     """
 
     def __init__(
-        self, uuid: ServerUuid, transport: Transport, clock: ServerClock, liveness: Liveness,
+        self,
+        uuid: ServerUuid,
+        transport: Transport,
+        clock: ServerClock,
+        failure_detector: FailureDetector,
         log_ms: Callable[[], int],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.uuid = uuid
         self._log_ms = log_ms
         self._transport = transport
         self._clock = clock
-        self._liveness = liveness
+        self._failure_detector = failure_detector
         self._address = ""  # of this server, by the configurations of its groups
         self._addresses: dict[ServerUuid, str] = {}
         self._messages: dict[ServerUuid, list[tuple[TabletId, AnyMessage]]] = {}
@@ -52,7 +56,7 @@ class Outbox:
             self._addresses[message.to] = member.peer_address
         self._messages.setdefault(message.to, []).append((group, message))
 
-    def greet(self, to: ServerUuid, configs: Iterable[Configuration]) -> None:
+    def send_keepalive(self, to: ServerUuid, configs: Iterable[Configuration]) -> None:
         """Send a server a batch, if only to say that this one lives.
 
         Args:
@@ -89,14 +93,14 @@ class Outbox:
         if not self._messages:
             return
         messages, self._messages = self._messages, {}
-        hlc, liveness = self._clock.peek(), self._liveness
+        hlc, own = self._clock.peek(), self._failure_detector
         log_ms = self._log_ms()
         for to, gathered in messages.items():
             address = self._addresses.get(to)
             if address is not None:
                 batch = PeerBatch(
                     self.uuid, to, hlc, tuple(gathered),
-                    incarnation=liveness.incarnation, epoch=liveness.epoch, left=liveness.left,
+                    incarnation=own.incarnation, epoch=own.epoch, left=own.left,
                     log_ms=log_ms, address=self._address,
                 )  # fmt: skip
                 self._transport.send(address, batch)

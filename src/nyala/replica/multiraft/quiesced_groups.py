@@ -1,7 +1,7 @@
 """Which groups of a process are up, and what wakes the others: time passes only for those that are up.
 
 Between the cores, which fall asleep and wake (`raft/quiescence.py`), and the account of the servers on whose
-life a sleeper relies (`liveness.py`). On the loop only.
+life a sleeper relies (`failure_detector.py`). On the loop only.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -10,19 +10,19 @@ from dataclasses import replace
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.raft.messages import AnyMessage, AppendEntries, AppendReply
 from nyala.raft.node import RaftNode
-from nyala.replica.multiraft.failure_detector import Liveness
+from nyala.replica.multiraft.failure_detector import FailureDetector
 from nyala.replica.multiraft.outbox import Outbox
 from nyala.replica.replica import Replica
 
 
-class Sleepers:
+class QuiescedGroups:
     """The groups of a process.
 
     Args:
         replicas: all of them.
         outbox: for signs of life.
-        liveness: which servers live, and which groups sleep on that.
-        mark: asks for a look at a group at the end of this turn.
+        failure_detector: which servers live, and which groups sleep on that.
+        schedule: asks for a look at a group at the end of this turn.
 
     Attributes:
         up: the groups that do not sleep.
@@ -32,55 +32,55 @@ class Sleepers:
         self,
         replicas: Mapping[TabletId, Replica],
         outbox: Outbox,
-        liveness: Liveness,
-        mark: Callable[[TabletId], None],
+        failure_detector: FailureDetector,
+        schedule: Callable[[TabletId], None],
     ) -> None:
         self.up: dict[TabletId, None] = {}
         self._replicas = replicas
         self._outbox = outbox
-        self._liveness = liveness
-        self._mark = mark
+        self._failure_detector = failure_detector
+        self._schedule = schedule
 
     def look(self, group: TabletId, node: RaftNode) -> None:
         """Note whether a group fell asleep or woke; called after whatever may have done it."""
         if node.asleep and group in self.up:
             del self.up[group]
-            self._liveness.asleep(group, node.view.relies_on())
+            self._failure_detector.asleep(group, node.view.relies_on())
         elif not node.asleep and group not in self.up:
             self.up[group] = None
-            self._liveness.awake(group)
+            self._failure_detector.awake(group)
 
-    def rouse(self, groups: Iterable[TabletId]) -> None:
+    def wake(self, groups: Iterable[TabletId]) -> None:
         """Wake groups that relied on a server which is in doubt now."""
         for group in groups:
             replica = self._replicas[group]
             if replica.member is not None:
-                replica.member.node.rouse()
-            self._mark(group)
+                replica.member.node.wake()
+            self._schedule(group)
 
-    def lose(self, server: ServerUuid) -> None:
+    def peer_exited(self, server: ServerUuid) -> None:
         """A server's process has ended: whoever relied on it, asleep or up, looks for another leader."""
-        self.rouse(self._liveness.end(server))
+        self.wake(self._failure_detector.end(server))
         for group in self.up:
             member = self._replicas[group].member
-            if member is not None and member.node.lose(server):
-                self._mark(group)
+            if member is not None and member.node.peer_exited(server):
+                self._schedule(group)
 
     def ended(self, group: TabletId, replica: Replica) -> None:
         """A replica takes part no more: nobody may sleep on it, or on what it was about to say."""
-        if group not in self.up and not self._liveness.sleeps(group):
+        if group not in self.up and not self._failure_detector.sleeps(group):
             return  # noted before, or it never took part
         self.up.pop(group, None)
         self._outbox.drop(group)
         others = [m.uuid for m in replica.config.members if m.uuid != self._outbox.uuid]
-        self._liveness.leave(group, others)
+        self._failure_detector.leave(group, others)
 
-    def greet(self) -> bool:
+    def send_keepalives(self) -> bool:
         """Queue signs of life for the servers that are owed one; return whether there are any."""
-        due = self._liveness.due()
+        due = self._failure_detector.due()
         for server in due:
             configs = (r.member.driver.config for r in self._replicas.values() if r.member)
-            self._outbox.greet(server, configs)
+            self._outbox.send_keepalive(server, configs)
         return bool(due)
 
 

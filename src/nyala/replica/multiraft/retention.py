@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from nyala.common.errors import NyalaError
 from nyala.common.ids import TabletId
 from nyala.common.options import MIB
-from nyala.replica.context import Around
+from nyala.replica.context import ReplicaContext
 from nyala.replica.lifecycle import give_up
 from nyala.replica.replica import Replica
 
@@ -20,18 +20,18 @@ class Retention:
     """Has the log collected, and keeps that within `wal_retain_for_peers_mb`.
 
     Args:
-        around: the process.
+        context: the process.
         replicas: all of it.
     """
 
-    def __init__(self, around: Around, replicas: Mapping[TabletId, Replica]) -> None:
-        self._around = around
+    def __init__(self, context: ReplicaContext, replicas: Mapping[TabletId, Replica]) -> None:
+        self._context = context
         self._replicas = replicas
         self._giving_up: dict[TabletId, None] = {}
 
     def collect(self) -> tuple[TabletId, ...]:
         """Begin to shrink a log that is over its size; return the groups that keep its oldest segment."""
-        wal, options = self._around.wal, self._around.options
+        wal, options = self._context.wal, self._context.options
         keep, stats = max(2, options.wal_retain_mb // options.wal_segment_mb), wal.stats()
         if stats.segments <= keep:
             return ()
@@ -41,13 +41,13 @@ class Retention:
 
     def _limit(self) -> None:
         """Let go where more is kept than may be: the group with the most first."""
-        wal = self._around.wal
+        wal = self._context.wal
         unreadable = dict(wal.unreadable)
         for group, err in unreadable.items():
             if (replica := self._replicas.get(group)) is not None:
                 replica.fail(err)
         held = wal.held_bytes()
-        over = sum(held.values()) - self._around.options.wal_retain_for_peers_mb * MIB
+        over = sum(held.values()) - self._context.options.wal_retain_for_peers_mb * MIB
         for group in sorted(held, key=lambda g: (g not in unreadable, -held[g], g)):
             if over <= 0 and group not in unreadable:
                 return
@@ -59,14 +59,14 @@ class Retention:
         if replica is None or group in self._giving_up:
             return
         if replica.member is not None:
-            replica.member.keeper.let_go()
+            replica.member.flusher.let_go()
         else:
             self._giving_up[group] = None
-            self._around.env.tasks.spawn(self._give_up(replica), f"give up {group}")
+            self._context.env.tasks.spawn(self._give_up(replica), f"give up {group}")
 
     async def _give_up(self, replica: Replica) -> None:
         try:
-            await give_up(self._around, replica)
+            await give_up(self._context, replica)
         except (OSError, NyalaError) as err:  # a full disk may have room again
             log.warning("the log keeps what %s needs: %s", replica.group, err)
         finally:
