@@ -1,1 +1,1 @@
-"""Orders that every server obeys about replicas of its own, and what it says of them: masters too."""
+"""Services for orders about replicas, on tablet servers and masters."""

@@ -1,4 +1,4 @@
-"""Replicas deleted by an order: their votes stay, and who may be a member by now is left alone."""
+"""Deletion of replicas: the vote stays in a tombstone, and a replica that may be a member again is kept."""
 
 import logging
 

@@ -1,7 +1,7 @@
-"""Whose orders a tablet server obeys: the leader master's, and a person's who names this cluster.
+"""Fencing of orders: from the leader master only, or from an operator who names this cluster.
 
-A master that was deposed is refused by (catalog incarnation, term). A person's tool has no term: it says
-which server of which cluster it means, so that an order never reaches who has taken over an address.
+A deposed master is refused by (catalog incarnation, term). An operator's tool has no term: it names the
+server and the cluster, so an order never reaches a server that has taken over an address.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ class Fence:
 
 
 class Order(Protocol):
-    """What every order has; a request without `cluster_id` is for masters only."""
+    """Fields of every order; a request without `cluster_id` is for masters only."""
 
     destination_uuid: str
 
@@ -85,7 +85,7 @@ class Order(Protocol):
 
 
 class OrderFence:
-    """Checks orders, and carries them out to their end. On the loop only.
+    """Checks orders, and executes them to their end. On the loop only.
 
     Args:
         env: tasks.
@@ -121,7 +121,7 @@ class OrderFence:
             )
 
     async def to_its_end(self, work: Coroutine[Any, Any, object]) -> None:
-        """Carry an order out whatever becomes of its sender, whose deadline may pass meanwhile.
+        """Execute an order to its end, also when the sender's deadline passes meanwhile.
 
         Left halfway, its files would still be worked on in a lane while the next order begins anew.
 

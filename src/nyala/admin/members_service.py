@@ -1,7 +1,7 @@
-"""Who belongs to a tablet's group, as masters and people's tools change it: members, leader, witnesses.
+"""Changes of a group's members, by masters and operators: members, leader, witnesses.
 
-A change names the committed configuration that it was decided on, and is refused before it is logged when it
-could not be committed, or would make a voter of who lacks what is committed: once logged, it stays.
+A change names the committed configuration that it was decided on. It is refused before it is logged when it
+could not be committed, or would make a voter of a member that lacks committed entries: once logged, it stays.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ TIMEOUT_MS = 10_000
 MOST_MS = 60_000
 POLL_MS = 20
 CLOSE = 1_000
-"""Who lacks no more entries than these will have them in a moment."""
+"""A member that lacks at most so many entries catches up in a moment."""
 
 
 class MembersService:

@@ -1,4 +1,4 @@
-"""What a server says of itself, to whoever asks and in each of its reports: master or tablet server."""
+"""Registration of a server, master or tablet server, in reports and answers."""
 
 from typing import Protocol
 
@@ -9,7 +9,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 
 class ServerAddresses(Protocol):
-    """Where a server is reached; host:port each."""
+    """Addresses of a server; host:port each."""
 
     @property
     def address(self) -> str:

@@ -1,4 +1,4 @@
-"""What a server says of one replica: to masters in its reports, and to people's tools."""
+"""Report of one replica, to masters and operators."""
 
 from nyala.common.errors import NotFound, Unavailable
 from nyala.raft.status import PeerStatus, Role

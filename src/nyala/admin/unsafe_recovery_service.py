@@ -1,4 +1,4 @@
-"""A tablet's group that lost its majority goes on with its survivors, because a person says so (S1.41)."""
+"""Unsafe recovery: an operator lets a group that lost its majority continue with its survivors (S1.41)."""
 
 import logging
 
@@ -16,13 +16,13 @@ from nyala.wire.proto import nyala_pb2 as pb
 log = logging.getLogger(__name__)
 
 PATIENCE = 4
-"""So many election timeouts it waits for a leader that is gone to be silent."""
+"""Election timeouts to wait for a lost leader to be silent."""
 MOST_TERMS = 1_000_000
 """No group has had so many elections that its survivors have not heard of."""
 
 
 class RescueService:
-    """The handler of `TabletAdmin` about lost majorities. On the loop only.
+    """Handler of `TabletAdmin` about lost majorities. On the loop only.
 
     Args:
         env: time.

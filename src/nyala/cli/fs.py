@@ -16,7 +16,7 @@ ServerDir = Annotated[str, typer.Option("--dir", help="Data directory of the ser
 
 
 class ServerRole(StrEnum):
-    """What a server is."""
+    """Role of a server."""
 
     MASTER = "master"
     TSERVER = "tserver"

@@ -1,4 +1,4 @@
-"""What `nyala local_replica unsafe_recover` tells before it asks: what is left, and what is lost."""
+"""Text of `nyala local_replica unsafe_recover` before it asks: what is left, and what is lost."""
 
 from typing import Any
 

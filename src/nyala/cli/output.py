@@ -1,4 +1,4 @@
-"""What the command line prints: tables, JSON, CSV; errors with their exit status."""
+"""Output of the command line: tables, JSON, CSV; errors with their exit status."""
 
 import csv
 import errno
@@ -22,7 +22,7 @@ DEFAULT_DIR = "./nyala-data"
 
 
 class Format(StrEnum):
-    """How a listing is printed."""
+    """Format of a listing."""
 
     TABLE = "table"
     JSON = "json"

@@ -38,7 +38,7 @@ log = logging.getLogger("nyala")
 SWITCH_INTERVAL_S = 0.0005
 """A thread gives the interpreter up after this: the loop's p99 lag falls from 9.7 to 1.7 ms (design 3)."""
 LOOK_S = 0.5
-"""How often a running server is asked whether it has a place where it is."""
+"""Interval, in seconds, at which a running server is asked for a failure."""
 FREE_SHARE = 4
 """Of the memory budget, one part in so many may be freed and not yet returned to the system,"""
 LEAST_FREE = 64 << 20
@@ -48,7 +48,7 @@ GC_THRESHOLD = 50_000
 
 
 class ServerProcess(Protocol):
-    """What a process runs."""
+    """The server that a process runs."""
 
     @property
     def uuid(self) -> ServerUuid:
@@ -71,7 +71,7 @@ class ServerProcess(Protocol):
         ...
 
     def handlers(self) -> Handlers:
-        """What it answers."""
+        """Return the handlers of its public port."""
         ...
 
     async def start(self) -> None:
@@ -85,7 +85,7 @@ class ServerProcess(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ListenAddresses:
-    """Where one process listens."""
+    """Addresses on which one process listens."""
 
     public: str
     peer: str

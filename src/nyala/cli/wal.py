@@ -25,7 +25,7 @@ DAMAGED, UNREADABLE = 1, 2
 
 
 class How(StrEnum):
-    """How a dump is printed."""
+    """Format of a dump."""
 
     TEXT = "text"
     JSON = "json"
@@ -33,7 +33,7 @@ class How(StrEnum):
 
 @dataclass(slots=True)
 class Found:
-    """What stands at a path: a log, consensus metadata by path (an error: as text), or both."""
+    """Content of a path: a log, consensus metadata by path (an error: as text), or both."""
 
     log: "LogDump | None"
     cmeta: dict[str, dict[str, Any] | str]

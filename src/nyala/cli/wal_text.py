@@ -1,4 +1,4 @@
-"""How `nyala wal dump` puts a log on a screen: a line for each record, problems in their places."""
+"""Text of `nyala wal dump`: a line for each record, problems in their places."""
 
 import json
 import sys

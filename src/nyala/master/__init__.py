@@ -1,1 +1,1 @@
-"""The masters: the catalog, the operations that change it, and the orders that make it true."""
+"""The master: the catalog, its operations, and the orders to tablet servers that carry them out."""

@@ -1,4 +1,4 @@
-"""How one master is started."""
+"""Configuration of one master process."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ from nyala.common.options import Options
 
 @dataclass(frozen=True, slots=True)
 class MasterConfig:
-    """What a master is told at its start.
+    """Configuration of one master process.
 
     Attributes:
         dir: data directory; made and formatted when it is not there.

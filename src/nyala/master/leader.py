@@ -1,7 +1,8 @@
-"""Being the leader: memory is built from the sys catalog at each election, and dropped whole at its end.
+"""Leadership in the masters' group.
 
-Rules: level-triggered. The role is looked at before each use, not only when it changes, and a read is
-answered only after a majority has confirmed the term: a deposed leader has nothing to say (S0.18).
+The catalog is built from the sys catalog at each election and dropped at the end of the term.
+Level-triggered: the role is checked before each use, not only when it changes. A read is answered only after
+a majority has confirmed the term, so a deposed leader answers nothing (S0.18).
 """
 
 import asyncio
@@ -72,7 +73,7 @@ class Term:
 
 
 class MasterLeadership:
-    """Follows this master's role in the sys catalog's group. On the loop only.
+    """Follows this master's role in the masters' group. On the loop only.
 
     Args:
         env: the outside world.
@@ -104,11 +105,11 @@ class MasterLeadership:
         self.failure: NyalaError | None = None
 
     def start(self) -> None:
-        """Begin to follow the role."""
+        """Start the task that follows the role."""
         self._env.tasks.spawn(self._follow(), "follow the role of the sys catalog")
 
     def stop(self) -> None:
-        """Drop what is held in memory, for good."""
+        """Drop the leader's state for good."""
         self._stopped = True
         self._drop("the master is stopping")
 
@@ -149,7 +150,7 @@ class MasterLeadership:
         return term
 
     async def look_up(self, wanted: pb.Staleness) -> CatalogSnapshot:
-        """Return a catalog to read from: the leader's, confirmed; or this master's own, within a bound.
+        """Return a catalog to read from: the leader's, confirmed, or this master's own copy within a bound.
 
         Args:
             wanted: how old it may be; nothing: the leader's only.
@@ -172,7 +173,7 @@ class MasterLeadership:
         )
 
     async def run(self, wanted: CatalogOperation, term: Term) -> CatalogPlan:
-        """Carry out an operation to its end, even when the caller goes away.
+        """Run an operation to its end, even when the caller is cancelled.
 
         Raises:
             NyalaError: as `operation.run`.
@@ -225,7 +226,7 @@ class MasterLeadership:
 
 
 def refusal(failure: NyalaError | None, status: ReplicaStatus) -> NyalaError:
-    """Return why a master that does not lead, or not yet, cannot answer for the leader."""
+    """Return the error of a master that does not lead, or is not ready to."""
     if failure is not None:
         return Unavailable(f"this master cannot serve the catalog: {failure}")
     if status.state is State.FAILED:
@@ -275,7 +276,7 @@ async def build(
 
 
 async def mint(env: Env, memory: LeaderMemory) -> None:
-    """Give a new cluster its id and its catalog an incarnation: the first leader's first operation."""
+    """Create the cluster id and the catalog incarnation: the first operation of the first leader."""
     record = cat.ClusterRecord(
         cluster_id=random_id(env.random),
         catalog_incarnation=random_id(env.random),
@@ -289,7 +290,7 @@ async def mint(env: Env, memory: LeaderMemory) -> None:
 
 
 async def detached(env: Env, work: Coroutine[Any, Any, CatalogPlan]) -> CatalogPlan | NyalaError:
-    """Run to its end in a task of its own, whatever becomes of the caller; return its result or error."""
+    """Run a coroutine to its end in a task of its own, and return its result or its error."""
 
     async def guarded() -> CatalogPlan | NyalaError:
         try:

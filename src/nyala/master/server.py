@@ -1,7 +1,7 @@
-"""Master: puts the process together. It creates no sockets.
+"""The master process: builds its parts and connects them. It opens no sockets.
 
-The caller serves `handlers()` on the public port, from before or after `start()` as it likes, and gives the
-transport of the peer port. Masters that start for the first time find each other in the background.
+The caller serves `handlers()` on the public port, before or after `start()`, and passes the transport of the
+peer port. Masters that start for the first time find each other in the background.
 """
 
 from collections.abc import Callable

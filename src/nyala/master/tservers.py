@@ -1,8 +1,8 @@
-"""Who is alive, how to reach them, and which replicas they last told of.
+"""Tablet servers known to this master: liveness, registration, and the replicas that they report.
 
-Every master keeps liveness and registration from heartbeats to *itself*; only the leader takes in
-reports (S0.22). What replicas a server has is believed after a full report in the leader's term.
-On the loop only; times are monotonic microseconds of this process.
+Every master keeps liveness and registration from the heartbeats that it receives; only the leader takes in
+reports (S0.22). The replicas of a server are known after a full report in the leader's term. Times are
+monotonic microseconds of this process. On the loop only.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,12 +17,12 @@ GONE = ("TOMBSTONED", "DELETED")
 """States of a reported replica of which nothing is left to delete."""
 AHEAD_US = 20_000_000
 WITNESS = "WITNESS"
-"""What a replica that runs without data is to this master."""
+"""State of a reported replica that runs without data."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderReport:
-    """What a leader says of its group.
+    """Report of a tablet's leader about its group.
 
     Attributes:
         config: op id of its committed configuration.
@@ -93,7 +93,7 @@ class TServers:
         self._servers: dict[ServerUuid, TServer] = {}
 
     def heard(self, request: pb.HeartbeatRequest, now_us: int) -> TServer:
-        """Note a heartbeat: liveness and registration. A restarted server is known by nothing else."""
+        """Record liveness and registration. A new incarnation of a server starts with an empty record."""
         uuid = ServerUuid(request.server.uuid)
         known = self._servers.get(uuid)
         if known is None or known.registration.incarnation != request.server.incarnation:
@@ -107,7 +107,7 @@ class TServers:
         return known
 
     def take(self, server: TServer, request: pb.HeartbeatRequest, term: int) -> None:
-        """Take in which replicas a report tells of, once the catalog has taken in what it says.
+        """Record the replicas in a report, after the catalog has taken it in.
 
         Args:
             server: that sent the report.
@@ -162,7 +162,7 @@ class TServers:
         return [s for s in self.all() if self.is_alive(s, now_us)]
 
     def is_alive(self, server: TServer, now_us: int) -> bool:
-        """Whether a server reported to this master within `unresponsive_us`."""
+        """Return whether a server reported to this master within `unresponsive_us`."""
         return now_us - server.heard_us < self.unresponsive_us
 
     def known_in(self, term: int, servers: Iterable[TServer]) -> list[TServer]:

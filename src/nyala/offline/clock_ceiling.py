@@ -1,11 +1,11 @@
-"""The hybrid clock's ceiling in the directory of a server that does not run: lowered where it is far ahead.
+"""Lowers the hybrid clock's ceiling in the directory of a stopped server, where it is far ahead.
 
-A server that ran while its wall clock was wrong may have written a ceiling that lies years ahead. It begins
-there at its next start, and others refuse all that it sends.
+A server that ran while its wall clock was wrong may have written a ceiling that is years ahead. It starts
+there, and other servers refuse all its messages.
 
-A ceiling keeps stamps to come above the stamps and promises of the past. Every entry that this server has
-acknowledged is in its log or in its files; the new ceiling is not below them. A promise is the time of a
-read that a leader asked this server to confirm; where that leader's clock was right, its time was at most
+The ceiling keeps future stamps above the stamps and promises of the past. Every entry that this server has
+acknowledged is in its log or in its files; the new ceiling is not below them. A promise is the time of a read
+that a leader asked this server to confirm; where that leader's clock was right, its time was at most
 `clock_max_ahead_ms` ahead of the present. The new ceiling is that far ahead of now, so above all of them.
 """
 
@@ -25,7 +25,7 @@ from nyala.wal.dump import dump_log
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """What became of a ceiling; the same twice: it is not far ahead.
+    """Result of lowering a ceiling; both values equal: it was not far ahead.
 
     Attributes:
         before: as it was found.

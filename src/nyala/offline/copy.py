@@ -1,7 +1,7 @@
-"""Replicas in the data directory of a server that does not run: copied into it, deleted, gone on with alone.
+"""Replicas in the data directory of a stopped server: copied into it, deleted, recovered.
 
-The directory's lock is held meanwhile, so that the server cannot be started half way. Ended in the middle,
-a copy leaves a replica that no server serves; the same call again makes it whole.
+The directory's lock is held meanwhile, so the server cannot start halfway. A copy that is interrupted leaves
+a replica that no server serves; the same call again completes it.
 """
 
 from collections.abc import Callable

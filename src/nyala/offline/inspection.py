@@ -1,7 +1,7 @@
-"""The directory of a server that need not run: whose it is, what its replicas are, and what is wrong with it.
+"""Inspection of a data directory: its owner, its replicas, and what is wrong with it.
 
-Rules: blocking calls that change nothing. They take no lock, `lock` apart, and work beside a running server.
-What a person may change there is in `rewriting.py`.
+Blocking calls that change nothing. They take no lock, except `lock`, and work beside a running server.
+`rewrite_config.py` has the changes.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ from nyala.wal.segment import Segment
 
 @dataclass(frozen=True, slots=True)
 class StoppedReplica:
-    """What a directory says of one group.
+    """State of one group in the directory of a stopped server.
 
     Attributes:
         server: whose directory it is.
@@ -66,7 +66,7 @@ class StoppedReplica:
 
 
 def owner(files: Files, directory: str) -> Instance:
-    """Return whose data directory it is. Raises NotFound (nobody's), Corrupt."""
+    """Return the owner of a data directory. Raises NotFound (it has none), Corrupt."""
     path = f"{directory}/{instance.FILE_NAME}"
     if not files.exists(path):
         why = "it has no instance file" if files.exists(directory) else "there is no such folder"
@@ -89,7 +89,7 @@ def lock(files: Files, directory: str) -> Instance:
 
 
 def look(files: Files, directory: str, group: TabletId) -> StoppedReplica:
-    """Return what a directory says of a group.
+    """Return the state of a group in a directory.
 
     Args:
         files: the file system.
@@ -216,7 +216,7 @@ def changeable(files: Files, directory: str, group: TabletId) -> None:
 
 
 def problems(files: Files, directory: str, read: Callable[[TabletId, str], object]) -> list[str]:
-    """Return what is wrong with a directory, in words: instance, superblocks, metadata, data, log, clock.
+    """Return the problems of a directory: instance, superblocks, metadata, data, log, clock.
 
     Args:
         files: the file system.

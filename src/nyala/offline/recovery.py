@@ -1,7 +1,7 @@
-"""A replica whose log lost records of it goes on from its files, as the only member of its group.
+"""Recovery of a replica whose log lost records: it continues from its files, as the only member of its group.
 
-Rules: blocking calls, in the locked directory of a server that does not run. The metadata name this server as
-the only voter before the superblock says READY again: until then it is LOST, and the same call goes on.
+Blocking calls, in the locked directory of a stopped server. The metadata name this server as the only voter
+before the superblock is READY again: until then it is LOST, and the same call continues.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ PAGE = "docs/operate/lost-majority.md"
 
 @dataclass(frozen=True, slots=True)
 class RecoveryPlan:
-    """What is left of a replica, and what it goes on with.
+    """What is left of a replica, and the state in which it continues.
 
     Attributes:
         group: whose replica.

@@ -1,7 +1,7 @@
-"""The consensus metadata of a server that does not run, rewritten by a person's word.
+"""Rewrites the consensus metadata of a stopped server, by an operator's order.
 
-Rules: blocking calls, under `stopped.lock`. What is written is durable on return, and what it replaces is
-kept beside it as `<group>.<n>.bak`; refused, nothing was changed.
+Blocking calls, under `inspection.lock`. Writes are durable on return, and the previous file is kept beside as
+`<group>.<n>.bak`; a refusal changes nothing.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ MOST_TERM = 1 << 62
 def rewritten(
     known: StoppedReplica, group: TabletId, peers: Sequence[Member], *, force: bool
 ) -> Configuration:
-    """Return the configuration that a person wants, as metadata can hold it.
+    """Return the configuration that an operator wants, as metadata can hold it.
 
     It comes in the place of the committed one, with its id; or with that of a later one in the log, which
     would be taken up again otherwise; or with that of the log's end, see `StoppedReplica.decided`.
@@ -133,7 +133,7 @@ def put(
 
 
 def member(text: str, config: Configuration) -> Member:
-    """Return the voter that a person names.
+    """Return the voter that an operator names.
 
     Args:
         text: `UUID:HOST:PORT/PEER_HOST:PEER_PORT`, or `UUID` alone for a member of `config` as it is there.

@@ -1,6 +1,7 @@
-"""One tablet's group, as all of its servers tell it at once: what the commands about members decide on.
+"""View of one tablet's group, from the answers of all its servers.
 
-A view is taken anew for each decision, so that a command that was killed goes on where it stood.
+Commands that change members decide on it. It is taken anew for each decision, so a command that was killed
+continues where it stopped.
 """
 
 import asyncio
@@ -35,7 +36,7 @@ class ClusterServer:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaView:
-    """What one server says of its replica.
+    """State of one replica, as its server reports it.
 
     Attributes:
         status: its own word; None: it has none.
@@ -70,7 +71,7 @@ class ReplicaView:
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """A tablet's replicas at one moment.
+    """Replicas of a tablet at one moment.
 
     Attributes:
         tablet: its id.

@@ -1,6 +1,6 @@
-"""What `nyala cluster ksck` checks: masters' word against each replica's own word.
+"""Checks of `nyala cluster ksck`: the masters' reports against each replica's own.
 
-Read-only. A replica's own report is asked of its server directly, not of the masters.
+Read-only. Each replica is asked at its server, not at the masters.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ ASK_MS = 5_000
 ENDED = ("DONE", "FAILED", "CANCELLED")
 """Stages of copies that are over."""
 BEHIND = 10_000
-"""A replica that lags so many entries behind its leader is a problem."""
+"""Entries that a replica may lag behind its leader; more is a problem."""
 STUCK_MS = 10_000
 """So is one that has acknowledged nothing for so long, though it lacks entries."""
 DROPPED = "DROPPED"
@@ -27,7 +27,7 @@ _REPLICA = ("table", "tablet", "address", "state", "role", "term", "applied", "b
 
 @dataclass(slots=True)
 class ClusterHealth:
-    """What was found. `problems` is empty exactly when the cluster is healthy."""
+    """Result of ksck. `problems` is empty exactly when the cluster is healthy."""
 
     masters: list[tuple[str, str, str]] = field(default_factory=list)
     tservers: list[tuple[str, str, int, str]] = field(default_factory=list)

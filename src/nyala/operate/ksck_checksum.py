@@ -1,4 +1,4 @@
-"""What `nyala cluster ksck --checksum` adds: each tablet's replicas summed up at one snapshot, compared.
+"""Checks of `nyala cluster ksck --checksum`: the replicas of each tablet are summed up at one snapshot.
 
 The leader fixes the time, now; the others wait until they have reached it. A tablet of a dropped range is
 summed up at the last time at which it had rows. Read-only, few tablets at a time.
@@ -23,7 +23,7 @@ ASK_MS = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """What one replica told.
+    """Checksum of one replica.
 
     Attributes:
         table: name of the table.

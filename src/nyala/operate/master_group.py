@@ -1,6 +1,6 @@
-"""Masters added and removed online: the steps of any group's members, on the masters' own group.
+"""Changes of the masters: the steps of any group's members, on the masters' own group.
 
-`MasterGroup` needs a client and no command line. Killed at any point, it is begun again and goes on.
+`MasterGroup` needs a client and no command line. Killed at any point, it is run again and continues.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 
 START_MS = 15_000
-"""So long a process that was just started may take until it answers."""
+"""Time for a process that was just started to answer."""
 
 
 class MasterDirectory:
@@ -140,7 +140,7 @@ def _at(status: pb.MasterStatusResponse) -> tuple[int, int]:
 
 
 class MasterGroup:
-    """Who the masters are. On the client's loop.
+    """The masters of a cluster, added and removed online. On the client's loop.
 
     Args:
         core: a client of the cluster; one address that is still a master's is enough.

@@ -1,4 +1,4 @@
-"""The single orders that commands about members give, each to the one server that can carry it out."""
+"""RPCs about members of one tablet, each to the server that executes it."""
 
 from typing import Any
 
@@ -14,11 +14,11 @@ COPY_TRIES = 3
 
 
 class CopyFailed(NyalaError):
-    """A copy did not come about; nothing changed on the server that was to get it."""
+    """A copy failed; nothing changed on its target."""
 
 
 class MemberRpcs:
-    """Gives orders about one tablet.
+    """Sends the orders about one tablet.
 
     Args:
         directory: the servers that may have replicas.
@@ -31,7 +31,7 @@ class MemberRpcs:
         self._begun = 0  # copies
 
     def begin(self) -> None:
-        """Forget what earlier commands tried in vain."""
+        """Reset the count of copies tried."""
         self._begun = 0
 
     async def change(self, group: GroupView, *edits: tuple[str, Member]) -> None:

@@ -1,7 +1,7 @@
-"""What is to be done next to a tablet's members, decided on one view of its group. Nothing is done here.
+"""Next step of a change of members, decided on one view of the group. Nothing is executed here.
 
-A step never leaves the group with fewer voters that answer than it needs. Who has no data yet does not vote,
-but a witness, which has the log.
+A step never leaves the group with fewer voters that answer than it needs. A member without data does not
+vote, except a witness, which has the log.
 """
 
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ from nyala.raft.membership import Member
 
 
 class MemberKind(StrEnum):
-    """What a member is, as commands name it."""
+    """Kind of a member, as commands name it."""
 
     VOTER = "VOTER"
     NON_VOTER = "NON_VOTER"
@@ -25,7 +25,7 @@ class MemberKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MemberStep:
-    """One thing to do.
+    """One step.
 
     Attributes:
         words: for a person.
@@ -78,7 +78,7 @@ def check(group: GroupView, server: ClusterServer, kind: MemberKind) -> None:
 
 
 class MemberSteps:
-    """Decides.
+    """Decides the next step.
 
     Args:
         orders: by which steps are done.
@@ -90,7 +90,7 @@ class MemberSteps:
     def becoming(
         self, server: ClusterServer, kind: MemberKind, group: GroupView
     ) -> MemberStep | None:
-        """Return the next step on a server's way to be a member of this kind; None: it is.
+        """Return the next step until a server is a member of this kind; None: it is.
 
         Args:
             server: that becomes a member.
@@ -158,7 +158,7 @@ class MemberSteps:
         return self.becoming(new, MemberKind.VOTER, group)
 
     def leaving(self, server: ClusterServer, group: GroupView) -> MemberStep | None:
-        """Return the next step on a server's way out of the group; None: nothing of it is left."""
+        """Return the next step until a server is no member and has no replica; None: it is so."""
         if wait := _unsettled(group):
             return wait
         there, member = group.of(server), group.member(server)
@@ -171,7 +171,7 @@ class MemberSteps:
         return self.deleting(server, group) if there.there else None
 
     def handing_over(self, leader: ClusterServer, successor: ClusterServer | None) -> MemberStep:
-        """Return the step by which another one leads."""
+        """Return the step that transfers leadership."""
         to = str(successor) if successor else "the most up-to-date voter"
         order = partial(self._orders.step_down, leader, successor)
         return MemberStep(f"hand leadership from {leader} to {to}", order)

@@ -1,4 +1,4 @@
-"""Changing the members of a tablet's group, from wherever it stands: what the commands about members want."""
+"""Changes of the members of one tablet, from any state of its group."""
 
 from collections.abc import Callable
 from functools import partial
@@ -17,10 +17,11 @@ from nyala.operate.member_steps import MemberKind, MemberStep, MemberSteps, chec
 
 POLL_MS = 100
 LACKING_MS = 5_000
-"""For so long a leader has to say that its log no longer has what a non-voter with data needs."""
+"""Time for which a leader has to report that its log lacks what a non-voter with data needs."""
 SILENT_MS = 3_000
-"""For so long a server that was removed has to be silent before its data are left where they are: one that
-was just started, or is busy for a moment, is no dead one."""
+"""Time for which a removed server has to be silent before its data are left there: a server that was just
+started, or is busy for a moment, is not dead.
+"""
 
 
 Decide = Callable[[GroupView], MemberStep | None]
@@ -193,7 +194,7 @@ class Membership:
     # ---- replicas that cannot be brought up to date -------------------------------------------------
 
     async def _becoming(self, server: ClusterServer, decide: Decide) -> GroupView:
-        """Drive, and begin anew with a replica that the group's logs can no longer bring up to date."""
+        """Drive, and delete a replica first that the group's logs can no longer bring up to date."""
         self._orders.begin()
 
         def decided(group: GroupView) -> MemberStep | None:
@@ -205,7 +206,7 @@ class Membership:
         return await self.drive(decided)
 
     async def _leaving(self, server: ClusterServer) -> GroupView:
-        """Drive, and hold nobody for dead who is silent for a moment."""
+        """Drive; a server counts as dead only after `SILENT_MS`."""
 
         def decided(group: GroupView) -> MemberStep | None:
             step = self.steps.leaving(server, group)
@@ -219,12 +220,12 @@ class Membership:
         return await self.drive(decided)
 
     def _longer(self, since_us: dict[str, int], server: ClusterServer, ms: int) -> bool:
-        """Whether what is so of a server now has been so for a while."""
+        """Return whether a condition of a server has held for `ms`."""
         now_us = self.core.env.clock.monotonic_us()
         return now_us - since_us.setdefault(server.uuid, now_us) >= ms * 1000
 
     def _lacks(self, server: ClusterServer, group: GroupView) -> bool:
-        """Whether a non-voter has data that are too old, as its leader has said for a while."""
+        """Return whether a non-voter's data are too old for its leader's log, for `LACKING_MS`."""
         member, peer = group.member(server), group.peer(server)
         lacks = peer is not None and peer.needs_copy and group.of(server).has_data
         if not lacks or member is None or member.voter:

@@ -1,4 +1,4 @@
-"""From one master to several by one command: all new ones are looked at, then added one after the other."""
+"""Migration from one master to several: all new ones are checked, then added one after the other."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What is done to the replicas of one running server: listed, checked, copied to it, deleted."""
+"""Replicas of one running server: listed, checked, copied, deleted."""
 
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, fields

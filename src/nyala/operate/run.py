@@ -1,4 +1,4 @@
-"""Runs an operator's coroutine with the real environment: connected to a cluster, or without one."""
+"""Runs an operator's coroutine in the real environment, with or without a connection to a cluster."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

@@ -1,4 +1,4 @@
-"""Which replicas of a tablet are left, how far each is, and whether they are a majority (S1.36)."""
+"""Surviving replicas of a tablet: how far each is, and whether they are a majority (S1.36)."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ BROKEN = ("FAILED", "TOMBSTONED")
 
 @dataclass(frozen=True, slots=True)
 class ServerEndpoint:
-    """A server, as it is asked."""
+    """Uuid and address of a server to ask."""
 
     uuid: str
     address: str
@@ -128,7 +128,7 @@ def _fitness(one: Survivor) -> tuple[bool, OpId, int, str]:
 
 
 def has_majority(found: Sequence[Survivor]) -> bool:
-    """Whether those that answer are enough for the newest configuration in force among them."""
+    """Return whether those that answer are a majority of the newest configuration in force among them."""
     if not found:
         return False
     config = max((s.active for s in found if s.healthy), key=lambda c: c.id, default=None)

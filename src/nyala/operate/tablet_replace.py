@@ -1,4 +1,4 @@
-"""The replacement of a tablet that lost all its replicas: what there is, and the order to the masters."""
+"""Replacement of a tablet that lost all its replicas: its state, and the order to the masters."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ TIMEOUT_MS = 30_000
 
 @dataclass(frozen=True, slots=True)
 class TabletReplacement:
-    """What there is of a tablet.
+    """State of a tablet that is, or may be, replaced.
 
     Attributes:
         tablet: its id.

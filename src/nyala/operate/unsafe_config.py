@@ -1,4 +1,4 @@
-"""The unsafe change of configuration, from a person's word to a group that serves: plan, order, wait."""
+"""The unsafe change of configuration of a group that lost its majority: plan, order, wait."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ LOOK_MS = 100
 
 @dataclass(frozen=True, slots=True)
 class UnsafeConfigPlan:
-    """What will be done, and what it costs.
+    """The change, and its risks.
 
     Attributes:
         tablet: its id.
@@ -58,7 +58,7 @@ class UnsafeConfigPlan:
 async def plan(
     env: Env, tablet: str, target: ServerEndpoint, keep: Sequence[str]
 ) -> UnsafeConfigPlan:
-    """Ask the survivor, and everybody that its configurations name.
+    """Ask the survivor, and every server that its configurations name.
 
     Args:
         env: the environment: clock, tasks, files, calls.
@@ -130,7 +130,7 @@ def _doubts(mine: Survivor, there: Sequence[Survivor], keep: Sequence[str]) -> l
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of it.
+    """Result of the change.
 
     Attributes:
         changed: False: it had this configuration before.

@@ -93,7 +93,7 @@ class MiniCluster:
         return self._layout.server(name).dir
 
     def running(self, name: str) -> bool:
-        """Whether a server's process runs (a paused one does)."""
+        """Return whether a server's process runs (a paused one does)."""
         return processes.running_pid(self._layout.server(name)) is not None
 
     def kill(self, name: str) -> None:

@@ -1,8 +1,8 @@
-"""Where other tablet servers are reached: where they last told the masters that they are.
+"""Current addresses of other tablet servers, from the server list of the masters.
 
-The configuration of a group has the addresses that its members had when they joined. A server that came
-back at others is in the server list, which the masters send round, with those: it is heard again without a
-change of members, also when a majority of a group has moved. Who has no list yet goes by the configuration.
+The configuration of a group has the addresses that its members had when they joined. A server that restarted
+at others is in the server list with those: it is reached without a change of members, even when a majority of
+a group has moved. Without a list the configuration's addresses are used.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from nyala.wire.server_list import ServerList
 
 
 class AddressOverrides:
-    """A `Transport` that sends to where a server is now. On the loop only.
+    """A `Transport` that sends to the current address of a server. On the loop only.
 
     Args:
         transport: carries the batches.

@@ -1,4 +1,4 @@
-"""How one tablet server is started."""
+"""Configuration of one tablet server process."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ from nyala.common.options import Options
 
 @dataclass(frozen=True, slots=True)
 class TabletServerConfig:
-    """What a tablet server is told at its start.
+    """Configuration of one tablet server process.
 
     Attributes:
         dir: data directory; made and formatted when it is not there.

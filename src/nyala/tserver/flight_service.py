@@ -29,7 +29,7 @@ SIGN_OF_LIFE_MS = 5_000
 
 
 class FlightService:
-    """Handlers of Arrow Flight on a tablet server. Runs on the loop."""
+    """Handlers of Arrow Flight on a tablet server. On the loop only."""
 
     def __init__(self, env: Env, writes: WritePath, scanners: Scanners) -> None:
         self._env = env

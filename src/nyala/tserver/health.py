@@ -1,8 +1,8 @@
-"""What the leaders on this server say of their groups' other members: FINE, SILENT, FAILED.
+"""Health of the other members of a group, as its leader here reports it: FINE, SILENT, FAILED.
 
 A member is SILENT when it has not answered for an election timeout, and FAILED when it has been so for
-`member_failed_after_ms`, or has acknowledged nothing more for so long, though it lacks entries and answers.
-The core counts ticks, and a group that sleeps has none; so the time is kept here.
+`member_failed_after_ms`, or has acknowledged nothing more for that time although it lacks entries and
+answers. The core counts ticks, and a quiesced group has none, so the time is kept here.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ FINE, SILENT, FAILED = "FINE", "SILENT", "FAILED"
 
 
 class Hosted(Protocol):
-    """Where the replicas are."""
+    """The part of the replica host that is needed."""
 
     def find(self, group: TabletId) -> Replica | None:
         """Return a replica, or None."""
@@ -32,7 +32,7 @@ class Hosted(Protocol):
 
 
 class PeerHealth:
-    """The account of one process. On the loop only.
+    """Health of the peers of all leaders in one process. On the loop only.
 
     Args:
         env: clock and tasks.

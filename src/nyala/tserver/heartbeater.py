@@ -19,12 +19,12 @@ from nyala.wire.proto import nyala_pb2 as pb
 log = logging.getLogger(__name__)
 
 GATHER_MS, GATHER_MOST_MS = 20, 100
-"""For which changes are gathered before the first report of some, and before one after many others."""
+"""Delay that gathers changes into one report: before the first one, and at most, while changes continue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
-    """Where the heartbeater gets what it says, and leaves what it hears.
+    """Source of the reports, and sink of the responses.
 
     Attributes:
         server: this server's registration, made anew for each report (it carries the hybrid time).
@@ -44,7 +44,7 @@ class Reporter:
 
 
 class Heartbeater:
-    """Keeps every master informed. Runs on the loop.
+    """Sends heartbeats to every master. On the loop only.
 
     Args:
         env: calls and tasks.
@@ -84,13 +84,13 @@ class Heartbeater:
                 self._env.tasks.spawn(self._report_to(address), f"heartbeat {address}")
 
     def changed(self, tablet: TabletId) -> None:
-        """A replica's configuration, leader or state changed: tell the masters soon."""
+        """Report soon that a replica's configuration, leader or state changed."""
         self._changes.note(tablet)
         for address in self._wake if self._leader not in self._wake else (self._leader,):
             self._wake[address].set()
 
     def views(self) -> dict[str, MasterView]:
-        """What each master has acknowledged, for status pages and tests."""
+        """Return the acknowledged state of each master, for status pages and tests."""
         return dict(self._views)
 
     async def _report_to(self, address: str) -> None:

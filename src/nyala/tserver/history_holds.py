@@ -1,8 +1,8 @@
-"""Holds: history that readers asked this server to keep, per tablet, until a time to live is over.
+"""History holds: times that readers asked this server to keep readable, per tablet, with a time to live.
 
-Rules: on the loop only; in memory, measured by the monotonic clock. A hold is asked of every replica of a
-tablet and named again every few seconds by its client, so that it outlives leaders and restarts: a server
-that has just started collects no history until the clients of forgotten holds have had time to come back.
+In memory, measured by the monotonic clock. A client requests a hold at every replica of a tablet and renews
+it every few seconds, so it survives changes of leader and restarts: a server that has just started collects
+no history until clients have had time to renew their holds. On the loop only.
 """
 
 from collections.abc import Iterator
@@ -18,12 +18,12 @@ MAX_HOLDS = 1000
 """Of one tablet."""
 MAX_ID_BYTES = 64
 RETURN_MS = 30_000
-"""In the first so many milliseconds of a server no history goes: holds come back within it."""
+"""Time after a start in which no history is collected: clients renew their holds within it."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryHold:
-    """One reader's claim on a tablet.
+    """A hold of one reader on a tablet.
 
     Attributes:
         at: hybrid time that stays readable.
@@ -41,7 +41,7 @@ class _Kept:
 
 
 class HistoryHolds:
-    """The holds of one server.
+    """The history holds of one server.
 
     Args:
         clock: of the server.
@@ -85,7 +85,7 @@ class HistoryHolds:
         kept.holds[name] = HistoryHold(at, self._clock.monotonic_us() + ttl_ms * 1000)
 
     def release(self, tablet: TabletId, name: str) -> None:
-        """Let go of a hold; there need not be one."""
+        """Release a hold, if there is one."""
         kept = self._kept.get(tablet)
         if kept is not None:
             kept.holds.pop(name, None)

@@ -1,8 +1,8 @@
-"""Look-ups of few keys: requests on one long stream per client, each answered as soon as it is read.
+"""Point reads: requests for few keys on one long stream per client, each answered as soon as it is read.
 
-All parts of a request wait for their leaders' read rounds together, and are read in one go: on the loop, as
-long as that has proved brief, else in lane COMPUTE. Nothing on this way makes a task or an array: a look-up
-of one row is mostly the price of what is not in the processor's caches. On the loop only.
+All parts of a request wait for their leaders' read rounds together, and are read in one call: on the loop
+while that has proved brief, else in lane COMPUTE. No tasks and no arrays are made here: most of the cost of
+reading one row is cache misses. On the loop only.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ MAX_ANSWER_BYTES = 4 << 20
 INLINE_KEYS = 256
 BRIEF_US = 1_000
 PROOF = 16
-"""So many requests in a row have to be read briefly before the next one may be read on the loop."""
+"""Requests in a row that have to be read within `BRIEF_US` before the next one is read on the loop."""
 
 
 class PointReads:
@@ -70,7 +70,10 @@ class PointReads:
             InvalidArgument: too many parts.
         """
         if len(request.parts) > MAX_PARTS:
-            raise InvalidArgument(f"{len(request.parts)} parts; at most {MAX_PARTS}")
+            raise InvalidArgument(
+                f"the request names {len(request.parts)} tablets, over the limit of {MAX_PARTS}; "
+                "send several requests"
+            )
         timeout_ms = request.timeout_ms or self._options.read_timeout_ms
         _Look(request, partial(self._read, answer)).begin(self._tablets, timeout_ms)
 
@@ -167,10 +170,14 @@ class _Part:
         schema = self.hosted.tablet.info.schema
         if wanted.schema_version > schema.version:
             raise SchemaMismatch(
-                f"a look-up by schema version {wanted.schema_version}; this replica is at {schema.version}"
+                f"the request is for schema version {wanted.schema_version}, and this replica of tablet "
+                f"{wanted.tablet_id} has version {schema.version}; retry once it has applied the alteration"
             )
         if len(wanted.keys) > MAX_KEYS:
-            raise InvalidArgument(f"{len(wanted.keys)} keys of one tablet; at most {MAX_KEYS}")
+            raise InvalidArgument(
+                f"{len(wanted.keys)} keys of tablet {wanted.tablet_id}, over the limit of {MAX_KEYS} in one "
+                "request; send several requests, or scan"
+            )
         _check_widths(schema, wanted)
         return self.hosted
 
@@ -194,7 +201,10 @@ class _Part:
                 rows = encode_rows(self._view.few(self._at, self._wanted.keys, columns))
                 if len(rows) <= MAX_ANSWER_BYTES:
                     return pb.GetAnswer(at=self._at, rows=rows)
-                self.error = TooLarge(f"{len(rows)} bytes of rows; ask for them by DoGet")
+                self.error = TooLarge(
+                    f"the rows are {len(rows)} bytes, over the limit of {MAX_ANSWER_BYTES} of a point read; "
+                    "read them with DoGet, which streams them"
+                )
             except Corrupt as err:
                 self.damage = err
                 self.error = Unavailable(
@@ -213,9 +223,13 @@ def _check_widths(schema: Schema, wanted: pb.GetPart) -> None:
     width = fixed_width([c.type for c in schema.key_columns])
     for key in wanted.keys:
         if width is not None and len(key) != width:
-            raise InvalidArgument(f"a key of {len(key)} bytes; those of this table have {width}")
+            raise InvalidArgument(
+                f"a key is {len(key)} bytes, and the encoded keys of this table are {width} bytes"
+            )
 
 
 def _internal(err: BaseException) -> NyalaError:
-    log.error("a look-up met an internal error", exc_info=err)
-    return Unavailable(f"this server met an internal error ({type(err).__name__})")
+    log.error("a point read failed with an internal error", exc_info=err)
+    return Unavailable(
+        f"internal error of this server ({type(err).__name__}), see its log; try another replica"
+    )

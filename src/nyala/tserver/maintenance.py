@@ -1,8 +1,8 @@
-"""Merges of this server's tablets, one at a time: the one that is worth most comes first.
+"""Compaction scheduler: one compaction at a time, the one with the best score of all tablets first.
 
-Flushes are scheduled apart, so that none waits behind a long compaction (`memory.py`,
-`replica/member/flusher.py`); docs/internals/maintenance.md has the scores.
-History is measured in stamps of the tablet's own log, never by a local clock.
+Flushes are scheduled apart, so that none waits for a long compaction (`memory.py`,
+`replica/member/flusher.py`); docs/internals/maintenance.md has the scores. History is measured in stamps of
+the tablet's own log, never by a local clock.
 """
 
 import logging
@@ -28,7 +28,7 @@ WHOLE_LOOKS = 30
 AGE_OPTION = "history_max_age_s"
 
 Asked = tuple[TabletId, Tablet, int | None]
-"""Whose merges are to be scored, and the horizon that they may have."""
+"""A tablet whose compactions are scored, and the horizon that they may have."""
 
 
 class Compactor:

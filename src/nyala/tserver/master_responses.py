@@ -1,4 +1,4 @@
-"""What the answers of masters change here: whose cluster this is, who leads it, which servers there are."""
+"""Responses of masters: cluster id, leader, and server list."""
 
 import logging
 
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class MasterResponses:
-    """On the loop only.
+    """Takes in the responses to heartbeats. On the loop only.
 
     Args:
         identity: of this server; keeps the cluster's id.

@@ -1,7 +1,7 @@
-"""The masters as a tablet server knows them: given at its start, kept on disk, and what they say themselves.
+"""Addresses of the masters, as a tablet server knows them: given at its start, kept on disk, sent by masters.
 
-The list of the leader master is obeyed, and kept: a restart with an old list finds the cluster as long as
-one address of either still is a master's. While no leader answers, everyone who was ever named is asked.
+The list of the leader master is used and kept: a restart with an old list finds the cluster as long as one
+address of either is still a master's. While no leader answers, every address ever named is tried.
 """
 
 import logging
@@ -14,11 +14,11 @@ from nyala.wire.proto import nyala_pb2 as pb
 log = logging.getLogger(__name__)
 
 LEADERLESS = 10
-"""After so many heartbeats without an answer of a leader master everyone who was ever named is asked."""
+"""Heartbeats without an answer of a leader after which every address ever named is tried."""
 
 
 class MasterList:
-    """On the loop only.
+    """Addresses of the masters. On the loop only.
 
     Args:
         env: the clock.

@@ -1,7 +1,7 @@
-"""Flushes for the sake of memory: near the budget, the tablet whose flush is worth most comes first.
+"""Flushes near the memory budget: the tablet whose flush is worth most comes first.
 
-What is counted, and what waits over the budget, is `replica/memory.py`. Back pressure comes before the
-kernel's: a client waits and sends again, nothing is lost.
+The accounts of memory, and back pressure over the budget, are in `replica/memory.py`. Back pressure starts
+before the system swaps: a client waits and sends again, nothing is lost.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ class MemoryBudget:
         self._vain: dict[TabletId, None] = {}  # flushed in vain since one was flushed
 
     def start(self) -> None:
-        """Begin to look, again and again."""
+        """Start the flush task."""
         self._env.tasks.spawn(self._run(), "memory budget")
 
     async def _run(self) -> None:
@@ -67,7 +67,7 @@ class MemoryBudget:
                 log.error("%s was not flushed", best.group, exc_info=bug)
 
     def due(self) -> bool:
-        """Whether rows should be flushed to make room."""
+        """Return whether rows should be flushed to free memory."""
         memory = self._memory
         return memory.tight and memory.of(MemoryPart.ROWS) > WORTH * memory.budget_bytes
 

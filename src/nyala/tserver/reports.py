@@ -1,4 +1,4 @@
-"""Which tablets a master has yet to hear about: dirty until acknowledged (S0.24-S0.27, S0.36).
+"""Changes that a master has not acknowledged yet: dirty until acknowledged (S0.24-S0.27, S0.36).
 
 Pure bookkeeping: no clock, no network. One `ChangeLog` per server, one `MasterView` per master.
 """
@@ -41,7 +41,7 @@ class ChangeLog:
 
 @dataclass(slots=True)
 class MasterView:
-    """What one master has acknowledged.
+    """Acknowledged state of one master.
 
     Attributes:
         acknowledged: the change version up to which this master knows everything.

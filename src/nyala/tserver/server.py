@@ -1,4 +1,4 @@
-"""Puts a tablet server together: identity, replicas, services, heartbeats. It opens no socket itself."""
+"""The tablet server process: identity, replicas, services, heartbeats. It opens no sockets."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ SERVED = (
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """What exists once the data directory is open."""
+    """Parts that exist once the data directory is open."""
 
     host: ReplicaHost
     tablets: Tablets

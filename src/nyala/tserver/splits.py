@@ -1,4 +1,4 @@
-"""Says at which keys a scan is best cut into pieces, so that several readers share one tablet."""
+"""Split keys of a scan, so that several readers can share one tablet."""
 
 from nyala.common.errors import InvalidArgument
 from nyala.common.ids import ColumnId

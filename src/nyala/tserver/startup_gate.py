@@ -1,6 +1,6 @@
-"""Handlers that exist before the server behind them: until it has started they answer Unavailable.
+"""Handlers that answer Unavailable until the server has started.
 
-The public port is bound before the data directory is open, so that whoever asks gets an answer.
+The public port is bound before the data directory is open, so that early callers get an answer.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ from nyala.env.rpc import Handlers, Method, Shape
 
 
 class StartupGate:
-    """Passes calls on once it is open. On the loop only.
+    """Forwards calls once it is open. On the loop only.
 
     Args:
         methods: those that will be answered.

@@ -1,8 +1,4 @@
-"""What a server says of its replicas while it opens them: that they are there, and how many are left.
-
-A server with many or large replicas may open them for longer than a member may be silent. It reports them as
-BOOTSTRAPPING meanwhile, so that masters wait for it as long as it gets on.
-"""
+"""Reports of a server that still opens its replicas: the replicas, and how many are left."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,4 @@
-"""What flushes and merges have made of each tablet here: one list of columns, for `/metrics` and the page.
-
-On the loop. Nothing is read from a file or waited for: each figure is as of some moment of late.
-"""
+"""Metrics of each tablet: one list of columns for `/metrics` and the web page."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,7 +19,7 @@ LABELS = ("table", "tablet")
 
 @dataclass(frozen=True, slots=True)
 class TabletSample:
-    """One tablet that runs here.
+    """Measurements of one tablet that runs here.
 
     Attributes:
         table: name of its table.
@@ -43,7 +40,7 @@ class TabletSample:
 
 @dataclass(frozen=True, slots=True)
 class MetricColumn:
-    """One figure.
+    """One metric.
 
     Attributes:
         metric: its name in `/metrics`; a counter if it ends so.
@@ -95,7 +92,7 @@ COLUMNS = (
 
 
 class TabletMetrics:
-    """The figures of all tablets here.
+    """Metrics of all tablets here.
 
     Args:
         tablets: what is here.

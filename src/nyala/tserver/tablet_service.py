@@ -1,6 +1,6 @@
-"""The control plane of a tablet server: orders from masters, and what it says of itself.
+"""Control plane of a tablet server: orders from masters, and reports of its replicas.
 
-Orders are idempotent, and only those are obeyed that `orders.py` lets through.
+Orders are idempotent, and checked by `admin/fencing.py`.
 """
 
 from collections.abc import Callable

@@ -39,7 +39,7 @@ CLIENT_ID_BYTES = 16
 
 
 class WritePath:
-    """Takes batches from clients. Runs on the loop."""
+    """Executes batches from clients. On the loop only."""
 
     def __init__(self, env: Env, tablets: Tablets, memory: MemoryTracker, options: Options) -> None:
         self._env = env

@@ -33,7 +33,7 @@ _SECURITY = {
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a process shows of itself; asked anew for each request.
+    """Status of a process for its pages; asked anew for each request.
 
     Attributes:
         title: of the page: "nyala tserver 7050".

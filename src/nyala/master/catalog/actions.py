@@ -1,7 +1,7 @@
-"""Orders to tablet servers, as values. What they carry is looked up in the catalog when they are sent.
+"""Orders to tablet servers, as values. Their content is looked up in the catalog when they are sent.
 
-An action names its effect, not its message, so the same action derived twice is equal, and one that the
-catalog no longer wants is seen to be superseded.
+An action names its effect, not its message: the same action derived twice is equal, and one that the catalog
+no longer calls for is recognised as superseded.
 """
 
 from dataclasses import dataclass

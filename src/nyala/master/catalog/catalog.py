@@ -1,8 +1,8 @@
-"""Tables and tablets in memory, copy-on-write: readers see committed values only.
+"""The catalog in memory: tables and tablets, copy-on-write, so readers see committed values only.
 
-Rules: nothing waits here, so a reader between two awaits sees one state of the whole catalog. Only
-`operation.run` publishes, and only what has been replicated. Removed tables and deleted tablets stay,
-for ever (S0.13, S0.15), so that a replica that turns up late is known to be deleted.
+Nothing here waits, so code between two awaits sees one state of the whole catalog. Only `operation.run`
+publishes, and only what was replicated. Removed tables and deleted tablets stay for ever (S0.13, S0.15), so a
+replica that is reported late is known to be deleted.
 """
 
 from collections.abc import Iterable
@@ -35,14 +35,14 @@ Id = TypeVar("Id", TableId, TabletId)
 
 @dataclass(frozen=True, slots=True)
 class PreparedPlan:
-    """A plan made ready: what is replicated, and what is published once it is."""
+    """A plan with its encoded rows: replicated first, then published."""
 
     plan: CatalogPlan
     rows: tuple[CatalogRow, ...]
 
 
 class ExecutedOperations:
-    """Which operations of clients are known to have been executed, and on which table."""
+    """Client operations known to have been executed, and the table of each: the base of exactly-once DDL."""
 
     def __init__(self) -> None:
         self.created: dict[tuple[bytes, int], TableId] = {}
@@ -64,7 +64,7 @@ class ExecutedOperations:
 
 
 class Catalog:
-    """What the leader master knows of tables and tablets. On the loop only."""
+    """Tables, tablets, and the indexes over them. On the loop only."""
 
     def __init__(self) -> None:
         self._tables: dict[TableId, CatalogTable] = {}
@@ -96,7 +96,7 @@ class Catalog:
         return self._tablets.get(tablet_id)
 
     def successor(self, tablet_id: TabletId) -> CatalogTablet | None:
-        """Return a tablet, or the one that has its key range by now; None when there is no such tablet."""
+        """Return a tablet, or the last one that replaced it; None when there is no such tablet."""
         tablet = self._tablets.get(tablet_id)
         while tablet is not None and tablet.record.replaced_by:
             tablet = self._tablets.get(TabletId(tablet.record.replaced_by))
@@ -193,11 +193,11 @@ class Catalog:
         return len(self._tablets)
 
     def turn(self, begin: int, most: int) -> list[CatalogTablet]:
-        """Return some tablets, in the order in which they became known; nothing from the last one on."""
+        """Return a range of the tablets, in the order in which they became known."""
         return list(islice(self._tablets.values(), begin, begin + most))
 
     def draft(self, plan: CatalogPlan) -> PreparedPlan:
-        """Make a plan ready to be replicated; changes nothing that a reader can see."""
+        """Encode the rows of a plan; changes nothing that a reader can see."""
         rows = [*map(table_row, plan.tables), *map(tablet_row, plan.tablets)]
         rows += map(server_row, plan.servers)
         if plan.cluster is not None:
@@ -205,7 +205,7 @@ class Catalog:
         return PreparedPlan(plan, tuple(rows))
 
     def publish(self, draft: PreparedPlan) -> None:
-        """Show what has been replicated: tablets first, then tables, then the other maps (S0.60)."""
+        """Publish a replicated plan: tablets first, then tables, then the other maps (S0.60)."""
         for tablet in sorted(map(CatalogTablet, draft.plan.tablets), key=_partition_order):
             self._put_tablet(tablet)
         for table_record in draft.plan.tables:
@@ -216,7 +216,7 @@ class Catalog:
             self.cluster = draft.plan.cluster
 
     def follow(self, plan: CatalogPlan) -> None:
-        """Take the outcome of many operations at once; names may have changed hands among the tables."""
+        """Apply the combined outcome of many operations, in which names may have moved between tables."""
         for record in plan.tables:
             self._free_name(TableId(record.id))
         self.publish(PreparedPlan(plan, ()))

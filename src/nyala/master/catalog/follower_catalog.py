@@ -1,8 +1,8 @@
-"""The catalog as this master's own replica has it: for look-ups that need no leader (S0.86).
+"""The catalog of a follower, for look-ups that need no leader (S0.86).
 
-Built when somebody asks, and brought up to each newer closed time by what has changed since. A closed time
-is a moment of the log: each batch is at or below it as a whole or above it as a whole, and it is shown
-between two awaits, so nobody sees half of one.
+It is built on the first look-up, and advanced to newer closed times by the rows that changed. A closed time
+is a point of the log: each batch is below it as a whole or above it as a whole, and the change is published
+between two awaits, so no reader sees half of a batch.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 
 class StaleReplica(Protocol):
-    """What it needs of this master's replica."""
+    """The part of a replica that a follower's catalog needs."""
 
     async def stale_point(
         self, max_age_ms: int, timeout_ms: int, *, least: int = 0
@@ -45,7 +45,7 @@ Answer = TypeVar(
 
 @dataclass(frozen=True, slots=True)
 class CatalogSnapshot:
-    """A catalog, to be read before the next await, and of which moment it is.
+    """A catalog, to be read before the next await, and the time that it shows.
 
     Attributes:
         catalog: tables and tablets.
@@ -56,7 +56,7 @@ class CatalogSnapshot:
     as_of: pb.AsOf
 
     def told(self, make: Callable[[], Answer]) -> Answer:
-        """Return an answer made from the catalog, with its moment.
+        """Return an answer made from the catalog, with its time.
 
         Raises:
             NotLeader: not there, as far as a follower knows (details: `reason` NOT_HERE).
@@ -77,7 +77,7 @@ class CatalogSnapshot:
 
 
 class FollowerCatalog:
-    """One master's own view of the catalog. On the loop only.
+    """The catalog as this master's own replica has it. On the loop only.
 
     Args:
         env: the outside world.

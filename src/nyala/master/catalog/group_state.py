@@ -1,4 +1,4 @@
-"""A tablet's group as repair sees it, and the steps that it can take. Values.
+"""State of a tablet's group as repair sees it, and the steps that repair can take. Values.
 
 A witness counts for majorities only: it has no data, so it is no replica.
 """
@@ -11,7 +11,7 @@ from nyala.common.ids import ServerUuid
 
 
 class ReplicaHealth(Enum):
-    """What is known of a member."""
+    """Health of a member, as its leader, its server and its copy report it."""
 
     FINE = "FINE"
     SILENT = "SILENT"
@@ -22,7 +22,7 @@ class ReplicaHealth(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """One member of a committed configuration.
+    """State of one member of a committed configuration.
 
     Attributes:
         uuid: its server.
@@ -50,18 +50,18 @@ class ReplicaState:
 
     @property
     def full(self) -> bool:
-        """Whether it votes and has the data."""
+        """True for a voter with data."""
         return self.voter and self.electable
 
     @property
     def healthy(self) -> bool:
-        """Whether it answers, and has what it needs."""
+        """True when it answers and has what it needs."""
         return self.health is ReplicaHealth.FINE
 
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """One tablet as catalog and reports show it.
+    """State of one tablet's group, from the catalog and the reports.
 
     Attributes:
         leader: the member that takes orders.
@@ -77,7 +77,7 @@ class GroupState:
 
     @property
     def fully_replicated(self) -> bool:
-        """Whether there is nothing to do: as many voters as there should be, and nobody else, all fine."""
+        """True when the members are the wanted number of voters with data, all healthy."""
         return len(self.members) == self.replicas and all(
             s.full and s.healthy and not s.replace for s in self.members
         )
@@ -93,7 +93,7 @@ class GroupState:
         return [s for s in self.members if not s.electable]
 
     def majority_without(self, member: ReplicaState) -> bool:
-        """Whether those who vote without this member would have a majority that is fine."""
+        """Return whether the voters other than this member have a healthy majority."""
         stays = [s for s in self.members if s.voter and s is not member]
         return 2 * sum(s.healthy for s in stays) > len(stays)
 
@@ -145,18 +145,18 @@ RepairStep = ConfigChange | Copy | MakeWitness
 
 
 def nobody() -> ServerUuid | None:
-    """No server can be a witness."""
+    """Return None: no server can be a witness."""
     return None
 
 
 def anybody(_server: ServerUuid) -> bool:
-    """Every server may be given data."""
+    """Return True: every server may be given data."""
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class TargetServers:
-    """Who can take what now.
+    """Choice of servers for new replicas and witnesses, within the limits of repair.
 
     Attributes:
         replica: a server for a new replica, in the place of a member if one is named; None: not now.

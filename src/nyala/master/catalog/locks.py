@@ -1,6 +1,6 @@
-"""The locks of catalog operations, taken in one order, given back whatever happens.
+"""Locks of catalog operations: taken in one order, released in reverse order, waiters first in, first out.
 
-Rules: the only locks of a master. A waiter keeps its place: first come, first served.
+These are the only locks of a master.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
-"""Plan: what an operation will write to the catalog, and what it will order afterwards.
+"""Plan of an operation: the rows that it writes to the catalog, and the orders that follow.
 
-Rules: a value. A planner (create_table, delete_table, tablet_report) is a function from request or
-report and catalog to a Plan; it cannot write, send or wait, so it cannot break the order of
-`operation.py`.
+A planner (create_table, alter_table, tablet_report) is a function from request or report and catalog to a
+`CatalogPlan`. It cannot write, send or wait, so it cannot break the order of steps in `operation.py`.
 """
 
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class CatalogPlan:
-    """What one logical operation does.
+    """Writes and orders of one catalog operation.
 
     Attributes:
         tablets: whole new records of tablets.
@@ -41,7 +40,7 @@ class CatalogPlan:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What an operation locks: names, then tables, then tablets, each in order of its id (S0.56)."""
+    """Locks of an operation: names, then tables, then tablets, each in order of its id (S0.56)."""
 
     names: tuple[str, ...] = ()
     tables: tuple[TableId, ...] = ()

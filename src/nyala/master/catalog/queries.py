@@ -1,8 +1,4 @@
-"""What a leader answers to look-ups, from its memory to messages. Pure.
-
-Locations derive from the persisted configuration and leader of each tablet and from the map of tablet
-servers, so they are there right after an election, before any tablet is reported again (S0.17).
-"""
+"""Answers to look-ups, from the catalog to messages. Pure."""
 
 from nyala.common.errors import InvalidArgument, NotFound
 from nyala.common.ids import ServerUuid, TableId, TabletId

@@ -52,7 +52,7 @@ def tablet_info() -> TabletInfo:
 
 
 class CatalogWriteResult(Protocol):
-    """What a replica says of a write that was applied."""
+    """Result of a write that was applied."""
 
     @property
     def result(self) -> bytes:
@@ -61,7 +61,7 @@ class CatalogWriteResult(Protocol):
 
 
 class CatalogReplica(Protocol):
-    """What the sys catalog needs of its replica."""
+    """The part of a replica that the sys catalog needs."""
 
     async def write(
         self,
@@ -143,7 +143,7 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> list[CatalogRow]:
 
 @contextmanager
 def while_member() -> Iterator[None]:
-    """Tell whoever uses the replica of a master that is removed to ask another one.
+    """Turn NotFound into Unavailable: this master was removed, and another one has the catalog.
 
     Raises:
         Unavailable: for NotFound of the replica, which a client would take to be about its table.

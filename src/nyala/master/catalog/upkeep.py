@@ -1,9 +1,9 @@
-"""Flushes and merges of a master's own replica of the sys catalog: it stays as small as what it holds.
+"""Flushes and compactions of a master's own replica of the sys catalog.
 
-Each definition, and each change of leader or members that is reported, writes versions of catalog rows.
-Nobody reads old ones but a follower that brings its catalog up to date (`followed.py`, which reads all anew
-where they are gone), so little history is kept. Every master does this for itself, leader or not. On the
-loop; work in lanes.
+Each definition, and each reported change of leader or members, writes versions of catalog rows. Old versions
+are read only by followers that advance their catalog (`follower_catalog.py`, which reads everything anew when
+they are gone), so little history is kept. Every master does this for itself, leader or not. On the loop; the
+work in lanes.
 """
 
 import logging
@@ -23,11 +23,11 @@ log = logging.getLogger(__name__)
 
 LOOK_MS = 2_000
 MERGES = 8
-"""Of one look: what is left to do is done at the next."""
+"""Compactions of one round; the rest is done in the next."""
 
 
 class CatalogMaintenance:
-    """The maintenance of one replica.
+    """Maintenance of the sys catalog's replica.
 
     Args:
         env: tasks.
@@ -42,7 +42,7 @@ class CatalogMaintenance:
         self._history = options.catalog_history_max_age_s * 1_000_000 << LOGICAL_BITS
 
     def start(self) -> None:
-        """Begin to look, again and again."""
+        """Start the maintenance task."""
         self._env.tasks.spawn(self._run(), "upkeep of the catalog")
 
     async def _run(self) -> None:
@@ -59,7 +59,7 @@ class CatalogMaintenance:
                 log.error("the catalog was not flushed or merged", exc_info=bug)
 
     async def look(self, replica: Replica) -> None:
-        """Flush and merge what is due.
+        """Run the flush and the compactions that are due.
 
         Raises:
             OSError: the disk failed; nothing changed.

@@ -25,7 +25,7 @@ MAX_STEPS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a table may be.
+    """Limits of a table's definition.
 
     Attributes:
         max_tablets: the most tablets of one table.
@@ -42,7 +42,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Altered:
-    """What the steps make of a definition.
+    """Result of the steps of an alteration.
 
     Attributes:
         spec: the new definition; equal to the old one when nothing changes.
@@ -56,7 +56,7 @@ class Altered:
 
 
 def take(before: pb.TableSpec, steps: Sequence[pb.AlterStep], rules: Rules) -> Altered:
-    """Take all steps, in order, each on what the one before left.
+    """Apply all steps in order, each to the result of the one before.
 
     Args:
         before: the definition now.

@@ -1,10 +1,8 @@
-"""What a leader does to its catalog by itself.
+"""Operations that a leader starts by itself.
 
-It notes which servers live, ends alterations that all follow, purges dropped tables, and replaces tablets
-that do not come to run.
-
-Rules: level-triggered. What is due is derived anew each time from catalog, reports and clock; each chore is
-an operation like any other.
+It records which servers are alive, finishes alterations that all tablets follow, purges dropped tables, and
+replaces tablets that get no leader. Level-triggered: what is due is derived anew each time from catalog,
+reports and clock; each is an operation like any other.
 """
 
 import asyncio
@@ -60,7 +58,7 @@ def due(
 
 
 class BackgroundOperations:
-    """The background of one leader in one term. On the loop only.
+    """Operations that one leader starts in one term. On the loop only.
 
     Args:
         env: clock and tasks.
@@ -77,7 +75,7 @@ class BackgroundOperations:
         self._task: asyncio.Task[object] | None = None
 
     def start(self, memory: LeaderMemory, creations: Creations) -> None:
-        """Begin to look.
+        """Start the background task.
 
         Args:
             memory: of the term.
@@ -87,12 +85,12 @@ class BackgroundOperations:
         self._task = self._env.tasks.spawn(work, "chores of the catalog")
 
     def stop(self) -> None:
-        """Begin no more operations; one under way goes to its end."""
+        """Start no more operations; one under way runs to its end."""
         if self._task is not None:
             self._task.cancel()
 
     def look(self) -> None:
-        """Look soon: something was reported."""
+        """Wake the background task: something was reported."""
         self._wake.set()
 
     async def _follow(self, memory: LeaderMemory, creations: Creations) -> None:

@@ -26,7 +26,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What a creation depends on besides the request and the catalog.
+    """Inputs of a creation besides the request and the catalog.
 
     Attributes:
         live: registrations of the live tablet servers.
@@ -48,7 +48,7 @@ class Circumstances:
 
 
 def circumstances(env: Env, catalog: Catalog, servers: TServers) -> Circumstances:
-    """Return who may be given replicas now: all that live and are not away on purpose.
+    """Return the inputs of a creation now: live servers that are neither in maintenance nor emptied.
 
     Args:
         env: the environment: clock, tasks, files, calls.

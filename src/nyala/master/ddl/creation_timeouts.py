@@ -1,7 +1,7 @@
-"""Tablets that are being created: which of them do not come to run, so that others take their places (S0.69).
+"""Creation timeouts: tablets that get no leader in time are replaced by others (S0.69).
 
-A tablet is waited for as long as anything goes on: an order to make a replica that was not sent yet, a
-replica that is shown for the first time. What this leader remembers is only how long nothing has.
+The timeout restarts with each progress: an order to create a replica that was not sent before, a replica that
+is reported for the first time. This leader remembers only the time since the last progress.
 """
 
 from collections.abc import Collection, Sequence
@@ -17,19 +17,19 @@ from nyala.master.ddl.operation import CatalogOperation
 AT_ONCE = 100
 """Tablets of a table that are replaced in one batch."""
 MAX_DOUBLINGS = 6
-"""The one that takes a place is waited for twice as long as the one before: the catalog keeps them all."""
+"""The timeout doubles with each replacement of a tablet, at most so often: the catalog keeps them all."""
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """How many replicas were shown, and since when it has been so."""
+    """Reported replicas of a tablet, and the time of the last progress."""
 
     shown: int
     since_us: int
 
 
 class Creations:
-    """The tablets that one leader lets be created in one term. On the loop only.
+    """Tablets that one leader creates in one term. On the loop only.
 
     Args:
         patience_us: one of which nothing was heard for so long is not waited for any more.

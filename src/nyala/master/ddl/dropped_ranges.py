@@ -18,7 +18,7 @@ from nyala.wire.proto import catalog_pb2 as cat
 
 
 def is_over(catalog: Catalog, tablet: CatalogTablet, now_us: int, history_s: int) -> bool:
-    """Whether a dropped tablet's history need not be kept any more.
+    """Return whether the history of a dropped tablet may go.
 
     Args:
         catalog: of the leader.
@@ -35,7 +35,7 @@ def is_over(catalog: Catalog, tablet: CatalogTablet, now_us: int, history_s: int
 
 
 def is_held(servers: TServers, tablet: CatalogTablet, monotonic_us: int) -> bool:
-    """Whether some reader holds a time at which a dropped tablet had rows.
+    """Return whether a reader holds a time at which a dropped tablet had rows.
 
     Args:
         servers: the tablet servers known to this master.

@@ -1,13 +1,13 @@
-"""The one place where the order of a catalog operation is written (S0.56-S0.62).
+"""The order of steps of every catalog operation (S0.56-S0.62).
 
     lock      names, tables, tablets, each in the order of its id
     plan      a pure function of the request and the committed catalog; refused here: nothing happened
-    replicate one batch: THE COMMIT POINT. Refused before proposing: the draft is dropped
+    replicate one batch: THE COMMIT POINT. Refused before proposing: the plan is dropped
     publish   tablets, then tables, then the other maps; from here the operation cannot fail
     unlock
     enqueue   orders to tablet servers; lost ones are derived again from catalog and reports
 
-A leader that cannot say whether its batch will commit drops everything that it holds in memory.
+A leader that does not know whether its batch will commit drops its whole state.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ from nyala.master.catalog.records import CatalogRow
 
 
 class CatalogWriter(Protocol):
-    """Where the rows of the catalog are replicated."""
+    """Replication of the catalog's rows."""
 
     async def replicate(self, rows: Sequence[CatalogRow]) -> None:
         """Replicate rows as one batch; on return they are committed and applied here.
@@ -37,7 +37,7 @@ class CatalogWriter(Protocol):
 
 
 class OrderQueue(Protocol):
-    """Who sends the actions."""
+    """Queue of the orders to tablet servers."""
 
     def enqueue(self, actions: Sequence[Action]) -> None:
         """Send actions in the background."""
@@ -46,7 +46,7 @@ class OrderQueue(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CatalogOperation:
-    """What an operation supplies; it cannot change the order of the steps.
+    """Scope and plan of an operation; the order of its steps is fixed by `run`.
 
     Attributes:
         what: it is, in two or three words, for listings.
@@ -60,7 +60,7 @@ class CatalogOperation:
 
 
 class OperationStep(Enum):
-    """Where an operation stands; from PUBLISH on it takes effect whatever happens."""
+    """Step of an operation; from PUBLISH on it takes effect whatever happens."""
 
     LOCK = "LOCK"
     PLAN = "PLAN"
@@ -76,7 +76,7 @@ class OperationStep(Enum):
 
 @dataclass(slots=True)
 class InFlight:
-    """One operation under way, for people and tests to look at.
+    """One operation under way, for listings.
 
     Attributes:
         what: it is.
@@ -93,7 +93,7 @@ class InFlight:
 
 @dataclass(slots=True)
 class LeaderMemory:
-    """All that a leader holds in memory for one term, dropped whole when it stops leading.
+    """State that a leader keeps in memory for one term; dropped as a whole when it stops leading.
 
     Attributes:
         term: the term in which this master leads.
@@ -120,7 +120,7 @@ class LeaderMemory:
     started: int = 0
 
     def drop(self, why: str) -> None:
-        """Give up this memory; the owner rebuilds it from the sys catalog, if it leads again."""
+        """Drop this state; the owner rebuilds it from the sys catalog if it leads again."""
         if self.dropped is None:
             self.dropped = why
             self.on_drop()
@@ -132,11 +132,11 @@ class LeaderMemory:
 
 
 REFUSED = (NotLeader, Throttled, Unavailable, Rejected)
-"""What `CatalogWriter.replicate` raises when nothing was proposed."""
+"""Errors of `CatalogWriter.replicate` after which nothing was proposed."""
 
 
 async def run(operation: CatalogOperation, memory: LeaderMemory) -> CatalogPlan:
-    """Carry out one operation; returns what it did. Durable and visible on return.
+    """Run one operation; durable and visible on return.
 
     Must not be cancelled by a caller that goes away: run it in a task of its own.
 

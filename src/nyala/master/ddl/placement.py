@@ -1,7 +1,7 @@
-"""Which servers get a replica: power of two choices, by replicas of the same table, then by all.
+"""Placement of replicas: power of two choices, by replicas of the same table, then by all replicas.
 
-Of one table every server gets its share, whatever else it has: what is busy is mostly one table. Of many
-small tables the emptier servers get more. Pure; the random source is passed in.
+The replicas of one table are spread evenly, whatever else the servers have, since most load is on one table.
+Of many small tables the emptier servers get more. Pure; the random source is passed in.
 """
 
 from collections.abc import Collection, Sequence

@@ -1,4 +1,4 @@
-"""Recall a table that was dropped with a time to think it over: request and catalog to plan. Pure."""
+"""Recall of a dropped table within its reserve time: request and catalog to plan. Pure."""
 
 from nyala.common.errors import NotFound
 from nyala.common.ids import TableId

@@ -1,8 +1,8 @@
-"""An empty tablet in the place of one that never came to run, or whose replicas are all lost. Pure.
+"""Replacement of a tablet that got no leader, or lost all replicas, by an empty one. Pure.
 
-The old one is REPLACED, for ever, and names the new one; both are in one batch, so that every key has one
-tablet at any moment. A tablet that is replaced by itself was never RUNNING in the catalog, and clients are
-told of no other: nothing that was acknowledged is lost with it.
+The old one is REPLACED for ever and names its successor; both are in one batch, so every key has one tablet
+at any moment. A tablet that is replaced without an operator's order was never RUNNING in the catalog, and
+clients were never given its location: no acknowledged write is lost with it.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""Changes of the server list: who lives, who is away on purpose, who is to be emptied. Operations; pure.
+"""Changes of the server list: alive, in maintenance, decommissioned. Operations; pure.
 
-What a server is now stands in one row of the catalog together with the version of the list that this made, so
-that no state changes without a version (S3.6). Sending it round is the list's affair (wire/server_list.py).
+The state of a server is one row of the catalog, with the version of the list that the change made, so no
+state changes without a version (S3.6). The list is distributed by wire/server_list.py.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ SERVERS_LOCK = TableId("servers")
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What a master sees of the servers.
+    """Servers that a master has heard from.
 
     Attributes:
         alive: registrations of those that reported lately.
@@ -33,7 +33,7 @@ class Sighting:
 
 
 def sighting(servers: TServers, now_us: int, since_us: int) -> Sighting:
-    """Return what a master sees that leads since `since_us`; both are monotonic.
+    """Return the servers heard from by a master that was elected at `since_us`.
 
     Args:
         servers: the tablet servers known to this master.
@@ -107,7 +107,7 @@ def _check_room(catalog: Catalog, uuid: ServerUuid) -> None:
 
 
 def is_away(server: pb.ListedServer) -> bool:
-    """Whether a server is given no new replicas."""
+    """Return whether a server is given no new replicas."""
     return server.maintenance or server.decommission
 
 

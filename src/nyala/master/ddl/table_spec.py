@@ -1,6 +1,6 @@
-"""What may be a table's definition. Pure; nothing is trusted: whoever reaches the port may send any message.
+"""Checks of a table's definition. Pure; nothing is trusted, since any client can send any message.
 
-A definition that passes can be opened and partitioned by every server without a further look.
+A definition that passes can be opened and partitioned by every server without further checks.
 """
 
 from collections.abc import Collection, Sequence

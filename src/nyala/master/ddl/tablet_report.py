@@ -1,7 +1,7 @@
-"""What a tablet server reports, and the catalog, to plan. Pure.
+"""Reports of tablet servers: from report and catalog to plan. Pure.
 
 Older reports never overwrite newer ones (S0.81); a tablet that the catalog does not know is left alone
-(S0.46). What a report makes the master *order* is derived in `reconcile.py`, from levels.
+(S0.46). The orders that follow from a report are derived in `reconcile.py`.
 """
 
 from collections.abc import Sequence
@@ -73,7 +73,7 @@ def _updated(
 
 
 def is_newer(reported: pb.ConsensusState, tablet: CatalogTablet) -> bool:
-    """Whether reported consensus state tells more than the catalog has.
+    """Return whether a reported consensus state is newer than the catalog's.
 
     A configuration is newer by its op id. Of one configuration a later term is newer, and in one term
     the report that names the leader: the first to report may have voted without learning who won.

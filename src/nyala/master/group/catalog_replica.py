@@ -1,4 +1,4 @@
-"""The files of a master and its replica of the sys catalog: one group, the masters', in a replica host."""
+"""The data directory of a master, and its replica of the sys catalog."""
 
 from enum import Enum
 
@@ -58,7 +58,7 @@ async def open_host(
 
 
 class ReplicaPresence(Enum):
-    """What this master has of the sys catalog."""
+    """State of the sys catalog's replica in this master's directory."""
 
     NOTHING = "nothing"
     REMOVED = "a tombstone: it was removed from the masters"
@@ -76,7 +76,7 @@ class MasterReplica:
         self._replica: Replica | None = None
 
     async def open_sys_catalog(self, first: Configuration | None) -> None:
-        """Find the sys catalog's replica, or make it.
+        """Open the sys catalog's replica, or create it.
 
         Args:
             first: the configuration that a fresh master makes it with; None: it must be there.
@@ -94,7 +94,7 @@ class MasterReplica:
             )
 
     async def here(self) -> ReplicaPresence:
-        """Look what there is; the replica is another one after a copy."""
+        """Return what the directory has; after a copy the replica is another one."""
         found = self._host.find(SYS_CATALOG)
         if found is None:
             return ReplicaPresence.NOTHING
@@ -117,7 +117,7 @@ class MasterReplica:
         return found.member.node.committed_config
 
     def fail(self, why: NyalaError) -> None:
-        """Take part no more, neither vote nor acknowledge; what is on disk stays."""
+        """Stop voting and acknowledging; the files stay."""
         self._host.get(SYS_CATALOG).fail(why)
 
     async def delete(self) -> None:

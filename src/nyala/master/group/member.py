@@ -1,8 +1,8 @@
-"""This master as a member of the masters' group: joins it, follows its role, and leaves it when removed.
+"""Membership of this master in the masters' group: join, follow the role, leave when removed.
 
-Fresh masters wait in the background until all have answered, and then all make the same group. One that
-meets a group in which it has no place waits until it is added: then it is filled by a copy. Level-triggered:
-what this master is to be is derived, again and again, from its replica, and from what the others tell.
+New masters wait in the background until all have answered, and then form the same group. One that finds a
+group of which it is no member waits until it is added: then it is filled by a copy. Level-triggered: the
+state is derived again and again from its replica and from what the other masters report.
 """
 
 import logging
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class GroupMember:
-    """One master's membership in the masters' group. On the loop only.
+    """This master's membership in the masters' group. On the loop only.
 
     Args:
         env: the outside world.

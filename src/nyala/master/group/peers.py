@@ -1,6 +1,6 @@
-"""The other masters: who they are, when they last answered, and the group that fresh masters agree on.
+"""The other masters: their addresses, their liveness, and the first configuration of a new group.
 
-Rules: asks with the same calls as anyone (ServerInfo, MasterStatus); nothing here is replicated.
+They are asked by the same calls as clients use (ServerInfo, MasterStatus); nothing here is replicated.
 """
 
 import logging
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Peer:
-    """Another master as this one sees it.
+    """Another master, as this one knows it.
 
     Attributes:
         address: public address, as configured.
@@ -37,7 +37,7 @@ class Peer:
 
 
 class MasterPeers:
-    """Asks every other master how it is, again and again. On the loop only.
+    """Polls every other master. On the loop only.
 
     Args:
         env: calls, clock, tasks.
@@ -61,11 +61,11 @@ class MasterPeers:
         self._peers: dict[str, Peer] = {}
 
     def start(self) -> None:
-        """Begin to ask those that this master was started with."""
+        """Start polling the masters given at the start."""
         self.follow(self._masters)
 
     def follow(self, addresses: Iterable[str]) -> None:
-        """Ask the masters at these addresses from now on, and no others."""
+        """Poll the masters at these addresses from now on, and no others."""
         wanted = [a for a in dict.fromkeys(addresses) if a and a != self._own().address]
         for gone in [a for a in self._peers if a not in wanted]:
             del self._peers[gone]
@@ -197,7 +197,7 @@ def check_stranger(own: pb.ServerInfoResponse, group: Configuration) -> None:
 
 
 def excluded(uuid: ServerUuid, known: OpId, group: Configuration | None) -> bool:
-    """Whether a committed configuration, newer than the one known, does not name a master any more.
+    """Return whether a committed configuration newer than `known` does not have this master.
 
     Args:
         uuid: of the master.

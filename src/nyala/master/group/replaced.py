@@ -1,4 +1,4 @@
-"""A master whose place another one has taken, uuid included, while it was held for dead (S2.5). Pure."""
+"""Check for a master whose uuid was given to a replacement while it was held for dead (S2.5). Pure."""
 
 from nyala.common.errors import InvalidArgument
 from nyala.common.ids import ServerUuid

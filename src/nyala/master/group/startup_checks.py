@@ -1,4 +1,4 @@
-"""The list of masters that a master is started with, against the configuration in its directory (S2.16)."""
+"""Check of --master-addresses against the configuration in the data directory (S2.16)."""
 
 from collections.abc import Sequence
 

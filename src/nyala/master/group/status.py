@@ -1,4 +1,4 @@
-"""What is said of this master's place among the masters: to clients, servers and people."""
+"""Status of this master in the masters' group, for clients, servers and web pages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -79,7 +79,7 @@ class MemberStatus:
         self._state = state
 
     def why_waiting(self) -> str:
-        """Return why this master has no sys catalog yet, in a sentence for clients."""
+        """Return the reason why this master has no sys catalog yet, as a sentence for clients."""
         if self._state.failure is not None:
             return f"this master cannot join the others: {self._state.failure}"
         if not self._identity.known or self._state.group is None:
@@ -104,7 +104,7 @@ class MemberStatus:
         return f"this master is new and waits for the masters {', '.join(missing)} to answer"
 
     def status(self) -> pb.MasterStatusResponse:
-        """Return what this master is to the group; without a place in it, whom it knows to be masters."""
+        """Return MasterStatus; of a master that is no member, with the masters that it knows."""
         opened, leading = self._identity.instance, self._state.leading
         answer = pb.MasterStatusResponse(uuid=opened.uuid, cluster_id=opened.cluster_id)
         if leading is None:
@@ -128,7 +128,7 @@ class MemberStatus:
         return answer
 
     def page(self) -> Listing:
-        """Return the page of the masters, as this one knows them; it leads or not."""
+        """Return the web page of the masters."""
         config = self._state.committed
         leader = None if self._state.leading is None else self._state.leading.status().leader
         rows = [
@@ -145,7 +145,7 @@ class MemberStatus:
 
     @property
     def removed(self) -> bool:
-        """Whether it was a master, and is none without being added again."""
+        """True when it was a master and has to be added again."""
         return self._state.here in (ReplicaPresence.REMOVED, ReplicaPresence.HALF)
 
     def header(self) -> ResponseHeader:
@@ -162,5 +162,5 @@ class MemberStatus:
 
 
 def voters(config: Configuration) -> tuple[str, ...]:
-    """Return the addresses of those who decide: one that is being added may never come to be a master."""
+    """Return the addresses of the voters: a non-voter that is being added may never become a master."""
     return tuple(m.address for m in config.members if m.voter)

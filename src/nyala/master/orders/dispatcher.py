@@ -79,7 +79,7 @@ class Dispatcher:
         self._stopped = False
 
     def start(self) -> None:
-        """Begin to derive orders each interval."""
+        """Start deriving orders each interval."""
         self._spawn(self._derive(), "derive orders")
         self._spawn(self._repair(), "repair tablets")
 
@@ -90,7 +90,7 @@ class Dispatcher:
             task.cancel()
 
     def enqueue(self, actions: Sequence[Action]) -> None:
-        """Send actions in the background; one that is queued or under way already is not doubled."""
+        """Send actions in the background; one that is queued or under way is not sent twice."""
         if self._stopped:
             return
         for action in actions:

@@ -1,6 +1,6 @@
-"""Carries one order to its tablet server: looked up in the catalog at the moment when it is sent.
+"""Sends one order to its tablet server, as the catalog has it at the moment of sending.
 
-A superseded one is not sent. Each carries the fence of the term in which this master leads.
+A superseded order is not sent. Each carries the fence of the term in which this master leads.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 
 class Messenger:
-    """The messages of one leader in one term. On the loop only.
+    """Sender of the orders of one leader in one term. On the loop only.
 
     Args:
         env: calls.
@@ -36,7 +36,7 @@ class Messenger:
         self._timeout_ms = timeout_ms
 
     async def carry(self, action: Action, server: TServer) -> Any:
-        """Send what carries an action out, and return its answer; None: the catalog wants it no more.
+        """Send an action and return the response; None when the catalog no longer calls for it.
 
         Raises:
             NyalaError: as the server says, or it does not answer.

@@ -1,4 +1,4 @@
-"""From an action to what is sent for it, looked up in the catalog at the moment it is sent. Pure."""
+"""Requests of orders: from an action to its message, from the catalog at the moment of sending. Pure."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 def order(
     catalog: Catalog, servers: TServers, action: Action, fence: pb.Fence, timeout_ms: int
 ) -> tuple[Method, Any] | None:
-    """Return what carries an action out; None when the catalog wants it no more.
+    """Return the RPC of an action; None when the catalog no longer calls for it.
 
     Args:
         catalog: of the leader.

@@ -1,7 +1,7 @@
-"""Which orders the catalog and the latest reports call for.
+"""Orders that the catalog and the latest reports call for.
 
-Pure, and level-triggered: derived anew each time. A lost order or answer, a dead leader, a server that
-was away: each costs one interval, never the work (S0.37, S0.53).
+Pure, and level-triggered: derived anew each time. A lost order or response, a dead leader or a server that
+was away costs one interval, never the work (S0.37, S0.53).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 
 def every_replica(server: TServer) -> Iterable[TabletId]:
-    """Return all that a server has."""
+    """Return all replicas that a server reported."""
     return server.replicas
 
 

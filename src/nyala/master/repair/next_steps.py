@@ -1,8 +1,8 @@
-"""What a tablet's group needs next so that it has its full number of healthy replicas. Pure.
+"""Next steps of repair: what a tablet's group needs to have its full number of healthy replicas. Pure.
 
-Add before remove (3-4-3): who is lost keeps its place until another one has all the data and its vote. One
-change of members at a time, decided anew from the committed configuration and its leader's word on it, so
-that whoever leads the masters next goes on where the last one was.
+A replica is added before one is removed (3-4-3): a lost member stays until another one has all data and its
+vote. One change of members at a time, decided anew from the committed configuration and its leader's report
+on it, so the next leader of the masters continues where the last one stopped.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from nyala.master.repair import witness_steps
 
 
 def next_steps(tablet: GroupState, servers: TargetServers) -> list[RepairStep]:
-    """Return what is to be done now: at most one change of members, and what those need that have no data.
+    """Return the steps due now: at most one change of members, and the copies that members without data need.
 
     Args:
         tablet: as it is.

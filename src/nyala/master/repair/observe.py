@@ -1,4 +1,4 @@
-"""What one look at catalog and reports shows: who lives, how loaded, and what each member is worth."""
+"""View of catalog and reports for one round of repair: servers, load, and the state of each member."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 @dataclass(slots=True)
 class RepairView:
-    """One look at everything.
+    """Catalog and reports, as one round of repair sees them.
 
     Attributes:
         known: live servers whose replicas are known from a full report in this term.
@@ -57,7 +57,7 @@ class RepairView:
         return "" if server is None else server.registration.location
 
     def may_inherit(self, tablet: CatalogTablet, heir: ServerUuid) -> bool:
-        """Whether a server could be given a replica of a tablet, as far as itself is concerned."""
+        """Return whether a server could be given a replica of a tablet."""
         server = self.known.get(heir)
         return (
             server is not None
@@ -70,7 +70,7 @@ class RepairView:
     def choose(
         self, tablet: CatalogTablet, lost: ServerUuid, left: StandbyLoad
     ) -> ServerUuid | None:
-        """Return the best server for a replica in the place of `lost`; see `wills.Heirs`.
+        """Return the best server for a replica in the place of `lost`.
 
         Args:
             tablet: that loses a replica.
@@ -87,7 +87,7 @@ class RepairView:
         others: Sequence[ServerUuid],
         more: StandbyLoad,
     ) -> ServerUuid | None:
-        """Return one of `free`, by load and away from the others; always the same in one situation.
+        """Return one of `free`, by load and location; always the same one in the same state.
 
         Replicas of the same table count first, as they do when a table is made.
 
@@ -125,7 +125,7 @@ class RepairView:
 def group_state(
     tablet: CatalogTablet, table: pb.TableSpec, look: RepairView, copies: OrderedCopies
 ) -> GroupState | None:
-    """Return what is known of a tablet; None while its leader has not told of this configuration.
+    """Return the state of a tablet's group; None while its leader has not reported this configuration.
 
     Args:
         tablet: as the catalog has it.

@@ -1,4 +1,4 @@
-"""How far the copies are that repair has ordered: whether they move, and which nobody needs any more."""
+"""Copies that repair has ordered: their progress, and those no longer needed."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 @dataclass(slots=True)
 class _Copying:
-    """What was told last, and since when."""
+    """Progress of a copy, and the time of its last change."""
 
     told: tuple[object, ...]
     moved_us: int
@@ -30,7 +30,7 @@ class OrderedCopies:
         return iter(list(self._copies))
 
     def ordered(self, tablet: TabletId, server: ServerUuid, now_us: int) -> None:
-        """Note that a copy is ordered (again).
+        """Record that a copy was ordered, perhaps again.
 
         Args:
             tablet: id of the tablet.
@@ -42,7 +42,7 @@ class OrderedCopies:
     def told(
         self, tablet: TabletId, server: ServerUuid, progress: pb.CopyProgress, now_us: int
     ) -> None:
-        """Take what a server says of a copy. One that fails and is begun anew has not moved.
+        """Record the progress of a copy. One that fails and starts anew has made none.
 
         Args:
             tablet: id of the tablet.
@@ -56,11 +56,11 @@ class OrderedCopies:
             self._copies[tablet, server] = _Copying(said, now_us)
 
     def forget(self, tablet: TabletId, server: ServerUuid) -> None:
-        """Let go of a copy that is over."""
+        """Remove a copy that has ended."""
         self._copies.pop((tablet, server), None)
 
     def stuck(self, tablet: TabletId, server: ServerUuid, now_us: int) -> bool:
-        """Whether a copy has been ordered, and has not moved for too long.
+        """Return whether a copy was ordered and has made no progress for too long.
 
         Args:
             tablet: id of the tablet.

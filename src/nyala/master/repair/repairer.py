@@ -1,7 +1,8 @@
-"""Repair, one look at a time: catalog and latest reports to orders about members, copies and leftovers.
+"""Repair: from the catalog and the latest reports to changes of members, copies and deletions.
 
-What it remembers of looks before is how far copies are, and the wills. Which change is made is a function of
-committed configuration and reports; of two masters that both believe to lead one wins, by compare-and-set.
+State between two rounds is the progress of copies, and the standby plan. Each change is a function of the
+committed configuration and the reports; of two masters that both believe to lead one wins, by
+compare-and-set.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,11 +30,11 @@ from nyala.master.tservers import TServers
 from nyala.wire.proto import nyala_pb2 as pb
 
 AT_A_TIME = 500
-"""Tablets, and replicas of a server, that one look goes over beside those of which something was told."""
+"""Tablets, and replicas of one server, that a round checks besides those with news."""
 
 
 class Repairer:
-    """The repairs of one leader in one term. On the loop only.
+    """Repair of one leader in one term. On the loop only.
 
     Args:
         catalog: of this term.
@@ -65,7 +66,7 @@ class Repairer:
         self.standby = StandbyPlan()
 
     def needed(self) -> list[Action]:
-        """Return what some servers should be told now."""
+        """Return the orders that are due now."""
         look = self._look()
         if self._attention.begins():
             self.standby.retain(self._runs)
@@ -83,15 +84,15 @@ class Repairer:
         return [*actions, *self._leftovers(look), *self._unneeded(look)]
 
     def reported(self, tablets: Iterable[TabletId]) -> None:
-        """Look at these tablets first: something was told of them."""
+        """Check these tablets first in the next round."""
         self._attention.ask(tablets)
 
     def copied(self, action: CopyAction, told: pb.CopyProgress) -> None:
-        """Take what a server says of a copy."""
+        """Record the progress of a copy."""
         self._copies.told(action.tablet, action.server, told, self._now_us())
 
     def cancelled(self, action: CancelCopyAction) -> None:
-        """Take it that a copy has ended."""
+        """Record that a copy has ended."""
         self._copies.forget(action.tablet, action.server)
 
     def _look(self) -> RepairView:

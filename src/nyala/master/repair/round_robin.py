@@ -1,4 +1,4 @@
-"""A few of many at a time, all of them in turns: what is looked at again and again stays cheap.
+"""Round-robin over replicas and tablets, a bounded number at a time, so that each round stays cheap.
 
 On the loop only.
 """
@@ -13,7 +13,7 @@ from nyala.master.tservers import TServer
 
 
 class ReplicaRoundRobin:
-    """Goes over the replicas of each server in turns.
+    """Round-robin over the replicas of each server.
 
     Args:
         most: of one server at a time.
@@ -33,9 +33,9 @@ class ReplicaRoundRobin:
 
 
 class TabletRoundRobin:
-    """Goes over all tablets in turns; those that somebody asks for come first.
+    """Round-robin over all tablets, with those that were asked for first.
 
-    So nothing hangs on being asked for: what was lost costs one round.
+    Correctness does not depend on `ask`: a tablet that was not asked for is checked one round later.
 
     Args:
         catalog: has the tablets.
@@ -49,15 +49,15 @@ class TabletRoundRobin:
         self._asked: dict[TabletId, None] = {}
 
     def ask(self, tablets: Iterable[TabletId]) -> None:
-        """Let these come first at the next turn."""
+        """Return these first at the next turn."""
         self._asked.update(dict.fromkeys(tablets))
 
     def begins(self) -> bool:
-        """Whether the next turn is the first of a round."""
+        """Return whether the next turn is the first of a round."""
         return self._next >= self._catalog.size
 
     def turn(self) -> list[CatalogTablet]:
-        """Return the tablets that are looked at now."""
+        """Return the tablets to check now."""
         if self.begins():
             self._next = 0
         more = self._catalog.turn(self._next, self._most)

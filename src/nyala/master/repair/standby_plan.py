@@ -1,8 +1,8 @@
-"""Wills: for each tablet server, who would take its replicas if it were lost; made ahead, used when it is.
+"""Standby plan: for each tablet server, the servers that would take over its replicas if it were lost.
 
-An heir is kept while it can inherit, so that what was shown is what happens; when servers have come, those
-who inherit more than their share of somebody leave some of it to them. Pure bookkeeping: who may inherit, and
-how loaded they are, is passed in.
+It is made ahead and used when a server is lost. A choice is kept while it is valid, so what was shown is what
+happens; when servers join, those with more than their share give up some of it. Pure: the valid choices and
+the load of servers are passed in.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from nyala.master.catalog.records import CatalogTablet
 
 @dataclass(frozen=True, slots=True)
 class StandbyLoad:
-    """What the servers are to inherit of one of them already.
+    """Replicas of one lost server that the plan already gives to each other server.
 
     Attributes:
         of_all: replicas, by heir.
@@ -28,10 +28,10 @@ class StandbyLoad:
 
 
 class StandbyChoice(Protocol):
-    """Who may inherit now."""
+    """Choice of standby servers."""
 
     def may_inherit(self, tablet: CatalogTablet, heir: ServerUuid) -> bool:
-        """Whether a server could be given a replica of a tablet now."""
+        """Return whether a server could be given a replica of a tablet now."""
         ...
 
     def choose(
@@ -48,7 +48,7 @@ class StandbyChoice(Protocol):
 
 
 class StandbyPlan:
-    """The wills of one leader in one term. On the loop only."""
+    """Standby servers of each member of each tablet, of one leader in one term. On the loop only."""
 
     def __init__(self) -> None:
         self._heirs: dict[TabletId, dict[ServerUuid, ServerUuid]] = {}
@@ -60,7 +60,7 @@ class StandbyPlan:
         self._shares: dict[ServerUuid, int] = {}
 
     def keep(self, tablets: Sequence[CatalogTablet], heirs: StandbyChoice, among: int) -> None:
-        """Bring the wills of some tablets up to date.
+        """Bring the plan of some tablets up to date.
 
         Args:
             tablets: that live; a large cluster's are gone over in turns.
@@ -76,16 +76,16 @@ class StandbyPlan:
             self._to_share.pop(tablet.id, None)
 
     def retain(self, lives: Callable[[TabletId], bool]) -> None:
-        """Forget the wills about tablets that are gone."""
+        """Remove tablets that are gone."""
         for gone in [t for t in self._heirs if not lives(t)]:
             self._forget(gone)
 
     def heir(self, lost: ServerUuid, tablet: TabletId) -> ServerUuid | None:
-        """Return who is to take the place of a lost member; None: nobody is named."""
+        """Return the standby server of a lost member; None: there is none."""
         return self._heirs.get(tablet, {}).get(lost)
 
     def of(self, server: ServerUuid) -> dict[TabletId, ServerUuid]:
-        """Return the heirs of one server, by tablet."""
+        """Return the standby servers of one server, by tablet."""
         return {t: heirs[server] for t, heirs in self._heirs.items() if server in heirs}
 
     def _will(self, tablet: CatalogTablet, heirs: StandbyChoice, *, share: bool) -> None:

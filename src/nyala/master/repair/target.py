@@ -1,4 +1,4 @@
-"""Which server a tablet's next member goes to: whom the will names, or the best one now, within the pace."""
+"""Target server of a tablet's next member: the planned standby, or the best server, within the limits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from nyala.master.repair.standby_plan import StandbyLoad, StandbyPlan
 
 @dataclass(frozen=True, slots=True)
 class TargetChoice:
-    """The choices for one tablet in one look.
+    """Choice of target servers for one tablet in one round.
 
     Attributes:
         tablet: as the catalog has it.
@@ -30,13 +30,13 @@ class TargetChoice:
     options: Options
 
     def may_fill(self, server: ServerUuid) -> bool:
-        """Whether one more replica may be given to a server now."""
+        """Return whether a server may be given one more replica now."""
         given = self.look.given.get(server, 0)
         options = self.options
         return len(self.look.joining) < options.repairs_max and given < options.repairs_per_server
 
     def replica(self, instead: ServerUuid | None) -> ServerUuid | None:
-        """Return whom the will names, or the best server now; None while too much is under way."""
+        """Return the planned standby, or the best server; None while too many replicas are being filled."""
         free = [
             u for u in self.look.known if self.look.may_inherit(self.tablet, u) and self.may_fill(u)
         ]
@@ -44,7 +44,7 @@ class TargetChoice:
         return heir if heir in free else self._beside(free)
 
     def witness(self) -> ServerUuid | None:
-        """Return a server for a witness: it promised this group nothing yet (a tombstone would tell)."""
+        """Return a server for a witness: one that never had a replica of this tablet."""
         seen = self.tablet.record.reported_by
         may = self.look.may_inherit
         return self._beside([u for u in self.look.known if may(self.tablet, u) and u not in seen])

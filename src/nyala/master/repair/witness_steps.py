@@ -1,12 +1,12 @@
-"""Witnesses in repair: a log that votes at once, in the place of who is lost, and gets the data later. Pure.
+"""Witnesses in repair: a log that votes at once in place of a lost voter, and gets the data later. Pure.
 
     a witness joins, gets a log, then a vote       one more voter than before
-    who is lost gives up its vote                  any one may be lost again; nothing was copied yet
+    the lost voter gives up its vote               any one may be lost again; nothing was copied yet
     the witness gets the data, and may then lead   as many replicas as there should be
-    who is lost leaves                             or is back before that: then the witness leaves
+    the lost member is removed                     or is back before that: then the witness is removed
 
-Witnesses that people made are treated alike: a vote, and no replica. Nothing is decided here that takes a
-voter with data from the group.
+Witnesses added by operators are treated alike: a vote, and no replica. Nothing here removes a voter with
+data from the group.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from nyala.master.catalog.group_state import (
 
 
 def needs(tablet: GroupState) -> list[Copy | MakeWitness]:
-    """Return what witnesses lack: the log, or the data if they are to have it."""
+    """Return the copies and logs that witnesses need."""
     fresh = [MakeWitness(s.uuid) for s in tablet.witnesses if not s.holds and not s.voter]
     filled = [Copy(s.uuid) for s in tablet.witnesses if s.voter and s.promote and s.log_only]
     return [*fresh, *filled]
@@ -54,7 +54,7 @@ def change(
 
 
 def _needless(tablet: GroupState, parked: Sequence[ReplicaState]) -> ConfigChange | None:
-    """Who gave up its vote goes when others have its data, and so do witnesses."""
+    """Remove members without a vote, and witnesses, once others have the data."""
     for member in parked:
         return Remove(member.uuid, "another one has its place")
     for member in tablet.witnesses:
@@ -70,7 +70,7 @@ def _standing_in(
     missing: int,
     servers: TargetServers,
 ) -> ConfigChange | None:
-    """A witness gets the vote of who is lost."""
+    """Give the vote of a lost voter to a witness."""
     for member in tablet.witnesses:
         if not member.voter and member.healthy and member.holds:
             return _made(member, "it has a log", voter=True)
@@ -85,7 +85,7 @@ def _standing_in(
 
 
 def _filled(tablet: GroupState, missing: int, servers: TargetServers) -> ConfigChange | None:
-    """A witness that votes is given the data, and may lead when it has them."""
+    """Give the data to a witness that votes; it may lead once it has them."""
     for member in tablet.witnesses:
         if not member.voter or not member.healthy:
             continue

@@ -1,7 +1,7 @@
-"""GetFlightInfo, ListFlights, GetSchema: any Flight client finds a table here and reads it at its tablets.
+"""GetFlightInfo, ListFlights, GetSchema: Arrow Flight clients find a table here, and read it at its tablets.
 
-Each endpoint is one tablet: where its leader is, and a ticket (a scan token) that a DoGet there needs
-nothing beside. All tickets of one answer read one snapshot.
+Each endpoint is one tablet: the address of its leader, and a ticket (a scan token) that is complete for
+DoGet. All tickets of one answer read one snapshot.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ UNKNOWN_COUNT = -1
 
 
 class FlightInfoService:
-    """The look-up half of Arrow Flight's service. On the loop only.
+    """The look-up part of Arrow Flight's service. On the loop only.
 
     Args:
         context: of this master.

@@ -1,4 +1,4 @@
-"""Orders about the masters' own group: it changes as a tablet's does, by the same calls."""
+"""Orders about the masters' own group, which changes by the same calls as a tablet's."""
 
 from collections.abc import Callable
 

@@ -1,7 +1,7 @@
-"""Heartbeats of tablet servers: every master takes in who lives, the leader what their tablets say.
+"""Heartbeats of tablet servers: every master records liveness, the leader takes in the reports.
 
-The answer tells whether this master leads, whether it wants a full report, and up to which report
-everything has been taken in; what was not acknowledged comes again (S0.21-S0.27, S0.36).
+The response says whether this master leads, whether it wants a full report, and up to which report everything
+was taken in; what was not acknowledged is sent again (S0.21-S0.27, S0.36).
 """
 
 import logging
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class HeartbeatService:
-    """MasterHeartbeat.
+    """Handler of MasterHeartbeat. On the loop only.
 
     Args:
         env: the clock.

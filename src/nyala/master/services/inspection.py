@@ -1,7 +1,7 @@
-"""What a leader holds in memory, read only: for the debug call, pages and tests. Changes nothing.
+"""The leader's state in memory, read only: for the debug call, web pages and tests.
 
-Every map is here, so that whoever suspects one can look (S0.10-S0.17). A part of each is shown at a time: it
-is made on the loop, between two heartbeats.
+Every map is included (S0.10-S0.17), a range of each at a time: the answer is made on the loop, between two
+heartbeats.
 """
 
 import json
@@ -28,7 +28,7 @@ Entry = TypeVar("Entry")
 
 
 class MapPage:
-    """The part of each map that is shown.
+    """The range of each map that is returned.
 
     Args:
         offset: entries that are passed over.

@@ -1,7 +1,7 @@
-"""What takes longer than an order: moves of replicas, servers that are emptied. Pure.
+"""Long operations: moves of replicas, and servers that are decommissioned. Pure.
 
-Each has its commit point in the catalog, a server's mark or a configuration that says `replace`; from there
-on every leader master derives the next step from levels: the next one rolls forward what the last one began.
+Each has its commit point in the catalog: a server's mark, or a configuration with `replace`. From there on
+every leader derives the next step from levels, and so continues what the last one began.
 """
 
 from nyala.common.ids import ServerUuid

@@ -1,4 +1,4 @@
-"""What people ask the leader master: what it holds, and of tablet servers maintenance, emptying, wills."""
+"""Administration of tablet servers: maintenance, decommission, standby plan, inspection."""
 
 from nyala.common.errors import NotFound
 from nyala.common.ids import ServerUuid
@@ -12,7 +12,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 
 class ServersService:
-    """Handlers of `MasterService` for people. On the loop only.
+    """Handlers of `MasterService` for operators. On the loop only.
 
     Args:
         context: of this master.
@@ -65,7 +65,7 @@ class ServersService:
         return pb.SetDecommissionResponse(replicas=left)
 
     async def wills(self, request: pb.WillsRequest) -> pb.WillsResponse:
-        """Return who would take the replicas of some servers, or of all.
+        """Return the standby servers for the replicas of some servers, or of all.
 
         Raises:
             NotFound: no such tablet server.

@@ -1,7 +1,7 @@
-"""MasterService and ServerService: what clients ask of a master.
+"""Service for clients: definition and look-up of tables.
 
-Only the leader defines anything; what there is any master tells, within the staleness that is allowed.
-Rules: thin. What an operation does is in its plan, what an answer says in `answers.py`.
+Only the leader changes definitions; any master answers look-ups within the staleness that is allowed. The
+work of an operation is in its plan, the content of an answer in `queries.py`.
 """
 
 from collections.abc import Callable

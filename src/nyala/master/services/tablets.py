@@ -1,4 +1,4 @@
-"""What people ask the leader master about single tablets."""
+"""Administration of single tablets."""
 
 from nyala.common.errors import Unavailable
 from nyala.common.ids import ServerUuid, TabletId
