@@ -19,7 +19,7 @@ from benchmarks import kudu_disk, store_reads, store_rivals
 from benchmarks.report import Report
 from benchmarks.store_tables import INT_KEY, STRING_KEYS, Keys, Kind, Store, Taken
 from nyala.cli.serve import GC_THRESHOLD
-from nyala.tablet.files.ops import Op
+from nyala.tablet.files.ops import RowOp
 from nyala.tablet.tablet import Tablet
 
 FULL, QUICK = 5_000_000, 500_000
@@ -56,7 +56,7 @@ def _table(report: Report, kind: Kind, rows: int, directory: str) -> dict[int, f
     for order, given in (("key", keys), ("random", chance.permutation(keys))):
         shutil.rmtree(place, ignore_errors=True)
         store = Store(kind, place)
-        taken = store.write(Op.INSERT, given, 10_000)
+        taken = store.write(RowOp.INSERT, given, 10_000)
         _rate(report, f"{kind.name}: insert in {order} order, 10k", rows, taken, 2.5e6)
     _background(report, store, "inserts")
     store.compact(force=True)
@@ -65,7 +65,7 @@ def _table(report: Report, kind: Kind, rows: int, directory: str) -> dict[int, f
     past = store.now
     part = chance.permutation(rows)[: rows // 10]
     columns = len(kind.schema.key_ids) + 2
-    taken = store.write(Op.UPDATE, part, 10_000, salt=3, columns=columns)
+    taken = store.write(RowOp.UPDATE, part, 10_000, salt=3, columns=columns)
     _rate(report, f"{kind.name}: update of 2 columns, compacted, 10k", len(part), taken, 0.5e6)
     store_reads.updated_since(report, store, past, rows, directory)
     rates = _upserts(report, store, chance, rows)
@@ -91,16 +91,16 @@ def _compressed(
     place = f"{directory}/disk-{compression}-{kind.name.replace(' ', '-')}"
     label = f"{kind.name}: disk, {compression}, {rows:,}"
     store = Store(kind, place, compression=compression)
-    store.write(Op.INSERT, np.arange(rows, dtype=np.int64), 10_000)
+    store.write(RowOp.INSERT, np.arange(rows, dtype=np.int64), 10_000)
     store.compact(force=True)
     _disk(report, store, f"{label} fresh rows", rows, kudu.fresh)
     if compression != "none" and not kind.strings:
         past = store.now
         part = np.random.default_rng(9).permutation(rows)[: rows // 10]
-        store.write(Op.UPSERT, part, 10_000, salt=9)
+        store.write(RowOp.UPSERT, part, 10_000, salt=9)
         store_reads.updated_since(report, store, past, rows, directory, f", {compression}")
     given = np.random.default_rng(8).integers(0, rows, rows * 6 // 10)
-    store.write(Op.UPSERT, given, 10_000, salt=8)
+    store.write(RowOp.UPSERT, given, 10_000, salt=8)
     store.compact(force=True)
     _disk(report, store, f"{label} and 0.6 upserts a row", rows, kudu.upserted)
     shutil.rmtree(place)
@@ -118,7 +118,7 @@ def _upserts(
     rates = {}
     for batch, part, target in ((10_000, 0.4, 1e6), (1_000, 0.2, 1e6), (100, 0.06, 0.8e6)):
         given = chance.integers(0, rows, int(rows * part))
-        taken = store.write(Op.UPSERT, given, batch, salt=batch)
+        taken = store.write(RowOp.UPSERT, given, batch, salt=batch)
         name = f"{store.kind.name}: random upsert, {batch:,}"
         rates[batch] = _rate(report, name, len(given), taken, target)
         store.compact(force=False)
@@ -131,7 +131,7 @@ def _groups(report: Report, store: Store, keys: Keys) -> None:
         (100, keys, "groups of 100", 4),
         (1, keys[:2000], "alone", None),
     ):
-        single = list(store.operations(Op.UPSERT, given, 1, salt=9 + size))
+        single = list(store.operations(RowOp.UPSERT, given, 1, salt=9 + size))
         each = []
         for at in range(0, len(single), size):
             began = time.perf_counter()

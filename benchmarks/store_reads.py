@@ -20,7 +20,7 @@ from benchmarks.store_tables import Kind, Store
 from nyala.common.ids import ColumnId
 from nyala.common.predicate import Predicate
 from nyala.common.where import parse
-from nyala.tablet.files.ops import Op
+from nyala.tablet.files.ops import RowOp
 
 VERSIONS = 100
 GETS_S = 1.5
@@ -119,7 +119,7 @@ def updated_since(
 def fresh(report: Report, kind: Kind, rows: int, directory: str) -> None:
     """Look-ups of rows that are in memory."""
     store = Store(kind, f"{directory}/fresh")
-    for operation in store.operations(Op.INSERT, np.arange(rows, dtype=np.int64), 10_000):
+    for operation in store.operations(RowOp.INSERT, np.arange(rows, dtype=np.int64), 10_000):
         store.tablet.apply([operation])
     _gets(report, f"fresh, {rows:,} rows in memory", store, rows, (60, 2_000))
     shutil.rmtree(store.directory)
@@ -132,7 +132,7 @@ def versions(report: Report, kind: Kind, rows: int, directory: str) -> None:
     for store, many in zip(stores, (1, VERSIONS), strict=True):
         for version in range(many):
             keys = np.random.default_rng(version).permutation(count)
-            store.write(Op.UPSERT, keys, count, salt=version, flush=version == many - 1)
+            store.write(RowOp.UPSERT, keys, count, salt=version, flush=version == many - 1)
         store.compact(force=True)
     pair, tenth = _pair(kind)
     works: list[tuple[str, Callable[[Store], object]]] = [

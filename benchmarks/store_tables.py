@@ -16,7 +16,7 @@ from nyala.common.ids import Operation, OpId, TableId, TabletId
 from nyala.common.schema import Schema, from_arrow
 from nyala.env.files import SystemFiles
 from nyala.tablet.files import ops
-from nyala.tablet.files.manifest import Cut, TabletInfo
+from nyala.tablet.files.manifest import FlushedCut, TabletInfo
 from nyala.tablet.tablet import Tablet
 
 Keys = np.ndarray
@@ -163,7 +163,7 @@ class Store:
         self.merging = 0.0
 
     def operations(
-        self, op: ops.Op, keys: Keys, batch: int, *, salt: int = 0, columns: int | None = None
+        self, op: ops.RowOp, keys: Keys, batch: int, *, salt: int = 0, columns: int | None = None
     ) -> Iterator[Operation]:
         """Yield operations of `batch` rows each, of the first so many columns (None: all)."""
         whole = self.kind.rows(keys, salt)
@@ -178,7 +178,7 @@ class Store:
 
     def write(
         self,
-        op: ops.Op,
+        op: ops.RowOp,
         keys: Keys,
         batch: int,
         *,
@@ -209,7 +209,7 @@ class Store:
     def flush(self, stamp: int) -> float:
         """Write what is in memory; return the seconds."""
         began = time.perf_counter()
-        build = self.tablet.prepare_flush(Cut(OpId(1, stamp), stamp))
+        build = self.tablet.prepare_flush(FlushedCut(OpId(1, stamp), stamp))
         if build is not None:
             build()()
         return time.perf_counter() - began

@@ -14,7 +14,7 @@ from nyala.env.rpc import Method
 from nyala.wire import flight, methods
 from nyala.wire.channels import GrpcRpc
 from nyala.wire.flight import FlightData
-from nyala.wire.limits import Limits
+from nyala.wire.limits import RpcLimits
 from nyala.wire.proto import flight_pb2
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -31,7 +31,7 @@ class Direct:
         self._rpc = self._loop.run(self._make())
 
     async def _make(self) -> GrpcRpc:
-        rpc = GrpcRpc(Limits(message_bytes=256 << 20))
+        rpc = GrpcRpc(RpcLimits(message_bytes=256 << 20))
         self.env = system_env(rpc)
         return rpc
 

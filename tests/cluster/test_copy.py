@@ -21,7 +21,7 @@ from nyala.datadir import instance
 from nyala.env.files import SystemFiles
 from nyala.offline.copy import copy_to_directory
 from nyala.operate.membership import Membership
-from nyala.tablet.files.ops import Op, WriteOp, encode
+from nyala.tablet.files.ops import RowOp, WriteOp, encode
 from nyala.tablet.tablet import Tablet
 from nyala.testing import MiniCluster
 from nyala.wire import methods
@@ -268,7 +268,7 @@ def replace_rows(folder, scratch):
     held = pa.Table.from_batches(was.view().scan(cut.stamp)).combine_chunks().to_batches()[0]
     made = Tablet.create(files, scratch, was.info)
     ids = tuple(c.id for c in schema.columns)
-    op = WriteOp(Op.INSERT, schema.version, ids, False, held.slice(1).serialize().to_pybytes())
+    op = WriteOp(RowOp.INSERT, schema.version, ids, False, held.slice(1).serialize().to_pybytes())
     made.apply([Operation(cut.op, cut.stamp, encode(op))])
     flush = made.prepare_flush(cut)
     assert flush is not None

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from nyala.client.connection import Connection
-from nyala.client.core import ClientOptions, Core
+from nyala.client.core import ClientCore, ClientOptions
 from nyala.testing import MiniCluster
 from nyala.wal.scan import scan
 from nyala.wire import methods
@@ -44,7 +44,7 @@ def last_segment(cluster: MiniCluster, name: str) -> tuple[Path, int]:
 def everywhere(cluster: MiniCluster) -> dict[str, set[tuple[int, int, int]]]:
     """Return for each tablet what its replicas say of themselves: (last, applied, rows)."""
 
-    async def ask(core: Core) -> dict[str, set[tuple[int, int, int]]]:
+    async def ask(core: ClientCore) -> dict[str, set[tuple[int, int, int]]]:
         found: dict[str, set[tuple[int, int, int]]] = {}
         for name in cluster.names:
             if name.startswith("tserver"):

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from nyala.common import schema as schemas
-from nyala.common.predicate import Compare, In, IsNull, Not, Op, Prefix, all_of, any_of
+from nyala.common.predicate import Compare, CompareOp, In, IsNull, Not, Prefix, all_of, any_of
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6) | st.text(
     "\0\1ab\U0010ffff", max_size=4
@@ -90,7 +90,9 @@ def leaves(draw):
     values = SMALL[column.name]
     kind = draw(st.sampled_from(["compare", "in", "null", "prefix"]))
     if kind == "compare":
-        return Compare(column.id, draw(st.sampled_from(Op)), pa.scalar(draw(values), column.type))
+        return Compare(
+            column.id, draw(st.sampled_from(CompareOp)), pa.scalar(draw(values), column.type)
+        )
     if kind == "in":
         return In(column.id, pa.array(draw(st.lists(values, max_size=4)), column.type))
     return (

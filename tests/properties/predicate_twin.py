@@ -8,19 +8,19 @@ from nyala.common.ids import ColumnId
 from nyala.common.predicate import (
     And,
     Compare,
+    CompareOp,
     Const,
     In,
     IsNull,
     Not,
-    Op,
     Or,
     Predicate,
     Prefix,
 )
 
 SIGNS = {
-    Op.EQ: operator.eq, Op.NE: operator.ne, Op.LT: operator.lt,
-    Op.LE: operator.le, Op.GT: operator.gt, Op.GE: operator.ge,
+    CompareOp.EQ: operator.eq, CompareOp.NE: operator.ne, CompareOp.LT: operator.lt,
+    CompareOp.LE: operator.le, CompareOp.GT: operator.gt, CompareOp.GE: operator.ge,
 }  # fmt: skip
 
 

@@ -12,14 +12,14 @@ import pyarrow as pa
 
 from nyala.common.ids import ColumnId
 from nyala.common.schema import Column, Schema
-from nyala.tablet.files.ops import Op
+from nyala.tablet.files.ops import RowOp
 from nyala.tablet.write.row_checks import MAX_CELL_BYTES
 
 Row = dict[str, Any]
 Stored = dict[ColumnId, Any]
 Key = tuple[Any, ...]
-DELETES = (Op.DELETE, Op.DELETE_IGNORE)
-WRITES = tuple(op for op in Op if op is not Op.MIXED)
+DELETES = (RowOp.DELETE, RowOp.DELETE_IGNORE)
+WRITES = tuple(op for op in RowOp if op is not RowOp.MIXED)
 
 
 def same(one: Any, other: Any) -> bool:
@@ -56,7 +56,7 @@ class Model:
     def write(
         self,
         stamp: int,
-        op: Op,
+        op: RowOp,
         rows: list[Row],
         columns: list[str],
         all_or_nothing: bool = False,
@@ -70,7 +70,7 @@ class Model:
         given = [c for c in named if c.id in self.schema.by_id]
         for number, row in enumerate(rows):
             cells = {c.id: row[c.name] for c in given}
-            code = self._one(state, written, row["_op"] if op is Op.MIXED else op, cells)
+            code = self._one(state, written, row["_op"] if op is RowOp.MIXED else op, cells)
             if code:
                 errors.append((number, code))
         if errors and all_or_nothing:
@@ -96,7 +96,7 @@ class Model:
     ) -> str | None:
         if code not in WRITES:
             return "out_of_range"
-        kind, key = Op(code), tuple(given[i] for i in self.schema.key_ids)
+        kind, key = RowOp(code), tuple(given[i] for i in self.schema.key_ids)
         if None in key:
             return "null_key"
         ignore = kind.name.endswith("_IGNORE")
@@ -109,9 +109,9 @@ class Model:
             wrong = self._wrong(given)
             if wrong:
                 return wrong
-            if old is None and kind in (Op.UPDATE, Op.UPDATE_IGNORE):
+            if old is None and kind in (RowOp.UPDATE, RowOp.UPDATE_IGNORE):
                 return None if ignore else "not_found"
-            if old is not None and kind in (Op.INSERT, Op.INSERT_IGNORE):
+            if old is not None and kind in (RowOp.INSERT, RowOp.INSERT_IGNORE):
                 return None if ignore else "already_present"
             old = None if old is None else self.whole(old)
             base = self.defaults() if old is None else old

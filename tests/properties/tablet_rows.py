@@ -27,9 +27,9 @@ from nyala.common.predicate import (
     all_of,
     any_of,
 )
-from nyala.common.predicate import Op as Sign
+from nyala.common.predicate import CompareOp as Sign
 from nyala.common.schema import Column, Schema, from_arrow
-from nyala.tablet.files.ops import Op
+from nyala.tablet.files.ops import RowOp
 from nyala.tablet.write.row_checks import MAX_CELL_BYTES
 from tests.properties.tablet_model import WRITES, Key, Row
 
@@ -116,7 +116,7 @@ def random_rows(
     chance: random.Random,
     schema: Schema,
     keys: Sequence[Key],
-    op: Op,
+    op: RowOp,
     *,
     count: int | None = None,
     partial: bool | None = None,
@@ -137,7 +137,7 @@ def random_rows(
                 row[column.name] = random_value(chance, column)
         if chance.random() < NULL_KEYS:
             row[chance.choice(names)] = None
-        if op is Op.MIXED:
+        if op is RowOp.MIXED:
             row["_op"] = chance.choice(WRITES) if chance.random() < 0.97 else chance.choice([0, 9])
         rows.append(row)
     return rows, columns

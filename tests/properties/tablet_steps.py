@@ -14,7 +14,7 @@ import pytest
 
 from nyala.common.errors import HistoryGone
 from nyala.tablet.files import manifest
-from nyala.tablet.files.ops import Op
+from nyala.tablet.files.ops import RowOp
 from nyala.tablet.maintain.maintenance import Build
 from nyala.tablet.tablet import Tablet
 from tests.properties.tablet_model import WRITES
@@ -24,7 +24,7 @@ from tests.sim.world.loop import ProcessDied
 Step = Callable[[World, random.Random], None]
 
 
-def write(world: World, chance: random.Random, op: Op, **shape: Any) -> None:
+def write(world: World, chance: random.Random, op: RowOp, **shape: Any) -> None:
     world.write(chance, op, **shape)
 
 
@@ -87,7 +87,7 @@ def _write_or_alter(world: World, chance: random.Random) -> None:
     if chance.random() < 0.2:
         world.alter(chance)
     else:
-        world.write(chance, chance.choice(list(Op)))
+        world.write(chance, chance.choice(list(RowOp)))
 
 
 def beside_writes(world: World, chance: random.Random, kind: str) -> None:
@@ -148,7 +148,7 @@ def copy(world: World, chance: random.Random) -> None:
     driver, files, source = world.driver, world.driver.files, world.driver.directory
     held = driver.tablet.checkpoint()
     for _ in range(chance.randrange(3)):
-        world.write(chance, chance.choice(list(Op)))
+        world.write(chance, chance.choice(list(RowOp)))
         _some_work_done(world, chance)
     files.remove_tree("data/copy")
     files.make_dir("data/copy")
@@ -212,12 +212,12 @@ def read_too_early(world: World, chance: random.Random) -> None:
 
 WRITING: dict[str, Step] = {
     **{op.name.lower(): partial(write, op=op) for op in WRITES},
-    "mixed": partial(write, op=Op.MIXED),
-    "partial_upsert": partial(write, op=Op.UPSERT, partial=True),
-    "partial_update": partial(write, op=Op.UPDATE, partial=True),
-    "one_key_many_times": partial(write, op=Op.MIXED, count=50),
-    "all_or_nothing": partial(write, op=Op.MIXED, whole=True),
-    "insert_all_or_nothing": partial(write, op=Op.INSERT, whole=True),
+    "mixed": partial(write, op=RowOp.MIXED),
+    "partial_upsert": partial(write, op=RowOp.UPSERT, partial=True),
+    "partial_update": partial(write, op=RowOp.UPDATE, partial=True),
+    "one_key_many_times": partial(write, op=RowOp.MIXED, count=50),
+    "all_or_nothing": partial(write, op=RowOp.MIXED, whole=True),
+    "insert_all_or_nothing": partial(write, op=RowOp.INSERT, whole=True),
     "write_group": write_group,
     "write_run": write_run,
     "write_for_an_older_schema": write_for_an_older_schema,

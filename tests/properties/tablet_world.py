@@ -17,7 +17,7 @@ from nyala.common.keys import encode_keys
 from nyala.common.plain_rows import RowReader, encode_rows
 from nyala.common.schema import Column, Schema
 from nyala.tablet.files import columns
-from nyala.tablet.files.ops import Op, decode_result
+from nyala.tablet.files.ops import RowOp, decode_result
 from nyala.tablet.maintain import flush
 from nyala.tablet.read import changes, ordered
 from nyala.tablet.read.selection import EVERY_KEY
@@ -85,7 +85,7 @@ class World:
     def now(self) -> int:
         return self.driver.now
 
-    def write(self, chance: random.Random, op: Op, *, whole: bool = False, **shape: Any) -> None:
+    def write(self, chance: random.Random, op: RowOp, *, whole: bool = False, **shape: Any) -> None:
         """One batch; the tablet's result has to be the model's."""
         rows, columns = random_rows(chance, self.schema, self.keys, op, **shape)
         found = self.driver.write_full(op, rows, columns, all_or_nothing=whole)
@@ -94,7 +94,7 @@ class World:
 
     def write_for_an_older_schema(self, chance: random.Random) -> None:
         """A batch that was on its way when the table was altered."""
-        under, op = chance.choice(self.schemas), chance.choice(list(Op))
+        under, op = chance.choice(self.schemas), chance.choice(list(RowOp))
         rows, columns = random_rows(chance, under, self.keys, op)
         data = payload(under, op, rows, columns)
         expected = self.model.write(self.now + 10, op, rows, columns, under=under)
@@ -119,10 +119,10 @@ class World:
     def write_group(self, chance: random.Random, count: int, *, alike: bool = False) -> None:
         """Several batches in one call, all of one form or not: grouping never changes results."""
         expected, entries = [], []
-        op, given = chance.choice(list(Op)), None
+        op, given = chance.choice(list(RowOp)), None
         for _ in range(count):
             if not alike:
-                op, given = chance.choice(list(Op)), None
+                op, given = chance.choice(list(RowOp)), None
             rows, given = random_rows(chance, self.schema, self.keys, op, columns=given)
             data = payload(self.schema, op, rows, given)
             entries.append(self.driver.entry(data, step=chance.choice([1, 10])))

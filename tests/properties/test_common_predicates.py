@@ -13,7 +13,7 @@ from nyala.common.errors import InvalidArgument, NotFound
 from nyala.common.partition import locate, partitions, prune
 from nyala.common.partition_spec import Hash, Partition, Range, resolve
 from nyala.common.predicate import (
-    Op,
+    CompareOp,
     columns_of,
     evaluate,
     negate,
@@ -121,7 +121,7 @@ def test_any_text_is_a_predicate_or_a_positioned_refusal(text):
 
 @given(
     st.sampled_from(["n", "d"]),
-    st.sampled_from(list(Op)),
+    st.sampled_from(list(CompareOp)),
     st.integers(-3000, 3000),
     st.integers(0, 2),
 )

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from nyala.common.schema import from_arrow
-from nyala.tablet.files.ops import Op
+from nyala.tablet.files.ops import RowOp
 from tests.properties import tablet_fuzz as fuzz
 from tests.properties import tablet_steps as steps
 from tests.properties.tablet_model import WRITES
@@ -40,9 +40,9 @@ def test_a_key_that_begins_another_one_is_not_that_one_where_their_hashes_collid
     driver = Driver("data/t", schema, files=files, hash_keys=weak_hash)
     rows = [{"k": k, "v": n} for n, k in enumerate(["", "ab", "abcd", "abcdefgh", "abcdefghij"])]
     for half in (rows[::2], rows[1::2]):
-        assert driver.write(Op.INSERT, half) == []
+        assert driver.write(RowOp.INSERT, half) == []
         driver.flush()
-    assert driver.write(Op.INSERT, rows) == [(n, "already_present") for n in range(5)]
+    assert driver.write(RowOp.INSERT, rows) == [(n, "already_present") for n in range(5)]
     assert driver.rows(ordered=True) == rows
 
 

@@ -10,9 +10,9 @@ from nyala.common.bounds import KeyBounds
 from nyala.common.errors import InvalidArgument
 from nyala.common.schema import Column, Schema
 from nyala.tablet.files.columns import ColumnReader
-from nyala.tablet.files.ops import Op
+from nyala.tablet.files.ops import RowOp
 from nyala.tablet.read import split_points
-from nyala.tablet.read.selection import Wanted
+from nyala.tablet.read.selection import ScanFilter
 from nyala.tablet.read.view import split_keys
 from tests.properties import tablet_steps as steps
 from tests.properties.predicate_twin import naive
@@ -41,7 +41,7 @@ def check_pieces(world: World, chance: random.Random) -> int:
     """Cut a scan into pieces, read each in every way; return how many there were."""
     at, view = world.some_time(chance), world.driver.tablet.view()
     where = random_predicate(chance, world.schema) if chance.random() < 0.5 else None
-    cuts = split_keys(view, Wanted(at, where), None, chance.choice(SIZES))
+    cuts = split_keys(view, ScanFilter(at, where), None, chance.choice(SIZES))
     assert cuts == sorted(set(cuts))
     state = sorted(world.model.state_at(at).items())
     expected = [world.model.shown(r) for _, r in state if where is None or naive(where, r) is True]
@@ -74,7 +74,7 @@ def test_the_pieces_of_any_scan_are_its_rows_once_and_in_order(seed):
         world = World(seed, schema)
         world.keys = keys or random_keys(chance, world.schema, 60)
         for _ in range(12):
-            world.write(chance, Op.UPSERT, count=len(world.keys) // 3)
+            world.write(chance, RowOp.UPSERT, count=len(world.keys) // 3)
             for _ in range(4):
                 steps.run(world, chance.choice(KINDS), chance.randrange(1 << 32))
             pieces += check_pieces(world, chance)
@@ -91,7 +91,7 @@ def wide(directory: str, compression: str, rowsets: int) -> Driver:
         keys = range(part, ROWS, rowsets)
         texts = (chance.randbytes(20 if k < ROWS // 2 else 60).hex() for k in keys)
         rows = [{"k": k, "a": k, "s": s} for k, s in zip(keys, texts, strict=True)]
-        assert driver.write(Op.INSERT, rows) == []
+        assert driver.write(RowOp.INSERT, rows) == []
         driver.flush()
     return driver
 
@@ -128,7 +128,7 @@ def test_pieces_have_about_the_bytes_asked_for_of_the_columns_asked_for(
     view, read = driver.tablet.view(), noted(monkeypatch)
     for names, count in ((["k", "a", "s"], 10), (["a"], 8), (["k", "s"], 25)):
         whole = stored(driver, names)
-        cuts = split_keys(view, Wanted(driver.now), driver.ids(*names), whole // count)
+        cuts = split_keys(view, ScanFilter(driver.now), driver.ids(*names), whole // count)
         assert not read, "where to cut is known without reading a column"
         assert abs(len(cuts) + 1 - count) <= count // 4
         rows = [view.count(driver.now, None, piece) for piece in pieces_of(cuts)]
@@ -149,7 +149,7 @@ def test_a_piece_reads_only_the_blocks_in_which_it_lies(tmp_path, monkeypatch):
     blocks = sum(len(r.chunks.starts) - 1 for r in view._rowsets if r.rows)
     assert blocks >= 15
     ids = driver.ids("a")
-    cuts = split_keys(view, Wanted(driver.now), ids, stored(driver, ["a"]) // 5)
+    cuts = split_keys(view, ScanFilter(driver.now), ids, stored(driver, ["a"]) // 5)
     for within in pieces_of(cuts):
         for ordered in (False, True):
             read.clear()
@@ -160,29 +160,29 @@ def test_a_piece_reads_only_the_blocks_in_which_it_lies(tmp_path, monkeypatch):
 
 def test_rows_in_memory_are_cut_too_and_what_was_not_yet_written_then_is_not(tmp_path):
     driver = Driver(str(tmp_path / "t"))
-    driver.write(Op.INSERT, [{"k": k, "a": k, "s": "x" * 90} for k in range(100, 0, -1)])
+    driver.write(RowOp.INSERT, [{"k": k, "a": k, "s": "x" * 90} for k in range(100, 0, -1)])
     then, view = driver.now, driver.tablet.view()
-    assert 8 <= len(split_keys(view, Wanted(then), None, 1100)) <= 10
-    assert split_keys(view, Wanted(then - 1), None, 1100) == []
-    assert split_keys(view, Wanted(then), [], 1) == []
-    inner = split_keys(view, Wanted(then), None, 1100)[3:5]
+    assert 8 <= len(split_keys(view, ScanFilter(then), None, 1100)) <= 10
+    assert split_keys(view, ScanFilter(then - 1), None, 1100) == []
+    assert split_keys(view, ScanFilter(then), [], 1) == []
+    inner = split_keys(view, ScanFilter(then), None, 1100)[3:5]
     assert all(
         inner[0] < k < inner[1]
-        for k in split_keys(view, Wanted(then, None, KeyBounds(*inner)), None, 100)
+        for k in split_keys(view, ScanFilter(then, None, KeyBounds(*inner)), None, 100)
     )
 
 
 def test_pieces_without_end_are_refused_with_what_would_do(tmp_path, monkeypatch):
     driver = Driver(str(tmp_path / "t"))
-    driver.write(Op.INSERT, [{"k": k, "a": k, "s": "x" * 90} for k in range(100)])
+    driver.write(RowOp.INSERT, [{"k": k, "a": k, "s": "x" * 90} for k in range(100)])
     view = driver.tablet.view()
     monkeypatch.setattr(split_points, "MAX_PIECES", 10)
     with pytest.raises(
         InvalidArgument, match=r"at most 10: ask for pieces of [0-9]+ bytes"
     ) as told:
-        split_keys(view, Wanted(driver.now), None, 7)
+        split_keys(view, ScanFilter(driver.now), None, 7)
     enough = int(told.value.message.split()[-4])
-    assert split_keys(view, Wanted(driver.now), None, enough)
+    assert split_keys(view, ScanFilter(driver.now), None, enough)
     for wrong in (0, -1):
         with pytest.raises(InvalidArgument, match="one byte at least"):
-            split_keys(view, Wanted(driver.now), None, wrong)
+            split_keys(view, ScanFilter(driver.now), None, wrong)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from nyala.env.tasks import Lane, LoopTasks
-from nyala.tablet.files.ops import Op, decode_result
+from nyala.tablet.files.ops import RowOp, decode_result
 from nyala.tablet.read.view import View
 from tests.properties.predicate_twin import naive
 from tests.properties.tablet_model import Model, exact
@@ -54,8 +54,10 @@ class Scene:
     def apply_one(self) -> None:
         """Hundreds of rows over few keys, so that memory grows while it is read. Lane APPLY."""
         chance = self.chance
-        op = chance.choice([Op.UPSERT, Op.UPSERT, Op.INSERT_IGNORE, Op.UPDATE, Op.DELETE_IGNORE])
-        columns = ["host", "n", "a"] if op is Op.UPDATE else ["host", "n", "a", "s"]
+        op = chance.choice(
+            [RowOp.UPSERT, RowOp.UPSERT, RowOp.INSERT_IGNORE, RowOp.UPDATE, RowOp.DELETE_IGNORE]
+        )
+        columns = ["host", "n", "a"] if op is RowOp.UPDATE else ["host", "n", "a", "s"]
         rows = [
             {"host": chance.choice(HOSTS), "n": chance.randrange(KEYS), "a": n, "s": f"{n % 7}"}
             for n in range(chance.choice([1, 5, 400]))

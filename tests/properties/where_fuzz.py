@@ -17,7 +17,7 @@ import pyarrow as pa
 from nyala.common.errors import InvalidArgument, NotFound
 from nyala.common.schema import from_arrow
 from nyala.common.where import parse
-from nyala.tablet.files.ops import Op
+from nyala.tablet.files.ops import RowOp
 from nyala.wire.convert import predicate_from_proto, predicate_to_proto
 from tests.properties.predicate_twin import naive
 from tests.properties.tablet_rows import POOLS
@@ -55,7 +55,7 @@ def tablet() -> Driver:
         for _ in range(12):
             row = {c.name: chance.choice([*POOLS[c.type], None]) for c in SCHEMA.value_columns}
             rows.append({**row, "c4": chance.choice(POOLS[pa.string()]), "c0": chance.randrange(3)})
-        driver.write(Op.UPSERT, rows)
+        driver.write(RowOp.UPSERT, rows)
     return driver
 
 

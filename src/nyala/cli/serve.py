@@ -28,7 +28,7 @@ from nyala.tserver.server import TabletServer
 from nyala.web.pages import Listing
 from nyala.web.server import Facts, WebServer
 from nyala.wire.channels import GrpcRpc
-from nyala.wire.limits import Limits
+from nyala.wire.limits import RpcLimits
 from nyala.wire.peers import PeerTransport
 from nyala.wire.rpc_metrics import RpcMetrics
 from nyala.wire.server import GrpcServer
@@ -143,7 +143,7 @@ def _run(role: str, make: MakeServer, addresses: ListenAddresses, options: Optio
 
 
 async def _serve(role: str, make: MakeServer, addresses: ListenAddresses, options: Options) -> None:
-    limits = Limits(unread_ms=options.reader_silent_ms)
+    limits = RpcLimits(unread_ms=options.reader_silent_ms)
     rpc = GrpcRpc(limits)
     env = system_env(rpc, options.compute_threads)
     metrics = Metrics()

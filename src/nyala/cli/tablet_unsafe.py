@@ -66,10 +66,10 @@ def _config(config: Any) -> str:
 async def _places(env: "Env", masters: str) -> "list[ServerEndpoint]":
     """Return all tablet servers that the masters know."""
     from nyala.client.cluster.masters import parse_addresses
-    from nyala.client.core import ClientOptions, Core
+    from nyala.client.core import ClientCore, ClientOptions
     from nyala.operate.survivors import ServerEndpoint
 
-    core = Core(env, parse_addresses(masters), ClientOptions(timeout_ms=15_000))
+    core = ClientCore(env, parse_addresses(masters), ClientOptions(timeout_ms=15_000))
     try:
         listed = await core.servers()
     finally:

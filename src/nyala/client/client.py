@@ -12,7 +12,7 @@ from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions
 from nyala.client.sql.query import ClusterTables, run_sql
 from nyala.client.table import Table
-from nyala.client.write.writer import Limits
+from nyala.client.write.writer import BatchLimits
 from nyala.common.errors import InvalidArgument
 from nyala.common.frames import definition_of
 from nyala.common.partition_spec import Partition
@@ -68,7 +68,7 @@ def connect(
     _check_age("lookup_max_age_ms", lookup_max_age_ms)
     options = ClientOptions(
         timeout_ms=timeout_ms,
-        limits=Limits(batch_rows, batch_bytes),
+        limits=BatchLimits(batch_rows, batch_bytes),
         client_id=client_id,
         keep_results=client_id is not None,
         since=since,

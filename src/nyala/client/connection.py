@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from nyala.client.cluster.masters import parse_addresses
-from nyala.client.cluster.tablet_cache import OpenTable, TabletPlace
-from nyala.client.core import ClientOptions, Core
-from nyala.client.read.point_reads import Wanted, is_passing
+from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
+from nyala.client.core import ClientCore, ClientOptions
+from nyala.client.read.point_reads import PointRead, is_retryable
 from nyala.client.results import PartlyWritten
 from nyala.client.write.pending_call import Bell, Written
 from nyala.client.write.upload import Upload
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Connection:
-    """One `Core` and the thread that runs it. Any thread may call.
+    """One `ClientCore` and the thread that runs it. Any thread may call.
 
     Args:
         masters: "host:port,..." or a sequence of addresses; one that answers is enough.
@@ -71,7 +71,7 @@ class Connection:
     def write(
         self, table: OpenTable, op: int, batch: pa.RecordBatch, all_or_nothing: bool
     ) -> Written:
-        """Write one batch; see `Session.write`. A small one shares the way with other threads'."""
+        """Write one batch; see `Writer.write`. A small one shares the way with other threads'."""
         session, timeout_ms = self.core.session, self.core.options.timeout_ms
         bell = Bell()
         call = session.small(
@@ -127,21 +127,21 @@ class Connection:
                 self._loop.hand_over(Upload.abandon, upload)
 
     def get(
-        self, table: OpenTable, tablet: TabletPlace, key: bytes, columns: tuple[str, ...] | None,
+        self, table: OpenTable, tablet: TabletLocation, key: bytes, columns: tuple[str, ...] | None,
         batch: Callable[[], pa.RecordBatch],
     ) -> dict[str, Any] | None:  # fmt: skip
-        """Look one key up; see `Getter.get`. It shares the way with other threads'."""
+        """Look one key up; see `PointGetter.get`. It shares the way with other threads'."""
         getter, timeout_ms = self.core.getter, self.core.options.timeout_ms
         bell = Bell()
-        wanted = Wanted(table, tablet, [key], columns, bell.ring)
-        self._loop.hand_over(partial(getter.quickly, timeout_ms=timeout_ms), wanted)
+        wanted = PointRead(table, tablet, [key], columns, bell.ring)
+        self._loop.hand_over(partial(getter.try_leader, timeout_ms=timeout_ms), wanted)
         self._loop.wait(bell.wait)
         if wanted.error is None:
             return getter.rows(wanted)[0]
-        if not is_passing(wanted.error):
+        if not is_retryable(wanted.error):
             raise wanted.error
         try:
-            return self.run(getter.patiently(table, tablet, batch(), columns, timeout_ms))[0]
+            return self.run(getter.retry_via_scan(table, tablet, batch(), columns, timeout_ms))[0]
         except RangesChanged:
             return self.run(self.core.get(table, batch(), columns))[0]
 
@@ -166,9 +166,9 @@ class Connection:
         await self._rpc.close()
 
 
-async def _make(addresses: list[str], options: ClientOptions) -> tuple[GrpcRpc, Core]:
+async def _make(addresses: list[str], options: ClientOptions) -> tuple[GrpcRpc, ClientCore]:
     rpc = GrpcRpc()
-    return rpc, Core(system_env(rpc), addresses, options)
+    return rpc, ClientCore(system_env(rpc), addresses, options)
 
 
 _shared: dict[tuple[int, str], Connection] = {}

@@ -1,6 +1,6 @@
 """The client's logic as coroutines over `env`: the synchronous face drives it, the simulator awaits it.
 
-Nothing here blocks. One `Core` per client; all of it runs on one loop.
+Nothing here blocks. One `ClientCore` per client; all of it runs on one loop.
 """
 
 import asyncio
@@ -14,15 +14,15 @@ import pyarrow as pa
 
 from nyala.client.cluster.ddl import Definitions, describe
 from nyala.client.cluster.masters import Masters
-from nyala.client.cluster.tablet_cache import Locations, OpenTable, TabletPlace
+from nyala.client.cluster.tablet_cache import OpenTable, TabletCache, TabletLocation
 from nyala.client.deadline import Attempts
 from nyala.client.hold import Holding
-from nyala.client.read.plan import Plan
-from nyala.client.read.point_reads import Getter
+from nyala.client.read.plan import ReadPlan
+from nyala.client.read.point_reads import PointGetter
 from nyala.client.read.read_spec import ReadSpec
 from nyala.client.read.snapshot_time import Times, near
 from nyala.client.read.token_reader import Reader
-from nyala.client.write.writer import Limits, Session
+from nyala.client.write.writer import BatchLimits, Writer
 from nyala.common.errors import NotFound, RangesChanged, Unavailable
 from nyala.common.keys import encode_keys
 from nyala.common.partition import locate
@@ -51,7 +51,7 @@ class ClientOptions:
     """
 
     timeout_ms: int = 60_000
-    limits: Limits = field(default_factory=Limits)
+    limits: BatchLimits = field(default_factory=BatchLimits)
     client_id: bytes | None = None
     keep_results: bool = False
     since: int = 0
@@ -60,7 +60,7 @@ class ClientOptions:
     lookup_max_age_ms: int = 10_000
 
 
-class Core:
+class ClientCore:
     """One client. Make it on the loop that will run it.
 
     Args:
@@ -74,17 +74,17 @@ class Core:
         self.options = options
         self.clock = HybridClock(env.clock)
         self.masters = Masters(env, addresses)
-        self.locations = Locations(self.masters, options.lookup_max_age_ms)
+        self.locations = TabletCache(self.masters, options.lookup_max_age_ms)
         self.masters.addresses.tservers = self.locations.servers
         self.client_id = options.client_id or bytes.fromhex(random_id(env.random))
-        self.session = Session(
+        self.session = Writer(
             env, self.client_id, self.locations, self.clock, options.limits,
             keep_results=options.keep_results, since=options.since,
         )  # fmt: skip
         self.reader = Reader(env, self.masters, self.locations, self.clock)
         self.reader.batch_bytes = options.scan_batch_bytes
         self.reader.batch_rows = options.scan_batch_rows
-        self.getter = Getter(env, self.locations, self.clock, self.reader)
+        self.getter = PointGetter(env, self.locations, self.clock, self.reader)
         self._times = Times(env, self.locations, self.clock)
         # Who gives a client id repeats writes; what it defines is not what another process defined.
         definer = bytes.fromhex(random_id(env.random)) if options.client_id else self.client_id
@@ -185,10 +185,10 @@ class Core:
         await holding.begin(timeout_ms)
         return holding
 
-    def plan(self, table: OpenTable, spec: ReadSpec) -> Plan:
+    def plan(self, table: OpenTable, spec: ReadSpec) -> ReadPlan:
         """Describe a read of a table; nothing is asked yet."""
         timeout_ms = self.options.timeout_ms
-        return Plan(self.env, self.reader, self.locations, table, spec, timeout_ms)
+        return ReadPlan(self.env, self.reader, self.locations, table, spec, timeout_ms)
 
     async def get(
         self, table: OpenTable, keys: pa.RecordBatch, columns: tuple[str, ...] | None
@@ -212,7 +212,7 @@ class Core:
 
     async def _get(
         self, table: OpenTable, keys: pa.RecordBatch, columns: tuple[str, ...] | None,
-        places: tuple[npt.NDArray[np.int32], list[TabletPlace]],
+        places: tuple[npt.NDArray[np.int32], list[TabletLocation]],
     ) -> list[dict[str, Any] | None]:  # fmt: skip
         """As `get`, of keys in these places: of each the number of its tablet, and the tablets."""
         numbers, tablets = places

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from types import TracebackType
 
-from nyala.client.cluster.tablet_cache import Locations, OpenTable
+from nyala.client.cluster.tablet_cache import OpenTable, TabletCache
 from nyala.client.deadline import Attempts
 from nyala.common.errors import HistoryGone, InvalidArgument, NyalaError, Retryable, Unavailable
 from nyala.env.clock import random_id
@@ -51,7 +51,7 @@ class Holding:
     """
 
     def __init__(
-        self, env: Env, locations: Locations, table: OpenTable, at: int, ttl_ms: int
+        self, env: Env, locations: TabletCache, table: OpenTable, at: int, ttl_ms: int
     ) -> None:
         self.at = at
         self.name = random_id(env.random)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.connection import Connection
 from nyala.client.read.ordered_merge import merge, sort_by_key
-from nyala.client.read.plan import Plan
+from nyala.client.read.plan import ReadPlan
 from nyala.client.read.read_spec import ReadSpec
 from nyala.client.read.split_tokens import check_split, split_all
 from nyala.client.scan_token import ScanToken
@@ -44,7 +44,7 @@ class Scan:
         )
 
     @cached_property
-    def _plan(self) -> Plan:
+    def _plan(self) -> ReadPlan:
         return self._connection.core.plan(self._table, self._spec)
 
     @property

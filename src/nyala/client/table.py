@@ -7,7 +7,7 @@ from typing import Any, overload
 import pyarrow as pa
 
 from nyala.client.alter import Alter
-from nyala.client.cluster.tablet_cache import OpenTable, TabletPlace
+from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
 from nyala.client.connection import Connection
 from nyala.client.hold import Hold, ttl_ms
 from nyala.client.read.read_spec import changes_spec, key_names, scan_spec
@@ -57,7 +57,7 @@ class Table:
         """Columns with ids, defaults and types, as the masters have them."""
         return self._table.schema
 
-    def tablets(self) -> list[TabletPlace]:
+    def tablets(self) -> list[TabletLocation]:
         """Return the tablets and their replicas, read from the masters."""
         locations = self._connection.core.locations
         self._connection.run(locations.refresh(self._table))

@@ -15,11 +15,11 @@ from nyala.common.keys import encode_prefix, successor
 from nyala.common.predicate import (
     And,
     Compare,
+    CompareOp,
     Const,
     In,
     IsNull,
     Not,
-    Op,
     Or,
     Predicate,
     Prefix,
@@ -139,12 +139,12 @@ def _leaf(tree: Compare | In | IsNull | Prefix) -> Bounds:
         case Compare(op=op, value=value):
             if comparable(value) != comparable(value):  # NaN: bound nothing
                 return _NOT_NULL
-            if op is Op.EQ:
+            if op is CompareOp.EQ:
                 return _of_values([value], nulls=False)
-            if op is Op.NE:
+            if op is CompareOp.NE:
                 return _NOT_NULL
-            inclusive = op in (Op.LE, Op.GE)
-            if op in (Op.LT, Op.LE):
+            inclusive = op in (CompareOp.LE, CompareOp.GE)
+            if op in (CompareOp.LT, CompareOp.LE):
                 return Bounds(upper=value, upper_inclusive=inclusive, nulls=False)
             return Bounds(lower=value, lower_inclusive=inclusive, nulls=False)
 

@@ -81,17 +81,17 @@ class PartitionSchema:
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class TabletPartition:
     """What one tablet holds: a bucket of each hash level, and a range."""
 
     buckets: tuple[int, ...] = ()
     range: KeyRange = EVERYTHING
 
 
-def partitions(schema: Schema, ps: PartitionSchema) -> list[Partition]:
+def partitions(schema: Schema, ps: PartitionSchema) -> list[TabletPartition]:
     """Return the partition of every tablet, range by range, the last hash level fastest."""
     levels = [range(level.buckets) for level in ps.hash]
-    return [Partition(b, r) for r in ps.all_ranges for b in product(*levels)]
+    return [TabletPartition(b, r) for r in ps.all_ranges for b in product(*levels)]
 
 
 def locate(schema: Schema, ps: PartitionSchema, batch: pa.RecordBatch) -> npt.NDArray[np.int32]:
@@ -113,7 +113,7 @@ def locate(schema: Schema, ps: PartitionSchema, batch: pa.RecordBatch) -> npt.ND
 
 
 def contains(
-    schema: Schema, ps: PartitionSchema, partition: Partition, batch: pa.RecordBatch
+    schema: Schema, ps: PartitionSchema, partition: TabletPartition, batch: pa.RecordBatch
 ) -> npt.NDArray[np.bool_]:
     """Return for each row whether it belongs to `partition`: the server's check of what it is sent.
 
@@ -135,9 +135,9 @@ def contains(
 def prune(
     schema: Schema,
     ps: PartitionSchema,
-    partitions: Sequence[Partition],
+    partitions: Sequence[TabletPartition],
     tree: Predicate | None,
-) -> list[Partition]:
+) -> list[TabletPartition]:
     """Return those of `partitions`, in their order, that can hold a row which the tree accepts."""
     if tree is None:
         return list(partitions)
@@ -152,7 +152,7 @@ def prune(
     ]
 
 
-def describe(schema: Schema, ps: PartitionSchema, partition: Partition) -> str:
+def describe(schema: Schema, ps: PartitionSchema, partition: TabletPartition) -> str:
     """Return a partition in words, for listings: `hash(host) 2 of 4, 10 <= ts < 20`."""
     parts = []
     for level, bucket in zip(ps.hash, partition.buckets, strict=True):

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from nyala.common.ids import ColumnId
 
 
-class Op(Enum):
+class CompareOp(Enum):
     """How a column is compared with a literal; the value is the SQL sign."""
 
     EQ = "="
@@ -28,22 +28,22 @@ class Op(Enum):
 
 
 NEGATED = {
-    Op.EQ: Op.NE,
-    Op.NE: Op.EQ,
-    Op.LT: Op.GE,
-    Op.GE: Op.LT,
-    Op.GT: Op.LE,
-    Op.LE: Op.GT,
+    CompareOp.EQ: CompareOp.NE,
+    CompareOp.NE: CompareOp.EQ,
+    CompareOp.LT: CompareOp.GE,
+    CompareOp.GE: CompareOp.LT,
+    CompareOp.GT: CompareOp.LE,
+    CompareOp.LE: CompareOp.GT,
 }
 """The comparison that is true exactly where the key is false (not for floating point: NaN)."""
 
-_KERNELS: dict[Op, Callable[[pa.Array, pa.Scalar], pa.Array]] = {
-    Op.EQ: pc.equal,
-    Op.NE: pc.not_equal,
-    Op.LT: pc.less,
-    Op.LE: pc.less_equal,
-    Op.GT: pc.greater,
-    Op.GE: pc.greater_equal,
+_KERNELS: dict[CompareOp, Callable[[pa.Array, pa.Scalar], pa.Array]] = {
+    CompareOp.EQ: pc.equal,
+    CompareOp.NE: pc.not_equal,
+    CompareOp.LT: pc.less,
+    CompareOp.LE: pc.less_equal,
+    CompareOp.GT: pc.greater,
+    CompareOp.GE: pc.greater_equal,
 }
 
 
@@ -73,7 +73,7 @@ class Compare:
     """Compares a column with a literal of the column's type, never null."""
 
     column_id: ColumnId
-    op: Op
+    op: CompareOp
     value: pa.Scalar
 
     def __post_init__(self) -> None:
@@ -174,8 +174,8 @@ def push_down(tree: Predicate) -> Predicate:
             return tree
 
 
-def _is_order_of_floats(op: Op, value: pa.Scalar) -> bool:
-    return op not in (Op.EQ, Op.NE) and pa.types.is_floating(value.type)
+def _is_order_of_floats(op: CompareOp, value: pa.Scalar) -> bool:
+    return op not in (CompareOp.EQ, CompareOp.NE) and pa.types.is_floating(value.type)
 
 
 def columns_of(tree: Predicate) -> tuple[ColumnId, ...]:

@@ -19,8 +19,8 @@ from nyala.common.predicate import (
     FALSE,
     TRUE,
     Compare,
+    CompareOp,
     IsNull,
-    Op,
     Predicate,
     Prefix,
     all_of,
@@ -29,12 +29,19 @@ from nyala.common.predicate import (
 )
 from nyala.common.schema import Column, Schema
 from nyala.common.where_literals import Literal, compare, in_list, kind_of
-from nyala.common.where_tokens import Cursor, Kind, Token, problem, tokenize
+from nyala.common.where_tokens import Cursor, Token, TokenKind, problem, tokenize
 
 MAX_DEPTH = 64
 MAX_LIST = 10_000
-_FLIPPED = {Op.EQ: Op.EQ, Op.NE: Op.NE, Op.LT: Op.GT, Op.GT: Op.LT, Op.LE: Op.GE, Op.GE: Op.LE}
-_SIGNS = {op.value: op for op in Op}
+_FLIPPED = {
+    CompareOp.EQ: CompareOp.EQ,
+    CompareOp.NE: CompareOp.NE,
+    CompareOp.LT: CompareOp.GT,
+    CompareOp.GT: CompareOp.LT,
+    CompareOp.LE: CompareOp.GE,
+    CompareOp.GE: CompareOp.LE,
+}
+_SIGNS = {op.value: op for op in CompareOp}
 
 
 def parse(text: str, schema: Schema) -> Predicate:
@@ -46,11 +53,11 @@ def parse(text: str, schema: Schema) -> Predicate:
         NotFound: a column that the table does not have.
     """
     cursor = Cursor(tokenize(text))
-    if cursor.peek().kind is Kind.END:
+    if cursor.peek().kind is TokenKind.END:
         raise problem("the expression is empty; leave where out to select every row", 1)
     tree = _Parser(cursor, schema).expression(0)
     rest = cursor.peek()
-    if rest.kind is not Kind.END:
+    if rest.kind is not TokenKind.END:
         raise problem(f"{rest} does not belong here; join conditions with and, or", rest.at)
     return tree
 
@@ -64,35 +71,37 @@ class _Parser:
 
     def expression(self, depth: int) -> Predicate:
         parts = [self._conjunction(depth)]
-        while self._tokens.accept(Kind.KEYWORD, "or"):
+        while self._tokens.accept(TokenKind.KEYWORD, "or"):
             parts.append(self._conjunction(depth))
         return any_of(parts) if len(parts) > 1 else parts[0]
 
     def _conjunction(self, depth: int) -> Predicate:
         parts = [self._negation(depth)]
-        while self._tokens.accept(Kind.KEYWORD, "and"):
+        while self._tokens.accept(TokenKind.KEYWORD, "and"):
             parts.append(self._negation(depth))
         return all_of(parts) if len(parts) > 1 else parts[0]
 
     def _negation(self, depth: int) -> Predicate:
         negative = False
-        while self._tokens.accept(Kind.KEYWORD, "not"):
+        while self._tokens.accept(TokenKind.KEYWORD, "not"):
             negative = not negative
         tree = self._term(depth)
         return negate(tree) if negative else tree
 
     def _term(self, depth: int) -> Predicate:
         token = self._tokens.peek()
-        if self._tokens.accept(Kind.SIGN, "("):
+        if self._tokens.accept(TokenKind.SIGN, "("):
             if depth >= MAX_DEPTH:
                 raise problem(f"parentheses nest more than {MAX_DEPTH} deep", token.at)
             tree = self.expression(depth + 1)
-            self._tokens.expect(Kind.SIGN, ")", f"to close the parenthesis of character {token.at}")
+            self._tokens.expect(
+                TokenKind.SIGN, ")", f"to close the parenthesis of character {token.at}"
+            )
             return tree
         if self._tokens.at_column():
             return self._test(self._column())
         literal = self._literal("a column, a literal, not or (")
-        sign = self._tokens.accept(Kind.SIGN, *_SIGNS)
+        sign = self._tokens.accept(TokenKind.SIGN, *_SIGNS)
         if sign is None:
             if literal.kind == "boolean":
                 return TRUE if literal.text == "true" else FALSE
@@ -101,7 +110,7 @@ class _Parser:
 
     def _column(self) -> Column:
         token = self._tokens.take()
-        if token.kind not in (Kind.NAME, Kind.QUOTED_NAME):
+        if token.kind not in (TokenKind.NAME, TokenKind.QUOTED_NAME):
             raise problem(f"expected a column name, found {token}", token.at)
         if token.text not in self._schema.by_name:
             names = ", ".join(list(self._schema.by_name)[:20])
@@ -112,21 +121,21 @@ class _Parser:
         return self._schema.by_name[token.text]
 
     def _test(self, column: Column) -> Predicate:
-        sign = self._tokens.accept(Kind.SIGN, *_SIGNS)
+        sign = self._tokens.accept(TokenKind.SIGN, *_SIGNS)
         if sign is not None:
             self._refuse_column(column)
             return compare(column, _SIGNS[sign.text], self._literal(f"a literal after {sign.text}"))
-        if self._tokens.accept(Kind.KEYWORD, "is"):
-            negative = self._tokens.accept(Kind.KEYWORD, "not")
-            self._tokens.expect(Kind.KEYWORD, "null", "after is")
+        if self._tokens.accept(TokenKind.KEYWORD, "is"):
+            negative = self._tokens.accept(TokenKind.KEYWORD, "not")
+            self._tokens.expect(TokenKind.KEYWORD, "null", "after is")
             return negate(IsNull(column.id)) if negative else IsNull(column.id)
-        negative = self._tokens.accept(Kind.KEYWORD, "not")
+        negative = self._tokens.accept(TokenKind.KEYWORD, "not")
         tree = self._worded(column)
         if tree is not None:
             return negate(tree) if negative else tree
         token = self._tokens.peek()
         if negative is None and column.type == pa.bool_():
-            return Compare(column.id, Op.EQ, pa.scalar(True))
+            return Compare(column.id, CompareOp.EQ, pa.scalar(True))
         raise problem(
             f"expected a comparison after column {column.name!r} (= <> < <= > >=, in, between, like, is), "
             f"found {token}",
@@ -134,25 +143,25 @@ class _Parser:
         )
 
     def _worded(self, column: Column) -> Predicate | None:
-        if self._tokens.accept(Kind.KEYWORD, "in"):
+        if self._tokens.accept(TokenKind.KEYWORD, "in"):
             return in_list(column, self._list())
-        if self._tokens.accept(Kind.KEYWORD, "between"):
+        if self._tokens.accept(TokenKind.KEYWORD, "between"):
             low = self._literal("a literal after between")
-            self._tokens.expect(Kind.KEYWORD, "and", "between the two ends")
+            self._tokens.expect(TokenKind.KEYWORD, "and", "between the two ends")
             high = self._literal("a literal after and")
-            return all_of([compare(column, Op.GE, low), compare(column, Op.LE, high)])
-        if self._tokens.accept(Kind.KEYWORD, "like"):
+            return all_of([compare(column, CompareOp.GE, low), compare(column, CompareOp.LE, high)])
+        if self._tokens.accept(TokenKind.KEYWORD, "like"):
             return _like(column, self._tokens.take())
         return None
 
     def _list(self) -> list[Literal]:
-        self._tokens.expect(Kind.SIGN, "(", "after in")
+        self._tokens.expect(TokenKind.SIGN, "(", "after in")
         found = [self._literal("a literal in the list")]
-        while self._tokens.accept(Kind.SIGN, ","):
+        while self._tokens.accept(TokenKind.SIGN, ","):
             found.append(self._literal("a literal in the list"))
             if len(found) > MAX_LIST:
                 raise problem(f"an in-list has at most {MAX_LIST} values", found[-1].at)
-        self._tokens.expect(Kind.SIGN, ")", "to close the list")
+        self._tokens.expect(TokenKind.SIGN, ")", "to close the list")
         return found
 
     def _refuse_column(self, column: Column) -> None:
@@ -166,30 +175,30 @@ class _Parser:
 
     def _literal(self, wanted: str) -> Literal:
         token = self._tokens.take()
-        if token.kind is Kind.KEYWORD and token.text in ("true", "false"):
+        if token.kind is TokenKind.KEYWORD and token.text in ("true", "false"):
             return Literal("boolean", token.text, token.at)
-        if token.kind is Kind.NAME and token.text.lower() in ("date", "timestamp"):
+        if token.kind is TokenKind.NAME and token.text.lower() in ("date", "timestamp"):
             text = self._tokens.take()
-            if text.kind is not Kind.STRING:
+            if text.kind is not TokenKind.STRING:
                 raise problem(f"expected a quoted text after {token.text}, found {text}", text.at)
             return Literal(token.text.lower(), text.text, token.at)
-        if token.kind is Kind.SIGN and token.text in ("+", "-"):
+        if token.kind is TokenKind.SIGN and token.text in ("+", "-"):
             number = self._tokens.take()
-            if number.kind is not Kind.NUMBER:
+            if number.kind is not TokenKind.NUMBER:
                 raise problem(f"expected a number after {token.text}, found {number}", number.at)
             return Literal("number", token.text + number.text, token.at)
         kind = kind_of(token.kind)
         if kind is not None:
             return Literal(kind, token.text, token.at)
-        if token.kind is Kind.KEYWORD and token.text == "null":
+        if token.kind is TokenKind.KEYWORD and token.text == "null":
             raise problem("nothing equals null; write is null or is not null", token.at)
-        if token.kind is Kind.SIGN and token.text == "=":
+        if token.kind is TokenKind.SIGN and token.text == "=":
             raise problem(f"expected {wanted}, found {token}; write one = for equality", token.at)
         raise problem(f"expected {wanted}, found {token}", token.at)
 
 
 def _like(column: Column, pattern: Token) -> Predicate:
-    if pattern.kind is not Kind.STRING:
+    if pattern.kind is not TokenKind.STRING:
         raise problem(f"expected 'prefix%' after like, found {pattern}", pattern.at)
     if column.type != pa.string():
         raise problem(
@@ -213,4 +222,4 @@ def _like(column: Column, pattern: Token) -> Predicate:
             )
         prefix += letter
         at += 1
-    return Compare(column.id, Op.EQ, pa.scalar(prefix))
+    return Compare(column.id, CompareOp.EQ, pa.scalar(prefix))

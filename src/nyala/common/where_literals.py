@@ -14,9 +14,9 @@ from fractions import Fraction
 
 import pyarrow as pa
 
-from nyala.common.predicate import Compare, In, Op, Predicate
+from nyala.common.predicate import Compare, CompareOp, In, Predicate
 from nyala.common.schema import Column
-from nyala.common.where_tokens import Kind, problem
+from nyala.common.where_tokens import TokenKind, problem
 
 MAX_EXPONENT = 400
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
@@ -44,12 +44,14 @@ class Literal:
         return f"the {self.kind} {self.text[:40]!r}"
 
 
-def kind_of(kind: Kind) -> str | None:
+def kind_of(kind: TokenKind) -> str | None:
     """Return the literal kind of a token kind, None if it is no literal by itself."""
-    return {Kind.NUMBER: "number", Kind.STRING: "string", Kind.BINARY: "binary"}.get(kind)
+    return {TokenKind.NUMBER: "number", TokenKind.STRING: "string", TokenKind.BINARY: "binary"}.get(
+        kind
+    )
 
 
-def compare(column: Column, op: Op, literal: Literal) -> Predicate:
+def compare(column: Column, op: CompareOp, literal: Literal) -> Predicate:
     """Return the comparison of a column with a literal.
 
     Raises:
@@ -60,23 +62,32 @@ def compare(column: Column, op: Op, literal: Literal) -> Predicate:
     exact = _units(column, literal)
     low, high = _limits(column.type)
     whole = math.floor(exact)
-    if op in (Op.EQ, Op.NE):
+    if op in (CompareOp.EQ, CompareOp.NE):
         if whole == exact and low <= whole <= high:
             return Compare(column.id, op, _from_units(whole, column.type))
         never = (
-            Op.GT if op is Op.EQ else Op.LE
+            CompareOp.GT if op is CompareOp.EQ else CompareOp.LE
         )  # than the greatest value: false, or true; null stays
         return Compare(column.id, never, _from_units(high, column.type))
-    if op in (Op.LT, Op.GE):  # c < x is c <= x - 1 in whole units, c >= x is c > x - 1
+    if op in (
+        CompareOp.LT,
+        CompareOp.GE,
+    ):  # c < x is c <= x - 1 in whole units, c >= x is c > x - 1
         whole = math.ceil(exact) - 1
-    above = op in (Op.GT, Op.GE)
+    above = op in (CompareOp.GT, CompareOp.GE)
     if whole >= high:
-        return Compare(column.id, Op.GT if above else Op.LE, _from_units(high, column.type))
+        return Compare(
+            column.id, CompareOp.GT if above else CompareOp.LE, _from_units(high, column.type)
+        )
     if whole < low:
-        return Compare(column.id, Op.GE if above else Op.LT, _from_units(low, column.type))
-    if op in (Op.LT, Op.GE) and exact == whole + 1:
+        return Compare(
+            column.id, CompareOp.GE if above else CompareOp.LT, _from_units(low, column.type)
+        )
+    if op in (CompareOp.LT, CompareOp.GE) and exact == whole + 1:
         return Compare(column.id, op, _from_units(whole + 1, column.type))
-    return Compare(column.id, Op.GT if above else Op.LE, _from_units(whole, column.type))
+    return Compare(
+        column.id, CompareOp.GT if above else CompareOp.LE, _from_units(whole, column.type)
+    )
 
 
 def in_list(column: Column, literals: list[Literal]) -> Predicate:
@@ -87,7 +98,7 @@ def in_list(column: Column, literals: list[Literal]) -> Predicate:
     exact = [_units(column, v) for v in literals]
     held = sorted({int(e) for e in exact if e.denominator == 1 and low <= e <= high})
     if not held:
-        return Compare(column.id, Op.GT, _from_units(high, column.type))
+        return Compare(column.id, CompareOp.GT, _from_units(high, column.type))
     return In(column.id, pa.array([_from_units(v, column.type) for v in held], column.type))
 
 

@@ -12,7 +12,7 @@ MAX_NUMBER_CHARACTERS = 400
 KEYWORDS = frozenset(["and", "or", "not", "in", "between", "is", "null", "like", "true", "false"])
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     """What a token is; the value is how errors call it."""
 
     NAME = "name"
@@ -35,12 +35,16 @@ class Token:
         at: position of its first character, counted from 1.
     """
 
-    kind: Kind
+    kind: TokenKind
     text: str
     at: int
 
     def __str__(self) -> str:
-        return self.kind.value if self.kind is Kind.END else f"{self.kind.value} {self.text[:40]!r}"
+        return (
+            self.kind.value
+            if self.kind is TokenKind.END
+            else f"{self.kind.value} {self.text[:40]!r}"
+        )
 
 
 _TOKEN = re.compile(
@@ -83,7 +87,7 @@ def tokenize(text: str) -> list[Token]:
         if found.lastgroup != "space":
             tokens.append(_token(found, at + 1))
         at = found.end()
-    tokens.append(Token(Kind.END, "", len(text) + 1))
+    tokens.append(Token(TokenKind.END, "", len(text) + 1))
     return tokens
 
 
@@ -94,22 +98,24 @@ def _token(found: re.Match[str], at: int) -> Token:
             digits = text[2:-1]
             if len(digits) % 2 or not re.fullmatch("[0-9a-fA-F]*", digits):
                 raise problem("x'...' takes an even number of hex digits, for instance x'00ff'", at)
-            return Token(Kind.BINARY, digits, at)
+            return Token(TokenKind.BINARY, digits, at)
         case "string":
-            return Token(Kind.STRING, _valid(text[1:-1].replace("''", "'"), at), at)
+            return Token(TokenKind.STRING, _valid(text[1:-1].replace("''", "'"), at), at)
         case "quoted":
-            return Token(Kind.QUOTED_NAME, _valid(text[1:-1].replace('""', '"'), at), at)
+            return Token(TokenKind.QUOTED_NAME, _valid(text[1:-1].replace('""', '"'), at), at)
         case "number":
             if len(text) > MAX_NUMBER_CHARACTERS:
                 raise problem(f"a number has at most {MAX_NUMBER_CHARACTERS} characters", at)
-            return Token(Kind.NUMBER, text, at)
+            return Token(TokenKind.NUMBER, text, at)
         case "name":
             lower = text.lower()
             return (
-                Token(Kind.KEYWORD, lower, at) if lower in KEYWORDS else Token(Kind.NAME, text, at)
+                Token(TokenKind.KEYWORD, lower, at)
+                if lower in KEYWORDS
+                else Token(TokenKind.NAME, text, at)
             )
         case _:
-            return Token(Kind.SIGN, "<>" if text == "!=" else text, at)
+            return Token(TokenKind.SIGN, "<>" if text == "!=" else text, at)
 
 
 def _valid(text: str, at: int) -> str:
@@ -146,15 +152,15 @@ class Cursor:
     def take(self) -> Token:
         """Return the next token and pass it."""
         token = self._tokens[self._next]
-        self._next += token.kind is not Kind.END
+        self._next += token.kind is not TokenKind.END
         return token
 
-    def accept(self, kind: Kind, *texts: str) -> Token | None:
+    def accept(self, kind: TokenKind, *texts: str) -> Token | None:
         """Take the next token if it is one of these."""
         token = self.peek()
         return self.take() if token.kind is kind and token.text in texts else None
 
-    def expect(self, kind: Kind, text: str, context: str) -> None:
+    def expect(self, kind: TokenKind, text: str, context: str) -> None:
         """Take the next token.
 
         Raises:
@@ -167,7 +173,7 @@ class Cursor:
     def at_column(self) -> bool:
         """Whether a name comes next; `date` and `timestamp` before a string begin a literal."""
         token = self.peek()
-        typed = token.kind is Kind.NAME and token.text.lower() in ("date", "timestamp")
-        if typed and self._tokens[self._next + 1].kind is Kind.STRING:
+        typed = token.kind is TokenKind.NAME and token.text.lower() in ("date", "timestamp")
+        if typed and self._tokens[self._next + 1].kind is TokenKind.STRING:
             return False
-        return token.kind in (Kind.NAME, Kind.QUOTED_NAME)
+        return token.kind in (TokenKind.NAME, TokenKind.QUOTED_NAME)

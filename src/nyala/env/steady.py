@@ -13,7 +13,7 @@ ALONE_US = 3_000_000
 """A server that has heard of no other for so long after its start has no clock but its own."""
 
 
-class Verdict(Enum):
+class ClockVerdict(Enum):
     """What the wall clocks of the servers that are heard of, and this machine's own, say of it."""
 
     UNKNOWN = "no other is known"
@@ -85,23 +85,23 @@ class SteadyClock:
         """Return the time to follow after a jump."""
         verdict, ahead_us = self.verdict()
         alone = not self._company and self._clock.monotonic_us() - self._began_us >= ALONE_US
-        if verdict is Verdict.AGREED or alone:
+        if verdict is ClockVerdict.AGREED or alone:
             return wall_us
-        return wall_us + ahead_us if verdict is Verdict.WRONG else at_us
+        return wall_us + ahead_us if verdict is ClockVerdict.WRONG else at_us
 
-    def verdict(self) -> tuple[Verdict, int]:
+    def verdict(self) -> tuple[ClockVerdict, int]:
         """Return what the others say, and how far the time that a majority agrees on is ahead of the wall."""
         offsets = sorted(self._offsets())
         if not offsets:
-            return Verdict.UNKNOWN, 0
+            return ClockVerdict.UNKNOWN, 0
         self._company = True
         total = len(offsets) + 1
         if 2 * (1 + self._near(offsets, 0)) > total:
-            return Verdict.AGREED, 0
+            return ClockVerdict.AGREED, 0
         middle = offsets[len(offsets) // 2]
         if 2 * self._near(offsets, middle) > total:
-            return Verdict.WRONG, middle
-        return Verdict.UNDECIDED, 0
+            return ClockVerdict.WRONG, middle
+        return ClockVerdict.UNDECIDED, 0
 
     def _near(self, offsets: Collection[int], to: int) -> int:
         return sum(abs(o - to) <= self._limit_us for o in offsets)

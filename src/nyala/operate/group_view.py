@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from nyala.client.core import Core
+from nyala.client.core import ClientCore
 from nyala.common.errors import Forbidden, NotFound, NyalaError
 from nyala.common.ids import ServerUuid
 from nyala.env.rpc import Method
@@ -139,7 +139,7 @@ class ServerDirectory(Protocol):
         servers: the servers known, by uuid.
     """
 
-    core: Core
+    core: ClientCore
     id: str
     servers: dict[str, ClusterServer]
 
@@ -163,7 +163,7 @@ class TServerDirectory:
         core: a client of it.
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: ClientCore) -> None:
         self.core = core
         self.id = ""
         self.servers: dict[str, ClusterServer] = {}
@@ -215,7 +215,7 @@ def named(name: str, servers: Mapping[str, ClusterServer]) -> ClusterServer | No
 
 
 async def ask(
-    core: Core, server: ClusterServer, method: Method, request: Any, timeout_ms: int = ASK_MS
+    core: ClientCore, server: ClusterServer, method: Method, request: Any, timeout_ms: int = ASK_MS
 ) -> Any:
     """Call one server.
 
@@ -260,7 +260,7 @@ async def view(directory: ServerDirectory, tablet: str) -> GroupView:
     return group
 
 
-async def _replica(core: Core, server: ClusterServer, tablet: str) -> ReplicaView:
+async def _replica(core: ClientCore, server: ClusterServer, tablet: str) -> ReplicaView:
     try:
         copies, status = await asyncio.gather(
             ask(core, server, methods.COPY_STATUS, pb.CopyStatusRequest(tablet_ids=[tablet])),
@@ -271,7 +271,7 @@ async def _replica(core: Core, server: ClusterServer, tablet: str) -> ReplicaVie
     return ReplicaView(status, copies.copies[0] if copies.copies else None)
 
 
-async def _status(core: Core, server: ClusterServer, tablet: str) -> pb.TabletStatus | None:
+async def _status(core: ClientCore, server: ClusterServer, tablet: str) -> pb.TabletStatus | None:
     request = pb.ListTabletsRequest(tablet_ids=[tablet])
     try:
         answer: pb.ListTabletsResponse = await ask(core, server, methods.LIST_TABLETS, request)

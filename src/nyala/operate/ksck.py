@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from nyala.client.core import Core
+from nyala.client.core import ClientCore
 from nyala.common.errors import NyalaError
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -60,7 +60,7 @@ class ClusterHealth:
         return [(*key, counts[key]) for key in sorted(counts)]
 
 
-async def check(core: Core) -> ClusterHealth:
+async def check(core: ClientCore) -> ClusterHealth:
     """Check a whole cluster.
 
     Raises:
@@ -77,14 +77,16 @@ async def check(core: Core) -> ClusterHealth:
     return health
 
 
-async def _ask(core: Core, address: str, method: Any, request: Any) -> Any:
+async def _ask(core: ClientCore, address: str, method: Any, request: Any) -> Any:
     try:
         return await core.env.rpc.call(address, method, request, timeout_ms=ASK_MS)
     except NyalaError as err:
         return err
 
 
-async def _check_masters(core: Core, masters: list[pb.ServerEntry], health: ClusterHealth) -> None:
+async def _check_masters(
+    core: ClientCore, masters: list[pb.ServerEntry], health: ClusterHealth
+) -> None:
     answers = await asyncio.gather(
         *(_ask(core, m.address, methods.MASTER_STATUS, pb.MasterStatusRequest()) for m in masters)
     )
@@ -117,7 +119,7 @@ def _standing(answer: pb.MasterStatusResponse) -> str:
 
 
 async def _check_tservers(
-    core: Core, tservers: list[pb.ServerEntry], health: ClusterHealth
+    core: ClientCore, tservers: list[pb.ServerEntry], health: ClusterHealth
 ) -> dict[str, dict[str, pb.TabletStatus]]:
     """Return for each reachable server its replicas by tablet."""
     answers = await asyncio.gather(
@@ -163,7 +165,7 @@ def _copies(answer: pb.CopyStatusResponse) -> dict[str, pb.TabletStatus]:
 
 
 async def _check_table(
-    core: Core,
+    core: ClientCore,
     table: pb.TableSummary,
     replicas: dict[str, dict[str, pb.TabletStatus]],
     health: ClusterHealth,

@@ -8,7 +8,7 @@ import asyncio
 from dataclasses import astuple, dataclass, fields
 from typing import Any
 
-from nyala.client.core import Core
+from nyala.client.core import ClientCore
 from nyala.common.errors import HistoryGone, NyalaError, TimedOut
 from nyala.operate.ksck import named
 from nyala.wire import methods
@@ -48,7 +48,7 @@ COLUMNS = tuple(f.name for f in fields(Sum))
 Answer = reads_pb2.ChecksumResponse | NyalaError
 
 
-async def compare(core: Core, timeout_ms: int) -> tuple[list[Sum], list[str]]:
+async def compare(core: ClientCore, timeout_ms: int) -> tuple[list[Sum], list[str]]:
     """Return what the replicas of all tablets told, and the problems, none exactly when all were equal.
 
     Args:
@@ -70,7 +70,7 @@ async def compare(core: Core, timeout_ms: int) -> tuple[list[Sum], list[str]]:
     return [s for sums, _ in parts for s in sums], [p for _, told in parts for p in told]
 
 
-async def _tablets(core: Core, table: str) -> list[pb.TabletLocation]:
+async def _tablets(core: ClientCore, table: str) -> list[pb.TabletLocation]:
     answer = await core.masters.call(
         methods.TABLET_LOCATIONS, pb.TabletLocationsRequest(table_id=table), timeout_ms=ASK_MS
     )
@@ -80,7 +80,9 @@ async def _tablets(core: Core, table: str) -> list[pb.TabletLocation]:
 class _Comparison:
     """Compares the replicas of one tablet."""
 
-    def __init__(self, core: Core, table: str, tablet: pb.TabletLocation, end_us: int) -> None:
+    def __init__(
+        self, core: ClientCore, table: str, tablet: pb.TabletLocation, end_us: int
+    ) -> None:
         self._core = core
         self._table = table
         self._tablet = tablet

@@ -6,7 +6,7 @@
 import asyncio
 from collections.abc import Callable
 
-from nyala.client.core import Core
+from nyala.client.core import ClientCore
 from nyala.common.errors import (
     Forbidden,
     InvalidArgument,
@@ -33,7 +33,7 @@ class MasterDirectory:
         core: a client of it; one address that is still a master's is enough.
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: ClientCore) -> None:
         self.core = core
         self.id = ""
         self.servers: dict[str, ClusterServer] = {}
@@ -149,7 +149,10 @@ class MasterGroup:
     """
 
     def __init__(
-        self, core: Core, tell: Callable[[str], None] = lambda _: None, patience_ms: int = 60_000
+        self,
+        core: ClientCore,
+        tell: Callable[[str], None] = lambda _: None,
+        patience_ms: int = 60_000,
     ) -> None:
         self.directory = MasterDirectory(core)
         self._core, self._tell, self._patience_ms = core, tell, patience_ms

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from nyala.client.core import Core
+from nyala.client.core import ClientCore
 from nyala.common.errors import CasFailed, InvalidArgument, OutcomeUnknown, Retryable, TimedOut
 from nyala.operate.group_view import (
     ClusterServer,
@@ -49,7 +49,7 @@ class Membership:
 
     def __init__(
         self,
-        core: Core,
+        core: ClientCore,
         tablet: str,
         tell: Callable[[str], None] = lambda _: None,
         patience_ms: int = 60_000,

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, fields
 
-from nyala.client.core import Core
+from nyala.client.core import ClientCore
 from nyala.common.errors import InvalidArgument
 from nyala.operate.group_view import ENDED, ClusterServer, GroupView, TServerDirectory, ask, view
 from nyala.operate.member_rpcs import MemberRpcs, failure, tenths
@@ -45,7 +45,7 @@ def cells(row: RemoteReplica) -> tuple[object, ...]:
     return astuple(row)
 
 
-async def listed(core: Core, name: str) -> tuple[ClusterServer, list[RemoteReplica]]:
+async def listed(core: ClientCore, name: str) -> tuple[ClusterServer, list[RemoteReplica]]:
     """Return all replicas of a server, tombstones too.
 
     Raises:
@@ -81,7 +81,7 @@ def _copy_words(copy: pb.CopyProgress) -> str:
 
 
 async def copied(
-    core: Core, tablet: str, source_name: str, target_name: str, *, force: bool, tell: Tell
+    core: ClientCore, tablet: str, source_name: str, target_name: str, *, force: bool, tell: Tell
 ) -> pb.CopyProgress:
     """Copy a replica to another server, and wait until it runs there; run again, it goes on waiting.
 
@@ -131,7 +131,7 @@ async def copied(
     return copy
 
 
-async def deleted(core: Core, name: str, tablet: str, *, force: bool, tell: Tell) -> bool:
+async def deleted(core: ClientCore, name: str, tablet: str, *, force: bool, tell: Tell) -> bool:
     """Delete a replica that its group does not count on; its vote stays as a tombstone.
 
     Args:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from nyala.client.core import Core
+    from nyala.client.core import ClientCore
     from nyala.env.env import Env
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ def run_alone(work: "Callable[[Env], Coroutine[Any, Any, T]]") -> T:
     return asyncio.run(main())
 
 
-def connected(masters: str, work: "Callable[[Core], Coroutine[Any, Any, T]]") -> T:
+def connected(masters: str, work: "Callable[[ClientCore], Coroutine[Any, Any, T]]") -> T:
     """Return what a coroutine returns that asks a cluster."""
     from nyala.client.connection import Connection
     from nyala.client.core import ClientOptions

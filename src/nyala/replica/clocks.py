@@ -9,7 +9,7 @@ from collections.abc import Callable
 from nyala.common.ids import ServerUuid
 from nyala.common.metrics import Metrics
 from nyala.env.server_clock import FarAhead, ServerClock, duration
-from nyala.env.steady import Verdict
+from nyala.env.steady import ClockVerdict
 from nyala.raft.messages import PeerBatch
 from nyala.replica.clock_offsets import ClockOffsets
 
@@ -106,7 +106,7 @@ class Clocks:
         """Return what is wrong now, by a name that stays while it is."""
         clock, found = self._clock, {}
         verdict, offset_us = clock.physical.verdict()
-        if verdict is Verdict.WRONG:
+        if verdict is ClockVerdict.WRONG:
             found["this machine's wall clock"] = (
                 f"this machine's wall clock is {_apart(-offset_us)} those of most servers that it hears of; "
                 "it goes by theirs until a time daemon (NTP) has set it right"

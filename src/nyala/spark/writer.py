@@ -28,7 +28,7 @@ KIND_PREFIX = "kind."
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class RowKinds:
     """How rows of one kind are written."""
 
     op: str
@@ -55,7 +55,7 @@ class WriteOptions:
     op: str
     op_column: str
     kind_column: str
-    kinds: dict[str, Kind]
+    kinds: dict[str, RowKinds]
     write_id: str
     since: int
 
@@ -126,13 +126,13 @@ def _check_columns(table: str, schema: Schema, frame: pa.Schema, special: list[s
         check_types(field.type, schema.column(field.name).type, f"column {field.name!r}")
 
 
-def _kind(name: str, text: str) -> Kind:
+def _kind(name: str, text: str) -> RowKinds:
     op, _, columns = text.partition(":")
     if op.strip() not in OPS:
         raise InvalidArgument(
             f"option {name}={text!r}: write '<op>: <column>, ...'; ops: {', '.join(OPS)}"
         )
-    return Kind(op.strip(), tuple(c.strip() for c in columns.split(",") if c.strip()))
+    return RowKinds(op.strip(), tuple(c.strip() for c in columns.split(",") if c.strip()))
 
 
 @dataclass

@@ -14,7 +14,7 @@ from nyala.env.files import Files
 from nyala.tablet.files import diskrowset, manifest, ops
 from nyala.tablet.files.checkpoint import Checkpoint
 from nyala.tablet.files.columns import compression_of
-from nyala.tablet.files.manifest import AnyCut, Cut, Manifest, TabletInfo
+from nyala.tablet.files.manifest import FlushedCut, LogCut, Manifest, TabletInfo
 from nyala.tablet.maintain import rewrite
 from nyala.tablet.maintain.maintenance import Build, Figures, Maintenance
 from nyala.tablet.read.view import View
@@ -36,7 +36,7 @@ class Tablet:
     def __init__(
         self, files: Files, directory: str, current: Manifest, hash_keys: HashKeys
     ) -> None:
-        self._place = rewrite.Place(files, directory, hash_keys)
+        self._place = rewrite.FileTarget(files, directory, hash_keys)
         disks = diskrowset.open_all(files, directory, current)
         self._store = Store(current.info, current.index_seed, hash_keys, disks, current.retired)
         self._maintenance = Maintenance(self._place, self._store, current, self._publish)
@@ -84,7 +84,7 @@ class Tablet:
         return self._store.info
 
     @property
-    def cut(self) -> Cut:
+    def cut(self) -> FlushedCut:
         """What the files stand for."""
         return self._maintenance.manifest.cut
 
@@ -135,7 +135,7 @@ class Tablet:
         self._broken = False
         return results
 
-    def prepare_flush(self, cut: AnyCut) -> Build | None:
+    def prepare_flush(self, cut: LogCut) -> Build | None:
         """Fix a cut at what has been applied.
 
         Args:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from nyala.client.connection import Connection
-from nyala.client.core import ClientOptions, Core
+from nyala.client.core import ClientCore, ClientOptions
 from nyala.common.errors import InvalidArgument, NyalaError, TimedOut
 from nyala.env.rpc import Method
 from nyala.testing import processes
@@ -105,7 +105,7 @@ def _missing(layout: Layout, running: list[str]) -> str:
         return f"the masters ({err.message.split(chr(10))[0][:120]})"
 
 
-async def _silent(core: Core, servers: list[ServerSpec]) -> list[str]:
+async def _silent(core: ClientCore, servers: list[ServerSpec]) -> list[str]:
     """Return the servers that do not answer themselves, or that the leader master does not know as alive.
 
     Its word alone is not enough: for some seconds it counts a server that was killed as alive.

@@ -5,7 +5,7 @@ from nyala.common.ids import ColumnId
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.env.tasks import Lane
-from nyala.tablet.read.selection import Wanted
+from nyala.tablet.read.selection import ScanFilter
 from nyala.tablet.read.view import split_keys
 from nyala.tserver.scanners import bounds_of, failing, fitting
 from nyala.tserver.tablets import Tablets
@@ -46,7 +46,7 @@ class Splits:
         view = hosted.tablet.view()
         columns = None if token.all_columns else [ColumnId(i) for i in token.column_ids]
         where = fitting(view, token, columns)
-        wanted = Wanted(token.at or _NOW, where, bounds_of(token))
+        wanted = ScanFilter(token.at or _NOW, where, bounds_of(token))
         with failing(hosted.replica):
             keys = await self._env.tasks.run(
                 Lane.COMPUTE, split_keys, view, wanted, columns, request.split_bytes

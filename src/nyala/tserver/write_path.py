@@ -137,7 +137,7 @@ def _header(data: FlightData) -> pb.WriteHeader:
     return header
 
 
-def check_header(header: pb.WriteHeader, schema: Schema) -> tuple[ops.Op, tuple[ColumnId, ...]]:
+def check_header(header: pb.WriteHeader, schema: Schema) -> tuple[ops.RowOp, tuple[ColumnId, ...]]:
     """Return op and column ids of a header that fits a schema.
 
     A batch made for an older version fits if all its columns are still there: it names them by id, and
@@ -154,7 +154,7 @@ def check_header(header: pb.WriteHeader, schema: Schema) -> tuple[ops.Op, tuple[
             f"{schema.version} and has yet to learn of that one"
         )
     try:
-        op = ops.Op(header.op)
+        op = ops.RowOp(header.op)
     except ValueError:
         raise InvalidArgument(f"unknown write operation {header.op}") from None
     if len(header.client_id) != CLIENT_ID_BYTES or header.sequence < 1:
@@ -179,7 +179,7 @@ def check_header(header: pb.WriteHeader, schema: Schema) -> tuple[ops.Op, tuple[
     return op, columns
 
 
-def batch_schema(schema: Schema, op: ops.Op, columns: tuple[ColumnId, ...]) -> pa.Schema:
+def batch_schema(schema: Schema, op: ops.RowOp, columns: tuple[ColumnId, ...]) -> pa.Schema:
     """Return the Arrow schema that a batch of these columns must have.
 
     Args:
@@ -188,7 +188,7 @@ def batch_schema(schema: Schema, op: ops.Op, columns: tuple[ColumnId, ...]) -> p
         columns: ids of the columns, in the order of the batch.
     """
     fields = [pa.field(f.name, f.type) for f in arrow_schema(schema.by_id[i] for i in columns)]
-    if op is ops.Op.MIXED:
+    if op is ops.RowOp.MIXED:
         fields.append(pa.field(ops.OP_COLUMN, pa.uint8()))
     return pa.schema(fields)
 
@@ -207,7 +207,7 @@ def check_types(given: pa.Schema, expected: pa.Schema) -> None:
 
 
 def decode_and_check(
-    info: TabletInfo, op: ops.Op, expected: pa.Schema, data: FlightData
+    info: TabletInfo, op: ops.RowOp, expected: pa.Schema, data: FlightData
 ) -> pa.RecordBatch:
     """Validate every byte of a batch, and that its rows belong here.
 
@@ -221,9 +221,11 @@ def decode_and_check(
         InvalidArgument: damaged bytes, an unknown op code, a row of another tablet.
     """
     batch = flight.read_batch(expected, data.header, data.body)
-    if op is ops.Op.MIXED and batch.num_rows:
+    if op is ops.RowOp.MIXED and batch.num_rows:
         codes = batch.column(batch.num_columns - 1)
-        known = np.isin(codes.fill_null(0).to_numpy(), [o for o in ops.Op if o is not ops.Op.MIXED])
+        known = np.isin(
+            codes.fill_null(0).to_numpy(), [o for o in ops.RowOp if o is not ops.RowOp.MIXED]
+        )
         if not known.all():
             row = int(np.flatnonzero(~known)[0])
             raise InvalidArgument(f"row {row} has the unknown op code {codes[row]}")

@@ -15,7 +15,7 @@ from nyala.common.errors import NyalaError, TimedOut, TooLarge, Unavailable
 from nyala.env.asking import Asking, Hear
 from nyala.env.rpc import Method, Shape
 from nyala.wire import methods, status
-from nyala.wire.limits import Limits
+from nyala.wire.limits import RpcLimits
 from nyala.wire.proto.reads_pb2 import FindStreamsRequest, FindStreamsResponse
 from nyala.wire.stream_client import StreamClient
 
@@ -27,8 +27,8 @@ class GrpcRpc:
         limits: of messages and connections.
     """
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self._limits = limits or Limits()
+    def __init__(self, limits: RpcLimits | None = None) -> None:
+        self._limits = limits or RpcLimits()
         self._channels: dict[str, Any] = {}
         self._streams = StreamClient(self._limits, self._find)
         self._closed = False

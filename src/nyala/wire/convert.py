@@ -8,15 +8,15 @@ import pyarrow as pa
 from nyala.common.alteration import check_schema
 from nyala.common.errors import InvalidArgument
 from nyala.common.ids import ColumnId, OpId, ServerUuid
-from nyala.common.partition import HashLevel, KeyRange, Partition, PartitionSchema
+from nyala.common.partition import HashLevel, KeyRange, PartitionSchema, TabletPartition
 from nyala.common.predicate import (
     And,
     Compare,
+    CompareOp,
     Const,
     In,
     IsNull,
     Not,
-    Op,
     Or,
     Predicate,
     Prefix,
@@ -32,12 +32,12 @@ MAX_PREDICATE_DEPTH = 90
 MAX_PREDICATE_NODES = 100_000
 
 _COMPARISONS = {
-    Op.EQ: pb.Predicate.EQ,
-    Op.NE: pb.Predicate.NE,
-    Op.LT: pb.Predicate.LT,
-    Op.LE: pb.Predicate.LE,
-    Op.GT: pb.Predicate.GT,
-    Op.GE: pb.Predicate.GE,
+    CompareOp.EQ: pb.Predicate.EQ,
+    CompareOp.NE: pb.Predicate.NE,
+    CompareOp.LT: pb.Predicate.LT,
+    CompareOp.LE: pb.Predicate.LE,
+    CompareOp.GT: pb.Predicate.GT,
+    CompareOp.GE: pb.Predicate.GE,
 }
 _OPS = {kind: op for op, kind in _COMPARISONS.items()}
 
@@ -122,14 +122,14 @@ def partition_schema_from_proto(message: pb.PartitionSchema) -> PartitionSchema:
     return PartitionSchema(levels, columns, ranges, message.version)
 
 
-def partition_to_proto(partition: Partition) -> pb.Partition:
+def partition_to_proto(partition: TabletPartition) -> pb.Partition:
     """Return the message of one tablet's partition."""
     return pb.Partition(buckets=partition.buckets, range=range_to_proto(partition.range))
 
 
-def partition_from_proto(message: pb.Partition) -> Partition:
+def partition_from_proto(message: pb.Partition) -> TabletPartition:
     """Return one tablet's partition; equal to the one that was sent, so that it can be looked up."""
-    return Partition(tuple(message.buckets), range_from_proto(message.range))
+    return TabletPartition(tuple(message.buckets), range_from_proto(message.range))
 
 
 def range_to_proto(range_: KeyRange) -> pb.RangePartition:

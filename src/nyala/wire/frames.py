@@ -18,8 +18,15 @@ from nyala.raft.messages import PeerBatch
 from nyala.wire.raft_bytes import MAX_NUMBER, pack, unpack
 
 __all__ = [
-    "HEADER", "MAX_NUMBER", "VERSION", "Frame", "FrameKind", "decode_frame", "encode_frame",
-    "frame_parts", "payload_bytes",
+    "HEADER",
+    "MAX_NUMBER",
+    "VERSION",
+    "FrameKind",
+    "PeerFrame",
+    "decode_frame",
+    "encode_frame",
+    "frame_parts",
+    "payload_bytes",
 ]  # fmt: skip
 
 MAGIC = b"NYPF"
@@ -41,7 +48,7 @@ class FrameKind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class PeerFrame:
     """One decoded frame.
 
     Attributes:
@@ -119,7 +126,7 @@ def payload_bytes(header: bytes | bytearray | memoryview, max_bytes: int) -> int
     return int(length)
 
 
-def decode_frame(raw: bytes | memoryview) -> Frame:
+def decode_frame(raw: bytes | memoryview) -> PeerFrame:
     """Return the frame in `raw`, which is one header and its payload, exactly; keeps no view of it.
 
     Raises:
@@ -138,7 +145,7 @@ def decode_frame(raw: bytes | memoryview) -> Frame:
         cluster_id, batch, end = _batch(raw, log_ms)
         if end != len(raw):
             raise ValueError(f"it has {len(raw)} bytes and says {end}")
-        return Frame(FrameKind(kind), cluster_id, batch)
+        return PeerFrame(FrameKind(kind), cluster_id, batch)
     except (struct.error, IndexError, ValueError) as err:
         raise Corrupt(f"a frame's payload is malformed: {err}") from err
 

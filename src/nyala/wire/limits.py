@@ -14,7 +14,7 @@ the largest entry on its way to a copy (`write_max_bytes`) fit, with what is aro
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RpcLimits:
     """Limits of gRPC on either side of a connection.
 
     Attributes:

@@ -58,7 +58,7 @@ class PeerLimits:
     silence_ms: int = 10_000
 
 
-class Lane(IntEnum):
+class ConnectionClass(IntEnum):
     """Which of a pair's connections carries a message."""
 
     CONTROL = 0
@@ -86,7 +86,7 @@ class PeerTransport:
         self._cluster_id = cluster_id
         self._limits = limits or PeerLimits()
         self._metrics = metrics or Metrics()
-        self._lanes: dict[tuple[str, ServerUuid, Lane], PeerLane] = {}
+        self._lanes: dict[tuple[str, ServerUuid, ConnectionClass], PeerLane] = {}
         self._handler: Callable[[PeerBatch], None] = lambda batch: None
         self._lost: Callable[[ServerUuid], None] = lambda server: None
         self._server: PeerServer | None = None
@@ -137,15 +137,20 @@ class PeerTransport:
         return sum(lane.dropped for lane in self._lanes.values())
 
 
-def _split(batch: PeerBatch, batch_bytes: int) -> Iterator[tuple[Lane, PeerBatch]]:
+def _split(batch: PeerBatch, batch_bytes: int) -> Iterator[tuple[ConnectionClass, PeerBatch]]:
     """Yield the frames of a batch: by lane, in order within a lane, large ones in pieces.
 
     One without messages says that the sender lives: it is a frame too.
     """
-    lanes: dict[Lane, list[tuple[TabletId, AnyMessage]]] = {Lane.CONTROL: [], Lane.APPENDS: []}
+    lanes: dict[ConnectionClass, list[tuple[TabletId, AnyMessage]]] = {
+        ConnectionClass.CONTROL: [],
+        ConnectionClass.APPENDS: [],
+    }
     for group, message in batch.messages:
         appends = isinstance(message, AppendEntries | Suffix) and bool(message.entries)
-        lanes[Lane.APPENDS if appends else Lane.CONTROL].append((group, message))
+        lanes[ConnectionClass.APPENDS if appends else ConnectionClass.CONTROL].append(
+            (group, message)
+        )
     for lane, messages in lanes.items():
         start, size = 0, 0
         for at, (_, message) in enumerate(messages):
@@ -154,7 +159,9 @@ def _split(batch: PeerBatch, batch_bytes: int) -> Iterator[tuple[Lane, PeerBatch
                 yield lane, replace(batch, messages=tuple(messages[start:at]))
                 start, size = at, 0
             size += weight
-        if len(messages) - start == len(batch.messages) and (messages or lane is Lane.CONTROL):
+        if len(messages) - start == len(batch.messages) and (
+            messages or lane is ConnectionClass.CONTROL
+        ):
             yield lane, batch
         elif messages:
             yield lane, replace(batch, messages=tuple(messages[start:]))

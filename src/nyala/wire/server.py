@@ -19,7 +19,7 @@ from nyala.common.errors import InvalidArgument, NyalaError, TooLarge
 from nyala.env.asking import answered
 from nyala.env.rpc import Handlers, Method, Shape
 from nyala.wire import methods, status
-from nyala.wire.limits import Limits
+from nyala.wire.limits import RpcLimits
 from nyala.wire.rpc_metrics import RpcMetrics
 from nyala.wire.stream_server import StreamServer
 
@@ -40,10 +40,10 @@ class GrpcServer:
         self,
         handlers: Handlers,
         address: str,
-        limits: Limits | None = None,
+        limits: RpcLimits | None = None,
         metrics: RpcMetrics | None = None,
     ) -> None:
-        self._limits = limits or Limits()
+        self._limits = limits or RpcLimits()
         self._metrics = metrics
         self._streams = StreamServer(handlers, self._limits, metrics)
         self._handlers = {**handlers, methods.FIND_STREAMS: self._streams.find}
@@ -119,7 +119,7 @@ class _Call:
         self,
         method: Method,
         handler: Callable[..., Any],
-        limits: Limits,
+        limits: RpcLimits,
         metrics: RpcMetrics | None,
     ) -> None:
         self._method = method

@@ -14,7 +14,7 @@ from nyala.env.rpc import Method
 from nyala.wire import status
 from nyala.wire.slabs import Slabs
 from nyala.wire.stream_end import StreamEnd
-from nyala.wire.stream_frames import Frame, Kind
+from nyala.wire.stream_frames import StreamFrame, StreamFrameKind
 
 MAX_IN_FLIGHT = 64
 """Requests of one stream that are not answered; no more are read meanwhile."""
@@ -28,11 +28,11 @@ class AskingEnd(StreamEnd):
         take: gets each frame, and at the end None.
     """
 
-    def __init__(self, max_bytes: int, take: Callable[[Frame | None], None]) -> None:
+    def __init__(self, max_bytes: int, take: Callable[[StreamFrame | None], None]) -> None:
         super().__init__(max_bytes, Slabs())  # its answers have no bodies
         self._take = take
 
-    def heard(self, frame: Frame) -> None:
+    def heard(self, frame: StreamFrame) -> None:
         """Hand the frame on."""
         self._take(frame)
 
@@ -58,7 +58,7 @@ class Asker:
         address: str,
         method: Method,
         hear: Hear,
-        connect: Callable[[Callable[[Frame | None], None]], Awaitable[StreamEnd]],
+        connect: Callable[[Callable[[StreamFrame | None], None]], Awaitable[StreamEnd]],
         lost: Callable[[], None],
     ) -> None:
         self._address = address
@@ -66,12 +66,12 @@ class Asker:
         self._hear = hear
         self._lost = lost
         self._end: StreamEnd | None = None
-        self._early: list[tuple[Kind, bytes]] = []
+        self._early: list[tuple[StreamFrameKind, bytes]] = []
         self._over = False
         self._task = asyncio.get_running_loop().create_task(self._connect(connect))
 
     async def _connect(
-        self, connect: Callable[[Callable[[Frame | None], None]], Awaitable[StreamEnd]]
+        self, connect: Callable[[Callable[[StreamFrame | None], None]], Awaitable[StreamEnd]]
     ) -> None:
         try:
             end = await connect(self._take)
@@ -90,38 +90,38 @@ class Asker:
 
     def ask(self, request: Any) -> None:
         """See `Asking.ask`."""
-        self._write(Kind.MESSAGE, self._method.encode_request(request))
+        self._write(StreamFrameKind.MESSAGE, self._method.encode_request(request))
 
     def end(self) -> None:
         """See `Asking.end`."""
-        self._write(Kind.END, b"")
+        self._write(StreamFrameKind.END, b"")
 
     def abandon(self) -> None:
         """See `Asking.abandon`."""
         self._task.cancel()
         self._finish(Unavailable(f"the stream to {self._address} was given up"))
 
-    def _write(self, kind: Kind, message: bytes) -> None:
+    def _write(self, kind: StreamFrameKind, message: bytes) -> None:
         if self._end is not None:
             self._end.write(kind, message)
         elif not self._over:
             self._early.append((kind, message))
 
-    def _take(self, frame: Frame | None) -> None:
+    def _take(self, frame: StreamFrame | None) -> None:
         if self._over:
             return
         if frame is None:
             self._finish(Unavailable("the connection broke"))
-        elif frame.kind is Kind.MESSAGE:
+        elif frame.kind is StreamFrameKind.MESSAGE:
             try:
                 answer = self._method.decode_response(frame.message)
             except NyalaError as err:
                 self._finish(err)
             else:
                 self._hear(answer)
-        elif frame.kind is Kind.END:
+        elif frame.kind is StreamFrameKind.END:
             self._finish(Unavailable("the stream ended"))
-        elif frame.kind is Kind.ERROR:
+        elif frame.kind is StreamFrameKind.ERROR:
             error = status.carried(frame.message, self._address)
             if isinstance(error, Unavailable):
                 self._lost()
@@ -163,15 +163,15 @@ class Answerer:
         self._in_flight = 0
         self._last = self._over = False
 
-    def take(self, frame: Frame) -> None:
+    def take(self, frame: StreamFrame) -> None:
         """Take a request, or the end of them."""
         if self._over:
             return
-        if frame.kind is Kind.END:
+        if frame.kind is StreamFrameKind.END:
             self._last = True
             self._look()
             return
-        if frame.kind is not Kind.MESSAGE:
+        if frame.kind is not StreamFrameKind.MESSAGE:
             self._end(Corrupt(f"a frame of kind {frame.kind.name} where a request belongs"))
             return
         self._in_flight += 1
@@ -194,7 +194,7 @@ class Answerer:
                 TooLarge(f"an answer of {len(message)} bytes is over the limit of {limit} bytes")
             )
             return
-        self._connection.write(Kind.MESSAGE, message)
+        self._connection.write(StreamFrameKind.MESSAGE, message)
         self._look()
 
     def _look(self) -> None:

@@ -10,12 +10,12 @@ from nyala.env.asking import Asking, Hear
 from nyala.env.rpc import Method, Shape
 from nyala.wire import status
 from nyala.wire.flight_data import join, split
-from nyala.wire.limits import Limits
+from nyala.wire.limits import RpcLimits
 from nyala.wire.proto.reads_pb2 import FindStreamsResponse
 from nyala.wire.slabs import Slabs
 from nyala.wire.stream_asking import Asker, AskingEnd
 from nyala.wire.stream_end import StreamEnd
-from nyala.wire.stream_frames import Frame, Kind, open_message
+from nyala.wire.stream_frames import StreamFrame, StreamFrameKind, open_message
 
 Find = Callable[[str], Awaitable[FindStreamsResponse]]
 
@@ -28,7 +28,7 @@ class StreamClient:
         find: asks a public port where its streams go.
     """
 
-    def __init__(self, limits: Limits, find: Find) -> None:
+    def __init__(self, limits: RpcLimits, find: Find) -> None:
         self._limits = limits
         self._find = find
         self._found: dict[str, FindStreamsResponse] = {}
@@ -71,7 +71,7 @@ class StreamClient:
     def asking(self, address: str, method: Method, hear: Hear) -> Asking:
         """Open a stream for requests to an ASK method; see `env.rpc.Rpc.asking`."""
 
-        async def connect(take: Callable[[Frame | None], None]) -> StreamEnd:
+        async def connect(take: Callable[[StreamFrame | None], None]) -> StreamEnd:
             limit = self._limits.message_bytes
             end = await self._connect(address, method, lambda: AskingEnd(limit, take))
             self._open[end] = None
@@ -118,7 +118,7 @@ class StreamClient:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(self._limits.connect_timeout_ms / 1000):
             _, end = await loop.create_connection(make, host, found.port)
-        end.write(Kind.OPEN, open_message(found.ticket, method.path))
+        end.write(StreamFrameKind.OPEN, open_message(found.ticket, method.path))
         return end
 
     async def _pump(
@@ -128,7 +128,7 @@ class StreamClient:
         try:
             async for request in requests:
                 await self._send(end, address, method, request)
-            end.write(Kind.END, b"")
+            end.write(StreamFrameKind.END, b"")
         except asyncio.CancelledError:  # also when only the requests' own source was cancelled
             end.fail(_closed(address))
             raise
@@ -146,7 +146,7 @@ class StreamClient:
                 "send smaller batches",
                 {"limit": str(limit), "size": str(size)},
             )
-        await end.send(Kind.MESSAGE, message, None if body is None else (body,))
+        await end.send(StreamFrameKind.MESSAGE, message, None if body is None else (body,))
 
     async def _answers(self, end: StreamEnd, address: str, method: Method) -> AsyncIterator[Any]:
         while True:
@@ -154,12 +154,12 @@ class StreamClient:
                 frame = await end.receive()
             except Unavailable as err:
                 raise Unavailable(f"the server at {address}: {err.message}") from err
-            if frame.kind is Kind.END:
+            if frame.kind is StreamFrameKind.END:
                 return
-            if frame.kind is Kind.MESSAGE:
+            if frame.kind is StreamFrameKind.MESSAGE:
                 yield join(method.decode_response(frame.message), frame.body)
                 continue
-            if frame.kind is not Kind.ERROR:
+            if frame.kind is not StreamFrameKind.ERROR:
                 raise Corrupt(f"{address} sent a frame of kind {frame.kind.name} in a stream")
             error = status.carried(frame.message, address)
             if isinstance(error, Unavailable):

@@ -9,7 +9,7 @@ from typing import cast
 from nyala.common.errors import NyalaError, Unavailable
 from nyala.wire.flight_data import Bytes
 from nyala.wire.slabs import Slabs
-from nyala.wire.stream_frames import Frame, Kind, frame_head
+from nyala.wire.stream_frames import StreamFrame, StreamFrameKind, frame_head
 from nyala.wire.stream_reading import FrameReader
 
 QUEUED_BYTES = 8 << 20
@@ -41,14 +41,16 @@ class StreamEnd(asyncio.BufferedProtocol):
         self._full = False
         self.max_bytes = max_bytes
         self._incoming = FrameReader(max_bytes, slabs, self.heard)
-        self._frames: deque[Frame] = deque()
+        self._frames: deque[StreamFrame] = deque()
         self._queued_bytes = 0
         self._held_back = False
         self._reader: asyncio.Future[None] | None = None
 
     # ---- sending and receiving ---------------------------------------------------------------------
 
-    def write(self, kind: Kind, message: bytes, body: Sequence[Bytes] | None = None) -> None:
+    def write(
+        self, kind: StreamFrameKind, message: bytes, body: Sequence[Bytes] | None = None
+    ) -> None:
         """Send a frame, buffered while the connection is slow; dropped when it is lost.
 
         Args:
@@ -64,7 +66,9 @@ class StreamEnd(asyncio.BufferedProtocol):
             head = frame_head(kind, message, sum(map(len, body)))
             self._transport.writelines([head, *(b for b in body if len(b))])
 
-    async def send(self, kind: Kind, message: bytes, body: Sequence[Bytes] | None = None) -> None:
+    async def send(
+        self, kind: StreamFrameKind, message: bytes, body: Sequence[Bytes] | None = None
+    ) -> None:
         """As `write`, then wait while more than `UNSENT_BYTES` are buffered.
 
         Args:
@@ -83,7 +87,7 @@ class StreamEnd(asyncio.BufferedProtocol):
         if self._transport is None:
             raise self.failure or _lost()
 
-    async def receive(self) -> Frame:
+    async def receive(self) -> StreamFrame:
         """Return the next frame.
 
         Raises:
@@ -123,7 +127,7 @@ class StreamEnd(asyncio.BufferedProtocol):
             self._transport.write_eof()
             asyncio.get_running_loop().call_later(LINGER_S, self.fail, _lost())
 
-    def heard(self, frame: Frame) -> None:
+    def heard(self, frame: StreamFrame) -> None:
         """Queue a frame for `receive`."""
         self._frames.append(frame)
         self._queued_bytes += _size(frame)
@@ -207,7 +211,7 @@ def _set(waiting: "asyncio.Future[None] | None") -> None:
         waiting.set_result(None)
 
 
-def _size(frame: Frame) -> int:
+def _size(frame: StreamFrame) -> int:
     return len(frame.message) + (0 if frame.body is None else len(frame.body))
 
 

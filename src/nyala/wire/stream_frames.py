@@ -17,7 +17,7 @@ HEADER = struct.Struct("<4sBBBxIIQ")
 TICKET_BYTES = 16
 
 
-class Kind(IntEnum):
+class StreamFrameKind(IntEnum):
     """OPEN begins a stream: a server's ticket, then the method's path. The others follow it, both ways."""
 
     OPEN = 1
@@ -26,11 +26,11 @@ class Kind(IntEnum):
     ERROR = 4
 
 
-_KINDS = {int(k): k for k in Kind}
+_KINDS = {int(k): k for k in StreamFrameKind}
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class StreamFrame:
     """One frame.
 
     Attributes:
@@ -39,12 +39,12 @@ class Frame:
         body: of a `FlightData` that has one.
     """
 
-    kind: Kind
+    kind: StreamFrameKind
     message: bytes
     body: memoryview | None = None
 
 
-def frame_head(kind: Kind, message: bytes, body_bytes: int | None) -> bytes:
+def frame_head(kind: StreamFrameKind, message: bytes, body_bytes: int | None) -> bytes:
     """Return header and message of a frame; the body is sent behind it."""
     has, size = (0, 0) if body_bytes is None else (1, body_bytes)
     return HEADER.pack(MAGIC, VERSION, kind, has, len(message), 0, size) + message
@@ -52,7 +52,7 @@ def frame_head(kind: Kind, message: bytes, body_bytes: int | None) -> bytes:
 
 def read_header(
     raw: bytes | memoryview | bytearray, at: int, max_bytes: int
-) -> tuple[Kind, int, int | None]:
+) -> tuple[StreamFrameKind, int, int | None]:
     """Return the kind of a frame, the bytes of its message and those of its body; None: it has none.
 
     Raises:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from nyala.common.errors import NyalaError
 from nyala.wire.slabs import Slabs
-from nyala.wire.stream_frames import HEADER, Frame, Kind, read_header
+from nyala.wire.stream_frames import HEADER, StreamFrame, StreamFrameKind, read_header
 
 BUFFER_BYTES = 32 << 10
 """What headers and messages are read into; larger for as long as a message needs more."""
@@ -22,13 +22,13 @@ class FrameReader:
         heard: gets each frame; may call `stop`.
     """
 
-    def __init__(self, max_bytes: int, slabs: Slabs, heard: Callable[[Frame], None]) -> None:
+    def __init__(self, max_bytes: int, slabs: Slabs, heard: Callable[[StreamFrame], None]) -> None:
         self._max_bytes = max_bytes
         self._slabs = slabs
         self._heard = heard
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
         self._filled = 0
-        self._half: tuple[Kind, bytes] | None = None  # a frame whose body is on its way
+        self._half: tuple[StreamFrameKind, bytes] | None = None  # a frame whose body is on its way
         self._body = memoryview(b"")
         self._received = 0  # bytes of it
         self._stopped = False
@@ -80,7 +80,7 @@ class FrameReader:
             return 0
         message = bytes(self._buffer[begin:end])
         if body is None:
-            self._heard(Frame(kind, message))
+            self._heard(StreamFrame(kind, message))
             return end
         here = min(body, self._filled - end)
         self._half, self._body, self._received = (kind, message), self._slabs.take(body), here
@@ -93,7 +93,7 @@ class FrameReader:
         assert self._half is not None, "a body without a frame"
         kind, message = self._half
         body, self._body, self._half = self._body, memoryview(b""), None
-        self._heard(Frame(kind, message, body))
+        self._heard(StreamFrame(kind, message, body))
 
     def _grow(self, at: int, size: int) -> None:
         left = self._buffer[at : self._filled]

@@ -16,13 +16,13 @@ from nyala.env.clock import system_random
 from nyala.env.rpc import Handlers, Method, Shape
 from nyala.wire import status
 from nyala.wire.flight_data import join, split
-from nyala.wire.limits import Limits
+from nyala.wire.limits import RpcLimits
 from nyala.wire.proto import reads_pb2 as pb
 from nyala.wire.rpc_metrics import RpcMetrics
 from nyala.wire.slabs import Slabs
 from nyala.wire.stream_asking import Answerer
 from nyala.wire.stream_end import StreamEnd
-from nyala.wire.stream_frames import TICKET_BYTES, Frame, Kind, read_open
+from nyala.wire.stream_frames import TICKET_BYTES, StreamFrame, StreamFrameKind, read_open
 
 log = logging.getLogger(__name__)
 
@@ -40,21 +40,21 @@ class StreamServer:
         metrics: where calls are counted; None: nowhere.
     """
 
-    def __init__(self, handlers: Handlers, limits: Limits, metrics: RpcMetrics | None) -> None:
+    def __init__(self, handlers: Handlers, limits: RpcLimits, metrics: RpcMetrics | None) -> None:
         self.methods = {m.path: m for m in handlers if m.shape is not Shape.UNARY}
         self.handlers = handlers
         self.limits = limits
         self.metrics = metrics
         self.ticket = system_random().randbytes(TICKET_BYTES)
         self.slabs = Slabs()
-        self.open: dict[Connection, None] = {}
+        self.open: dict[ServerStream, None] = {}
         self._server: asyncio.Server | None = None
         self._port = 0
 
     async def start(self, host: str) -> None:
         """Bind a free port and serve."""
         self._server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(self), host, 0
+            lambda: ServerStream(self), host, 0
         )
         self._port = int(self._server.sockets[0].getsockname()[1])
 
@@ -78,7 +78,7 @@ class StreamServer:
         self._server = None
 
 
-class Connection(StreamEnd):
+class ServerStream(StreamEnd):
     """One accepted connection: an OPEN, then the frames of one stream."""
 
     def __init__(self, server: StreamServer) -> None:
@@ -116,13 +116,13 @@ class Connection(StreamEnd):
         self._server.open.pop(self, None)
         self.lost.set()
 
-    def heard(self, frame: Frame) -> None:
+    def heard(self, frame: StreamFrame) -> None:
         """Begin with the first frame; hand the others on, or keep them for the handler."""
         if self._answerer is not None:
             self._answerer.take(frame)
         elif self._task is not None:
             super().heard(frame)
-        elif frame.kind is not Kind.OPEN:
+        elif frame.kind is not StreamFrameKind.OPEN:
             raise Corrupt("the first frame of a stream does not open it")
         else:
             self._begin(*read_open(frame.message))
@@ -144,9 +144,9 @@ class Connection(StreamEnd):
         """Tell the client how its stream ended."""
         self._count("OK" if failure is None else failure.code)
         if failure is None:
-            self.write(Kind.END, b"")
+            self.write(StreamFrameKind.END, b"")
         else:
-            self.write(Kind.ERROR, status.to_proto(failure).SerializeToString())
+            self.write(StreamFrameKind.ERROR, status.to_proto(failure).SerializeToString())
         self.finish()
 
     def _count(self, code: str) -> None:
@@ -205,10 +205,10 @@ class Connection(StreamEnd):
                         f"an answer of {size} bytes is over the limit of {limit} bytes; ask for less",
                         {"limit": str(limit), "size": str(size)},
                     )
-                await self.send(Kind.MESSAGE, message, None if body is None else (body,))
+                await self.send(StreamFrameKind.MESSAGE, message, None if body is None else (body,))
 
     async def _requests(self, method: Method) -> AsyncIterator[Any]:
-        while (frame := await self.receive()).kind is Kind.MESSAGE:
+        while (frame := await self.receive()).kind is StreamFrameKind.MESSAGE:
             yield join(method.decode_request(frame.message), frame.body)
-        if frame.kind is not Kind.END:
+        if frame.kind is not StreamFrameKind.END:
             raise Corrupt(f"a frame of kind {frame.kind.name} where a message belongs")

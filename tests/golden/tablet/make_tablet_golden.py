@@ -11,12 +11,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from nyala.common.alteration import AddColumn, DropColumn, SetComment, SetDefault, alter
-from nyala.common.partition import HashLevel, KeyRange, Partition, PartitionSchema
+from nyala.common.partition import HashLevel, KeyRange, PartitionSchema, TabletPartition
 from nyala.common.schema import from_arrow
 from nyala.env.files import SystemFiles
 from nyala.tablet.files import ops
 from nyala.tablet.files.manifest import TabletInfo
-from nyala.tablet.files.ops import Op, RowError, SchemaOp
+from nyala.tablet.files.ops import RowError, RowOp, SchemaOp
 from nyala.tablet.tablet import Tablet
 from tests.unit.tablet.tablet_support import Driver, info, payload
 
@@ -59,7 +59,9 @@ ALTERED = SchemaOp(
 
 def write_payload() -> bytes:
     """An operation as it is replicated."""
-    return payload(SCHEMA, Op.MIXED, [{**r, "_op": Op.UPSERT} for r in ROWS], all_or_nothing=True)
+    return payload(
+        SCHEMA, RowOp.MIXED, [{**r, "_op": RowOp.UPSERT} for r in ROWS], all_or_nothing=True
+    )
 
 
 def make(directory: Path) -> None:
@@ -71,14 +73,14 @@ def make(directory: Path) -> None:
     host, ts = (SCHEMA.column(n).id for n in ("host", "ts"))
     parts = PartitionSchema((HashLevel((host,), 4, 77),), (ts,), (KeyRange(None, b"\x80"),))
     base = info(SCHEMA, compression="lz4", comment="golden")
-    part = Partition((2,), KeyRange(b"\x01", None))
+    part = TabletPartition((2,), KeyRange(b"\x01", None))
     whole = TabletInfo(base.tablet_id, base.table_id, "golden", SCHEMA, parts, part, base.options)
     files, place = SystemFiles(), str(directory / "tablet-v1")
     driver = Driver(place, SCHEMA, files=files, tablet=Tablet.create(files, place, whole))
-    driver.write(Op.INSERT, ROWS)
-    driver.write(Op.UPDATE, [{**ROWS[0], "value": 9.0}], ["host", "ts", "value"])
+    driver.write(RowOp.INSERT, ROWS)
+    driver.write(RowOp.UPDATE, [{**ROWS[0], "value": 9.0}], ["host", "ts", "value"])
     driver.flush()
-    driver.write(Op.DELETE, [ROWS[2]], ["host", "ts"])
+    driver.write(RowOp.DELETE, [ROWS[2]], ["host", "ts"])
     driver.flush()
 
 

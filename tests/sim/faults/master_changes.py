@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from nyala.client.core import ClientOptions, Core
+from nyala.client.core import ClientCore, ClientOptions
 from nyala.common.errors import NyalaError
 from nyala.common.ids import SYS_CATALOG
 from nyala.master.config import MasterConfig
@@ -51,7 +51,7 @@ def operator(
     assert process.env is not None
     assert process.life is not None
     env = process.env if wire is None else replace(process.env, rpc=wire(process.env.rpc))
-    core = process.life.inside(Core, env, list(known), OPTIONS)
+    core = process.life.inside(ClientCore, env, list(known), OPTIONS)
     return MasterGroup(core, patience_ms=patience_ms)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from nyala.client.core import Core
+from nyala.client.core import ClientCore
 from nyala.common.ids import SYS_CATALOG
 from nyala.common.options import Options
 from tests.sim.checkers.ledger import Ledger
@@ -76,7 +76,7 @@ async def _story(
 
 
 async def _finish(
-    cluster: SimCluster, ledger: Ledger, writing: asyncio.Task[None], core: Core
+    cluster: SimCluster, ledger: Ledger, writing: asyncio.Task[None], core: ClientCore
 ) -> None:
     await writing
     await cluster.finish()

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from nyala.client.alter import AlterSteps
 from nyala.client.cluster.ddl import describe
-from nyala.client.core import ClientOptions, Core
+from nyala.client.core import ClientCore, ClientOptions
 from nyala.common.errors import AlreadyPresent, NotFound, NyalaError, Rejected, Retryable
 from nyala.common.ids import TableId
 from nyala.common.keys import decode_keys, from_bytes
@@ -49,7 +49,7 @@ class Definer:
         watch: CatalogWatch,
         pause_us: float,
     ) -> None:
-        self.core: Core = cluster.client(OPTIONS)
+        self.core: ClientCore = cluster.client(OPTIONS)
         self.process = cluster.clients[-1]
         self._cluster = cluster
         self._watch = watch
@@ -202,7 +202,7 @@ class Definer:
             self.done[kind] += 1
 
 
-async def look(core: Core, table: Modelled) -> Shape:
+async def look(core: ClientCore, table: Modelled) -> Shape:
     """Return what a table is, as the masters say. Raises Retryable while they do not."""
     try:
         described = await describe(core.masters, "", OPTIONS.timeout_ms, table_id=table.table_id)
@@ -239,7 +239,7 @@ async def define(
     return made, [d.process.run(d.run) for d in made]
 
 
-async def settled(core: Core, model: Model) -> None:
+async def settled(core: ClientCore, model: Model) -> None:
     """All is healed: each table is what its client was told, or may be."""
     for table in model:
         while True:

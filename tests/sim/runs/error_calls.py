@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from nyala.client.alter import AlterSteps
-from nyala.client.core import Core
+from nyala.client.core import ClientCore
 from nyala.client.read.read_spec import ReadSpec
 from nyala.common.errors import NotFound
 from nyala.common.partition_spec import Hash, Partition
@@ -28,79 +28,79 @@ class Call:
     def __init__(self, number: int) -> None:
         self.number = number
 
-    async def prepare(self, admin: Core) -> None:
+    async def prepare(self, admin: ClientCore) -> None:
         """Make what the call needs."""
 
-    async def begin(self, core: Core) -> None:
+    async def begin(self, core: ClientCore) -> None:
         """What its client does before, undisturbed."""
 
-    async def act(self, core: Core) -> Any:
+    async def act(self, core: ClientCore) -> Any:
         """Call."""
 
-    async def done(self, admin: Core) -> Sequence[bool]:
+    async def done(self, admin: ClientCore) -> Sequence[bool]:
         """Return whether each part of it has taken effect."""
         return ()
 
 
 class Create(Call):
-    async def act(self, core: Core) -> Any:
+    async def act(self, core: ClientCore) -> Any:
         return await core.ddl.create_table(f"n{self.number}", SCHEMA, CUT, 3, {})
 
-    async def done(self, admin: Core) -> Sequence[bool]:
+    async def done(self, admin: ClientCore) -> Sequence[bool]:
         return [f"n{self.number}" in {t.name for t in await admin.tables()}]
 
 
 class Drop(Call):
-    async def prepare(self, admin: Core) -> None:
+    async def prepare(self, admin: ClientCore) -> None:
         await admin.ddl.create_table(f"n{self.number}", SCHEMA, None, 3, {})
 
-    async def act(self, core: Core) -> Any:
+    async def act(self, core: ClientCore) -> Any:
         return await core.ddl.drop_table(f"n{self.number}")
 
-    async def done(self, admin: Core) -> Sequence[bool]:
+    async def done(self, admin: ClientCore) -> Sequence[bool]:
         return [f"n{self.number}" not in {t.name for t in await admin.tables()}]
 
 
 class Recall(Drop):
-    async def prepare(self, admin: Core) -> None:
+    async def prepare(self, admin: ClientCore) -> None:
         await super().prepare(admin)
         self.id = (await admin.open_table(f"n{self.number}")).id
         await admin.ddl.drop_table(f"n{self.number}", 3600)
 
-    async def act(self, core: Core) -> Any:
+    async def act(self, core: ClientCore) -> Any:
         return await core.ddl.recall_table(self.id)
 
-    async def done(self, admin: Core) -> Sequence[bool]:
+    async def done(self, admin: ClientCore) -> Sequence[bool]:
         return [not there for there in await super().done(admin)]
 
 
 class Alter(Call):
-    async def begin(self, core: Core) -> None:
+    async def begin(self, core: ClientCore) -> None:
         self.table = await core.open_table(TABLE)
 
-    async def act(self, core: Core) -> Any:
+    async def act(self, core: ClientCore) -> Any:
         steps = AlterSteps(self.table)
         steps.add_column(f"c{self.number}", pa.int64())
         return await core.ddl.alter_table(self.table, steps.steps)
 
-    async def done(self, admin: Core) -> Sequence[bool]:
+    async def done(self, admin: ClientCore) -> Sequence[bool]:
         return [f"c{self.number}" in (await admin.open_table(TABLE)).schema.by_name]
 
 
 class Write(Call):
     rows = 3
 
-    async def begin(self, core: Core) -> None:
+    async def begin(self, core: ClientCore) -> None:
         self.table = await core.open_table(TABLE)
         self.keys = [self.number * 1_000 + n for n in range(self.rows)]
 
-    async def act(self, core: Core) -> Any:
+    async def act(self, core: ClientCore) -> Any:
         return await core.session.write(
             self.table, pb.INSERT, rows_of(self.keys, self.keys), all_or_nothing=False,
             timeout_ms=core.options.timeout_ms,
         )  # fmt: skip
 
-    async def done(self, admin: Core) -> Sequence[bool]:
+    async def done(self, admin: ClientCore) -> Sequence[bool]:
         table = await admin.open_table(TABLE)
         return [row is not None for row in await admin.get(table, rows_of(self.keys), ("v",))]
 
@@ -112,10 +112,10 @@ class WriteMany(Write):
 class Get(Call):
     reads = True
 
-    async def begin(self, core: Core) -> None:
+    async def begin(self, core: ClientCore) -> None:
         self.table = await core.open_table(TABLE)
 
-    async def act(self, core: Core) -> Any:
+    async def act(self, core: ClientCore) -> Any:
         rows = await core.get(self.table, rows_of(list(range(-READ_ROWS, 0))), ("k",))
         assert [r and r["k"] for r in rows] == list(range(-READ_ROWS, 0))
 
@@ -123,7 +123,7 @@ class Get(Call):
 class Scan(Get):
     spec = ReadSpec(columns=("k",))
 
-    async def act(self, core: Core) -> Any:
+    async def act(self, core: ClientCore) -> Any:
         tokens = await core.reader.tokens(self.table, self.spec, core.options.timeout_ms)
         batches = await core.reader.collect_all(tokens)
         keys = {k for some in batches for b in some for k in b.column("k").to_pylist()}
@@ -135,7 +135,7 @@ class Feed(Scan):
 
 
 class Hold(Get):
-    async def act(self, core: Core) -> Any:
+    async def act(self, core: ClientCore) -> Any:
         holding = await core.hold(self.table, None, 1_000)
         await holding.release()
 
@@ -143,7 +143,7 @@ class Hold(Get):
 class Lists(Call):
     reads = True
 
-    async def act(self, core: Core) -> Any:
+    async def act(self, core: ClientCore) -> Any:
         assert TABLE in {t.name for t in await core.tables()}
         assert (await core.describe(TABLE)).table.name == TABLE
         with contextlib.suppress(NotFound):
@@ -154,7 +154,7 @@ class Lists(Call):
 class Now(Call):
     reads = True
 
-    async def act(self, core: Core) -> Any:
+    async def act(self, core: ClientCore) -> Any:
         assert await core.now()
 
 

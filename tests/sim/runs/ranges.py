@@ -12,7 +12,7 @@ from typing import Any
 
 from nyala.client.alter import AlterSteps
 from nyala.client.cluster.tablet_cache import OpenTable
-from nyala.client.core import ClientOptions, Core
+from nyala.client.core import ClientCore, ClientOptions
 from nyala.client.read.read_spec import ReadSpec
 from nyala.common.errors import InvalidArgument, NotReady, NyalaError, OutcomeUnknown, Retryable
 from nyala.common.where import parse
@@ -76,7 +76,7 @@ class Client(ABC):
     def __init__(
         self, cluster: SimCluster, seen: Seen, opened: OpenTable, name: str, pause_us: float
     ) -> None:
-        self.core: Core = cluster.client(OPTIONS)
+        self.core: ClientCore = cluster.client(OPTIONS)
         self.process = cluster.clients[-1]
         self.stopped = False
         self._loop: SimLoop = cluster.loop

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from nyala.client.alter import AlterSteps
 from nyala.client.cluster.tablet_cache import OpenTable
-from nyala.client.core import Core
+from nyala.client.core import ClientCore
 from nyala.common.errors import NyalaError
 from nyala.common.ids import SYS_CATALOG, ServerUuid, TabletId
 from nyala.wire import methods
@@ -138,7 +138,7 @@ async def _losing(loop: SimLoop, seed: int, kinds: Sequence[str]) -> int:
     return graves.rebuilt
 
 
-async def _begin(cluster: SimCluster, options: Mapping[str, str]) -> tuple[Core, Graves]:
+async def _begin(cluster: SimCluster, options: Mapping[str, str]) -> tuple[ClientCore, Graves]:
     """Start the cluster, a table and work on it."""
     core = await cluster.start()
     await cluster.create_table(core, "t", TABLETS, REPLICAS, options)
@@ -169,7 +169,7 @@ async def _resizing(loop: SimLoop, seed: int, swarm: Swarm) -> list[int]:
     return [len(voters) for voters in graves.voters().values()]
 
 
-async def _empty(cluster: SimCluster, core: Core) -> None:
+async def _empty(cluster: SimCluster, core: ClientCore) -> None:
     """Decommission a server; whoever leads the masters meanwhile goes on until it has no replica."""
     leader = next(p for p in cluster.tservers if any(r[0] is p for r in cluster.replicas()))
     request = pb.SetDecommissionRequest(uuid=leader.server.uuid, on=True)
@@ -187,7 +187,9 @@ async def _empty(cluster: SimCluster, core: Core) -> None:
     await cluster.until(empty, "a server is emptied", LIMIT_S)
 
 
-async def _altered(cluster: SimCluster, core: Core, table: OpenTable, steps: AlterSteps) -> None:
+async def _altered(
+    cluster: SimCluster, core: ClientCore, table: OpenTable, steps: AlterSteps
+) -> None:
     """Alter the table."""
     await _insisting(cluster, lambda: core.ddl.alter_table(table, steps.steps))
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from nyala.client.core import Core
+from nyala.client.core import ClientCore
 from nyala.common.ids import TabletId
 from nyala.common.options import Options
 from tests.sim.runs.workload import Worker
@@ -19,7 +19,7 @@ Story = Callable[["Stage"], Awaitable[None]]
 class Stage:
     """A cluster, one table `t` of one tablet, a client, and what the story may do to them."""
 
-    def __init__(self, cluster: SimCluster, core: Core, client: TableClient) -> None:
+    def __init__(self, cluster: SimCluster, core: ClientCore, client: TableClient) -> None:
         self.cluster = cluster
         self.loop = cluster.loop
         self.network = cluster.network

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from nyala.client.cluster.tablet_cache import OpenTable
-from nyala.client.core import ClientOptions, Core
+from nyala.client.core import ClientCore, ClientOptions
 from nyala.client.read.read_spec import ReadSpec
-from nyala.client.write.writer import Limits
+from nyala.client.write.writer import BatchLimits
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.systems.cluster import SimCluster
 from tests.sim.world.loop import SimLoop, run
@@ -20,7 +20,7 @@ from tests.unit.common.calls import Counter
 
 OPTIONS = ClientOptions(
     timeout_ms=30_000,
-    limits=Limits(100_000, 16 << 20),
+    limits=BatchLimits(100_000, 16 << 20),
     scan_batch_bytes=16 << 20,
     scan_batch_rows=100_000,
 )
@@ -31,14 +31,14 @@ def rows(first: int, count: int) -> pa.RecordBatch:
     return pa.record_batch([pa.array(keys), pa.array(keys * 3)], names=["k", "v"])
 
 
-async def write(core: Core, table: OpenTable, batch: pa.RecordBatch) -> int:
+async def write(core: ClientCore, table: OpenTable, batch: pa.RecordBatch) -> int:
     done = await core.session.write(
         table, pb.UPSERT, batch, all_or_nothing=False, timeout_ms=30_000
     )
     return done.rows
 
 
-async def read(core: Core, table: OpenTable) -> int:
+async def read(core: ClientCore, table: OpenTable) -> int:
     tokens = await core.reader.tokens(table, ReadSpec(), 30_000)
     return sum(b.num_rows for part in await core.reader.collect_all(tokens) for b in part)
 

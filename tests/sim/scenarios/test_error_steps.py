@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from nyala.client.core import ClientOptions, Core
+from nyala.client.core import ClientCore, ClientOptions
 from nyala.client.results import PartlyWritten
-from nyala.client.write.batcher import Limits
+from nyala.client.write.batcher import BatchLimits
 from nyala.common.errors import (
     NotReady,
     NyalaError,
@@ -28,7 +28,7 @@ from tests.sim.world.loop import run
 
 TIMEOUT_MS = 2_500
 LATER_US = 3_000_000
-VICTIM = ClientOptions(timeout_ms=TIMEOUT_MS, limits=Limits(batch_rows=20))
+VICTIM = ClientOptions(timeout_ms=TIMEOUT_MS, limits=BatchLimits(batch_rows=20))
 PER_STEP = 2
 """Kinds of harm tried at each step, in turn; more where a call has few steps."""
 AT_LEAST = 18
@@ -38,7 +38,7 @@ MOST_STEPS = 12
 class Bench:
     """One cluster, an undisturbed client, and what is to be held."""
 
-    def __init__(self, cluster: SimCluster, admin: Core) -> None:
+    def __init__(self, cluster: SimCluster, admin: ClientCore) -> None:
         self.cluster, self.admin = cluster, admin
         self.people = cluster.clients[0]
         self.number = 0

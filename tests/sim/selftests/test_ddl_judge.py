@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from nyala.client.core import Core
+from nyala.client.core import ClientCore
 from nyala.common.ids import TableId
 from nyala.common.partition_spec import Partition, Range
 from nyala.master.catalog.plan import CatalogPlan, Scope
@@ -25,7 +25,9 @@ from tests.sim.world.process import SimProcess
 class Scene:
     """A table of two ranges on four servers, nothing under way, an orphan on the first server."""
 
-    def __init__(self, cluster: SimCluster, core: Core, watch: CatalogWatch, table: str) -> None:
+    def __init__(
+        self, cluster: SimCluster, core: ClientCore, watch: CatalogWatch, table: str
+    ) -> None:
         self.cluster = cluster
         self.core = core
         self.watch = watch

@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from nyala.client.cluster.tablet_cache import OpenTable
-from nyala.client.core import ClientOptions, Core
+from nyala.client.core import ClientCore, ClientOptions
 from nyala.common.errors import NyalaError
 from nyala.common.ids import SYS_CATALOG, ServerUuid, TabletId
 from nyala.common.options import Options
@@ -121,7 +121,7 @@ class SimCluster:
         """Return a server by name."""
         return next(s for s in self.servers if s.name == name)
 
-    async def start(self) -> Core:
+    async def start(self) -> ClientCore:
         """Start everything and return a client that has seen it work."""
         for server in self.servers:
             server.start()
@@ -129,7 +129,7 @@ class SimCluster:
         await self.run(self.clients[-1], self._all_there, core)
         return core
 
-    async def _all_there(self, core: Core) -> None:
+    async def _all_there(self, core: ClientCore) -> None:
         while True:
             answer = await core.servers()
             alive = [s for s in answer.servers if s.role == "tserver" and s.alive]
@@ -137,13 +137,13 @@ class SimCluster:
                 return
             await core.env.tasks.sleep_ms(100)
 
-    def client(self, options: ClientOptions = CLIENT_OPTIONS) -> Core:
+    def client(self, options: ClientOptions = CLIENT_OPTIONS) -> ClientCore:
         """Start a client process."""
         process = SimProcess(self.loop, self.network, self.seed, f"client-{len(self.clients)}")
         self.clients.append(process)
         env = process.open()
         assert process.life is not None
-        return process.life.inside(Core, env, [m.address for m in self.masters], options)
+        return process.life.inside(ClientCore, env, [m.address for m in self.masters], options)
 
     async def run(
         self, process: SimProcess, fn: Callable[..., Awaitable[object]], *args: object
@@ -153,7 +153,7 @@ class SimCluster:
 
     async def create_table(
         self,
-        core: Core,
+        core: ClientCore,
         name: str = "t",
         tablets: int = 1,
         replicas: int = 3,

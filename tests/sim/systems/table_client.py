@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 
 from nyala.client.cluster.tablet_cache import OpenTable
-from nyala.client.core import Core
+from nyala.client.core import ClientCore
 from nyala.client.read.read_spec import ReadSpec
 from nyala.common.errors import OutcomeUnknown, Retryable, SessionExpired
 from nyala.wire.proto import nyala_pb2 as pb
@@ -28,7 +28,7 @@ class TableClient:
         table: opened by it.
     """
 
-    def __init__(self, core: Core, table: OpenTable) -> None:
+    def __init__(self, core: ClientCore, table: OpenTable) -> None:
         self.core = core
         self.table = table
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from nyala.client.core import Core
+from nyala.client.core import ClientCore
 from nyala.operate import ksck_checksum
 from nyala.operate.membership import Membership
 from nyala.wire import methods
@@ -72,7 +72,7 @@ class Story(Group):
         assert process.env is not None
         assert process.life is not None
         env = replace(process.env, rpc=carried)
-        core = process.life.inside(Core, env, addresses, CLIENT_OPTIONS)
+        core = process.life.inside(ClientCore, env, addresses, CLIENT_OPTIONS)
         return Membership(core, self.tablet, patience_ms=patience_ms), carried
 
     async def do(self, name, *args, **more):

@@ -6,7 +6,7 @@ from unittest.mock import AsyncMock
 import msgspec
 import pytest
 
-from nyala.client.core import Core
+from nyala.client.core import ClientCore
 from nyala.common.errors import Forbidden, InvalidArgument, NyalaError, TimedOut, Unavailable
 from nyala.master.config import MasterConfig
 from nyala.master.server import Master
@@ -162,7 +162,7 @@ def test_one_that_was_away_when_it_was_removed_stops_serving_when_it_is_back_and
         )
         told = await story.ask(away.address, methods.MASTER_STATUS, pb.MasterStatusRequest())
         assert sorted(m.address for m in told.consensus.members) == voters, "it names the others"
-        core = Core(cluster.clients[0].env, [away.address], CLIENT_OPTIONS)
+        core = ClientCore(cluster.clients[0].env, [away.address], CLIENT_OPTIONS)
         tables = await cluster.run(cluster.clients[0], core.tables)
         assert [t.name for t in tables] == ["since"], "and who knows no other finds them through it"
         _, voters = await story.do("add", away.address)
@@ -308,7 +308,7 @@ def test_a_tablet_server_that_is_started_with_an_old_list_finds_the_masters_of_t
         alive = leader.server._servers.alive
         now = cluster.loop.time
         await story.until(lambda: len(alive(int(now() * 1e6))) == 3, "and is known there")
-        core = Core(cluster.clients[0].env, [first.address], CLIENT_OPTIONS)
+        core = ClientCore(cluster.clients[0].env, [first.address], CLIENT_OPTIONS)
         with pytest.raises(NyalaError, match="masters may have been added and removed since"):
             await cluster.run(cluster.clients[0], core.masters.reach, 2_000)
 
@@ -324,7 +324,7 @@ def test_listing_needs_no_leader():
         leader.kill()
         others[0].kill()
         cluster.client()
-        core = Core(cluster.clients[-1].env, [others[1].address], CLIENT_OPTIONS)
+        core = ClientCore(cluster.clients[-1].env, [others[1].address], CLIENT_OPTIONS)
         found = await cluster.run(cluster.clients[-1], MasterGroup(core).look)
         assert sorted(m.address for m in found.config.members) == of(cluster.masters)
         assert found.leader is None

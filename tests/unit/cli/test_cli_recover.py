@@ -20,7 +20,7 @@ from nyala.raft.unsafe_recovery import TERMS_APART
 from nyala.replica.state_machine import Cut
 from nyala.replica.superblock import ReplicaStage, Superblock, Superblocks
 from nyala.replica.witness import Witness
-from nyala.tablet.files.ops import Op
+from nyala.tablet.files.ops import RowOp
 from nyala.wal.cmeta import ConsensusMetadata
 from tests.unit.cli.verbs import nyala
 from tests.unit.tablet.tablet_support import Driver, numbered
@@ -48,7 +48,7 @@ def folder(tmp_path):
     format_instance(files, directory, "tserver", U1, replaces=False)
     driver = Driver(f"{directory}/data/{GROUP}")
     for first in (0, 10, 20):
-        driver.write(Op.INSERT, numbered(first, first + 10))
+        driver.write(RowOp.INSERT, numbered(first, first + 10))
     build = driver.tablet.prepare_flush(Cut(CUT, driver.now))
     assert build is not None
     build()()

@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from nyala.client.cluster.tablet_cache import OpenTable, TabletPlace
+from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
 from nyala.client.results import PartlyWritten
-from nyala.client.write.batcher import Bulk, Limits
+from nyala.client.write.batcher import Batcher, BatchLimits
 from nyala.common.errors import Throttled, Unavailable
 from nyala.common.ids import TableId, TabletId
 from nyala.common.partition import HashLevel, KeyRange, PartitionSchema, partitions
@@ -21,13 +21,13 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 SCHEMA = from_arrow(pa.schema([("k", pa.int64()), ("v", pa.int64())]), ["k"])
 HASHED = PartitionSchema(hash=(HashLevel(SCHEMA.key_ids, 4, 7),))
-LIMITS = Limits(batch_rows=50)
+LIMITS = BatchLimits(batch_rows=50)
 
 
 def opened(cut=HASHED):
     made = OpenTable(TableId("a" * 32), "t", SCHEMA, cut, 3, {})
     made.tablets = [
-        TabletPlace(TabletId(f"{n:032x}"), p) for n, p in enumerate(partitions(SCHEMA, cut))
+        TabletLocation(TabletId(f"{n:032x}"), p) for n, p in enumerate(partitions(SCHEMA, cut))
     ]
     return made
 
@@ -69,7 +69,7 @@ def write(sink, batch, table=None, **more):
     async def story():
         env = system_env(rpc := GrpcRpc())
         try:
-            bulk = Bulk(env, sink, HybridClock(env.clock), LIMITS)
+            bulk = Batcher(env, sink, HybridClock(env.clock), LIMITS)
             return await bulk.write(
                 table or opened(), pb.UPSERT, batch, more.get("whole", False), 60_000
             )

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 import pyarrow as pa
 import pytest
 
-from nyala.client.cluster.tablet_cache import OpenTable, TabletPlace
+from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
 from nyala.client.request_queue import IN_FLIGHT
-from nyala.client.write.coalescer import Combiner
+from nyala.client.write.coalescer import Coalescer
 from nyala.client.write.pending_call import Call, Written
 from nyala.common.errors import InvalidArgument, NyalaError, OutcomeUnknown, TimedOut, Unavailable
 from nyala.common.ids import TableId, TabletId
@@ -29,7 +29,7 @@ def table(buckets: int = 1) -> OpenTable:
     cut = PartitionSchema(() if buckets == 1 else (HashLevel(SCHEMA.key_ids, buckets, 7),), (), ())
     made = OpenTable(TableId("a" * 32), "t", SCHEMA, cut, 3, {})
     made.tablets = [
-        TabletPlace(TabletId(f"{n:032x}"), p) for n, p in enumerate(partitions(SCHEMA, cut))
+        TabletLocation(TabletId(f"{n:032x}"), p) for n, p in enumerate(partitions(SCHEMA, cut))
     ]
     return made
 
@@ -49,7 +49,7 @@ class Server:
         self._loop = loop
 
     def send(
-        self, tablet: TabletPlace, like: Call, batch: pa.RecordBatch, deadline_us: int
+        self, tablet: TabletLocation, like: Call, batch: pa.RecordBatch, deadline_us: int
     ) -> Awaitable[pb.WriteResult]:
         self.requests.append((tablet.id, like.op, batch.column(0).to_pylist()))
         self.deadlines.append(deadline_us)
@@ -76,7 +76,7 @@ class Bench:
         self.alone: list[list[int | None]] = []
         clock, tasks = SimClock(loop), SimTasks(loop, random.Random(7))
         env = Env(clock, random.Random(7), SystemFiles(), tasks, GrpcRpc())
-        self.combiner = Combiner(
+        self.combiner = Coalescer(
             env, self.server.send, self._alone, max_rows=max_rows, max_bytes=max_bytes
         )
 

@@ -6,7 +6,7 @@ from typing import cast
 import pyarrow as pa
 import pytest
 
-from nyala.client.cluster.tablet_cache import Locations
+from nyala.client.cluster.tablet_cache import TabletCache
 from nyala.client.deadline import Attempts
 from nyala.client.write.delivery import Delivery
 from nyala.client.write.put_streams import PutStreams
@@ -56,7 +56,7 @@ def deliver(*script: NyalaError | None) -> pb.WriteResult:
         where = table()
         where.tablets[0].leader = "127.0.0.1:1"
         delivery = Delivery(
-            cast("Locations", Places()),
+            cast("TabletCache", Places()),
             HybridClock(clock),
             cast("PutStreams", Streams(list(script))),
         )

@@ -6,11 +6,11 @@ from typing import cast
 import pyarrow as pa
 import pytest
 
-from nyala.client.cluster.tablet_cache import Locations
+from nyala.client.cluster.tablet_cache import TabletCache
 from nyala.client.deadline import Attempts
 from nyala.client.write.delivery import Delivery
 from nyala.client.write.put_streams import PutStreams
-from nyala.client.write.sequencer import Requests, Sequences
+from nyala.client.write.sequencer import Sequencer, Sequences
 from nyala.common.errors import NyalaError, OutcomeUnknown, SessionExpired, Throttled
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
@@ -60,8 +60,8 @@ def deliver(
         where.tablets[0].leader = "127.0.0.1:1"
         clock = HybridClock(SimClock(loop))
         clock.merge(seen)
-        delivery = Delivery(cast("Locations", Places()), clock, cast("PutStreams", heard))
-        requests = Requests(b"c" * 16, Sequences(keep_results=since is not None), delivery, since)
+        delivery = Delivery(cast("TabletCache", Places()), clock, cast("PutStreams", heard))
+        requests = Sequencer(b"c" * 16, Sequences(keep_results=since is not None), delivery, since)
         piece: pa.RecordBatch = rows(1)
         try:
             await requests.deliver(where, where.tablets[0], 3, piece, False, Attempts(env, 10_000))

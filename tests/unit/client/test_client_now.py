@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nyala.client.core import ClientOptions, Core
+from nyala.client.core import ClientCore, ClientOptions
 from nyala.client.read.snapshot_time import Times
 from nyala.common.errors import Unavailable
 from nyala.common.hybrid_time import from_micros
@@ -56,7 +56,7 @@ class Cluster:
         async def main():
             rpc: Any = self
             env = Env(SystemClock(), random.Random(7), SystemFiles(), LoopTasks(1), rpc)
-            core = Core(env, ["m:1"], ClientOptions(timeout_ms=300))
+            core = ClientCore(env, ["m:1"], ClientOptions(timeout_ms=300))
             try:
                 return await ask(core)
             finally:

@@ -8,7 +8,7 @@ import pytest
 
 from nyala.client.connection import Connection
 from nyala.client.results import PartlyWritten
-from nyala.client.write.batcher import Bulk, Limits
+from nyala.client.write.batcher import Batcher, BatchLimits
 from nyala.common.errors import InvalidArgument, Unavailable
 from nyala.env.clock import HybridClock
 from nyala.env.env import system_env
@@ -38,7 +38,7 @@ def connection() -> tuple[Any, Requests]:
 
     async def made() -> tuple[Any, Any]:
         env = system_env(rpc := GrpcRpc())
-        return rpc, Bulk(env, requests, HybridClock(env.clock), Limits())  # type: ignore[arg-type]
+        return rpc, Batcher(env, requests, HybridClock(env.clock), BatchLimits())  # type: ignore[arg-type]
 
     rpc, bulk = loop.run(made())
 

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from nyala.client.read.plan import Plan
+from nyala.client.read.plan import ReadPlan
 from nyala.client.read.read_spec import ReadSpec
 from nyala.common.errors import RangesChanged
 from nyala.env.env import system_env
@@ -51,13 +51,13 @@ class Servers:
             raise RangesChanged("newer ranges")
 
 
-def times(work: Callable[[Plan], Awaitable[object]], refusals: int, **spec: Any) -> list[int]:
+def times(work: Callable[[ReadPlan], Awaitable[object]], refusals: int, **spec: Any) -> list[int]:
     """Return the times of each run of a plan."""
     servers = Servers(refusals)
 
     async def story() -> None:
         env = system_env(None)  # type: ignore[arg-type]
-        plan = Plan(env, servers, servers, opened(), ReadSpec(**spec), 60_000)  # type: ignore[arg-type]
+        plan = ReadPlan(env, servers, servers, opened(), ReadSpec(**spec), 60_000)  # type: ignore[arg-type]
         try:
             await work(plan)
         finally:
@@ -70,19 +70,19 @@ def times(work: Callable[[Plan], Awaitable[object]], refusals: int, **spec: Any)
     return servers.ran_at
 
 
-@pytest.mark.parametrize("way", [Plan.collect, Plan.verified])
+@pytest.mark.parametrize("way", [ReadPlan.collect, ReadPlan.verified])
 def test_a_time_that_nobody_was_told_is_taken_anew_with_the_ranges(way):
     """A write to a range that was added since is acknowledged before this read begins to succeed."""
     assert times(way, 2) == [101, 102, 103]
 
 
-@pytest.mark.parametrize("way", [Plan.collect, Plan.verified])
+@pytest.mark.parametrize("way", [ReadPlan.collect, ReadPlan.verified])
 def test_a_time_that_was_asked_for_is_kept(way):
     assert times(way, 2, at=55) == [55, 55, 55]
 
 
 def test_a_time_that_rows_were_read_at_is_kept():
-    async def twice(plan: Plan) -> None:
+    async def twice(plan: ReadPlan) -> None:
         await plan.collect()
         plan.tokens = None  # the ranges were looked up again for another run
         await plan.collect()

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from nyala.client.cluster.tablet_cache import OpenTable
-from nyala.client.core import ClientOptions, Core
+from nyala.client.core import ClientCore, ClientOptions
 from nyala.client.table import Table
 from nyala.common.errors import Unavailable
 from nyala.common.ids import TableId
@@ -65,7 +65,7 @@ class Masters:
 def test_two_processes_of_one_client_id_define_for_themselves():
     async def drop(masters: Masters) -> None:
         env = system_env(masters)
-        core = Core(env, ["m:1"], ClientOptions(client_id=b"i" * 16, keep_results=True))
+        core = ClientCore(env, ["m:1"], ClientOptions(client_id=b"i" * 16, keep_results=True))
         await core.ddl.drop_table("t")
         await env.tasks.close()
 
@@ -80,7 +80,7 @@ def test_without_any_live_tablet_server_there_is_no_time_to_tell():
     async def story() -> int:
         env = system_env(Masters())
         try:
-            return await Core(env, ["m:1"], ClientOptions(timeout_ms=50)).now()
+            return await ClientCore(env, ["m:1"], ClientOptions(timeout_ms=50)).now()
         finally:
             await env.tasks.close()
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from nyala.client.results import PartlyWritten
-from nyala.client.write.batcher import Bulk
+from nyala.client.write.batcher import Batcher
 from nyala.common.errors import (
     NyalaError,
     OutcomeUnknown,
@@ -45,14 +45,14 @@ def test_a_refusal_does_not_hide_that_another_outcome_is_unknown(unknown, first)
 def test_a_write_that_may_have_had_an_effect_is_not_told_as_without_any(unknown, monkeypatch):
     """Its only request is not answered, after the next rows could not be grouped: no leader master told."""
     late = TimedOut("no leader master")
-    group = Bulk.group
+    group = Batcher.group
 
-    async def only_once(self: Bulk, call: Any, window: Any, first: int) -> Any:
+    async def only_once(self: Batcher, call: Any, window: Any, first: int) -> Any:
         if first:
             raise late
         return await group(self, call, window, first)
 
-    monkeypatch.setattr(Bulk, "group", only_once)
+    monkeypatch.setattr(Batcher, "group", only_once)
 
     async def work(upload, tablets, loop):
         await upload.take(some(0, 1))

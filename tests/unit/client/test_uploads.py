@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from nyala.client.deadline import Attempts
 from nyala.client.results import PartlyWritten
-from nyala.client.write.batcher import Bulk, Limits
+from nyala.client.write.batcher import Batcher, BatchLimits
 from nyala.client.write.upload import AHEAD
 from nyala.common.errors import (
     NyalaError,
@@ -82,7 +82,7 @@ def story(work: Any, fate: Any = lambda rows: None, each_ms: int = 5, timeout_ms
         clock, rng = SimClock(loop), random.Random(7)
         env = Env(clock, rng, SystemFiles(), SimTasks(loop, rng), GrpcRpc())
         tablets = Tablets(env, fate, each_ms)
-        bulk = Bulk(env, tablets, HybridClock(clock), Limits(batch_rows=ROWS))  # type: ignore[arg-type]
+        bulk = Batcher(env, tablets, HybridClock(clock), BatchLimits(batch_rows=ROWS))  # type: ignore[arg-type]
         upload = bulk.begin(opened(), pb.UPSERT, False, timeout_ms)
         return await work(upload, tablets, loop), tablets
 

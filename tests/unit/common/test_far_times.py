@@ -14,7 +14,7 @@ from nyala.client.alter import AlterSteps
 from nyala.common.batches import to_batches
 from nyala.common.errors import InvalidArgument, SchemaMismatch
 from nyala.common.far_times import FarTime
-from nyala.common.partition import KeyRange, Partition, PartitionSchema, describe
+from nyala.common.partition import KeyRange, PartitionSchema, TabletPartition, describe
 from nyala.common.partition_spec import Partition as Spec
 from nyala.common.partition_spec import Range, resolve
 from nyala.common.plain_rows import RowReader, encode_rows, plain_value
@@ -81,7 +81,7 @@ def test_ends_of_ranges_are_described(value):
     (one,) = made.ranges
     assert isinstance(one, KeyRange)
     assert isinstance(made, PartitionSchema)
-    assert describe(keyed, made, Partition((), one)) == f"{python_of(value)} <= at"
+    assert describe(keyed, made, TabletPartition((), one)) == f"{python_of(value)} <= at"
 
 
 def test_masters_take_them_as_defaults():

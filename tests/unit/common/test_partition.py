@@ -10,7 +10,7 @@ from nyala.common import partition as parts
 from nyala.common import schema as schemas
 from nyala.common.ids import ColumnId as Id
 from nyala.common.partition_spec import Hash, Partition, Range, resolve
-from nyala.common.predicate import Compare, In, Op, all_of, evaluate
+from nyala.common.predicate import Compare, CompareOp, In, all_of, evaluate
 from nyala.common.where import parse
 from tests.unit.common import calls, key_reference
 
@@ -78,8 +78,8 @@ def test_locate_equals_the_naive_twin_and_servers_agree(name):
 def test_one_tablet_takes_everything():
     ps = resolve(None, SCHEMA)
     assert set(parts.locate(SCHEMA, ps, batch()).tolist()) == {0}
-    assert parts.contains(SCHEMA, ps, parts.Partition(), batch()).all()
-    assert parts.describe(SCHEMA, ps, parts.Partition()) == "everything"
+    assert parts.contains(SCHEMA, ps, parts.TabletPartition(), batch()).all()
+    assert parts.describe(SCHEMA, ps, parts.TabletPartition()) == "everything"
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -156,7 +156,10 @@ def test_no_predicate_and_very_long_lists_prune_nothing():
     )
     assert len(parts.prune(SCHEMA, two, parts.partitions(SCHEMA, two), tree)) == 64
     one = all_of(
-        [In(Id(2), pa.array(np.arange(200))), Compare(Id(1), Op.EQ, pa.scalar(1, pa.int16()))]
+        [
+            In(Id(2), pa.array(np.arange(200))),
+            Compare(Id(1), CompareOp.EQ, pa.scalar(1, pa.int16())),
+        ]
     )
     assert 32 < len(parts.prune(SCHEMA, two, parts.partitions(SCHEMA, two), one)) <= 64
 

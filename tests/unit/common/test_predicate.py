@@ -13,10 +13,10 @@ from nyala.common.predicate import (
     TRUE,
     And,
     Compare,
+    CompareOp,
     In,
     IsNull,
     Not,
-    Op,
     Or,
     Prefix,
     all_of,
@@ -100,9 +100,9 @@ def test_chunked_columns_and_nan_literals():
     tree = parse("n in (1, 2) and s like 'a%'", SCHEMA)
     assert evaluate(tree, chunked.__getitem__, 5).to_pylist() == [T, T, N, F, F]
     nan = pa.scalar(NAN)
-    assert truth(Compare(Id(2), Op.EQ, nan)) == [F, F, N, F, F]
+    assert truth(Compare(Id(2), CompareOp.EQ, nan)) == [F, F, N, F, F]
     assert truth(In(Id(2), pa.array([NAN, -0.0]))) == [T, T, N, F, F]
-    assert bounds(Compare(Id(2), Op.LT, nan), Id(2)) == Bounds(nulls=False)
+    assert bounds(Compare(Id(2), CompareOp.LT, nan), Id(2)) == Bounds(nulls=False)
     assert bounds(In(Id(2), pa.array([NAN])), Id(2)).values == ()
 
 
@@ -113,13 +113,13 @@ def test_a_column_of_another_length_is_noticed():
 
 def test_null_literals_are_a_programming_error():
     with pytest.raises(AssertionError, match="null"):
-        Compare(Id(1), Op.EQ, pa.scalar(None, pa.int8()))
+        Compare(Id(1), CompareOp.EQ, pa.scalar(None, pa.int8()))
     with pytest.raises(AssertionError, match="null"):
         In(Id(1), pa.array([None], pa.int8()))
 
 
 def test_constructors_are_flat_and_without_constants():
-    a, b, c = (Compare(Id(1), Op.EQ, pa.scalar(i, pa.int8())) for i in range(3))
+    a, b, c = (Compare(Id(1), CompareOp.EQ, pa.scalar(i, pa.int8())) for i in range(3))
     assert all_of([all_of([a, b]), TRUE, c]) == And((a, b, c))
     assert any_of([any_of([a, b]), FALSE, c]) == Or((a, b, c))
     assert all_of([]) == TRUE
@@ -128,7 +128,7 @@ def test_constructors_are_flat_and_without_constants():
     assert any_of([a, TRUE]) == TRUE
     assert all_of([TRUE, a]) == a
     assert negate(And((a, IsNull(Id(0))))) == Or(
-        (Compare(Id(1), Op.NE, pa.scalar(0, pa.int8())), Not(IsNull(Id(0))))
+        (Compare(Id(1), CompareOp.NE, pa.scalar(0, pa.int8())), Not(IsNull(Id(0))))
     )
     assert negate(Not(Prefix(Id(0), "a"))) == Prefix(Id(0), "a")
     assert columns_of(all_of([IsNull(Id(3)), Not(Prefix(Id(0), "a")), any_of([a, b]), TRUE])) == (
@@ -191,7 +191,7 @@ def test_bounds(text, column, expected):
 
 
 def test_bounds_of_negations_that_nobody_pushed_down():
-    tree = Not(And((Compare(Id(1), Op.LE, pa.scalar(3, pa.int8())), TRUE)))
+    tree = Not(And((Compare(Id(1), CompareOp.LE, pa.scalar(3, pa.int8())), TRUE)))
     assert plain(bounds(tree, Id(1))) == (3, None, F, T, None, F)
 
 

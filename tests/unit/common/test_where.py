@@ -8,7 +8,7 @@ import pytest
 
 from nyala.common import schema as schemas
 from nyala.common.errors import InvalidArgument, NotFound
-from nyala.common.predicate import TRUE, And, Compare, In, IsNull, Not, Op, Or, Prefix
+from nyala.common.predicate import TRUE, And, Compare, CompareOp, In, IsNull, Not, Or, Prefix
 from nyala.common.where import MAX_DEPTH, MAX_LIST, parse
 
 SCHEMA = schemas.from_arrow(
@@ -156,7 +156,11 @@ def test_structure():
     assert parse("true", SCHEMA) == TRUE
     between = parse("m between 1 and 2 and b", SCHEMA)
     assert isinstance(between, And)
-    assert [getattr(c, "op", None) for c in between.children] == [Op.GE, Op.LE, Op.EQ]
+    assert [getattr(c, "op", None) for c in between.children] == [
+        CompareOp.GE,
+        CompareOp.LE,
+        CompareOp.EQ,
+    ]
     assert isinstance(parse("m not between 1 and 2", SCHEMA), Or)
 
 

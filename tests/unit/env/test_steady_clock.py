@@ -5,7 +5,7 @@ import pytest
 from nyala.common.hybrid_time import from_micros, to_micros
 from nyala.env.files import SystemFiles
 from nyala.env.server_clock import FarAhead, ServerClock, duration
-from nyala.env.steady import ALONE_US, SteadyClock, Verdict
+from nyala.env.steady import ALONE_US, ClockVerdict, SteadyClock
 
 START_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000
@@ -59,10 +59,10 @@ def test_a_jump_that_no_majority_shares_is_not_followed(by_us, others):
     found.up_us += SECOND_US
     assert clock.wall_us() == START_US + found.up_us
     assert clock.ahead_us() == -by_us
-    assert clock.verdict()[0] is (Verdict.WRONG if others > 1 else Verdict.UNDECIDED)
+    assert clock.verdict()[0] is (ClockVerdict.WRONG if others > 1 else ClockVerdict.UNDECIDED)
     found.skew_us -= by_us
     assert clock.wall_us() == found.wall_us()
-    assert clock.verdict()[0] is Verdict.AGREED
+    assert clock.verdict()[0] is ClockVerdict.AGREED
 
 
 def test_a_jump_forward_that_a_majority_shares_is_followed_at_once():
@@ -91,7 +91,7 @@ def test_clocks_that_all_disagree_move_none():
     found, clock = machine(others=2)
     found.skew_us += HOUR_US
     found.others_us[0] -= HOUR_US
-    assert clock.verdict() == (Verdict.UNDECIDED, 0)
+    assert clock.verdict() == (ClockVerdict.UNDECIDED, 0)
     assert clock.wall_us() == START_US + found.up_us
 
 
@@ -122,7 +122,7 @@ def test_after_a_start_with_a_wrong_clock_a_majoritys_time_is_followed():
     clock = found.clock()
     clock.begin_at(START_US - HOUR_US)
     assert clock.wall_us() == START_US
-    assert clock.verdict() == (Verdict.WRONG, -100_000 * HOUR_US)
+    assert clock.verdict() == (ClockVerdict.WRONG, -100_000 * HOUR_US)
 
 
 # ---- the hybrid clock --------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from nyala.common.ids import ColumnId, Operation, OpId, TableId, TabletId
 from nyala.common.schema import Schema, from_arrow
 from nyala.env.files import SystemFiles
 from nyala.tablet.files import ops
-from nyala.tablet.files.manifest import Cut, TabletInfo
-from nyala.tablet.files.ops import Op, RowError, SchemaOp, WriteOp
+from nyala.tablet.files.manifest import FlushedCut, TabletInfo
+from nyala.tablet.files.ops import RowError, RowOp, SchemaOp, WriteOp
 from nyala.tablet.tablet import Tablet
 
 INT_KEY = from_arrow(pa.schema([("k", pa.int64()), ("a", pa.int64()), ("s", pa.string())]), ["k"])
@@ -42,7 +42,7 @@ def message(batch: pa.RecordBatch) -> bytes:
 
 def payload(
     schema: Schema,
-    op: Op,
+    op: RowOp,
     rows: Sequence[dict[str, Any]],
     columns: Sequence[str] | None = None,
     *,
@@ -52,7 +52,7 @@ def payload(
     chosen = [schema.column(n) for n in columns or [c.name for c in schema.columns]]
     arrays = [pa.array([r.get(c.name) for r in rows], c.type) for c in chosen]
     names = [c.name for c in chosen]
-    if op is Op.MIXED:
+    if op is RowOp.MIXED:
         arrays.append(pa.array([int(r["_op"]) for r in rows], pa.uint8()))
         names.append("_op")
     batch = pa.RecordBatch.from_arrays(arrays, names=names)
@@ -86,7 +86,7 @@ class Driver:
 
     def write(
         self,
-        op: Op,
+        op: RowOp,
         rows: Sequence[dict[str, Any]],
         columns: Sequence[str] | None = None,
         **kw: Any,
@@ -96,7 +96,7 @@ class Driver:
 
     def write_full(
         self,
-        op: Op,
+        op: RowOp,
         rows: Sequence[dict[str, Any]],
         columns: Sequence[str] | None = None,
         **kw: Any,
@@ -119,9 +119,13 @@ class Driver:
         self.results.append(result)
         return ops.decode_result(result)
 
-    def cut(self) -> Cut:
+    def cut(self) -> FlushedCut:
         last = self.log[-1] if self.log else None
-        return Cut(last.id, last.stamp, f"sessions@{last.id}".encode()) if last else Cut()
+        return (
+            FlushedCut(last.id, last.stamp, f"sessions@{last.id}".encode())
+            if last
+            else FlushedCut()
+        )
 
     def flush(self) -> bool:
         build = self.tablet.prepare_flush(self.cut())

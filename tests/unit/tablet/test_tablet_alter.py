@@ -13,9 +13,9 @@ from nyala.common.alteration import (
 )
 from nyala.common.errors import InvalidArgument
 from nyala.common.predicate import And, Compare, IsNull, Not, Predicate
-from nyala.common.predicate import Op as Sign
+from nyala.common.predicate import CompareOp as Sign
 from nyala.tablet.files.columns import ColumnReader
-from nyala.tablet.files.ops import Op
+from nyala.tablet.files.ops import RowOp
 from nyala.tablet.tablet import Tablet
 from tests.unit.tablet.alter_support import STAGES, bring, by_key
 from tests.unit.tablet.tablet_support import (
@@ -30,13 +30,13 @@ from tests.unit.tablet.tablet_support import (
 @pytest.mark.parametrize("after", STAGES)
 @pytest.mark.parametrize("before", STAGES)
 def test_older_rows_keep_the_default_that_a_column_was_added_with(driver, before, after):
-    driver.write(Op.INSERT, [{"k": 1, "a": 1, "s": "x"}, {"k": 2, "a": 2, "s": "y"}])
+    driver.write(RowOp.INSERT, [{"k": 1, "a": 1, "s": "x"}, {"k": 2, "a": 2, "s": "y"}])
     bring(driver, before)
     driver.alter(AddColumn("n", pa.int32(), default=7), AddColumn("o", pa.string()))
-    driver.write(Op.INSERT, [{"k": 3}], ["k"])
+    driver.write(RowOp.INSERT, [{"k": 3}], ["k"])
     driver.alter(SetDefault("n", 8), SetDefault("o", "new"))
-    driver.write(Op.INSERT, [{"k": 4}], ["k"])
-    driver.write(Op.UPSERT, [{"k": 1, "a": 5}], ["k", "a"])
+    driver.write(RowOp.INSERT, [{"k": 4}], ["k"])
+    driver.write(RowOp.UPSERT, [{"k": 1, "a": 5}], ["k", "a"])
     bring(driver, after)
     assert by_key(driver) == {
         1: {"a": 5, "s": "x", "n": 7, "o": None},
@@ -49,12 +49,12 @@ def test_older_rows_keep_the_default_that_a_column_was_added_with(driver, before
 @pytest.mark.parametrize("after", STAGES)
 @pytest.mark.parametrize("before", STAGES)
 def test_a_dropped_column_is_gone_and_its_name_means_another_one(driver, before, after):
-    driver.write(Op.INSERT, numbered(0, 3))
+    driver.write(RowOp.INSERT, numbered(0, 3))
     bring(driver, before)
     dropped = driver.schema.column("s").id
     driver.alter(DropColumn("s"), RenameColumn("a", "b"), RenameColumn("k", "key"))
     driver.alter(AddColumn("s", pa.int8()), RenameColumn("b", "a"))
-    driver.write(Op.UPSERT, [{"key": 1, "s": 5}], ["key", "s"])
+    driver.write(RowOp.UPSERT, [{"key": 1, "s": 5}], ["key", "s"])
     bring(driver, after)
     assert driver.schema.column("s").id > dropped
     rows = driver.rows(ordered=True)
@@ -65,13 +65,13 @@ def test_a_dropped_column_is_gone_and_its_name_means_another_one(driver, before,
 
 def test_an_operation_of_an_older_schema_means_the_one_in_force_at_its_place(driver):
     old = driver.schema
-    driver.write(Op.INSERT, numbered(0, 2))
+    driver.write(RowOp.INSERT, numbered(0, 2))
     driver.alter(
         DropColumn("s"), AddColumn("n", pa.int64(), nullable=False, default=7), SetDefault("a", 9)
     )
     driver.alter(SetDefault("n", 8))
     both = [{"k": 0, "a": 5, "s": "ignored"}, {"k": 2, "s": "ignored"}]
-    data = payload(old, Op.UPSERT, both[:1]), payload(old, Op.UPSERT, both[1:], ["k", "s"])
+    data = payload(old, RowOp.UPSERT, both[:1]), payload(old, RowOp.UPSERT, both[1:], ["k", "s"])
     driver.tablet.apply([driver.entry(d) for d in data])
     expected: dict[int, dict[str, Any]] = {
         0: {"a": 5, "n": 7},
@@ -82,7 +82,7 @@ def test_an_operation_of_an_older_schema_means_the_one_in_force_at_its_place(dri
     driver.reopen()
     assert by_key(driver) == expected
     driver.flush()
-    driver.tablet.apply([driver.entry(payload(old, Op.UPDATE, both))])
+    driver.tablet.apply([driver.entry(payload(old, RowOp.UPDATE, both))])
     driver.reopen()
     expected[2] = {"a": None, "n": 8}
     assert by_key(driver) == expected
@@ -93,10 +93,10 @@ def test_a_merge_between_cut_and_drop_leaves_what_replay_needs(tmp_path):
     driver = Driver(str(tmp_path / "t"), PAIR_KEY)
     row = {"host": "h", "n": 1, "a": 1, "b": b"first"}
     for n in (1, 2):
-        driver.write(Op.INSERT, [{**row, "n": n}], ["host", "n", "a", "b"])
+        driver.write(RowOp.INSERT, [{**row, "n": n}], ["host", "n", "a", "b"])
         driver.flush()
     changed = [{**row, "n": 2, "a": 2, "b": b"other"}, {**row, "a": 2}]
-    assert driver.write(Op.UPDATE, changed, ["host", "n", "a", "b"]) == [(0, "immutable")]
+    assert driver.write(RowOp.UPDATE, changed, ["host", "n", "a", "b"]) == [(0, "immutable")]
     driver.alter(DropColumn("b"), AddColumn("x", pa.int8(), default=1))
     assert driver.compact()
     before = driver.rows()
@@ -109,11 +109,11 @@ def test_a_merge_between_cut_and_drop_leaves_what_replay_needs(tmp_path):
 
 def test_grouping_operations_around_alterations_changes_nothing(tmp_path):
     one, other = (Driver(str(tmp_path / n)) for n in "ab")
-    one.write(Op.INSERT, numbered(0, 9))
+    one.write(RowOp.INSERT, numbered(0, 9))
     one.alter(DropColumn("s"), AddColumn("n", pa.int8(), default=3))
-    one.write(Op.UPSERT, [{"k": 2, "n": 4}, {"k": 10}], ["k", "n"])
+    one.write(RowOp.UPSERT, [{"k": 2, "n": 4}, {"k": 10}], ["k", "n"])
     one.alter(SetDefault("n", 5), RenameColumn("a", "b"))
-    one.write(Op.MIXED, [{"k": 3, "_op": Op.DELETE}, {"k": 11, "_op": Op.INSERT}], ["k"])
+    one.write(RowOp.MIXED, [{"k": 3, "_op": RowOp.DELETE}, {"k": 11, "_op": RowOp.INSERT}], ["k"])
     assert other.tablet.apply(one.log) == one.results
     assert other.tablet.info == one.tablet.info
     expected = table_bytes(one.tablet.view().scan(one.now, ordered=True))
@@ -124,14 +124,14 @@ def test_grouping_operations_around_alterations_changes_nothing(tmp_path):
 
 
 def test_a_view_keeps_the_schema_that_it_was_taken_with(driver):
-    driver.write(Op.INSERT, numbered(0, 5))
+    driver.write(RowOp.INSERT, numbered(0, 5))
     driver.flush()
-    driver.write(Op.UPSERT, [{"k": 1, "s": "new"}], ["k", "s"])
+    driver.write(RowOp.UPSERT, [{"k": 1, "s": "new"}], ["k", "s"])
     view, at, old = driver.tablet.view(), driver.now, driver.schema
     expected = table_bytes(view.scan(at, ordered=True))
     driver.alter(DropColumn("s"), RenameColumn("a", "b"), AddColumn("n", pa.int64()))
     running = view.scan(at, ordered=True)
-    driver.write(Op.DELETE, [{"k": 2}], ["k"])
+    driver.write(RowOp.DELETE, [{"k": 2}], ["k"])
     for _ in range(2):
         driver.flush()
         driver.compact(driver.now)
@@ -147,12 +147,12 @@ def test_a_view_keeps_the_schema_that_it_was_taken_with(driver):
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_reads_of_all_kinds_through_a_later_schema(driver, stage):
-    driver.write(Op.INSERT, numbered(0, 4))
+    driver.write(RowOp.INSERT, numbered(0, 4))
     t1 = driver.now
     bring(driver, stage)
     driver.alter(AddColumn("n", pa.int32(), default=7), DropColumn("s"), RenameColumn("a", "b"))
-    driver.write(Op.UPSERT, [{"k": 1, "n": 9}, {"k": 5, "n": None}], ["k", "n"])
-    driver.write(Op.DELETE, [{"k": 0}], ["k"])
+    driver.write(RowOp.UPSERT, [{"k": 1, "n": 9}, {"k": 5, "n": None}], ["k", "n"])
+    driver.write(RowOp.DELETE, [{"k": 0}], ["k"])
     t3 = driver.now
     bring(driver, stage)
     past: list[dict[str, Any]] = [{"k": k, "b": k, "n": 7} for k in range(4)]
@@ -197,7 +197,7 @@ def test_reads_of_all_kinds_through_a_later_schema(driver, stage):
 
 
 def test_rows_older_than_a_column_are_pruned_by_what_they_hold(driver, monkeypatch):
-    driver.write(Op.INSERT, numbered(0, 9))
+    driver.write(RowOp.INSERT, numbered(0, 9))
     driver.flush()
     driver.alter(
         AddColumn("n", pa.int32(), default=7),
@@ -206,7 +206,7 @@ def test_rows_older_than_a_column_are_pruned_by_what_they_hold(driver, monkeypat
         AddColumn("b", pa.bool_(), default=True),
         SetDefault("n", 9),
     )
-    driver.write(Op.INSERT, [{"k": 20, "n": 8, "o": 1, "f": 1.0, "b": False}], list("knofb"))
+    driver.write(RowOp.INSERT, [{"k": 20, "n": 8, "o": 1, "f": 1.0, "b": False}], list("knofb"))
     driver.flush()
     looked: list[str] = []
     original = ColumnReader.column

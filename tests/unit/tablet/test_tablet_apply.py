@@ -12,7 +12,7 @@ import pytest
 from nyala.common.errors import InvalidArgument
 from nyala.common.schema import from_arrow
 from nyala.tablet.files import ops
-from nyala.tablet.files.ops import Op, WriteOp
+from nyala.tablet.files.ops import RowOp, WriteOp
 from nyala.tablet.tablet import Tablet
 from nyala.tablet.write import row_checks
 from tests.unit.tablet.tablet_support import (
@@ -43,19 +43,19 @@ def row(k, a=None, s=None):
 @pytest.mark.parametrize(
     ("op", "present", "absent"),
     [
-        (Op.INSERT, "already_present", "written"),
-        (Op.INSERT_IGNORE, "ignored", "written"),
-        (Op.UPSERT, "written", "written"),
-        (Op.UPSERT_IGNORE, "written", "written"),
-        (Op.UPDATE, "written", "not_found"),
-        (Op.UPDATE_IGNORE, "written", "ignored"),
-        (Op.DELETE, "deleted", "not_found"),
-        (Op.DELETE_IGNORE, "deleted", "ignored"),
+        (RowOp.INSERT, "already_present", "written"),
+        (RowOp.INSERT_IGNORE, "ignored", "written"),
+        (RowOp.UPSERT, "written", "written"),
+        (RowOp.UPSERT_IGNORE, "written", "written"),
+        (RowOp.UPDATE, "written", "not_found"),
+        (RowOp.UPDATE_IGNORE, "written", "ignored"),
+        (RowOp.DELETE, "deleted", "not_found"),
+        (RowOp.DELETE_IGNORE, "deleted", "ignored"),
     ],
 )
 @pytest.mark.parametrize("flushed", [False, True])
 def test_what_each_operation_does(driver, op, present, absent, flushed):
-    driver.write(Op.INSERT, [row(1, 1, "old")])
+    driver.write(RowOp.INSERT, [row(1, 1, "old")])
     if flushed:
         driver.flush()
     expected = {1: row(1, 1, "old")}
@@ -73,8 +73,8 @@ def test_what_each_operation_does(driver, op, present, absent, flushed):
 
 
 def test_results_count_rows_and_explain_errors(driver):
-    driver.write(Op.INSERT, [row(1)])
-    rows, errors = driver.write_full(Op.INSERT, [row(1), row(None), row(2), row(1)])
+    driver.write(RowOp.INSERT, [row(1)])
+    rows, errors = driver.write_full(RowOp.INSERT, [row(1), row(None), row(2), row(1)])
     assert rows == 1
     assert [(e.row, e.code) for e in errors] == [
         (0, "already_present"),
@@ -85,24 +85,28 @@ def test_results_count_rows_and_explain_errors(driver):
 
 
 def test_partial_columns_keep_explicit_null_sets_null(driver):
-    driver.write(Op.INSERT, [row(1, 1, "one"), row(2, 2, "two")])
+    driver.write(RowOp.INSERT, [row(1, 1, "one"), row(2, 2, "two")])
     driver.flush()
-    driver.write(Op.UPSERT, [row(1, 10), row(3, 30)], ["a", "k"])
-    driver.write(Op.UPDATE, [row(2, None)], ["k", "a"])
+    driver.write(RowOp.UPSERT, [row(1, 10), row(3, 30)], ["a", "k"])
+    driver.write(RowOp.UPDATE, [row(2, None)], ["k", "a"])
     assert driver.rows(ordered=True) == [row(1, 10, "one"), row(2, None, "two"), row(3, 30, None)]
 
 
 def test_new_rows_take_defaults_and_lack_no_required_value(pairs):
     key = {"host": "h", "n": 1}
-    assert pairs.write(Op.INSERT, [key], ["host", "n"]) == [(0, "null_value")]
-    assert pairs.write(Op.UPSERT, [key], ["host", "n"]) == [(0, "null_value")]
-    assert pairs.write(Op.INSERT, [{**key, "a": None}], ["host", "n", "a"]) == [(0, "null_value")]
-    assert pairs.write(Op.INSERT, [{**key, "a": 1}], ["host", "n", "a"]) == []
+    assert pairs.write(RowOp.INSERT, [key], ["host", "n"]) == [(0, "null_value")]
+    assert pairs.write(RowOp.UPSERT, [key], ["host", "n"]) == [(0, "null_value")]
+    assert pairs.write(RowOp.INSERT, [{**key, "a": None}], ["host", "n", "a"]) == [
+        (0, "null_value")
+    ]
+    assert pairs.write(RowOp.INSERT, [{**key, "a": 1}], ["host", "n", "a"]) == []
     assert pairs.rows() == [{**key, "a": 1, "s": "none", "b": None}]
-    assert pairs.write(Op.UPSERT, [{**key, "s": None}], ["host", "n", "s"]) == []
+    assert pairs.write(RowOp.UPSERT, [{**key, "s": None}], ["host", "n", "s"]) == []
     assert pairs.rows() == [{**key, "a": 1, "s": None, "b": None}]
-    assert pairs.write(Op.UPDATE, [{**key, "a": None}], ["host", "n", "a"]) == [(0, "null_value")]
-    assert pairs.write(Op.DELETE, [{**key, "a": None}], ["host", "n", "a"]) == []
+    assert pairs.write(RowOp.UPDATE, [{**key, "a": None}], ["host", "n", "a"]) == [
+        (0, "null_value")
+    ]
+    assert pairs.write(RowOp.DELETE, [{**key, "a": None}], ["host", "n", "a"]) == []
 
 
 def test_immutable_columns_are_set_once(pairs):
@@ -110,18 +114,20 @@ def test_immutable_columns_are_set_once(pairs):
         columns = ["host", "n", "a", "b"]
         return pairs.write(op, [{"host": "h", "n": n, "a": kw.get("a", 1), "b": b}], columns)
 
-    assert write(Op.INSERT, b"x") == []
-    assert write(Op.UPSERT, b"y", a=2) == [(0, "immutable")]
-    assert write(Op.UPDATE, None, a=2) == [(0, "immutable")]
+    assert write(RowOp.INSERT, b"x") == []
+    assert write(RowOp.UPSERT, b"y", a=2) == [(0, "immutable")]
+    assert write(RowOp.UPDATE, None, a=2) == [(0, "immutable")]
     assert pairs.rows()[0]["a"] == 1
-    assert write(Op.UPSERT, b"x", a=3) == []  # no change to it
-    assert write(Op.UPSERT_IGNORE, b"y", a=4) == []
+    assert write(RowOp.UPSERT, b"x", a=3) == []  # no change to it
+    assert write(RowOp.UPSERT_IGNORE, b"y", a=4) == []
     assert pairs.rows()[0]["a"] == 3
-    assert write(Op.UPSERT_IGNORE, b"x", a=5) == []
+    assert write(RowOp.UPSERT_IGNORE, b"x", a=5) == []
     assert pairs.rows()[0]["a"] == 5
-    assert write(Op.UPSERT_IGNORE, b"z", n=2) == []
+    assert write(RowOp.UPSERT_IGNORE, b"z", n=2) == []
     assert pairs.tablet.rows == 2
-    _, [error] = pairs.write_full(Op.UPDATE, [{"host": "h", "n": 1, "b": b"q"}], ["host", "n", "b"])
+    _, [error] = pairs.write_full(
+        RowOp.UPDATE, [{"host": "h", "n": 1, "b": b"q"}], ["host", "n", "b"]
+    )
     assert error.message == "column 'b' is immutable, and its value would change"
 
 
@@ -133,26 +139,26 @@ def test_immutable_floats_compare_by_bits(tmp_path):
     )
     driver = Driver(str(tmp_path / "t"), schema)
     nan = float("nan")
-    driver.write(Op.INSERT, [{"k": 1, "d": nan, "f": 0.0}])
-    assert driver.write(Op.UPSERT, [{"k": 1, "d": nan, "f": 0.0}]) == []
-    assert driver.write(Op.UPSERT, [{"k": 1, "d": nan, "f": -0.0}]) == [(0, "immutable")]
-    assert driver.write(Op.UPSERT, [{"k": 1, "d": 1.0, "f": 0.0}]) == [(0, "immutable")]
+    driver.write(RowOp.INSERT, [{"k": 1, "d": nan, "f": 0.0}])
+    assert driver.write(RowOp.UPSERT, [{"k": 1, "d": nan, "f": 0.0}]) == []
+    assert driver.write(RowOp.UPSERT, [{"k": 1, "d": nan, "f": -0.0}]) == [(0, "immutable")]
+    assert driver.write(RowOp.UPSERT, [{"k": 1, "d": 1.0, "f": 0.0}]) == [(0, "immutable")]
 
 
 def test_operations_on_one_key_take_effect_in_order(driver):
-    driver.write(Op.INSERT, [row(1, 0, "kept")])
+    driver.write(RowOp.INSERT, [row(1, 0, "kept")])
     driver.flush()
     steps = [
-        {"_op": Op.DELETE, "k": 1},
-        {"_op": Op.UPDATE, "k": 1, "a": 5},
-        {"_op": Op.INSERT, "k": 1, "a": 6},
-        {"_op": Op.INSERT, "k": 1, "a": 7},
-        {"_op": Op.UPDATE, "k": 1, "a": 8},
-        {"_op": Op.INSERT, "k": 2, "a": 1},
-        {"_op": Op.DELETE, "k": 2},
-        {"_op": Op.DELETE, "k": 2},
+        {"_op": RowOp.DELETE, "k": 1},
+        {"_op": RowOp.UPDATE, "k": 1, "a": 5},
+        {"_op": RowOp.INSERT, "k": 1, "a": 6},
+        {"_op": RowOp.INSERT, "k": 1, "a": 7},
+        {"_op": RowOp.UPDATE, "k": 1, "a": 8},
+        {"_op": RowOp.INSERT, "k": 2, "a": 1},
+        {"_op": RowOp.DELETE, "k": 2},
+        {"_op": RowOp.DELETE, "k": 2},
     ]
-    errors = driver.write(Op.MIXED, steps, ["k", "a"])
+    errors = driver.write(RowOp.MIXED, steps, ["k", "a"])
     assert errors == [(1, "not_found"), (3, "already_present"), (7, "not_found")]
     assert driver.rows() == [row(1, 8, None)]  # re-inserted: what was not given is gone
     changes = [r for b in driver.tablet.view().changes(10, 20, net=False) for r in b.to_pylist()]
@@ -160,8 +166,8 @@ def test_operations_on_one_key_take_effect_in_order(driver):
 
 
 def test_a_version_that_would_live_for_no_time_is_not_kept(driver):
-    driver.write(Op.UPSERT, [row(1, n) for n in range(1000)] + [row(2, 1)])
-    driver.write(Op.MIXED, [{"_op": Op.INSERT, "k": 3}, {"_op": Op.DELETE, "k": 3}], ["k"])
+    driver.write(RowOp.UPSERT, [row(1, n) for n in range(1000)] + [row(2, 1)])
+    driver.write(RowOp.MIXED, [{"_op": RowOp.INSERT, "k": 3}, {"_op": RowOp.DELETE, "k": 3}], ["k"])
     assert driver.tablet._store.mem.rows == 2
     assert driver.rows() == [row(1, 999), row(2, 1)]
 
@@ -185,25 +191,25 @@ def test_many_rows_of_one_key_take_one_pass(driver):
     size = 10_000
     same, distinct = [row(7, n) for n in range(size)], [row(n, n) for n in range(size)]
     for columns in (["k", "a", "s"], ["k", "a"]):
-        many = driver.entry(payload(INT_KEY, Op.UPSERT, distinct, columns))
+        many = driver.entry(payload(INT_KEY, RowOp.UPSERT, distinct, columns))
         spread = calls(lambda entry=many: driver.tablet.apply([entry]))
-        once = driver.entry(payload(INT_KEY, Op.UPSERT, same, columns))
+        once = driver.entry(payload(INT_KEY, RowOp.UPSERT, same, columns))
         versions = driver.tablet._store.mem.rows
         assert calls(lambda entry=once: driver.tablet.apply([entry])) < 1.2 * spread
         assert driver.tablet._store.mem.rows == versions + 1
 
 
 def test_all_or_nothing_voids_the_whole_operation(driver):
-    driver.write(Op.INSERT, [row(1, 1)])
+    driver.write(RowOp.INSERT, [row(1, 1)])
     steps = [
-        {"_op": Op.UPDATE, "k": 1, "a": 2},
-        {"_op": Op.INSERT, "k": 2, "a": 2},
-        {"_op": Op.DELETE, "k": 3},
+        {"_op": RowOp.UPDATE, "k": 1, "a": 2},
+        {"_op": RowOp.INSERT, "k": 2, "a": 2},
+        {"_op": RowOp.DELETE, "k": 3},
     ]
-    rows, errors = driver.write_full(Op.MIXED, steps, ["k", "a"], all_or_nothing=True)
+    rows, errors = driver.write_full(RowOp.MIXED, steps, ["k", "a"], all_or_nothing=True)
     assert (rows, [(e.row, e.code) for e in errors]) == (0, [(2, "not_found")])
     assert driver.rows() == [row(1, 1)]
-    assert driver.write(Op.MIXED, steps[:2], ["k", "a"], all_or_nothing=True) == []
+    assert driver.write(RowOp.MIXED, steps[:2], ["k", "a"], all_or_nothing=True) == []
     assert driver.rows(ordered=True) == [row(1, 2), row(2, 2)]
 
 
@@ -215,7 +221,7 @@ def test_rows_that_are_too_large_fail_alone(pairs):
         {"host": "c" * (key - 6), "n": 1, "a": 1},
         {"host": "d" * (key - 5), "n": 1, "a": 1},
     ]
-    _, errors = pairs.write_full(Op.UPSERT, rows, ["host", "n", "a", "s"])
+    _, errors = pairs.write_full(RowOp.UPSERT, rows, ["host", "n", "a", "s"])
     assert [(e.row, e.code) for e in errors] == [(1, "too_large"), (3, "too_large")]
     limits = "a key, encoded, is at most 16384 bytes, a value 65536"
     assert errors[0].message == f"'s' is larger than allowed: {limits}"
@@ -228,7 +234,7 @@ def test_row_operations_that_do_not_exist_fail_alone(driver):
         [pa.array([1, 2, 3, 4]), pa.array([0, 3, 15, None], pa.uint8())], names=["k", "_op"]
     )
     ids = tuple(driver.ids("k"))
-    data = ops.encode(WriteOp(Op.MIXED, 0, ids, False, message(batch)))
+    data = ops.encode(WriteOp(RowOp.MIXED, 0, ids, False, message(batch)))
     [result] = driver.tablet.apply([driver.entry(data)])
     rows, errors = ops.decode_result(result)
     assert rows == 1
@@ -240,7 +246,7 @@ def test_row_operations_that_do_not_exist_fail_alone(driver):
 
 
 def test_an_empty_batch_is_fine(driver):
-    assert driver.write_full(Op.UPSERT, []) == (0, [])
+    assert driver.write_full(RowOp.UPSERT, []) == (0, [])
     assert driver.rows() == []
 
 
@@ -258,13 +264,13 @@ def test_keys_whose_hashes_collide_stay_apart(tmp_path):
     ]
     columns = ["host", "n", "a", "s"]
     for half in (rows[::2], rows[1::2]):
-        assert driver.write(Op.INSERT, half, columns) == []
+        assert driver.write(RowOp.INSERT, half, columns) == []
         assert driver.flush()
-    assert driver.write(Op.INSERT, rows[:10], columns) == [
+    assert driver.write(RowOp.INSERT, rows[:10], columns) == [
         (n, "already_present") for n in range(10)
     ]
-    assert driver.write(Op.UPDATE, [{**r, "a": r["a"] + 100} for r in rows[::3]], columns) == []
-    assert driver.write(Op.DELETE, rows[::4], ["host", "n"]) == []
+    assert driver.write(RowOp.UPDATE, [{**r, "a": r["a"] + 100} for r in rows[::3]], columns) == []
+    assert driver.write(RowOp.DELETE, rows[::4], ["host", "n"]) == []
     expected = {
         (r["host"], r["n"]): r["a"] + (0 if i % 3 else 100) for i, r in enumerate(rows) if i % 4
     }
@@ -282,8 +288,8 @@ def test_keys_whose_hashes_collide_stay_apart(tmp_path):
 
 def test_the_index_of_a_growing_tablet_finds_every_key(driver):
     for start in range(0, 6000, 1500):
-        assert driver.write(Op.INSERT, numbered(start, start + 1500)) == []
-    assert len(driver.write(Op.INSERT, numbered(0, 6000))) == 6000
+        assert driver.write(RowOp.INSERT, numbered(start, start + 1500)) == []
+    assert len(driver.write(RowOp.INSERT, numbered(0, 6000))) == 6000
     batch = pa.record_batch({"k": pa.array(range(-5, 6005), pa.int64())})
     found = driver.tablet.view().get(driver.now, batch)
     assert found.column("k").to_pylist() == list(range(6000))
@@ -321,8 +327,8 @@ def test_every_type_in_key_and_value_survives_memory_and_disk(tmp_path, compress
     full = {f"k_{n}": v for n, _, v in types if n in keys} | {n: v for n, _, v in types}
     empty = {**full, "k_int8": 5} | {n: None for n, _, _ in types}
     bare = {n: v for n, v in full.items() if n.startswith("k_")} | {"k_int8": 6}
-    driver.write(Op.INSERT, [full, empty])
-    driver.write(Op.INSERT, [bare], list(bare))
+    driver.write(RowOp.INSERT, [full, empty])
+    driver.write(RowOp.INSERT, [bare], list(bare))
     expected = [full, empty, {**full, **bare}]
     for step in (lambda: None, driver.flush, driver.reopen):
         step()
@@ -336,8 +342,8 @@ def test_an_unknown_compression_is_refused(tmp_path, driver):
 
 
 def test_stamps_have_to_grow(driver):
-    driver.write(Op.INSERT, [row(1)])
-    late = driver.entry(payload(INT_KEY, Op.INSERT, [row(2)]), step=0)
+    driver.write(RowOp.INSERT, [row(1)])
+    late = driver.entry(payload(INT_KEY, RowOp.INSERT, [row(2)]), step=0)
     with pytest.raises(AssertionError, match="stamped 10 after 10"):
         driver.tablet.apply([late])
 
@@ -349,7 +355,7 @@ def rows_of(batches):
 @pytest.mark.parametrize("seed", range(6))
 def test_grouping_changes_neither_results_nor_scans(tmp_path, seed):
     chance = np.random.default_rng(seed)
-    kinds = [op for op in Op if op is not Op.MIXED]
+    kinds = [op for op in RowOp if op is not RowOp.MIXED]
     one, other = (Driver(str(tmp_path / n), INT_KEY) for n in "ab")
     results: dict[str, list[bytes]] = {"one": [], "other": []}
     for _ in range(4):
@@ -385,11 +391,11 @@ def test_grouping_changes_neither_results_nor_scans(tmp_path, seed):
 
 
 def test_a_key_goes_on_in_its_chain_when_nothing_in_memory_is_live(driver):
-    driver.write(Op.INSERT, [row(1, 1)])
+    driver.write(RowOp.INSERT, [row(1, 1)])
     first = driver.now
-    driver.write(Op.DELETE, [{"k": 1}])
-    driver.write(Op.INSERT, [row(1, 2)])
-    driver.write(Op.UPSERT, [row(1, 3)])
+    driver.write(RowOp.DELETE, [{"k": 1}])
+    driver.write(RowOp.INSERT, [row(1, 2)])
+    driver.write(RowOp.UPSERT, [row(1, 3)])
     keys = pa.record_batch([pa.array([1], driver.schema.columns[0].type)], ["k"])
     for at, value in ((first, 1), (first + 10, None), (first + 20, 2), (driver.now, 3)):
         found = driver.tablet.view().get(at, keys).to_pylist()

@@ -5,7 +5,7 @@ import pytest
 from nyala.common.alteration import AddColumn, DropColumn
 from nyala.env.files import SystemFiles
 from nyala.tablet.files.manifest import NAME
-from nyala.tablet.files.ops import Op
+from nyala.tablet.files.ops import RowOp
 from nyala.tablet.tablet import Tablet
 from tests.unit.tablet.tablet_support import Driver, numbered, table_bytes
 
@@ -14,9 +14,9 @@ from tests.unit.tablet.tablet_support import Driver, numbered, table_bytes
 def driver(tmp_path):
     made = Driver(str(tmp_path / "t"))
     for begin in range(0, 20, 10):
-        made.write(Op.INSERT, numbered(begin, begin + 10))
+        made.write(RowOp.INSERT, numbered(begin, begin + 10))
         made.flush()
-    made.write(Op.DELETE, [{"k": 3}], ["k"])
+    made.write(RowOp.DELETE, [{"k": 3}], ["k"])
     made.flush()
     return made
 
@@ -30,7 +30,7 @@ def names(checkpoint) -> set[str]:
 
 
 def change_everything(driver: Driver) -> None:
-    driver.write(Op.UPSERT, numbered(5, 25))
+    driver.write(RowOp.UPSERT, numbered(5, 25))
     driver.alter(DropColumn("s"))
     driver.flush()
     driver.compact(driver.now)
@@ -65,7 +65,7 @@ def test_a_copy_of_the_files_is_the_tablet_at_the_cut(driver, tmp_path):
 
 def test_what_is_held_goes_with_the_last_that_holds_it(driver):
     first = driver.tablet.checkpoint()
-    driver.write(Op.UPSERT, numbered(30, 31))
+    driver.write(RowOp.UPSERT, numbered(30, 31))
     driver.flush()
     second = driver.tablet.checkpoint()
     assert names(first) < names(second)
@@ -83,7 +83,7 @@ def test_a_release_removes_neither_what_the_tablet_needs_nor_what_it_is_writing(
     assert names(checkpoint) <= there(driver), "the manifest names them still"
     checkpoint = driver.tablet.checkpoint()
     driver.compact()
-    driver.write(Op.UPSERT, numbered(0, 3))
+    driver.write(RowOp.UPSERT, numbered(0, 3))
     install = driver.tablet.prepare_flush(driver.cut())()
     new = there(driver) - names(checkpoint)
     checkpoint.release()

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from nyala.common.keys import encode_keys
-from nyala.tablet.files.ops import Op
+from nyala.tablet.files.ops import RowOp
 from nyala.tablet.kernels import live_versions
 from nyala.tablet.maintain.compaction import (
     ENDED,
@@ -94,10 +94,10 @@ def test_what_the_choice_knows_of_a_rowset_is_what_its_versions_say(tmp_path):
     driver = Driver(str(tmp_path / "t"))
     stamps = []
     for n in range(6):
-        driver.write(Op.UPSERT, numbered(0, 20, s=f"{n}"))
+        driver.write(RowOp.UPSERT, numbered(0, 20, s=f"{n}"))
         stamps.append(driver.now)
     driver.flush()
-    driver.write(Op.UPSERT, numbered(0, 10, s="later"))  # ends versions above the cut
+    driver.write(RowOp.UPSERT, numbered(0, 10, s="later"))  # ends versions above the cut
     [disk] = driver.tablet._store.disks
     cut, ends = driver.tablet.cut.stamp, disk.marks.ends
     for horizon in [None, 0, 1, *stamps, driver.now, driver.now + 1]:
@@ -122,7 +122,7 @@ def test_what_the_choice_knows_of_a_rowset_is_what_its_versions_say(tmp_path):
 def test_history_lies_apart_and_present_writes_do_not_ask_it(tmp_path, monkeypatch):
     driver = Driver(str(tmp_path / "t"))
     for n in range(5):
-        driver.write(Op.UPSERT, numbered(0, 20, s=f"{n}"))
+        driver.write(RowOp.UPSERT, numbered(0, 20, s=f"{n}"))
     driver.flush()
     assert driver.compact(force=False)
     assert [(d.rows, d.live) for d in driver.tablet._store.disks] == [(80, 0), (20, 20)]
@@ -152,7 +152,7 @@ def test_every_version_is_read_from_wherever_it_lies(tmp_path):
     driver = Driver(str(tmp_path / "t"))
     expected = {}
     for n in range(6):
-        driver.write(Op.UPSERT, [{"k": k, "a": n, "s": f"{k}.{n}"} for k in range(n, 10)])
+        driver.write(RowOp.UPSERT, [{"k": k, "a": n, "s": f"{k}.{n}"} for k in range(n, 10)])
         expected[driver.now] = driver.rows(ordered=True)
         if n % 2:
             driver.flush()
@@ -167,7 +167,7 @@ def test_every_version_is_read_from_wherever_it_lies(tmp_path):
 def test_many_versions_of_a_key_in_one_flush_lie_in_order(tmp_path):
     driver = Driver(str(tmp_path / "t"))
     writes = [numbered(0, 20, s=f"{n}") for n in range(50)]
-    driver.tablet.apply([driver.entry(payload(INT_KEY, Op.UPSERT, rows)) for rows in writes])
+    driver.tablet.apply([driver.entry(payload(INT_KEY, RowOp.UPSERT, rows)) for rows in writes])
     driver.flush()
     [disk] = driver.tablet._store.disks
     view = disk.view()

@@ -10,7 +10,7 @@ import pytest
 from nyala.common.alteration import AddColumn, DropColumn, RenameColumn
 from nyala.common.errors import AlreadyPresent, Corrupt
 from nyala.tablet.files import manifest
-from nyala.tablet.files.ops import Op
+from nyala.tablet.files.ops import RowOp
 from nyala.tablet.maintain import flush
 from nyala.tablet.tablet import Tablet
 from tests.sim.world.files import SimDisk
@@ -21,13 +21,13 @@ from tests.unit.tablet.tablet_support import Driver, info, numbered
 def prepared(disk: SimDisk) -> Driver:
     """Two rowsets with `del` files, and a memory rowset: a flush and a merge both have work."""
     driver = Driver("data/t", files=disk.mount())
-    driver.write(Op.INSERT, numbered(0, 6))
+    driver.write(RowOp.INSERT, numbered(0, 6))
     driver.flush()
-    driver.write(Op.UPSERT, numbered(3, 9))
-    driver.write(Op.DELETE, [{"k": 0}], ["k"])
+    driver.write(RowOp.UPSERT, numbered(3, 9))
+    driver.write(RowOp.DELETE, [{"k": 0}], ["k"])
     driver.flush()
-    driver.write(Op.UPDATE, [{"k": 1, "a": 50}, {"k": 8, "a": 51}], ["k", "a"])
-    driver.write(Op.DELETE, [{"k": 2}], ["k"])
+    driver.write(RowOp.UPDATE, [{"k": 1, "a": 50}, {"k": 8, "a": 51}], ["k", "a"])
+    driver.write(RowOp.DELETE, [{"k": 2}], ["k"])
     return driver
 
 
@@ -42,7 +42,7 @@ def altered(disk: SimDisk) -> Driver:
     """The next flush is the first to know another schema."""
     driver = prepared(disk)
     driver.alter(DropColumn("s"), AddColumn("n", pa.int32(), default=7), RenameColumn("k", "key"))
-    driver.write(Op.UPSERT, [{"key": 3, "n": 8}], ["key", "n"])
+    driver.write(RowOp.UPSERT, [{"key": 3, "n": 8}], ["key", "n"])
     return driver
 
 
@@ -102,8 +102,8 @@ def test_a_flush_that_finds_the_disk_full_is_made_good_by_the_next():
         except OSError:
             failures += 1
             assert driver.tablet.cut == before
-        driver.write(Op.UPSERT, [{"k": 1, "a": 60, "s": "late"}])
-        driver.write(Op.DELETE, [{"k": 8}], ["k"])
+        driver.write(RowOp.UPSERT, [{"k": 1, "a": 60, "s": "late"}])
+        driver.write(RowOp.DELETE, [{"k": 8}], ["k"])
         expected = everything(driver)
         disk.faults.capacity_bytes = None
         assert driver.flush()

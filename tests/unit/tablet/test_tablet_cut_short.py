@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from nyala.common.errors import Corrupt
-from nyala.tablet.files.ops import Op
+from nyala.tablet.files.ops import RowOp
 from tests.unit.tablet.tablet_support import Driver, numbered, payload
 
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -20,7 +20,7 @@ ROWS = 20_000
 def opened(directory):
     """A tablet with one rowset of which every block was verified, as of a long-running server."""
     driver = Driver(directory)
-    driver.write(Op.INSERT, numbered(0, ROWS))
+    driver.write(RowOp.INSERT, numbered(0, ROWS))
     driver.flush()
     driver.reopen()
     assert len(driver.rows()) == ROWS
@@ -46,7 +46,7 @@ def get(driver):
 
 
 def update(driver):
-    data = payload(driver.schema, Op.UPDATE, [{"k": ROWS - 1, "a": 1}], ["k", "a"])
+    data = payload(driver.schema, RowOp.UPDATE, [{"k": ROWS - 1, "a": 1}], ["k", "a"])
     return driver.tablet.apply([driver.entry(data)])
 
 
@@ -67,7 +67,7 @@ CASES = {
 def run(name, directory):
     work, suffix = CASES[name]
     driver = opened(directory)
-    driver.write(Op.DELETE, [{"k": 1}], ["k"])
+    driver.write(RowOp.DELETE, [{"k": 1}], ["k"])
     driver.flush()
     manifest = Path(directory, "MANIFEST").read_bytes()
     path = cut(driver, suffix)

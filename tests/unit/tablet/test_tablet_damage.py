@@ -9,8 +9,8 @@ import pytest
 from nyala.common.errors import BadChecksum, BadVersion, Corrupt
 from nyala.common.ids import ColumnId
 from nyala.tablet.files import ops
-from nyala.tablet.files.format import Kind, Sections, pack
-from nyala.tablet.files.ops import Op, RowError, WriteOp
+from nyala.tablet.files.format import FileKind, Sections, pack
+from nyala.tablet.files.ops import RowError, RowOp, WriteOp
 from nyala.tablet.tablet import Tablet
 from tests.sim.world.files import SimDisk
 from tests.unit.tablet.tablet_support import INT_KEY, PAIR_KEY, Driver, message, numbered, payload
@@ -21,9 +21,9 @@ KEY_FIELDS = [("host", pa.string()), ("n", pa.int32())]
 @pytest.fixture
 def flushed(tmp_path):
     driver = Driver(str(tmp_path / "t"))
-    driver.write(Op.INSERT, numbered(0, 20))
+    driver.write(RowOp.INSERT, numbered(0, 20))
     driver.flush()
-    driver.write(Op.DELETE, [{"k": 3}], ["k"])
+    driver.write(RowOp.DELETE, [{"k": 3}], ["k"])
     driver.flush()
     return driver
 
@@ -38,10 +38,10 @@ def small() -> tuple[SimDisk, Driver]:
     disk = SimDisk(random.Random(1))
     driver = Driver("data/t", PAIR_KEY, files=disk.mount())
     rows = [{"host": h, "n": 1, "a": n, "s": "x", "b": b"y"} for n, h in enumerate(["", "a", "b"])]
-    driver.write(Op.INSERT, rows)
+    driver.write(RowOp.INSERT, rows)
     driver.flush()
-    driver.write(Op.DELETE, rows[:1], ["host", "n"])
-    driver.write(Op.UPSERT, [{"host": "c", "n": 2, "a": 9, "s": None}], ["host", "n", "a", "s"])
+    driver.write(RowOp.DELETE, rows[:1], ["host", "n"])
+    driver.write(RowOp.UPSERT, [{"host": "c", "n": 2, "a": 9, "s": None}], ["host", "n", "a", "s"])
     driver.flush()
     return disk, driver
 
@@ -140,23 +140,23 @@ def test_a_missing_file_is_detected_and_nothing_is_removed(flushed, tmp_path):
 
 
 def test_a_file_of_a_newer_version_or_another_kind_is_refused():
-    good = bytearray(pack(Kind.MARKS, [(1, b"abc")]))
+    good = bytearray(pack(FileKind.MARKS, [(1, b"abc")]))
     with pytest.raises(Corrupt, match="magic"):
-        Sections(memoryview(bytes(good)), "f", Kind.DATA)
+        Sections(memoryview(bytes(good)), "f", FileKind.DATA)
     from nyala.tablet.files import format as layout
 
     current, layout.VERSION = layout.VERSION, 9
     try:
-        newer = pack(Kind.MARKS, [(1, b"abc")])
+        newer = pack(FileKind.MARKS, [(1, b"abc")])
     finally:
         layout.VERSION = current
     with pytest.raises(BadVersion, match="version is 9"):
-        Sections(memoryview(newer), "f", Kind.MARKS)
+        Sections(memoryview(newer), "f", FileKind.MARKS)
 
 
 def hostile_payloads():
-    good = payload(INT_KEY, Op.UPSERT, numbered(0, 4))
-    mixed = payload(INT_KEY, Op.MIXED, [{"k": 1, "_op": 1}], ["k"])
+    good = payload(INT_KEY, RowOp.UPSERT, numbered(0, 4))
+    mixed = payload(INT_KEY, RowOp.MIXED, [{"k": 1, "_op": 1}], ["k"])
     chance = random.Random(7)
     yield b""
     for source in (good, mixed):
@@ -193,16 +193,16 @@ def test_operations_that_name_wrong_columns_are_refused(tmp_path):
     batch = pa.record_batch({"k": [1], "a": [2]})
     for ids in [(0, 9), (1, 2), (0, 0), (0, 1, 2)]:
         columns = tuple(ColumnId(i) for i in ids)
-        data = ops.encode(WriteOp(Op.UPSERT, 0, columns, False, message(batch)))
+        data = ops.encode(WriteOp(RowOp.UPSERT, 0, columns, False, message(batch)))
         driver = Driver(str(tmp_path / f"t{ids}"))
         with pytest.raises(Corrupt):
             driver.tablet.apply([driver.entry(data)])
         with pytest.raises(AssertionError, match="failed before"):
-            driver.tablet.apply([driver.entry(payload(INT_KEY, Op.UPSERT, numbered(0, 1)))])
+            driver.tablet.apply([driver.entry(payload(INT_KEY, RowOp.UPSERT, numbered(0, 1)))])
 
 
 def test_an_operation_of_a_newer_version_stops_the_tablet():
-    data = bytearray(payload(INT_KEY, Op.UPSERT, numbered(0, 1)))
+    data = bytearray(payload(INT_KEY, RowOp.UPSERT, numbered(0, 1)))
     data[0] = 2
     with pytest.raises(BadVersion, match="version 2"):
         ops.decode(bytes(data))

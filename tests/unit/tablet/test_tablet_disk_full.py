@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nyala.tablet.files import manifest
-from nyala.tablet.files.ops import Op
+from nyala.tablet.files.ops import RowOp
 from nyala.tablet.tablet import Tablet
 from tests.sim.world.files import SimDisk
 from tests.unit.tablet.tablet_support import Driver, info
@@ -108,7 +108,7 @@ def after_a_crash(
         driver.files = disk.mount()
         driver.reopen()
         assert readable(driver, work) == expected
-    driver.write(Op.UPSERT, [{"k": 70, "a": 1, "s": "more"}])
+    driver.write(RowOp.UPSERT, [{"k": 70, "a": 1, "s": "more"}])
     expected += readable(driver, work)[len(expected) :] if work == "collect" else []
     again = readable(driver, work)
     driver.flush()

@@ -8,7 +8,7 @@ import pytest
 
 from nyala.env.files import SystemFiles
 from nyala.tablet.files import ops
-from nyala.tablet.files.ops import Op
+from nyala.tablet.files.ops import RowOp
 from nyala.tablet.tablet import Tablet
 from tests.golden.tablet.make_tablet_golden import (
     ALTERED,
@@ -49,7 +49,11 @@ def test_golden_tablet_reads_the_same(tmp_path):
 def test_golden_operation_and_result_decode_the_same():
     data = (GOLDEN / "write-v1.bin").read_bytes()
     write = ops.decode(data)
-    assert (write.op, write.all_or_nothing, write.column_ids) == (Op.MIXED, True, (0, 1, 2, 3, 4))
+    assert (write.op, write.all_or_nothing, write.column_ids) == (
+        RowOp.MIXED,
+        True,
+        (0, 1, 2, 3, 4),
+    )
     assert ops.encode(write) == data
     batch = ops.read_batch(write.ipc, ops.fields_of(write, SCHEMA, {}))
     columns = dict(zip(write.column_ids, batch.columns, strict=False))

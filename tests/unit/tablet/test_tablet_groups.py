@@ -8,7 +8,7 @@ import pytest
 from nyala.common.errors import Corrupt
 from nyala.common.ids import Operation
 from nyala.tablet.files import ops
-from nyala.tablet.files.ops import Op, WriteOp
+from nyala.tablet.files.ops import RowOp, WriteOp
 from nyala.tablet.kernels import ipc_messages
 from tests.unit.tablet.tablet_support import INT_KEY, PAIR_KEY, Driver, message, numbered, payload
 
@@ -34,7 +34,7 @@ VALUES = {
 
 def stretch(schema, chance):
     """Payloads of one kind, as one client's writes are, with rows of their own."""
-    op = chance.choice([*Op, Op.UPSERT, Op.MIXED])
+    op = chance.choice([*RowOp, RowOp.UPSERT, RowOp.MIXED])
     keys = [c.name for c in schema.key_columns]
     values = [c.name for c in schema.value_columns]
     columns = keys + [n for n in values if chance.random() < 0.7]
@@ -67,7 +67,7 @@ def test_a_group_comes_to_what_its_writes_come_to_one_by_one(tmp_path, schema, s
 def test_every_write_of_a_group_leaves_its_version(tmp_path):
     driver = Driver(str(tmp_path / "t"))
     rows = [{"k": 1, "a": n, "s": "x" * n} for n in range(5)]
-    driver.tablet.apply([driver.entry(payload(INT_KEY, Op.UPSERT, [r])) for r in rows])
+    driver.tablet.apply([driver.entry(payload(INT_KEY, RowOp.UPSERT, [r])) for r in rows])
     stamps = [entry.stamp for entry in driver.log]
     assert [driver.rows(at) for at in stamps] == [[r] for r in rows]
     assert driver.rows(stamps[0] - 1) == []
@@ -88,7 +88,7 @@ def counted(monkeypatch):
 def test_plain_messages_are_read_together(tmp_path, monkeypatch):
     driver, calls = Driver(str(tmp_path / "t")), counted(monkeypatch)
     rows = [{"k": n, "a": None if n % 3 else n, "s": "é" * n} for n in range(9)]
-    writes = [driver.entry(payload(INT_KEY, Op.INSERT, rows[n : n + n % 3])) for n in range(9)]
+    writes = [driver.entry(payload(INT_KEY, RowOp.INSERT, rows[n : n + n % 3])) for n in range(9)]
     driver.tablet.apply(writes)
     assert calls == [True]
     assert driver.rows(ordered=True) == [r for n in range(9) for r in rows[n : n + n % 3]][::1]
@@ -116,7 +116,7 @@ def test_messages_of_another_make_are_read_one_by_one(tmp_path, monkeypatch):
         row = [pa.array([n]), pa.array([n]), pa.array(["text" * 50])]
         batch = pa.RecordBatch.from_arrays(row, names=names)
         entries.append(
-            driver.entry(ops.encode(WriteOp(Op.INSERT, 0, ids, False, compressed(batch))))
+            driver.entry(ops.encode(WriteOp(RowOp.INSERT, 0, ids, False, compressed(batch))))
         )
     driver.tablet.apply(entries)
     assert calls == [False]
@@ -138,7 +138,7 @@ def test_damage_in_a_group_is_what_it_is_alone(tmp_path, place):
     def outcome(together):
         driver = Driver(str(tmp_path / f"{together}"))
         group = [
-            driver.entry(ops.encode(WriteOp(Op.UPSERT, 0, ids, False, bytes(ipc))))
+            driver.entry(ops.encode(WriteOp(RowOp.UPSERT, 0, ids, False, bytes(ipc))))
             for ipc in (plain, damaged, plain)
         ]
         try:

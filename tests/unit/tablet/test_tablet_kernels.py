@@ -12,7 +12,7 @@ from nyala.common.keys import from_bytes
 from nyala.common.schema import Column
 from nyala.tablet.files.column_stats import RunningStats
 from nyala.tablet.files.key_order import order_of, take_many
-from nyala.tablet.files.ops import Op
+from nyala.tablet.files.ops import RowOp
 from nyala.tablet.kernels import (
     gather_values,
     ipc_messages,
@@ -43,8 +43,8 @@ def test_nothing_is_compiled_at_run_time(tmp_path):
     assert key_index.warm() == len(dispatchers()) > 20
     driver = Driver(str(tmp_path / "t"))
     for start in (0, 3):
-        driver.write(Op.UPSERT, numbered(start, start + 5))  # writable arrays
-        few = [driver.entry(payload(INT_KEY, Op.UPSERT, numbered(k, k + 1))) for k in (0, 1)]
+        driver.write(RowOp.UPSERT, numbered(start, start + 5))  # writable arrays
+        few = [driver.entry(payload(INT_KEY, RowOp.UPSERT, numbered(k, k + 1))) for k in (0, 1)]
         driver.tablet.apply(few)
         driver.flush()  # and then mapped, read-only ones
     driver.compact()

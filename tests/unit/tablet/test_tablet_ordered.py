@@ -8,8 +8,8 @@ import pytest
 from nyala.common.bounds import KeyBounds
 from nyala.common.keys import encode_key
 from nyala.common.predicate import Compare
-from nyala.common.predicate import Op as Sign
-from nyala.tablet.files.ops import Op
+from nyala.common.predicate import CompareOp as Sign
+from nyala.tablet.files.ops import RowOp
 from nyala.tablet.read import ordered
 from nyala.tablet.rows.rowset import Batches
 from tests.unit.tablet.tablet_support import INT_KEY, PAIR_KEY, Driver, numbered
@@ -31,10 +31,10 @@ def mixed(directory: str, seed: int) -> tuple[Driver, dict[int, dict[int, int]]]
         keys = sorted({rng.randrange(40) for _ in range(rng.randrange(1, 12))})
         if rng.random() < 0.3:
             keys = [k for k in keys if k in now]
-            driver.write(Op.DELETE, [{"k": k} for k in keys], ["k"])
+            driver.write(RowOp.DELETE, [{"k": k} for k in keys], ["k"])
             now = {k: v for k, v in now.items() if k not in keys}
         else:
-            driver.write(Op.UPSERT, [{"k": k, "a": step, "s": None} for k in keys])
+            driver.write(RowOp.UPSERT, [{"k": k, "a": step, "s": None} for k in keys])
             now |= dict.fromkeys(keys, step)
         states[driver.now] = dict(now)
         if step % 13 == 12:
@@ -71,10 +71,10 @@ def test_windows_of_any_rowsets_give_the_rows_of_any_time_in_order(tmp_path, see
 def test_a_key_with_more_versions_than_a_window_holds(tmp_path):
     driver = Driver(str(tmp_path / "t"))
     for value in range(20):
-        driver.write(Op.UPSERT, [{"k": k, "a": value, "s": None} for k in (5, 6)])
-    driver.write(Op.INSERT, numbered(0, 4))
+        driver.write(RowOp.UPSERT, [{"k": k, "a": value, "s": None} for k in (5, 6)])
+    driver.write(RowOp.INSERT, numbered(0, 4))
     driver.flush()
-    driver.write(Op.UPSERT, [{"k": 6, "a": 20, "s": None}, {"k": 9, "a": 1, "s": None}])
+    driver.write(RowOp.UPSERT, [{"k": 6, "a": 20, "s": None}, {"k": 9, "a": 1, "s": None}])
     assert [r["k"] for r in driver.rows(ordered=True)] == [0, 1, 2, 3, 5, 6, 9]
     assert [r["a"] for r in driver.rows(100, ordered=True)] == [9, 9]
 
@@ -85,7 +85,7 @@ def test_composite_keys_of_strings_are_merged_by_their_bytes(tmp_path, small_win
     rows = [{"host": h, "n": n, "a": 1, "s": None, "b": None} for h in hosts for n in (-1, 0, 7)]
     shuffled = random.Random(3).sample(rows, len(rows))
     for at in range(0, len(rows), 5):
-        driver.write(Op.INSERT, shuffled[at : at + 5])
+        driver.write(RowOp.INSERT, shuffled[at : at + 5])
         if at != 10:
             driver.flush()
     found = [(r["host"], r["n"]) for r in driver.rows(ordered=True)]
@@ -95,7 +95,7 @@ def test_composite_keys_of_strings_are_merged_by_their_bytes(tmp_path, small_win
 def test_what_an_ordered_scan_holds_and_gathers_at_a_time_is_bounded(tmp_path, monkeypatch):
     driver = Driver(str(tmp_path / "t"))
     for start in range(0, 3000, 1000):
-        driver.write(Op.INSERT, numbered(start, start + 1000))
+        driver.write(RowOp.INSERT, numbered(start, start + 1000))
         driver.flush()
     monkeypatch.setattr(ordered, "WINDOW_ROWS", 300)
     windows, original = [], ordered._window
@@ -118,7 +118,7 @@ def test_what_an_ordered_scan_holds_and_gathers_at_a_time_is_bounded(tmp_path, m
 
 def test_rows_above_a_key_in_memory_are_those_of_its_bytes(tmp_path):
     driver = Driver(str(tmp_path / "t"))
-    driver.write(Op.INSERT, numbered(0, 10))
+    driver.write(RowOp.INSERT, numbered(0, 10))
     view = driver.tablet.view()
     assert isinstance(view._rowsets[0].chunks, Batches)
     key = encode_key([pa.scalar(7, pa.int64())], [pa.int64()])

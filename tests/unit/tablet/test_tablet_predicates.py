@@ -7,7 +7,7 @@ import pytest
 
 from nyala.common.where import parse
 from nyala.tablet.files import columns
-from nyala.tablet.files.ops import Op
+from nyala.tablet.files.ops import RowOp
 from tests.unit.tablet.tablet_support import INT_KEY, Driver
 
 Row = dict[str, Any]
@@ -51,9 +51,9 @@ def test_a_scan_and_a_count_give_the_rows_that_match_now_and_then(
     then = 0
     for step in range(6):
         rows = some_rows(rng, sorted(rng.sample(range(40), 20)))
-        driver.write(Op.UPSERT, rows)
+        driver.write(RowOp.UPSERT, rows)
         gone = sorted(rng.sample(sorted(model), min(5, len(model))))
-        driver.write(Op.DELETE_IGNORE, [{"k": k} for k in gone], ["k"])
+        driver.write(RowOp.DELETE_IGNORE, [{"k": k} for k in gone], ["k"])
         model |= {r["k"]: r for r in rows}
         model = {k: r for k, r in model.items() if k not in gone}
         if step == 3:
@@ -80,7 +80,7 @@ def test_blocks_in_which_no_row_can_match_are_not_read(tmp_path, compression, mo
     monkeypatch.setattr(columns, "COMPRESSED_ROWS", 10)
     driver = Driver(str(tmp_path / "t"), compression=compression)
     rows = [{"k": k, "a": None if 40 <= k < 50 else 2 * k, "s": f"{k:03}"} for k in range(100)]
-    driver.write(Op.INSERT, rows)
+    driver.write(RowOp.INSERT, rows)
     driver.flush()
     driver.reopen()
     read: list[int] = []

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from nyala.tablet.files import ops
-from nyala.tablet.files.ops import Op, SchemaOp
+from nyala.tablet.files.ops import RowOp, SchemaOp
 from tests.unit.tablet.alter_support import STAGES, bring
 from tests.unit.tablet.tablet_support import Driver
 
@@ -15,7 +15,7 @@ def test_its_rows_are_there_before_it_was_retired_and_not_from_then_on(tmp_path,
     driver = Driver(str(tmp_path / "t"))
     names = [c.name for c in driver.tablet.info.schema.columns]
     row = dict.fromkeys(names, None) | {names[0]: 1}
-    driver.write(Op.UPSERT, [row])
+    driver.write(RowOp.UPSERT, [row])
     before = driver.now
     schema = replace(driver.tablet.info.schema, version=driver.tablet.info.schema.version + 1)
     op = SchemaOp(schema, "t", {}, schema.version, retire=True)
@@ -36,5 +36,5 @@ def test_its_rows_are_there_before_it_was_retired_and_not_from_then_on(tmp_path,
     assert list(view.changes(at, at + 1)) == []
     assert [info.newer_ranges(0, t) for t in (at - 1, at)] == [0, schema.version]
     assert info.newer_ranges(schema.version, at) == 0
-    assert driver.write(Op.UPSERT, [row]) == [(0, ops.RANGE_DROPPED)]
+    assert driver.write(RowOp.UPSERT, [row]) == [(0, ops.RANGE_DROPPED)]
     assert driver.tablet.view().count(driver.now) == 0

@@ -5,8 +5,8 @@ import pytest
 from nyala.common.errors import HistoryGone, Unavailable
 from nyala.common.ids import OpId
 from nyala.tablet.files import ops
-from nyala.tablet.files.manifest import Cut
-from nyala.tablet.files.ops import Op
+from nyala.tablet.files.manifest import FlushedCut
+from nyala.tablet.files.ops import RowOp
 from nyala.tablet.maintain.flush import MAX_MARK_FILES
 from nyala.tablet.tablet import Tablet
 from tests.unit.tablet.tablet_support import INT_KEY, Driver, numbered, payload
@@ -18,7 +18,7 @@ def driver(tmp_path):
 
 
 def delete(driver, *keys):
-    assert driver.write(Op.DELETE, [{"k": k} for k in keys], ["k"]) == []
+    assert driver.write(RowOp.DELETE, [{"k": k} for k in keys], ["k"]) == []
 
 
 def keys_of(driver, at=None):
@@ -27,10 +27,10 @@ def keys_of(driver, at=None):
 
 def test_a_merge_does_not_move_the_cut_past_what_is_only_in_memory(driver):
     for start in (0, 10):
-        driver.write(Op.INSERT, numbered(start, start + 5))
+        driver.write(RowOp.INSERT, numbered(start, start + 5))
         driver.flush()
     flushed = driver.tablet.cut
-    driver.write(Op.INSERT, numbered(20, 25))
+    driver.write(RowOp.INSERT, numbered(20, 25))
     delete(driver, 0)
     assert driver.compact()
     assert driver.tablet.cut == flushed
@@ -40,7 +40,7 @@ def test_a_merge_does_not_move_the_cut_past_what_is_only_in_memory(driver):
 
 
 def test_replay_does_not_see_del_files_that_no_manifest_names(driver):
-    driver.write(Op.INSERT, numbered(0, 5))
+    driver.write(RowOp.INSERT, numbered(0, 5))
     driver.flush()
     delete(driver, 1, 2)
     driver.tablet.prepare_flush(driver.cut())()  # built, and then the process dies
@@ -55,9 +55,9 @@ def test_replay_does_not_see_del_files_that_no_manifest_names(driver):
 @pytest.mark.parametrize("first", ["restart", "flush"])
 @pytest.mark.parametrize("work", ["flush", "compact"])
 def test_what_ends_while_files_are_built_is_carried_over(driver, work, first):
-    driver.write(Op.INSERT, numbered(0, 10))
+    driver.write(RowOp.INSERT, numbered(0, 10))
     driver.flush()
-    driver.write(Op.INSERT, numbered(10, 20))
+    driver.write(RowOp.INSERT, numbered(10, 20))
     if work == "compact":
         driver.flush()
     delete(driver, 1, 11)
@@ -67,7 +67,7 @@ def test_what_ends_while_files_are_built_is_carried_over(driver, work, first):
     delete(driver, 2, 12)
     install = build()
     delete(driver, 3, 13)
-    driver.write(Op.UPSERT, [{"k": 4, "a": 1, "s": "new"}, {"k": 14, "a": 1, "s": "new"}])
+    driver.write(RowOp.UPSERT, [{"k": 4, "a": 1, "s": "new"}, {"k": 14, "a": 1, "s": "new"}])
     install()
     expected = [k for k in range(20) if k not in (1, 2, 3, 11, 12, 13)]
     for _ in range(2):
@@ -83,10 +83,10 @@ def test_what_ends_while_files_are_built_is_carried_over(driver, work, first):
 
 def test_one_rewrite_at_a_time(driver):
     for start in (0, 10):
-        driver.write(Op.INSERT, numbered(start, start + 5))
+        driver.write(RowOp.INSERT, numbered(start, start + 5))
         driver.flush()
     build = driver.tablet.prepare_compaction(force=True)
-    driver.write(Op.INSERT, numbered(20, 25))
+    driver.write(RowOp.INSERT, numbered(20, 25))
     assert driver.tablet.prepare_flush(driver.cut()) is None
     assert driver.tablet.prepare_compaction(force=True) is None
     build()()
@@ -94,15 +94,15 @@ def test_one_rewrite_at_a_time(driver):
 
 
 def test_a_view_at_a_time_does_not_change_while_operations_are_applied(driver):
-    driver.write(Op.INSERT, numbered(0, 1000))
+    driver.write(RowOp.INSERT, numbered(0, 1000))
     driver.flush()
-    driver.write(Op.UPSERT, numbered(500, 1500))
+    driver.write(RowOp.UPSERT, numbered(500, 1500))
     view, at = driver.tablet.view(), driver.now
     expected = driver.rows(at, ordered=True)
     scanning = view.scan(at, batch_rows=100)
     seen = next(scanning).to_pylist()
     delete(driver, *range(0, 1500, 3))
-    driver.write(Op.UPSERT, numbered(1000, 4000))
+    driver.write(RowOp.UPSERT, numbered(1000, 4000))
     driver.flush()
     driver.compact(driver.now)
     seen += [r for b in scanning for r in b.to_pylist()]
@@ -112,22 +112,24 @@ def test_a_view_at_a_time_does_not_change_while_operations_are_applied(driver):
 
 
 def test_the_cut_keeps_op_stamp_and_what_the_replica_adds(driver):
-    assert driver.tablet.cut == Cut(OpId(0, 0), 0, b"")
-    driver.write(Op.INSERT, numbered(0, 3))
-    cut = Cut(OpId(3, 7), driver.now + 5, b"sessions")
+    assert driver.tablet.cut == FlushedCut(OpId(0, 0), 0, b"")
+    driver.write(RowOp.INSERT, numbered(0, 3))
+    cut = FlushedCut(OpId(3, 7), driver.now + 5, b"sessions")
     driver.tablet.prepare_flush(cut)()()
     assert driver.tablet.cut == cut
     assert Tablet.open(driver.files, driver.directory).cut == cut
     assert driver.tablet.prepare_flush(cut) is None
-    later = Cut(OpId(3, 9), cut.stamp + 7, b"more")  # entries that changed no row move the cut too
+    later = FlushedCut(
+        OpId(3, 9), cut.stamp + 7, b"more"
+    )  # entries that changed no row move the cut too
     driver.tablet.prepare_flush(later)()()
     assert Tablet.open(driver.files, driver.directory).cut == later
     with pytest.raises(AssertionError, match="below what was applied"):
-        driver.tablet.prepare_flush(Cut(OpId(3, 10), 1, b""))
+        driver.tablet.prepare_flush(FlushedCut(OpId(3, 10), 1, b""))
 
 
 def test_del_files_of_a_rowset_do_not_pile_up(driver):
-    driver.write(Op.INSERT, numbered(0, 40))
+    driver.write(RowOp.INSERT, numbered(0, 40))
     driver.flush()
     for k in range(20):
         delete(driver, k)
@@ -140,10 +142,10 @@ def test_del_files_of_a_rowset_do_not_pile_up(driver):
 
 
 def test_history_below_the_horizon_goes_with_a_merge_that_is_told_so(driver):
-    driver.write(Op.INSERT, numbered(0, 10))
+    driver.write(RowOp.INSERT, numbered(0, 10))
     driver.flush()
     for value in range(5):
-        driver.write(Op.UPSERT, [{"k": 1, "a": value, "s": "x"}])
+        driver.write(RowOp.UPSERT, [{"k": 1, "a": value, "s": "x"}])
         driver.flush()
     delete(driver, 2)
     driver.flush()
@@ -175,7 +177,7 @@ def test_history_below_the_horizon_goes_with_a_merge_that_is_told_so(driver):
 
 
 def test_a_merge_can_leave_nothing(driver):
-    driver.write(Op.INSERT, numbered(0, 3))
+    driver.write(RowOp.INSERT, numbered(0, 3))
     driver.flush()
     delete(driver, 0, 1, 2)
     driver.flush()
@@ -183,24 +185,24 @@ def test_a_merge_can_leave_nothing(driver):
     assert driver.files.list(driver.directory) == ["MANIFEST"]
     driver.reopen()
     assert driver.rows() == []
-    assert driver.write(Op.INSERT, numbered(0, 1)) == []
+    assert driver.write(RowOp.INSERT, numbered(0, 1)) == []
 
 
 def test_rowsets_of_similar_size_are_merged_without_being_forced(driver):
-    driver.write(Op.INSERT, numbered(0, 1000))
+    driver.write(RowOp.INSERT, numbered(0, 1000))
     driver.flush()
     for start in range(3):
-        driver.write(Op.INSERT, numbered(2000 + start, 2001 + start))
+        driver.write(RowOp.INSERT, numbered(2000 + start, 2001 + start))
         driver.flush()
         assert not driver.compact(force=False)
-    driver.write(Op.INSERT, numbered(3000, 3001))
+    driver.write(RowOp.INSERT, numbered(3000, 3001))
     driver.flush()
     assert driver.compact(force=False)
     assert sorted(d.rows for d in driver.tablet._store.disks) == [4, 1000]
 
 
 def test_a_rowset_of_much_history_is_rewritten_alone(driver):
-    driver.write(Op.INSERT, numbered(0, 100))
+    driver.write(RowOp.INSERT, numbered(0, 100))
     driver.flush()
     delete(driver, *range(30))
     driver.flush()
@@ -212,7 +214,7 @@ def test_a_rowset_of_much_history_is_rewritten_alone(driver):
 
 def test_replay_from_the_manifest_gives_the_same_results(driver):
     for n in range(12):
-        driver.write(Op.INSERT, numbered(n, n + 3))
+        driver.write(RowOp.INSERT, numbered(n, n + 3))
         delete(driver, n)
         if n % 4 == 1:
             driver.flush()
@@ -224,7 +226,7 @@ def test_replay_from_the_manifest_gives_the_same_results(driver):
 
 def test_a_closed_tablet_gives_no_view_but_those_it_gave_live(driver):
     """A reader that comes too late is refused: an empty tablet would be rows left out without a word."""
-    driver.write(Op.INSERT, numbered(0, 5))
+    driver.write(RowOp.INSERT, numbered(0, 5))
     driver.flush()
     view = driver.tablet.view()
     driver.tablet.close()
@@ -232,13 +234,13 @@ def test_a_closed_tablet_gives_no_view_but_those_it_gave_live(driver):
     with pytest.raises(Unavailable, match="was closed"):
         driver.tablet.view()
     with pytest.raises(AssertionError):
-        driver.tablet.apply([driver.entry(payload(INT_KEY, Op.INSERT, numbered(9, 10)))])
+        driver.tablet.apply([driver.entry(payload(INT_KEY, RowOp.INSERT, numbered(9, 10)))])
     assert Tablet.open(driver.files, driver.directory).view().count(driver.now) == 5
 
 
 def test_sizes_are_told(driver):
     assert driver.tablet.unflushed_bytes() == 0
-    driver.write(Op.INSERT, numbered(0, 100))
+    driver.write(RowOp.INSERT, numbered(0, 100))
     held = driver.tablet.unflushed_bytes()
     assert held > 100 * 16
     assert driver.tablet.data_bytes == held

@@ -7,10 +7,10 @@ from nyala.common.bounds import KeyBounds
 from nyala.common.errors import InvalidArgument
 from nyala.common.keys import encode_key
 from nyala.common.predicate import And, Compare, Const, IsNull, Not, Prefix
-from nyala.common.predicate import Op as Sign
+from nyala.common.predicate import CompareOp as Sign
 from nyala.common.schema import from_arrow
 from nyala.tablet.files.columns import ColumnReader
-from nyala.tablet.files.ops import Op
+from nyala.tablet.files.ops import RowOp
 from tests.unit.tablet.scan_support import A, K, Row, S, is_
 from tests.unit.tablet.tablet_support import PAIR_KEY, Driver, numbered
 
@@ -20,9 +20,9 @@ def driver(tmp_path):
     """Keys 0-99 and 100-199 on disk, 200-249 in memory; a is 0.. in each, s is s<k>."""
     driver = Driver(str(tmp_path / "t"))
     for start in (0, 100):
-        driver.write(Op.INSERT, numbered(start, start + 100))
+        driver.write(RowOp.INSERT, numbered(start, start + 100))
         driver.flush()
-    driver.write(Op.INSERT, numbered(200, 250))
+    driver.write(RowOp.INSERT, numbered(200, 250))
     return driver
 
 
@@ -57,14 +57,14 @@ def test_columns_are_those_asked_for_in_that_order(driver):
 
 
 def test_order_is_that_of_the_encoded_key_across_rowsets(driver):
-    driver.write(Op.UPSERT, [{"k": k, "a": -1, "s": None} for k in (150, -3, 7, 300, 220)])
+    driver.write(RowOp.UPSERT, [{"k": k, "a": -1, "s": None} for k in (150, -3, 7, 300, 220)])
     keys = [r["k"] for r in driver.rows(ordered=True)]
     assert keys == [-3, *range(250), 300]
     assert [r["k"] for r in driver.rows(ordered=True, limit=9)] == [-3, *range(8)]
 
 
 def test_going_on_after_a_key(driver):
-    driver.write(Op.DELETE, [{"k": 105}], ["k"])
+    driver.write(RowOp.DELETE, [{"k": 105}], ["k"])
     for k in (-1, 0, 98, 104, 105, 230, 249):
         key = encode_key([pa.scalar(k, pa.int64())], [pa.int64()])
         expected = [n for n in range(250) if n > k and n != 105]
@@ -82,8 +82,8 @@ def test_a_version_is_seen_from_its_stamp_until_right_before_its_end(tmp_path, f
     driver = Driver(str(tmp_path / "t"))
     one, two = (pa.record_batch({"k": pa.array(keys, pa.int64())}) for keys in ([1], [1, 2]))
     for value in range(3):
-        driver.write(Op.UPSERT, [{"k": 1, "a": value, "s": None}])  # at 10, 20, 30
-    driver.write(Op.DELETE, [{"k": 1}], ["k"])
+        driver.write(RowOp.UPSERT, [{"k": 1, "a": value, "s": None}])  # at 10, 20, 30
+    driver.write(RowOp.DELETE, [{"k": 1}], ["k"])
     if flushed:
         driver.flush()
     view = driver.tablet.view()
@@ -158,7 +158,7 @@ def test_statistics_leave_nan_and_long_strings_alone(tmp_path):
         {"k": 1, "d": float("nan"), "e": 1.0, "s": "z" * 5000},
         {"k": 2, "d": 7.0, "e": None, "s": "a"},
     ]
-    driver.write(Op.INSERT, rows)
+    driver.write(RowOp.INSERT, rows)
     driver.flush()
     d, e, s = driver.ids("d", "e", "s")
     stats = driver.tablet._store.disks[0].view().stats
@@ -173,7 +173,7 @@ def test_statistics_leave_nan_and_long_strings_alone(tmp_path):
 
 def test_look_ups_take_the_key_columns_only(tmp_path):
     driver = Driver(str(tmp_path / "t"), PAIR_KEY)
-    driver.write(Op.INSERT, [{"host": "h", "n": 1, "a": 1, "b": b"z"}])
+    driver.write(RowOp.INSERT, [{"host": "h", "n": 1, "a": 1, "b": b"z"}])
     view = driver.tablet.view()
     good = pa.RecordBatch.from_arrays(
         [pa.array([1, 1, None], pa.int32()), pa.array(["h", None, "h"])], names=["n", "host"]
@@ -190,8 +190,8 @@ def test_look_ups_take_the_key_columns_only(tmp_path):
 
 
 def test_changes_carry_the_columns_asked_for_and_match_by_the_row_meant(driver):
-    driver.write(Op.UPDATE, [{"k": 5, "a": 1000}, {"k": 6, "a": 0}], ["k", "a"])
-    driver.write(Op.DELETE, [{"k": 7}, {"k": 99}], ["k"])
+    driver.write(RowOp.UPDATE, [{"k": 5, "a": 1000}, {"k": 6, "a": 0}], ["k", "a"])
+    driver.write(RowOp.DELETE, [{"k": 7}, {"k": 99}], ["k"])
     view = driver.tablet.view()
     since = driver.log[2].stamp
     found = [r for b in view.changes(since, driver.now, columns=[S, K]) for r in b.to_pylist()]

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from nyala.common.predicate import And
-from nyala.common.predicate import Op as Sign
+from nyala.common.predicate import CompareOp as Sign
 from nyala.tablet.files import columns as blocks
 from nyala.tablet.files import ops
 from nyala.tablet.files.columns import BLOCK_BYTES, BLOCK_ROWS, block_ends
-from nyala.tablet.files.ops import Op, WriteOp
+from nyala.tablet.files.ops import RowOp, WriteOp
 from nyala.tablet.read.emit import emit
 from tests.unit.tablet.scan_support import A, K, S, is_
 from tests.unit.tablet.tablet_support import INT_KEY, Driver, message, numbered, payload
@@ -48,7 +48,7 @@ def test_compressed_blocks_are_small_and_what_does_not_shrink_is_read_in_place(
     rng = np.random.default_rng(1)
     values = rng.integers(-(1 << 62), 1 << 62, 1000).tolist()
     rows = [{"k": k, "a": v, "s": "same" * 9} for k, v in enumerate(values)]
-    driver.write(Op.INSERT, rows)
+    driver.write(RowOp.INSERT, rows)
     driver.flush()
     [rowset] = driver.tablet.view()._rowsets
     chunks = rowset.chunks
@@ -78,11 +78,11 @@ def test_a_rowset_of_several_blocks_reads_whole(tmp_path, monkeypatch):
 
     monkeypatch.setattr(columns, "BLOCK_ROWS", 16)
     driver = Driver(str(tmp_path / "t"))
-    driver.write(Op.INSERT, numbered(0, 100)[::-1])
-    driver.write(Op.UPSERT, numbered(0, 100)[::7])
+    driver.write(RowOp.INSERT, numbered(0, 100)[::-1])
+    driver.write(RowOp.UPSERT, numbered(0, 100)[::7])
     driver.flush()
     assert len(driver.tablet._store.disks[0].view().chunks.starts) == 9
-    driver.write(Op.UPDATE, [{"k": k, "a": 7} for k in range(99, 0, -9)], ["k", "a"])
+    driver.write(RowOp.UPDATE, [{"k": k, "a": 7} for k in range(99, 0, -9)], ["k", "a"])
     assert [r["k"] for r in driver.rows(ordered=True)] == list(range(100))
     assert all(r["s"] == f"s{r['k']}" for r in driver.rows())
     where = And((is_(K, Sign.GE, 30), is_(K, Sign.LT, 71)))
@@ -140,16 +140,16 @@ def calls_by_kind(driver, size):
         entry = driver.entry(wide_payload(op, size, columns))
         found[name] = calls(lambda: driver.tablet.apply([entry]))
 
-    write("insert", Op.INSERT, "k", "a", "s")
+    write("insert", RowOp.INSERT, "k", "a", "s")
     for place in ("memory", "disk"):
         view, now = driver.tablet.view(), driver.now
         for name, read in reads.items():
             found[f"{name} in {place}"] = calls(lambda r=read, v=view, t=now: r(v, t))
         if place == "memory":
             found["flush"] = calls(driver.flush)
-    write("partial update", Op.UPDATE, "k", "a")
-    write("insert that fails", Op.INSERT, "k", "a", "s")
-    write("delete", Op.DELETE, "k")
+    write("partial update", RowOp.UPDATE, "k", "a")
+    write("insert that fails", RowOp.INSERT, "k", "a", "s")
+    write("delete", RowOp.DELETE, "k")
     return found
 
 
@@ -164,7 +164,7 @@ def test_no_python_runs_per_row(tmp_path):
 
 def test_readers_in_other_threads_see_their_snapshot(tmp_path):
     driver = Driver(str(tmp_path / "t"))
-    driver.write(Op.INSERT, numbered(0, 200))
+    driver.write(RowOp.INSERT, numbered(0, 200))
     wrong: list[object] = []
     done = threading.Event()
     wanted = pa.record_batch({"k": pa.array(range(200), pa.int64())})
@@ -185,7 +185,7 @@ def test_readers_in_other_threads_see_their_snapshot(tmp_path):
     try:
         for n in range(150):
             fresh = numbered(1000 + 40 * n, 1040 + 40 * n)
-            driver.write(Op.UPSERT, [*numbered(0, 200), *fresh])
+            driver.write(RowOp.UPSERT, [*numbered(0, 200), *fresh])
             published[0] = (driver.tablet.view(), driver.now)
             if n % 50 == 49:
                 driver.flush()
@@ -198,6 +198,6 @@ def test_readers_in_other_threads_see_their_snapshot(tmp_path):
 def test_one_row_batches_are_merged_into_chunks(tmp_path):
     driver = Driver(str(tmp_path / "t"))
     for k in range(200):
-        driver.tablet.apply([driver.entry(payload(INT_KEY, Op.INSERT, numbered(k, k + 1)))])
+        driver.tablet.apply([driver.entry(payload(INT_KEY, RowOp.INSERT, numbered(k, k + 1)))])
     assert len(driver.tablet._store.mem.view().chunks.starts) - 1 < 40
     assert [r["k"] for r in driver.rows()] == list(range(200))

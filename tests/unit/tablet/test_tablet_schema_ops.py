@@ -17,7 +17,7 @@ from nyala.common.alteration import (
 )
 from nyala.common.errors import BadVersion, Corrupt
 from nyala.tablet.files import ops
-from nyala.tablet.files.ops import Op
+from nyala.tablet.files.ops import RowOp
 from tests.unit.tablet.alter_support import STAGES, bring, by_key
 from tests.unit.tablet.tablet_support import (
     INT_KEY,
@@ -29,7 +29,7 @@ from tests.unit.tablet.tablet_support import (
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_what_an_added_column_asks_of_rows_old_and_new(driver, stage):
-    driver.write(Op.INSERT, numbered(0, 2))
+    driver.write(RowOp.INSERT, numbered(0, 2))
     bring(driver, stage)
     old = driver.schema
     driver.alter(
@@ -44,11 +44,11 @@ def test_what_an_added_column_asks_of_rows_old_and_new(driver, stage):
         {"k": 1, "f": None},
         {"k": 1, "f": 1, "g": 5},
     ]
-    assert driver.write(Op.UPDATE, kept[:1], ["k", "f", "g"]) == []
-    assert driver.write(Op.UPSERT, kept[1:3], ["k", "f"]) == [(0, "immutable"), (1, "immutable")]
-    assert driver.write(Op.UPDATE, kept[3:], ["k", "f", "g"]) == [(0, "immutable")]
-    assert driver.write(Op.UPDATE, [{"k": 1, "n": None}], ["k", "n"]) == [(0, "null_value")]
-    data = payload(old, Op.UPSERT, [{"k": 1, "a": 9}, {"k": 2, "a": 9}], ["k", "a"])
+    assert driver.write(RowOp.UPDATE, kept[:1], ["k", "f", "g"]) == []
+    assert driver.write(RowOp.UPSERT, kept[1:3], ["k", "f"]) == [(0, "immutable"), (1, "immutable")]
+    assert driver.write(RowOp.UPDATE, kept[3:], ["k", "f", "g"]) == [(0, "immutable")]
+    assert driver.write(RowOp.UPDATE, [{"k": 1, "n": None}], ["k", "n"]) == [(0, "null_value")]
+    data = payload(old, RowOp.UPSERT, [{"k": 1, "a": 9}, {"k": 2, "a": 9}], ["k", "a"])
     [result] = driver.tablet.apply([driver.entry(data)])
     [error] = ops.decode_result(result)[1]
     assert (error.row, error.code) == (1, "null_value"), "a new row of a client that cannot give it"
@@ -64,7 +64,7 @@ def test_many_alterations_between_restarts(driver):
     """Some of them flushed, some only in the log, with rows of every version."""
     expected: dict[int, dict[str, Any]] = {}
     for version in range(12):
-        driver.write(Op.INSERT, [{"k": version}], ["k"])
+        driver.write(RowOp.INSERT, [{"k": version}], ["k"])
         row = dict.fromkeys((c.name for c in driver.schema.value_columns), None)
         expected[version] = {
             **row, **{c.name: c.default.as_py() for c in driver.schema.columns if c.default is not None}
@@ -88,7 +88,7 @@ def test_many_alterations_between_restarts(driver):
 
 
 def test_the_same_or_an_older_version_changes_nothing(driver):
-    driver.write(Op.INSERT, numbered(0, 3))
+    driver.write(RowOp.INSERT, numbered(0, 3))
     first = alter(driver.schema, [AddColumn("n", pa.int8(), default=1)])
     second = alter(first, [DropColumn("n"), AddColumn("m", pa.int8(), default=2)])
     assert driver.apply_schema(second) == (1, [])
@@ -104,7 +104,7 @@ def test_the_same_or_an_older_version_changes_nothing(driver):
 
 
 def test_a_schema_that_cannot_follow_is_refused_by_every_replica_alike(driver):
-    driver.write(Op.INSERT, numbered(0, 3))
+    driver.write(RowOp.INSERT, numbered(0, 3))
     a = replace(driver.schema.columns[1], type=pa.string())
     wrong = replace(INT_KEY, version=1, columns=(INT_KEY.columns[0], a, INT_KEY.columns[2]))
     before = driver.rows()
@@ -133,7 +133,7 @@ def test_the_bytes_of_a_schema_operation(driver):
     data = ops.encode_schema(op)
     assert ops.decode_schema(data) == op
     assert ops.is_schema(data)
-    assert not ops.is_schema(payload(INT_KEY, Op.INSERT, numbered(0, 1)))
+    assert not ops.is_schema(payload(INT_KEY, RowOp.INSERT, numbered(0, 1)))
     for at in range(len(data)):
         for damaged in (data[:at], data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :]):
             with pytest.raises(Corrupt):
@@ -146,13 +146,13 @@ def test_the_bytes_of_a_schema_operation(driver):
 
 def test_options_and_name_come_with_the_operation(driver):
     rows = [{"k": k, "a": 7, "s": "x" * 50} for k in range(2000)]
-    driver.write(Op.INSERT, rows)
+    driver.write(RowOp.INSERT, rows)
     driver.flush()
     plain = driver.tablet.data_bytes
     schema = alter(driver.schema, [RenameColumn("a", "a")])
     data = ops.encode_schema(ops.SchemaOp(schema, "later", {"compression": "zstd"}))
     driver.tablet.apply([driver.entry(data)])
-    driver.write(Op.UPSERT, rows)
+    driver.write(RowOp.UPSERT, rows)
     driver.flush()
     driver.compact(driver.now)
     assert driver.tablet.data_bytes < plain / 2

@@ -10,10 +10,10 @@ import pytest
 
 from nyala.common.errors import InvalidArgument
 from nyala.common.predicate import Compare, IsNull
-from nyala.common.predicate import Op as Sign
+from nyala.common.predicate import CompareOp as Sign
 from nyala.common.schema import Schema, from_arrow
 from nyala.tablet.files import ops
-from nyala.tablet.files.ops import Op, WriteOp
+from nyala.tablet.files.ops import RowOp, WriteOp
 from nyala.tablet.write.row_checks import MAX_CELL_BYTES, MAX_KEY_BYTES
 from tests.unit.tablet.tablet_support import Driver, message
 
@@ -84,7 +84,7 @@ def plain(column: pa.ChunkedArray | pa.Array) -> Any:
     return column.to_pylist()
 
 
-def write(driver: Driver, op: Op, columns: dict[str, pa.Array]) -> tuple[int, list[Any]]:
+def write(driver: Driver, op: RowOp, columns: dict[str, pa.Array]) -> tuple[int, list[Any]]:
     batch = pa.RecordBatch.from_pydict(columns)
     ids = tuple(driver.schema.column(n).id for n in columns)
     data = ops.encode(WriteOp(op, driver.schema.version, ids, False, message(batch)))
@@ -137,11 +137,11 @@ def wide(first: int) -> dict[str, pa.Array]:
 def test_every_type_keeps_every_value(tmp_path, compression, stage):
     driver = Driver(str(tmp_path / "t"), WIDE, compression=compression)
     first, second = wide(0), wide(3)
-    assert write(driver, Op.INSERT, first) == (ROWS, [])
+    assert write(driver, RowOp.INSERT, first) == (ROWS, [])
     at = driver.now
     bring(driver, stage)
     some = {n: c.slice(0, ROWS // 2) for n, c in second.items()}
-    assert write(driver, Op.UPSERT, some) == (ROWS // 2, [])
+    assert write(driver, RowOp.UPSERT, some) == (ROWS // 2, [])
     bring(driver, stage)
     old = {n: plain(c) for n, c in first.items()}
     new = {n: plain(second[n].slice(0, ROWS // 2)) + v[ROWS // 2 :] for n, v in old.items()}
@@ -162,7 +162,7 @@ def test_every_type_keeps_every_value(tmp_path, compression, stage):
 def test_every_type_is_filtered_by_its_own_order(tmp_path, stage):
     driver = Driver(str(tmp_path / "t"), WIDE)
     columns = wide(0)
-    write(driver, Op.INSERT, columns)
+    write(driver, RowOp.INSERT, columns)
     bring(driver, stage)
     view = driver.tablet.view()
     for n, (kind, values) in enumerate(TYPES.items()):
@@ -189,13 +189,13 @@ def test_defaults_and_nulls_of_every_type(tmp_path, stage):
     plains = {f"c{n}": array(t, v)[-2] for n, (t, v) in enumerate(TYPES.items())}
     schema = from_arrow(pa.schema([("k", pa.int64()), *fields]), ["k"], defaults=plains)
     driver = Driver(str(tmp_path / "t"), schema)
-    write(driver, Op.INSERT, {"k": pa.array([0, 1])})
+    write(driver, RowOp.INSERT, {"k": pa.array([0, 1])})
     bring(driver, stage)
     nulls = {n: pa.nulls(1, t) for n, t in fields}
-    write(driver, Op.UPSERT, {"k": pa.array([1]), **nulls})
-    write(driver, Op.INSERT, {"k": pa.array([2]), **nulls})
-    write(driver, Op.UPSERT, {"k": pa.array([0]), "c0": pa.array([7], pa.int8())})
-    write(driver, Op.INSERT, {"k": pa.array([3])})  # beside rows in memory that have no defaults
+    write(driver, RowOp.UPSERT, {"k": pa.array([1]), **nulls})
+    write(driver, RowOp.INSERT, {"k": pa.array([2]), **nulls})
+    write(driver, RowOp.UPSERT, {"k": pa.array([0]), "c0": pa.array([7], pa.int8())})
+    write(driver, RowOp.INSERT, {"k": pa.array([3])})  # beside rows in memory that have no defaults
     bring(driver, stage)
     defaults = {n: plain(pa.array([v], v.type))[0] for n, v in plains.items()}
     rows = scanned(driver)
@@ -222,11 +222,11 @@ def test_a_key_of_every_type_is_unique_and_rows_lie_in_its_order(tmp_path, kind,
     count = len(ordered)
     shuffled = [ordered[i * 7 % count if count % 7 else i] for i in range(count)]
     values = pa.array(range(count), pa.int64())
-    assert write(driver, Op.INSERT, {"k0": array(kind, shuffled), "v": values}) == (count, [])
+    assert write(driver, RowOp.INSERT, {"k0": array(kind, shuffled), "v": values}) == (count, [])
     bring(driver, stage)
-    _, errors = write(driver, Op.INSERT, {"k0": array(kind, ordered)})
+    _, errors = write(driver, RowOp.INSERT, {"k0": array(kind, ordered)})
     assert [e.code for e in errors] == ["already_present"] * count
-    assert write(driver, Op.DELETE, {"k0": array(kind, ordered[1:2])}) == (1, [])
+    assert write(driver, RowOp.DELETE, {"k0": array(kind, ordered[1:2])}) == (1, [])
     bring(driver, stage)
     left = [ordered[0], *ordered[2:]]
     expected = plain(array(kind, left))
@@ -251,7 +251,7 @@ def test_a_key_of_several_columns_orders_by_each_in_turn(tmp_path, stage):
     columns = {f"k{n}": array(kind, [row[n] for row in shuffled]) for n, kind in enumerate(kinds)}
     for begin in range(0, len(shuffled), 100):
         some = {n: c.slice(begin, 100) for n, c in columns.items()}
-        assert not write(driver, Op.INSERT, some)[1]
+        assert not write(driver, RowOp.INSERT, some)[1]
         if begin % 300 == 0:
             bring(driver, stage)
     rows = scanned(driver)
@@ -276,7 +276,7 @@ def test_compression_is_an_option_of_the_table_and_makes_files_smaller(tmp_path)
     sizes = []
     for compression in COMPRESSIONS:
         driver = Driver(str(tmp_path / compression), schema, compression=compression)
-        write(driver, Op.INSERT, rows)
+        write(driver, RowOp.INSERT, rows)
         driver.flush()
         [data] = [n for n in driver.files.list(driver.directory) if n.endswith(".dat")]
         sizes.append(driver.files.size(f"{driver.directory}/{data}"))
@@ -307,7 +307,7 @@ def test_keys_and_cells_up_to_their_limits(tmp_path, kind):
         ),
         "v": array(kind, [b"v" * n if kind == pa.binary() else "v" * n for n in cells]),
     }
-    count, errors = write(driver, Op.UPSERT, columns)
+    count, errors = write(driver, RowOp.UPSERT, columns)
     assert (count, [(e.row, e.code) for e in errors]) == (2, [(2, "too_large"), (3, "too_large")])
     assert "the key" in errors[0].message
     assert "'v'" in errors[1].message

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from nyala.client.core import Core
+from nyala.client.core import ClientCore
 from nyala.common.errors import NyalaError
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.wire import methods
@@ -14,7 +14,7 @@ from tests.sim.world.process import SimProcess
 class Group:
     """One tablet, its servers by number, and a tool that asks them."""
 
-    def __init__(self, cluster: SimCluster, core: Core, tablet: TabletId) -> None:
+    def __init__(self, cluster: SimCluster, core: ClientCore, tablet: TabletId) -> None:
         self.cluster = cluster
         self.core = core
         self.tablet = tablet
@@ -104,7 +104,7 @@ class Group:
         return str((await self.ask(to, methods.LEADER_STEP_DOWN, request)).leader)
 
 
-async def started(cluster: SimCluster) -> tuple[SimCluster, Core, TabletId]:
+async def started(cluster: SimCluster) -> tuple[SimCluster, ClientCore, TabletId]:
     """Start a cluster and create the table `t`; return what a `Group` is made of."""
     core = await cluster.start()
     table = await cluster.create_table(core, "t")

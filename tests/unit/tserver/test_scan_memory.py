@@ -5,7 +5,7 @@ import pytest
 from nyala.common.errors import Throttled
 from nyala.common.options import MIB, Options
 from nyala.replica.memory import MemoryPart, MemoryTracker
-from nyala.tablet.files.ops import Op
+from nyala.tablet.files.ops import RowOp
 from nyala.tserver.scan_memory import LEAST_BYTES, ScanMemory
 from tests.unit.tablet.tablet_support import Driver, numbered
 
@@ -14,7 +14,7 @@ OPTIONS = Options(memory_budget_bytes=64 * MIB, scan_memory_bytes=4 * MIB)
 
 def test_rows_that_a_flush_wrote_count_as_the_scans_that_hold_them(tmp_path):
     driver = Driver(f"{tmp_path}/t")
-    driver.write(Op.INSERT, numbered(0, 1000))
+    driver.write(RowOp.INSERT, numbered(0, 1000))
     memory = MemoryTracker(OPTIONS)
     scans = ScanMemory(memory, OPTIONS)
     rows = driver.tablet.unflushed_bytes()

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from nyala.client.cluster.tablet_cache import Locations, OpenTable
+from nyala.client.cluster.tablet_cache import OpenTable, TabletCache
 from nyala.client.read.read_spec import ReadSpec, make_token
 from nyala.client.read.token_reader import Reader
 from nyala.client.scan_token import ScanToken
@@ -17,10 +17,10 @@ from nyala.common.errors import Corrupt, InvalidArgument, NotLeader, Unavailable
 from nyala.common.ids import TableId
 from nyala.common.keys import encode_key
 from nyala.common.options import Options
-from nyala.common.partition import Partition, PartitionSchema
+from nyala.common.partition import PartitionSchema, TabletPartition
 from nyala.env.clock import HybridClock, SystemClock
 from nyala.replica.memory import MemoryTracker
-from nyala.tablet.files.ops import Op
+from nyala.tablet.files.ops import RowOp
 from nyala.tablet.tablet import Tablet
 from nyala.tserver.scan_memory import ScanMemory
 from nyala.tserver.scanners import Scanners
@@ -74,7 +74,7 @@ class Servers:
         for name in ("a", "b", "c"):
             self.add(name)
         masters: Any = SimpleNamespace(known=["m"], look_up=self.locate)
-        self.reader = Reader(env, masters, Locations(masters), HybridClock(SystemClock()))
+        self.reader = Reader(env, masters, TabletCache(masters), HybridClock(SystemClock()))
         self.reader.batch_rows = 10
 
     async def locate(
@@ -87,7 +87,7 @@ class Servers:
 
     def add(self, name: str) -> None:
         driver = Driver(f"{self.directory}/{name}")
-        driver.write(Op.INSERT, numbered(0, ROWS))
+        driver.write(RowOp.INSERT, numbered(0, ROWS))
         driver.flush()
         driver.tablet = Tablet.open(driver.files, driver.directory)
         replica = self.replicas[name] = Replica(driver)
@@ -115,7 +115,9 @@ class Servers:
         opened = OpenTable(TableId("cd" * 16), "t", INT_KEY, PartitionSchema(), 3, {})
         replicas = tuple((n, n) for n in self.replicas)
         place: Any = SimpleNamespace(
-            id=info().tablet_id, partition=Partition(), addresses=lambda: [a for _, a in replicas]
+            id=info().tablet_id,
+            partition=TabletPartition(),
+            addresses=lambda: [a for _, a in replicas],
         )
         token = make_token(opened, place, ReadSpec(latest=not at, **more), at)
         token.batch_rows = 10
@@ -204,7 +206,7 @@ async def test_an_ordered_scan_goes_on_after_the_last_key_delivered_at_the_same_
 async def test_a_read_of_the_latest_rows_goes_on_at_the_time_that_it_began_with(servers):
     servers.cuts = {"a": [3]}
     later = servers.replicas["b"].driver
-    later.write(Op.UPSERT, [{"k": 99, "a": -1, "s": None}, {"k": 100, "a": -1, "s": None}])
+    later.write(RowOp.UPSERT, [{"k": 99, "a": -1, "s": None}, {"k": 100, "a": -1, "s": None}])
     assert await servers.read(servers.token(at=0, ordered=True)) == list(range(ROWS))
     assert servers.replicas["b"].asked == [10]
 
@@ -236,7 +238,7 @@ async def test_a_token_is_bytes_that_anyone_may_run_again_with_the_same_rows(ser
     assert bytes(parsed) == written
     assert parsed.at == 10
     assert parsed.tablet_id == info().tablet_id
-    servers.replicas["a"].driver.write(Op.DELETE, [{"k": 5}], ["k"])
+    servers.replicas["a"].driver.write(RowOp.DELETE, [{"k": 5}], ["k"])
     runs = [[b async for b in servers.reader.run(pb.ScanToken.FromString(written))] for _ in "ab"]
     assert runs[0][0].schema.names == ["k", "s"]
     assert [[k for b in run for k in b.column("k").to_pylist()] for run in runs] == [

@@ -10,7 +10,7 @@ from nyala.client.read.read_spec import ReadSpec
 from nyala.common.alteration import AddColumn, DropColumn, RenameColumn, alter
 from nyala.common.errors import InvalidArgument, NotLeader, SchemaMismatch, Unavailable
 from nyala.common.predicate import Compare
-from nyala.common.predicate import Op as Sign
+from nyala.common.predicate import CompareOp as Sign
 from nyala.tablet.files.ops import SchemaOp
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.systems.cluster import SimCluster

@@ -43,7 +43,9 @@ def sent(**columns) -> flight.FlightData:
 
 
 def checked(data: flight.FlightData) -> pa.RecordBatch:
-    return decode_and_check(INFO, ops.Op.UPSERT, batch_schema(SCHEMA, ops.Op.UPSERT, IDS), data)
+    return decode_and_check(
+        INFO, ops.RowOp.UPSERT, batch_schema(SCHEMA, ops.RowOp.UPSERT, IDS), data
+    )
 
 
 def varying(kind, data: bytes, *offsets: int) -> pa.Array:
@@ -111,9 +113,9 @@ def test_a_batch_that_is_not_sound_is_refused_whole(what):
 def test_a_stream_of_other_types_is_refused_by_name(column, kind):
     given = pa.schema([f.with_type(kind) if f.name == column else f for f in SCHEMA.arrow])
     with pytest.raises(SchemaMismatch) as caught:
-        check_types(given, batch_schema(SCHEMA, ops.Op.UPSERT, IDS))
+        check_types(given, batch_schema(SCHEMA, ops.RowOp.UPSERT, IDS))
     assert str(kind) in caught.value.message
-    check_types(SCHEMA.arrow, batch_schema(SCHEMA, ops.Op.UPSERT, IDS))
+    check_types(SCHEMA.arrow, batch_schema(SCHEMA, ops.RowOp.UPSERT, IDS))
 
 
 def test_no_rows_and_no_columns():

@@ -105,9 +105,9 @@ def header(**wrong):
 
 def test_a_header_that_fits_gives_op_and_columns():
     op, columns = check_header(header(column_ids=[IDS[2], IDS[0]]), SCHEMA)
-    assert (op, columns) == (ops.Op.UPSERT, (IDS[2], IDS[0]))
+    assert (op, columns) == (ops.RowOp.UPSERT, (IDS[2], IDS[0]))
     assert batch_schema(SCHEMA, op, columns).names == ["x", "k"]
-    wide = batch_schema(SCHEMA, ops.Op.MIXED, columns)
+    wide = batch_schema(SCHEMA, ops.RowOp.MIXED, columns)
     assert (wide.names, wide.types[-1]) == (["x", "k", "_op"], pa.uint8())
 
 
@@ -148,7 +148,7 @@ def hosted(spec=None, number=0):
     return Info(SCHEMA, layout, partitions(SCHEMA, layout)[number])
 
 
-def checked(batch, op=ops.Op.UPSERT, where=None):
+def checked(batch, op=ops.RowOp.UPSERT, where=None):
     expected = batch_schema(SCHEMA, op, tuple(IDS))
     return decode_and_check(where or hosted(), op, expected, flight.batch_data(batch))
 
@@ -184,9 +184,9 @@ def test_a_row_of_another_tablet_voids_the_batch(spec):
 @pytest.mark.parametrize("code", [0, 9, 14, 15, 255, None])
 def test_an_unknown_op_code_voids_the_batch(code):
     with pytest.raises(InvalidArgument, match="row 1 has the unknown op code"):
-        checked(batch([1, 2], [1, code]), ops.Op.MIXED)
+        checked(batch([1, 2], [1, code]), ops.RowOp.MIXED)
 
 
 def test_an_empty_batch_is_a_batch():
     assert checked(batch([])).num_rows == 0
-    assert checked(batch([], []), ops.Op.MIXED).num_rows == 0
+    assert checked(batch([], []), ops.RowOp.MIXED).num_rows == 0

@@ -11,7 +11,7 @@ from nyala.common.options import Options
 from nyala.env.files import SystemFiles
 from nyala.replica.status import State
 from nyala.replica.witness import Witness
-from nyala.tablet.files.ops import Op
+from nyala.tablet.files.ops import RowOp
 from nyala.tserver.checksums import Checksums
 from nyala.tserver.scanners import _next_data
 from nyala.wire.proto import reads_pb2 as pb
@@ -67,7 +67,7 @@ class Replica:
 class Server:
     def __init__(self, directory: str, *, leads: bool, rows: int = 100) -> None:
         self.driver = Driver(directory)
-        self.driver.write(Op.INSERT, numbered(0, rows))
+        self.driver.write(RowOp.INSERT, numbered(0, rows))
         self.replica = Replica(self.driver, leads)
         self.tasks = Tasks()
         hosted = SimpleNamespace(replica=self.replica, tablet=self.driver.tablet)
@@ -94,7 +94,7 @@ def test_two_replicas_that_lie_differently_have_one_sum_and_one_row_less_has_ano
         assert (first.rows, second.rows) == (100, 100)
         assert first == second
         assert (await less.ask()).checksum != first.checksum
-        one.driver.write(Op.DELETE, [{"k": 5}])
+        one.driver.write(RowOp.DELETE, [{"k": 5}])
         again = await one.ask(first.at)
         assert again == first, "a snapshot stays"
         one.replica.now = one.driver.now

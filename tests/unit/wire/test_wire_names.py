@@ -14,7 +14,7 @@ from nyala.common import addresses
 from nyala.common.errors import NyalaError
 from nyala.wire import methods
 from nyala.wire.channels import GrpcRpc
-from nyala.wire.limits import Limits
+from nyala.wire.limits import RpcLimits
 from nyala.wire.proto import nyala_pb2
 from nyala.wire.server import GrpcServer
 from tests.unit.wire.peer_port import A, B, heartbeat, peers
@@ -47,7 +47,7 @@ class NameServer(asyncio.DatagramProtocol):
 
 
 async def listening(host, port=0):
-    server = GrpcServer(Shelf().handlers(), f"{host}:{port}", Limits())
+    server = GrpcServer(Shelf().handlers(), f"{host}:{port}", RpcLimits())
     return server, await server.start()
 
 

@@ -27,7 +27,7 @@ from nyala.env.clock import SystemClock
 from nyala.wire import flight, methods
 from nyala.wire.channels import GrpcRpc
 from nyala.wire.flight import FlightData
-from nyala.wire.limits import Limits
+from nyala.wire.limits import RpcLimits
 from nyala.wire.proto import flight_pb2, nyala_pb2
 from nyala.wire.rpc_metrics import RpcMetrics
 from nyala.wire.server import GrpcServer
@@ -148,7 +148,7 @@ def test_an_unexpected_exception_hides_its_text_and_the_server_lives_on(caplog):
 
 
 def test_oversized_messages_are_refused_on_every_side():
-    small, limit = Limits(message_bytes=1 << 20), str(1 << 20)
+    small, limit = RpcLimits(message_bytes=1 << 20), str(1 << 20)
     big = FlightData(b"", bytes(2 << 20))
 
     async def story():

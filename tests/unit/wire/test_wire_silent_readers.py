@@ -7,7 +7,7 @@ import pyarrow.flight
 import pytest
 
 from nyala.wire import methods
-from nyala.wire.limits import Limits
+from nyala.wire.limits import RpcLimits
 from nyala.wire.proto import flight_pb2
 from tests.unit.wire.wire_helpers import Shelf, served
 from tests.waiting import eventually
@@ -25,7 +25,7 @@ def first_of(client):
 def test_a_plain_client_that_stops_reading_holds_no_scan():
     async def main():
         shelf = Shelf()
-        async with served(shelf, Limits(unread_ms=300)) as (_, address):
+        async with served(shelf, RpcLimits(unread_ms=300)) as (_, address):
             with pyarrow.flight.connect(f"grpc://{address}") as client:
                 reader = await asyncio.to_thread(first_of, client)
                 await eventually(lambda: shelf.closed_streams == 1, "its stream is ended")
@@ -41,7 +41,7 @@ def test_a_plain_client_that_stops_reading_holds_no_scan():
 def test_our_client_that_stops_reading_holds_no_scan_and_one_that_reads_slowly_goes_on(stops):
     async def main():
         shelf = Shelf()
-        async with served(shelf, Limits(unread_ms=300)) as (rpc, address):
+        async with served(shelf, RpcLimits(unread_ms=300)) as (rpc, address):
             ticket = flight_pb2.Ticket(ticket=b"%d" % (ENDLESS if stops else 50))
             answers: Any = rpc.stream(address, methods.DO_GET, ticket)
             taken = 0

@@ -13,12 +13,19 @@ from nyala.common.errors import Corrupt, InvalidArgument, NyalaError, Unavailabl
 from nyala.env.rpc import Handlers
 from nyala.wire import flight, methods
 from nyala.wire.channels import GrpcRpc
-from nyala.wire.limits import Limits
+from nyala.wire.limits import RpcLimits
 from nyala.wire.proto import flight_pb2
 from nyala.wire.proto import reads_pb2 as pb
 from nyala.wire.server import GrpcServer
 from nyala.wire.slabs import SLAB_BYTES, Slabs
-from nyala.wire.stream_frames import HEADER, Kind, frame_head, open_message, read_header, read_open
+from nyala.wire.stream_frames import (
+    HEADER,
+    StreamFrameKind,
+    frame_head,
+    open_message,
+    read_header,
+    read_open,
+)
 from tests.unit.wire.wire_helpers import BATCH, Shelf, served
 from tests.waiting import eventually
 
@@ -26,9 +33,13 @@ LIMIT = 1 << 20
 
 
 def test_a_header_says_what_follows_and_damage_in_it_is_refused():
-    head = frame_head(Kind.MESSAGE, b"abc", 7)
-    assert read_header(head, 0, LIMIT) == (Kind.MESSAGE, 3, 7)
-    assert read_header(frame_head(Kind.END, b"", None), 0, LIMIT) == (Kind.END, 0, None)
+    head = frame_head(StreamFrameKind.MESSAGE, b"abc", 7)
+    assert read_header(head, 0, LIMIT) == (StreamFrameKind.MESSAGE, 3, 7)
+    assert read_header(frame_head(StreamFrameKind.END, b"", None), 0, LIMIT) == (
+        StreamFrameKind.END,
+        0,
+        None,
+    )
     refused = 0
     for at in range(HEADER.size):
         for bit in range(8):
@@ -39,7 +50,7 @@ def test_a_header_says_what_follows_and_damage_in_it_is_refused():
             except Corrupt:
                 refused += 1
             else:  # another kind, or sizes within the limit
-                assert isinstance(kind, Kind)
+                assert isinstance(kind, StreamFrameKind)
                 assert size + (body or 0) <= LIMIT
     assert refused > 100
     assert read_open(open_message(b"t" * 16, "a/B")) == (b"t" * 16, "a/B")
@@ -100,15 +111,21 @@ def test_hostile_bytes_end_their_connection_and_nothing_else():
         shelf = Shelf()
         async with served(shelf) as (rpc, address):
             found = await find(rpc, address)
-            opened = frame_head(Kind.OPEN, open_message(found.ticket, methods.DO_GET.path), None)
+            opened = frame_head(
+                StreamFrameKind.OPEN, open_message(found.ticket, methods.DO_GET.path), None
+            )
             ticket = flight_pb2.Ticket(ticket=b"2").SerializeToString()
-            good = opened + frame_head(Kind.MESSAGE, ticket, None)
+            good = opened + frame_head(StreamFrameKind.MESSAGE, ticket, None)
             assert len(await answer_to(found, good)) > 2 * BATCH.nbytes
             assert await answer_to(found, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" * 3) == b""
-            assert await answer_to(found, frame_head(Kind.MESSAGE, ticket, None)) == b""
-            other = frame_head(Kind.OPEN, open_message(b"x" * 16, methods.DO_GET.path), None)
+            assert await answer_to(found, frame_head(StreamFrameKind.MESSAGE, ticket, None)) == b""
+            other = frame_head(
+                StreamFrameKind.OPEN, open_message(b"x" * 16, methods.DO_GET.path), None
+            )
             assert b"not the server that was meant" in await answer_to(found, other)
-            nothing = frame_head(Kind.OPEN, open_message(found.ticket, "no/Method"), None)
+            nothing = frame_head(
+                StreamFrameKind.OPEN, open_message(found.ticket, "no/Method"), None
+            )
             assert b"does not have the method" in await answer_to(found, nothing)
             large = struct.pack("<4sBBBxIIQ", b"NYSF", 1, 2, 1, 0, 0, 1 << 60)
             assert b"TOO_LARGE" in await answer_to(found, opened + large)
@@ -213,7 +230,7 @@ def test_grpc_carries_requests_one_by_one_too():
 
     async def story() -> None:
         desk = Desk()
-        server = GrpcServer(desk.handlers(), "127.0.0.1:0", Limits())
+        server = GrpcServer(desk.handlers(), "127.0.0.1:0", RpcLimits())
         address = await server.start()
         async with grpc.aio.insecure_channel(address) as channel:
             call = channel.stream_stream(f"/{methods.GET.path}")()

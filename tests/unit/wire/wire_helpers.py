@@ -10,7 +10,7 @@ from nyala.env.rpc import Handlers
 from nyala.wire import flight, methods
 from nyala.wire.channels import GrpcRpc
 from nyala.wire.flight import FlightData
-from nyala.wire.limits import Limits
+from nyala.wire.limits import RpcLimits
 from nyala.wire.proto import flight_pb2, nyala_pb2
 from nyala.wire.server import GrpcServer
 
@@ -81,7 +81,7 @@ class Shelf:
 
 @contextlib.asynccontextmanager
 async def served(
-    shelf: Shelf, limits: Limits | None = None, **server: object
+    shelf: Shelf, limits: RpcLimits | None = None, **server: object
 ) -> AsyncIterator[tuple[GrpcRpc, str]]:
     """A client and the address of a server over `shelf`."""
     running = GrpcServer(shelf.handlers(), "127.0.0.1:0", limits, **server)  # type: ignore[arg-type]

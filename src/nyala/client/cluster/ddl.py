@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from nyala.client.cluster.masters import Masters
-from nyala.client.cluster.tablet_cache import Locations, OpenTable
+from nyala.client.cluster.tablet_cache import OpenTable, TabletCache
 from nyala.client.deadline import Attempts
 from nyala.common.errors import NotFound, NotReady, Retryable
 from nyala.common.partition_spec import Partition, resolve
@@ -39,7 +39,7 @@ class Definitions:
     """The definitions of one client. Runs on the client's loop."""
 
     def __init__(
-        self, env: Env, masters: Masters, locations: Locations, client_id: bytes, timeout_ms: int
+        self, env: Env, masters: Masters, locations: TabletCache, client_id: bytes, timeout_ms: int
     ) -> None:
         self._env = env
         self._masters = masters

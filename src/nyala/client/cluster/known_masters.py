@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from nyala.wire.proto import nyala_pb2 as pb
 
 
-class KnownMasters:
+class MasterAddresses:
     """An ordered list of masters' addresses; the first is tried first. Used on the client's loop only.
 
     Args:

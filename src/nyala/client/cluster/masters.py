@@ -9,7 +9,7 @@ A look-up that accepts a stale answer is answered by any master while there is n
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from nyala.client.cluster.known_masters import KnownMasters
+from nyala.client.cluster.known_masters import MasterAddresses
 from nyala.client.deadline import Attempts
 from nyala.common import addresses
 from nyala.common.errors import (
@@ -67,7 +67,7 @@ class Masters:
 
     def __init__(self, env: Env, given: Iterable[str]) -> None:
         self._env = env
-        self.addresses = KnownMasters(given)
+        self.addresses = MasterAddresses(given)
         self._learned_us = 0
         self._leader: str | None = None
         self._unheard = ""  # the address that failed to answer last

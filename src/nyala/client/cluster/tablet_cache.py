@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from nyala.client.cluster.masters import Masters
 from nyala.common.errors import RangesChanged, Unavailable
 from nyala.common.ids import ServerUuid, TableId, TabletId
-from nyala.common.partition import Partition, PartitionSchema, partitions
+from nyala.common.partition import PartitionSchema, TabletPartition, partitions
 from nyala.common.schema import Schema
 from nyala.wire import convert, methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -15,7 +15,7 @@ HAS_LEADER = ("RUNNING", "DROPPED")
 
 
 @dataclass(slots=True)
-class TabletPlace:
+class TabletLocation:
     """One tablet and its replicas, as last known.
 
     Attributes:
@@ -28,7 +28,7 @@ class TabletPlace:
     """
 
     id: TabletId
-    partition: Partition
+    partition: TabletPartition
     replicas: tuple[tuple[ServerUuid, str], ...] = ()
     leader: str | None = None
     dropped_at: int = 0
@@ -59,15 +59,15 @@ class OpenTable:
     partition_schema: PartitionSchema
     replicas: int
     options: dict[str, str]
-    tablets: list[TabletPlace] = field(default_factory=list)
+    tablets: list[TabletLocation] = field(default_factory=list)
     until_us: int = 0
     ranges_version: int = 0
-    dropped: list[TabletPlace] = field(default_factory=list)
+    dropped: list[TabletLocation] = field(default_factory=list)
     history_from: int = 0
     write_max_bytes: int = 0
     """The largest batch that servers take; 0: not known."""
 
-    def with_rows(self, after: int | None = None) -> list[TabletPlace]:
+    def with_rows(self, after: int | None = None) -> list[TabletLocation]:
         """Return the tablets that may have rows now, and those that may have had some after a time.
 
         Those of dropped ranges come first, so that of each key the older changes do.
@@ -80,7 +80,7 @@ class OpenTable:
         ended.sort(key=lambda t: (not t.dropped_at, t.dropped_at))
         return [*ended, *self.tablets]
 
-    def place(self, ps: PartitionSchema, number: int) -> TabletPlace | None:
+    def place(self, ps: PartitionSchema, number: int) -> TabletLocation | None:
         """Return the tablet that a partition schema gives a number; None if there is none. Any thread.
 
         Ranges may come and go in another thread between two looks at a table: then there is none either.
@@ -107,7 +107,7 @@ class OpenTable:
         self.history_from = fresh.history_from
 
 
-class Locations:
+class TabletCache:
     """Finds tables and the leaders of their tablets. Runs on the client's loop.
 
     Args:
@@ -194,7 +194,7 @@ class Locations:
         return answer
 
     def learn(
-        self, tablet: TabletPlace, *, asked: str, leader: str | None, address: str | None
+        self, tablet: TabletLocation, *, asked: str, leader: str | None, address: str | None
     ) -> None:
         """Take what a replica said about who leads.
 
@@ -211,16 +211,16 @@ class Locations:
             tablet.leader = None
 
 
-def _place(tablet: pb.TabletLocation, partition: Partition) -> TabletPlace:
+def _place(tablet: pb.TabletLocation, partition: TabletPartition) -> TabletLocation:
     if tablet.state not in HAS_LEADER:
         # It may be replaced by another one, and what was written to it would be lost: nobody is asked yet.
-        return TabletPlace(TabletId(tablet.id), partition)
+        return TabletLocation(TabletId(tablet.id), partition)
     replicas = tuple((ServerUuid(r.uuid), r.address) for r in tablet.replicas)
     leader = next((r.address for r in tablet.replicas if r.leader and r.address), None)
-    return TabletPlace(TabletId(tablet.id), partition, replicas, leader, tablet.dropped_at)
+    return TabletLocation(TabletId(tablet.id), partition, replicas, leader, tablet.dropped_at)
 
 
-def follow(tablet: TabletPlace, table: OpenTable) -> bool:
+def follow(tablet: TabletLocation, table: OpenTable) -> bool:
     """Let a tablet's place be what a table that was looked up again says, also of the one that replaced it.
 
     Returns:
@@ -234,7 +234,7 @@ def follow(tablet: TabletPlace, table: OpenTable) -> bool:
     return True
 
 
-def gone(tablet: TabletPlace, table: OpenTable) -> RangesChanged:
+def gone(tablet: TabletLocation, table: OpenTable) -> RangesChanged:
     """Return what to raise when a tablet's part of the table is not there any more."""
     return RangesChanged(
         f"tablet {tablet.id} is not one of table {table.name!r} any more: its range was dropped, with all "

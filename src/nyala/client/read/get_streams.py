@@ -118,7 +118,7 @@ def _first(waiting: deque[_Waiting]) -> list[_Waiting]:
     return [waiting.popleft() for _ in range(min(MAX_PARTS, len(waiting)))]
 
 
-class Lookups:
+class GetStreams:
     """Point-read streams of one client, one per server.
 
     Args:

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from nyala.client.cluster.tablet_cache import Locations, OpenTable
+from nyala.client.cluster.tablet_cache import OpenTable, TabletCache
 from nyala.client.deadline import Attempts
 from nyala.client.read.progress import Heard
 from nyala.client.read.read_spec import ReadSpec
@@ -24,7 +24,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 T = TypeVar("T")
 
 
-class Plan:
+class ReadPlan:
     """The plan of one read; every run of it is at the same time. Runs on the client's loop.
 
     Args:
@@ -42,7 +42,7 @@ class Plan:
     """
 
     def __init__(
-        self, env: Env, reader: Reader, locations: Locations, table: OpenTable, spec: ReadSpec,
+        self, env: Env, reader: Reader, locations: TabletCache, table: OpenTable, spec: ReadSpec,
         timeout_ms: int,
     ) -> None:  # fmt: skip
         self._env = env

@@ -13,13 +13,13 @@ import pyarrow as pa
 
 from nyala.client.cluster.tablet_cache import (
     LOOKUP_TIMEOUT_MS,
-    Locations,
     OpenTable,
-    TabletPlace,
+    TabletCache,
+    TabletLocation,
     follow,
     gone,
 )
-from nyala.client.read.get_streams import MAX_KEYS, Lookups
+from nyala.client.read.get_streams import MAX_KEYS, GetStreams
 from nyala.client.read.read_spec import ReadSpec
 from nyala.client.read.token_reader import Reader
 from nyala.common.errors import (
@@ -43,7 +43,7 @@ Rows = list[dict[str, Any] | None]
 _Shape = tuple[list[int], RowReader]
 
 
-class Wanted:
+class PointRead:
     """A look-up of a few keys of one tablet on its way. It is told once, on the loop.
 
     Args:
@@ -59,7 +59,7 @@ class Wanted:
     def __init__(
         self,
         table: OpenTable,
-        tablet: TabletPlace,
+        tablet: TabletLocation,
         keys: Sequence[bytes],
         columns: tuple[str, ...] | None,
         tell: Callable[[], None],
@@ -78,7 +78,7 @@ class Wanted:
         self._tell()
 
 
-class Getter:
+class PointGetter:
     """The look-ups of one client. Runs on the client's loop.
 
     Args:
@@ -88,16 +88,18 @@ class Getter:
         reader: the patient way.
     """
 
-    def __init__(self, env: Env, locations: Locations, clock: HybridClock, reader: Reader) -> None:
+    def __init__(
+        self, env: Env, locations: TabletCache, clock: HybridClock, reader: Reader
+    ) -> None:
         self._env = env
         self._locations = locations
         self._clock = clock
         self._reader = reader
-        self.lookups = Lookups(env)
+        self.lookups = GetStreams(env)
         self._shapes: dict[tuple[str, int, tuple[str, ...] | None], _Shape] = {}
 
     async def get(
-        self, table: OpenTable, tablet: TabletPlace, keys: Sequence[bytes],
+        self, table: OpenTable, tablet: TabletLocation, keys: Sequence[bytes],
         batch: Callable[[], pa.RecordBatch], columns: tuple[str, ...] | None, timeout_ms: int,
     ) -> Rows:  # fmt: skip
         """Look keys of one tablet up, linearizably: few of them on the stream to its leader, else by a token.
@@ -116,18 +118,18 @@ class Getter:
         began_us = self._env.clock.monotonic_us()
         if len(keys) <= MAX_KEYS:
             done = asyncio.Event()
-            wanted = Wanted(table, tablet, keys, columns, done.set)
-            self.quickly(wanted, timeout_ms)
+            wanted = PointRead(table, tablet, keys, columns, done.set)
+            self.try_leader(wanted, timeout_ms)
             await done.wait()
             if wanted.error is None:
                 return self.rows(wanted)
-            if not is_passing(wanted.error):
+            if not is_retryable(wanted.error):
                 raise wanted.error
         left_ms = max(1, timeout_ms - (self._env.clock.monotonic_us() - began_us) // 1000)
-        return await self.patiently(table, tablet, batch(), columns, left_ms)
+        return await self.retry_via_scan(table, tablet, batch(), columns, left_ms)
 
-    def quickly(self, wanted: Wanted, timeout_ms: int) -> None:
-        """Look up once at the leader that is known; what `is_passing` calls for the patient way."""
+    def try_leader(self, wanted: PointRead, timeout_ms: int) -> None:
+        """Look up once at the leader that is known; what `is_retryable` calls for the patient way."""
         tablet = wanted.tablet
         leader = tablet.leader
         if leader is None:
@@ -137,7 +139,7 @@ class Getter:
         def told(answer: reads_pb2.GetAnswer | NyalaError) -> None:
             if isinstance(answer, NyalaError):
                 address = answer.address if isinstance(answer, NotLeader) else None
-                if is_passing(answer):
+                if is_retryable(answer):
                     self._locations.learn(tablet, asked=leader, leader=None, address=address)
                 wanted.done(b"", answer)
                 return
@@ -153,13 +155,13 @@ class Getter:
         )
         self.lookups.ask(leader, part, told, timeout_ms)
 
-    def rows(self, wanted: Wanted) -> Rows:
+    def rows(self, wanted: PointRead) -> Rows:
         """Return the rows of a look-up that was answered. Any thread."""
         _, reader = self._shape(wanted.table, wanted.columns)
         return reader.read(wanted.raw, len(wanted.keys))
 
-    async def patiently(
-        self, table: OpenTable, tablet: TabletPlace, keys: pa.RecordBatch, columns: tuple[str, ...] | None,
+    async def retry_via_scan(
+        self, table: OpenTable, tablet: TabletLocation, keys: pa.RecordBatch, columns: tuple[str, ...] | None,
         timeout_ms: int,
     ) -> Rows:  # fmt: skip
         """Look up by a scan token, which finds the leader by itself."""
@@ -198,6 +200,6 @@ class Getter:
         self.lookups.close()
 
 
-def is_passing(error: NyalaError) -> bool:
+def is_retryable(error: NyalaError) -> bool:
     """Whether the patient way may do better."""
     return isinstance(error, Retryable | OutcomeUnknown | SchemaMismatch | TooLarge)

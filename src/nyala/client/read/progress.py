@@ -17,7 +17,7 @@ Heard = Callable[[pb.ScanHeader], None]
 """Told what a server says of a token's answer, before its rows: the time read at, and its age."""
 
 
-class Progress:
+class ScanProgress:
     """One run of a token.
 
     Args:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from nyala.client.cluster.tablet_cache import OpenTable, TabletPlace
+from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
 from nyala.common.errors import InvalidArgument
 from nyala.common.hybrid_time import as_stamp
 from nyala.common.predicate import Predicate
@@ -178,7 +178,7 @@ def _check_mode(mode: str, at: object, max_age_ms: int | None) -> None:
         raise InvalidArgument(f"max_age_ms={max_age_ms!r}: an age is a number of milliseconds")
 
 
-def make_token(table: OpenTable, tablet: TabletPlace, spec: ReadSpec, at: int) -> pb.ScanToken:
+def make_token(table: OpenTable, tablet: TabletLocation, spec: ReadSpec, at: int) -> pb.ScanToken:
     """Return the token that reads one tablet; the reader adds its own sizes, masters and deadline."""
     token = pb.ScanToken(
         table_id=table.id,
@@ -207,7 +207,7 @@ def make_token(table: OpenTable, tablet: TabletPlace, spec: ReadSpec, at: int) -
     return token
 
 
-def make_probe(table: OpenTable, tablet: TabletPlace, at: int) -> pb.ScanToken:
+def make_probe(table: OpenTable, tablet: TabletLocation, at: int) -> pb.ScanToken:
     """Return a token that reads no row, and is refused if the table has newer ranges at its time; 0: now."""
     token = make_token(table, tablet, ReadSpec(count_only=True, latest=not at), at)
     token.key_upper = b"\0"

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Collection
 
-from nyala.client.cluster.tablet_cache import Locations, OpenTable
+from nyala.client.cluster.tablet_cache import OpenTable, TabletCache
 from nyala.client.deadline import Attempts
 from nyala.common.errors import NyalaError, Retryable, Unavailable
 from nyala.common.hybrid_time import to_micros
@@ -20,7 +20,7 @@ APART_US = 1_000_000
 class Times:
     """Asks servers for their hybrid times. Runs on the client's loop."""
 
-    def __init__(self, env: Env, locations: Locations, clock: HybridClock) -> None:
+    def __init__(self, env: Env, locations: TabletCache, clock: HybridClock) -> None:
         self._env = env
         self._locations = locations
         self._clock = clock

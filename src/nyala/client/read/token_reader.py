@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator
 import pyarrow as pa
 
 from nyala.client.cluster.masters import Masters
-from nyala.client.cluster.tablet_cache import Locations, OpenTable, TabletPlace
+from nyala.client.cluster.tablet_cache import OpenTable, TabletCache, TabletLocation
 from nyala.client.deadline import Attempts
-from nyala.client.read.progress import Heard, Progress
+from nyala.client.read.progress import Heard, ScanProgress
 from nyala.client.read.read_spec import ReadSpec, make_probe, make_token
 from nyala.client.read.snapshot_time import Times
 from nyala.common.errors import (
@@ -27,7 +27,7 @@ from nyala.common.errors import (
     Unavailable,
 )
 from nyala.common.ids import ServerUuid, TabletId
-from nyala.common.partition import Partition, prune
+from nyala.common.partition import TabletPartition, prune
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.wire import flight, methods
@@ -38,14 +38,14 @@ STALL_MS = 15_000
 """A server that sends nothing for this long in mid-scan is given up for another."""
 PARALLEL_TOKENS = 8
 """Tablets read at the same time by one `to_arrow`."""
-_NO_PARTITION, _NO_UUID = Partition(), ServerUuid("")
+_NO_PARTITION, _NO_UUID = TabletPartition(), ServerUuid("")
 
 
 class Reader:
     """The reads of one client. Runs on the client's loop."""
 
     def __init__(
-        self, env: Env, masters: Masters, locations: Locations, clock: HybridClock
+        self, env: Env, masters: Masters, locations: TabletCache, clock: HybridClock
     ) -> None:
         self._env = env
         self._masters = masters
@@ -98,7 +98,7 @@ class Reader:
         ]
 
     def token(
-        self, table: OpenTable, tablet: TabletPlace, spec: ReadSpec, at: int, timeout_ms: int
+        self, table: OpenTable, tablet: TabletLocation, spec: ReadSpec, at: int, timeout_ms: int
     ) -> pb.ScanToken:
         """Return the token that reads one tablet at a time; 0: its leader's own."""
         return self._ready(make_token(table, tablet, spec, at), timeout_ms)
@@ -169,7 +169,7 @@ class Reader:
         budget_ms = token.timeout_ms or 60_000
         attempts = attempts or Attempts(self._env, budget_ms)
         place = place_of(token)
-        read, last = Progress(token, heard), "no replica of the tablet is known"
+        read, last = ScanProgress(token, heard), "no replica of the tablet is known"
         while True:
             stale = read.token.mode == pb.STALE
             for address in _spread(place, self._env) if stale else place.addresses():
@@ -201,7 +201,9 @@ class Reader:
                 await self.find_again(token, place, attempts)
                 read.goes_to(place.id)
 
-    async def find_again(self, token: pb.ScanToken, place: TabletPlace, attempts: Attempts) -> None:
+    async def find_again(
+        self, token: pb.ScanToken, place: TabletLocation, attempts: Attempts
+    ) -> None:
         """Ask the masters where a token's tablet is now; a failure only means another round.
 
         Raises:
@@ -225,15 +227,15 @@ class Reader:
             place.leader = next((r.address for r in tablet.replicas if r.leader), None)
 
 
-def place_of(token: pb.ScanToken) -> TabletPlace:
+def place_of(token: pb.ScanToken) -> TabletLocation:
     """Return where a token's tablet is, as far as the token knows."""
-    place = TabletPlace(TabletId(token.tablet_id), _NO_PARTITION)
+    place = TabletLocation(TabletId(token.tablet_id), _NO_PARTITION)
     place.replicas = tuple((_NO_UUID, a) for a in token.replicas)
     place.leader = token.replicas[0] if token.replicas else None
     return place
 
 
-def _spread(place: TabletPlace, env: Env) -> list[str]:
+def _spread(place: TabletLocation, env: Env) -> list[str]:
     """Return where to read stale: any follower, then who can always serve, then the others."""
     addresses = place.addresses()
     followers = [a for a in addresses if a != place.leader]
@@ -244,7 +246,7 @@ def _spread(place: TabletPlace, env: Env) -> list[str]:
 
 
 async def _once(
-    env: Env, clock: HybridClock, address: str, read: Progress
+    env: Env, clock: HybridClock, address: str, read: ScanProgress
 ) -> AsyncIterator[pa.RecordBatch]:
     """One try at one server."""
     ticket = flight_pb2.Ticket(ticket=read.token.SerializeToString())

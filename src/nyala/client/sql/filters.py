@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nyala.common.predicate import And, Compare, In, IsNull, Not, Op, Or, Predicate
+from nyala.common.predicate import And, Compare, CompareOp, In, IsNull, Not, Or, Predicate
 from nyala.common.schema import Column, Schema
 
 MAX_DEPTH = 30
@@ -24,13 +24,13 @@ MAX_LIST_BYTES = 1 << 20
 _END_OF_LIST = "\n], null_matching_behavior=MATCH}), null[bool])"
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _PLAIN = re.compile(r"[^()]+?(?=\))")
-_SIGNS: dict[str, tuple[Op, Callable[[pc.Expression, pc.Expression], pc.Expression]]] = {
-    "==": (Op.EQ, lambda a, b: a == b),
-    "!=": (Op.NE, lambda a, b: a != b),
-    "<=": (Op.LE, lambda a, b: a <= b),
-    ">=": (Op.GE, lambda a, b: a >= b),
-    "<": (Op.LT, lambda a, b: a < b),
-    ">": (Op.GT, lambda a, b: a > b),
+_SIGNS: dict[str, tuple[CompareOp, Callable[[pc.Expression, pc.Expression], pc.Expression]]] = {
+    "==": (CompareOp.EQ, lambda a, b: a == b),
+    "!=": (CompareOp.NE, lambda a, b: a != b),
+    "<=": (CompareOp.LE, lambda a, b: a <= b),
+    ">=": (CompareOp.GE, lambda a, b: a >= b),
+    "<": (CompareOp.LT, lambda a, b: a < b),
+    ">": (CompareOp.GT, lambda a, b: a > b),
 }
 
 

@@ -111,10 +111,10 @@ def run_sql(query: str, tables: Tables) -> pa.Table:
     """Run one query over the tables that it names, all read at one snapshot; see `Client.sql`."""
     import duckdb
 
-    from nyala.client.sql.source import Source
+    from nyala.client.sql.source import TableDataset
 
     engine = duckdb.connect(":memory:", config={"enable_external_access": "false"})
-    sources: list[Source] = []
+    sources: list[TableDataset] = []
     try:
         engine.execute("set python_enable_replacements=false").fetchall()
         snapshot = _Snapshot(tables)
@@ -123,7 +123,7 @@ def run_sql(query: str, tables: Tables) -> pa.Table:
             schema = tables.open(name)
             if _folded(name) in named.tables:  # else only its name is told
                 _check_columns(name, schema)
-            source = Source(schema, partial(snapshot.read, name))
+            source = TableDataset(schema, partial(snapshot.read, name))
             sources.append(source)
             engine.register(name, source)
         engine.execute("set lock_configuration=true").fetchall()

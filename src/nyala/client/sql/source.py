@@ -19,7 +19,7 @@ Fetch = Callable[[tuple[str, ...], Predicate | None], pa.Table]
 """Returns some columns of at least the rows that pass, all of one snapshot."""
 
 
-class Source(ds.Dataset):  # type: ignore[misc]
+class TableDataset(ds.Dataset):  # type: ignore[misc]
     """One table of a query.
 
     Args:

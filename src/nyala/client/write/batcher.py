@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from nyala.client.cluster.tablet_cache import Locations, OpenTable
+from nyala.client.cluster.tablet_cache import OpenTable, TabletCache
 from nyala.client.deadline import Attempts
 from nyala.client.write import request_size
 from nyala.client.write.pending_call import Written
 from nyala.client.write.row_outcomes import RowErrors
-from nyala.client.write.sequencer import Requests
-from nyala.client.write.upload import Part, Upload, Writing
+from nyala.client.write.sequencer import Sequencer
+from nyala.client.write.upload import TabletRows, Upload, Writing
 from nyala.common.partition import locate
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
@@ -21,14 +21,14 @@ NO_PARTITION = "no_partition"
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BatchLimits:
     """How a write is cut into batches."""
 
     batch_rows: int = 10_000
     batch_bytes: int = 1 << 20
 
 
-class Bulk:
+class Batcher:
     """Sends the large writes of one client. Runs on the client's loop.
 
     Args:
@@ -43,10 +43,10 @@ class Bulk:
     def __init__(
         self,
         env: Env,
-        requests: Requests,
+        requests: Sequencer,
         clock: HybridClock,
-        limits: Limits,
-        locations: Locations | None = None,
+        limits: BatchLimits,
+        locations: TabletCache | None = None,
     ) -> None:
         self._env = env
         self._requests = requests
@@ -60,7 +60,7 @@ class Bulk:
         Args:
             table: where to.
             op: a `WriteOp` of the wire.
-            all_or_nothing: per tablet and batch of `Limits`: one failing row voids the rest.
+            all_or_nothing: per tablet and batch of `BatchLimits`: one failing row voids the rest.
             timeout_ms: so long it may go without any batch being acknowledged.
         """
         call = Writing(table, op, all_or_nothing, Attempts(self._env, timeout_ms))
@@ -70,7 +70,7 @@ class Bulk:
         self, table: OpenTable, op: int, batch: pa.RecordBatch, all_or_nothing: bool,
         timeout_ms: int,
     ) -> Written:  # fmt: skip
-        """See `Session.write`."""
+        """See `Writer.write`."""
         upload = self.begin(table, op, all_or_nothing, timeout_ms)
         try:
             await upload.take(batch)
@@ -87,7 +87,7 @@ class Bulk:
         most = request_size.room(table, batch.num_columns, 2 * self._limits.batch_bytes)
         return _slices(batch, self._within(table, batch), most)
 
-    def _within(self, table: OpenTable, batch: pa.RecordBatch) -> Limits:
+    def _within(self, table: OpenTable, batch: pa.RecordBatch) -> BatchLimits:
         """Return the limits of a request to a table, whose servers may take less than this client sends."""
         limits = self._limits
         return replace(
@@ -96,7 +96,7 @@ class Bulk:
 
     async def group(
         self, call: Writing, window: pa.RecordBatch, first: int
-    ) -> tuple[list[Part], RowErrors]:
+    ) -> tuple[list[TabletRows], RowErrors]:
         """Group rows by tablet; before a row is told that it has no place, the ranges are looked up.
 
         Raises:
@@ -109,7 +109,7 @@ class Bulk:
 
     async def group_anew(
         self, call: Writing, window: pa.RecordBatch, first: int
-    ) -> tuple[list[Part], RowErrors]:
+    ) -> tuple[list[TabletRows], RowErrors]:
         """Group rows by the tablets that the leader master names now. Raises as `group`."""
         if self._locations is not None:
             left_ms = max(1, call.attempts.left_ms())
@@ -118,26 +118,28 @@ class Bulk:
 
     async def _cut(
         self, table: OpenTable, window: pa.RecordBatch, first: int
-    ) -> tuple[list[Part], RowErrors]:
+    ) -> tuple[list[TabletRows], RowErrors]:
         as_it_is = replace(table)  # its ranges and tablets may be replaced while this is under way
         if window.num_rows <= self._limits.batch_rows:
             return _by_tablet(as_it_is, window, first)
         return await self._env.tasks.run(Lane.COMPUTE, _by_tablet, as_it_is, window, first)
 
 
-def _window_rows(table: OpenTable, batch: pa.RecordBatch, limits: Limits) -> int:
+def _window_rows(table: OpenTable, batch: pa.RecordBatch, limits: BatchLimits) -> int:
     """Return how many rows make about one batch for each tablet; a little less, as parts are uneven."""
     each = _batch_rows(batch, limits)
     tablets = table.partition_schema.count
     return each if tablets == 1 else max(1, each * tablets * 15 // 16)
 
 
-def _batch_rows(batch: pa.RecordBatch, limits: Limits) -> int:
+def _batch_rows(batch: pa.RecordBatch, limits: BatchLimits) -> int:
     per_row: int = max(1, batch.nbytes // max(1, batch.num_rows))
     return max(1, min(limits.batch_rows, limits.batch_bytes // per_row))
 
 
-def _by_tablet(table: OpenTable, batch: pa.RecordBatch, first: int) -> tuple[list[Part], RowErrors]:
+def _by_tablet(
+    table: OpenTable, batch: pa.RecordBatch, first: int
+) -> tuple[list[TabletRows], RowErrors]:
     """Group rows by tablet, in order; rows with a null key or outside every partition become errors.
 
     Args:
@@ -156,22 +158,24 @@ def _by_tablet(table: OpenTable, batch: pa.RecordBatch, first: int) -> tuple[lis
     if not batch.num_rows:
         return [], errors
     if table.partition_schema.count == 1 and table.partition_schema.ranges == ():
-        return [Part(table.tablets[0], rows, batch)], errors
+        return [TabletRows(table.tablets[0], rows, batch)], errors
     numbers = locate(table.schema, table.partition_schema, batch)
     order = np.argsort(numbers, kind="stable")
     cuts = np.flatnonzero(np.diff(numbers[order])) + 1
-    parts: list[Part] = []
+    parts: list[TabletRows] = []
     for mine in np.split(order, cuts):
         number = int(numbers[mine[0]])
         if number >= 0:
-            parts.append(Part(table.tablets[number], rows[mine], batch.take(pa.array(mine))))
+            parts.append(TabletRows(table.tablets[number], rows[mine], batch.take(pa.array(mine))))
         else:
             text = f"no range partition of table {table.name!r} covers this key"
             errors += [(int(r), NO_PARTITION, text) for r in rows[mine]]
     return parts, errors
 
 
-def _slices(batch: pa.RecordBatch, limits: Limits, most: int) -> list[tuple[int, pa.RecordBatch]]:
+def _slices(
+    batch: pa.RecordBatch, limits: BatchLimits, most: int
+) -> list[tuple[int, pa.RecordBatch]]:
     """Cut a batch into pieces of about the limits, never over `most` but for one row: (first row, it)."""
     step = _batch_rows(batch, limits)
     pieces = []

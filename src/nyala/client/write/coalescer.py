@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from nyala.client.cluster.tablet_cache import TabletPlace
+from nyala.client.cluster.tablet_cache import TabletLocation
 from nyala.client.write import request_size
 from nyala.client.write.pending_call import Call, Written
 from nyala.client.write.queue import CallKind, CallQueue, Key
@@ -27,11 +27,11 @@ MAX_ROWS = 64
 MAX_BYTES = 64 << 10
 """Larger writes are not coalesced: they gain little, and others would wait for their bytes."""
 
-Send = Callable[[TabletPlace, Call, pa.RecordBatch, int], Awaitable[pb.WriteResult]]
+Send = Callable[[TabletLocation, Call, pa.RecordBatch, int], Awaitable[pb.WriteResult]]
 """Deliver a batch of the same kind as a call; the last argument is the deadline (monotonic microseconds)."""
 
 
-class Combiner:
+class Coalescer:
     """Coalesces small writes of one client.
 
     Args:
@@ -102,7 +102,7 @@ class Combiner:
             else:
                 self._by_itself(call)
 
-    def _enqueue(self, call: Call, kind: CallKind, tablet: TabletPlace) -> None:
+    def _enqueue(self, call: Call, kind: CallKind, tablet: TabletLocation) -> None:
         key = tablet.id, kind
         queue = self._queues.get(key)
         if queue is None:
@@ -135,7 +135,7 @@ class Combiner:
             queue.requests.finished(calls)
             self._send_ready(key, queue)
 
-    async def _together(self, tablet: TabletPlace, calls: list[Call]) -> None:
+    async def _together(self, tablet: TabletLocation, calls: list[Call]) -> None:
         """Send one request for some calls; each gets the outcome of its own rows."""
         batch = calls[0].batch
         if len(calls) > 1:

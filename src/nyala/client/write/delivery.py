@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from nyala.client.cluster.tablet_cache import Locations, OpenTable, TabletPlace, follow, gone
+from nyala.client.cluster.tablet_cache import OpenTable, TabletCache, TabletLocation, follow, gone
 from nyala.client.deadline import Attempts
 from nyala.client.write.put_streams import PutStreams
 from nyala.common.errors import (
@@ -38,7 +38,7 @@ class Delivery:
         streams: open streams to servers.
     """
 
-    def __init__(self, locations: Locations, clock: HybridClock, streams: PutStreams) -> None:
+    def __init__(self, locations: TabletCache, clock: HybridClock, streams: PutStreams) -> None:
         self._locations = locations
         self._clock = clock
         self._streams = streams
@@ -49,7 +49,7 @@ class Delivery:
         return self._clock.seen
 
     async def send(
-        self, table: OpenTable, tablet: TabletPlace, header: pb.WriteHeader, piece: pa.RecordBatch,
+        self, table: OpenTable, tablet: TabletLocation, header: pb.WriteHeader, piece: pa.RecordBatch,
         attempts: Attempts, *, alone: bool = True,
     ) -> pb.WriteResult:  # fmt: skip
         """Send one batch to whoever leads its tablet, the same bytes each time, until it answers.
@@ -121,7 +121,7 @@ class Delivery:
             if tablet.id != header.tablet_id:
                 raise TabletReplaced
 
-    async def _look_again(self, table: OpenTable, tablet: TabletPlace) -> bool:
+    async def _look_again(self, table: OpenTable, tablet: TabletLocation) -> bool:
         """Ask the masters where the tablet is now; a failure only means another round.
 
         Returns:
@@ -149,7 +149,7 @@ def _begin_later(header: pb.WriteHeader, err: SessionExpired) -> bool:
     return True
 
 
-def _gave_up(tablet: TabletPlace, unknown: bool, last: str) -> NyalaError:
+def _gave_up(tablet: TabletLocation, unknown: bool, last: str) -> NyalaError:
     said = f"no leader of tablet {tablet.id} answered a write in time; at last: {last}. "
     if unknown:
         return OutcomeUnknown(

@@ -3,7 +3,7 @@
 from collections import deque
 from typing import NamedTuple
 
-from nyala.client.cluster.tablet_cache import TabletPlace
+from nyala.client.cluster.tablet_cache import TabletLocation
 from nyala.client.request_queue import RequestQueue
 from nyala.client.write.pending_call import Call
 from nyala.common.ids import TableId
@@ -40,7 +40,7 @@ class CallQueue:
 
     __slots__ = ("requests", "tablet")
 
-    def __init__(self, tablet: TabletPlace) -> None:
+    def __init__(self, tablet: TabletLocation) -> None:
         self.tablet = tablet
         self.requests: RequestQueue[Call] = RequestQueue(fill=True)
 

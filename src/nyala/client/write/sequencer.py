@@ -1,10 +1,10 @@
-"""Requests: a batch under a number of its own, which a tablet executes once however often it arrives."""
+"""Sequence numbers of write requests: a tablet executes each number once, however often it is sent."""
 
 from typing import cast
 
 import pyarrow as pa
 
-from nyala.client.cluster.tablet_cache import OpenTable, TabletPlace
+from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
 from nyala.client.deadline import Attempts
 from nyala.client.write.delivery import Delivery, TabletReplaced
 from nyala.common.ids import TabletId
@@ -38,7 +38,7 @@ class Sequences:
         self._outstanding[tablet].pop(sequence, None)
 
 
-class Requests:
+class Sequencer:
     """The requests of one client.
 
     Args:
@@ -58,7 +58,7 @@ class Requests:
         self._delivery = delivery
 
     async def deliver(
-        self, table: OpenTable, tablet: TabletPlace, op: int, piece: pa.RecordBatch, whole: bool,
+        self, table: OpenTable, tablet: TabletLocation, op: int, piece: pa.RecordBatch, whole: bool,
         attempts: Attempts,
     ) -> pb.WriteResult:  # fmt: skip
         """Send one request, under a number of its own, until it is answered.
@@ -72,7 +72,7 @@ class Requests:
                 continue
 
     async def _deliver(
-        self, table: OpenTable, tablet: TabletPlace, op: int, piece: pa.RecordBatch, whole: bool,
+        self, table: OpenTable, tablet: TabletLocation, op: int, piece: pa.RecordBatch, whole: bool,
         attempts: Attempts,
     ) -> pb.WriteResult:  # fmt: skip
         to = tablet.id

@@ -16,15 +16,15 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from nyala.client.cluster.tablet_cache import OpenTable, TabletPlace
+from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
 from nyala.client.deadline import Attempts
 from nyala.client.write import request_size
 from nyala.client.write.pending_call import Written
 from nyala.client.write.row_outcomes import Outcomes, RowErrors, Rows, Window
-from nyala.client.write.sequencer import Requests
+from nyala.client.write.sequencer import Sequencer
 from nyala.client.write.waiting import closed_meanwhile
 from nyala.common.errors import NyalaError, RangesChanged, TimedOut, has_no_effect
-from nyala.common.partition import Partition
+from nyala.common.partition import TabletPartition
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 
@@ -33,7 +33,7 @@ AHEAD = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class TabletRows:
     """The rows of one window that fall into one tablet.
 
     Attributes:
@@ -42,7 +42,7 @@ class Part:
         batch: of these rows.
     """
 
-    tablet: TabletPlace
+    tablet: TabletLocation
     rows: Rows
     batch: pa.RecordBatch
 
@@ -74,10 +74,10 @@ class Writing:
     op: int
     whole: bool
     attempts: Attempts
-    lines: dict[Partition, _Line] = field(default_factory=dict)
+    lines: dict[TabletPartition, _Line] = field(default_factory=dict)
 
 
-class Groups(Protocol):
+class RowGrouper(Protocol):
     """Groups rows by tablet."""
 
     def window_rows(self, table: OpenTable, batch: pa.RecordBatch) -> int:
@@ -90,19 +90,19 @@ class Groups(Protocol):
 
     async def group(
         self, call: Writing, window: pa.RecordBatch, first: int
-    ) -> tuple[list[Part], RowErrors]:
+    ) -> tuple[list[TabletRows], RowErrors]:
         """Group rows by tablet; return also those that can go nowhere."""
         ...
 
     async def group_anew(
         self, call: Writing, window: pa.RecordBatch, first: int
-    ) -> tuple[list[Part], RowErrors]:
+    ) -> tuple[list[TabletRows], RowErrors]:
         """As `group`, by the tablets that there are now."""
         ...
 
 
 class Upload:
-    """One write under way. Made by `Bulk.begin`; on the client's loop only.
+    """One write under way. Made by `Batcher.begin`; on the client's loop only.
 
     Args:
         env: tasks.
@@ -113,7 +113,7 @@ class Upload:
     """
 
     def __init__(
-        self, env: Env, groups: Groups, requests: Requests, clock: HybridClock, call: Writing
+        self, env: Env, groups: RowGrouper, requests: Sequencer, clock: HybridClock, call: Writing
     ) -> None:
         self._env = env
         self._groups = groups
@@ -250,7 +250,7 @@ class Upload:
         self._changed()  # there may be room now
         return head if len(together) == 1 else pa.concat_batches(together)
 
-    async def _send_all(self, window: Window, parts: list[Part]) -> None:
+    async def _send_all(self, window: Window, parts: list[TabletRows]) -> None:
         sending = (self._send(window, part) for part in parts)
         try:
             results = await asyncio.gather(*sending, return_exceptions=True)
@@ -260,13 +260,13 @@ class Upload:
             self._outcomes.over(window)
             self._changed()
 
-    async def _send(self, window: Window, part: Part) -> None:
+    async def _send(self, window: Window, part: TabletRows) -> None:
         """Send the rows of one part, after those of earlier ones for the same tablet."""
         line = self._call.lines.setdefault(part.tablet.partition, _Line(asyncio.Lock()))
         async with line.turn:
             await self._in_pieces(window, part, line)
 
-    async def _in_pieces(self, window: Window, part: Part, line: _Line) -> None:
+    async def _in_pieces(self, window: Window, part: TabletRows, line: _Line) -> None:
         call, outcomes = self._call, self._outcomes
         for start, piece in self._groups.pieces(call.table, part.batch):
             if line.failed:
@@ -282,13 +282,13 @@ class Upload:
                 outcomes.failed(window, rows, err)
                 if not isinstance(err, RangesChanged):
                     raise
-                await self._elsewhere(window, Part(part.tablet, rows, piece), line)
+                await self._elsewhere(window, TabletRows(part.tablet, rows, piece), line)
                 continue
             line.failed = False
             outcomes.acknowledged(window, rows, result)
             call.attempts.progressed()
 
-    async def _elsewhere(self, window: Window, part: Part, line: _Line) -> None:
+    async def _elsewhere(self, window: Window, part: TabletRows, line: _Line) -> None:
         """Send rows whose tablet takes no more to those that have their ranges now, if any has."""
         call = self._call
         if not await call.attempts.pause():
@@ -300,7 +300,7 @@ class Upload:
         self._outcomes.refused(window, [(int(part.rows[r]), code, why) for r, code, why in errors])
         line.failed = False
         for other in parts:
-            moved = Part(other.tablet, part.rows[other.rows], other.batch)
+            moved = TabletRows(other.tablet, part.rows[other.rows], other.batch)
             await self._in_pieces(window, moved, line)
 
 

@@ -5,32 +5,32 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from nyala.client.cluster.tablet_cache import Locations, OpenTable, TabletPlace
+from nyala.client.cluster.tablet_cache import OpenTable, TabletCache, TabletLocation
 from nyala.client.deadline import Attempts
 from nyala.client.write import coalescer, request_size
-from nyala.client.write.batcher import Bulk, Limits
+from nyala.client.write.batcher import Batcher, BatchLimits
 from nyala.client.write.delivery import Delivery
 from nyala.client.write.pending_call import Call, Written
 from nyala.client.write.put_streams import PutStreams
-from nyala.client.write.sequencer import Requests, Sequences
+from nyala.client.write.sequencer import Sequencer, Sequences
 from nyala.client.write.upload import Upload
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.wire.proto import nyala_pb2 as pb
 
-__all__ = ["Limits", "Session"]
+__all__ = ["BatchLimits", "Writer"]
 
 
-class Session:
+class Writer:
     """Sends the writes of one client. Runs on the client's loop."""
 
     def __init__(
         self,
         env: Env,
         client_id: bytes,
-        locations: Locations,
+        locations: TabletCache,
         clock: HybridClock,
-        limits: Limits,
+        limits: BatchLimits,
         *,
         keep_results: bool,
         since: int = 0,
@@ -38,16 +38,16 @@ class Session:
         self._env = env
         self._clock = clock
         self.streams = PutStreams(env)
-        self._requests = Requests(
+        self._requests = Sequencer(
             client_id,
             Sequences(keep_results=keep_results),
             Delivery(locations, clock, self.streams),
             since if keep_results else None,
         )
-        self._bulk = Bulk(env, self._requests, clock, limits, locations)
+        self._bulk = Batcher(env, self._requests, clock, limits, locations)
         # A process that repeats another's writes has to make the same requests of them.
         self._may_combine = not keep_results
-        self.combiner = coalescer.Combiner(
+        self.combiner = coalescer.Coalescer(
             env, self._deliver_many, self._write_alone,
             max_rows=limits.batch_rows, max_bytes=limits.batch_bytes,
         )  # fmt: skip
@@ -80,7 +80,7 @@ class Session:
             table: where to.
             op: a `WriteOp` of the wire; MIXED: the last column, uint8 `_op`, gives each row's.
             batch: columns by name, every key column among them.
-            all_or_nothing: per tablet and batch of `Limits`: one failing row voids the rest.
+            all_or_nothing: per tablet and batch of `BatchLimits`: one failing row voids the rest.
             timeout_ms: so long it may go without any of its batches being acknowledged.
 
         Raises:
@@ -113,7 +113,7 @@ class Session:
         return await self._bulk.write(call.table, call.op, call.batch, False, left_ms)
 
     async def _deliver_many(
-        self, tablet: TabletPlace, like: Call, batch: pa.RecordBatch, deadline_us: int
+        self, tablet: TabletLocation, like: Call, batch: pa.RecordBatch, deadline_us: int
     ) -> pb.WriteResult:
         left_ms = (deadline_us - self._env.clock.monotonic_us()) // 1000
         attempts = Attempts(self._env, left_ms)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from nyala.common.errors import NotFound, TooLarge, Unavailable
 from nyala.common.ids import SYS_CATALOG, ColumnId, TableId
-from nyala.common.partition import KeyRange, Partition, PartitionSchema
+from nyala.common.partition import KeyRange, PartitionSchema, TabletPartition
 from nyala.common.schema import Column, Schema
 from nyala.env.env import Env
 from nyala.env.tasks import Lane
@@ -47,7 +47,7 @@ def tablet_info() -> TabletInfo:
         table_name="sys_catalog",
         schema=SCHEMA,
         partition_schema=PartitionSchema(),
-        partition=Partition((), KeyRange(None, None)),
+        partition=TabletPartition((), KeyRange(None, None)),
     )
 
 
@@ -101,7 +101,7 @@ def encode(rows: Sequence[CatalogRow]) -> bytes:
     message = flight.batch_message(batch)
     if len(message) > COMPRESS_BYTES:
         message = _compressed(batch)
-    return ops.encode(ops.WriteOp(ops.Op.UPSERT, SCHEMA.version, _COLUMN_IDS, True, message))
+    return ops.encode(ops.WriteOp(ops.RowOp.UPSERT, SCHEMA.version, _COLUMN_IDS, True, message))
 
 
 def _compressed(batch: pa.RecordBatch) -> bytes:

@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 
 from nyala.common import alteration
 from nyala.common.errors import InvalidArgument, NotFound
-from nyala.common.partition import EVERYTHING, KeyRange, Partition, PartitionSchema, describe
+from nyala.common.partition import EVERYTHING, KeyRange, PartitionSchema, TabletPartition, describe
 from nyala.common.schema import Schema
 from nyala.common.types import arrow_type
 from nyala.master.ddl import table_spec
@@ -261,4 +261,8 @@ def _overlap(one: KeyRange, other: KeyRange) -> bool:
 
 def _words(schema: Schema, ps: PartitionSchema, piece: KeyRange) -> str:
     whole = replace(ps, hash=())
-    return "of everything" if piece == EVERYTHING else describe(schema, whole, Partition((), piece))
+    return (
+        "of everything"
+        if piece == EVERYTHING
+        else describe(schema, whole, TabletPartition((), piece))
+    )

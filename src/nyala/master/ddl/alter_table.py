@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from nyala.common.errors import AlreadyPresent
 from nyala.common.ids import ServerUuid, TableId, TabletId
-from nyala.common.partition import KeyRange, Partition, PartitionSchema, partitions
+from nyala.common.partition import KeyRange, PartitionSchema, TabletPartition, partitions
 from nyala.master.catalog import queries
 from nyala.master.catalog.actions import (
     Action,
@@ -208,7 +208,7 @@ def _added(
     return new
 
 
-def _parts(spec: pb.TableSpec, piece: KeyRange) -> list[Partition]:
+def _parts(spec: pb.TableSpec, piece: KeyRange) -> list[TabletPartition]:
     """Return the partitions of one range: a bucket of each hash level."""
     ps = convert.partition_schema_from_proto(spec.partition)
     one = PartitionSchema(ps.hash, ps.range_column_ids, (piece,), ps.version)

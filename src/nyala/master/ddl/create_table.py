@@ -7,7 +7,7 @@ from random import Random
 
 from nyala.common.errors import AlreadyPresent
 from nyala.common.ids import ServerUuid, TableId, TabletId
-from nyala.common.partition import Partition
+from nyala.common.partition import TabletPartition
 from nyala.env.clock import random_id
 from nyala.env.env import Env
 from nyala.master.catalog.actions import CreateTabletAction
@@ -153,7 +153,7 @@ def place_all(
 
 def new_tablet(
     table_id: TableId,
-    part: Partition,
+    part: TabletPartition,
     servers: Sequence[ServerUuid],
     around: Circumstances,
     version: int = 0,

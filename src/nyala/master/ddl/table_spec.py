@@ -12,8 +12,8 @@ from nyala.common.keys import decode_keys, from_bytes
 from nyala.common.partition import (
     PARTITION_VERSION,
     KeyRange,
-    Partition,
     PartitionSchema,
+    TabletPartition,
     partitions,
 )
 from nyala.common.schema import Schema, from_arrow
@@ -35,7 +35,7 @@ MAX_AGE_DIGITS = 10
 
 def checked(
     asked: pb.TableSpec, default_replicas: int, max_tablets: int, options: Collection[str]
-) -> tuple[pb.TableSpec, list[Partition]]:
+) -> tuple[pb.TableSpec, list[TabletPartition]]:
     """Return a definition with its defaults filled in, and its partitions.
 
     Args:
@@ -154,7 +154,7 @@ def _schema(asked: pb.Schema) -> Schema:
 
 def check_partitions(
     schema: Schema, asked: pb.PartitionSchema, max_tablets: int
-) -> list[Partition]:
+) -> list[TabletPartition]:
     """Return the partitions of a partition schema.
 
     Args:

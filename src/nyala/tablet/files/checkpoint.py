@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from nyala.env.files import Files
 from nyala.tablet.files import manifest
-from nyala.tablet.files.manifest import Cut, Manifest
+from nyala.tablet.files.manifest import FlushedCut, Manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Checkpoint:
         names = [n for n in current.file_names() if n != manifest.NAME]
         self.manifest_name = manifest.NAME
         self.manifest_bytes = manifest.encode(current)
-        self.cut: Cut = current.cut
+        self.cut: FlushedCut = current.cut
         self.files = tuple(HeldFile(n, files.size(f"{directory}/{n}")) for n in names)
         self._files = files
         self._directory = directory

@@ -17,7 +17,7 @@ from nyala.common.schema import Column
 from nyala.common.types import arrow_type, type_name
 from nyala.env.files import Files
 from nyala.tablet.files.column_stats import RunningStats, is_varying
-from nyala.tablet.files.format import Kind, Sections, SectionWriter
+from nyala.tablet.files.format import FileKind, Sections, SectionWriter
 from nyala.tablet.files.ops import read_batch
 from nyala.tablet.rows.rowset import ColumnStats, Int64s, older_than
 
@@ -122,7 +122,7 @@ class ColumnReader:
         data = files.map(path)
         self.file_bytes = len(data)
         self._path = path
-        self._sections = Sections(data, path, Kind.DATA)
+        self._sections = Sections(data, path, FileKind.DATA)
         try:
             self._meta = msgspec.msgpack.decode(self._sections.tagged(_META), type=_Meta)
             kinds = [arrow_type(name) for name in self._meta.types]

@@ -17,7 +17,7 @@ from nyala.common.schema import Column, Schema
 from nyala.env.files import Files
 from nyala.tablet.files import marks
 from nyala.tablet.files.columns import ColumnReader, ColumnWriter, block_ends, cell_sizes
-from nyala.tablet.files.format import Kind, Sections, SectionWriter
+from nyala.tablet.files.format import FileKind, Sections, SectionWriter
 from nyala.tablet.files.key_order import order_of, take_many
 from nyala.tablet.files.manifest import Manifest, RowSetEntry, data_name, index_name, marks_name
 from nyala.tablet.files.marks import Marks
@@ -56,7 +56,7 @@ class DiskRowSet:
         """
         path = f"{directory}/{index_name(entry.number)}"
         data = files.map(path)
-        index = Sections(data, path, Kind.INDEX)
+        index = Sections(data, path, FileKind.INDEX)
         index.verify()
         self._index = index
         try:
@@ -211,7 +211,7 @@ def _write_index(
     key_index.link(slots, hashes, newest, np.full(len(newest), -1, np.int64))
     file = files.open_append(path)
     try:
-        writer = SectionWriter(Kind.INDEX, file.append)
+        writer = SectionWriter(FileKind.INDEX, file.append)
         meta = _Meta(rows=len(keys), seed=seed, max_ins=int(ins.max()))
         writer.add(_META, msgspec.msgpack.encode(meta))
         writer.add(_OFFSETS, keys.layout.astype("<i8", copy=False).data)
@@ -242,7 +242,9 @@ def _write_data(
             sizes.append(_sizes(sources, which, rows, column))
     file = files.open_new(path) if direct else files.open_append(path)
     try:
-        writer = ColumnWriter(SectionWriter(Kind.DATA, file.append), schema.columns, compression)
+        writer = ColumnWriter(
+            SectionWriter(FileKind.DATA, file.append), schema.columns, compression
+        )
         begin = 0
         for end in block_ends(sizes, len(rows)):
             writer.add(gather(chunks, which[begin:end], rows[begin:end], schema.columns))

@@ -23,7 +23,7 @@ _TRAILER = struct.Struct("<QIIII8s")  # directory offset, sections, its CRC32C, 
 _OWN_CRC = slice(20, 24)
 
 
-class Kind(Enum):
+class FileKind(Enum):
     """What a file holds; the value is its magic."""
 
     INDEX = b"NYtabIDX"
@@ -45,7 +45,7 @@ class SectionWriter:
         sink: takes the next bytes of the file, in order.
     """
 
-    def __init__(self, kind: Kind, sink: Callable[[Sequence[Buffer]], object]) -> None:
+    def __init__(self, kind: FileKind, sink: Callable[[Sequence[Buffer]], object]) -> None:
         self._kind = kind
         self._sink = sink
         self._entries: list[bytes] = []
@@ -73,7 +73,7 @@ class SectionWriter:
         return self._end + len(directory) + len(trailer)
 
 
-def pack(kind: Kind, sections: Sequence[tuple[int, Buffer]]) -> bytes:
+def pack(kind: FileKind, sections: Sequence[tuple[int, Buffer]]) -> bytes:
     """Return a small file whole."""
     parts: list[Buffer] = []
     writer = SectionWriter(kind, parts.extend)
@@ -97,7 +97,7 @@ class Sections:
         Corrupt: not such a file, or cut short.
     """
 
-    def __init__(self, data: memoryview, path: str, kind: Kind) -> None:
+    def __init__(self, data: memoryview, path: str, kind: FileKind) -> None:
         self._data = data
         self._path = path
         if len(data) < _HEADER.size + _TRAILER.size:
@@ -117,7 +117,7 @@ class Sections:
         self._ends = [e[2] for e in entries[1:]] + [at]
         self._verified = [False] * count
 
-    def _check_header(self, kind: Kind) -> None:
+    def _check_header(self, kind: FileKind) -> None:
         magic, version, crc = _HEADER.unpack_from(self._data)
         if crc != crc_of(self._data[: _HEADER.size - 4]):
             raise self._corrupt(BadChecksum, 0, "its header is damaged")

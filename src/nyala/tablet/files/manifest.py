@@ -13,12 +13,12 @@ import pyarrow as pa
 
 from nyala.common.errors import AlreadyPresent, Corrupt, NyalaError
 from nyala.common.ids import NO_OP, ColumnId, OpId, TableId, TabletId
-from nyala.common.partition import Partition, PartitionSchema
+from nyala.common.partition import PartitionSchema, TabletPartition
 from nyala.common.schema import Schema
 from nyala.common.types import arrow_type, type_name
 from nyala.env.files import Files
 from nyala.tablet.files import stored_schema
-from nyala.tablet.files.format import Kind, Sections, pack
+from nyala.tablet.files.format import FileKind, Sections, pack
 from nyala.tablet.files.stored_schema import StoredSchema
 
 NAME = "MANIFEST"
@@ -27,8 +27,8 @@ MAX_RANGES = 256
 _BODY, _EXTRA, _RANGES = 1, 2, 3
 
 
-class AnyCut(Protocol):
-    """What a cut looks like, whoever made it (`replica/state_machine.Cut` or `Cut` here)."""
+class LogCut(Protocol):
+    """What a cut looks like, whoever made it (`replica/state_machine.Cut` or `FlushedCut` here)."""
 
     @property
     def op(self) -> OpId:
@@ -47,7 +47,7 @@ class AnyCut(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class FlushedCut:
     """A point in a group's log that the files stand for; the shape of `replica/state_machine.Cut`.
 
     Attributes:
@@ -83,7 +83,7 @@ class TabletInfo:
     table_name: str
     schema: Schema
     partition_schema: PartitionSchema = field(default_factory=PartitionSchema)
-    partition: Partition = field(default_factory=Partition)
+    partition: TabletPartition = field(default_factory=TabletPartition)
     options: Mapping[str, str] = field(default_factory=dict)
     ranges: tuple[tuple[int, int], ...] = ()
     retired_at: int = 0
@@ -126,7 +126,7 @@ class Manifest:
     """
 
     info: TabletInfo
-    cut: Cut
+    cut: FlushedCut
     horizon: int
     index_seed: int
     next_file: int
@@ -164,7 +164,7 @@ class _Stored(msgspec.Struct, frozen=True):
     schema: StoredSchema
     retired: dict[int, str]
     partition_schema: PartitionSchema
-    partition: Partition
+    partition: TabletPartition
     options: dict[str, str]
     term: int
     index: int
@@ -204,7 +204,7 @@ def encode(manifest: Manifest) -> bytes:
     if info.ranges:
         ranges = _StoredRanges(list(info.ranges), info.retired_at)
         sections.append((_RANGES, msgspec.msgpack.encode(ranges)))
-    return pack(Kind.MANIFEST, sections)
+    return pack(FileKind.MANIFEST, sections)
 
 
 def decode(data: bytes, path: str) -> Manifest:
@@ -213,7 +213,7 @@ def decode(data: bytes, path: str) -> Manifest:
     Raises:
         Corrupt: damaged, or of another kind or version.
     """
-    sections = Sections(memoryview(data), path, Kind.MANIFEST)
+    sections = Sections(memoryview(data), path, FileKind.MANIFEST)
     body, extra = sections.tagged(_BODY), bytes(sections.tagged(_EXTRA))
     ranges = _StoredRanges([], 0)
     try:
@@ -237,7 +237,7 @@ def decode(data: bytes, path: str) -> Manifest:
     )
     return Manifest(
         info=info,
-        cut=Cut(OpId(stored.term, stored.index), stored.stamp, extra),
+        cut=FlushedCut(OpId(stored.term, stored.index), stored.stamp, extra),
         horizon=stored.horizon,
         index_seed=stored.index_seed,
         next_file=stored.next_file,
@@ -292,7 +292,7 @@ def create(files: Files, directory: str, info: TabletInfo, index_seed: int) -> M
     if files.exists(f"{directory}/{NAME}"):
         raise AlreadyPresent(f"{directory} holds a tablet already; open it, or remove it first")
     files.make_dir(directory)
-    first = Manifest(info, Cut(), horizon=0, index_seed=index_seed, next_file=1)
+    first = Manifest(info, FlushedCut(), horizon=0, index_seed=index_seed, next_file=1)
     save(files, directory, first)
     return first
 

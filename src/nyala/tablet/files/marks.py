@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from nyala.common.errors import Corrupt
 from nyala.env.files import Files
-from nyala.tablet.files.format import Kind, Sections, pack
+from nyala.tablet.files.format import FileKind, Sections, pack
 from nyala.tablet.kernels import key_index
 from nyala.tablet.rows.lifetimes import Ended
 
@@ -88,7 +88,7 @@ def write(files: Files, path: str, rows: Rows, stamps: Stamps) -> int:
     order = np.argsort(rows)  # however they were grouped when they were applied
     rows, stamps = rows[order], stamps[order]
     data = pack(
-        Kind.MARKS,
+        FileKind.MARKS,
         [(_ROWS, rows.astype("<u4").tobytes()), (_STAMPS, stamps.astype("<u8").tobytes())],
     )
     files.write_new(path, [data])
@@ -102,7 +102,7 @@ def read(files: Files, path: str, ends: Stamps, cut_stamp: int) -> int:
         Corrupt: damaged, or it marks rows that are not there, or something above the cut.
     """
     data = files.map(path)
-    sections = Sections(data, path, Kind.MARKS)
+    sections = Sections(data, path, FileKind.MARKS)
     rows, stamps = sections.array(_ROWS, "<u4"), sections.array(_STAMPS, "<u8")
     sections.verify()
     if len(rows) != len(stamps) or (len(rows) and int(rows.max()) >= len(ends)):

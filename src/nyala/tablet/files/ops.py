@@ -35,7 +35,7 @@ _RESULT = struct.Struct("<BxxxIII")  # version, rows that took effect, errors, d
 _TEXT = struct.Struct("<BH")  # lengths of a code and of its message
 
 
-class Op(IntEnum):
+class RowOp(IntEnum):
     """What a write does to each row; the numbers are those of `WriteOp` on the wire."""
 
     INSERT = 1
@@ -49,7 +49,7 @@ class Op(IntEnum):
     MIXED = 15
 
 
-_MIXED = Op.MIXED  # a look at a member takes longer than a small array
+_MIXED = RowOp.MIXED  # a look at a member takes longer than a small array
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class WriteOp:
         ipc: one encapsulated Arrow IPC RecordBatch message (metadata and body, no schema).
     """
 
-    op: Op
+    op: RowOp
     schema_version: int
     column_ids: tuple[ColumnId, ...]
     all_or_nothing: bool
@@ -140,17 +140,17 @@ def decode(payload: bytes) -> WriteOp:
 
 
 @lru_cache(maxsize=256)
-def _decode_head(head: bytes) -> tuple[Op, int, tuple[ColumnId, ...], bool]:
+def _decode_head(head: bytes) -> tuple[RowOp, int, tuple[ColumnId, ...], bool]:
     """Read what comes before a batch: the same bytes again and again."""
     version, code, flags, schema_version, count = _HEAD.unpack_from(head)
     if version != VERSION:
         raise BadVersion(f"write operation of version {version}; this build knows {VERSION}")
-    if code not in Op.__members__.values() or flags > 1 or count > MAX_OP_COLUMNS:
+    if code not in RowOp.__members__.values() or flags > 1 or count > MAX_OP_COLUMNS:
         raise Corrupt(f"write operation with op {code}, flags {flags} and {count} columns")
     if len(head) < _HEAD.size + 4 * count:
         raise Corrupt(f"write operation of {len(head)} bytes ends within its {count} column ids")
     ids = tuple(ColumnId(int(i)) for i in np.frombuffer(head, "<u4", count, _HEAD.size))
-    return Op(code), schema_version, ids, bool(flags)
+    return RowOp(code), schema_version, ids, bool(flags)
 
 
 def header_bytes(payload: bytes) -> int:
@@ -184,7 +184,7 @@ def fields_of(op: WriteOp, schema: Schema, retired: Mapping[ColumnId, pa.DataTyp
             f"{schema.version}, key columns {missing} are missing, or one is named twice"
         )
     fields = [pa.field(str(i), kinds[i]) for i in op.column_ids]
-    if op.op is Op.MIXED:
+    if op.op is RowOp.MIXED:
         fields.append(pa.field(OP_COLUMN, pa.uint8()))
     return pa.schema(fields)
 

@@ -157,7 +157,7 @@ class Compaction:
 
     def __init__(
         self,
-        place: rewrite.Place,
+        place: rewrite.FileTarget,
         store: Store,
         current: Manifest,
         chosen: Sequence[DiskRowSet],
@@ -167,7 +167,7 @@ class Compaction:
         self._place = place
         self._store = store
         self._current = current
-        self._inputs = [rewrite.Input.of(d, current.cut.stamp) for d in chosen]
+        self._inputs = [rewrite.RewriteInput.of(d, current.cut.stamp) for d in chosen]
         self._horizon = horizon
         self._numbers = (number(), number(), number(), number())
         self._next_file = number()
@@ -186,7 +186,7 @@ class Compaction:
         dropped = any((i.ended[1] <= np.uint64(below)).any() for i in self._inputs)
         horizon = max(current.horizon, below) if dropped else current.horizon
         base = replace(current, rowsets=left, horizon=horizon, next_file=self._next_file)
-        plan = rewrite.Plan(below, apart=True, position=position, numbers=self._numbers)
+        plan = rewrite.RewritePlan(below, apart=True, position=position, numbers=self._numbers)
         return rewrite.build(self._place, base, self._inputs, plan)
 
     def install(self, built: rewrite.Built) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from nyala.tablet.files import manifest, marks
 from nyala.tablet.files.diskrowset import DiskRowSet
-from nyala.tablet.files.manifest import AnyCut, Cut, Manifest, RowSetEntry
+from nyala.tablet.files.manifest import FlushedCut, LogCut, Manifest, RowSetEntry
 from nyala.tablet.files.marks import Rows, Stamps
 from nyala.tablet.maintain import rewrite
 from nyala.tablet.write.store import Store
@@ -46,10 +46,10 @@ class Flush:
 
     def __init__(
         self,
-        place: rewrite.Place,
+        place: rewrite.FileTarget,
         store: Store,
         current: Manifest,
-        cut: AnyCut,
+        cut: LogCut,
         number: Callable[[], int],
     ) -> None:
         store.freeze()
@@ -57,11 +57,11 @@ class Flush:
         self._store = store
         self._base = replace(
             current,
-            cut=Cut(cut.op, cut.stamp, cut.extra),
+            cut=FlushedCut(cut.op, cut.stamp, cut.extra),
             info=store.info,
             retired=store.retired,
         )
-        self._inputs = [rewrite.Input.of(m, cut.stamp) for m in store.frozen]
+        self._inputs = [rewrite.RewriteInput.of(m, cut.stamp) for m in store.frozen]
         self._numbers = (number(), number(), 0, 0)
         self._marked = [(_marked(d, cut.stamp), number()) for d in store.disks if d.marks.pending]
         self._next_file = number()
@@ -76,7 +76,7 @@ class Flush:
         for marked, number in self._marked:
             entries[marked.disk.entry.number] = self._write(marked, number)
         base = replace(self._base, rowsets=tuple(entries.values()), next_file=self._next_file)
-        plan = rewrite.Plan(0, apart=False, position=len(entries), numbers=self._numbers)
+        plan = rewrite.RewritePlan(0, apart=False, position=len(entries), numbers=self._numbers)
         return rewrite.build(self._place, base, self._inputs, plan)
 
     def _write(self, marked: _Marked, number: int) -> RowSetEntry:

@@ -11,7 +11,7 @@ from typing import Protocol
 from nyala.common.hybrid_time import to_micros
 from nyala.tablet.files import diskrowset
 from nyala.tablet.files.checkpoint import Checkpoint, Holds
-from nyala.tablet.files.manifest import AnyCut, Manifest, remove_unreferenced
+from nyala.tablet.files.manifest import LogCut, Manifest, remove_unreferenced
 from nyala.tablet.maintain import compaction, flush, rewrite
 from nyala.tablet.write.store import Store
 
@@ -72,7 +72,7 @@ class Maintenance:
 
     def __init__(
         self,
-        place: rewrite.Place,
+        place: rewrite.FileTarget,
         store: Store,
         manifest: Manifest,
         publish: Callable[[], None],
@@ -120,7 +120,7 @@ class Maintenance:
         place = self._place
         return Checkpoint(place.files, place.directory, lambda: self.manifest, self._holds)
 
-    def prepare_flush(self, cut: AnyCut) -> Build | None:
+    def prepare_flush(self, cut: LogCut) -> Build | None:
         """Fix a cut; None when the files stand for it already, or work is under way."""
         if self._busy or cut.op == self.manifest.cut.op:
             return None

@@ -21,7 +21,7 @@ from nyala.tablet.write.store import RowSet, Store
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Place:
+class FileTarget:
     """Where and how files are written.
 
     Attributes:
@@ -36,7 +36,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Input:
+class RewriteInput:
     """One rowset that is rewritten.
 
     Attributes:
@@ -50,9 +50,9 @@ class Input:
     ended: tuple[Rows, Stamps]
 
     @staticmethod
-    def of(rowset: RowSet, cut_stamp: int) -> "Input":
+    def of(rowset: RowSet, cut_stamp: int) -> "RewriteInput":
         """Return a rowset as an input; its ends are looked at once."""
-        return Input(rowset, rowset.view(), rowset.marks.ended_by(cut_stamp))
+        return RewriteInput(rowset, rowset.view(), rowset.marks.ended_by(cut_stamp))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,12 +68,12 @@ class Built:
 
     manifest: Manifest
     rowsets: tuple[DiskRowSet, ...]
-    inputs: tuple[Input, ...]
+    inputs: tuple[RewriteInput, ...]
     moved: tuple[Int64s, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RewritePlan:
     """What to write.
 
     Attributes:
@@ -90,7 +90,9 @@ class Plan:
     numbers: tuple[int, int, int, int]
 
 
-def build(place: Place, base: Manifest, inputs: Sequence[Input], plan: Plan) -> Built:
+def build(
+    place: FileTarget, base: Manifest, inputs: Sequence[RewriteInput], plan: RewritePlan
+) -> Built:
     """Write new rowsets from several. Lane COMPUTE.
 
     Args:
@@ -121,7 +123,7 @@ def build(place: Place, base: Manifest, inputs: Sequence[Input], plan: Plan) -> 
     return Built(switched, opened, tuple(inputs), moved)
 
 
-def _kept(source: Input, plan: Plan) -> tuple[Rows, Rows]:
+def _kept(source: RewriteInput, plan: RewritePlan) -> tuple[Rows, Rows]:
     """Return the rows that stay: those of the first new rowset, and history that goes apart."""
     first = np.ones(source.view.rows, np.bool_)
     rows, stamps = source.ended
@@ -131,9 +133,9 @@ def _kept(source: Input, plan: Plan) -> tuple[Rows, Rows]:
 
 
 def _write(
-    place: Place,
+    place: FileTarget,
     base: Manifest,
-    inputs: Sequence[Input],
+    inputs: Sequence[RewriteInput],
     kept: Sequence[Rows],
     numbers: Sequence[int],
     *,
@@ -161,7 +163,9 @@ def _write(
     return RowSetEntry(numbers[0], (numbers[1],)), moved
 
 
-def _ended_after_move(inputs: Sequence[Input], moved: Sequence[Int64s]) -> tuple[Rows, Stamps]:
+def _ended_after_move(
+    inputs: Sequence[RewriteInput], moved: Sequence[Int64s]
+) -> tuple[Rows, Stamps]:
     parts = []
     for source, to in zip(inputs, moved, strict=True):
         rows, stamps = source.ended
@@ -170,7 +174,7 @@ def _ended_after_move(inputs: Sequence[Input], moved: Sequence[Int64s]) -> tuple
     return marks.joined(parts)
 
 
-def switch(place: Place, store: Store, built: Built) -> None:
+def switch(place: FileTarget, store: Store, built: Built) -> None:
     """Save the manifest, then let memory follow it. Lane APPLY; durable on return.
 
     Raises:

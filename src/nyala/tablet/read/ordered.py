@@ -16,7 +16,7 @@ from nyala.common import keys as key_bytes
 from nyala.common.ids import ColumnId
 from nyala.common.keys import KeyBytes
 from nyala.common.schema import Column, Schema, arrow_schema
-from nyala.tablet.read.selection import Wanted, first_at_least, row_range, select
+from nyala.tablet.read.selection import ScanFilter, first_at_least, row_range, select
 from nyala.tablet.rows.gathering import gather_batches
 from nyala.tablet.rows.rowset import Chunked, ColumnStats, Int64s, RowSetView
 
@@ -35,7 +35,7 @@ class _Source:
         chunks: the columns.
     """
 
-    def __init__(self, number: int, rowset: RowSetView, schema: Schema, wanted: Wanted) -> None:
+    def __init__(self, number: int, rowset: RowSetView, schema: Schema, wanted: ScanFilter) -> None:
         self.chunks = _Remembering(rowset.chunks)
         self._rowset = replace(rowset, chunks=self.chunks)
         self._number, self._schema, self._wanted = number, schema, wanted
@@ -98,7 +98,7 @@ class _Remembering:
 def scan_ordered(
     rowsets: Sequence[RowSetView],
     schema: Schema,
-    wanted: Wanted,
+    wanted: ScanFilter,
     columns: Sequence[Column],
     limit: int | None,
 ) -> Iterator[pa.RecordBatch]:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from nyala.common.schema import Column, Schema, arrow_schema
-from nyala.tablet.read.selection import EVERY_KEY, Selected, Wanted, select
+from nyala.tablet.read.selection import EVERY_KEY, ScanFilter, Selected, select
 from nyala.tablet.rows.gathering import collect
 from nyala.tablet.rows.rowset import RowSetView, empty_columns
 
@@ -38,7 +38,7 @@ def read(
 
 
 def scan(
-    rowsets: Sequence[RowSetView], schema: Schema, wanted: Wanted, columns: Sequence[Column]
+    rowsets: Sequence[RowSetView], schema: Schema, wanted: ScanFilter, columns: Sequence[Column]
 ) -> Iterator[pa.RecordBatch]:
     """Visible matching rows, in the order in which they lie."""
     fields = arrow_schema(columns)
@@ -47,7 +47,7 @@ def scan(
             yield read(rowsets, selected, columns, fields)
 
 
-def count(rowsets: Sequence[RowSetView], schema: Schema, wanted: Wanted) -> int:
+def count(rowsets: Sequence[RowSetView], schema: Schema, wanted: ScanFilter) -> int:
     """Number of visible matching rows; without a predicate no column is read."""
     total = 0
     for number, rowset in enumerate(rowsets):

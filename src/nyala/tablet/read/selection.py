@@ -55,7 +55,7 @@ EVERY_KEY = KeyBounds()
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ScanFilter:
     """What a scan looks for.
 
     Attributes:
@@ -73,7 +73,7 @@ def select(
     number: int,
     rowset: RowSetView,
     schema: Schema,
-    wanted: Wanted,
+    wanted: ScanFilter,
     within: tuple[int, int] | None = None,
 ) -> Iterator[Selected]:
     """Find the visible rows that match, chunk by chunk.
@@ -160,7 +160,7 @@ def _within(rowset: RowSetView, begin: int, end: int, wanted: KeyBounds) -> Flag
     return _flags(found)
 
 
-def row_range(rowset: RowSetView, schema: Schema, wanted: Wanted) -> tuple[int, int]:
+def row_range(rowset: RowSetView, schema: Schema, wanted: ScanFilter) -> tuple[int, int]:
     """Return the rows among which all that is wanted lies; nothing: (0, 0)."""
     where = wanted.where
     if rowset.lifetimes.none_at(wanted.at) or where == Const(False):

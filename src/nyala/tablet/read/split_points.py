@@ -13,7 +13,7 @@ from nyala.common.errors import InvalidArgument
 from nyala.common.ids import ColumnId
 from nyala.common.predicate import columns_of
 from nyala.common.schema import Column, Schema
-from nyala.tablet.read.selection import Wanted, first_at_least, row_range
+from nyala.tablet.read.selection import ScanFilter, first_at_least, row_range
 from nyala.tablet.rows.rowset import Int64s, RowSetView
 
 MAX_PIECES = 4096
@@ -25,7 +25,7 @@ GRAINS = 16
 def split_keys(
     rowsets: Sequence[RowSetView],
     schema: Schema,
-    wanted: Wanted,
+    wanted: ScanFilter,
     columns: Sequence[Column],
     split_bytes: int,
 ) -> list[bytes]:
@@ -78,7 +78,7 @@ class _Part:
     """
 
     def __init__(
-        self, rowset: RowSetView, schema: Schema, wanted: Wanted, columns: Iterable[ColumnId]
+        self, rowset: RowSetView, schema: Schema, wanted: ScanFilter, columns: Iterable[ColumnId]
     ) -> None:
         self.keys = rowset.keys
         low, high = row_range(rowset, schema, wanted)

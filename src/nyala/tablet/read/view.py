@@ -20,7 +20,7 @@ from nyala.tablet.read import lookup, scan, split_points
 from nyala.tablet.read import ordered as by_key
 from nyala.tablet.read.emit import emit
 from nyala.tablet.read.point_lookup import few as found_few
-from nyala.tablet.read.selection import EVERY_KEY, Wanted
+from nyala.tablet.read.selection import EVERY_KEY, ScanFilter
 from nyala.tablet.rows.rowset import HashKeys, RowSetView
 
 BATCH_ROWS = 65_536
@@ -85,7 +85,7 @@ class View:
             InvalidArgument: no such column.
             Corrupt: a file is damaged (from the iterator).
         """
-        rowsets, wanted = self._at(at), Wanted(at, where, within)
+        rowsets, wanted = self._at(at), ScanFilter(at, where, within)
         chosen = _columns(self.schema, columns)
         if ordered:
             found = by_key.scan_ordered(rowsets, self.schema, wanted, chosen, limit)
@@ -95,7 +95,7 @@ class View:
 
     def count(self, at: int, where: Predicate | None = None, within: KeyBounds = EVERY_KEY) -> int:
         """Return the number of rows visible at a time; no column is read without `where`."""
-        found = scan.count(self._at(at), self.schema, Wanted(at, where, within))
+        found = scan.count(self._at(at), self.schema, ScanFilter(at, where, within))
         self.check()
         return found
 
@@ -186,7 +186,7 @@ class View:
 
 
 def split_keys(
-    view: View, wanted: Wanted, columns: Sequence[ColumnId] | None, split_bytes: int
+    view: View, wanted: ScanFilter, columns: Sequence[ColumnId] | None, split_bytes: int
 ) -> list[bytes]:
     """Return where a scan is best cut into pieces of about so many bytes; see `splitting.split_keys`.
 

@@ -13,7 +13,7 @@ from nyala.common.ids import ColumnId
 from nyala.common.keys import KeyBytes, encode_keys
 from nyala.common.schema import Column, Schema
 from nyala.tablet.files.columns import cell_sizes
-from nyala.tablet.files.ops import Op
+from nyala.tablet.files.ops import RowOp
 from nyala.tablet.kernels import gather_values, row_decisions
 
 MAX_KEY_BYTES = 16 << 10
@@ -77,7 +77,7 @@ def check(
         where[rows] = column
 
     if mixed:
-        flag((ops < Op.INSERT) | (ops > Op.DELETE_IGNORE), row_decisions.OUT_OF_RANGE, -1)
+        flag((ops < RowOp.INSERT) | (ops > RowOp.DELETE_IGNORE), row_decisions.OUT_OF_RANGE, -1)
     for number, i in enumerate(schema.key_ids):
         array = batch.column(places[i])
         if array.null_count:
@@ -89,11 +89,11 @@ def check(
             continue
         array = batch.column(places[column.id])
         if array.null_count and not column.nullable:
-            flag(null_flags(array) & (ops < Op.DELETE), row_decisions.NULL_VALUE, number)
+            flag(null_flags(array) & (ops < RowOp.DELETE), row_decisions.NULL_VALUE, number)
         if largest > MAX_CELL_BYTES and _may_be_large(array):
             cells = cell_sizes(array)
             assert cells is not None, f"column {column.id} has cells of one size"
-            flag((cells > MAX_CELL_BYTES) & (ops < Op.DELETE), row_decisions.TOO_LARGE, number)
+            flag((cells > MAX_CELL_BYTES) & (ops < RowOp.DELETE), row_decisions.TOO_LARGE, number)
     return bad, where
 
 

@@ -23,7 +23,7 @@ from nyala.tablet.write.memrowset import MemRowSet
 
 RowSet = MemRowSet | DiskRowSet
 _MODIFIES = (
-    ops.Op.UPSERT, ops.Op.UPSERT_IGNORE, ops.Op.UPDATE, ops.Op.UPDATE_IGNORE, ops.Op.MIXED,
+    ops.RowOp.UPSERT, ops.RowOp.UPSERT_IGNORE, ops.RowOp.UPDATE, ops.RowOp.UPDATE_IGNORE, ops.RowOp.MIXED,
 )  # fmt: skip
 _MAX_KINDS = 64
 """Kinds of write whose columns are remembered."""
@@ -69,7 +69,7 @@ class WriteKind:
             lacking=tuple(n for n, c in absent if not c.nullable and c.default is None),
             frozen=frozen if write.op in _MODIFIES else (),
             absent=tuple(c for _, c in absent),
-            mixed=write.op is ops.Op.MIXED,
+            mixed=write.op is ops.RowOp.MIXED,
         )
 
 
