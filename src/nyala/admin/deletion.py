@@ -20,7 +20,7 @@ class DeletionService:
 
     Args:
         host: owns the replicas.
-        orders: whose are obeyed.
+        orders: checks the fence of each order.
     """
 
     def __init__(self, host: ReplicaHost, orders: OrderFence) -> None:

@@ -99,7 +99,7 @@ class OrderFence:
         self._fence = fence
 
     def check(self, order: Order) -> None:
-        """Refuse an order that is not for this server, or neither of its leader master nor of its people.
+        """Refuse an order that is not for this server, or neither of its leader master nor of its operators.
 
         Raises:
             InvalidArgument: it is for another server. Forbidden: for another cluster.

@@ -34,7 +34,7 @@ class MembersService:
     Args:
         env: time.
         host: owns the replicas.
-        orders: whose are obeyed.
+        orders: checks the fence of each order.
     """
 
     def __init__(self, env: Env, host: ReplicaHost, orders: OrderFence) -> None:
@@ -166,7 +166,7 @@ def _check_caught_up(status: ReplicaStatus, after: Configuration) -> None:
 
 
 def _answered(replica: Replica, after: Configuration, number: int) -> bool:
-    """Whether enough of the voters that there would be have answered a round; False: they still may.
+    """Return whether enough of the voters that there would be have answered a round; False: they still may.
 
     Raises:
         Unavailable: too few have been heard for an election timeout.

@@ -27,7 +27,7 @@ class RescueService:
     Args:
         env: time.
         host: owns the replicas.
-        orders: whose are obeyed.
+        orders: checks the fence of each order.
     """
 
     def __init__(self, env: Env, host: ReplicaHost, orders: OrderFence) -> None:

@@ -52,7 +52,7 @@ def format_directory(
 
 @dump.callback()
 def _dump() -> None:
-    """What a data directory says of its server."""
+    """Return the content of a data directory's instance file."""
 
 
 @dump.command("uuid")

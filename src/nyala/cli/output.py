@@ -56,7 +56,7 @@ IDS = ("id", "uuid", "tablet")
 PLAIN = ("pid", "at", "timestamp")
 """Numbers that people copy from: without commas."""
 PIPE_WIDTH = 10_000
-"""What no terminal reads is not fitted to one."""
+"""Width of tables that are not printed to a terminal."""
 
 
 def show(
@@ -119,7 +119,7 @@ HINTS = {
     errno.ENOSPC: "the disk is full: make room, then run the command again (df -h)",
     errno.EIO: "the disk fails: see the kernel's log (dmesg), and use another one",
 }
-"""What to do about an error of the operating system."""
+"""Advice for errors of the operating system."""
 
 
 def os_words(err: OSError) -> str:

@@ -27,7 +27,7 @@ Patience = Annotated[
     float, typer.Option("--timeout", help="Seconds without any progress until it gives up.")
 ]
 NONE = "none"
-"""What a server is that is no member."""
+"""Kind of a server that is no member."""
 COLUMNS = ("uuid", "address", "member", "state", "role", "last", "behind")
 
 

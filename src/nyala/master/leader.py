@@ -76,7 +76,7 @@ class MasterLeadership:
     """Follows this master's role in the masters' group. On the loop only.
 
     Args:
-        env: the outside world.
+        env: the environment: clock, tasks, files, calls.
         sys_catalog: makes the sys catalog of a new term.
         status: of this master's replica of it.
         servers: the tablet servers.
@@ -153,7 +153,7 @@ class MasterLeadership:
         """Return a catalog to read from: the leader's, confirmed, or this master's own copy within a bound.
 
         Args:
-            wanted: how old it may be; nothing: the leader's only.
+            wanted: largest age of the answer; unset: the leader's only.
 
         Raises:
             NotLeader: another master leads, and what is here is too old (details: `reason` TOO_OLD).
@@ -248,7 +248,7 @@ async def build(
     """Read the whole catalog into memory, in a worker thread; the first leader of all founds the cluster.
 
     Args:
-        env: the outside world.
+        env: the environment: clock, tasks, files, calls.
         rows: the sys catalog of the term.
         servers: the tablet servers.
         number: the term.

@@ -38,7 +38,7 @@ class Master:
     """One master. On the loop that owns `env.tasks`.
 
     Args:
-        env: the outside world.
+        env: the environment: clock, tasks, files, calls.
         config: addresses, data directory, options.
         transport: carries Raft's messages on the peer port.
         metrics: where it counts; None: a registry of its own.

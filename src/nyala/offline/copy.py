@@ -99,7 +99,7 @@ async def recover_in_directory(
     """Make a replica whose log lost records the only member of its group, from its files; durable on return.
 
     Args:
-        env: the outside world.
+        env: the environment: clock, tasks, files, calls.
         options: of the server.
         directory: its data directory.
         role: "master" or "tserver".
@@ -160,7 +160,7 @@ async def copy_to_directory(
     yet belongs to the source's from then on; a master's copy of the catalog is its first start's work done.
 
     Args:
-        env: the outside world.
+        env: the environment: clock, tasks, files, calls.
         options: of the server.
         directory: its data directory.
         role: "master" or "tserver".

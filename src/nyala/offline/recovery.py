@@ -27,7 +27,7 @@ PAGE = "docs/operate/lost-majority.md"
 
 @dataclass(frozen=True, slots=True)
 class RecoveryPlan:
-    """What is left of a replica, and the state in which it continues.
+    """State of a damaged replica, and the state in which it continues.
 
     Attributes:
         group: whose replica.
@@ -53,12 +53,12 @@ class RecoveryPlan:
 
     @property
     def done(self) -> bool:
-        """Whether there is nothing to do."""
+        """True if there is nothing to do."""
         return self.after == self.before
 
     @property
     def keeps_log(self) -> bool:
-        """Whether entries of the log continue the files."""
+        """True if entries of the log continue the files."""
         return self.last.index > self.cut.op.index
 
     @property

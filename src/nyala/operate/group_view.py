@@ -55,17 +55,17 @@ class ReplicaView:
 
     @property
     def there(self) -> bool:
-        """Whether it is known to be there, whatever its state; a tombstone is not."""
+        """True if the server has a replica, whatever its state; a tombstone is none."""
         return self.state not in ("", "TOMBSTONED")
 
     @property
     def has_data(self) -> bool:
-        """Whether it takes part and is no witness."""
+        """True if it is a member with data, no witness."""
         return self.status is not None and bool(self.status.report.table_id)
 
     @property
     def copying(self) -> bool:
-        """Whether a copy to this server is under way, or waits here to become a member."""
+        """True if a copy to this server is under way, or waits here to become a member."""
         return self.copy is not None and self.copy.stage not in ENDED
 
 
@@ -99,7 +99,7 @@ class GroupView:
 
     @property
     def status(self) -> pb.TabletStatus | None:
-        """What the leader says."""
+        """Status of the leader."""
         return None if self.leader is None else self.of(self.leader).status
 
     @property
@@ -113,7 +113,7 @@ class GroupView:
 
     @property
     def changing(self) -> bool:
-        """Whether a change of the members is not committed yet."""
+        """True if a change of the members is not committed yet."""
         status = self.status
         return status is not None and (
             convert.configuration_from_proto(status.active).id

@@ -144,8 +144,8 @@ class MasterGroup:
 
     Args:
         core: a client of the cluster; one address that is still a master's is enough.
-        tell: is told each step before it is done.
-        patience_ms: for how long nothing at all may happen before it gives up.
+        tell: called with each step before it is taken.
+        patience_ms: a command without progress for so long fails with TimedOut.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class MasterGroup:
         It is added without a vote, gets a copy of the catalog, and is made a voter when it has caught up.
 
         Raises:
-            Unavailable, TimedOut: it does not answer, or nothing went on for `patience_ms`.
+            Unavailable, TimedOut: it does not answer, or no progress for `patience_ms`.
             InvalidArgument, Forbidden: what runs there cannot be a master of this cluster.
         """
         await self.directory.learn()

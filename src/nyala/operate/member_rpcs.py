@@ -69,7 +69,7 @@ class MemberRpcs:
         force: bool = False,
         last: pb.CopyProgress | None = None,
     ) -> pb.CopyProgress:
-        """Begin a copy, or learn how far the one under way is.
+        """Start a copy, or return the progress of the one under way.
 
         Args:
             server: that is to get the replica.
@@ -95,7 +95,7 @@ class MemberRpcs:
         return answer.copy
 
     async def cancel(self, server: ClusterServer) -> None:
-        """End the copy to a server."""
+        """Cancel the copy to a server."""
         request = pb.CancelCopyRequest(
             destination_uuid=server.uuid, cluster_id=self._directory.id, tablet_id=self._tablet
         )

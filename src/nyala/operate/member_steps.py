@@ -28,7 +28,7 @@ class MemberStep:
     """One step.
 
     Attributes:
-        words: for a person.
+        words: for an operator.
         act: does it; None: the servers are at it, and it is waited for.
     """
 

@@ -80,7 +80,7 @@ class Membership:
         """Take steps until `decide` returns None, and return the group as it is then.
 
         Raises:
-            TimedOut: nothing went on for `patience_ms`. NyalaError: a step was refused for good.
+            TimedOut: no progress for `patience_ms`. NyalaError: a step was refused for good.
         """
         clock, tasks = self.core.env.clock, self.core.env.tasks
         said = answer = ""
@@ -123,7 +123,7 @@ class Membership:
         Raises:
             NotFound: unknown tablet or server. Forbidden: the server belongs to another cluster.
             InvalidArgument: it cannot be made that. Unavailable: it does not answer.
-            TimedOut: nothing went on for `patience_ms`.
+            TimedOut: no progress for `patience_ms`.
         """
         server, group = await self.find(name)
         await self.directory.check(server)
@@ -169,7 +169,7 @@ class Membership:
         return await self._leaving(leaving)
 
     async def step_down(self, to: str = "") -> GroupView:
-        """Let another replica lead: the one named, or the most up-to-date one. Raises as `add`."""
+        """Transfer leadership to the replica named, or to the most up-to-date one. Raises as `add`."""
         group = await self.look()
         successor = self.directory.find(to, group) if to else None
         config, before = group.config, group.leader

@@ -31,7 +31,7 @@ class RemoteReplica:
 
     @property
     def problem(self) -> str:
-        """What is wrong with it; empty: nothing."""
+        """Its problem; empty: none."""
         if self.state in ("RUNNING", "TOMBSTONED"):
             return ""
         return f"the replica of {self.tablet} is {self.state} {self.error}".rstrip()
@@ -91,7 +91,7 @@ async def copied(
         source_name: uuid or address of the server that has it.
         target_name: of the one that is to get it.
         force: also from a replica that may lack acknowledged writes.
-        tell: is told what will be done, and how far it is.
+        tell: called with the action and its progress.
 
     Raises:
         NotFound: unknown tablet or server. Forbidden: another cluster's. AlreadyPresent: it runs there.
@@ -139,7 +139,7 @@ async def deleted(core: ClientCore, name: str, tablet: str, *, force: bool, tell
         name: uuid or address of the server.
         tablet: its id.
         force: also one that is a member of its group.
-        tell: is told what will be done.
+        tell: called with the action.
 
     Returns:
         Whether there was anything to delete.

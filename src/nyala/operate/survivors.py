@@ -56,7 +56,7 @@ class Survivor:
 
     @property
     def healthy(self) -> bool:
-        """Whether it takes part in its group."""
+        """True if it takes part in its group."""
         return self.state not in BROKEN
 
 

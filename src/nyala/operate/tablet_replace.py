@@ -32,12 +32,12 @@ class TabletReplacement:
 
     @property
     def done(self) -> bool:
-        """Whether it is replaced already."""
+        """True if it is replaced already."""
         return self.successor != self.tablet
 
     @property
     def told(self) -> list[str]:
-        """What a person is told before it is done."""
+        """Lines that are shown before it is replaced."""
         lines = [f"tablet {self.tablet} of table {self.table}: {self.state}; its members are"]
         for uuid, address in self.members:
             there = "it has a replica" if uuid in self.shown else "it shows no replica that works"
@@ -72,7 +72,7 @@ def look(masters: str, tablet: str) -> TabletReplacement:
 
 
 def replace(masters: str, tablet: str, *, force: bool) -> TabletReplacement:
-    """Let an empty tablet take its place; durable on return. The same again changes nothing.
+    """Replace a tablet by an empty one; durable on return. Idempotent.
 
     Args:
         masters: comma-separated addresses.

@@ -50,7 +50,7 @@ class UnsafeConfigPlan:
 
     @property
     def done(self) -> bool:
-        """Whether the configuration is this one already."""
+        """True if the configuration is this one already."""
         active = self.target.active
         return bool(active.lost) and {m.uuid for m in active.members} == set(self.keep)
 

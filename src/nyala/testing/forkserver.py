@@ -20,7 +20,7 @@ from nyala.testing.layout import Layout, ServerSpec
 from nyala.testing.processes import pid_file
 
 READY = b"ready\n"
-"""What the parent prints when it has imported everything, and after each line of jobs."""
+"""Printed by the parent when it has imported everything, and after each line of jobs."""
 # Arrow bodies come and go by the megabyte: without these, malloc maps and unmaps each of them, Arrow's own
 # pool gives memory back that it needs again at once, and every 4 KiB of what is new cost a page fault.
 MALLOC = {
@@ -94,7 +94,7 @@ class ForkServer:
             raise Unavailable(f"no server can be started: {_last_words(self._parent)}")
 
     def close(self) -> None:
-        """Let go of the parent."""
+        """Close the connection to the parent."""
         if self._parent is not None:
             self._parent.communicate()
             self._parent = None

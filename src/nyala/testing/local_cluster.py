@@ -22,7 +22,7 @@ _QUESTIONS: Mapping[str, tuple[Method, Any]] = {
     "master": (methods.MASTER_STATUS, pb.MasterStatusRequest()),
     "tserver": (methods.LIST_TABLETS, pb.ListTabletsRequest()),
 }
-"""What a server of a role answers once it has opened its data."""
+"""Question that a server of a role answers once its data are open."""
 
 
 def start(

@@ -113,7 +113,7 @@ class MiniCluster:
         self._signal(name, signal.SIGSTOP)
 
     def resume(self, name: str) -> None:
-        """Let a paused server go on."""
+        """Resume a paused server."""
         self._signal(name, signal.SIGCONT)
 
     def start(self, name: str, *, wait: bool = True) -> None:

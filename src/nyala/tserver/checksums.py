@@ -1,7 +1,7 @@
 """Checksums of what replicas hold at a time: each computes its own, whoever asked compares.
 
 A leader fixes the time; the others wait until they have reached it. One replica of a server is summed up at a
-time, batch by batch in lane COMPUTE, so that reads find a turn between; whoever asks goes away and it ends.
+time, batch by batch in lane COMPUTE, so that reads find a turn between; the caller goes away and it ends.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class Checksums:
 
     Args:
         env: lanes and pauses.
-        tablets: what is here.
+        tablets: of this server.
         options: the deadline of requests that name none; the size of batches.
     """
 

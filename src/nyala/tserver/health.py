@@ -52,7 +52,7 @@ class PeerHealth:
         self._told: dict[TabletId, tuple[tuple[ServerUuid, str], ...]] = {}
 
     def start(self) -> asyncio.Task[object]:
-        """Begin to look at all leaders, as often as they are reported."""
+        """Start judging the peers of all leaders, once each heartbeat interval."""
         return self._env.tasks.spawn(self._follow(), "health of members")
 
     def of(self, replica: Replica) -> list[pb.MemberHealth]:

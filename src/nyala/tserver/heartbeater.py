@@ -66,7 +66,7 @@ class Heartbeater:
         self._wake: dict[str, asyncio.Event] = {}
 
     def start(self) -> None:
-        """Begin to report to each master; or, when that has begun, to report all replicas once more."""
+        """Start reporting to each master; when started already, report all replicas once more."""
         for address, view in self._views.items():
             view.again()
             self._wake[address].set()

@@ -49,7 +49,7 @@ class PointReads:
 
     Args:
         env: lanes, tasks and time.
-        tablets: what is here.
+        tablets: of this server.
         options: the deadline of requests that name none.
     """
 

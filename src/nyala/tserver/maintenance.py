@@ -38,7 +38,7 @@ class Compactor:
 
     Args:
         env: tasks.
-        tablets: what is here.
+        tablets: of this server.
         holds: what of history has to stay.
         options: the default age of history.
 
@@ -57,7 +57,7 @@ class Compactor:
         self.scores: Mapping[TabletId, float] = {}
 
     def start(self) -> None:
-        """Begin to look, again and again."""
+        """Start the compaction task."""
         self._env.tasks.spawn(self._run(), "compactions")
 
     async def _run(self) -> None:

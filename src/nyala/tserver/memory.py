@@ -29,7 +29,7 @@ class MemoryBudget:
 
     Args:
         env: tasks.
-        tablets: what is here.
+        tablets: of this server.
         options: how much of the log may be kept.
         look: counts what can only be counted now and then.
     """

@@ -28,7 +28,7 @@ class _Scan:
 
     @property
     def holds(self) -> bool:
-        """Whether what was in memory has been flushed since."""
+        """True if what was in memory has been flushed since."""
         return self.tablet.cut.op != self.cut
 
 

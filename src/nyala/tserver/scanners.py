@@ -45,7 +45,7 @@ class Scanners:
 
     Args:
         env: lanes.
-        tablets: what is here.
+        tablets: of this server.
         server_uuid: goes into each scan's header.
         options: sizes and deadlines of scans that name none, and how many may be open.
         memory: of all scans.

@@ -81,7 +81,7 @@ def _control_plane(
     orders: OrderFence,
     changed: Callable[[TabletId], None],
 ) -> Handlers:
-    """Return what masters and people's tools order."""
+    """Return what masters and operators' tools order."""
     service = TabletService(env, tablets.host, tablets, holds, orders, changed)
     members = MembersService(env, tablets.host, orders)
     rescue = RescueService(env, tablets.host, orders)
@@ -98,7 +98,7 @@ class TabletServer:
     """One tablet server. On the loop that owns `env.tasks`.
 
     Args:
-        env: the outside world.
+        env: the environment: clock, tasks, files, calls.
         config: addresses, data directory, options.
         transport: carries Raft's messages on the peer port.
         metrics: where it counts; None: a registry of its own.
@@ -165,7 +165,7 @@ class TabletServer:
         self.heartbeater.start()
 
     async def _report_opening(self) -> None:
-        """Let masters know what is here, when opening it takes longer than heartbeats should be missed."""
+        """Report the replicas to masters while opening takes longer than a heartbeat interval."""
         await self._env.tasks.sleep_ms(2 * self._config.options.server_heartbeat_ms)
         await self._env.tasks.run(Lane.DISK, self._opening.find)
         self.heartbeater.start()

@@ -20,7 +20,7 @@ class Splits:
 
     Args:
         env: lanes.
-        tablets: what is here.
+        tablets: of this server.
     """
 
     def __init__(self, env: Env, tablets: Tablets) -> None:

@@ -22,7 +22,7 @@ class StartupGate:
         self._behind: Mapping[Method, Any] | None = None
 
     def open(self, handlers: Handlers) -> None:
-        """Let calls through to these handlers."""
+        """Forward calls to these handlers from now on."""
         missing = [m.path for m in self._methods if m not in handlers]
         assert not missing, f"nothing answers {missing}"
         self._behind = handlers

@@ -40,5 +40,5 @@ class StartupReports:
 
     @property
     def left(self) -> int:
-        """How many have yet to be opened; at least one, as long as the server does not serve."""
+        """Number of replicas still to open; at least one until the server serves."""
         return max(1, len(self._groups) - len(self._begun))

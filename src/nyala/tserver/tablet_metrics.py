@@ -95,7 +95,7 @@ class TabletMetrics:
     """Metrics of all tablets here.
 
     Args:
-        tablets: what is here.
+        tablets: of this server.
         memory: knows what a flush is worth.
         compactor: knows what merges are worth, as of its last look.
     """

@@ -78,7 +78,7 @@ class TabletService:
         return pb.CreateTabletResponse()
 
     async def alter_tablet(self, request: pb.AlterTabletRequest) -> pb.AlterTabletResponse:
-        """Let a tablet that is led from here become what its table is now; replicated on return.
+        """Alter a tablet that is led from here to its table's definition; replicated on return.
 
         Raises:
             InvalidArgument: no such schema can follow the tablet's.

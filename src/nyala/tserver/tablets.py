@@ -60,7 +60,7 @@ class Tablets:
         return HostedTablet(replica, machine)
 
     async def alter(self, tablet_id: str, op: SchemaOp, timeout_ms: int) -> int:
-        """Let a tablet that is led from here become what an operation says; replicated on return.
+        """Alter a tablet that is led from here; replicated on return.
 
         The same operation again, or one of an older version, changes nothing.
 

@@ -209,7 +209,7 @@ async def test_what_a_server_cannot_read_is_an_error_of_that_part_alone(s):
         "INVALID_ARGUMENT", "INVALID_ARGUMENT",
     ]  # fmt: skip
     assert codes[0] == ""
-    with pytest.raises(InvalidArgument, match="at most"):
+    with pytest.raises(InvalidArgument, match="over the limit"):
         await s.on(s.ask, tablet.leader, [part()] * 1025)
 
 

@@ -189,7 +189,7 @@ class Catalog:
 
     @property
     def size(self) -> int:
-        """How many tablets there are, deleted ones included."""
+        """Number of tablets, deleted ones included."""
         return len(self._tablets)
 
     def turn(self, begin: int, most: int) -> list[CatalogTablet]:

@@ -80,7 +80,7 @@ class FollowerCatalog:
     """The catalog as this master's own replica has it. On the loop only.
 
     Args:
-        env: the outside world.
+        env: the environment: clock, tasks, files, calls.
         replica: this master's member of the group.
         view: of what has been applied to it.
         timeout_ms: of a question to the group.

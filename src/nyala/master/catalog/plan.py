@@ -34,7 +34,7 @@ class CatalogPlan:
 
     @property
     def writes(self) -> bool:
-        """Whether anything is to be replicated."""
+        """True if anything is replicated."""
         return bool(self.tables or self.tablets or self.servers or self.cluster is not None)
 
 

@@ -66,22 +66,22 @@ class CatalogTable:
 
     @property
     def state(self) -> TableState:
-        """Where it is in its life."""
+        """State of its life cycle."""
         return TableState(self.record.state)
 
     @property
     def spec(self) -> pb.TableSpec:
-        """What was asked for; read only."""
+        """Its definition; read only."""
         return self.record.spec
 
     @property
     def live(self) -> bool:
-        """Whether clients see it."""
+        """True if clients see it."""
         return self.state in _PRESENT and not self.record.purge_after_us
 
     @property
     def recallable(self) -> bool:
-        """Whether it was dropped and can still be recalled: its tablets are there, its name is free."""
+        """True if it was dropped and can still be recalled: its tablets are there, its name is free."""
         return self.state in _PRESENT and bool(self.record.purge_after_us)
 
     def definition(self, version: int) -> pb.TableSpec | None:
@@ -151,22 +151,22 @@ class CatalogTablet:
 
     @property
     def held(self) -> bool:
-        """Whether it is not made yet: the others have to follow the change that adds its range first."""
+        """True if its creation waits until the other tablets follow the change that adds its range."""
         return self.record.added_by > 0 and not self.record.floor
 
     @property
     def runs(self) -> bool:
-        """Whether it has had a leader: it is led, altered and repaired, also while its range is dropped."""
+        """True if it has had a leader: it is led, altered and repaired, also while its range is dropped."""
         return self.state in (TabletState.RUNNING, TabletState.DROPPED)
 
     @property
     def dropped(self) -> bool:
-        """Whether its range was dropped: it takes no writes, and is kept for readers of its history."""
+        """True if its range was dropped: it takes no writes, and is kept for readers of its history."""
         return self.state is TabletState.DROPPED
 
     @property
     def moves(self) -> bool:
-        """Whether a member is to be promoted, or replaced."""
+        """True if a member is to be promoted, or replaced."""
         return any(m.promote or m.replace for m in self.consensus.members)
 
     @property

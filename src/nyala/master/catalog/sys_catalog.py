@@ -56,7 +56,7 @@ class CatalogWriteResult(Protocol):
 
     @property
     def result(self) -> bytes:
-        """What the state machine returned."""
+        """Result of the state machine."""
         ...
 
 

@@ -93,7 +93,7 @@ def take(before: pb.TableSpec, steps: Sequence[pb.AlterStep], rules: Rules) -> A
 
 
 def _matters(before: pb.TableSpec, after: pb.TableSpec) -> bool:
-    """Whether tablets have to be told."""
+    """Return whether tablets have to apply a change."""
     one, other = before.schema, after.schema
     told = before.name != after.name or before.options != after.options
     return told or one.columns != other.columns or one.next_column_id != other.next_column_id

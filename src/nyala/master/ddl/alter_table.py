@@ -218,7 +218,7 @@ def _parts(spec: pb.TableSpec, piece: KeyRange) -> list[TabletPartition]:
 def is_finished(
     catalog: Catalog, table: CatalogTable, version_of: Callable[[TabletId], int]
 ) -> bool:
-    """Whether every tablet of an ALTERING table is known to follow.
+    """Return whether every tablet of an ALTERING table is known to follow.
 
     Args:
         catalog: the leader's.

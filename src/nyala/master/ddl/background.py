@@ -35,7 +35,7 @@ def due(
 
     Args:
         catalog: of the leader.
-        servers: what their replicas have shown.
+        servers: the tablet servers and their reports.
         now_us: microseconds since the epoch.
         monotonic_us: of this process.
         history_s: how long a table that names no time keeps its history.
@@ -62,7 +62,7 @@ class BackgroundOperations:
 
     Args:
         env: clock and tasks.
-        servers: what their replicas have shown.
+        servers: the tablet servers and their reports.
         options: of this master.
     """
 

@@ -31,7 +31,7 @@ class Circumstances:
     Attributes:
         live: registrations of the live tablet servers.
         rng: chooses ids and servers.
-        now_us: microseconds since the epoch, for people.
+        now_us: microseconds since the epoch, for operators.
         max_tablets: the most tablets that one table may be created with.
         default_replicas: where the request names no number.
         table_options: names of the options that a table may have.
@@ -131,7 +131,7 @@ def place_all(
 
     Args:
         catalog: which servers have what.
-        around: who lives.
+        around: which servers are alive.
         tablets: how many.
         replicas: of each.
         table: that has tablets already; none: a new one.
@@ -183,7 +183,7 @@ def new_tablet(
 
 
 def assign(record: cat.TabletRecord, servers: Sequence[ServerUuid], around: Circumstances) -> None:
-    """Let a PREPARING tablet be CREATING on some servers: a first configuration, of no entry yet (S0.70).
+    """Make a PREPARING tablet CREATING on some servers, with a first configuration of no entry (S0.70).
 
     Args:
         record: of the tablet; changed in place.

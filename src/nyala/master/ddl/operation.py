@@ -70,7 +70,7 @@ class OperationStep(Enum):
 
     @property
     def committed(self) -> bool:
-        """Whether it is past the commit point."""
+        """True if it is past the commit point."""
         return self in (OperationStep.PUBLISH, OperationStep.ORDER)
 
 

@@ -65,8 +65,8 @@ def unsafe(
     """Return the operation that replaces one tablet whatever it has been (S1.44).
 
     Args:
-        request: of a person.
-        around: who lives.
+        request: of an operator.
+        around: which servers are alive.
         shown: live servers that show a replica of it which works.
         time: a hybrid time that is not below any at which it had rows.
     """

@@ -106,7 +106,7 @@ class MasterReplica:
 
     @property
     def being_copied(self) -> bool:
-        """Whether a copy to here is under way, or waits to become a member."""
+        """True if a copy to here is under way, or waits to become a member."""
         return self._host.copies.waiting(SYS_CATALOG)
 
     def config(self) -> Configuration | None:

@@ -29,7 +29,7 @@ class GroupMember:
     """This master's membership in the masters' group. On the loop only.
 
     Args:
-        env: the outside world.
+        env: the environment: clock, tasks, files, calls.
         identity: uuid and cluster of this master.
         peers: the other masters.
         servers: the tablet servers.
@@ -149,7 +149,7 @@ class GroupMember:
             raise
 
     def _removed(self, group: MasterReplica) -> bool:
-        """Whether this master has a catalog and is none any more, by its own log or by the others' word."""
+        """Return whether this master was removed, by its own log or the other masters' reports."""
         config, uuid = group.config(), self._identity.uuid
         if config is None or group.being_copied:
             return False

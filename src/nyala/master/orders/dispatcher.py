@@ -42,10 +42,10 @@ class Dispatcher:
     Args:
         env: calls, tasks, clock.
         catalog: of this term.
-        servers: who is alive and what they told.
+        servers: the tablet servers and their reports.
         term: the term in which this master leads.
         options: of this master.
-        on_news: called when an answer says something that the catalog may have to take in.
+        on_news: called when a response has news for the catalog.
 
     Attributes:
         repairs: what it does about lost replicas.

@@ -21,7 +21,7 @@ class Messenger:
     Args:
         env: calls.
         catalog: of this term.
-        servers: how they are reached.
+        servers: their addresses.
         term: in which this master leads.
         timeout_ms: of one order.
     """

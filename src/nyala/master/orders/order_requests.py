@@ -30,7 +30,7 @@ def order(
 
     Args:
         catalog: of the leader.
-        servers: how they are reached.
+        servers: their addresses.
         action: to carry out.
         fence: of the term in which this master leads.
         timeout_ms: for which the answer is waited.

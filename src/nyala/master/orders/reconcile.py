@@ -91,7 +91,7 @@ def _of_replicas(catalog: Catalog, server: TServer, replicas: Iterable[TabletId]
 
 
 def _fell_back(catalog: Catalog, server: TServer, tablet: CatalogTablet) -> bool:
-    """Whether a server's replica leads, and says that it lacks an alteration which had ended.
+    """Return whether a server's replica leads and lacks an alteration that had ended.
 
     A group that lost its majority may have gone on with a survivor that never heard of it.
     """

@@ -32,7 +32,7 @@ def next_steps(tablet: GroupState, servers: TargetServers) -> list[RepairStep]:
         return []
     voters = [s for s in tablet.members if s.voter]
     if 2 * sum(v.healthy for v in voters) <= len(voters):
-        return []  # nothing can be committed; what is left of it is for people to decide
+        return []  # nothing can be committed; what is left of it is for operators to decide
     change = _change(tablet, servers)
     gone = change.server if isinstance(change, Remove) else None
     copies = [Copy(s.uuid) for s in tablet.joining if not s.holds]
@@ -86,5 +86,5 @@ def _leaver(
 
 
 def _crowded(member: ReplicaState, members: Sequence[ReplicaState]) -> bool:
-    """Whether another replica stands in the same location."""
+    """Return whether another replica is in the same location."""
     return bool(member.location) and sum(s.location == member.location for s in members) > 1

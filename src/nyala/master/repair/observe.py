@@ -130,7 +130,7 @@ def group_state(
     Args:
         tablet: as the catalog has it.
         table: what is wanted of it.
-        look: who lives.
+        look: the view of this round.
         copies: how far they are.
     """
     leader = look.known.get(ServerUuid(tablet.consensus.leader))
@@ -202,7 +202,7 @@ def _judged(
 
 
 def _opens(server: TServer | None, state: str | None, now_us: int, failed_us: int) -> bool:
-    """Whether a replica is being opened, or was opened so lately that its leader may not know it yet."""
+    """Return whether a replica is being opened, or was opened so lately that its leader may not know it."""
     if server is None or state in (None, "FAILED"):
         return False
     moved = bool(server.opening_us) and now_us - server.opening_us <= failed_us

@@ -38,7 +38,7 @@ class Repairer:
 
     Args:
         catalog: of this term.
-        servers: who lives, and what they report.
+        servers: the tablet servers known to this master, and what they report.
         term: in which this master leads.
         options: of this master.
         now_us: monotonic time.
@@ -110,7 +110,7 @@ class Repairer:
         )
 
     def _repairable(self, tablet: CatalogTablet) -> bool:
-        """Whether a tablet runs; one without a table's record is left alone (S0.77)."""
+        """Return whether a tablet runs; one without a table's record is left alone (S0.77)."""
         return tablet.runs and self._catalog.table(tablet.table_id) is not None
 
     def _runs(self, tablet_id: TabletId) -> bool:
@@ -158,7 +158,7 @@ class Repairer:
         return actions
 
     def _unneeded(self, look: RepairView) -> list[Action]:
-        """Let go of copies that are over, and return orders to end those that nobody needs any more."""
+        """Remove copies that have ended, and return orders to cancel those no longer needed."""
         actions: list[Action] = []
         for tablet_id, uuid in self._copies:
             tablet = self._catalog.tablet(tablet_id)

@@ -18,7 +18,7 @@ class TargetChoice:
     Attributes:
         tablet: as the catalog has it.
         now: as it is.
-        look: who lives, and what this look has given already.
+        look: the view of this round, with what it has ordered.
         standby: who inherits from whom.
         options: of this master.
     """

@@ -30,7 +30,7 @@ class GroupService:
         self._env = env
         self._identity = identity
         self._host = host
-        self._orders = OrderFence(env, identity, Fence())  # no master orders another: people do
+        self._orders = OrderFence(env, identity, Fence())  # no master orders another: operators do
 
     def handlers(self) -> Handlers:
         """Return what this service answers."""
@@ -62,7 +62,7 @@ class GroupService:
     async def leader_step_down(
         self, request: pb.LeaderStepDownRequest
     ) -> pb.LeaderStepDownResponse:
-        """Let another master lead; see `MembersService`."""
+        """Transfer leadership to another master; see `MembersService`."""
         return await self._members().leader_step_down(request)
 
     async def delete_tablet(self, request: pb.DeleteTabletRequest) -> pb.DeleteTabletResponse:

@@ -29,7 +29,7 @@ class HeartbeatService:
 
     Args:
         env: the clock.
-        servers: who lives.
+        servers: the tablet servers known to this master.
         leading: the role; None until this master has its sys catalog.
         header: returns the header of a response.
         options: of this master.
@@ -111,7 +111,7 @@ class HeartbeatService:
                 term.background.look()
 
     def _note_orphans(self, term: Term, server: TServer, request: pb.HeartbeatRequest) -> None:
-        """Tell people of replicas that are nobody's: never deleted, whoever they belong to (S0.46)."""
+        """Tell operators of replicas that are nobody's: never deleted, whoever they belong to (S0.46)."""
         for report in request.tablets:
             known = report.state in GONE or term.catalog.tablet(TabletId(report.tablet_id))
             if not known:

@@ -37,7 +37,7 @@ class ServersService:
         return inspection.answer(term, self._context.servers, now_us, request)
 
     async def set_maintenance(self, request: pb.SetMaintenanceRequest) -> pb.SetMaintenanceResponse:
-        """Let a server enter maintenance, or leave it; durable on return. The same again changes nothing.
+        """Put a server in maintenance, or end it; durable on return. Idempotent.
 
         Raises:
             NotFound: no tablet server with this id is in the list.
@@ -51,7 +51,7 @@ class ServersService:
     async def set_decommission(
         self, request: pb.SetDecommissionRequest
     ) -> pb.SetDecommissionResponse:
-        """Let a server be emptied, or take that back; durable on return, replicas move in the background.
+        """Decommission a server, or cancel that; durable on return. Replicas move in the background.
 
         Raises:
             NotFound: no tablet server with this id is in the list.

@@ -32,9 +32,9 @@ class MasterContext:
     """The parts of one master that its services share.
 
     Attributes:
-        env: the outside world.
+        env: the environment: clock, tasks, files, calls.
         options: of this master.
-        servers: who lives.
+        servers: the tablet servers known to this master.
         peers: the other masters.
         leading: the role; None until this master has its sys catalog.
         waiting: why it has none yet.

@@ -28,7 +28,7 @@ class TabletsService:
         return {methods.REPLACE_TABLET: self.replace_tablet}
 
     async def replace_tablet(self, request: pb.ReplaceTabletRequest) -> pb.ReplaceTabletResponse:
-        """Let an empty tablet take the key range of one that is lost; durable on return.
+        """Replace a lost tablet by an empty one with its key range; durable on return.
 
         The same again answers the same. Replicas that turn up later are deleted.
 
