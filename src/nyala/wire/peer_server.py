@@ -107,12 +107,12 @@ class PeerServer:
 
 
 class PeerConnection(asyncio.BufferedProtocol):
-    """One accepted connection: a HELLO, then batches. What arrives is read where the kernel put it."""
+    """One accepted connection: a HELLO, then batches. Frames are decoded in the receive buffer, not copied."""
 
     def __init__(self, server: PeerServer) -> None:
         self._server = server
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
-        self._filled = 0  # so many bytes of it: a frame that is not whole yet
+        self._filled = 0  # bytes in the buffer, of a frame that is not complete
         self._peer: ServerUuid | None = None
         self._transport: asyncio.Transport | None = None
         self._frames = 0
@@ -133,17 +133,17 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._watch = loop.call_later(wait_s, self._look, half)
 
     def _look(self, half: int) -> None:
-        """Close a connection that has not said who it is, or has not ended a frame that it began."""
+        """Close a connection without a HELLO, or with a frame that has not been completed, after `hello_ms`."""
         waited = f"within {self._server.hello_ms} ms"
         if self._peer is None:
-            self._refuse("silent", f"it did not say {waited} who it is")
+            self._refuse("silent", f"no HELLO was received {waited}")
         elif half == self._frames and self._filled:
             self._refuse("stalled", f"no frame was completed {waited}")
         else:
             self._watch_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget what was half received."""
+        """Drop an incomplete frame."""
         if self._watch is not None:
             self._watch.cancel()
         if self._filled:
@@ -161,11 +161,11 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Say where the next bytes go."""
+        """Return the buffer for the next bytes."""
         return self._buffer[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Handle every whole frame that has arrived."""
+        """Handle the complete frames received."""
         self._filled += nbytes
         at = 0
         try:
@@ -174,14 +174,14 @@ class PeerConnection(asyncio.BufferedProtocol):
                 at = end
         except NyalaError as err:
             self._refuse(err.details.get("why", _WHY.get(type(err), "malformed")), str(err))
-        except Exception:  # the top of a callback: a failing handler must not pass for a bad peer
+        except Exception:  # the top of a callback: a failing handler is not the peer's fault
             log.exception("handling a batch of peer %s failed", self._peer)
             self.abort()
         if self._filled:  # otherwise it was aborted
             self._keep(at)
 
     def _end(self, at: int) -> int | None:
-        """Return where the frame that begins at `at` ends; None while it is not whole."""
+        """Return the end of the frame that begins at `at`; None while it is incomplete."""
         if self._filled - at < HEADER.size:
             return None
         length = payload_bytes(self._buffer[at:], self._server.frame_bytes)
@@ -189,7 +189,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         return end if end <= self._filled else None
 
     def _keep(self, at: int) -> None:
-        """Bring what is left from `at` on to the front of a buffer that has room for more of it."""
+        """Move the bytes from `at` on to the front of a buffer with room for more."""
         left = self._filled - at
         full, emptied = left == len(self._buffer), not left and len(self._buffer) > LARGE_BYTES
         if full or emptied:

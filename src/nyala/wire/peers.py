@@ -8,7 +8,6 @@ Runs on the loop. Satisfies `replica.state_machine.Transport` by shape.
 
 import asyncio
 import logging
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -23,6 +22,7 @@ from nyala.raft.messages import AnyMessage, AppendEntries, PeerBatch, Suffix
 from nyala.wire.frames import FrameKind, encode_frame, frame_parts
 from nyala.wire.peer_server import PeerServer
 from nyala.wire.retry import Backoff
+from nyala.wire.sockets import close_when_silent
 
 log = logging.getLogger(__name__)
 
@@ -173,16 +173,8 @@ def _weight(message: AnyMessage) -> int:
     return 0
 
 
-def _give_up_silent_peers(transport: asyncio.BaseTransport, silence_ms: int) -> None:
-    """Without this a peer that vanished costs a quarter of an hour of buffered frames (Linux)."""
-    option = getattr(socket, "TCP_USER_TIMEOUT", None)
-    sock = transport.get_extra_info("socket")
-    if option is not None and sock is not None:
-        sock.setsockopt(socket.IPPROTO_TCP, option, silence_ms)
-
-
 class PeerLane(asyncio.Protocol):
-    """The sending end of one connection to one peer. It dials when there is something to send."""
+    """The sending end of one connection to one peer. It connects when there is a frame to send."""
 
     def __init__(
         self,
@@ -212,7 +204,7 @@ class PeerLane(asyncio.Protocol):
         self._waiting_bytes = 0
 
     def send(self, frame: Sequence[bytes]) -> None:
-        """Write a frame (in pieces), or keep it while the connection is being made, or drop it."""
+        """Send a frame (in pieces); it is queued while connecting, and dropped when the buffer is full."""
         size = sum(map(len, frame))
         made = self._transport
         buffered = self._waiting_bytes if made is None else made.get_write_buffer_size()
@@ -258,7 +250,7 @@ class PeerLane(asyncio.Protocol):
         finally:
             self._dialling = False
             if not made and self._transport is not None:
-                # Made and given up in the same moment: the loop closed it, and tells nobody.
+                # Connected and timed out at once: the loop closed it without calling connection_lost.
                 self._transport.abort()
                 self.connection_lost(None)
 
@@ -271,14 +263,14 @@ class PeerLane(asyncio.Protocol):
         self._waiting_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say hello, then send what waited."""
+        """Send HELLO, then the queued frames."""
         self._transport = cast("asyncio.WriteTransport", transport)  # uvloop's is no subclass
         self._lost.clear()
         if self._closed:
             self._transport.abort()
             return
         self._connected_at_us = self._env.clock.monotonic_us()
-        _give_up_silent_peers(transport, self._limits.silence_ms)
+        close_when_silent(transport, self._limits.silence_ms)
         self._transport.write(encode_frame(self._hello, self._cluster_id(), FrameKind.HELLO))
         for frame in self._waiting:
             self._transport.writelines(frame)
@@ -286,12 +278,12 @@ class PeerLane(asyncio.Protocol):
         self._waiting_bytes = 0
 
     def data_received(self, data: bytes) -> None:
-        """A peer that speaks on a connection which it accepted is no peer."""
+        """Close the connection: the accepting end of the peer port sends nothing."""
         if self._transport is not None:
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Dial again at the next frame, after a pause; soon in any case, to see whether the peer is gone."""
+        """Reconnect at the next frame after a pause; a few times without one, to detect an exited peer."""
         self._transport = None
         self._lost.set()
         lived_us = self._env.clock.monotonic_us() - self._connected_at_us

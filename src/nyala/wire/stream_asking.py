@@ -111,7 +111,11 @@ class Asker:
         if self._over:
             return
         if frame is None:
-            self._finish(Unavailable("the connection broke"))
+            self._finish(
+                Unavailable(
+                    "the stream's connection was closed by the other end before the stream ended"
+                )
+            )
         elif frame.kind is StreamFrameKind.MESSAGE:
             try:
                 answer = self._method.decode_response(frame.message)

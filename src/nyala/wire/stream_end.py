@@ -9,6 +9,7 @@ from typing import cast
 from nyala.common.errors import NyalaError, Unavailable
 from nyala.wire.flight_data import Bytes
 from nyala.wire.slabs import Slabs
+from nyala.wire.sockets import close_when_silent
 from nyala.wire.stream_frames import StreamFrame, StreamFrameKind, frame_head
 from nyala.wire.stream_reading import FrameReader
 
@@ -154,11 +155,9 @@ class StreamEnd(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
         self._transport.set_write_buffer_limits(UNSENT_BYTES)
         sock = transport.get_extra_info("socket")
-        option = getattr(socket, "TCP_USER_TIMEOUT", None)
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            if option is not None:
-                sock.setsockopt(socket.IPPROTO_TCP, option, SILENCE_MS)
+        close_when_silent(transport, SILENCE_MS)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail pending `receive` and `send`."""

@@ -89,25 +89,30 @@ class ServerStream(StreamEnd):
         self._answerer: Answerer | None = None
         self._path = ""
         self._start_us: int | None = None
-        self._patience: asyncio.TimerHandle | None = None
+        self._open_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Accept, unless there are too many."""
+        """Accept, unless `CONNECTIONS` are open."""
         super().connection_made(transport)
         self._server.open[self] = None
         if len(self._server.open) > CONNECTIONS:
             log.warning("stream port: more than %d connections; one was refused", CONNECTIONS)
-            self.fail(Unavailable("too many streams"))
+            self.fail(
+                Unavailable(
+                    f"this server has {CONNECTIONS} open streams, which is its limit; try again when some "
+                    "have ended, or read from fewer clients at a time"
+                )
+            )
             return
         loop = asyncio.get_running_loop()
-        silent = Unavailable("it did not say what it wants")
-        self._patience = loop.call_later(OPEN_S, self.fail, silent)
+        silent = Unavailable(f"the stream was not opened within {OPEN_S:g} s of its connection")
+        self._open_timer = loop.call_later(OPEN_S, self.fail, silent)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Whoever asked has gone: its handler is cancelled."""
+        """Cancel the handler: the client has disconnected."""
         super().connection_lost(exc)
-        if self._patience is not None:
-            self._patience.cancel()
+        if self._open_timer is not None:
+            self._open_timer.cancel()
         if self._task is not None:
             self._task.cancel()
         elif self._answerer is not None:
@@ -117,19 +122,19 @@ class ServerStream(StreamEnd):
         self.lost.set()
 
     def heard(self, frame: StreamFrame) -> None:
-        """Begin with the first frame; hand the others on, or keep them for the handler."""
+        """Start the handler at the first frame; queue the others for it, or pass them to the answerer."""
         if self._answerer is not None:
             self._answerer.take(frame)
         elif self._task is not None:
             super().heard(frame)
         elif frame.kind is not StreamFrameKind.OPEN:
-            raise Corrupt("the first frame of a stream does not open it")
+            raise Corrupt(f"the first frame of a stream is {frame.kind.name}, and has to be OPEN")
         else:
             self._begin(*read_open(frame.message))
 
     def _begin(self, ticket: bytes, path: str) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
+        if self._open_timer is not None:
+            self._open_timer.cancel()
         self._path, method = path, self._server.methods.get(path)
         if self._server.metrics is not None:
             self._start_us = self._server.metrics.begin()
@@ -141,7 +146,7 @@ class ServerStream(StreamEnd):
         self._task = asyncio.get_running_loop().create_task(work, name=f"stream {path}")
 
     def _ended(self, failure: NyalaError | None) -> None:
-        """Tell the client how its stream ended."""
+        """Send END or the error to the client."""
         self._count("OK" if failure is None else failure.code)
         if failure is None:
             self.write(StreamFrameKind.END, b"")
@@ -155,7 +160,7 @@ class ServerStream(StreamEnd):
         self._start_us = None
 
     def refused(self, err: NyalaError) -> None:
-        """Tell whoever sent what cannot be read, and close."""
+        """Send the error of an invalid frame to the client, and close."""
         log.warning("stream port: a connection was closed: %s", err)
         if err.details.get("why") == "oversized":
             err = TooLarge(f"{err.message}; send or ask for smaller batches", err.details)
@@ -165,22 +170,25 @@ class ServerStream(StreamEnd):
         elif self._task is None:
             self.fail(err)
         else:
-            self._wake()  # the handler raises it, and the client is told
+            self._wake()  # the handler raises it, and the client receives it
 
     async def _serve(self, ticket: bytes, method: Method | None) -> None:
         failure: NyalaError | None = None
         try:
             if ticket != self._server.ticket:
                 raise Unavailable(
-                    "this is not the server that was meant; find its stream port again"
+                    "the stream's ticket is of another server process: this one has restarted, or has "
+                    "taken over the port; ask the server for its stream port again"
                 )
             if method is None:
-                raise InvalidArgument(f"this server does not have the method {self._path}")
+                raise InvalidArgument(
+                    f"this server does not have the method {self._path}; upgrade it, or use an older client"
+                )
             await self._answer(method, self._path)
         except asyncio.CancelledError:
             self._count("CANCELLED")
             raise
-        except Exception as err:  # the top of a stream: every failure is told to its client
+        except Exception as err:  # the top of a stream: its client receives every failure
             failure = status.as_nyala_error(err, self._path)
         self._ended(failure)
 
@@ -193,7 +201,9 @@ class ServerStream(StreamEnd):
             try:
                 responses = handler(await anext(requests))
             except StopAsyncIteration:
-                raise InvalidArgument(f"a stream of {path} without its request") from None
+                raise InvalidArgument(
+                    f"the stream of {path} ended before its request; send one message first"
+                ) from None
         limit = self.max_bytes
         async with contextlib.aclosing(responses):
             async for response in responses:
@@ -211,4 +221,6 @@ class ServerStream(StreamEnd):
         while (frame := await self.receive()).kind is StreamFrameKind.MESSAGE:
             yield join(method.decode_request(frame.message), frame.body)
         if frame.kind is not StreamFrameKind.END:
-            raise Corrupt(f"a frame of kind {frame.kind.name} where a message belongs")
+            raise Corrupt(
+                f"a frame {frame.kind.name} follows a stream's messages, and only END may"
+            )
