@@ -1,6 +1,7 @@
 """What one process accepts and how it keeps connections alive, as values and as gRPC options."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -88,3 +89,18 @@ class RpcLimits:
             ("grpc.max_reconnect_backoff_ms", self.reconnect_max_ms),
             ("grpc.dns_min_time_between_resolutions_ms", self.resolve_again_ms),
         ]
+
+
+def close_when_silent(transport: asyncio.BaseTransport, silence_ms: int) -> None:
+    """Have the kernel close a connection whose bytes are not acknowledged (TCP_USER_TIMEOUT, Linux).
+
+    Without it a peer that vanished costs a quarter of an hour of buffered bytes.
+
+    Args:
+        transport: of a TCP connection.
+        silence_ms: longest time without an acknowledgement.
+    """
+    option = getattr(socket, "TCP_USER_TIMEOUT", None)
+    sock = transport.get_extra_info("socket")
+    if option is not None and sock is not None:
+        sock.setsockopt(socket.IPPROTO_TCP, option, silence_ms)

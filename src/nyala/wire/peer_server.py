@@ -107,7 +107,7 @@ class PeerServer:
 
 
 class PeerConnection(asyncio.BufferedProtocol):
-    """One accepted connection: a HELLO, then batches. Frames are decoded in the receive buffer, not copied."""
+    """One accepted connection: a HELLO, then batches. Frames are decoded in place."""
 
     def __init__(self, server: PeerServer) -> None:
         self._server = server
@@ -133,7 +133,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._watch = loop.call_later(wait_s, self._look, half)
 
     def _look(self, half: int) -> None:
-        """Close a connection without a HELLO, or with a frame that has not been completed, after `hello_ms`."""
+        """Close a connection without a HELLO, or with an incomplete frame, after `hello_ms`."""
         waited = f"within {self._server.hello_ms} ms"
         if self._peer is None:
             self._refuse("silent", f"no HELLO was received {waited}")

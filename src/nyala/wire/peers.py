@@ -20,9 +20,9 @@ from nyala.common.metrics import Metrics
 from nyala.env.env import Env
 from nyala.raft.messages import AnyMessage, AppendEntries, PeerBatch, Suffix
 from nyala.wire.frames import FrameKind, encode_frame, frame_parts
+from nyala.wire.limits import close_when_silent
 from nyala.wire.peer_server import PeerServer
 from nyala.wire.retry import Backoff
-from nyala.wire.sockets import close_when_silent
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from typing import cast
 
 from nyala.common.errors import NyalaError, Unavailable
 from nyala.wire.flight_data import Bytes
+from nyala.wire.limits import close_when_silent
 from nyala.wire.slabs import Slabs
-from nyala.wire.sockets import close_when_silent
 from nyala.wire.stream_frames import StreamFrame, StreamFrameKind, frame_head
 from nyala.wire.stream_reading import FrameReader
 
