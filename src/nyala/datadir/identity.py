@@ -1,4 +1,4 @@
-"""Who a server process is: the instance of its data directory, its hybrid clock, its incarnation."""
+"""Identity of a server process: the instance of its data directory, its hybrid clock, its incarnation."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -49,12 +49,12 @@ class Identity:
 
     @property
     def known(self) -> bool:
-        """Whether the data directory is open."""
+        """True if the data directory is open."""
         return self._instance is not None
 
     @property
     def instance(self) -> Instance:
-        """What the data directory says.
+        """Content of the `instance` file.
 
         Raises:
             Unavailable: it is not open yet.

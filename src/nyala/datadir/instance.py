@@ -23,12 +23,12 @@ LOCK_NAME = "lock"
 _HEADER_BYTES = len(MAGIC) + 4 + 4
 _CRC_BYTES = 4
 KEPT_LISTS = 16
-"""So many lists of masters are remembered."""
+"""Number of lists of masters that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """What `instance` says.
+    """Content of the `instance` file.
 
     Attributes:
         uuid: the server's permanent id.
@@ -94,10 +94,17 @@ def open_instance(files: Files, directory: str, role: str, rng: random.Random) -
 def format_instance(
     files: Files, directory: str, role: str, uuid: ServerUuid, *, replaces: bool
 ) -> tuple[Instance, bool]:
-    """Make an empty directory that of a server with this uuid; durable on return.
+    """Format an empty directory for a server with this uuid; durable on return.
+
+    Args:
+        files: the file system.
+        directory: the data directory; made when it is not there.
+        role: "master" or "tserver".
+        uuid: of the server.
+        replaces: it takes the place of a dead server: a copy has to come first.
 
     Returns:
-        Its instance, and whether it is new; a directory that is just that already is left alone.
+        Its instance, and whether it is new; a directory that has just this instance is left alone.
 
     Raises:
         InvalidArgument: it is not empty. Forbidden: a running process has it. Corrupt: see `decode`.

@@ -20,7 +20,7 @@ from nyala.raft.state import RaftCore
 
 
 class ChangeKind(Enum):
-    """What happens to a member."""
+    """Kind of a change to one member."""
 
     ADD = "add"
     REMOVE = "remove"
@@ -82,7 +82,17 @@ def _check_voters(config: Configuration, after: Configuration, changes: Sequence
 def change(
     core: RaftCore, changes: Sequence[Change], stamp: int, expected: OpId | None = None
 ) -> OpId:
-    """Append a changed configuration, active at once; see `RaftNode.change_config`."""
+    """Append a changed configuration, active at once; errors as `RaftNode.change_config`.
+
+    Args:
+        core: of the leader.
+        changes: at most one for each server.
+        stamp: of the entry.
+        expected: op id that the active configuration must have; None: any.
+
+    Returns:
+        Op id of the configuration.
+    """
     lead = core.leadership
     if lead is None:
         raise NotLeader(
@@ -125,12 +135,19 @@ def _not_yet(core: RaftCore, lead: Leadership) -> str:
 
 
 def may_begin(core: RaftCore, lead: Leadership) -> bool:
-    """Whether a change would be taken now."""
+    """Return whether a change would be taken now."""
     return lead.transfer is None and not _not_yet(core, lead)
 
 
 def append(core: RaftCore, lead: Leadership, after: Configuration, stamp: int) -> OpId:
-    """Log `after`; peers come and go with it."""
+    """Append a configuration, and add and remove peers with it; return its op id.
+
+    Args:
+        core: of the leader.
+        lead: its leadership.
+        after: the configuration.
+        stamp: of the entry.
+    """
     assert may_begin(core, lead), f"a change on top of another: {core.configs.active}"
     assert stamp > core.closed, f"stamp {stamp} was promised away up to {core.closed}"
     op = OpId(core.term, core.log.last.index + 1)

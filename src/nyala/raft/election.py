@@ -22,7 +22,13 @@ def tick(core: RaftCore) -> None:
 
 
 def campaign(core: RaftCore, *, pre: bool, override: bool = False) -> None:
-    """Ask the voters; with `pre`, whether they would vote, which changes nothing anywhere."""
+    """Request votes of all voters.
+
+    Args:
+        core: of a member that may lead.
+        pre: pre-vote: ask how they would vote, which changes no state anywhere.
+        override: by order of the leader, whom voters need not wait for.
+    """
     assert core.may_stand, f"{core.uuid} may not stand in {core.configs.active}"
     if pre:
         core.become_pre_candidate()
@@ -94,7 +100,7 @@ def _would_vote(core: RaftCore, message: RequestVote) -> bool:
 
 
 def up_to_date(core: RaftCore, last: OpId) -> bool:
-    """Whether a log that ends at `last` is at least as complete as ours ever was (dissertation 3.6.1).
+    """Return whether a log that ends at `last` is at least as complete as ours ever was (dissertation 3.6.1).
 
     What this log lost still counts: a majority may have been counted with it. So does what it is to get: who
     has lost it may vote for a log without it, and must find nobody to do the same.
@@ -121,7 +127,7 @@ def _answer(core: RaftCore, message: RequestVote, *, granted: bool) -> None:
 
 
 def lends(core: RaftCore, last: OpId) -> bool:
-    """Whether who has a log that ends at `last` may fetch from here: we have more, and cannot stand."""
+    """Return whether a member whose log ends at `last` may fetch from this witness: its log is longer."""
     return last < core.log.last and not core.may_stand and not core.hears_leader
 
 

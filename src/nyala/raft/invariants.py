@@ -1,4 +1,4 @@
-"""What must hold after every step, derived again from scratch (dissertation figure 3.2).
+"""Invariants that hold after every step, derived anew (dissertation figure 3.2).
 
 Rules: reads everything, changes nothing; called by tests and the simulator. What spans several members
 (one leader a term, log matching, committed entries kept) takes the nodes together.

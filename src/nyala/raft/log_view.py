@@ -126,7 +126,7 @@ class LogView:
         return OpId(self.term(index), index)
 
     def holds(self, op: OpId) -> bool:
-        """Whether the entry at `op.index` is known and of `op.term`."""
+        """Return whether the entry at `op.index` is known and of `op.term`."""
         return self.base.index <= op.index <= self.last.index and self.term(op.index) == op.term
 
     def at_or_below(self, index: int, term: int) -> OpId:
@@ -217,7 +217,7 @@ class LogView:
 
     @property
     def behind(self) -> bool:
-        """Whether the next entries to be applied have to be read from the disk first."""
+        """True if the next entries to be applied have to be read from the disk first."""
         return self.handed_apply + 1 < self.first_cached
 
     def take_missing(self) -> int:
@@ -247,7 +247,7 @@ class LogView:
 
     @property
     def memory_bytes(self) -> int:
-        """What the entries in memory take."""
+        """Bytes of the entries in memory."""
         return self._bytes
 
     def shrink(self, limit_bytes: int) -> None:

@@ -1,4 +1,4 @@
-"""Who belongs to a group: voters and non-voters, their attributes, and the bytes of a CONFIG entry.
+"""Configurations of a group: voters and non-voters, their attributes, and the bytes of a CONFIG entry.
 
 Pure values. A configuration is represented whole; `History` knows which one is active as the log grows
 and is cut (dissertation 4.1: a configuration counts from the moment it is in the log).
@@ -13,7 +13,7 @@ from nyala.common.errors import Corrupt, InvalidArgument
 from nyala.common.ids import NO_OP, OpId, ServerUuid
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What decoding JSON raises for bytes that are none, or of another shape, or too deep."""
+"""Errors of JSON decoding: malformed bytes, another shape, too deep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Configuration:
         return next((m for m in self.members if m.uuid == uuid), None)
 
     def may_lead(self, uuid: ServerUuid) -> bool:
-        """Whether this server may become leader: a voter, and not a witness."""
+        """Return whether this server may become leader: a voter, and not a witness."""
         member = self.get(uuid)
         return member is not None and member.voter and member.electable
 
@@ -127,7 +127,7 @@ class History:
 
     @property
     def pending(self) -> bool:
-        """Whether the active configuration is not known to be committed."""
+        """True if the active configuration is not known to be committed."""
         return bool(self._pending)
 
     def adopt(self, config: Configuration) -> None:

@@ -11,7 +11,7 @@ from nyala.common.ids import NO_OP, OpId, ServerUuid, TabletId
 
 
 class EntryKind(IntEnum):
-    """What an entry means to the core; the payload of an OPERATION is opaque to it."""
+    """Kind of an entry; the payload of an OPERATION is opaque to the core."""
 
     NOOP = 0
     CONFIG = 1
@@ -37,7 +37,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class HardState:
-    """What must be durable before a message that asserts it leaves (dissertation figure 3.1)."""
+    """Term and vote: durable before a message that asserts them is sent (dissertation figure 3.1)."""
 
     term: int = 0
     vote: ServerUuid | None = None
@@ -150,7 +150,7 @@ AnyMessage = (
 
 @dataclass(frozen=True, slots=True)
 class PeerBatch:
-    """What one server sends another in one loop tick: messages of many groups, with the sender's HLC.
+    """Messages of many groups that one server sends another together, with the sender's HLC.
 
     `wall_us` is the sender's wall clock (0: not told): clocks are compared by it, never set.
     `incarnation` grows with each start of the sender (0: it vouches for nothing); `epoch` counts the groups
@@ -174,7 +174,7 @@ class PeerBatch:
 
 @dataclass(frozen=True, slots=True)
 class DurablePoint:
-    """What must be on disk: the version-th hard state of this run, and the log up to `last`.
+    """Point that is to be durable: the version-th hard state of this run, and the log up to `last`.
 
     A truncation counts as a new version (the hard state is written again beside the replacing
     entries), so that within one version the log only grows and an index says everything.
@@ -184,7 +184,7 @@ class DurablePoint:
     last: OpId = field(default=NO_OP)
 
     def covers(self, needed: "DurablePoint") -> bool:
-        """Whether what waits for `needed` may leave when this much is durable.
+        """Return whether what waits for `needed` may leave when this much is durable.
 
         The host compares with the point of the last batch that became durable; batches become durable
         in the order in which they were made, so a later version implies all of an earlier one.

@@ -114,12 +114,12 @@ class RaftNode:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this node leads its group in its term (perhaps not yet accepting reads)."""
+        """True if this node leads its group in its term (perhaps not yet accepting reads)."""
         return self.core.leadership is not None
 
     @property
     def role(self) -> Role:
-        """What this node is to its group."""
+        """Role of this node in its group."""
         return self.core.role
 
     @property
@@ -154,7 +154,7 @@ class RaftNode:
 
     @property
     def asleep(self) -> bool:
-        """Whether the group is quiesced as far as this node is concerned."""
+        """True if the group is quiesced as far as this node is concerned."""
         return self.core.asleep
 
     def status(self) -> Status:

@@ -1,4 +1,4 @@
-"""What a group's core may be told about its pace and its memory; times are in ticks.
+"""Timing and memory limits of a core; times are in ticks.
 
 Rules: values only. The names that operators see, with milliseconds, live in `common/options.py`.
 """

@@ -17,14 +17,14 @@ STALL_HEARTBEATS = 2
 
 
 class Flow(Enum):
-    """How entries go to a peer."""
+    """Mode in which entries are sent to a peer."""
 
     PROBE = "probe"
     STREAM = "stream"
 
 
 class Progress:
-    """What a leader knows of one peer; the transitions live here, the reasons in `replication.py`."""
+    """Progress of one peer, by its leader; its transitions are here, their reasons in `replication.py`."""
 
     __slots__ = (
         "doubted", "flow", "full", "heard_at", "hlc", "inflight", "inflight_bytes", "match", "moved_at",
@@ -53,7 +53,7 @@ class Progress:
 
     @property
     def located(self) -> bool:
-        """Whether it has told where its log agrees: until then a `match` of 0 says nothing."""
+        """True if it has told where its log agrees: until then a `match` of 0 says nothing."""
         return self.flow is Flow.STREAM or self.match > 0
 
     def probe(self, next_index: int) -> None:

@@ -58,7 +58,7 @@ def _patience(core: RaftCore) -> int:
 
 
 def _silent(core: RaftCore, leadership: Leadership, uuid: ServerUuid) -> bool:
-    """Whether a peer has not answered for so long that it is not waited for, though its server lives.
+    """Return whether a peer has not answered for so long that it is not waited for, though its server lives.
 
     Only one that asks for votes when it is back: that wakes its leader.
     """
@@ -68,7 +68,7 @@ def _silent(core: RaftCore, leadership: Leadership, uuid: ServerUuid) -> bool:
 
 
 def _settled(core: RaftCore, leadership: Leadership, waited_for: Sequence[ServerUuid]) -> bool:
-    """Whether nothing is under way, and a majority, with all who are waited for, has everything."""
+    """Return whether nothing is under way, and a majority, with all who are waited for, has everything."""
     if leadership.transfer is not None or leadership.rounds or not _all_done(core):
         return False
     if any(leadership.peers[u].match != core.log.last.index for u in waited_for):
@@ -89,7 +89,13 @@ def _stay_up(leadership: Leadership) -> None:
 
 
 def answered(core: RaftCore, leadership: Leadership, message: AppendReply) -> None:
-    """Note whether a peer has taken the offer that stands."""
+    """Note whether a peer has accepted the pending offer to quiesce.
+
+    Args:
+        core: of the leader.
+        leadership: of the core.
+        message: the peer's answer.
+    """
     if not message.quiesce:
         leadership.asleep.pop(message.sender, None)
     elif leadership.idle >= _patience(core) and message.hint == core.log.last:
@@ -108,9 +114,9 @@ def take(core: RaftCore, message: AppendEntries) -> bool:
 
 
 def disturbs(core: RaftCore, message: AnyMessage) -> bool:
-    """Whether a message is news to a sleeper. An offer is: who can, falls asleep again with its answer.
+    """Return whether a message wakes a quiesced node. An offer does: the node quiesces again with its answer.
 
-    An answer to one of several offers is none; nor is a candidate whom a follower refuses for its
+    An answer to one of several offers does not; nor does a candidate whom a follower refuses for its
     leader's sake, which sleeps on: its own timer must not run while the leader does not speak.
     """
     if message.term < core.term:

@@ -1,4 +1,4 @@
-"""What a majority says: votes, and the highest number that a majority has reached.
+"""Quorum arithmetic: votes, and the highest number that a majority has reached.
 
 Rules: functions from values to values. A set of no voters can decide nothing.
 """
@@ -10,7 +10,7 @@ from nyala.common.ids import ServerUuid
 
 
 class Tally(Enum):
-    """Where an election stands."""
+    """State of an election."""
 
     PENDING = "pending"
     WON = "won"

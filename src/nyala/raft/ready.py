@@ -1,4 +1,4 @@
-"""What the host owes the core after each step, and the order in which it owes it.
+"""Work that the host owes the core after each step, and the order in which it owes it.
 
 The host keeps to these rules:
 1. `persist` and `append` of one Ready go to the log as one record batch, in the order of the Readys.
@@ -71,9 +71,9 @@ class Ready:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is owed."""
+        """True if nothing is owed."""
         return self is NOTHING or self == NOTHING
 
 
 NOTHING = Ready()
-"""What a core owes that owes nothing."""
+"""A `Ready` without work."""

@@ -12,7 +12,7 @@ from nyala.raft.progress import Leadership
 from nyala.raft.state import RaftCore
 
 HEARTBEATS = 20
-"""So many after the commit, who has not answered is forgotten."""
+"""Heartbeats after the commit for which a removed peer that does not answer is kept."""
 
 
 def send(core: RaftCore, leadership: Leadership) -> None:
@@ -28,7 +28,13 @@ def send(core: RaftCore, leadership: Leadership) -> None:
 
 
 def on_reply(core: RaftCore, leadership: Leadership, message: AppendReply) -> None:
-    """Learn from an answer; who has all of it is forgotten."""
+    """Take the answer of a removed peer; one that has all of the log up to its removal is forgotten.
+
+    Args:
+        core: of the leader.
+        leadership: of the core.
+        message: the answer.
+    """
     one = leadership.leaving.get(message.sender)
     if one is None or message.round < one.peer.since:
         return

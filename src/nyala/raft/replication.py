@@ -54,7 +54,16 @@ def meet(core: RaftCore, leadership: Leadership) -> None:
 
 
 def propose(core: RaftCore, payload: bytes, stamp: int) -> OpId | None:
-    """Append an operation; see `RaftNode.propose`."""
+    """Append an operation; see `RaftNode.propose`.
+
+    Args:
+        core: of the node.
+        payload: of the operation.
+        stamp: above the log's last one and the closed time.
+
+    Returns:
+        Its op id; None: this node does not lead, or hands leadership over.
+    """
     leadership = core.leadership
     if leadership is None or leadership.transfer is not None:
         return None
@@ -87,7 +96,7 @@ def replicate(core: RaftCore, leadership: Leadership) -> None:
 
 
 def has_room(core: RaftCore, peer: Progress) -> bool:
-    """Whether a peer lacks entries, and takes more of them now."""
+    """Return whether a peer lacks entries, and takes more of them now."""
     if peer.next > core.log.last.index or peer.reading or peer.waiting or peer.needs_copy:
         return False
     if peer.full:
@@ -98,7 +107,14 @@ def has_room(core: RaftCore, peer: Progress) -> bool:
 def send_entries(
     core: RaftCore, uuid: ServerUuid, peer: Progress, entries: Sequence[Entry]
 ) -> None:
-    """Send a peer what follows what it was sent before."""
+    """Send a peer the entries that follow those sent before.
+
+    Args:
+        core: of the leader.
+        uuid: of the peer.
+        peer: its progress.
+        entries: contiguous from `peer.next` on, one at least.
+    """
     _send(core, uuid, peer, peer.next - 1, tuple(entries))
     peer.sent(entries[-1].id.index, sum(map(size_of, entries)))
 
@@ -108,6 +124,12 @@ def heartbeat(core: RaftCore, uuid: ServerUuid, peer: Progress, *, quiesce: bool
 
     While streaming it builds on what the peer has received, so that it may overtake entries; while
     probing it is a probe. Of a peer in doubt it asks for what that has acknowledged.
+
+    Args:
+        core: of the leader.
+        uuid: of the peer.
+        peer: its progress.
+        quiesce: offer to quiesce.
     """
     index = peer.received if peer.flow is Flow.STREAM else peer.next - 1
     index = peer.match if peer.doubted else index
@@ -157,7 +179,13 @@ def needed(core: RaftCore) -> int:
 
 
 def entries_read(core: RaftCore, uuid: ServerUuid, entries: Sequence[Entry]) -> None:
-    """Send on what the host read from the log for a peer; see `RaftNode.entries_read`."""
+    """Send a peer what the host read from the log; see `RaftNode.entries_read`.
+
+    Args:
+        core: of the node.
+        uuid: of the peer.
+        entries: empty: the log no longer holds them.
+    """
     peer = core.leadership.peers.get(uuid) if core.leadership is not None else None
     if peer is None or not peer.reading:
         return  # asked in an earlier leadership, or before the peer was probed anew
@@ -187,7 +215,12 @@ def leave_behind(core: RaftCore, index: int) -> None:
 
 
 def on_reply(core: RaftCore, leadership: Leadership, message: AppendReply) -> None:
-    """Learn from a peer's answer; it may be late, doubled or out of order.
+    """Take a peer's answer; it may be late, doubled or out of order.
+
+    Args:
+        core: of the leader.
+        leadership: of the core.
+        message: the answer.
 
     Raises:
         Corrupt: the peer claims entries that do not exist; nothing was changed.
@@ -229,7 +262,13 @@ def begin_anew(core: RaftCore, peer: Progress) -> None:
 
 
 def search(core: RaftCore, peer: Progress, hint: OpId) -> None:
-    """Step back to where the logs may agree: at most one refusal for each term that differs (3.5)."""
+    """Step back to where the logs may agree: at most one refusal for each term that differs (3.5).
+
+    Args:
+        core: of the leader.
+        peer: progress of the peer that refused.
+        hint: the refusal's.
+    """
     if hint.index < peer.match:
         peer.doubted = True  # late: it was refused before it agreed; or what agreed is lost there
         return
@@ -261,7 +300,13 @@ def _durable_at(core: RaftCore, leadership: Leadership, voter: ServerUuid) -> in
 
 
 def tick(core: RaftCore, leadership: Leadership, absent: Container[ServerUuid]) -> None:
-    """Let a tick pass for a leader: heartbeats, lost entries, a majority out of reach."""
+    """Process a tick of a leader: heartbeats, lost entries, a majority out of reach.
+
+    Args:
+        core: of the leader.
+        leadership: of the core.
+        absent: servers that have been silent for long; see `quiescence.offer`.
+    """
     hand_over = leadership.transfer
     if hand_over is not None:
         hand_over.ticks_left -= 1
@@ -289,7 +334,14 @@ def tick(core: RaftCore, leadership: Leadership, absent: Container[ServerUuid]) 
 
 
 def ask_again(core: RaftCore, uuid: ServerUuid, peer: Progress, *, quiesce: bool = False) -> None:
-    """Send a heartbeat; what was sent and not heard of for long counts as lost."""
+    """Send a heartbeat; entries that were sent long ago and not acknowledged count as lost.
+
+    Args:
+        core: of the leader.
+        uuid: of the peer.
+        peer: its progress.
+        quiesce: offer to quiesce.
+    """
     if peer.match == core.log.last.index:
         peer.moved_at = core.ticks
     if peer.stalled():

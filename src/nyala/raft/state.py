@@ -22,7 +22,7 @@ from nyala.raft.status import ROLE_TRANSITIONS, Role
 
 
 class RaftState(Enum):
-    """What a member is doing about leadership."""
+    """Raft state: follower, candidate or leader."""
 
     FOLLOWER = "follower"
     PRE_CANDIDATE = "pre-candidate"
@@ -54,7 +54,7 @@ TRANSITIONS: frozenset[tuple[RaftState, RaftState]] = frozenset(
 
 @dataclass(slots=True)
 class Output:
-    """What `ready()` will hand out beside log and hard state; named as in `Ready`."""
+    """Work that the next `ready()` returns beside log and hard state; named as in `Ready`."""
 
     send: list[Outgoing] = field(default_factory=list)
     read: list[ReadRequest] = field(default_factory=list)
@@ -133,16 +133,16 @@ class RaftCore:
 
     @property
     def may_stand(self) -> bool:
-        """Whether this member may become leader: a voter, and not a witness."""
+        """True if this member may become leader: a voter, and not a witness."""
         return self.configs.active.may_lead(self.uuid)
 
     @property
     def short(self) -> bool:
-        """Whether this log lacks entries that it acknowledged, or was told to be committed."""
+        """True if this log lacks entries that it acknowledged, or was told to be committed."""
         return not self.complete(self.log.last)
 
     def complete(self, last: OpId) -> bool:
-        """Whether a log that ends at `last` has what is known here of what a majority has.
+        """Return whether a log that ends at `last` has what is known here of what a majority has.
 
         A log with entries of a later term than the word's has what was committed before.
         """
@@ -150,7 +150,7 @@ class RaftCore:
 
     @property
     def hears_leader(self) -> bool:
-        """Whether a leader was heard from within the minimum election timeout (dissertation 4.2.3)."""
+        """True if a leader was heard from within the minimum election timeout (dissertation 4.2.3)."""
         if self.stand is RaftState.LEADER:
             return True
         return self.leader is not None and self.silent < self.options.election_ticks
@@ -278,10 +278,16 @@ class RaftCore:
 
 
 def recover(core: RaftCore, entries: Sequence[Entry], commit: int, applied: int) -> None:
-    """Take up where an earlier run ended: configurations in the log count again (4.1).
+    """Restore the state of an earlier run: configurations in the log are active again (4.1).
+
+    Args:
+        core: new.
+        entries: those of the log, oldest first; only configurations are used.
+        commit: index known to be committed.
+        applied: index up to which the state machine's files have applied.
 
     Raises:
-        LogGap: the files speak of entries that the log does not have.
+        LogGap: the files have applied entries that the log does not have.
         Corrupt: the log is newer than the recovered term, so a vote may have been forgotten.
     """
     log = core.log

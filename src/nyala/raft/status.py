@@ -1,4 +1,4 @@
-"""What a core says about itself: roles by the names that status output prints, and one frozen view.
+"""Status of a core: roles by the names that status output prints, and one frozen view.
 
 Rules: values only; nothing here is read back by the core.
 """
@@ -11,7 +11,7 @@ from nyala.raft.membership import Configuration
 
 
 class Role(StrEnum):
-    """What a replica is to its group."""
+    """Role of a replica in its group."""
 
     LEADER = "LEADER"
     FOLLOWER = "FOLLOWER"
@@ -41,7 +41,7 @@ ROLE_TRANSITIONS: frozenset[tuple[Role, Role]] = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PeerStatus:
-    """What a leader knows of one peer.
+    """Progress of one peer, as its leader knows it.
 
     Attributes:
         uuid: the peer.

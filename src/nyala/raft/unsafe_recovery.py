@@ -18,9 +18,9 @@ from nyala.raft.messages import Entry, EntryKind, HardState
 from nyala.raft.state import RaftCore
 
 TERMS_APART = 500_000
-"""So many terms a person's tool puts between those that it sees and the rescue's: days of nothing but
-elections for the lost. In a term that both had, entries of both would have one op id, and who comes back with
-its old log would pass for one that agrees."""
+"""Terms that a tool leaves between those that it sees and that of the recovery: days of elections for the
+lost members. In a term that both had, entries of both would have one op id, and a lost member that comes back
+with its old log would seem to agree."""
 
 
 def rescued(core: RaftCore, keep: Sequence[ServerUuid]) -> Configuration:
@@ -50,7 +50,20 @@ def rescued(core: RaftCore, keep: Sequence[ServerUuid]) -> Configuration:
 
 
 def rescue(core: RaftCore, keep: Sequence[ServerUuid], stamp: int, term: int) -> OpId:
-    """Append a configuration of survivors in a new term; see `RaftNode.rescue`."""
+    """Append a configuration of survivors in a new term; see `RaftNode.rescue`.
+
+    Args:
+        core: of a survivor.
+        keep: members of the committed configuration that stay, this one among them.
+        stamp: of the entry.
+        term: of the entry, unless this member's next term is higher.
+
+    Returns:
+        Op id of the configuration; of the active one if it is the same already.
+
+    Raises:
+        InvalidArgument: see `rescued`; nothing was changed.
+    """
     after = rescued(core, keep)
     active = core.configs.active
     if active.members == after.members and active.lost == after.lost:

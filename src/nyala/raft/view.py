@@ -50,7 +50,7 @@ class NodeView:
 
     @property
     def reads_behind(self) -> bool:
-        """Whether committed entries are not in memory, and are read from the log before they are applied."""
+        """True if committed entries are not in memory, and are read from the log before they are applied."""
         return self._core.log.behind
 
     def holds(self, op: OpId) -> bool:
@@ -59,7 +59,7 @@ class NodeView:
 
     @property
     def beats_next(self) -> bool:
-        """Whether this leader's next tick sends heartbeats."""
+        """True if this leader's next tick sends heartbeats."""
         lead, least = self._core.leadership, self._core.options.heartbeat_ticks
         return lead is not None and lead.heartbeat_elapsed + 1 >= least
 
@@ -71,7 +71,7 @@ class NodeView:
 
     @property
     def keeps_log(self) -> bool:
-        """Whether nothing of the log may go: a witness that is to get the data has nothing else (S1.53)."""
+        """True if nothing of the log may go: a witness that is to get the data has nothing else (S1.53)."""
         me = self._core.configs.active.get(self._core.uuid)
         return me is not None and me.promote and me.voter and not me.electable
 
@@ -79,7 +79,7 @@ class NodeView:
 
     @property
     def hears_leader(self) -> bool:
-        """Whether a leader was heard from within the minimum election timeout (dissertation 4.2.3)."""
+        """True if a leader was heard from within the minimum election timeout (dissertation 4.2.3)."""
         return self._core.hears_leader
 
     @property
@@ -90,7 +90,7 @@ class NodeView:
 
     @property
     def transferring(self) -> bool:
-        """Whether this leader hands leadership over."""
+        """True if this leader hands leadership over."""
         lead = self._core.leadership
         return lead is not None and lead.transfer is not None
 

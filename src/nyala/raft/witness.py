@@ -1,4 +1,4 @@
-"""What a member that cannot stand lends to one that can: the suffix of its log.
+"""Log suffixes that a witness, which cannot lead, gives to a candidate that lacks them.
 
 A leader and a witness commit an entry, and the leader dies. The witness never stands, and may not vote for
 anybody whose log is older than its own: without help the rest would live on without a leader. So its
@@ -26,7 +26,7 @@ def on_refusal(core: RaftCore, message: VoteReply) -> None:
 
 
 def _wants(core: RaftCore) -> bool:
-    """Whether there is nobody to follow, and standing is up to us."""
+    """Return whether there is nobody to follow, and standing is up to us."""
     idle = core.stand in (RaftState.FOLLOWER, RaftState.PRE_CANDIDATE)
     return idle and core.leader is None and core.may_stand
 
@@ -101,7 +101,13 @@ def on_fetch(core: RaftCore, message: FetchSuffix) -> None:
 
 
 def entries_read(core: RaftCore, borrower: ServerUuid, entries: Sequence[Entry]) -> None:
-    """Send on what the host read from the log; see `RaftNode.entries_read`."""
+    """Send a borrower what the host read from the log; see `RaftNode.entries_read`.
+
+    Args:
+        core: of the witness.
+        borrower: candidate that fetches the suffix.
+        entries: empty: the log no longer holds them.
+    """
     if core.lending == borrower and entries and not core.may_stand:
         _send(core, borrower, entries)
     core.lending = None

@@ -1,4 +1,4 @@
-"""How far the wall clocks of servers are apart, and what a leader does about its own.
+"""Offsets between the wall clocks of servers, and the transfer of leadership away from a clock that is off.
 
 No promise rests on wall clocks, but stamps that users read as times do: a leader whose
 clock is far from those of a majority hands leadership to a voter whose clock is near one. Where
@@ -28,11 +28,11 @@ KEPT_SPANS = 3
 
 
 REMEMBERED_US = 60_000_000
-"""What is known of a clock is worth something for so long, where it is only asked which clock is right."""
+"""Time for which an offset counts in `latest_us`, which only decides which clock is right."""
 
 
 class _Heard:
-    """What was heard from one server: the best offset of the span that runs, and of the last whole one."""
+    """Offsets of one server: the best one of the current span, and of the last complete span."""
 
     __slots__ = ("at_us", "began_us", "best_us", "offset_us")
 

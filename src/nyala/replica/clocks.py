@@ -1,4 +1,4 @@
-"""What this server's clock is worth, compared with those of others, and whose times it refuses.
+"""Comparison of this server's clock with those of its peers, and the peers whose times it refuses.
 
 On the loop only. What comes of it is for people: `nyala cluster ksck`, the log and /metrics tell it.
 """
@@ -76,7 +76,7 @@ class Clocks:
             return None
 
     def far(self, stamp: int) -> bool:
-        """Whether the clock cannot pass the stamp of an entry now: too far ahead, or above its ceiling."""
+        """Return whether the clock cannot pass an entry's stamp now: too far ahead, or above the ceiling."""
         try:
             return not self._clock.merge(stamp)
         except FarAhead:

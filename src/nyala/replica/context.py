@@ -1,4 +1,4 @@
-"""What surrounds a replica in its process: one value, made by the host and handed to each of its parts."""
+"""Dependencies that all replicas of a process share: one value, made by the host and given to each part."""
 
 from collections.abc import Callable, Sized
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ STALL_MS = 100
 
 
 class Counters:
-    """What replicas count, over all of a process, and the log's own figures. Loop only."""
+    """Metrics of all replicas of a process, and of its log. Loop only."""
 
     def __init__(self, metrics: Metrics, wal: Wal, quiesced: Sized) -> None:
         counter, gauge = metrics.counter, metrics.gauge
@@ -63,7 +63,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaContext:
-    """What surrounds a replica.
+    """Dependencies that all replicas of a process share.
 
     Attributes:
         env: the outside world.
@@ -110,11 +110,11 @@ class ReplicaContext:
         return "" if failure is None else f"clock ceiling cannot be saved: {failure}"
 
     def machine_directory(self, group: TabletId) -> str:
-        """Where the files of a group's state machine live."""
+        """Directory of a group's state machine."""
         return f"{self.directory}/data/{group}"
 
     def staging_directory(self, group: TabletId) -> str:
-        """Where the files of a copy of a group come together."""
+        """Directory in which a copy of a group is staged."""
         return f"{self.directory}/copy/{group}"
 
     def raft_options(self) -> RaftOptions:

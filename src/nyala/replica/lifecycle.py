@@ -47,6 +47,15 @@ async def create(
 ) -> Opened:
     """Make the files of a new replica. Durable on return.
 
+    Args:
+        context: of the process.
+        group: of the replica.
+        config: the group's first configuration.
+        create_machine: see `CreateMachine`.
+
+    Returns:
+        The replica's parts, ready to run.
+
     Raises:
         OSError: the disk failed or is full; what was made is removed, now or at the next start.
     """
@@ -306,7 +315,13 @@ def _remove_old(context: ReplicaContext, group: TabletId) -> None:
 
 
 def remove_copy(context: ReplicaContext, group: TabletId, *, mark: bool) -> None:
-    """Remove what a copy left that is no replica yet; `mark`: and what says that one was made."""
+    """Remove the files of a copy that is no replica yet.
+
+    Args:
+        context: of the process.
+        group: of the copy.
+        mark: remove the superblock too, which says that a copy is made.
+    """
     context.env.files.remove_tree(context.staging_directory(group))
     context.env.files.remove_tree(context.machine_directory(group))
     context.cmeta.delete(group)

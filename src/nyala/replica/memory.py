@@ -1,4 +1,4 @@
-"""What a process holds in memory, by part, against one budget; and what has to wait when it is spent.
+"""Memory of a process, by part, against one budget; over the budget, writes and entries wait.
 
     rows       not flushed yet; a flush lets them go
     entries    of Raft's logs: not applied yet, or kept for slow followers; these go, idle groups' first
@@ -35,7 +35,7 @@ LEADER = 1.25
 
 
 class MemoryPart(StrEnum):
-    """What memory is for."""
+    """Purpose of memory."""
 
     ROWS = "rows"
     ENTRIES = "entries"
@@ -111,12 +111,12 @@ class MemoryTracker:
 
     @property
     def full(self) -> bool:
-        """Whether the budget is spent: no writes and no entries are taken."""
+        """True if the budget is spent: no writes and no entries are taken."""
         return self._urgent_bytes > self.budget_bytes
 
     @property
     def tight(self) -> bool:
-        """Whether flushes should begin, and caches go."""
+        """True if flushes should begin, and caches go."""
         return self._urgent_bytes > TIGHT * self.budget_bytes
 
     @property
@@ -126,7 +126,7 @@ class MemoryTracker:
 
     @property
     def sessions_excess_bytes(self) -> int:
-        """What sessions have beyond their share, which only further entries let go of."""
+        """Bytes of sessions beyond their share, which only further entries free."""
         return max(0, self._parts[MemoryPart.SESSIONS] - self.budget_bytes // SESSIONS_SHARE)
 
     def table_bytes(self) -> int:
@@ -139,12 +139,12 @@ class MemoryTracker:
 
     @property
     def excess_bytes(self) -> int:
-        """How many bytes of entries that nobody needs urgently should go."""
+        """Bytes of cached entries to free."""
         entries = self._parts[MemoryPart.ENTRIES]
         return entries if self.tight else max(0, entries - self._cache_bytes)
 
     def may_apply(self, *, leads: bool) -> bool:
-        """Whether there is room for the rows of more entries."""
+        """Return whether there is room for the rows of more entries."""
         rows = self._parts[MemoryPart.ROWS]
         return rows <= self.budget_bytes * (LEADER if leads else 1)
 

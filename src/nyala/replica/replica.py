@@ -77,12 +77,12 @@ class Replica:
 
     @property
     def role(self) -> Role:
-        """What it is to its group; without a core NON_PARTICIPANT."""
+        """Raft role; NON_PARTICIPANT while it does not run."""
         return Role.NON_PARTICIPANT if self.member is None else self.member.node.role
 
     @property
     def is_leader(self) -> bool:
-        """Whether it leads its group, as far as it knows."""
+        """True if it leads its group, as far as it knows."""
         return self.member is not None and self.member.node.is_leader
 
     def running_member(self) -> Member:
@@ -97,7 +97,7 @@ class Replica:
 
     @property
     def machine(self) -> StateMachine:
-        """What is replicated.
+        """State machine of this replica.
 
         Raises:
             Unavailable: the replica does not take part (FAILED, or still opening). NotFound: deleted.

@@ -19,10 +19,10 @@ from nyala.wal.latency import Latency
 log = logging.getLogger(__name__)
 
 MOST_MS = 0xFFFF
-"""What a batch can tell."""
+"""Largest value that a batch can carry."""
 BUSY = 0.75
 LOOK_US = 100_000
-"""How often the log is looked at, whoever asks."""
+"""Minimum interval between two looks at the log."""
 
 
 class SlowLog:
@@ -61,13 +61,13 @@ class SlowLog:
 
     @property
     def slow(self) -> bool:
-        """Whether this server's log is far slower than that of a peer."""
+        """True if this server's log is far slower than that of a peer."""
         self._look()
         return self._slow
 
     @property
     def warning(self) -> str:
-        """What an operator should know; empty: nothing."""
+        """Warning for operators; empty: none."""
         if not self.slow:
             return ""
         best = min(self.told().values(), default=0)

@@ -63,11 +63,11 @@ class AnyHeldFile(Protocol):
 
 
 class AnyCheckpoint(Protocol):
-    """What a copy of a machine is made of; its files stay as they are until `release`."""
+    """Files of a state machine at one cut, for a copy; they stay as they are until `release`."""
 
     @property
     def cut(self) -> AnyCut:
-        """What they stand for: a copy replays the group's log from there."""
+        """Cut that the files stand for: a copy replays the group's log from there."""
         ...
 
     @property
@@ -91,7 +91,7 @@ class AnyCheckpoint(Protocol):
 
 
 class StateMachine(Protocol):
-    """What is replicated. All methods block; the replica calls them in the lane named.
+    """State machine that a group replicates. All methods block; the replica calls them in the lane named.
 
     `apply` is a pure function of (state, operation): no clock, option or memory limit may change its
     outcome. It raises only when the machine is broken, which makes the replica FAILED.
@@ -99,7 +99,7 @@ class StateMachine(Protocol):
 
     @property
     def cut(self) -> AnyCut:
-        """What the files on disk stand for (the manifest's cut). Any lane."""
+        """Cut that the files on disk stand for (that of the manifest). Any lane."""
         ...
 
     def apply(self, operations: Sequence[Operation]) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""What a replica says of itself, and what a write comes to: values for servers, reports and pages."""
+"""Status of a replica and outcome of a write: values for servers, reports and pages."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -78,7 +78,7 @@ class ReplicaStatus:
 
 @dataclass(frozen=True, slots=True)
 class WriteOutcome:
-    """What an applied operation came to.
+    """Outcome of an applied operation.
 
     Attributes:
         stamp: hybrid time at which it took effect; of the first attempt when it is a duplicate.
@@ -93,7 +93,7 @@ class WriteOutcome:
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceStats:
-    """What flushes and merges have cost a replica since it was opened.
+    """Cost of a replica's flushes and compactions since it was opened.
 
     Attributes:
         busy: one is under way.

@@ -25,7 +25,7 @@ _CRC_BYTES = 4
 
 
 class ReplicaStage(StrEnum):
-    """Where in its life on this disk a replica is."""
+    """Stage in the lifecycle of a replica's files."""
 
     CREATING = "CREATING"
     """Its files are being made; after a crash they are removed, since it never took part."""
@@ -40,7 +40,7 @@ class ReplicaStage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Superblock:
-    """What a superblock says.
+    """Content of a superblock.
 
     Attributes:
         group: whose it is.

@@ -39,7 +39,16 @@ class Witness:
 
     @classmethod
     def create(cls, files: Files, directory: str, cut: Cut) -> "Witness":
-        """Make the file of a new witness; durable on return."""
+        """Make the file of a new witness; durable on return.
+
+        Args:
+            files: the file system.
+            directory: of the witness.
+            cut: point after which its log begins.
+
+        Raises:
+            OSError: it was not made.
+        """
         files.write_atomic(f"{directory}/{FILE_NAME}", encode(cut))
         return cls(files, directory, cut)
 

@@ -55,7 +55,16 @@ class Admission:
     def reserve(
         self, group: TabletId, entries: Sequence[Entry], hard_state: HardState | None
     ) -> Slot:
-        """Fix the order."""
+        """Reserve a place in the log; see `Wal.reserve`.
+
+        Args:
+            group: whose they are.
+            entries: contiguous.
+            hard_state: None: unchanged.
+
+        Raises:
+            Throttled, TooLarge, Unavailable: nothing was reserved.
+        """
         self._admit(group, entries)
         slot = Slot(group, entries, hard_state)
         return self._take(slot)

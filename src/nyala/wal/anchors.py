@@ -1,4 +1,4 @@
-"""Who still needs which part of the log: the first index that each group needs.
+"""Anchors: the first log index that each group still needs.
 
 Rules: pure bookkeeping. Only the oldest segments are ever removed, so a hole in the sequence numbers
 is damage and not collection. A group without an anchor pins everything it has.
@@ -13,7 +13,7 @@ from nyala.wal.segment import PINNED, Segment
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """What one group needs of the log.
+    """Part of the log that one group needs.
 
     Attributes:
         first: index of the first entry that is needed at all.
@@ -51,7 +51,7 @@ class Anchors:
         return 0 if anchor is None else anchor.first
 
     def movable(self, group: TabletId) -> bool:
-        """Whether what a group needs may be written again at the log's end."""
+        """Return whether what a group needs may be written again at the log's end."""
         anchor = self._of.get(group)
         return anchor is not None and anchor.movable
 

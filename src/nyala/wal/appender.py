@@ -136,7 +136,7 @@ class Appender:
         yield from self._queue
 
     def _freeing(self, slots: list[Slot]) -> bool:
-        """Whether what waits for space, or waits behind it, lets the log shrink."""
+        """Return whether what waits for space, or waits behind it, lets the log shrink."""
         return self._queue.freeing > 0 or any(slot.frees for slot in slots)
 
     def _full(self) -> bool:

@@ -31,7 +31,13 @@ class _Content(msgspec.Struct, frozen=True):
 
 
 def encode(group: TabletId, hard_state: HardState, config: Configuration) -> bytes:
-    """Return the bytes of a group's file."""
+    """Return the bytes of a group's file.
+
+    Args:
+        group: whose file.
+        hard_state: term and vote.
+        config: the committed configuration.
+    """
     members = msgspec.Raw(membership.encode(config))
     content = _Content(
         group, hard_state.term, hard_state.vote, config.id.term, config.id.index, members
@@ -42,7 +48,12 @@ def encode(group: TabletId, hard_state: HardState, config: Configuration) -> byt
 
 
 def decode(group: TabletId, data: bytes, path: str) -> tuple[HardState, Configuration]:
-    """Return what a group's file says.
+    """Return hard state and configuration of a group's file.
+
+    Args:
+        group: whose file it has to be.
+        data: all of its bytes.
+        path: of the file, for errors.
 
     Raises:
         Corrupt: damaged, cut short, another group's, or its members make no sense. BadVersion: of an
@@ -109,6 +120,11 @@ class ConsensusMetadata:
 
     def save(self, group: TabletId, hard_state: HardState, config: Configuration) -> None:
         """Replace a group's file: durable on return, the old one until then.
+
+        Args:
+            group: whose file.
+            hard_state: term and vote.
+            config: the committed configuration.
 
         Raises:
             OSError: the old one is in place.

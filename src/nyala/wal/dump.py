@@ -32,7 +32,7 @@ READS = 5
 
 
 class Finding(StrEnum):
-    """What a stretch that is no whole record of the log counts as."""
+    """Classification of bytes that are no whole record of the log."""
 
     DAMAGE = "damage"
     TORN = "torn tail"
@@ -101,13 +101,13 @@ class ExtentNote:
 
     @property
     def damaged(self) -> bool:
-        """Whether it cannot be read."""
+        """True if it cannot be read."""
         return self.there and self.extent is None
 
 
 @dataclass(frozen=True, slots=True)
 class LogDump:
-    """What was found.
+    """Content of a log, and its problems.
 
     Attributes:
         segments: oldest first.
@@ -125,7 +125,7 @@ class LogDump:
 
     @property
     def damaged(self) -> bool:
-        """Whether anything that was durable once is damaged, or gone."""
+        """True if anything that was durable once is damaged, or gone."""
         if self.missing or (self.note is not None and self.note.damaged):
             return True
         problems = (p for s in self.segments for p in s.problems)

@@ -13,7 +13,7 @@ from nyala.wal.format import NO_GROUP, RecordKind, draft
 from nyala.wal.slots import Slot, SlotQueue, SlotState
 
 IDLE_MS = 200
-"""How long without a round makes a log idle."""
+"""Time without a round after which a log is idle."""
 
 
 class DurabilityMarkers:

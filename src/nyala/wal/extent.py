@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What must be there of a log.
+    """Segments of a log that must be there.
 
     Attributes:
         first: no segment from this one on has been collected.
@@ -43,7 +43,7 @@ class Extent:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing has to be there."""
+        """True if nothing has to be there."""
         return self.end <= LogPosition(self.first, 0) and not self.missing
 
 

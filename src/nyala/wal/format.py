@@ -41,7 +41,7 @@ crc32c = google_crc32c.value
 
 
 class RecordKind(IntEnum):
-    """What a record is."""
+    """Kind of a record."""
 
     ENTRY = 1
     HARD_STATE = 2
@@ -104,12 +104,12 @@ class Record(NamedTuple):
 
     @property
     def begins(self) -> bool:
-        """Whether a MOVED record is the first of its run."""
+        """True if a MOVED record is the first of its run."""
         return bool(self.flags & BEGINS)
 
     @property
     def tail(self) -> bool:
-        """Whether the run of a MOVED record ended at the last entry that the group had."""
+        """True if the run of a MOVED record ended at the last entry that the group had."""
         return bool(self.flags & TAIL)
 
 
@@ -168,7 +168,14 @@ def unpack_segment_header(data: bytes, path: str) -> tuple[str, int]:
 
 
 def draft(kind: RecordKind, group: bytes, payload: bytes = b"", term: int = 0) -> RecordDraft:
-    """Return a draft of a record that is not an entry."""
+    """Return a draft of a record that is not an entry.
+
+    Args:
+        kind: of the record.
+        group: 16 bytes; `NO_GROUP`: of no group.
+        payload: of the record.
+        term: HARD_STATE: the term.
+    """
     return RecordDraft(kind, group, term, 0, 0, 0, payload, crc32c(payload))
 
 
@@ -188,7 +195,14 @@ def draft_entry(group: bytes, entry: Entry) -> RecordDraft:
 
 
 def draft_moved(group: bytes, entry: Entry, rest: int, flags: int) -> RecordDraft:
-    """Return the draft of an entry that is written again; `rest` and `flags` as in `RecordDraft`."""
+    """Return the draft of an entry that is written again.
+
+    Args:
+        group: 16 bytes.
+        entry: that is moved.
+        rest: entries of its run that follow.
+        flags: as in `RecordDraft`.
+    """
     return draft_entry(group, entry)._replace(kind=RecordKind.MOVED, rest=rest, flags=flags)
 
 
@@ -213,7 +227,13 @@ def check_entry(entry: Entry) -> None:
 
 
 def pack_record_header(record: RecordDraft, at: LogPosition, synced: LogPosition) -> bytes:
-    """Return the header of a record that will stand at `at`; its payload follows it."""
+    """Return the header of a record; its payload follows it.
+
+    Args:
+        record: the draft.
+        at: position at which it will stand.
+        synced: position up to which the log is known to be durable.
+    """
     body = _BODY.pack(
         record.payload_crc, len(record.payload), at.sequence, at.offset, synced.sequence,
         synced.offset, record.group, record.term, record.index, record.stamp, record.kind,
@@ -236,7 +256,14 @@ def unpack_record(data: bytes, offset: int, sequence: int, base: int = 0) -> Rec
 
 
 def inspect_record(data: bytes, offset: int, sequence: int, base: int = 0) -> Record | str:
-    """Return the record at `offset`, or in words which check says that none stands there."""
+    """Return the record at an offset, or which check failed, in words.
+
+    Args:
+        data: of the segment, or a part of it.
+        offset: in `data`.
+        sequence: of the segment.
+        base: offset of `data` in the segment.
+    """
     start = offset + RECORD_HEADER_BYTES
     body = data[offset + _PREFIX.size : start]
     if len(body) < _BODY.size:
@@ -262,7 +289,7 @@ def inspect_record(data: bytes, offset: int, sequence: int, base: int = 0) -> Re
 
 
 def _sound(kind: int, payload: bytes | None) -> bool:
-    """Whether bytes with the right checksum are a payload of their kind."""
+    """Return whether bytes with the right checksum are a payload of their kind."""
     data = payload or b""
     if kind == RecordKind.HARD_STATE:
         return data.decode(errors="replace").encode() == data
@@ -323,7 +350,13 @@ def unpack_footer(record: Record) -> tuple[int, list[IndexRow]]:
 
 
 def find_footer(data: bytes, end: int, sequence: int) -> int | None:
-    """Return where the footer stands, told by the trailer that ends at `end`; None: no trailer."""
+    """Return the offset of the footer, as its trailer says; None: there is no trailer.
+
+    Args:
+        data: of the segment.
+        end: offset at which the trailer ends.
+        sequence: of the segment.
+    """
     tail = data[max(0, end - TRAILER_BYTES) : end]
     if len(tail) < TRAILER_BYTES:
         return None

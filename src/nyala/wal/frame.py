@@ -12,7 +12,16 @@ JOIN_BYTES = 64 << 10
 def frame(
     drafts: Sequence[RecordDraft], at: LogPosition, synced: LogPosition
 ) -> tuple[list[Buffer], int]:
-    """Give each draft its place; return the buffers to write and the offset after them."""
+    """Lay out drafts for one write.
+
+    Args:
+        drafts: in their order.
+        at: position of the first.
+        synced: position up to which the log is known to be durable.
+
+    Returns:
+        The buffers to write, and the offset after them.
+    """
     buffers: list[Buffer] = []
     small: list[bytes] = []
     size = 0

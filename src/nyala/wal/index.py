@@ -1,4 +1,4 @@
-"""Where each entry stands: group → index → (segment, offset, length). In memory, rebuilt at open.
+"""Index of the log: group → index → (segment, offset, length). In memory, rebuilt at open.
 
 Rules: pure. A later entry for an index wins and cuts the group's suffix (truncation is logical); an entry
 that was moved to the log's end is the same entry elsewhere, and cuts nothing. Four arrays a group, 24 bytes
@@ -14,7 +14,7 @@ from nyala.common.ids import OpId, TabletId
 
 
 class EntryLocation(NamedTuple):
-    """Where an entry's record stands."""
+    """Location of an entry's record."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index
     term: int
@@ -81,7 +81,13 @@ class GroupIndex:
         return max(0, self._end(end) - self._end(first))
 
     def standing_in(self, sequence: int, first: int, last: int) -> Iterator[int]:
-        """Yield which of the entries from `first` to `last` stand in a segment."""
+        """Yield the indexes of entries that are in a segment.
+
+        Args:
+            sequence: of the segment.
+            first: lowest index.
+            last: highest index.
+        """
         for index in range(max(first, self.first), min(last + 1, self.next)):
             if self._sequences[index - self.first] == sequence:
                 yield index
@@ -138,21 +144,34 @@ class LogIndex:
         return None if own is None else (own.first, own.next)
 
     def size_bytes(self, group: TabletId, first: int, end: int) -> int:
-        """As `GroupIndex.size_bytes`; 0 for an unknown group."""
+        """Return the bytes of a group's records; 0 for an unknown group.
+
+        Args:
+            group: whose records.
+            first: lowest index.
+            end: after the highest index.
+        """
         own = self._groups.get(group)
         return 0 if own is None else own.size_bytes(first, end)
 
     def standing_in(
         self, group: TabletId, sequence: int, first: int, last: int
     ) -> list[EntryLocation]:
-        """Return which of a group's entries from `first` to `last` stand in a segment."""
+        """Return the locations of a group's entries that are in a segment.
+
+        Args:
+            group: whose entries.
+            sequence: of the segment.
+            first: lowest index.
+            last: highest index.
+        """
         own = self._groups.get(group)
         if own is None:
             return []
         return [own.get(index) for index in own.standing_in(sequence, first, last)]
 
     def holds(self, group: TabletId, op: OpId) -> bool:
-        """Whether the entry at an index is known, and has this term."""
+        """Return whether the entry at an index is known, and has this term."""
         own = self._groups.get(group)
         return (
             own is not None and own.first <= op.index < own.next and own.term(op.index) == op.term
@@ -170,7 +189,12 @@ class LogIndex:
         return [*found, OpId(found[-1].term, own.next - 1)]
 
     def locate(self, group: TabletId, first_index: int, max_bytes: int) -> list[EntryLocation]:
-        """Return the places from an index on: at least one if there is one, then up to the limit.
+        """Return the locations of a group's entries from an index on.
+
+        Args:
+            group: whose entries.
+            first_index: of the first.
+            max_bytes: of their records; one at least is returned if there is one.
 
         Raises:
             LogGap: entries from there on have been collected.
@@ -198,6 +222,12 @@ class LogIndex:
         self._groups.pop(group, None)
 
     def drop_segment(self, group: TabletId, sequence: int, last: int) -> None:
-        """As `GroupIndex.drop_segment`."""
+        """Forget a group's entries up to the last one that is in a segment; see `GroupIndex.drop_segment`.
+
+        Args:
+            group: whose entries.
+            sequence: of the segment.
+            last: highest index that is looked at.
+        """
         if (own := self._groups.get(group)) is not None:
             own.drop_segment(sequence, last)

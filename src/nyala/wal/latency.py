@@ -1,4 +1,4 @@
-"""How long the log's disk takes for a round: the measure by which a slow disk is known.
+"""Latency of the log's disk per round: the measure by which a slow disk is recognised.
 
 Rules: on the loop only. A round counts when it ends, and one that has not ended yet by its age: a disk that
 answers nothing at all is the slowest.

@@ -300,7 +300,7 @@ class Wal:
 
     @property
     def latency(self) -> Latency:
-        """How long the disk takes for a round."""
+        """Latency of the log's disk per round."""
         return self._appender.latency
 
     @property

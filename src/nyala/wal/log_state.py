@@ -1,4 +1,4 @@
-"""What is in the log and who needs it: index, segments, last hard states, anchors.
+"""State of the log: index, segments, last hard states, anchors.
 
 Rules: bookkeeping only, told of each record once it is durable. Loop only.
 """
@@ -82,7 +82,12 @@ class LogState:
     def locate(
         self, group: TabletId, first_index: int, max_bytes: int
     ) -> list[tuple[Segment, list[EntryLocation]]]:
-        """Return where entries stand, by segment.
+        """Return the locations of a group's entries, by segment.
+
+        Args:
+            group: whose entries.
+            first_index: of the first.
+            max_bytes: of their records; one at least is returned if there is one.
 
         Raises:
             LogGap: entries from there on have been collected.
@@ -116,7 +121,7 @@ class LogState:
         return sum(s.end for s in self.closed)
 
     def needs(self, group: TabletId, segment: Segment) -> bool:
-        """Whether an entry that a group needs stands in a segment."""
+        """Return whether an entry that a group needs stands in a segment."""
         first, last = self.anchors.first_needed(group), segment.last.get(group, 0)
         return bool(self.index.standing_in(group, segment.sequence, first, last))
 

@@ -34,7 +34,13 @@ class MovedRuns:
         self._open: dict[TabletId, _Run] = {}
 
     def take(self, group: TabletId, record: Record, place: EntryLocation) -> None:
-        """Take a MOVED record."""
+        """Take a MOVED record.
+
+        Args:
+            group: of the record.
+            record: in the order of the log.
+            place: of the record.
+        """
         if record.begins:
             self._open[group] = _Run(place.index, record.tail)
         run = self._open.get(group)
@@ -52,7 +58,7 @@ class MovedRuns:
             self._end(group, run)
 
     def forget(self, group: TabletId) -> None:
-        """What was read of a group is void."""
+        """Drop the run that is being read of a group."""
         self._open.pop(group, None)
 
     def _end(self, group: TabletId, run: _Run) -> None:

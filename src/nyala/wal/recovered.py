@@ -1,4 +1,4 @@
-"""What an opened log held: by group its entries and hard state; damage and torn tail as values.
+"""Result of opening a log: entries and hard state by group; damage and torn tail as values.
 
 Rules: pure; recovery.py reads the files and feeds the records in.
 """
@@ -16,7 +16,7 @@ from nyala.wal.segment import PINNED, Segment
 
 @dataclass(slots=True)
 class RecoveredGroup:
-    """What the log held of one group; its entries are read where they are needed (`Wal.read`).
+    """Content of the log for one group; its entries are read when they are needed (`Wal.read`).
 
     Attributes:
         first: index of the first entry.
@@ -52,7 +52,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class TornTail:
-    """Where a crash ended the log."""
+    """Position at which a crash cut off the log."""
 
     path: str
     offset: int
@@ -61,7 +61,7 @@ class TornTail:
 
 @dataclass(slots=True)
 class Recovery:
-    """What `recover` found and made.
+    """Result of `recover`.
 
     Attributes:
         groups: by id, without forgotten ones.
@@ -151,7 +151,13 @@ class Recovery:
 
 
 def told(index: LogIndex, group: TabletId, own: RecoveredGroup) -> RecoveredGroup:
-    """Note what an index has of a group, and return that."""
+    """Fill in first and last entry and the starts of terms from an index; return `own`.
+
+    Args:
+        index: of the log.
+        group: whose entries.
+        own: is changed.
+    """
     *starts, last = index.starts(group) or [NO_OP]
     own.first, own.starts, own.last = starts[0].index if starts else 1, tuple(starts), last
     return own

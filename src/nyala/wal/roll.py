@@ -58,7 +58,7 @@ class Roller:
 
     @property
     def ready(self) -> bool:
-        """Whether a segment waits to be swapped in."""
+        """True if a segment waits to be swapped in."""
         return self._ready is not None
 
     @property

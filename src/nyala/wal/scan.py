@@ -45,7 +45,7 @@ class Gap:
 
 @dataclass(slots=True)
 class SegmentScan:
-    """What one segment's file holds.
+    """Content of one segment's file.
 
     Attributes:
         path: of the file.

@@ -26,8 +26,8 @@ SUFFIX = ".wal"
 PLACEHOLDER_SUFFIX = ".wal.new"
 _NAME = re.compile(r"([0-9]{10})\.wal")
 RELEASE_BYTES = 256 << 10
-"""So much of a segment at a time leaves the system's memory, which the next rounds then use again: memory
-that nobody has touched for long is dear, and the log is read by slow followers alone."""
+"""Bytes of a segment that are dropped from the page cache at a time, so that the next rounds use the same
+memory again: untouched memory is expensive, and only slow followers read the log."""
 PINNED = 1 << 64
 """Above every index: of a corrupt group every file is kept, until the group is forgotten."""
 
@@ -51,7 +51,7 @@ def sequence_of(name: str) -> int | None:
 
 @dataclass(slots=True)
 class Segment:
-    """What the log remembers of a segment: enough to know who still needs it.
+    """Segment as the log keeps it in memory: enough to know which groups still need it.
 
     Attributes:
         sequence: its number.
@@ -70,7 +70,13 @@ class Segment:
     readers: int = 0
 
     def note(self, kind: RecordKind, group: TabletId, index: int) -> None:
-        """Take note of a record."""
+        """Note that a record is in this segment.
+
+        Args:
+            kind: of the record.
+            group: of the record.
+            index: of the entry.
+        """
         if kind in ENTRIES:
             self.last[group] = max(index, self.last.get(group, 0))
         elif kind is RecordKind.HARD_STATE:
@@ -116,6 +122,13 @@ class SegmentWriter:
         cls, files: Files, directory: str, sequence: int, server_uuid: str, segment_bytes: int
     ) -> "SegmentWriter":
         """Make the next segment's file, preallocated, with its header, synced, not yet in the log.
+
+        Args:
+            files: where segments live.
+            directory: of the log.
+            sequence: of the segment.
+            server_uuid: for its header.
+            segment_bytes: preallocated length.
 
         Raises:
             OSError: nothing is left behind.
@@ -189,10 +202,18 @@ def reseal(
     close_time_us: int,
     synced: LogPosition,
 ) -> None:
-    """Cut a segment that a crash left open at its end, and give it a footer. Durable on return.
+    """Cut off a segment that a crash left open at its end, and write its footer. Durable on return.
 
-    `tail`, its last bytes, are not known to be durable. They are written again: after a sync that failed
-    the kernel may take them for clean, and no later sync would write them.
+    The tail is written again: after a sync that failed the kernel may take its pages for clean, and no later
+    sync would write them.
+
+    Args:
+        files: where segments live.
+        segment: that was left open.
+        tail: its last bytes, which are not known to be durable.
+        rows: of the index array, by offset.
+        close_time_us: wall time, microseconds since the epoch.
+        synced: position up to which the log is known to be durable.
     """
     file = files.open_append(segment.path, segment.end - len(tail))
     file.append([tail])
@@ -204,7 +225,13 @@ def reseal(
 
 
 def sync_sealed(files: Files, path: str, tail: Buffer) -> None:
-    """Write the `tail` of a segment that looks sealed again, and sync: its last sync may not have come."""
+    """Write the tail of a sealed segment again, and sync: its last sync may not have been done.
+
+    Args:
+        files: where segments live.
+        path: of the segment.
+        tail: its last bytes, which are not known to be durable.
+    """
     file = files.open_append(path, files.size(path) - len(tail))
     file.append([tail])
     file.sync(data_only=False)

@@ -11,7 +11,7 @@ from nyala.env.files import Files
 from nyala.wal.segment import SegmentWriter
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
-"""What a full disk says: it may have room again, so nothing has failed for good."""
+"""Error numbers of a full disk: transient, since space may become free again."""
 
 
 class SegmentAllocator:

@@ -16,7 +16,7 @@ Callback = Callable[[OSError | None], None]
 
 
 class SlotState(Enum):
-    """Where a slot stands on its way."""
+    """State of a slot."""
 
     RESERVED = 1
     READY = 2
@@ -90,7 +90,7 @@ class SlotQueue:
         self._slots.append(slot)
 
     def head_ready(self) -> bool:
-        """Whether the appender has something to do."""
+        """Return whether the appender has something to do."""
         return bool(self._slots) and self._slots[0].state is SlotState.READY
 
     def drain(self) -> list[Slot]:

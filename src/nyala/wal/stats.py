@@ -7,7 +7,7 @@ from nyala.common.ids import TabletId
 
 @dataclass(slots=True)
 class Counts:
-    """What the appender has done since open."""
+    """Counts of the appender since open."""
 
     slots: int = 0
     records: int = 0
@@ -17,7 +17,14 @@ class Counts:
     bytes_written: int = 0
 
     def round(self, slots: int, records: int, size_bytes: int, *, synced: bool) -> None:
-        """Count one round."""
+        """Count one round.
+
+        Args:
+            slots: written in it.
+            records: written in it.
+            size_bytes: of its records.
+            synced: it was synced.
+        """
         self.rounds += 1
         self.slots += slots
         self.records += records

@@ -19,7 +19,7 @@ from nyala.wal.scan import Gap, SegmentScan
 
 @dataclass(slots=True)
 class LogVerdict:
-    """What was found of a log.
+    """Verdict on a log.
 
     Attributes:
         proven: the furthest position that anything in the log tells to have been durable.
@@ -66,7 +66,7 @@ def judge(scans: list[SegmentScan], directory: str, extent: Extent | None = None
 
 
 def _may_be_blank(one: SegmentScan, end: LogPosition) -> bool:
-    """Whether nothing in a segment was durable but for its header, which is so once it is in the log."""
+    """Return whether nothing but the header of a segment was durable: a segment in the log has one."""
     begins = LogPosition(one.sequence, SEGMENT_HEADER_BYTES if one.server_uuid is not None else 0)
     return end <= begins
 
@@ -166,7 +166,13 @@ def _bad(path: str, offset: int, what: str) -> BadChecksum:
 
 
 def groups_of(one: SegmentScan, gap: Gap, everyone: tuple[TabletId, ...]) -> tuple[TabletId, ...]:
-    """Return whose records a damaged stretch held: by header, by index array, or anybody's."""
+    """Return the groups whose records a damaged stretch may have held.
+
+    Args:
+        one: the segment.
+        gap: the stretch.
+        everyone: all groups of the log, for a stretch of which neither header nor index array is left.
+    """
     if gap.footer:
         return ()
     if gap.record is not None:

@@ -1,4 +1,4 @@
-"""What a copy fetches: a source's files to a folder, its log to the log; from where it was cut off.
+"""Transfer of one copy: the source's files to a staging directory, its log entries to the log; resumable.
 
 The source may be away for a while: the copy goes on at the byte that is on disk. If the source has forgotten
 the session, it begins anew. On the loop only.

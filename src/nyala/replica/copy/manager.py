@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 POLL_MS = 200
 KEPT = 100
-"""So many copies that are over are remembered."""
+"""Number of finished copies whose progress is kept."""
 
 
 class CopyManager:
@@ -66,7 +66,15 @@ class CopyManager:
     async def start(
         self, group: TabletId, source: CopySource, *, force: bool = False
     ) -> CopyProgress:
-        """Begin to copy a replica to this server, or say how far that is.
+        """Begin to copy a replica to this server; a repeated call returns the progress.
+
+        Args:
+            group: of the replica.
+            source: the replica that is copied.
+            force: copy also if the source may lack acknowledged writes, or this server's promises are lost.
+
+        Returns:
+            The progress, which is kept up to date.
 
         Raises:
             AlreadyPresent: there is a replica here, or it is copied from another server.
@@ -136,7 +144,7 @@ class CopyManager:
         return [p for g, p in self._known.items() if not groups or g in groups]
 
     def waiting(self, group: TabletId) -> bool:
-        """Whether a copy that was made here waits until its group names it a member."""
+        """Return whether a copy that was made here waits until its group names it a member."""
         return group in self._running
 
     async def cancel(self, group: TabletId) -> None:
@@ -210,7 +218,7 @@ async def _stop(tasks: Sequence[asyncio.Task[object]]) -> None:
 
 
 async def half_made(replica: Replica) -> bool:
-    """Whether what is here is what a crash left of a copy, which another copy makes whole."""
+    """Return whether what is here is what a crash left of a copy, which another copy makes whole."""
     if replica.state is not State.FAILED:
         return False
     load, tasks = replica.context.superblocks.load, replica.context.env.tasks

@@ -1,4 +1,4 @@
-"""What makes a copy unfit to take a replica's place here: its source, this disk, or what was here before."""
+"""Checks before and during a copy: of the source's offer, the free disk space, and this server's promises."""
 
 import errno
 from collections.abc import Sequence
@@ -58,7 +58,19 @@ def check_offer(
 
 
 def check_entries(entries: Sequence[Entry], last: OpId, stamp: int) -> tuple[OpId, int]:
-    """Refuse entries that do not follow the last one; return the new last, and its stamp. Raises Corrupt."""
+    """Check that entries follow the last one.
+
+    Args:
+        entries: as the source sent them.
+        last: op id of the last entry that the copy has.
+        stamp: of that entry.
+
+    Returns:
+        Op id and stamp of the new last entry.
+
+    Raises:
+        Corrupt: indexes have gaps, or terms or stamps fall.
+    """
     for entry in entries:
         if entry.id.index != last.index + 1 or entry.id.term < last.term or entry.stamp <= stamp:
             raise Corrupt(f"the source sent entry {entry.id} after {last}")
@@ -67,10 +79,15 @@ def check_entries(entries: Sequence[Entry], last: OpId, stamp: int) -> tuple[OpI
 
 
 def check_reach(offer: CopyOffer, last: OpId, buried: Superblock | None) -> None:
-    """Refuse a copy that lacks what was acknowledged here.
+    """Check that a copy has what was acknowledged here.
 
     What a deleted replica had acknowledged still counts towards commits: the copy must have it, by the same
     comparison as a candidate for its vote.
+
+    Args:
+        offer: of the source.
+        last: op id of the last entry that the copy has.
+        buried: the tombstone that is here; None: there is none.
 
     Raises:
         Unavailable: the source contradicts itself. InvalidArgument: it is behind.

@@ -1,4 +1,4 @@
-"""What the two sides of a copy say to each other: values, and the source as the target sees it.
+"""Protocol of a copy: the values that source and target exchange, and the source as the target sees it.
 
 A copy is a state machine's files at one cut and the group's log from there. `copy_sessions.py` is the side
 that has a replica, `copy_target.py` the side that gets one; whoever carries the words between them
@@ -26,7 +26,7 @@ class CopyFile:
 
 @dataclass(frozen=True, slots=True)
 class CopyOffer:
-    """What a source begins a session with.
+    """Answer of a source to the begin of a session.
 
     Attributes:
         session: its id.
@@ -70,7 +70,7 @@ class CopySource(Protocol):
 
     @property
     def address(self) -> str:
-        """Where it is asked."""
+        """Public address of the server."""
         ...
 
     async def begin(self, group: TabletId, *, least: int, force: bool) -> CopyOffer:
@@ -90,6 +90,11 @@ class CopySource(Protocol):
     def read(self, session: str, name: str, offset: int) -> AsyncGenerator[Buffer, None]:
         """Yield a file from an offset to its end in pieces.
 
+        Args:
+            session: from `begin`.
+            name: of the file, as offered.
+            offset: of the first byte.
+
         Raises:
             BadChecksum: a piece was altered on its way; it was not yielded.
         """
@@ -105,7 +110,7 @@ class CopySource(Protocol):
 
 
 class CopyStage(StrEnum):
-    """How far a copy is."""
+    """Stage of a copy."""
 
     STARTING = "STARTING"
     FILES = "FILES"
@@ -123,7 +128,7 @@ ENDED = (CopyStage.DONE, CopyStage.FAILED, CopyStage.CANCELLED)
 
 @dataclass(slots=True)
 class CopyProgress:
-    """How far one copy is. Loop only.
+    """Progress of one copy. Loop only.
 
     Attributes:
         group: of the replica.

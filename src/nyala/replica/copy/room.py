@@ -1,4 +1,4 @@
-"""How much of a disk copies may have that is no replica's: `copy_staged_bytes`, on each server, at each end.
+"""Limit of disk space for copies that are under way: `copy_staged_bytes`, on each server, at each end.
 
 Where copies are made, that is their files until they are in place; where they are made from, the files of the
 cuts that they are made from, which merges would otherwise remove. One copy is always let in, however large it
@@ -75,12 +75,12 @@ class CopyRoom:
 
     @property
     def waiting(self) -> int:
-        """How many copies wait until there is room."""
+        """Number of copies that wait until there is room."""
         return len(self._line)
 
     @property
     def refusing(self) -> bool:
-        """Whether a copy was refused of late."""
+        """True if a copy was refused of late."""
         now_us, refused_us = self._clock.monotonic_us(), self._refused_us
         return refused_us is not None and now_us - refused_us < TOLD_US
 

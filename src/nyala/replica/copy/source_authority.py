@@ -1,15 +1,25 @@
-"""Whether a replica may be copied: it has all that was acknowledged, or nobody is known to have more."""
+"""Check that a replica may be copied: it has all acknowledged writes, or no other is known to have more."""
 
 from nyala.common.errors import NotLeader, TimedOut
 from nyala.replica.context import ReplicaContext
 from nyala.replica.replica import Replica
 
 PATIENCE = 4
-"""So many election timeouts a source waits for a leader, or a majority, before it says there is none."""
+"""Election timeouts for which a source waits for a leader, or for a majority."""
 
 
 async def authority(context: ReplicaContext, replica: Replica, force: bool) -> str:
-    """Return what a copy may lack; raises where another replica is known to have everything."""
+    """Return what a copy of a replica may lack; empty: nothing.
+
+    Args:
+        context: of the process.
+        replica: that is to be copied.
+        force: copy also if it may lack acknowledged writes.
+
+    Raises:
+        NotLeader: another replica is known to have everything, and `force` is not given.
+        Unavailable, NotFound: the replica does not run.
+    """
     member, options = replica.running_member(), context.options
     patience_ms = PATIENCE * options.election_timeout_ms
     for _ in range(PATIENCE):

@@ -48,7 +48,7 @@ class SourceSession:
 
     @property
     def lives(self) -> bool:
-        """Whether the replica goes on as it was."""
+        """True if the replica goes on as it was."""
         return self.replica.member is self.member
 
 

@@ -58,7 +58,14 @@ class CopySessions:
     async def begin(
         self, group: TabletId, target: ServerUuid, *, least: int = 0, force: bool = False
     ) -> CopyOffer:
-        """Begin a session; arguments and errors as `Source.begin`."""
+        """Begin a session; errors as `CopySource.begin`.
+
+        Args:
+            group: whose replica.
+            target: server that gets the copy; an earlier session of it for the group ends.
+            least: index that the files must stand for at least.
+            force: also if the replica may lack acknowledged entries.
+        """
         if target == self._context.uuid:
             raise InvalidArgument(f"a replica of {group} cannot be copied to its own server")
         replica = self._find(group)
@@ -129,7 +136,12 @@ class CopySessions:
         return session.checkpoint
 
     async def read(self, session_id: str, name: str, offset: int) -> bytes:
-        """Return the next piece of a file, at most `copy_chunk_bytes`; none: that was its end.
+        """Return the next piece of a file, at most `copy_chunk_bytes`; empty at its end.
+
+        Args:
+            session_id: from `begin`.
+            name: of the file, as offered.
+            offset: of the first byte.
 
         Raises:
             SessionExpired: no such session (any more). InvalidArgument: no such file in it.

@@ -102,7 +102,14 @@ def mark(context: ReplicaContext, group: TabletId) -> None:
 def install(
     context: ReplicaContext, group: TabletId, hard_state: HardState, config: Configuration
 ) -> None:
-    """Put the staged files in the replica's place; not READY yet."""
+    """Move the staged files to the directory of the replica, which is not READY yet.
+
+    Args:
+        context: of the process.
+        group: of the replica.
+        hard_state: term and vote with which it begins.
+        config: the committed configuration.
+    """
     files, place = context.env.files, context.machine_directory(group)
     parent, staging = place.rpartition("/")[0], context.staging_directory(group)
     files.sync_dir(staging)
@@ -116,7 +123,13 @@ def install(
 
 
 def fill(context: ReplicaContext, group: TabletId, witness_file: str) -> None:
-    """Put the staged files beside a witness', and remove that: from then on it has data."""
+    """Move the staged files to the directory of a witness, and remove its file: from then on it has data.
+
+    Args:
+        context: of the process.
+        group: of the witness.
+        witness_file: name of its file.
+    """
     files, place = context.env.files, context.machine_directory(group)
     staging = context.staging_directory(group)
     for name in files.list(staging):

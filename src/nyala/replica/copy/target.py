@@ -127,9 +127,14 @@ class CopyTarget:
 
 
 def promised(offer: CopyOffer, last: OpId, buried: Superblock | None) -> HardState:
-    """Return term and vote to begin with: never behind what was promised here, nor behind the log.
+    """Return term and vote of a copy: never behind what was promised here, nor behind the log.
 
-    In the source's own term its leader has the vote: nobody else can get it any more.
+    In the source's own term its leader has the vote: no other can get it any more.
+
+    Args:
+        offer: of the source.
+        last: op id of the last entry that the copy has.
+        buried: the tombstone that is here; None: there is none.
     """
     term = max(offer.term, last.term)
     made = HardState(term, offer.leader if term == offer.term else None)

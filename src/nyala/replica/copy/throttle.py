@@ -1,4 +1,4 @@
-"""How fast copies go: as fast as they can while nobody writes, else at a pace that leaves room for who does.
+"""Rate limit of copies: none while nobody writes, else one that leaves disk and processor to writers.
 
 Writers are who appends to this server's log: a copy that takes all of disk and processor lets their syncs
 wait. On the loop only.
@@ -10,11 +10,11 @@ from nyala.env.clock import Clock
 
 LOOK_US = 100_000
 CALM_US = 1_000_000
-"""Nobody writes when nothing was appended to the log for so long."""
+"""Time without an append to the log after which nobody writes."""
 FEW = 2
-"""So many rounds of the log between two looks are a writer's; one may be anybody's."""
+"""Rounds of the log between two looks that count as clients' writes; one alone may have another cause."""
 BUSY_PIECE_BYTES = 1 << 20
-"""Read, sent and written at a time beside writers, none of whom waits for more than that."""
+"""Piece that is read, sent and written at a time beside writers, who wait for one piece at most."""
 
 
 class WriteActivity:
@@ -38,7 +38,7 @@ class WriteActivity:
 
     @property
     def busy(self) -> bool:
-        """Whether somebody wrote of late."""
+        """True if somebody wrote of late."""
         now_us, looked_us = self._clock.monotonic_us(), self._looked_us
         if looked_us is None or now_us - looked_us >= LOOK_US:
             rounds = self._rounds()

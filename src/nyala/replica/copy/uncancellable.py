@@ -24,7 +24,7 @@ PIECES = 2
 
 
 class BackgroundSteps:
-    """What goes on while the next piece comes: one write, and one sync of those before it."""
+    """Steps that overlap with the transfer of the next piece: one write, and one sync of earlier writes."""
 
     def __init__(self) -> None:
         self._works: dict[str, asyncio.Future[object]] = {}
@@ -70,14 +70,31 @@ async def to_end(work: Awaitable[T]) -> T:
 
 
 async def lane(context: ReplicaContext, where: Lane, fn: Callable[..., T], *args: object) -> T:
-    """Run a blocking call to its end, also if the copy is cancelled: it may have a file open."""
+    """Run a blocking call to its end, also if the copy is cancelled: it may have a file open.
+
+    Args:
+        context: of the process.
+        where: lane of the call.
+        fn: the call.
+        *args: its arguments.
+    """
     return await to_end(context.env.tasks.run(where, fn, *args))
 
 
 async def write(
     context: ReplicaContext, group: TabletId, entries: list[Entry], hard_state: HardState | None
 ) -> None:
-    """Append to the log; durable on return."""
+    """Append to the log; durable on return.
+
+    Args:
+        context: of the process.
+        group: whose entries.
+        entries: contiguous; may be empty.
+        hard_state: term and vote; None: unchanged.
+
+    Raises:
+        OSError: the log failed.
+    """
     wal, done = context.wal, asyncio.get_running_loop().create_future()
     while True:
         try:

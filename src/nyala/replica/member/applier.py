@@ -25,11 +25,11 @@ BRIEF_BYTES = 32 << 10
 """A group within both is applied in a fraction of a millisecond."""
 LINGER_MS = 20
 GATHERED = 16
-"""So long may a follower's entries wait for others, and so many of them."""
+"""Time for which a follower's entries wait for others, and number of them that ends the wait."""
 
 
 class AnswerKind(Enum):
-    """What an operation came to."""
+    """Kind of an operation's outcome."""
 
     DONE = "done"
     DUPLICATE = "duplicate"
@@ -40,7 +40,7 @@ class AnswerKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one operation came to; `result` and `stamp` only where there is a result.
+    """Outcome of one operation; `result` and `stamp` only where there is a result.
 
     FORGOTTEN has for a stamp the time after which no client was executed that is not known any more.
     """
@@ -55,7 +55,7 @@ Delivery = Callable[[list[Entry], list[Answer | None]], None]
 
 
 class AppliedPosition:
-    """How far a replica has applied: changed in lane APPLY, read there."""
+    """Last applied op id and stamp: changed and read in lane APPLY."""
 
     __slots__ = ("op", "stamp")
 

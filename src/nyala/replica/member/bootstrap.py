@@ -80,9 +80,19 @@ async def assemble(
     machine: StateMachine,
     committed: int = 0,
 ) -> Opened:
-    """Fit the recovered pieces together; see `bootstrap`.
+    """Make a core and its state machine from the recovered parts; see `bootstrap`.
 
-    Entries up to `committed` are known to be so: they stay on disk until they are applied.
+    Args:
+        context: of the process.
+        group: of the replica.
+        saved: hard state and configuration, as in the consensus metadata.
+        recovered: content of the log for the group; None: nothing.
+        machine: opened at its cut.
+        committed: index up to which entries are known to be committed; they stay on disk until they are
+            applied.
+
+    Raises:
+        Corrupt: log and files do not fit together. OSError: the disk failed.
     """
     hard_state, config = saved
     recovered = recovered or RecoveredGroup()
@@ -115,7 +125,14 @@ async def assemble(
 
 
 async def entries_after(wal: Wal, group: TabletId, index: int, last: int) -> list[Entry]:
-    """Return the entries after an index, up to the last one, from the log."""
+    """Return a group's entries after an index, from the log.
+
+    Args:
+        wal: the log.
+        group: whose entries.
+        index: before the first.
+        last: index of the last.
+    """
     found: list[Entry] = []
     while index < last:
         found += await wal.read(group, index + 1, READ_BYTES)

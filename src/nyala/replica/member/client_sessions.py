@@ -47,7 +47,7 @@ _HEAD_BYTES = 12
 
 
 class Admitted(Enum):
-    """What is to be done with an operation."""
+    """Decision about an operation."""
 
     RUN = "run"
     DUPLICATE = "duplicate"
@@ -57,7 +57,7 @@ class Admitted(Enum):
 
 
 class SavedResult:
-    """What one operation came to; `result` is None until it has run, and once its bytes are not kept."""
+    """Result of one operation; `result` is None until it has run, and once its bytes are dropped."""
 
     __slots__ = ("client", "crc", "dropped", "expires", "result", "sequence", "stamp")
 
@@ -106,7 +106,7 @@ class ClientSessions:
 
     @property
     def clients(self) -> int:
-        """How many clients are remembered."""
+        """Number of clients that are remembered."""
         return len(self._clients)
 
     @property
@@ -166,7 +166,7 @@ class ClientSessions:
                     break
 
     def _before(self, client: _Client | None, sequence: int, since: int) -> bool:
-        """Whether an operation may have been executed for a client that was forgotten since."""
+        """Return whether an operation may have been executed for a client that was forgotten since."""
         if client is None:
             return 0 < self.forgotten >= since
         return 0 < client.born >= since and sequence not in client.results

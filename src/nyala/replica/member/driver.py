@@ -1,4 +1,4 @@
-"""What a core's `Ready` owes, done in its order: to the log, to the peers, to the consensus metadata.
+"""Driver of one core: carries out each `Ready` in order, to the log, the peers and the consensus metadata.
 
 Rules (raft/ready.py): a Ready is one reservation in the log, in the order of the Readys; a message
 leaves when what it asserts is durable, and may overtake one that still waits. On the loop only.
@@ -58,7 +58,7 @@ class RaftDriver:
 
     @property
     def stalled(self) -> bool:
-        """Whether the log's queue, or the disk, is full and the core has to wait for it."""
+        """True if the log's queue, or the disk, is full and the core has to wait for it."""
         return self._unwritten is not None
 
     def pump(self) -> Ready:

@@ -32,7 +32,7 @@ Fail = Callable[[BaseException], None]
 ENTRY_OVERHEAD_BYTES = 64
 RETRY_MS = 1000
 FLUSH_TRIES = 10
-"""So many flushes in a row that the disk refused, though it was not full, end a replica: the log would have
+"""Flushes in a row that fail, on a disk that is not full, after which a replica is FAILED: the log would have
 to keep all that it does not flush."""
 
 
@@ -80,7 +80,7 @@ class Flusher:
 
     @property
     def _keeps_all(self) -> bool:
-        """Whether this is a witness whose log is all that it has, as long as there is room for that."""
+        """True if this is a witness whose log is all that it has, as long as there is room for that."""
         return self._node.view.keeps_log and not self._too_long
 
     def maintenance_stats(self) -> MaintenanceStats:

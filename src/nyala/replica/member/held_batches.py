@@ -15,7 +15,7 @@ from nyala.replica.context import ReplicaContext
 log = logging.getLogger(__name__)
 
 HELD_BYTES = 16 << 20
-"""What may wait at a time; nothing does, unless the disk is slower than half of the ceiling's reach."""
+"""Limit of bytes that wait; none wait unless the disk is slower than half of the ceiling's reach."""
 MESSAGE_BYTES = 200
 
 

@@ -1,4 +1,4 @@
-"""What changed about a core's leadership since the last look: elected, deposed, accepting, another leader."""
+"""Changes of a core's leadership since the last look: elected, deposed, accepting, another leader."""
 
 import asyncio
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from nyala.raft.node import RaftNode
 
 @dataclass(frozen=True, slots=True)
 class LeadershipChange:
-    """What one look found."""
+    """Changes that one look found."""
 
     changed: bool = False
     elected: bool = False

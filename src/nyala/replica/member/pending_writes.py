@@ -24,7 +24,7 @@ FORGOTTEN = "CLIENT_FORGOTTEN"
 
 
 class WriteId(NamedTuple):
-    """What a retry has in common with the first try: whose operation, its number, CRC32C of its bytes."""
+    """Identity of a write, the same for all its attempts: client, sequence number, CRC32C of the payload."""
 
     client_id: bytes
     sequence: int
@@ -32,7 +32,7 @@ class WriteId(NamedTuple):
 
 
 _Waiter = tuple[int, asyncio.Future[Answer | None]]
-"""When it gives up (monotonic microseconds), and what it waits for."""
+"""Deadline (monotonic microseconds), and the future that a caller awaits."""
 
 
 @dataclass(slots=True)

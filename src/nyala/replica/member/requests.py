@@ -1,4 +1,4 @@
-"""What clients ask of one member: writes and reads, from the request to its outcome.
+"""Writes, reads and changes of configuration on one member, from the request to its outcome.
 
 Rules: on the loop only. A stamp is taken in the loop step that assigns its index. Who waits is always
 told: the outcome, that it is unknown, or who leads.
@@ -77,7 +77,17 @@ class MemberRequests:
         seen: int = 0,
         since: int | None = None,
     ) -> WriteOutcome:
-        """See `Replica.write`."""
+        """Replicate an operation once; see `Replica.write`.
+
+        Args:
+            payload: for the state machine.
+            client_id: 16 bytes.
+            sequence: number of the operation among this client's on this group.
+            first_outstanding: the client has the results of everything below it.
+            timeout_ms: how long the caller waits.
+            seen: highest stamp that the client has seen.
+            since: hybrid time before which no attempt was executed; 0: not known; None: now.
+        """
         session_header.check(client_id, sequence, first_outstanding, since or 0)
         context, node = self._context, self._node
         deadline_us = context.env.clock.monotonic_us() + timeout_ms * 1000
@@ -103,7 +113,13 @@ class MemberRequests:
     async def change_config(
         self, changes: Sequence[Change], expected: OpId | None, timeout_ms: int
     ) -> Configuration:
-        """See `Replica.change_config`."""
+        """Change the group's members; see `Replica.change_config`.
+
+        Args:
+            changes: at most one for each server.
+            expected: op id that the active configuration must have; None: any.
+            timeout_ms: how long the caller waits.
+        """
         node = self._node
         deadline_us = self._context.env.clock.monotonic_us() + timeout_ms * 1000
         await self.accepting(deadline_us)

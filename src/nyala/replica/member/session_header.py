@@ -25,7 +25,7 @@ _SIZES = {1: OLD_HEADER_BYTES, 2: OLD_HEADER_BYTES + _SINCE.size}
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Whose operation this is.
+    """Client, sequence number and retention of one operation.
 
     Attributes:
         client_id: 16 bytes, chosen at random by the client.
@@ -48,7 +48,13 @@ class Header:
 
 
 def check(client_id: bytes, sequence: int, first_outstanding: int, since: int = 0) -> None:
-    """Refuse what no client of ours sends; arguments as in `Header`.
+    """Check what a client sent; arguments as in `Header`.
+
+    Args:
+        client_id: 16 bytes.
+        sequence: of the operation.
+        first_outstanding: at most `sequence`.
+        since: hybrid time; 0: not known.
 
     Raises:
         InvalidArgument: the id is not 16 bytes, or the numbers are out of range.
@@ -78,7 +84,17 @@ def wrap(
     since: int = 0,
     table_kib: int = 0,
 ) -> bytes:
-    """Return what is replicated for a payload; the arguments, as in `Header`, have been checked."""
+    """Return the payload of an entry: header and operation. The arguments have been checked.
+
+    Args:
+        payload: of the operation.
+        client_id: see `Header`, as those that follow.
+        sequence: of the operation.
+        first_outstanding: of the client.
+        ttl_s: retention of the result, in seconds.
+        since: hybrid time; 0: not known.
+        table_kib: limit of the group's table of sessions, in KiB; 0: none.
+    """
     head = _HEADER.pack(VERSION, client_id, sequence, first_outstanding, ttl_s, crc_of(payload))
     return head + _SINCE.pack(since) + _TABLE.pack(table_kib) + payload
 

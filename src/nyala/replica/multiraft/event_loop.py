@@ -24,11 +24,11 @@ from nyala.replica.state_machine import Transport
 log = logging.getLogger(__name__)
 
 COLLECT_MS = 1000
-"""How often the log's anchors are moved on and its oldest segments collected."""
+"""Interval at which anchors are advanced and the log's oldest segments are collected."""
 SHRUNK_AT_ONCE = 256
-"""So many groups let go of entries in one tick."""
+"""Groups that free cached entries in one tick, at most."""
 RELIEVED_AT_ONCE = 50
-"""So many groups that hold the oldest segment are being flushed for it at a time."""
+"""Groups that are flushed at a time because they hold the oldest segment."""
 
 
 class EventLoop:

@@ -14,7 +14,7 @@ from nyala.raft.messages import PeerBatch
 from nyala.raft.options import RaftOptions
 
 NAMED_TIMEOUTS = 4
-"""So many least election timeouts a group that left is named, and who hears of us first is spoken to."""
+"""Minimum election timeouts for which a group that left is named, and a new peer gets keepalives."""
 NAMED_GROUPS = 32
 """At most so many are named at a time: every batch carries the names. Who misses one sees it by the epoch."""
 ABSENT_TIMEOUTS = 4
@@ -81,7 +81,7 @@ class FailureDetector:
                 del self._on[server]
 
     def sleeps(self, group: TabletId) -> bool:
-        """Whether a group sleeps here."""
+        """Return whether a group sleeps here."""
         return group in self._sleepers
 
     def leave(self, group: TabletId, members: Iterable[ServerUuid]) -> None:
@@ -125,7 +125,7 @@ class FailureDetector:
         return [group for group in batch.left[-gone:] if group in on]
 
     def vouched(self, batch: PeerBatch) -> bool:
-        """Whether one may fall asleep on the word of a batch: it is its sender's latest."""
+        """Return whether one may fall asleep on the word of a batch: it is its sender's latest."""
         peer = self._peers.get(batch.sender)
         latest = None if peer is None else (peer.incarnation, peer.epoch)
         return bool(batch.incarnation) and latest == (batch.incarnation, batch.epoch)

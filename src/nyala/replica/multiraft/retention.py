@@ -1,4 +1,4 @@
-"""How much of the log stays for members that are away and for replicas that failed, over a whole process.
+"""Retention of the log for members that are away and for replicas that failed, over a whole process.
 
 On the loop only.
 """
