@@ -21,7 +21,7 @@ MOST_TERMS = 1_000_000
 """No group has had so many elections that its survivors have not heard of."""
 
 
-class RescueService:
+class UnsafeRecoveryService:
     """Handler of `TabletAdmin` about lost majorities. On the loop only.
 
     Args:

@@ -150,7 +150,7 @@ def unsafe_recover(
     """
     import os
 
-    from nyala.cli.left import facts, tell
+    from nyala.cli.recovery_text import facts, tell
     from nyala.cli.servers import _flags
     from nyala.common.options import Options
     from nyala.env.files import SystemFiles

@@ -13,7 +13,7 @@ from nyala.common.metrics import Metrics
 from nyala.datadir.identity import Identity
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
-from nyala.master.catalog.upkeep import CatalogMaintenance
+from nyala.master.catalog.maintenance import CatalogMaintenance
 from nyala.master.config import MasterConfig
 from nyala.master.group import catalog_replica
 from nyala.master.group.catalog_replica import MasterReplica

@@ -7,7 +7,7 @@ from nyala.admin.deletion import DeletionService
 from nyala.admin.fencing import Fence, OrderFence
 from nyala.admin.members_service import MembersService
 from nyala.admin.registration import registration
-from nyala.admin.unsafe_recovery_service import RescueService
+from nyala.admin.unsafe_recovery_service import UnsafeRecoveryService
 from nyala.common.errors import InvalidArgument, NyalaError, Unavailable
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.common.metrics import Metrics
@@ -27,11 +27,11 @@ from nyala.tserver.flight_service import FlightService
 from nyala.tserver.health import PeerHealth
 from nyala.tserver.heartbeater import Heartbeater, Reporter
 from nyala.tserver.history_holds import HistoryHolds
-from nyala.tserver.lookups import PointReads
 from nyala.tserver.maintenance import Compactor
 from nyala.tserver.master_responses import MasterResponses
 from nyala.tserver.masters import MasterList
 from nyala.tserver.memory import MemoryBudget
+from nyala.tserver.point_reads import PointReads
 from nyala.tserver.scan_memory import ScanMemory
 from nyala.tserver.scanners import Scanners
 from nyala.tserver.splits import Splits
@@ -84,7 +84,7 @@ def _control_plane(
     """Return what masters and operators' tools order."""
     service = TabletService(env, tablets.host, tablets, holds, orders, changed)
     members = MembersService(env, tablets.host, orders)
-    rescue = RescueService(env, tablets.host, orders)
+    rescue = UnsafeRecoveryService(env, tablets.host, orders)
     deletion = DeletionService(tablets.host, orders)
     return {
         **service.handlers(),

@@ -101,8 +101,6 @@ class GroupMember:
         if self._state.group is not None:
             await self._state.group.close()
 
-    # ---- from one look to the next -----------------------------------------------------------------
-
     async def _live(self, group: MasterReplica) -> None:
         while not self._stopped and not isinstance(self._state.failure, InvalidArgument):
             try:
@@ -132,9 +130,8 @@ class GroupMember:
         if told is not None and told != self._state.committed:
             self._state.committed = told
             self._peers.follow([*self._addresses, *(m.address for m in told.members)])
-        fresh = (
-            self._state.here is ReplicaPresence.NOTHING and not self._identity.instance.initialised
-        )
+        nothing = self._state.here is ReplicaPresence.NOTHING
+        fresh = nothing and not self._identity.instance.initialised
         if fresh and self._state.failure is None and not group.being_copied:
             await self._form(group, told)
 
