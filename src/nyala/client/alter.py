@@ -41,7 +41,16 @@ class AlterSteps:
         self, name: str, type: pa.DataType, *, nullable: bool = True, default: Any = None,
         immutable: bool = False, comment: str = "",
     ) -> None:  # fmt: skip
-        """See `Alter.add_column`."""
+        """See `Alter.add_column`.
+
+        Args:
+            name: of the column.
+            type: Arrow type.
+            nullable: null is allowed.
+            default: value of rows written before; None: null.
+            immutable: cannot be updated.
+            comment: free text.
+        """
         step = alteration.AddColumn(name, type, nullable, default, immutable)
         message = pb.AlterStep(add_column=pb.Column(
             name=name, type=type_name(plain_type(type)), nullable=nullable, immutable=immutable,

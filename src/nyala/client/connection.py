@@ -71,7 +71,14 @@ class Connection:
     def write(
         self, table: OpenTable, op: int, batch: pa.RecordBatch, all_or_nothing: bool
     ) -> Written:
-        """Write one batch; see `Writer.write`. A small one shares the way with other threads'."""
+        """Write one batch; see `Writer.write`. A small one may share a request with other threads'.
+
+        Args:
+            table: the open table.
+            op: a `WriteOp` of the wire.
+            batch: the rows, by column name.
+            all_or_nothing: one failing row voids the others of its request.
+        """
         session, timeout_ms = self.core.session, self.core.options.timeout_ms
         bell = Bell()
         call = session.small(
@@ -95,7 +102,13 @@ class Connection:
     def upload(
         self, table: OpenTable, op: int, batches: Iterator[pa.RecordBatch], all_or_nothing: bool
     ) -> Written:
-        """Write batches as they come; the next one is fetched, in this thread, when there is room for it.
+        """Write a stream of batches; the next one is fetched, in this thread, when the queue has room.
+
+        Args:
+            table: the open table.
+            op: a `WriteOp` of the wire.
+            batches: in order; read as there is room.
+            all_or_nothing: one failing row voids the others of its request.
 
         Raises:
             PartlyWritten, NyalaError: as `Upload.finish`; also when the batches end in an error of their own
@@ -130,7 +143,15 @@ class Connection:
         self, table: OpenTable, tablet: TabletLocation, key: bytes, columns: tuple[str, ...] | None,
         batch: Callable[[], pa.RecordBatch],
     ) -> dict[str, Any] | None:  # fmt: skip
-        """Look one key up; see `PointGetter.get`. It shares the way with other threads'."""
+        """Look one key up; see `PointGetter.get`. It may share a request with other threads'.
+
+        Args:
+            table: the open table.
+            tablet: the tablet that is read.
+            key: encoded primary key.
+            columns: names wanted; None: all.
+            batch: makes the same key as a batch, for a read by scan token.
+        """
         getter, timeout_ms = self.core.getter, self.core.options.timeout_ms
         bell = Bell()
         wanted = PointRead(table, tablet, [key], columns, bell.ring)

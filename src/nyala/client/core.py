@@ -174,7 +174,13 @@ class ClientCore:
         return found
 
     async def hold(self, table: OpenTable, at: int | None, ttl_ms: int) -> Holding:
-        """Keep a moment of a table readable; None: now. See `Table.hold`."""
+        """Keep a moment of a table readable; None: now. See `Table.hold`.
+
+        Args:
+            table: the open table.
+            at: hybrid time; None: now.
+            ttl_ms: lifetime of the hold, in milliseconds.
+        """
         timeout_ms = self.options.timeout_ms
         moment = at
         if moment is None:
@@ -193,7 +199,13 @@ class ClientCore:
     async def get(
         self, table: OpenTable, keys: pa.RecordBatch, columns: tuple[str, ...] | None
     ) -> list[dict[str, Any] | None]:
-        """Return the row of each key, None where there is none; linearizable per tablet."""
+        """Return the row of each key, None where there is none; linearizable per tablet.
+
+        Args:
+            table: the open table.
+            keys: batch of the key columns.
+            columns: names wanted; None: all.
+        """
         if not keys.num_rows:
             return []
         attempts = Attempts(self.env, self.options.timeout_ms)

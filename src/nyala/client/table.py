@@ -117,6 +117,11 @@ class Table:
     ) -> WriteResult:
         """Mixed operations in row order: `op_column` names each row's op ("insert", "delete", ...).
 
+        Args:
+            data: rows, as for `upsert`.
+            op_column: column with the name of each row's operation.
+            all_or_nothing: one failing row voids the others of its request.
+
         Raises:
             InvalidArgument: an op that is null or unknown; nothing was sent.
         """

@@ -242,5 +242,11 @@ BY_CODE: Mapping[str, type[NyalaError]] = _leaves(NyalaError)
 
 
 def from_code(code: str, message: str, details: Mapping[str, str] | None = None) -> NyalaError:
-    """Rebuild an error that travelled; an unknown code (a newer server) becomes a NyalaError."""
+    """Rebuild an error that travelled; an unknown code (a newer server) becomes a NyalaError.
+
+    Args:
+        code: name of the error class.
+        message: of the error.
+        details: of the error.
+    """
     return BY_CODE.get(code, NyalaError)(message, details)

@@ -48,7 +48,14 @@ def _absorb(h: Any, word: Any) -> Any:
 
 @_kernel(types.void(_OFFSETS, _BYTES, types.uint64, types.Array(types.uint64, 1, "C")))
 def hash_rows(offsets: Any, data: Any, seed: Any, out: Any) -> None:
-    """Write nyala hash v1 of each row's bytes to `out`."""
+    """Write nyala hash v1 of each row's bytes to `out`.
+
+    Args:
+        offsets: int64 offsets of the rows' bytes.
+        data: bytes of the rows.
+        seed: of the hash.
+        out: written to.
+    """
     for i in range(len(out)):
         at = _U(offsets[i])
         end = _U(offsets[i + 1])
@@ -77,7 +84,13 @@ def hash_rows(offsets: Any, data: Any, seed: Any, out: Any) -> None:
 
 @_kernel(types.void(_OFFSETS, _BYTES, _CURSOR))
 def add_escaped_lengths(offsets: Any, data: Any, lengths: Any) -> None:
-    """Add to `lengths` what each row takes once escaped and ended."""
+    """Add to `lengths` what each row takes once escaped and ended.
+
+    Args:
+        offsets: int64 offsets of the rows' bytes.
+        data: bytes of the rows.
+        lengths: int64, one per row; added to.
+    """
     for i in range(len(lengths)):
         size = offsets[i + 1] - offsets[i] + 2
         for at in range(offsets[i], offsets[i + 1]):
@@ -88,7 +101,13 @@ def add_escaped_lengths(offsets: Any, data: Any, lengths: Any) -> None:
 
 @_kernel(types.void(_MATRIX, _CURSOR, _OUT))
 def put_fixed(matrix: Any, cursor: Any, out: Any) -> None:
-    """Write one fixed-width component of each row at its cursor and advance it."""
+    """Write one fixed-width component of each row at its cursor and advance it.
+
+    Args:
+        matrix: uint8, rows × width.
+        cursor: position of each row; advanced.
+        out: written to.
+    """
     width = matrix.shape[1]
     for i in range(len(cursor)):
         at = cursor[i]
@@ -99,7 +118,15 @@ def put_fixed(matrix: Any, cursor: Any, out: Any) -> None:
 
 @_kernel(types.void(_OFFSETS, _BYTES, _CURSOR, _OUT, types.boolean))
 def put_bytes(offsets: Any, data: Any, cursor: Any, out: Any, final: Any) -> None:
-    """Write one string component of each row: raw if final, else 00 as 00 01 and ended by 00 00."""
+    """Write one string component of each row: raw if final, else 00 as 00 01 and ended by 00 00.
+
+    Args:
+        offsets: int64 offsets of the rows' bytes.
+        data: bytes of the rows.
+        cursor: position of each row; advanced.
+        out: written to.
+        final: the component is the last one, stored unescaped.
+    """
     for i in range(len(cursor)):
         to = cursor[i]
         for at in range(offsets[i], offsets[i + 1]):
@@ -117,7 +144,14 @@ def put_bytes(offsets: Any, data: Any, cursor: Any, out: Any, final: Any) -> Non
 
 @_kernel(types.int64(_BYTES, _CURSOR, _OFFSETS, _OUT_MATRIX))
 def take_fixed(data: Any, cursor: Any, ends: Any, out: Any) -> Any:
-    """Read one fixed-width component of each row; the first row that is too short, or -1."""
+    """Read one fixed-width component of each row; the first row that is too short, or -1.
+
+    Args:
+        data: bytes of the rows.
+        cursor: position in `data` of each row; advanced.
+        ends: end of each row in `data`.
+        out: uint8, rows × width; written to.
+    """
     width = out.shape[1]
     for i in range(len(cursor)):
         at = cursor[i]
@@ -131,7 +165,15 @@ def take_fixed(data: Any, cursor: Any, ends: Any, out: Any) -> Any:
 
 @_kernel(types.int64(_BYTES, _CURSOR, _OFFSETS, _CURSOR, _OUT))
 def take_escaped(data: Any, cursor: Any, ends: Any, offsets: Any, out: Any) -> Any:
-    """Read one escaped component of each row into `out`; the first malformed row, or -1."""
+    """Read one escaped component of each row into `out`; the first malformed row, or -1.
+
+    Args:
+        data: bytes of the rows.
+        cursor: position of each row; advanced.
+        ends: end of each row in `data`.
+        offsets: offsets of the components in `out`; written to.
+        out: written to.
+    """
     to = 0
     for i in range(len(cursor)):
         at = cursor[i]
@@ -162,7 +204,15 @@ def take_escaped(data: Any, cursor: Any, ends: Any, offsets: Any, out: Any) -> A
 
 @_kernel(types.void(_BYTES, _OFFSETS, _OFFSETS, _OFFSETS, _OUT))
 def copy_ranges(data: Any, starts: Any, ends: Any, to: Any, out: Any) -> None:
-    """Copy data[starts[i]:ends[i]] to out at to[i], for each i."""
+    """Copy data[starts[i]:ends[i]] to out at to[i], for each i.
+
+    Args:
+        data: bytes of the rows.
+        starts: first byte of each range.
+        ends: end of each range.
+        to: position in `out` of each range.
+        out: written to.
+    """
     for i in range(len(starts)):
         shift = to[i] - starts[i]
         for at in range(starts[i], ends[i]):
@@ -171,7 +221,15 @@ def copy_ranges(data: Any, starts: Any, ends: Any, to: Any, out: Any) -> None:
 
 @_kernel(types.void(_OFFSETS, _BYTES, _OFFSETS, _BYTES, types.Array(types.int32, 1, "C")))
 def search_right(offsets: Any, data: Any, bound_offsets: Any, bound_data: Any, out: Any) -> None:
-    """Write how many of the ascending bounds are <= each row's bytes."""
+    """Write how many of the ascending bounds are <= each row's bytes.
+
+    Args:
+        offsets: int64 offsets of the rows' bytes.
+        data: bytes of the rows.
+        bound_offsets: offsets of the bounds.
+        bound_data: bytes of the bounds, ascending.
+        out: int32, one per row; written to.
+    """
     for i in range(len(out)):
         start = offsets[i]
         size = offsets[i + 1] - start

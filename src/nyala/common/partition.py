@@ -118,6 +118,12 @@ def contains(
     """Return for each row whether it belongs to `partition`: the server's check of what it is sent.
 
     Takes the same batch as `locate`.
+
+    Args:
+        schema: of the table.
+        ps: partition schema of the table.
+        partition: of one tablet.
+        batch: has the key columns, without nulls.
     """
     assert len(partition.buckets) == len(ps.hash), f"{partition} is not of {ps}"
     inside = np.ones(len(batch), np.bool_)
@@ -138,7 +144,14 @@ def prune(
     partitions: Sequence[TabletPartition],
     tree: Predicate | None,
 ) -> list[TabletPartition]:
-    """Return those of `partitions`, in their order, that can hold a row which the tree accepts."""
+    """Return those of `partitions`, in their order, that can hold a row which the tree accepts.
+
+    Args:
+        schema: of the table.
+        ps: partition schema of the table.
+        partitions: of the tablets.
+        tree: predicate; None: every row.
+    """
     if tree is None:
         return list(partitions)
     allowed = [_level_buckets(schema, level, tree) for level in ps.hash]
@@ -153,7 +166,13 @@ def prune(
 
 
 def describe(schema: Schema, ps: PartitionSchema, partition: TabletPartition) -> str:
-    """Return a partition in words, for listings: `hash(host) 2 of 4, 10 <= ts < 20`."""
+    """Return a partition in words, for listings: `hash(host) 2 of 4, 10 <= ts < 20`.
+
+    Args:
+        schema: of the table.
+        ps: partition schema of the table.
+        partition: of one tablet.
+    """
     parts = []
     for level, bucket in zip(ps.hash, partition.buckets, strict=True):
         names = ", ".join(schema.by_id[i].name for i in level.column_ids)

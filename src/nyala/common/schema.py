@@ -227,6 +227,11 @@ def utf8_bytes(text: str) -> int:
 def default_scalar(name: str, value: Any, stored: pa.DataType) -> pa.Scalar:
     """Return a default of a column as it is stored.
 
+    Args:
+        name: of the column, for errors.
+        value: the default; None: null.
+        stored: Arrow type of the stored column.
+
     Raises:
         InvalidArgument: it does not convert without loss, or is too large.
     """

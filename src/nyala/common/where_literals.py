@@ -54,6 +54,11 @@ def kind_of(kind: TokenKind) -> str | None:
 def compare(column: Column, op: CompareOp, literal: Literal) -> Predicate:
     """Return the comparison of a column with a literal.
 
+    Args:
+        column: compared.
+        op: comparison.
+        literal: as parsed.
+
     Raises:
         InvalidArgument: the literal cannot be compared with the column's type.
     """

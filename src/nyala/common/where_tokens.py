@@ -163,6 +163,11 @@ class Cursor:
     def expect(self, kind: TokenKind, text: str, context: str) -> None:
         """Take the next token.
 
+        Args:
+            kind: kind of the token expected.
+            text: of the token expected.
+            context: for the error: why it is expected.
+
         Raises:
             InvalidArgument: it is not the one expected.
         """

@@ -216,7 +216,13 @@ class HybridClock:
 
 
 def write_ceiling(files: Files, path: str, ceiling: int) -> None:
-    """Make a ceiling durable."""
+    """Make a ceiling durable.
+
+    Args:
+        files: file system.
+        path: of the file.
+        ceiling: hybrid time.
+    """
     number = b"%d" % ceiling
     files.write_atomic(path, number + b" " + _check(number) + b"\n")
 

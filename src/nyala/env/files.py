@@ -51,7 +51,13 @@ class Files(Protocol):
     """A file system, real or simulated."""
 
     def open_append(self, path: str, offset: int = 0, *, direct: bool = False) -> AppendFile:
-        """Open (create if missing) for appending from `offset` on; `direct`: nobody reads it soon."""
+        """Open (create if missing) for appending from `offset` on; `direct`: nobody reads it soon.
+
+        Args:
+            path: of the file.
+            offset: in bytes.
+            direct: written past the page cache where that is possible, as it is not read soon.
+        """
         ...
 
     def open_new(self, path: str) -> NewFile:
@@ -59,7 +65,13 @@ class Files(Protocol):
         ...
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        """Return bytes of a file; fewer than asked for at its end."""
+        """Return bytes of a file; fewer than asked for at its end.
+
+        Args:
+            path: of the file.
+            offset: in bytes.
+            length: in bytes.
+        """
         ...
 
     def map(self, path: str) -> memoryview:
@@ -183,7 +195,13 @@ class SystemFiles:
         self._locks: list[int] = []
 
     def open_append(self, path: str, offset: int = 0, *, direct: bool = False) -> SystemAppendFile:
-        """Open (create if missing) for appending from `offset` on; `direct`: see `direct.py`."""
+        """Open (create if missing) for appending from `offset` on; `direct`: see `direct.py`.
+
+        Args:
+            path: of the file.
+            offset: in bytes.
+            direct: written past the page cache where that is possible, as it is not read soon.
+        """
         return SystemAppendFile(path, offset, direct=direct)
 
     def open_new(self, path: str) -> BehindFile:
@@ -191,7 +209,13 @@ class SystemFiles:
         return BehindFile(SystemAppendFile(path, 0, direct=True))
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        """Return bytes of a file; fewer than asked for at its end."""
+        """Return bytes of a file; fewer than asked for at its end.
+
+        Args:
+            path: of the file.
+            offset: in bytes.
+            length: in bytes.
+        """
         with open(path, "rb") as file:
             file.seek(offset)
             return file.read() if length is None else file.read(length)

@@ -47,6 +47,12 @@ class Rpc(Protocol):
     async def call(self, address: str, method: Method, request: Any, *, timeout_ms: int) -> Any:
         """Send one request to a UNARY method and return its response.
 
+        Args:
+            address: host:port.
+            method: one of `wire.methods`.
+            request: message of the method.
+            timeout_ms: deadline, from now.
+
         Raises:
             NyalaError: as the handler raised it; `Unavailable` when the address cannot be reached;
                 `TimedOut` when no answer came in time (the outcome is then not known).
@@ -71,5 +77,11 @@ class Rpc(Protocol):
         ...
 
     def asking(self, address: str, method: Method, hear: Hear) -> Asking:
-        """Open a stream for requests to an ASK method; see `env.asking`. It connects by itself."""
+        """Open a stream for requests to an ASK method; see `env.asking`. It connects by itself.
+
+        Args:
+            address: host:port.
+            method: one of `wire.methods`.
+            hear: called with each response, or with the error that ended the stream.
+        """
         ...

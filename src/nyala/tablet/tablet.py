@@ -68,6 +68,11 @@ class Tablet:
     def open(cls, files: Files, directory: str, *, hash_keys: HashKeys = hash_bytes) -> "Tablet":
         """Open what the manifest names; the log is replayed from after `cut.op`.
 
+        Args:
+            files: file system.
+            directory: of the tablet.
+            hash_keys: the index hash.
+
         Raises:
             Corrupt: a file is missing or damaged. Column blocks are verified when first touched.
         """

@@ -34,7 +34,14 @@ class GrpcRpc:
         self._closed = False
 
     async def call(self, address: str, method: Method, request: Any, *, timeout_ms: int) -> Any:
-        """Send one request and return its response; see `env.rpc.Rpc.call`."""
+        """Send one request and return its response; see `env.rpc.Rpc.call`.
+
+        Args:
+            address: host:port.
+            method: one of `wire.methods`.
+            request: message of the method, or an iterator of them.
+            timeout_ms: deadline, from now; None: none.
+        """
         assert method.shape is Shape.UNARY, f"{method.path} is a stream"
         raw = self._encode(address, method, request)
         callable_ = self._channel(address).unary_unary(f"/{method.path}")
@@ -51,12 +58,25 @@ class GrpcRpc:
     def stream(
         self, address: str, method: Method, request: Any, *, timeout_ms: int | None = None
     ) -> AsyncIterator[Any]:
-        """Open a stream; see `env.rpc.Rpc.stream`. Leaving the iteration early ends it."""
+        """Open a stream; see `env.rpc.Rpc.stream`. Leaving the iteration early ends it.
+
+        Args:
+            address: host:port.
+            method: one of `wire.methods`.
+            request: message of the method, or an iterator of them.
+            timeout_ms: deadline, from now; None: none.
+        """
         assert method.shape is not Shape.UNARY, f"{method.path} is no stream"
         return self._streams.stream(address, method, request, timeout_ms)
 
     def asking(self, address: str, method: Method, hear: Hear) -> Asking:
-        """Open a stream for requests to an ASK method; see `env.rpc.Rpc.asking`."""
+        """Open a stream for requests to an ASK method; see `env.rpc.Rpc.asking`.
+
+        Args:
+            address: host:port.
+            method: one of `wire.methods`.
+            hear: called with each response, or with the error that ended the stream.
+        """
         assert method.shape is Shape.ASK, f"{method.path} is asked otherwise"
         return self._streams.asking(address, method, hear)
 

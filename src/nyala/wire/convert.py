@@ -278,7 +278,13 @@ def member_from_proto(message: pb.Member) -> Member:
 def consensus_to_proto(
     config: Configuration, term: int, leader: ServerUuid | str | None
 ) -> pb.ConsensusState:
-    """Return what a replica reports of its group: configuration, term, and leader where known."""
+    """Return what a replica reports of its group: configuration, term, and leader where known.
+
+    Args:
+        config: Raft configuration.
+        term: current term.
+        leader: uuid of the leader; None: unknown.
+    """
     return pb.ConsensusState(
         term=term,
         leader=leader or "",

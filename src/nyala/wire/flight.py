@@ -154,6 +154,11 @@ def read_batch(
 def read_message(schema: pa.Schema, message: Bytes, *, trusted: bool = False) -> pa.RecordBatch:
     """Return the batch in one encapsulated message; the inverse of `batch_message`.
 
+    Args:
+        schema: Arrow schema of the batch.
+        message: the message.
+        trusted: skip the validation: the bytes are of this process or checksummed.
+
     Raises:
         InvalidArgument: as `read_batch`.
     """

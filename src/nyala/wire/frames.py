@@ -63,14 +63,26 @@ class PeerFrame:
 
 
 def encode_frame(batch: PeerBatch, cluster_id: str, kind: FrameKind = FrameKind.BATCH) -> bytes:
-    """Return the bytes of a frame."""
+    """Return the bytes of a frame.
+
+    Args:
+        batch: sender, receiver and messages.
+        cluster_id: of the sender; empty: unknown.
+        kind: of the frame.
+    """
     return b"".join(frame_parts(batch, cluster_id, kind))
 
 
 def frame_parts(
     batch: PeerBatch, cluster_id: str, kind: FrameKind = FrameKind.BATCH
 ) -> list[bytes]:
-    """Return a frame in pieces, of which the large ones are the entries' own payloads: not copied."""
+    """Return a frame in pieces, of which the large ones are the entries' own payloads: not copied.
+
+    Args:
+        batch: sender, receiver and messages.
+        cluster_id: of the sender; empty: unknown.
+        kind: of the frame.
+    """
     sender, to = batch.sender.encode(), batch.to.encode()
     cluster, address = cluster_id.encode(), batch.address.encode()
     parts = [

@@ -60,7 +60,13 @@ _OF_APPEND = _PRE
 
 
 def pack(parts: list[bytes], group: TabletId, message: AnyMessage) -> None:
-    """Append the bytes of a message to `parts`."""
+    """Append the bytes of a message to `parts`.
+
+    Args:
+        parts: appended to.
+        group: id of the Raft group.
+        message: the message.
+    """
     flags, op, numbers = 0, NO_OP, (0, 0, 0, 0)
     entries: tuple[Entry, ...] = ()
     match message:
@@ -113,6 +119,12 @@ def unpack(
     """Return the group and the message at a position, and where the next one stands.
 
     That may lie behind the end of the bytes: then they were cut, and what is returned means nothing.
+
+    Args:
+        raw: received bytes.
+        at: position in `raw`.
+        sender: uuid of the sending server.
+        to: uuid of the receiving server.
 
     Raises:
         Corrupt: a number beyond what any group reaches in its life.

@@ -33,7 +33,13 @@ class RpcMetrics:
         return self._clock.monotonic_us()
 
     def end(self, method: str, code: str, start_us: int) -> None:
-        """Count a call out. `code` is OK, CANCELLED or the error's code."""
+        """Count a call out. `code` is OK, CANCELLED or the error's code.
+
+        Args:
+            method: one of `wire.methods`.
+            code: OK, CANCELLED or the code of an error.
+            start_us: monotonic time at which the call began.
+        """
         self._active.dec()
         self._calls.labels(method, code).inc()
         self._seconds.labels(method).observe((self._clock.monotonic_us() - start_us) / 1e6)

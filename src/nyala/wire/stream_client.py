@@ -39,7 +39,14 @@ class StreamClient:
     async def stream(
         self, address: str, method: Method, request: Any, timeout_ms: int | None
     ) -> AsyncIterator[Any]:
-        """Open a stream; see `env.rpc.Rpc.stream`. Leaving the iteration early ends it."""
+        """Open a stream; see `env.rpc.Rpc.stream`. Leaving the iteration early ends it.
+
+        Args:
+            address: host:port.
+            method: one of `wire.methods`.
+            request: message of the method, or an iterator of them.
+            timeout_ms: deadline, from now; None: none.
+        """
         end, pump, alarm = await self._connect(address, method, self._plain_end), None, None
         self._open[end] = None
         try:
@@ -69,7 +76,13 @@ class StreamClient:
             end.fail(Unavailable("the connection was closed by this side"))
 
     def asking(self, address: str, method: Method, hear: Hear) -> Asking:
-        """Open a stream for requests to an ASK method; see `env.rpc.Rpc.asking`."""
+        """Open a stream for requests to an ASK method; see `env.rpc.Rpc.asking`.
+
+        Args:
+            address: host:port.
+            method: one of `wire.methods`.
+            hear: called with each response, or with the error that ended the stream.
+        """
 
         async def connect(take: Callable[[StreamFrame | None], None]) -> StreamEnd:
             limit = self._limits.message_bytes

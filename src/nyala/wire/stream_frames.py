@@ -45,7 +45,13 @@ class StreamFrame:
 
 
 def frame_head(kind: StreamFrameKind, message: bytes, body_bytes: int | None) -> bytes:
-    """Return header and message of a frame; the body is sent behind it."""
+    """Return header and message of a frame; the body is sent behind it.
+
+    Args:
+        kind: of the frame.
+        message: the message.
+        body_bytes: length of the body; None: no body.
+    """
     has, size = (0, 0) if body_bytes is None else (1, body_bytes)
     return HEADER.pack(MAGIC, VERSION, kind, has, len(message), 0, size) + message
 
@@ -54,6 +60,11 @@ def read_header(
     raw: bytes | memoryview | bytearray, at: int, max_bytes: int
 ) -> tuple[StreamFrameKind, int, int | None]:
     """Return the kind of a frame, the bytes of its message and those of its body; None: it has none.
+
+    Args:
+        raw: received bytes.
+        at: position in `raw`.
+        max_bytes: largest frame accepted.
 
     Raises:
         Corrupt: not a frame's header, or sizes over the limit.

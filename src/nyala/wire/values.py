@@ -51,6 +51,11 @@ def value_to_ipc(value: pa.Scalar | None) -> bytes:
 def value_from_ipc(stored: bytes, column: str, kind: pa.DataType) -> pa.Scalar | None:
     """Return a column's default from its bytes; the inverse of `value_to_ipc`.
 
+    Args:
+        stored: bytes; empty: no default.
+        column: name, for errors.
+        kind: Arrow type of the value.
+
     Raises:
         InvalidArgument: not one value of this type.
         TooLarge: as `array_from_ipc`.

@@ -58,6 +58,14 @@ class Definitions:
     ) -> OpenTable:  # fmt: skip
         """Create a table and wait until all its tablets run.
 
+        Args:
+            name: of the table.
+            schema: columns of the table.
+            partition: its partitioning; None: one tablet.
+            replicas: per tablet, odd; None: the cluster's default.
+            options: table options by name.
+            comment: free text.
+
         Raises:
             AlreadyPresent: the name is taken.
             InvalidArgument: the definition is wrong, or more replicas are asked for than servers live.

@@ -128,6 +128,11 @@ class TabletCache:
     async def open(self, name: str, timeout_ms: int, *, table_id: str = "") -> OpenTable:
         """Open a table by name, or else by id, asking the masters anew.
 
+        Args:
+            name: of the table; used when `table_id` is empty.
+            timeout_ms: deadline, from now.
+            table_id: id of the table; empty: by name.
+
         Raises:
             NotFound: no such table.
         """
@@ -186,7 +191,13 @@ class TabletCache:
     async def ask(
         self, request: pb.TabletLocationsRequest, timeout_ms: int, *, by_leader: bool = False
     ) -> pb.TabletLocationsResponse:
-        """Ask the masters where tablets are."""
+        """Ask the masters where tablets are.
+
+        Args:
+            request: names the table, and may name tablets.
+            timeout_ms: deadline, from now.
+            by_leader: only the leader master may answer.
+        """
         age_ms = 0 if by_leader else self._max_age_ms
         answer: pb.TabletLocationsResponse = await self._masters.look_up(
             methods.TABLET_LOCATIONS, request, max_age_ms=age_ms, timeout_ms=timeout_ms

@@ -164,7 +164,15 @@ class PointGetter:
         self, table: OpenTable, tablet: TabletLocation, keys: pa.RecordBatch, columns: tuple[str, ...] | None,
         timeout_ms: int,
     ) -> Rows:  # fmt: skip
-        """Look up by a scan token, which finds the leader by itself."""
+        """Look up by a scan token, which finds the leader by itself.
+
+        Args:
+            table: the open table.
+            tablet: the tablet that is read.
+            keys: batch of the key columns.
+            columns: names wanted; None: all.
+            timeout_ms: deadline, from now.
+        """
         if tablet.leader is None:
             with contextlib.suppress(Retryable):
                 await self._locations.refresh(table, min(timeout_ms, LOOKUP_TIMEOUT_MS))

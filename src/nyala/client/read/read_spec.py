@@ -179,7 +179,14 @@ def _check_mode(mode: str, at: object, max_age_ms: int | None) -> None:
 
 
 def make_token(table: OpenTable, tablet: TabletLocation, spec: ReadSpec, at: int) -> pb.ScanToken:
-    """Return the token that reads one tablet; the reader adds its own sizes, masters and deadline."""
+    """Return the token that reads one tablet; the reader adds its own sizes, masters and deadline.
+
+    Args:
+        table: the open table.
+        tablet: the tablet that is read.
+        spec: of the read.
+        at: hybrid time of the snapshot; 0: now, at each leader.
+    """
     token = pb.ScanToken(
         table_id=table.id,
         table_name=table.name,
@@ -208,7 +215,13 @@ def make_token(table: OpenTable, tablet: TabletLocation, spec: ReadSpec, at: int
 
 
 def make_probe(table: OpenTable, tablet: TabletLocation, at: int) -> pb.ScanToken:
-    """Return a token that reads no row, and is refused if the table has newer ranges at its time; 0: now."""
+    """Return a token that reads no row, and is refused if the table has newer ranges at its time; 0: now.
+
+    Args:
+        table: the open table.
+        tablet: any tablet of the table.
+        at: hybrid time of the snapshot; 0: now, at each leader.
+    """
     token = make_token(table, tablet, ReadSpec(count_only=True, latest=not at), at)
     token.key_upper = b"\0"
     return token

@@ -47,6 +47,12 @@ async def split_all(
 ) -> list[pb.ScanToken]:
     """Cut tokens into pieces, in token order and in key order within each.
 
+    Args:
+        env: clock, tasks and RPCs.
+        reader: runs tokens.
+        tokens: of one scan.
+        split_bytes: approximate bytes of one piece.
+
     Raises:
         InvalidArgument: the pieces would be too many.
         TimedOut: no replica of some tablet answered.

@@ -60,6 +60,11 @@ class Reader:
 
         Servers refuse tokens of ranges that are not those of the table at their time: see `plans.py`.
 
+        Args:
+            table: the open table.
+            spec: of the read.
+            timeout_ms: deadline, from now.
+
         Raises:
             HistoryGone: tablets that had rows then are gone.
         """
@@ -68,7 +73,13 @@ class Reader:
         return self.tokens_at(table, spec, await self.time_for(table, spec, timeout_ms), timeout_ms)
 
     async def time_for(self, table: OpenTable, spec: ReadSpec, timeout_ms: int) -> int:
-        """Return the time of a read: at or above every write to the ranges known; 0: of each leader."""
+        """Return the time of a read: at or above every write to the ranges known; 0: of each leader.
+
+        Args:
+            table: the open table.
+            spec: of the read; with `at`, that time.
+            timeout_ms: deadline, from now.
+        """
         if spec.at or spec.latest:
             return spec.at
         while True:
@@ -80,7 +91,14 @@ class Reader:
     def tokens_at(
         self, table: OpenTable, spec: ReadSpec, at: int, timeout_ms: int
     ) -> list[pb.ScanToken]:
-        """Return the tokens of a read at a time. Raises as `tokens`."""
+        """Return the tokens of a read at a time. Raises as `tokens`.
+
+        Args:
+            table: the open table.
+            spec: of the read.
+            at: hybrid time of the snapshot; 0: now, at each leader.
+            timeout_ms: deadline, from now.
+        """
         first = spec.since if spec.changes else at or None
         if first is not None and first < table.history_from:
             raise HistoryGone(
@@ -100,11 +118,24 @@ class Reader:
     def token(
         self, table: OpenTable, tablet: TabletLocation, spec: ReadSpec, at: int, timeout_ms: int
     ) -> pb.ScanToken:
-        """Return the token that reads one tablet at a time; 0: its leader's own."""
+        """Return the token that reads one tablet at a time; 0: its leader's own.
+
+        Args:
+            table: the open table.
+            tablet: the tablet that is read.
+            spec: of the read.
+            at: hybrid time of the snapshot; 0: now, at each leader.
+            timeout_ms: deadline, from now.
+        """
         return self._ready(make_token(table, tablet, spec, at), timeout_ms)
 
     async def probe(self, table: OpenTable, at: int, timeout_ms: int) -> None:
         """Make sure that the ranges known of a table are those that it has at a time; 0: now.
+
+        Args:
+            table: the open table.
+            at: hybrid time of the snapshot; 0: now, at each leader.
+            timeout_ms: deadline, from now.
 
         Raises:
             RangesChanged: it has others.
@@ -160,6 +191,11 @@ class Reader:
         A stale read goes to a follower first, then to the leader, then to the others. An ordered one
         that breaks goes on after the last row delivered, at the same snapshot, elsewhere.
 
+        Args:
+            token: of one tablet, or a piece of it.
+            attempts: deadline and pauses; None: from the token's `timeout_ms`.
+            heard: called when a server answers; None: no call.
+
         Raises:
             Unavailable: a stream without order broke after rows were delivered that cannot be told from
                 those to come; `collect` begins again by itself.
@@ -205,6 +241,11 @@ class Reader:
         self, token: pb.ScanToken, place: TabletLocation, attempts: Attempts
     ) -> None:
         """Ask the masters where a token's tablet is now; a failure only means another round.
+
+        Args:
+            token: of one tablet.
+            place: where the tablet is believed to be; updated.
+            attempts: the deadline and the pauses between tries.
 
         Raises:
             NotFound: the table is gone.

@@ -55,7 +55,14 @@ class Tables(Protocol):
     def read(
         self, name: str, columns: tuple[str, ...], where: Predicate | None, at: int
     ) -> pa.Table:
-        """Return the rows of a snapshot that pass."""
+        """Return the rows of a snapshot that pass.
+
+        Args:
+            name: of the table.
+            columns: names wanted.
+            where: predicate; None: every row.
+            at: hybrid time of the snapshot; 0: now, at each leader.
+        """
 
 
 class ClusterTables:
@@ -88,7 +95,14 @@ class ClusterTables:
     def read(
         self, name: str, columns: tuple[str, ...], where: Predicate | None, at: int
     ) -> pa.Table:
-        """See `Tables.read`."""
+        """See `Tables.read`.
+
+        Args:
+            name: of the table.
+            columns: names wanted.
+            where: predicate; None: every row.
+            at: hybrid time of the snapshot; 0: now, at each leader.
+        """
         spec = ReadSpec(columns=columns, where=where, at=at)
         return Scan(self._connection, self._opened[name], spec).to_arrow()
 

@@ -70,7 +70,15 @@ class Batcher:
         self, table: OpenTable, op: int, batch: pa.RecordBatch, all_or_nothing: bool,
         timeout_ms: int,
     ) -> Written:  # fmt: skip
-        """See `Writer.write`."""
+        """See `Writer.write`.
+
+        Args:
+            table: the open table.
+            op: a `WriteOp` of the wire.
+            batch: the rows, by column name.
+            all_or_nothing: one failing row voids the others of its request.
+            timeout_ms: deadline, from now.
+        """
         upload = self.begin(table, op, all_or_nothing, timeout_ms)
         try:
             await upload.take(batch)
@@ -99,6 +107,11 @@ class Batcher:
     ) -> tuple[list[TabletRows], RowErrors]:
         """Group rows by tablet; before a row is told that it has no place, the ranges are looked up.
 
+        Args:
+            call: the write that the rows belong to.
+            window: consecutive rows of a write.
+            first: position of the first row in the write.
+
         Raises:
             TimedOut: some row has none as far as it is known here, and no leader master told.
         """
@@ -110,7 +123,13 @@ class Batcher:
     async def group_anew(
         self, call: Writing, window: pa.RecordBatch, first: int
     ) -> tuple[list[TabletRows], RowErrors]:
-        """Group rows by the tablets that the leader master names now. Raises as `group`."""
+        """Group rows by the tablets that the leader master names now. Raises as `group`.
+
+        Args:
+            call: the write that the rows belong to.
+            window: consecutive rows of a write.
+            first: position of the first row in the write.
+        """
         if self._locations is not None:
             left_ms = max(1, call.attempts.left_ms())
             await self._locations.refresh(call.table, left_ms, by_leader=True)

@@ -80,12 +80,24 @@ class Outcomes:
         window.state[rows - window.first] = UNKNOWN
 
     def failed(self, window: Window, rows: Rows, error: NyalaError) -> None:
-        """A request has ended in an error."""
+        """A request has ended in an error.
+
+        Args:
+            window: the request's rows belong to it.
+            rows: positions in the write.
+            error: why the request failed.
+        """
         if has_no_effect(error):
             window.state[rows - window.first] = NOT_SENT
 
     def acknowledged(self, window: Window, rows: Rows, result: pb.WriteResult) -> None:
-        """A request was answered."""
+        """A request was answered.
+
+        Args:
+            window: the request's rows belong to it.
+            rows: positions in the write.
+            result: answer of the tablet.
+        """
         window.state[rows - window.first] = ACKNOWLEDGED
         total = self.written
         total.rows += result.rows

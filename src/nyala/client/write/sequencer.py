@@ -64,6 +64,14 @@ class Sequencer:
         """Send one request, under a number of its own, until it is answered.
 
         If another tablet takes the key range meanwhile, it goes there under a new number.
+
+        Args:
+            table: the open table.
+            tablet: the tablet that is read.
+            op: a `WriteOp` of the wire.
+            piece: the rows of one request.
+            whole: one failing row voids the others.
+            attempts: the deadline and the pauses between tries.
         """
         while True:
             try:

@@ -91,13 +91,25 @@ class RowGrouper(Protocol):
     async def group(
         self, call: Writing, window: pa.RecordBatch, first: int
     ) -> tuple[list[TabletRows], RowErrors]:
-        """Group rows by tablet; return also those that can go nowhere."""
+        """Group rows by tablet; return also those that can go nowhere.
+
+        Args:
+            call: the write that the rows belong to.
+            window: consecutive rows of a write.
+            first: position of the first row in the write.
+        """
         ...
 
     async def group_anew(
         self, call: Writing, window: pa.RecordBatch, first: int
     ) -> tuple[list[TabletRows], RowErrors]:
-        """As `group`, by the tablets that there are now."""
+        """As `group`, by the tablets that there are now.
+
+        Args:
+            call: the write that the rows belong to.
+            window: consecutive rows of a write.
+            first: position of the first row in the write.
+        """
         ...
 
 

@@ -56,7 +56,16 @@ class Writer:
         self, table: OpenTable, op: int, batch: pa.RecordBatch, *,
         all_or_nothing: bool, timeout_ms: int, tell: Callable[[], None],
     ) -> Call | None:  # fmt: skip
-        """Return a write as a call for `combiner.take` if it may share a request. Any thread."""
+        """Return a write as a call for `combiner.take` if it may share a request. Any thread.
+
+        Args:
+            table: the open table.
+            op: a `WriteOp` of the wire.
+            batch: the rows, by column name.
+            all_or_nothing: one failing row voids the others of its request.
+            timeout_ms: deadline, from now.
+            tell: called once on the loop, when there is an outcome.
+        """
         if all_or_nothing or not self._may_combine or batch.num_rows > coalescer.MAX_ROWS:
             return None
         size = batch.nbytes
@@ -105,7 +114,14 @@ class Writer:
     async def begin(
         self, table: OpenTable, op: int, *, all_or_nothing: bool, timeout_ms: int
     ) -> Upload:
-        """Begin a write whose rows come batch by batch; arguments as for `write`."""
+        """Begin a write whose rows come batch by batch; arguments as for `write`.
+
+        Args:
+            table: the open table.
+            op: a `WriteOp` of the wire.
+            all_or_nothing: one failing row voids the others of its request.
+            timeout_ms: deadline, from now.
+        """
         return self._bulk.begin(table, op, all_or_nothing, timeout_ms)
 
     async def _write_alone(self, call: Call) -> Written:

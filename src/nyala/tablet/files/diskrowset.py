@@ -130,7 +130,13 @@ class DiskRowSet:
 
 
 def open_all(files: Files, directory: str, current: Manifest) -> list[DiskRowSet]:
-    """Open the rowsets of a manifest. Raises Corrupt as `DiskRowSet`."""
+    """Open the rowsets of a manifest. Raises Corrupt as `DiskRowSet`.
+
+    Args:
+        files: file system.
+        directory: of the tablet.
+        current: the manifest.
+    """
     schema = current.info.schema
     return [DiskRowSet(files, directory, entry, schema, current) for entry in current.rowsets]
 

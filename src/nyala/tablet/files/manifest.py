@@ -263,12 +263,23 @@ def load(files: Files, directory: str) -> Manifest:
 
 
 def save(files: Files, directory: str, manifest: Manifest) -> None:
-    """Switch to a manifest: durable on return, and atomic. Its files are durable already."""
+    """Switch to a manifest: durable on return, and atomic. Its files are durable already.
+
+    Args:
+        files: file system.
+        directory: of the tablet.
+        manifest: the tablet's.
+    """
     files.write_atomic(f"{directory}/{NAME}", encode(manifest))
 
 
 def check_files(files: Files, directory: str, manifest: Manifest) -> None:
     """Make sure that every file which the manifest names is there.
+
+    Args:
+        files: file system.
+        directory: of the tablet.
+        manifest: the tablet's.
 
     Raises:
         Corrupt: one is missing.
@@ -286,6 +297,12 @@ def check_files(files: Files, directory: str, manifest: Manifest) -> None:
 def create(files: Files, directory: str, info: TabletInfo, index_seed: int) -> Manifest:
     """Make the directory of an empty tablet and its manifest, durable on return.
 
+    Args:
+        files: file system.
+        directory: of the tablet.
+        info: the tablet's identity and schema.
+        index_seed: of the index hash.
+
     Raises:
         AlreadyPresent: there is a tablet in the directory.
     """
@@ -300,7 +317,14 @@ def create(files: Files, directory: str, info: TabletInfo, index_seed: int) -> M
 def remove_unreferenced(
     files: Files, directory: str, manifest: Manifest, held: Collection[str] = ()
 ) -> None:
-    """Remove what the (durable) manifest does not name, nor anybody holds: remains, and merged rowsets."""
+    """Remove what the (durable) manifest does not name, nor anybody holds: remains, and merged rowsets.
+
+    Args:
+        files: file system.
+        directory: of the tablet.
+        manifest: the tablet's.
+        held: names of files kept for checkpoints.
+    """
     wanted = {*manifest.file_names(), *held}
     for name in files.list(directory):
         if name not in wanted:

@@ -84,7 +84,14 @@ def joined(parts: Sequence[tuple[Rows, Stamps]]) -> tuple[Rows, Stamps]:
 
 
 def write(files: Files, path: str, rows: Rows, stamps: Stamps) -> int:
-    """Write a new file of marks, synced (its name is not); return its length in bytes."""
+    """Write a new file of marks, synced (its name is not); return its length in bytes.
+
+    Args:
+        files: file system.
+        path: of the file.
+        rows: row numbers, ascending.
+        stamps: hybrid time at which each row ended.
+    """
     order = np.argsort(rows)  # however they were grouped when they were applied
     rows, stamps = rows[order], stamps[order]
     data = pack(
@@ -97,6 +104,12 @@ def write(files: Files, path: str, rows: Rows, stamps: Stamps) -> int:
 
 def read(files: Files, path: str, ends: Stamps, cut_stamp: int) -> int:
     """Put a file's marks into `ends`; return the file's length in bytes.
+
+    Args:
+        files: file system.
+        path: of the file.
+        ends: end stamp of each row of the rowset; written to.
+        cut_stamp: time of the cut; a mark above it is an error.
 
     Raises:
         Corrupt: damaged, or it marks rows that are not there, or something above the cut.

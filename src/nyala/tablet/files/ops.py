@@ -270,7 +270,14 @@ def encode_result(rows: int, errors: Sequence[RowError]) -> bytes:
 def encode_result_arrays(
     rows: int, failed: np.ndarray, numbers: np.ndarray, kinds: Sequence[tuple[str, str]]
 ) -> bytes:
-    """As `encode_result`, from arrays: `numbers[i]` is the (code, message) of row `failed[i]`."""
+    """As `encode_result`, from arrays: `numbers[i]` is the (code, message) of row `failed[i]`.
+
+    Args:
+        rows: number of rows that took effect.
+        failed: row numbers with an error.
+        numbers: index into `kinds` of each error.
+        kinds: distinct (code, message) pairs.
+    """
     parts = [_RESULT.pack(VERSION, rows, len(failed), len(kinds))]
     parts += [failed.astype("<u4").tobytes(), numbers.astype("<u4").tobytes()]
     for code, message in kinds:

@@ -66,6 +66,13 @@ def bits(bitmaps: Any, starts: Any, arrays: Any, rows: Any, out: Any) -> Any:
     """Write bit starts[a] + rows[i] of array a's bitmap to bit i of out, zeroed; return how many are 0.
 
     An array without a bitmap (address 0) has every bit set.
+
+    Args:
+        bitmaps: addresses of the validity bitmaps.
+        starts: first bit of each array in its bitmap.
+        arrays: index of the array of each row.
+        rows: position in its array of each value.
+        out: written to.
     """
     zeros = 0
     for i in range(len(rows)):
@@ -85,6 +92,14 @@ def lengths(offsets: Any, data: Any, arrays: Any, rows: Any, out: Any, places: A
 
     `offsets` are the addresses of the arrays' first offsets, `data` of their bytes; where each string lies
     goes to `places`.
+
+    Args:
+        offsets: address of the first offset of each array.
+        data: address of the bytes of each array.
+        arrays: index of the array of each row.
+        rows: position in its array of each string.
+        out: int32 offsets; written to.
+        places: address of each string; written to.
     """
     total = 0
     out[0] = 0
@@ -101,7 +116,13 @@ def lengths(offsets: Any, data: Any, arrays: Any, rows: Any, out: Any, places: A
 
 @_kernel(types.void(_I64, _OUT_I32, _OUT_U8))
 def strings(places: Any, ends: Any, out: Any) -> None:
-    """Write the bytes of the strings that `lengths` found to `out`."""
+    """Write the bytes of the strings that `lengths` found to `out`.
+
+    Args:
+        places: address of each string.
+        ends: int32 offsets in `out`.
+        out: written to.
+    """
     target = out.ctypes.data
     for i in range(len(places)):
         if i + _AHEAD < len(places):
@@ -123,7 +144,14 @@ def strings(places: Any, ends: Any, out: Any) -> None:
     inline="always",
 )
 def before(at: Any, size: Any, other: Any, other_size: Any) -> Any:
-    """Return whether bytes at an address come before others."""
+    """Return whether bytes at an address come before others.
+
+    Args:
+        at: address of the bytes.
+        size: length in bytes.
+        other: address of the other bytes.
+        other_size: length of the other bytes.
+    """
     shared = min(size, other_size)
     k = 0
     while k + 8 <= shared and u64_at(at + k)[0] == u64_at(other + k)[0]:
@@ -138,6 +166,11 @@ def extremes(offsets: Any, data: Any, rows: Any) -> Any:
     """Return where the least and the greatest of some strings are; one at least, none is null.
 
     `offsets` is the address of the first one's offset, `data` of the bytes.
+
+    Args:
+        offsets: address of the first offset.
+        data: address of the bytes.
+        rows: number of strings.
     """
     ends = i32_at(offsets)
     least = greatest = types.int64(0)

@@ -177,6 +177,16 @@ def join_bits(
     """Join one bitmap of all messages into `out`, zeroed; return the bits that are 0, or -1: refused.
 
     With `column` >= 0 it is that column's validity: absent where it has no nulls, and counted.
+
+    Args:
+        data: bytes of all messages.
+        rows: rows of each message.
+        nulls: null counts, messages × columns.
+        starts: position of each buffer in `data`, messages × buffers.
+        sizes: bytes of each buffer, messages × buffers.
+        column: index of the column; negative: a bitmap of values.
+        buffer: index of the buffer in a message.
+        out: written to.
     """
     at = types.int64(0)
     zeros = types.int64(0)
@@ -206,7 +216,17 @@ def join_bits(
 def join_fixed(
     data: Any, rows: Any, starts: Any, sizes: Any, buffer: Any, width: Any, out: Any
 ) -> Any:
-    """Join one buffer of values of `width` bytes of all messages; return False if one is too short."""
+    """Join one buffer of values of `width` bytes of all messages; return False if one is too short.
+
+    Args:
+        data: bytes of all messages.
+        rows: rows of each message.
+        starts: position of each buffer in `data`, messages × buffers.
+        sizes: bytes of each buffer, messages × buffers.
+        buffer: index of the buffer in a message.
+        width: bytes of one value.
+        out: written to.
+    """
     to = 0
     for m in range(len(rows)):
         size = rows[m] * width
@@ -228,6 +248,14 @@ def join_offsets(data: Any, rows: Any, starts: Any, sizes: Any, buffer: Any, out
     """Join one buffer of string offsets, from 0 on; return the bytes of all strings, or -1: refused.
 
     The strings' own buffer is the next one.
+
+    Args:
+        data: bytes of all messages.
+        rows: rows of each message.
+        starts: position of each buffer in `data`, messages × buffers.
+        sizes: bytes of each buffer, messages × buffers.
+        buffer: index of the buffer in a message.
+        out: written to.
     """
     base = data.ctypes.data
     total = types.int64(0)
@@ -256,7 +284,15 @@ def join_offsets(data: Any, rows: Any, starts: Any, sizes: Any, buffer: Any, out
 
 @njit(types.void(_U8, _I64, _I64S, types.int64, _OUT_U8), nogil=True, cache=True)
 def join_strings(data: Any, rows: Any, starts: Any, buffer: Any, out: Any) -> None:
-    """Join the strings whose offsets (buffer `buffer`) `join_offsets` found to be right."""
+    """Join the strings whose offsets (buffer `buffer`) `join_offsets` found to be right.
+
+    Args:
+        data: bytes of all messages.
+        rows: rows of each message.
+        starts: position of each buffer in `data`, messages × buffers.
+        buffer: index of the buffer in a message.
+        out: written to.
+    """
     base = data.ctypes.data
     to = 0
     for m in range(len(rows)):

@@ -105,7 +105,16 @@ def following(at: Any, size: Any) -> Any:
     inline="always",
 )
 def ask_for_key(slot: Any, width: Any, layout: Any, data: Any, rows: Any, h: Any) -> None:
-    """Ask for the key that a slot names, if it is of this hash."""
+    """Ask for the key that a slot names, if it is of this hash.
+
+    Args:
+        slot: of the index.
+        width: bytes of a key; 0: keys have several lengths.
+        layout: address of the keys' offsets.
+        data: address of the keys' bytes.
+        rows: number of rows.
+        h: hash of the key.
+    """
     row = types.int64(slot & _U(0xFFFFFFFF)) - 1
     if (slot ^ h) >> _U(32) == _U(0) and 0 <= row < rows:
         prefetch(data + row * width if width > 0 else layout + 8 * row)
@@ -125,6 +134,19 @@ def newest_row(
 
     `slots` may be written meanwhile: a slot that names a row >= `rows` is followed along `prev` to the
     newest row that the reader knows.
+
+    Args:
+        slots: address of the index.
+        size: number of slots.
+        width: bytes of a key; 0: keys have several lengths.
+        layout: address of the offsets of the rowset's keys.
+        data: address of the bytes of the rowset's keys.
+        rows: rows known to the reader; newer ones are skipped.
+        prev: address of each row's older version.
+        key_layout: address of the offsets of the wanted keys.
+        keys: address of the bytes of the wanted keys.
+        key: number of the wanted key.
+        h: hash of the key.
     """
     tag = ~_U(0xFFFFFFFF)
     at = home(h, size)

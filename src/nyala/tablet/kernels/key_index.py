@@ -47,6 +47,14 @@ def group(offsets: Any, data: Any, hashes: Any, skip: Any, numbers: Any, first: 
     """Number the distinct keys of a batch in order of appearance; return how many there are.
 
     `numbers[i]` is the number of row i's key (-1 where `skip[i]`), `first[g]` the first row with key g.
+
+    Args:
+        offsets: int32 offsets of the strings.
+        data: bytes of the strings.
+        hashes: hash of each key.
+        skip: rows left out, where not 0.
+        numbers: number of each row's key; written to.
+        first: first row with each key; written to.
     """
     width = offsets[0] if len(offsets) == 1 else types.int64(0)
     layout, bytes_at = offsets.ctypes.data, data.ctypes.data
@@ -83,7 +91,20 @@ def find(
     slots: Any, offsets: Any, data: Any, rows: Any, prev: Any,
     key_offsets: Any, key_data: Any, hashes: Any, wanted: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Write the newest row < `rows` of each wanted key in one rowset, or -1; see `newest_row`."""
+    """Write the newest row < `rows` of each wanted key in one rowset, or -1; see `newest_row`.
+
+    Args:
+        slots: the index: row number and hash bits, a power of two long.
+        offsets: int32 offsets of the strings.
+        data: bytes of the strings.
+        rows: rows known to the reader; newer ones are skipped.
+        prev: older version of the same key, per row; -1: none.
+        key_offsets: offsets of the wanted keys.
+        key_data: bytes of the wanted keys.
+        hashes: hash of each key.
+        wanted: numbers of the wanted keys.
+        out: written to.
+    """
     width = offsets[0] if len(offsets) == 1 else types.int64(0)
     layout, bytes_at, slots_at = offsets.ctypes.data, data.ctypes.data, slots.ctypes.data
     key_layout, keys_at, prev_at = key_offsets.ctypes.data, key_data.ctypes.data, prev.ctypes.data
@@ -116,6 +137,15 @@ def version_at(offsets: Any, data: Any, ins: Any, ends: Any, prev: Any, at: Any,
     """Replace each newest row by the version of its key that is visible at a time, or -1.
 
     Older versions are along `prev`, or, where that is empty (a sorted rowset), the rows just before.
+
+    Args:
+        offsets: int32 offsets of the strings.
+        data: bytes of the strings.
+        ins: hybrid time at which each version begins.
+        ends: hybrid time at which each version ends; 0: it has not.
+        prev: older version of the same key, per row; -1: none.
+        at: hybrid time of the read.
+        rows: newest row of each wanted key; replaced.
     """
     width = offsets[0] if len(offsets) == 1 else types.int64(0)
     layout, bytes_at = offsets.ctypes.data, data.ctypes.data
@@ -133,7 +163,14 @@ def version_at(offsets: Any, data: Any, ins: Any, ends: Any, prev: Any, at: Any,
 
 @_kernel(types.void(_OUT_U64, _U64, _I64, _I64))
 def link(slots: Any, hashes: Any, rows: Any, olds: Any) -> None:
-    """Enter rows into an index: in the slot of `olds[i]`, the same key's older row, or a free one."""
+    """Enter rows into an index: in the slot of `olds[i]`, the same key's older row, or a free one.
+
+    Args:
+        slots: the index: row number and hash bits, a power of two long.
+        hashes: hash of each key.
+        rows: rows to enter.
+        olds: row of the older version of the key; -1: none.
+    """
     size = _U(len(slots))
     slots_at = slots.ctypes.data
     tag = ~_U(0xFFFFFFFF)
@@ -153,7 +190,13 @@ def link(slots: Any, hashes: Any, rows: Any, olds: Any) -> None:
 
 @_kernel(types.void(_U64, _U64, _OUT_U64))
 def relink(slots: Any, hashes: Any, out: Any) -> None:
-    """Enter all that an index names into an empty one of another size."""
+    """Enter all that an index names into an empty one of another size.
+
+    Args:
+        slots: the old index.
+        hashes: hash of each key.
+        out: the new index, empty.
+    """
     size = _U(len(out))
     low = _U(0xFFFFFFFF)
     hashes_at = hashes.ctypes.data
@@ -183,6 +226,18 @@ def enter(
 
     `hashes` are of the rows that `made` names as sources, `stamps` of its writes, `newest` each key's newest
     row so far, or -1. Returns how many of them have ended already.
+
+    Args:
+        slots: the index: row number and hash bits, a power of two long.
+        all_hashes: hash of every row; written to.
+        ins: hybrid time at which each version begins; written to.
+        prev: older version of the same key, per row; written to.
+        ends: hybrid time at which each version ends; written to.
+        first: number of the first new row.
+        hashes: hash of each source row.
+        made: new versions, as `row_decisions.decide` leaves them.
+        stamps: hybrid time of each write.
+        newest: newest row of each key before; -1: none.
     """
     size = _U(len(slots))
     slots_at = slots.ctypes.data
@@ -213,7 +268,13 @@ def enter(
 
 @_kernel(types.int64(_OUT_U64, _I64, _U64))
 def mark(ends: Any, rows: Any, stamps: Any) -> Any:
-    """Write the stamps at which rows end; return one that had ended already, or -1."""
+    """Write the stamps at which rows end; return one that had ended already, or -1.
+
+    Args:
+        ends: hybrid time at which each version ends; written to.
+        rows: rows that end.
+        stamps: hybrid time at which each row ended.
+    """
     for i in range(len(rows)):
         if ends[rows[i]] != _U(0):
             return rows[i]
@@ -223,7 +284,14 @@ def mark(ends: Any, rows: Any, stamps: Any) -> Any:
 
 @_kernel(types.int64(_U64, _U64, types.uint64, _OUT_U8))
 def visible(ins: Any, ends: Any, at: Any, out: Any) -> Any:
-    """Mark the versions that are visible at a time; return how many."""
+    """Mark the versions that are visible at a time; return how many.
+
+    Args:
+        ins: hybrid time at which each version begins.
+        ends: hybrid time at which each version ends; 0: it has not.
+        at: hybrid time of the read.
+        out: 1 for each visible version; written to.
+    """
     count = 0
     for i in range(len(out)):
         seen = (ins[i] <= at) & (ends[i] - _U(1) >= at)

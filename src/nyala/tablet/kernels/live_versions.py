@@ -50,6 +50,17 @@ def find_live(
 
     `which` and `found` get the rowset and the row of each, or -1; `newest` the newest row of each key in
     rowset 0, live or not, or -1. Rowsets with `skip` have none of them.
+
+    Args:
+        places: a row of `PLACE` per rowset.
+        skip: rowsets left out, where not 0.
+        key_offsets: offsets of the wanted keys.
+        key_data: bytes of the wanted keys.
+        hashes: hash of each key.
+        wanted: numbers of the wanted keys.
+        which: rowset of each live version, or -1; written to.
+        found: row of each live version; written to.
+        newest: newest row of each key in rowset 0, or -1; written to.
     """
     width = key_offsets[0] if len(key_offsets) == 1 else types.int64(0)
     key_layout, keys_at = key_offsets.ctypes.data, key_data.ctypes.data
@@ -98,6 +109,17 @@ def end_live(
     `which`, `found` and `ended` are of keys, as `find_live` and `decide` leave them. The rows that end in
     rowset n go to `rows` from `starts[n]` to `starts[n + 1]`, their stamps to `at`, the least and the
     greatest of them to `spans[n]`. Returns 0; or 1 + a row that had ended already.
+
+    Args:
+        places: a row of `PLACE` per rowset.
+        which: rowset of each key's live version, or -1.
+        found: row of each key's live version.
+        ended: index of the write that ends each version; -1: none.
+        stamps: hybrid time of each write.
+        starts: position in `rows` of each rowset's first; written to.
+        rows: rows that end, by rowset; written to.
+        at: hybrid time at which each of `rows` ends; written to.
+        spans: least and greatest of them by rowset; written to.
     """
     starts[:] = 0
     for key in range(len(which)):

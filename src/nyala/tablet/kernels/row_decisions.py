@@ -104,7 +104,21 @@ def decide(
     ops: Any, bad: Any, numbers: Any, writes: Any, codes: Any, no_create: Any,
     errors: Any, columns: Any, alive: Any, ended: Any, made: Any,
 ) -> Any:  # fmt: skip
-    """Run row operations in order; return how many versions they make. The module says what each array is."""
+    """Run row operations in order; return how many versions they make. The module says what each array is.
+
+    Args:
+        ops: op code of each row.
+        bad: error of each row whatever the state of its key, or 0.
+        numbers: key number of each row; -1: no key.
+        writes: write of each row, ascending.
+        codes: codes of the immutable columns, columns × (rows + keys).
+        no_create: a new row would lack a column that needs a value.
+        errors: outcome of each row, 0 or an error; written to.
+        columns: immutable column that an outcome IMMUTABLE is about; written to.
+        alive: whether each key has a live version; updated.
+        ended: write that ends each key's live version, or -1; written to.
+        made: new versions, 6 × rows; written to.
+    """
     rows, keys = len(ops), len(alive)
     values = np.arange(rows, rows + keys)  # column of `codes` that holds the key's values now
     last = np.full(keys, -1, np.int64)  # newest version made of the key

@@ -27,7 +27,13 @@ _AHEAD = 12
 
 @njit(types.void(_U64, _U64, _OUT_I64), nogil=True, cache=True)
 def sort_ties(words: Any, ins: Any, order: Any) -> None:
-    """Bring the rows of equal words in `order`, which sorts the words, in order of `ins`."""
+    """Bring the rows of equal words in `order`, which sorts the words, in order of `ins`.
+
+    Args:
+        words: sort key of each row.
+        ins: hybrid time at which each version begins.
+        order: row numbers; sorted in place.
+    """
     begin = 0
     while begin < len(order):
         word = words[order[begin]]
@@ -51,7 +57,13 @@ def sort_ties(words: Any, ins: Any, order: Any) -> None:
 
 @njit(types.void(_I64, _U8, _OUT_U8), nogil=True, cache=True)
 def same_as_next(offsets: Any, data: Any, out: Any) -> None:
-    """Mark each row whose key is also the next row's."""
+    """Mark each row whose key is also the next row's.
+
+    Args:
+        offsets: int32 offsets of the strings.
+        data: bytes of the strings.
+        out: written to.
+    """
     width = offsets[0] if len(offsets) == 1 else types.int64(0)
     layout, bytes_at = offsets.ctypes.data, data.ctypes.data
     for i in range(len(out)):
@@ -80,7 +92,13 @@ def _compare(at: Any, size: Any, other: Any, other_size: Any) -> Any:
 
 @njit(types.int64(_I64, _U8, _U64), nogil=True, cache=True)
 def common_prefix(offsets: Any, data: Any, ins: Any) -> Any:
-    """Return how many bytes all keys begin with; -1 if they are in order of (key, ins) already."""
+    """Return how many bytes all keys begin with; -1 if they are in order of (key, ins) already.
+
+    Args:
+        offsets: int32 offsets of the strings.
+        data: bytes of the strings.
+        ins: hybrid time at which each version begins.
+    """
     at = data.ctypes.data
     shared = offsets[1] - offsets[0]
     ordered = True
@@ -100,7 +118,14 @@ def common_prefix(offsets: Any, data: Any, ins: Any) -> Any:
 
 @njit(types.void(_I64, _U8, types.int64, _OUT_U64), nogil=True, cache=True)
 def words_at(offsets: Any, data: Any, depth: Any, out: Any) -> None:
-    """Write the eight bytes of each key from `depth` on as a number that sorts as they do."""
+    """Write the eight bytes of each key from `depth` on as a number that sorts as they do.
+
+    Args:
+        offsets: int32 offsets of the strings.
+        data: bytes of the strings.
+        depth: bytes already compared.
+        out: written to.
+    """
     at = data.ctypes.data
     for i in range(len(out)):
         out[i] = _word(at + offsets[i] + depth, offsets[i + 1] - offsets[i] - depth)
@@ -111,6 +136,11 @@ def varying(offsets: Any, data: Any, out: Any) -> Any:
     """Write the positions, eight at most, at which keys of one length are not all alike; return how many.
 
     -1: there are more, or keys of several lengths.
+
+    Args:
+        offsets: int32 offsets of the strings.
+        data: bytes of the strings.
+        out: byte positions; written to.
     """
     size = offsets[1] - offsets[0]
     for i in range(1, len(offsets) - 1):
@@ -140,7 +170,14 @@ def varying(offsets: Any, data: Any, out: Any) -> Any:
 
 @njit(types.void(_I64, _U8, _I64, _OUT_U64), nogil=True, cache=True)
 def pack(offsets: Any, data: Any, positions: Any, out: Any) -> None:
-    """Write the bytes of each key at some positions as a number that sorts as they do."""
+    """Write the bytes of each key at some positions as a number that sorts as they do.
+
+    Args:
+        offsets: int32 offsets of the strings.
+        data: bytes of the strings.
+        positions: byte positions within a key.
+        out: written to.
+    """
     at = data.ctypes.data
     for i in range(len(out)):
         word = np.uint64(0)
@@ -151,7 +188,15 @@ def pack(offsets: Any, data: Any, positions: Any, out: Any) -> None:
 
 @njit(types.void(_I64, _U8, _I64, _I64, _OUT_U8), nogil=True, cache=True)
 def take_keys(offsets: Any, data: Any, rows: Any, ends: Any, out: Any) -> None:
-    """Write the keys of some rows to `out`, key i before `ends[i + 1]`."""
+    """Write the keys of some rows to `out`, key i before `ends[i + 1]`.
+
+    Args:
+        offsets: int32 offsets of the strings.
+        data: bytes of the strings.
+        rows: row numbers, in the order wanted.
+        ends: int64 offsets in `out`.
+        out: written to.
+    """
     base, target = data.ctypes.data, out.ctypes.data
     for i in range(len(rows)):
         if i + _AHEAD < len(rows):

@@ -51,9 +51,14 @@ class Rowset:
 
     @staticmethod
     def of(disk: DiskRowSet, horizon: int | None, cut_stamp: int) -> "Rowset":
-        """Look at a rowset: exactly in lane APPLY, in others as of some moment of late.
+        """Measure a rowset: exact in lane APPLY, in other lanes a recent state.
 
         Its versions are read only where more than `GARBAGE` of them ended, on both sides of the horizon.
+
+        Args:
+            disk: the rowset.
+            horizon: history below this hybrid time may be dropped; None: none may.
+            cut_stamp: time of the cut.
         """
         all_ended, below, marks = disk.marks.ended, min(horizon or 0, cut_stamp), disk.marks
         ended = all_ended.rows

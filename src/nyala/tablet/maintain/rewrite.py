@@ -177,6 +177,11 @@ def _ended_after_move(
 def switch(place: FileTarget, store: Store, built: Built) -> None:
     """Save the manifest, then let memory follow it. Lane APPLY; durable on return.
 
+    Args:
+        place: where files are written.
+        store: follows the manifest.
+        built: the new files.
+
     Raises:
         OSError: memory is as before; which manifest a restart would find is not known, and either is
             complete.

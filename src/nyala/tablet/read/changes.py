@@ -65,7 +65,16 @@ def touched(
     rowsets: Sequence[RowSetView], since: int, until: int, *, seed: int, hash_keys: HashKeys,
     retired_at: int = 0,
 ) -> _Touched:  # fmt: skip
-    """Collect the versions that began or ended in (since, until]; as a tablet is retired, all end."""
+    """Collect the versions that began or ended in (since, until]; as a tablet is retired, all end.
+
+    Args:
+        rowsets: of the tablet.
+        since: exclusive lower hybrid time.
+        until: inclusive upper hybrid time.
+        seed: of the index hash.
+        hash_keys: the index hash.
+        retired_at: hybrid time at which the tablet was retired; 0: it was not.
+    """
     low, high = np.uint64(since), np.uint64(until)
     which, found, ins, ends, keys = [], [], [], [], []
     for number, rowset in enumerate(rowsets):
@@ -156,7 +165,15 @@ def read(
     columns: Sequence[Column],
     where: Predicate | None,
 ) -> Iterator[pa.RecordBatch]:
-    """Return changes with their columns; a delete carries the key, and null in the other columns."""
+    """Return changes with their columns; a delete carries the key, and null in the other columns.
+
+    Args:
+        rowsets: of the tablet.
+        schema: of the tablet.
+        changes: versions, by rowset.
+        columns: wanted, in this order.
+        where: predicate; None: every row.
+    """
     needed = {c.id: c for c in columns}
     needed |= {i: schema.by_id[i] for i in (columns_of(where) if where is not None else ())}
     inner = pa.schema([pa.field(str(i), c.type) for i, c in needed.items()])

@@ -102,7 +102,15 @@ def scan_ordered(
     columns: Sequence[Column],
     limit: int | None,
 ) -> Iterator[pa.RecordBatch]:
-    """Visible matching rows in key order; what a limit leaves out is hardly looked at."""
+    """Visible matching rows in key order; what a limit leaves out is hardly looked at.
+
+    Args:
+        rowsets: of the tablet.
+        schema: of the tablet.
+        wanted: time, predicate and keys.
+        columns: wanted, in this order.
+        limit: most rows; 0: all.
+    """
     sources = [_Source(n, r, schema, wanted) for n, r in enumerate(rowsets)]
     chunks = [s.chunks for s in sources]
     names = arrow_schema(columns)

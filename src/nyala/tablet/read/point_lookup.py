@@ -44,7 +44,13 @@ def few(
 
 
 def hash_of(key: bytes, seed: int, hash_keys: HashKeys) -> int:
-    """Return the index hash of one key."""
+    """Return the index hash of one key.
+
+    Args:
+        key: encoded key.
+        seed: of the index hash.
+        hash_keys: the index hash.
+    """
     if hash_keys is hash_bytes:
         return hash_one(key, seed)
     offsets = np.array([0, len(key)], np.int64)
@@ -54,7 +60,14 @@ def hash_of(key: bytes, seed: int, hash_keys: HashKeys) -> int:
 def find_one(
     rowsets: Sequence[RowSetView], at: int, key: bytes, h: int
 ) -> tuple[RowSetView, int] | None:
-    """Return the version of a key that is visible at a time; in the newest rowset that has one."""
+    """Return the version of a key that is visible at a time; in the newest rowset that has one.
+
+    Args:
+        rowsets: of the tablet.
+        at: hybrid time of the read.
+        key: encoded key.
+        h: hash of the key.
+    """
     for rowset in reversed(rowsets):
         within = rowset.key_range
         if rowset.lifetimes.none_at(at):

@@ -20,7 +20,14 @@ MOSTLY = 0.8
 def read(
     rowsets: Sequence[RowSetView], selected: Selected, columns: Sequence[Column], schema: pa.Schema
 ) -> pa.RecordBatch:
-    """Return the wanted columns of selected rows, as `schema` has them."""
+    """Return the wanted columns of selected rows, as `schema` has them.
+
+    Args:
+        rowsets: of the tablet.
+        selected: rows by rowset.
+        columns: wanted, in this order.
+        schema: of the tablet.
+    """
     if not columns:
         return empty_columns(selected.size)
     chunks, count = rowsets[selected.number].chunks, selected.end - selected.begin
@@ -40,7 +47,14 @@ def read(
 def scan(
     rowsets: Sequence[RowSetView], schema: Schema, wanted: ScanFilter, columns: Sequence[Column]
 ) -> Iterator[pa.RecordBatch]:
-    """Visible matching rows, in the order in which they lie."""
+    """Visible matching rows, in the order in which they lie.
+
+    Args:
+        rowsets: of the tablet.
+        schema: of the tablet.
+        wanted: time, predicate and keys.
+        columns: wanted, in this order.
+    """
     fields = arrow_schema(columns)
     for number, rowset in enumerate(rowsets):
         for selected in select(number, rowset, schema, wanted):
@@ -48,7 +62,13 @@ def scan(
 
 
 def count(rowsets: Sequence[RowSetView], schema: Schema, wanted: ScanFilter) -> int:
-    """Number of visible matching rows; without a predicate no column is read."""
+    """Number of visible matching rows; without a predicate no column is read.
+
+    Args:
+        rowsets: of the tablet.
+        schema: of the tablet.
+        wanted: time, predicate and keys.
+    """
     total = 0
     for number, rowset in enumerate(rowsets):
         if wanted.where is None and wanted.within == EVERY_KEY:

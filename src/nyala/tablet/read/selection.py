@@ -161,7 +161,13 @@ def _within(rowset: RowSetView, begin: int, end: int, wanted: KeyBounds) -> Flag
 
 
 def row_range(rowset: RowSetView, schema: Schema, wanted: ScanFilter) -> tuple[int, int]:
-    """Return the rows among which all that is wanted lies; nothing: (0, 0)."""
+    """Return the rows among which all that is wanted lies; nothing: (0, 0).
+
+    Args:
+        rowset: read from.
+        schema: of the tablet.
+        wanted: time, predicate and keys.
+    """
     where = wanted.where
     if rowset.lifetimes.none_at(wanted.at) or where == Const(False):
         return _NOTHING
@@ -188,7 +194,14 @@ def row_range(rowset: RowSetView, schema: Schema, wanted: ScanFilter) -> tuple[i
 
 
 def first_at_least(keys: KeyBytes, key: bytes, low: int, high: int) -> int:
-    """Return the first of some sorted keys in [low, high) that is not below `key`; none: `high`."""
+    """Return the first of some sorted keys in [low, high) that is not below `key`; none: `high`.
+
+    Args:
+        keys: sorted keys.
+        key: encoded key.
+        low: first index searched.
+        high: end of the indexes searched.
+    """
     while low < high:
         middle = (low + high) // 2
         if keys.key_at(middle) < key:

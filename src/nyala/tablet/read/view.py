@@ -94,7 +94,13 @@ class View:
         return emit(found, batch_rows=batch_rows, batch_bytes=batch_bytes, limit=limit)
 
     def count(self, at: int, where: Predicate | None = None, within: KeyBounds = EVERY_KEY) -> int:
-        """Return the number of rows visible at a time; no column is read without `where`."""
+        """Return the number of rows visible at a time; no column is read without `where`.
+
+        Args:
+            at: hybrid time of the read.
+            where: predicate; None: every row.
+            within: key bounds.
+        """
         found = scan.count(self._at(at), self.schema, ScanFilter(at, where, within))
         self.check()
         return found
@@ -125,6 +131,11 @@ class View:
         self, at: int, keys: Sequence[bytes], columns: Sequence[ColumnId]
     ) -> list[list[Any] | None]:
         """As `get`, for a few encoded keys: the row of each as `plain_rows.plain_value`s, or None.
+
+        Args:
+            at: hybrid time of the read.
+            keys: encoded keys.
+            columns: wanted, in this order.
 
         Raises:
             As `get`.
@@ -191,6 +202,12 @@ def split_keys(
     """Return where a scan is best cut into pieces of about so many bytes; see `splitting.split_keys`.
 
     Any time will do, also one below the horizon: what comes back are keys, not rows.
+
+    Args:
+        view: a consistent state of the tablet.
+        wanted: time, predicate and keys.
+        columns: wanted, in this order.
+        split_bytes: approximate bytes of one piece.
     """
     chosen = _columns(view.schema, columns)
     found = split_points.split_keys(view._rowsets, view.schema, wanted, chosen, split_bytes)

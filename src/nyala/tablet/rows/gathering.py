@@ -41,7 +41,13 @@ def gather(
 
 
 def one_row(source: Chunked, row: int, columns: Sequence[Column]) -> list[pa.Array]:
-    """As `gather`, of one row of one source."""
+    """As `gather`, of one row of one source.
+
+    Args:
+        source: a rowset.
+        row: number of the row.
+        columns: to gather.
+    """
     chunk = int(source.starts.searchsorted(row, side="right")) - 1
     local = row - int(source.starts[chunk])
     if isinstance(source, Batches):
@@ -123,7 +129,15 @@ def gather_batches(
     columns: Sequence[Column],
     schema: pa.Schema,
 ) -> list[pa.RecordBatch]:
-    """As `gather`, in as few batches as hold it (a string column of one holds at most 2 GiB)."""
+    """As `gather`, in as few batches as hold it (a string column of one holds at most 2 GiB).
+
+    Args:
+        sources: rowsets.
+        which: index into `sources` of each row.
+        rows: row number in its rowset of each row.
+        columns: to gather.
+        schema: of the batches.
+    """
     try:
         arrays = gather(sources, which, rows, columns)
     except (pa.ArrowInvalid, pa.ArrowCapacityError):

@@ -37,7 +37,13 @@ class Ended:
         return self.with_more(len(stamps), first, last)
 
     def with_more(self, rows: int, first: int, last: int) -> "Ended":
-        """Return this with so many versions more, which end from `first` to `last`."""
+        """Return this with so many versions more, which end from `first` to `last`.
+
+        Args:
+            rows: number of further versions.
+            first: least end stamp among them.
+            last: greatest end stamp among them.
+        """
         return Ended(
             self.rows + rows,
             first

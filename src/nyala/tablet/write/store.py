@@ -55,7 +55,13 @@ class WriteKind:
 
     @staticmethod
     def of(write: WriteOp, fields: pa.Schema, schema: Schema) -> "WriteKind":
-        """Look at one of them."""
+        """Return the kind of a write.
+
+        Args:
+            write: the operation.
+            fields: columns of its batch.
+            schema: schema of the tablet.
+        """
         places = {i: n for n, i in enumerate(write.column_ids) if i in schema.by_id}
         every = list(enumerate(schema.columns))
         values = tuple((n, c) for n, c in every[len(schema.key_ids) :] if c.id in places)
@@ -251,7 +257,13 @@ def _ends(keys: KeyBytes) -> tuple[bytes, bytes]:
 
 
 def end_versions(located: Located, ended: Int64s, stamps: Uint64s) -> None:
-    """End live versions: of each key at the stamp of the write `ended`, or not at all (-1)."""
+    """End live versions: of each key at the stamp of the write `ended`, or not at all (-1).
+
+    Args:
+        located: live versions of the keys.
+        ended: index of the write that ends each version; -1: none.
+        stamps: hybrid time of each write.
+    """
     if not located.live:
         return
     starts = np.empty(len(located.rowsets) + 1, np.int64)
