@@ -31,7 +31,7 @@ from tests.cluster.direct import Direct, refusal
 from tests.cluster.linked_list import LinkedList
 from tests.cluster.small_disk import small_disk
 from tests.cluster.storm import wait_equal, wait_ksck
-from tests.cluster.test_damage import figures
+from tests.cluster.support.damage import figures
 from tests.cluster.workload import create, rows
 from tests.waiting import wait_until
 

@@ -1,11 +1,9 @@
 """A tablet's files under a running server: what they come to; damage is told, its replica FAILED."""
 
 import os
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from nyala.testing import MiniCluster
@@ -13,10 +11,8 @@ from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.cluster import leading
 from tests.cluster.direct import Direct
+from tests.cluster.support.damage import ROWS, SCHEMA, fetch, figures
 from tests.waiting import wait_until
-
-SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string()), ("n", pa.int64())])
-ROWS = [{"k": n, "v": f"row {n}", "n": n} for n in range(500)]
 
 
 @pytest.fixture(scope="module")
@@ -31,23 +27,6 @@ def report(cluster: MiniCluster, name: str, tablet: str) -> pb.TabletReport:
     (found,) = (t for t in answer.tablets if t.report.tablet_id == tablet)
     told: pb.TabletReport = found.report
     return told
-
-
-def fetch(cluster: MiniCluster, name: str, path: str) -> str:
-    with urllib.request.urlopen(f"http://{cluster.web_address(name)}{path}", timeout=60) as answer:
-        text: str = answer.read().decode()
-        return text
-
-
-def figures(cluster: MiniCluster, name: str, tablet: str, table: str) -> dict[str, float]:
-    """The figures of a tablet in `/metrics`, without what all their names begin with."""
-    found = {}
-    for line in fetch(cluster, name, "/metrics").splitlines():
-        metric, _, rest = line.partition("{")
-        if f'tablet="{tablet}"' in rest:
-            assert f'table="{table}"' in rest
-            found[metric.removeprefix("nyala_tablet_")] = float(rest.rpartition(" ")[2])
-    return found
 
 
 def quiet(cluster: MiniCluster, name: str, tablet: str, table: str) -> dict[str, float]:

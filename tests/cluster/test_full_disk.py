@@ -9,7 +9,7 @@ import pytest
 
 from nyala.testing import MiniCluster
 from tests.cluster.storm import ksck, wait_equal, wait_ksck
-from tests.cluster.test_restarts import all_equal
+from tests.cluster.support.restarts import all_equal
 from tests.cluster.workload import create, rows
 from tests.waiting import wait_until
 

@@ -6,13 +6,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from nyala.client.connection import Connection
-from nyala.client.core import ClientCore, ClientOptions
 from nyala.testing import MiniCluster
 from nyala.wal.scan import scan
-from nyala.wire import methods
-from nyala.wire.proto import nyala_pb2 as pb
 from tests.cluster.storm import OPTIONS, wait_equal, wait_ksck
+from tests.cluster.support.restarts import all_equal
 from tests.cluster.workload import Workload, create, rows
 from tests.waiting import wait_until
 
@@ -39,36 +36,6 @@ def last_segment(cluster: MiniCluster, name: str) -> tuple[Path, int]:
     """Return the log segment that was written last, and where its last record ends."""
     path = max(Path(cluster.data_dir(name), "wal").glob("*.wal"))
     return path, scan(path.read_bytes(), str(path), int(path.stem)).end
-
-
-def everywhere(cluster: MiniCluster) -> dict[str, set[tuple[int, int, int]]]:
-    """Return for each tablet what its replicas say of themselves: (last, applied, rows)."""
-
-    async def ask(core: ClientCore) -> dict[str, set[tuple[int, int, int]]]:
-        found: dict[str, set[tuple[int, int, int]]] = {}
-        for name in cluster.names:
-            if name.startswith("tserver"):
-                answer = await core.env.rpc.call(
-                    cluster.address(name),
-                    methods.LIST_TABLETS,
-                    pb.ListTabletsRequest(),
-                    timeout_ms=20_000,
-                )
-                for t in answer.tablets:
-                    state = (t.last_index, t.applied_index, t.rows)
-                    found.setdefault(t.report.tablet_id, set()).add(state)
-        return found
-
-    connection = Connection(cluster.masters, ClientOptions(timeout_ms=60_000))
-    try:
-        return connection.run(ask(connection.core))
-    finally:
-        connection.close()
-
-
-def all_equal(cluster: MiniCluster) -> bool:
-    found = everywhere(cluster)
-    return all(len(s) == 1 and next(iter(s))[0] == next(iter(s))[1] for s in found.values())
 
 
 def test_kill_of_all_servers_under_load_keeps_what_was_acknowledged(cluster):

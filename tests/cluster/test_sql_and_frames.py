@@ -13,7 +13,7 @@ import nyala
 from nyala.common.errors import InvalidArgument
 from nyala.testing import MiniCluster
 from tests.properties.sql_queries import Queries
-from tests.properties.test_sql_agrees import TABLES, shown, tables
+from tests.properties.support.sql_agrees import TABLES, shown, tables
 from tests.unit.client.sql_tables import TablesInMemory, plainly
 
 

@@ -5,32 +5,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
-import nyala
 from nyala.testing import MiniCluster
 from tests.docs.pages import FOLDER, Step, run_page
+from tests.docs.support.rescue_pages import ROWS, SCHEMA, fill, some_table
 
 OPERATE = Path(__file__).parents[2] / "docs" / "operate"
-ROWS = 200
-SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("value", pa.float64())])
-
-
-def some_table(cluster: MiniCluster, replicas: int = 3) -> None:
-    """Make the table that the pages speak of, and fill it."""
-    with cluster.connect() as client:
-        partition = nyala.Partition(hash=[nyala.Hash(["id"], 2)])
-        client.create_table(
-            "metrics", SCHEMA, primary_key=["id"], partition=partition, replicas=replicas
-        )
-    fill(cluster)
-
-
-def fill(cluster: MiniCluster) -> None:
-    """Write all rows, as they are at first."""
-    with cluster.connect() as client:
-        client.table("metrics").upsert(pa.table({"id": range(ROWS), "value": [0.5] * ROWS}))
 
 
 def rows(cluster: MiniCluster) -> int:

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from tests.cluster.storm import TABLE, Storm, wait_ksck
-from tests.cluster.test_restarts import all_equal
+from tests.cluster.support.restarts import all_equal
 from tests.cluster.workload import Workload, create
 from tests.faults.fault_context import Scene
 from tests.faults.kinds import KINDS

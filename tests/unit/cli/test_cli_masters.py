@@ -13,66 +13,9 @@ from nyala.master.server import Master
 from nyala.operate.master_group import MasterGroup
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.faults.master_changes import addresses, change, new_master, operator
-from tests.sim.systems.cluster import CLIENT_OPTIONS, OPTIONS, SimCluster
-from tests.sim.world.loop import run
-from tests.unit.cli.member_story import Killed, Wire, die
-
-
-class Story:
-    """A cluster whose masters change, and who changes them."""
-
-    def __init__(self, cluster):
-        self.cluster = cluster
-        self.core = None
-
-    @property
-    def masters(self):
-        """Addresses of the masters that run, as one that leads says."""
-        leader = self.cluster.leader_master()
-        config = leader.server.leading.status().committed_config
-        return sorted(m.address for m in config.members)
-
-    def a_master(self, *known, start=True):
-        made = new_master(self.cluster, *(known or self.masters[:1]))
-        if start:
-            made.start()
-        return made
-
-    async def do(self, verb, address, *, known=(), patience_ms=20_000, **wire):
-        """Run one command to its end; return it, and the voters."""
-        carried = (lambda rpc: Wire(rpc, **wire)) if wire else None
-        known = known or [next(m.address for m in self.cluster.masters if leading(m))]
-        group = operator(self.cluster, *known, wire=carried, patience_ms=patience_ms)
-        return group, addresses(await change(self.cluster, group, verb, address))
-
-    async def ask(self, address, method, request):
-        self.cluster.client()
-        me = self.cluster.clients[-1]
-
-        async def asked():
-            return await me.env.rpc.call(address, method, request, timeout_ms=3_000)
-
-        return await self.cluster.run(me, asked)
-
-    async def until(self, holds, what, timeout_s=30):
-        await self.cluster.until(holds, what, timeout_s)
-
-
-def with_story(work, masters=1, max_time_s=600, **more):
-    async def main(loop):
-        cluster = SimCluster(loop, 11, masters=masters, **more)
-        story = Story(cluster)
-        story.core = await cluster.start()
-        await work(story)
-        cluster.look()
-
-    run(main, max_time_s=max_time_s)
-
-
-def leading(process):
-    """What follows the role there; None: it does not run, or is no master."""
-    return process.server.leading if process.alive and process.server else None
+from tests.sim.systems.cluster import CLIENT_OPTIONS, OPTIONS
+from tests.unit.cli.member_story import Killed, die
+from tests.unit.cli.support.cli_masters import leading, with_story
 
 
 def of(processes):

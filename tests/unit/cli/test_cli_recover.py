@@ -1,6 +1,5 @@
 """`nyala local_replica unsafe_recover`: a LOST replica goes on alone from its files, and no other one."""
 
-import asyncio
 import json
 import os
 import shutil
@@ -9,69 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from nyala.common.ids import OpId, ServerUuid, TabletId
-from nyala.datadir.instance import format_instance
+from nyala.common.ids import OpId
 from nyala.env.files import SystemFiles
-from nyala.env.tasks import LoopTasks
 from nyala.offline import inspection
-from nyala.raft.membership import Configuration, Member
 from nyala.raft.messages import HardState
 from nyala.raft.unsafe_recovery import TERMS_APART
 from nyala.replica.state_machine import Cut
-from nyala.replica.superblock import ReplicaStage, Superblock, Superblocks
+from nyala.replica.superblock import ReplicaStage, Superblocks
 from nyala.replica.witness import Witness
-from nyala.tablet.files.ops import RowOp
 from nyala.wal.cmeta import ConsensusMetadata
+from tests.unit.cli.support import cli_recover
+from tests.unit.cli.support.cli_recover import GROUP, U1, U2, U3, U4, config, logged, stage
 from tests.unit.cli.verbs import nyala
-from tests.unit.tablet.tablet_support import Driver, numbered
-from tests.unit.wal.wal_harness import durable, entry, open_wal
 
 pytestmark = pytest.mark.usefixtures("held")
-
-U1, U2, U3, U4 = (ServerUuid(str(n) * 32) for n in (1, 2, 3, 4))
-GROUP = TabletId("a" * 32)
-CUT = OpId(1, 3)
-"""What the files stand for: three writes."""
-
-
-BEFORE = OpId(1, 2)
-
-
-def config(*uuids, at=BEFORE):
-    return Configuration(tuple(Member(u, f"p{u[0]}:1", f"a{u[0]}:1") for u in uuids), at, (U4,))
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """The directory of a stopped server with one replica of three: 30 rows in files, and its log."""
-    files, directory = SystemFiles(), str(tmp_path)
-    format_instance(files, directory, "tserver", U1, replaces=False)
-    driver = Driver(f"{directory}/data/{GROUP}")
-    for first in (0, 10, 20):
-        driver.write(RowOp.INSERT, numbered(first, first + 10))
-    build = driver.tablet.prepare_flush(Cut(CUT, driver.now))
-    assert build is not None
-    build()()
-    driver.tablet.close()
-    ConsensusMetadata(files, directory).save(GROUP, HardState(5, U2), config(U1, U2, U3))
-    stage(tmp_path, ReplicaStage.READY)
-    logged(tmp_path, 1, 6)
-    return tmp_path
-
-
-def stage(folder, wanted, **more):
-    Superblocks(SystemFiles(), str(folder)).save(Superblock(GROUP, wanted, **more))
-
-
-def logged(folder, first, last):
-    async def main():
-        tasks = LoopTasks()
-        wal, _ = await open_wal(SystemFiles(), tasks, directory=str(folder), uuid=U1)
-        await durable(wal, GROUP, [entry(n) for n in range(first, last + 1)], HardState(7, U1))
-        await wal.close()
-        await tasks.close()
-
-    asyncio.run(main())
+folder = cli_recover.folder
 
 
 def lose_log(folder):

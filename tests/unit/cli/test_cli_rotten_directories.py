@@ -8,12 +8,12 @@ import pytest
 from nyala.datadir.instance import format_instance
 from nyala.env.files import SystemFiles
 from nyala.replica.superblock import ReplicaStage
-from tests.unit.cli import test_cli_recover as of_recover
-from tests.unit.cli.test_cli_recover import GROUP, U1, U2, stage
+from tests.unit.cli.support import cli_recover
+from tests.unit.cli.support.cli_recover import GROUP, U1, U2, stage
 from tests.unit.cli.verbs import nyala
 
 pytestmark = pytest.mark.usefixtures("held")
-folder = of_recover.folder
+folder = cli_recover.folder
 
 
 def checked(directory):

@@ -7,29 +7,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
 from nyala.client.results import PartlyWritten
 from nyala.client.write.batcher import Batcher, BatchLimits
 from nyala.common.errors import Throttled, Unavailable
-from nyala.common.ids import TableId, TabletId
-from nyala.common.partition import HashLevel, KeyRange, PartitionSchema, partitions
-from nyala.common.schema import from_arrow
+from nyala.common.ids import TabletId
+from nyala.common.partition import KeyRange, PartitionSchema
 from nyala.env.clock import HybridClock
 from nyala.env.env import system_env
 from nyala.wire.channels import GrpcRpc
 from nyala.wire.proto import nyala_pb2 as pb
+from tests.unit.client.support.client_bulk import HASHED, SCHEMA, opened
 
-SCHEMA = from_arrow(pa.schema([("k", pa.int64()), ("v", pa.int64())]), ["k"])
-HASHED = PartitionSchema(hash=(HashLevel(SCHEMA.key_ids, 4, 7),))
 LIMITS = BatchLimits(batch_rows=50)
-
-
-def opened(cut=HASHED):
-    made = OpenTable(TableId("a" * 32), "t", SCHEMA, cut, 3, {})
-    made.tablets = [
-        TabletLocation(TabletId(f"{n:032x}"), p) for n, p in enumerate(partitions(SCHEMA, cut))
-    ]
-    return made
 
 
 def numbered(keys):

@@ -12,31 +12,14 @@ from nyala.client.request_queue import IN_FLIGHT
 from nyala.client.write.coalescer import Coalescer
 from nyala.client.write.pending_call import Call, Written
 from nyala.common.errors import InvalidArgument, NyalaError, OutcomeUnknown, TimedOut, Unavailable
-from nyala.common.ids import TableId, TabletId
-from nyala.common.partition import HashLevel, PartitionSchema, partitions
-from nyala.common.schema import Schema, from_arrow
+from nyala.common.schema import Schema
 from nyala.env.env import Env
 from nyala.env.files import SystemFiles
 from nyala.wire.channels import GrpcRpc
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.world.loop import SimLoop, run
 from tests.sim.world.tasks import SimClock, SimTasks
-
-SCHEMA = from_arrow(pa.schema([("k", pa.int64()), ("v", pa.int64())]), ["k"])
-
-
-def table(buckets: int = 1) -> OpenTable:
-    cut = PartitionSchema(() if buckets == 1 else (HashLevel(SCHEMA.key_ids, buckets, 7),), (), ())
-    made = OpenTable(TableId("a" * 32), "t", SCHEMA, cut, 3, {})
-    made.tablets = [
-        TabletLocation(TabletId(f"{n:032x}"), p) for n, p in enumerate(partitions(SCHEMA, cut))
-    ]
-    return made
-
-
-def rows(*keys: int | None, columns: tuple[str, ...] = ("k", "v")) -> pa.RecordBatch:
-    arrays = [pa.array(keys, pa.int64()) for _ in columns]
-    return pa.RecordBatch.from_arrays(arrays, names=list(columns))
+from tests.unit.client.support.client_combining import SCHEMA, rows, table
 
 
 class Server:

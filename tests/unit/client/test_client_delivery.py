@@ -3,7 +3,6 @@
 import random
 from typing import cast
 
-import pyarrow as pa
 import pytest
 
 from nyala.client.cluster.tablet_cache import TabletCache
@@ -18,35 +17,8 @@ from nyala.wire.channels import GrpcRpc
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.world.loop import SimLoop, run
 from tests.sim.world.tasks import SimClock, SimTasks
-from tests.unit.client.test_client_combining import rows, table
-
-
-class Streams:
-    """Every server answers with the next line of the script."""
-
-    silent = False
-
-    def __init__(self, script: list[NyalaError | None]) -> None:
-        self._script = script
-
-    def get(self, address: str, schema: pa.Schema) -> "Streams":
-        return self
-
-    async def put(
-        self, header: pb.WriteHeader, parts: tuple[memoryview, memoryview], timeout_ms: int
-    ) -> pb.WriteResult:
-        error = self._script.pop(0)
-        if error is not None:
-            raise error
-        return pb.WriteResult(rows=1)
-
-
-class Places:
-    """Learns nothing."""
-
-    def learn(self, *args: object, **more: object) -> None: ...
-
-    async def refresh(self, *args: object) -> None: ...
+from tests.unit.client.support.client_combining import rows, table
+from tests.unit.client.support.client_delivery import Places, Streams
 
 
 def deliver(*script: NyalaError | None) -> pb.WriteResult:

@@ -19,8 +19,8 @@ from nyala.wire.channels import GrpcRpc
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.world.loop import SimLoop, run
 from tests.sim.world.tasks import SimClock, SimTasks
-from tests.unit.client.test_client_combining import rows, table
-from tests.unit.client.test_client_delivery import Places, Streams
+from tests.unit.client.support.client_combining import rows, table
+from tests.unit.client.support.client_delivery import Places, Streams
 
 
 def forgotten(until: int) -> SessionExpired:

@@ -15,8 +15,8 @@ from nyala.env.env import system_env
 from nyala.env.loop_thread import LoopThread
 from nyala.wire.channels import GrpcRpc
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.unit.client.test_client_bulk import opened
-from tests.unit.client.test_uploads import some
+from tests.unit.client.support.client_bulk import opened
+from tests.unit.client.support.uploads import some
 
 
 class Requests:

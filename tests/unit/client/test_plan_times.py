@@ -12,7 +12,7 @@ from nyala.client.read.read_spec import ReadSpec
 from nyala.common.errors import RangesChanged
 from nyala.env.env import system_env
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.unit.client.test_client_bulk import opened
+from tests.unit.client.support.client_bulk import opened
 
 
 class Servers:

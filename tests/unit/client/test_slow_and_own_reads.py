@@ -9,7 +9,7 @@ from nyala.client.table import Table
 from nyala.common.errors import HistoryGone
 from nyala.common.hybrid_time import LOGICAL_BITS
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.unit.client.test_holds import SECOND, story
+from tests.unit.client.support.holds import SECOND, story
 
 ROWS = 400
 """More than a stream carries that nobody reads: ten a message."""

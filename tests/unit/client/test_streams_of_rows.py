@@ -12,7 +12,7 @@ from nyala.client.results import PartlyWritten
 from nyala.client.table import Table
 from nyala.client.write.pending_call import Written
 from nyala.common.errors import InvalidArgument, SchemaMismatch, TimedOut
-from tests.unit.client.test_client_bulk import opened
+from tests.unit.client.support.client_bulk import opened
 
 ROWS = [{"k": n, "v": -n} for n in range(5)]
 WHOLE = pa.table({"k": range(5), "v": [-n for n in range(5)]})

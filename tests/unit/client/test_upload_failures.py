@@ -15,7 +15,7 @@ from nyala.common.errors import (
     TooLarge,
 )
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.unit.client.test_uploads import ROWS, Tablets, all_of, some, story
+from tests.unit.client.support.uploads import ROWS, Tablets, all_of, some, story
 
 UNKNOWN = [OutcomeUnknown("?"), SessionExpired("long ago"), NyalaError("a bug")]
 

@@ -6,7 +6,7 @@ from nyala.tablet.tablet import Tablet
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.master.master_helpers import create_request, report, server_info
-from tests.unit.master.test_master_cluster import NAMES, with_masters
+from tests.unit.master.support.master_cluster import NAMES, with_masters
 
 TABLETS, TURN = 16, 80
 OPTIONS = Options(wal_segment_mb=1, catalog_flush_bytes=16 << 10, catalog_history_max_age_s=2)

@@ -24,7 +24,7 @@ from tests.unit.master.ddl_operations import (
     with_table,
 )
 from tests.unit.master.master_helpers import report
-from tests.unit.master.test_ddl_plans import Disk, Master
+from tests.unit.master.support.ddl_plans import Disk, Master
 
 PATIENCE_US = 1_000_000
 unsafe_plan: Any = partial(replace_tablet.unsafe_plan, time=7)

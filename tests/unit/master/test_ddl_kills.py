@@ -10,7 +10,7 @@ from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.world.loop import seeded
 from tests.unit.master.master_helpers import create_request
-from tests.unit.master.test_master_cluster import NAMES, with_masters
+from tests.unit.master.support.master_cluster import NAMES, with_masters
 
 KILLS = 100
 HARDEST_US = 5_000

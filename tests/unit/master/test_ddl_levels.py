@@ -16,7 +16,6 @@ from nyala.master.catalog.records import (
 from nyala.master.ddl import alter_table, background, drop_table, recall_table, tablet_report
 from nyala.master.ddl.alter_steps import MAX_STEPS, Rules, take
 from nyala.master.orders import reconcile
-from nyala.master.tservers import TServers
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.master.ddl_operations import (
@@ -27,27 +26,11 @@ from tests.unit.master.ddl_operations import (
     steps_of,
     with_table,
 )
-from tests.unit.master.master_helpers import report, server_info
+from tests.unit.master.master_helpers import report
+from tests.unit.master.support.ddl_levels import heard, ids
 
 FENCE = pb.Fence(catalog_incarnation="i", term=1)
 NEW = ("add_column", "n", pa.int32())
-
-
-def heard(**versions):
-    """Servers a, b, c that have told of some tablets: name={tablet: schema version}."""
-    servers = TServers(10**9)
-    for name in "abc":
-        beat = pb.HeartbeatRequest(server=server_info(name), full=True, report_sequence=1)
-        for tablet, version in versions.get(name, {}).items():
-            told = report(tablet)
-            told.schema_version = version
-            beat.tablets.append(told)
-        servers.take(servers.heard(beat, 1), beat, 1)
-    return servers
-
-
-def ids(catalog):
-    return [t.id for t in catalog.tablets()]
 
 
 def alterations(catalog, servers):

@@ -13,7 +13,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.systems.table_client import rows_of
 from tests.unit.master.ddl_cluster import with_cluster
 from tests.unit.master.ddl_operations import alteration, altered, around, put, with_table
-from tests.unit.master.test_ddl_levels import heard, ids
+from tests.unit.master.support.ddl_levels import heard, ids
 
 ADD = ("add_range", 20, 30)
 SWAP = (("drop_range", 0, 10), ("add_range", 0, 10))

@@ -6,80 +6,25 @@ same operation again completes it; recovery from that may be interrupted at each
 
 import pytest
 
-from nyala.common.errors import NotLeader, NyalaError, OutcomeUnknown
+from nyala.common.errors import NyalaError
 from nyala.common.ids import TabletId
 from nyala.common.partition import partitions
 from nyala.master.catalog.actions import (
-    Action,
     AlterTabletAction,
     CreateTabletAction,
     DeleteTabletAction,
 )
-from nyala.master.catalog.locks import Locks
-from nyala.master.ddl.operation import LeaderMemory, OperationStep, run
 from nyala.master.orders import reconcile
 from nyala.master.tservers import TServer
 from nyala.wire import convert
 from tests.unit.master.ddl_operations import CASES, loaded, rows_of
 from tests.unit.master.master_helpers import server_info
+from tests.unit.master.support.ddl_plans import Died, Disk, Master
 
 every = pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 STEPS = ("refused", "lost", "unknown", "crashed", "published")
 """Where the master fails: before it proposes; before or after its batch is durable; before or after it is
 published."""
-
-
-class Died(Exception):
-    """The master is no more."""
-
-
-class Disk:
-    """The rows of the sys catalog, which outlive masters."""
-
-    def __init__(self, rows):
-        self.rows = dict(rows)
-        self.batches = 0
-
-
-class Master:
-    """A leader over a disk, made anew from it, that fails as told."""
-
-    def __init__(self, disk, failure=""):
-        self.disk, self.failure = disk, failure
-        self.sent: list[Action] = []
-        self.dropped: list[int] = []
-        catalog = loaded(disk.rows)
-        self.memory = LeaderMemory(1, catalog, self, self, Locks(), lambda: self.dropped.append(1))
-
-    async def replicate(self, rows):
-        assert [o.step for o in self.memory.in_flight.values()] == [OperationStep.REPLICATE]
-        if self.failure == "refused":
-            raise NotLeader("no")
-        if self.failure != "lost":
-            self.disk.rows.update({(r.kind, r.id): r for r in rows})
-            self.disk.batches += 1
-        if self.failure in ("lost", "unknown"):
-            raise OutcomeUnknown("leadership was lost")
-        if self.failure == "crashed":
-            raise Died
-
-    def enqueue(self, actions):
-        if self.failure == "published":
-            raise Died
-        self.sent += actions
-
-    def carry_out(self, operation):
-        """Run an operation, which never waits here."""
-        work = run(operation, self.memory)
-        try:
-            work.send(None)
-        except StopIteration as done:
-            return done.value
-        finally:
-            work.close()
-            assert not self.memory.in_flight
-            assert not self.memory.locks.held()
-        raise AssertionError("it waited")
 
 
 def start(case):

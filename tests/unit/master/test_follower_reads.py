@@ -12,25 +12,8 @@ from tests.unit.master.ddl_cluster import with_cluster
 from tests.unit.master.ddl_operations import around, put, with_table
 from tests.unit.master.ddl_operations import create_request as ranged_request
 from tests.unit.master.master_helpers import create_request
-from tests.unit.master.test_master_cluster import NAMES, others, with_masters
-
-BOUND_MS = 5_000
-
-
-def within(max_age_ms=BOUND_MS, not_before=0):
-    return pb.Staleness(max_age_ms=max_age_ms, not_before=not_before)
-
-
-async def started(masters):
-    """Start, with three tablet servers and a table; return who leads and what the table is."""
-    masters.start()
-    leader = await masters.leader()
-    await masters.heartbeat("a", "b", "c")
-    await masters.loop.delay(2_000_000)
-    await masters.heartbeat("a", "b", "c")
-    table_id = await masters.create(leader, "t")
-    await masters.loop.delay(1_000_000)
-    return leader, table_id
+from tests.unit.master.support.follower_reads import BOUND_MS, started, within
+from tests.unit.master.support.master_cluster import NAMES, others, with_masters
 
 
 async def refusal(asking):

@@ -2,7 +2,6 @@
 
 import random
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -16,6 +15,7 @@ from nyala.master.ddl.create_table import Circumstances
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.values import value_to_ipc
 from tests.unit.master.master_helpers import create_request, server_info
+from tests.unit.master.support.master_create import broken, key, piece
 
 
 def around(servers="abc", seed=1, max_tablets=100):
@@ -125,23 +125,6 @@ def test_the_same_operation_has_one_effect_and_one_answer():
         drop(catalog, "t", 3)
 
 
-def broken(**changes):
-    request = create_request("t")
-    for path, value in changes.items():
-        target: Any = request.table
-        *parents, last = path.split("__")
-        for part in parents:
-            target = target[int(part)] if part.isdigit() else getattr(target, part)
-        if isinstance(value, list):
-            del getattr(target, last)[:]
-            getattr(target, last).extend(value)
-        elif isinstance(value, dict):
-            getattr(target, last).update(value)
-        else:
-            setattr(target, last, value)
-    return request
-
-
 @pytest.mark.parametrize(
     ("request_", "says"),
     [
@@ -184,18 +167,6 @@ def test_a_bad_definition_is_refused_by_name_and_nothing_is_made(request_, says)
     with pytest.raises(InvalidArgument, match=says):
         made(catalog, request_)
     assert not catalog.tables()
-
-
-def key(number):
-    return (number + 2**63).to_bytes(8, "big")
-
-
-def piece(lower, upper):
-    ends = [
-        pb.RangeBound(unbounded=True) if end is None else pb.RangeBound(key=end)
-        for end in (lower, upper)
-    ]
-    return pb.RangePartition(lower=ends[0], upper=ends[1])
 
 
 @pytest.mark.parametrize(

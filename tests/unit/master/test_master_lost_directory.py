@@ -6,7 +6,7 @@ from nyala.common.errors import Forbidden
 from nyala.master.config import MasterConfig
 from nyala.master.server import Master
 from tests.sim.systems.cluster import OPTIONS
-from tests.unit.cli.test_cli_masters import leading, with_story
+from tests.unit.cli.support.cli_masters import leading, with_story
 
 
 def emptied(story, lost):

@@ -15,7 +15,7 @@ from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.master.ddl_operations import loaded, put, rows_of, with_table
 from tests.unit.master.master_helpers import report, server_info
-from tests.unit.master.test_master_cluster import NAMES, others, with_masters
+from tests.unit.master.support.master_cluster import NAMES, others, with_masters
 
 
 async def maps(masters, leader):

@@ -36,10 +36,10 @@ from nyala.master.ddl import (
 )
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.values import value_to_ipc
-from tests.unit.master import test_ddl_refused
 from tests.unit.master.ddl_operations import around, put
-from tests.unit.master.test_ddl_bad_input import BAD, Step, piece, with_others
-from tests.unit.master.test_master_create import broken, key
+from tests.unit.master.support import ddl_refused
+from tests.unit.master.support.ddl_bad_input import BAD, Step, piece, with_others
+from tests.unit.master.support.master_create import broken, key
 
 NEXT = (
     "add", "alter", "cast", "choose", "cut", "drop", "give", "leave", "make", "name", "pass", "recall",
@@ -218,11 +218,7 @@ HOSTILE: list[tuple[Callable[[], object], str]] = [
 TWO_LEVELS = [pb.HashLevel(column_ids=[0], buckets=2)] * 2
 OVERLAPPING = [piece(key(0), key(5)), piece(key(4), key(9))]
 CREATED: list[tuple[pb.CreateTableRequest, str]] = [
-    *(
-        (r, says)
-        for what, (r, says) in test_ddl_refused.CREATE.items()
-        if what != "the name of another"
-    ),
+    *((r, says) for what, (r, says) in ddl_refused.CREATE.items() if what != "the name of another"),
     (broken(name="plain"), "exists already"),
     (broken(schema__columns__1__id=7, schema__next_column_id=8), "in order"),
     (
@@ -241,9 +237,9 @@ SENT: list[tuple[Callable[[], object], str]] = [
     *((on_master(alter_table.operation, pb.AlterTableRequest(name="t", steps=bad), around()), says)
       for bad, says in BAD.values() if "damaged" not in says and says != "."),
     *((on_master(drop_table.operation, request, 7), says)
-      for request, says in test_ddl_refused.DROP.values()),
+      for request, says in ddl_refused.DROP.values()),
     *((on_master(recall_table.operation, request), says)
-      for request, says in test_ddl_refused.RECALL.values()),
+      for request, says in ddl_refused.RECALL.values()),
     *((on_master(create_table.operation, sent(request), around()), says)
       for request, says in CREATED),
     (on_master(alter_table.operation,

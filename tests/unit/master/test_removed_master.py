@@ -7,8 +7,8 @@ from nyala.common.ids import SYS_CATALOG
 from nyala.master.catalog.sys_catalog import while_member
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.unit.master.test_follower_reads import started, within
-from tests.unit.master.test_master_cluster import others, with_masters
+from tests.unit.master.support.follower_reads import started, within
+from tests.unit.master.support.master_cluster import others, with_masters
 
 
 def listing():

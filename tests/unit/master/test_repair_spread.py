@@ -11,7 +11,7 @@ from nyala.master.catalog.plan import CatalogPlan
 from nyala.master.catalog.records import TableState, TabletState
 from nyala.wire.proto import catalog_pb2 as cat
 from tests.unit.master.master_helpers import create_request
-from tests.unit.master.test_master_repairs import Around
+from tests.unit.master.support.master_repairs import Around
 
 Add: Any = group_state.Add
 TABLETS, OTHERS = 24, 40

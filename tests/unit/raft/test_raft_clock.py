@@ -3,7 +3,7 @@
 from nyala.common.ids import OpId
 from nyala.raft.messages import AppendReply, HardState, RequestVote, VoteReply
 from tests.unit.raft.raft_harness import altered
-from tests.unit.raft.test_raft_node import A, B, C, cluster_with_leader, node
+from tests.unit.raft.support.raft_node import A, B, C, cluster_with_leader, node
 
 FAR = 1 << 62
 """A reading of a clock that is decades ahead."""

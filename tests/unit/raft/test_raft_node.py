@@ -21,23 +21,11 @@ from nyala.raft.options import RaftOptions
 from nyala.raft.ready import NOTHING, Ready
 from nyala.raft.status import Role
 from tests.unit.raft.raft_harness import Cluster, altered, log_of
-
-A, B, C = (ServerUuid(u) for u in "123")
-CONFIG = initial(Member(u, f"{u}:1") for u in (A, B, C))
+from tests.unit.raft.support.raft_node import A, B, C, cluster_with_leader, node
 
 
 def entry(term, index, payload=b"", stamp=None):
     return Entry(OpId(term, index), stamp or 10 * index, EntryKind.OPERATION, payload)
-
-
-def node(hard=HardState(), log=(), **kwargs):  # noqa: B008 - frozen
-    return RaftNode(A, CONFIG, hard, log, random=lambda n: 0, **kwargs)
-
-
-def cluster_with_leader():
-    cluster = Cluster("123")
-    cluster.elect("1")
-    return cluster
 
 
 # ---- proposals ---------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ from nyala.raft.messages import HardState
 from nyala.raft.node import RaftNode
 from nyala.raft.state import RaftState
 from nyala.raft.status import ROLE_TRANSITIONS, Role
-from tests.unit.raft import test_raft_random
 from tests.unit.raft.raft_harness import Cluster
+from tests.unit.raft.support import raft_random
 
 SEED_004 = {
     "NON_PARTICIPANT LEARNER", "NON_PARTICIPANT FOLLOWER", "LEARNER FOLLOWER", "FOLLOWER CANDIDATE",
@@ -49,7 +49,7 @@ def test_every_transition_happens_and_no_other(monkeypatch):
 
     monkeypatch.setattr(state.RaftCore, "_settle_role", record)
     for seed in range(200, 206):
-        test_raft_random.Chaos(seed).run()
+        raft_random.Chaos(seed).run()
     cluster = Cluster("123", spares="4")
     cluster.elect("1")
     for kind, voter in (

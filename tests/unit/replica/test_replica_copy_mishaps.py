@@ -17,7 +17,7 @@ from nyala.replica.status import State
 from tests.unit.replica.copy_story import add, fill, flush
 from tests.unit.replica.copy_support import Checkpoint, PartsMachine, story
 from tests.unit.replica.replica_support import GROUP, uuid_of
-from tests.unit.replica.test_replica_copy_refusals import OTHER, nothing_changed
+from tests.unit.replica.support.replica_copy_refusals import OTHER, nothing_changed
 
 SLOW = Options(
     wal_segment_mb=1, wal_retain_mb=0, copy_chunk_bytes=1200, copy_session_ttl_ms=4000,

@@ -14,7 +14,6 @@ from nyala.common.errors import (
     Throttled,
     Unavailable,
 )
-from nyala.common.ids import TabletId
 from nyala.common.options import Options
 from nyala.copying.service import CopySourceService
 from nyala.replica.copy.protocol import CopyStage
@@ -25,15 +24,9 @@ from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.replica.copy_story import add, fill, flush
 from tests.unit.replica.copy_support import CopyProgram, story
 from tests.unit.replica.replica_support import GROUP, uuid_of
+from tests.unit.replica.support.replica_copy_refusals import OTHER, nothing_changed
 
-OTHER = TabletId("b" * 32)
 FEW = Options(wal_segment_mb=1, copy_chunk_bytes=700, copy_sessions_max=1, copy_retry_ms=2000)
-
-
-async def nothing_changed(fleet, number=3, group=GROUP):
-    assert fleet.leftovers(number, group) == []
-    assert fleet.host(number).find(group) is None
-    await fleet.until(lambda: fleet.sessions() == 0, "no session is left")
 
 
 @story()

@@ -12,8 +12,8 @@ from nyala.tablet.files import manifest
 from nyala.tablet.files.ops import RowOp
 from nyala.tablet.tablet import Tablet
 from tests.sim.world.files import SimDisk
+from tests.unit.tablet.support.tablet_crash import everything, prepared
 from tests.unit.tablet.tablet_support import Driver, info
-from tests.unit.tablet.test_tablet_crash import everything, prepared
 
 WORKS: dict[str, Callable[[Driver], bool]] = {
     "flush": Driver.flush,

@@ -8,23 +8,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nyala.common.errors import BadChecksum, BadVersion, Corrupt
-from nyala.common.ids import OpId, ServerUuid
-from nyala.raft.membership import Configuration, Member
 from nyala.raft.messages import HardState
 from nyala.wal.cmeta import ConsensusMetadata, decode, encode
 from nyala.wal.format import crc32c
 from tests.sim.world.loop import run
+from tests.unit.wal.support.wal_cmeta import CONFIG
 from tests.unit.wal.wal_harness import UUID, A, B, Machine, vote
 from tests.unit.wal.wal_mutator import DISK, mutated
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "wal"
-CONFIG = Configuration(
-    (
-        Member(UUID, "127.0.0.1:9050", "127.0.0.1:7050"),
-        Member(ServerUuid("cd" * 16), "127.0.0.1:9150", voter=False, promote=True, electable=False),
-    ),
-    OpId(2, 17),
-)
 
 
 @given(st.integers(0, 2**63), st.one_of(st.none(), st.text(max_size=40)))

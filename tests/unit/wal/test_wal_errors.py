@@ -11,7 +11,7 @@ import pytest
 from nyala.common.errors import Throttled, Unavailable
 from nyala.wal.cmeta import ConsensusMetadata
 from tests.sim.world.loop import run
-from tests.unit.wal.test_wal_cmeta import CONFIG
+from tests.unit.wal.support.wal_cmeta import CONFIG
 from tests.unit.wal.wal_harness import (
     A,
     B,

@@ -10,7 +10,7 @@ from nyala.common.ids import TabletId
 from nyala.env.files import SystemFiles
 from nyala.env.tasks import Lane
 from tests.sim.world.loop import run
-from tests.unit.wal.test_wal_full import RESERVE, SEGMENT, until_refused
+from tests.unit.wal.support.wal_full import RESERVE, SEGMENT, until_refused
 from tests.unit.wal.wal_harness import (
     A,
     B,

@@ -1,0 +1,85 @@
+"""Helpers of the tests of uploads, shared with other tests."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from nyala.client.deadline import Attempts
+from nyala.client.write.batcher import Batcher, BatchLimits
+from nyala.common.errors import (
+    NyalaError,
+    OutcomeUnknown,
+    SessionExpired,
+    TimedOut,
+)
+from nyala.env.clock import HybridClock
+from nyala.env.env import Env
+from nyala.env.files import SystemFiles
+from nyala.wire.channels import GrpcRpc
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.sim.world.loop import SimLoop, run
+from tests.sim.world.tasks import SimClock, SimTasks
+from tests.unit.client.support.client_bulk import opened
+
+ROWS = 50
+TIMEOUT_MS = 1_000
+
+
+def some(first: int, end: int) -> pa.RecordBatch:
+    rows = pa.array(np.arange(first, end))
+    return pa.record_batch([rows, rows], names=["k", "v"])
+
+
+class Tablets:
+    """Takes requests in place of servers: each after a time, with a fate that `fate` gives its rows."""
+
+    def __init__(self, env: Env, fate: Callable[[list[int]], NyalaError | None], each_ms: int = 5):
+        self.env, self.fate, self.each_ms = env, fate, each_ms
+        self.taken: list[int] = []
+        self.acknowledged: set[int] = set()
+        self.unknown: set[int] = set()
+        self.requests = self.under_way = self.most = 0
+
+    async def deliver(self, table: Any, tablet: Any, op: int, piece: pa.RecordBatch, whole: bool,
+                      attempts: Attempts) -> pb.WriteResult:  # fmt: skip
+        rows = piece.column("v").to_pylist()
+        self.taken += rows
+        self.requests += 1
+        self.under_way += len(rows)
+        self.most = max(self.most, self.under_way)
+        try:
+            await self.env.tasks.sleep_ms(self.each_ms)
+            if not attempts.left_ms():
+                raise TimedOut("no leader took it in time")
+            error = self.fate(rows)
+            if error is not None:
+                self.unknown.update(
+                    rows if isinstance(error, OutcomeUnknown | SessionExpired) else ()
+                )
+                raise error
+        finally:
+            self.under_way -= len(rows)
+        self.acknowledged.update(rows)
+        return pb.WriteResult(rows=len(rows), timestamp=len(self.acknowledged))
+
+
+def story(work: Any, fate: Any = lambda rows: None, each_ms: int = 5, timeout_ms: int = TIMEOUT_MS):
+    """Run `work(upload, tablets, loop)` on virtual time; return what it returns, and the tablets."""
+
+    async def main(loop: SimLoop) -> Any:
+        clock, rng = SimClock(loop), random.Random(7)
+        env = Env(clock, rng, SystemFiles(), SimTasks(loop, rng), GrpcRpc())
+        tablets = Tablets(env, fate, each_ms)
+        bulk = Batcher(env, tablets, HybridClock(clock), BatchLimits(batch_rows=ROWS))  # type: ignore[arg-type]
+        upload = bulk.begin(opened(), pb.UPSERT, False, timeout_ms)
+        return await work(upload, tablets, loop), tablets
+
+    return run(main)
+
+
+async def all_of(upload: Any, rows: pa.RecordBatch) -> Any:
+    await upload.take(rows)
+    return await upload.finish()

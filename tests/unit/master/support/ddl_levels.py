@@ -1,0 +1,22 @@
+"""Helpers of the tests of ddl levels, shared with other tests."""
+
+from nyala.master.tservers import TServers
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.unit.master.master_helpers import report, server_info
+
+
+def heard(**versions):
+    """Servers a, b, c that have told of some tablets: name={tablet: schema version}."""
+    servers = TServers(10**9)
+    for name in "abc":
+        beat = pb.HeartbeatRequest(server=server_info(name), full=True, report_sequence=1)
+        for tablet, version in versions.get(name, {}).items():
+            told = report(tablet)
+            told.schema_version = version
+            beat.tablets.append(told)
+        servers.take(servers.heard(beat, 1), beat, 1)
+    return servers
+
+
+def ids(catalog):
+    return [t.id for t in catalog.tablets()]
