@@ -89,10 +89,11 @@ def merge(core: RaftCore, entries: tuple[Entry, ...]) -> bool:
 
 
 def _check_committed(log: LogView, op: OpId) -> None:
-    """End a replica that is behind what others gave up: its group went on without what it had committed.
+    """Refuse a log that conflicts with what is committed here.
 
-    That cannot be but after an unsafe change (`rescue.py`), and for who was then added with its old replica.
-    Of an entry that was collected here only the term of a later one is known, which is not below its own.
+    That happens only after an unsafe recovery (`unsafe_recovery.py`), if a lost member is added again with
+    its old replica. Of an entry that was collected here only the term of a later one is known, which is not
+    below its own.
 
     Raises:
         Forbidden: `op`, at or below the commit index, is not what is there.

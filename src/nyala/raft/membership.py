@@ -43,7 +43,7 @@ class Member:
 class Configuration:
     """The members of one group as of the entry at `id` (NO_OP: given at the group's creation).
 
-    `lost` are those given up when a majority was lost (`rescue.py`): what they say is not heard.
+    `lost` are those given up when a majority was lost (`unsafe_recovery.py`): what they say is not heard.
     """
 
     members: tuple[Member, ...]

@@ -185,7 +185,7 @@ class RaftNode:
         _take(self.core, message)
 
     def tick(self, hlc: int, absent: Container[ServerUuid] = ()) -> None:
-        """Let one tick (50 ms) pass; nothing in a group that sleeps.
+        """Let one tick (50 ms) pass; nothing in a quiesced group.
 
         Args:
             hlc: the clock's reading.
@@ -232,11 +232,11 @@ class RaftNode:
         self.core.full = full
 
     def shrink(self, limit_bytes: int) -> None:
-        """Let go of entries in memory that are applied, and so durable, down to so many bytes."""
+        """Free entries in memory that are applied, and so durable, down to so many bytes."""
         self.core.log.shrink(limit_bytes)
 
     def take_over(self, before: "RaftNode") -> None:
-        """Know what an earlier core of this member knew beside its log: losses, and commits it was told."""
+        """Take over what an earlier core of this member knew beside its log: losses, and told commits."""
         core, known = self.core, before.core
         core.owed, core.told, core.told_in = known.owed, known.told, known.told_in
 
@@ -256,16 +256,16 @@ class RaftNode:
             The op id of the configuration; of the active one if it says this already.
 
         Raises:
-            InvalidArgument: see `rescue.rescued`; nothing was changed.
+            InvalidArgument: see `unsafe_recovery.rescued`; nothing was changed.
         """
         return unsafe_recovery.rescue(self.core, keep, stamp, term)
 
     def wake(self) -> None:
-        """Wake a sleeper that can no longer rely on one of the servers that it sleeps on."""
+        """Wake this node, if it is quiesced: a server that it relies on may have failed."""
         quiescence.wake_in_doubt(self.core)
 
     def peer_exited(self, server: ServerUuid) -> bool:
-        """Stand for election soon if `server`, whose process has ended, leads; return whether it does.
+        """Start an election soon if `server`, whose process has exited, leads; return whether it does.
 
         A mistake costs an election that the others refuse, since they hear their leader.
         """

@@ -145,7 +145,7 @@ class CatchUp:
 
 @dataclass(slots=True)
 class Leaving:
-    """A peer that was removed by the entry at index `target`, and is to hear of it; see `farewell.py`."""
+    """A peer that the entry at index `target` removed, and that is to be told; see `removed_peers.py`."""
 
     peer: Progress
     target: int

@@ -1,6 +1,6 @@
 """Comparison of this server's clock with those of its peers, and the peers whose times it refuses.
 
-On the loop only. What comes of it is for people: `nyala cluster ksck`, the log and /metrics tell it.
+Findings are for operators: `nyala cluster ksck`, the log and /metrics show them. On the loop only.
 """
 
 import logging
@@ -16,7 +16,7 @@ from nyala.replica.clock_offsets import ClockOffsets
 log = logging.getLogger(__name__)
 
 TOLD_US = 10_000_000
-"""A server whose times were refused is named for so long after the last one."""
+"""Time after the last refused batch for which its sender is reported."""
 PAGE = "docs/operate/clocks.md"
 
 
@@ -40,9 +40,8 @@ class Clocks:
         self._clock = clock
         self._offsets = offsets
         self._address = address
-        self._refused: dict[
-            ServerUuid, tuple[int, int]
-        ] = {}  # when last (monotonic), how far ahead
+        # By server: last time (monotonic), and how far ahead it was.
+        self._refused: dict[ServerUuid, tuple[int, int]] = {}
         self._problems: dict[str, str] = {}
         clock.physical.compare(lambda: offsets.latest_us().values())
         gauge = metrics.gauge
@@ -83,7 +82,7 @@ class Clocks:
             return True
 
     def look(self) -> None:
-        """See once a tick how things stand; the log is told what begins and what ends."""
+        """Compare the clocks, once a tick; the start and the end of each problem are logged."""
         self._offsets.look()
         since_us = self._clock.physical.monotonic_us() - TOLD_US
         if self._refused:

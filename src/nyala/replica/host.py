@@ -266,9 +266,7 @@ class ReplicaHost:
         await self.copies.close()
         self._event_loop.stop()
         stops = (r.stop() for r in self._registry.replicas.values())
-        ended = await asyncio.gather(
-            *stops, return_exceptions=True
-        )  # all of them, whatever one meets
+        ended = await asyncio.gather(*stops, return_exceptions=True)
         await self.wal.close()
         for err in ended:
             if err is not None:

@@ -2,10 +2,10 @@
 
     create:  CREATING -> machine's files, consensus metadata -> READY -> takes part
     delete:  takes part no more -> TOMBSTONED -> log forgotten, files removed
-    copy:    see `copy_files.py`
+    copy:    see `copy/staging.py`
     open:    CREATING: removed, it never took part · READY: bootstrap · TOMBSTONED: removal repeated ·
              COPYING: half a copy is removed; FAILED, until it is made again or deleted
-             LOST: FAILED, until it is deleted, or goes on alone by a person's word (`from_files.py`)
+             LOST: FAILED, until it is deleted, or goes on alone by a person's word (`offline/recovery.py`)
 
 A crash between any two leaves a state from which `open` goes on. Nothing is removed but by these rules.
 """

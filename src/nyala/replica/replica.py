@@ -40,7 +40,7 @@ class Replica:
     Attributes:
         group: as given.
         error: why it is FAILED; None otherwise.
-        member: its working parts; None unless it takes part. For the host.
+        member: its parts while it runs; None otherwise. For the host.
         tombstone: set when it was deleted.
     """
 
@@ -58,7 +58,7 @@ class Replica:
 
     @property
     def node(self) -> RaftNode | None:
-        """Its core, while it takes part."""
+        """Raft node while it runs; None otherwise."""
         return None if self.member is None else self.member.node
 
     @property
@@ -86,7 +86,11 @@ class Replica:
         return self.member is not None and self.member.node.is_leader
 
     def running_member(self) -> Member:
-        """Return the working parts. Raises Unavailable (FAILED, still opening), NotFound (deleted)."""
+        """Return the running member.
+
+        Raises:
+            Unavailable: FAILED, or still opening. NotFound: deleted.
+        """
         if self.member is not None:
             return self.member
         if self.tombstone is not None:
@@ -105,7 +109,7 @@ class Replica:
         return self.running_member().applier.machine
 
     def status(self) -> ReplicaStatus:
-        """Return everything that is worth showing."""
+        """Return the status."""
         return _describe(self)
 
     # ---- what it does ------------------------------------------------------------------------------
@@ -249,15 +253,15 @@ class Replica:
         self.context.schedule(self.group)
         return successor
 
-    # ---- its life, told by the host ----------------------------------------------------------------
+    # ---- lifecycle, driven by the host ----------------------------------------------------------------
 
     def start(self, opened: Opened) -> None:
-        """Begin."""
+        """Run the replica with the parts that were opened."""
         assert self.member is None, f"{self.group} takes part already"
         self.member = Member(self.context, self.group, opened, self.fail)
 
     def fail(self, err: BaseException) -> None:
-        """End as FAILED: files are kept, memory is not, whoever waits is told."""
+        """Become FAILED: files are kept, memory is freed, callers that wait get errors."""
         if self.tombstone is not None or self.error is not None:
             return
         log.error("the replica of %s failed", self.group, exc_info=err)
@@ -278,10 +282,10 @@ class Replica:
         self.config = node.config
         self._ended = member
         member.end(why, err)
-        self.context.schedule(self.group)  # nobody may sleep on it
+        self.context.schedule(self.group)  # quiesced peers are told
 
     def tombstone_record(self) -> Superblock:
-        """Return the tombstone of this replica, which takes no part: what it promised, as known last."""
+        """Return the tombstone of this replica, which does not run: its vote and last op id."""
         assert self.member is None, f"{self.group} still takes part"
         known, members = self.hard_state != HardState(), self.config.members
         return Superblock(
@@ -289,13 +293,13 @@ class Replica:
         )
 
     async def stop(self) -> None:
-        """Take part no more and close the machine; for `close` and before deletion."""
+        """Stop and close the state machine; before the process ends, and before deletion."""
         why = "the server is stopping, or the replica is being deleted"
         self._end(why, Unavailable(f"{why}; ask another replica"))
         await self._close_ended()
 
     async def _release(self) -> None:
-        """Close the machine of a FAILED replica: its rows would count against the memory budget for ever."""
+        """Close the machine of a FAILED replica, so that its rows do not count against the memory budget."""
         try:
             await self._close_ended()
         except (OSError, NyalaError) as err:
@@ -308,14 +312,14 @@ class Replica:
                 await ended.close()
 
     def become_tombstone(self, superblock: Superblock) -> None:
-        """Become TOMBSTONED, as the superblock says; what was promised is kept."""
+        """Become TOMBSTONED, as the superblock says; vote and last op id are kept."""
         assert self.member is None, f"{self.group} still takes part"
         self.tombstone = Tombstone(self.context, superblock)
         self.error = None
         self.context.changed(self.group)
 
     def step_tombstone(self, message: AnyMessage, hlc: int) -> bool:
-        """Take a message while not taking part; return whether anything here has an answer to it."""
+        """Give a message to the tombstone; return whether there is one that answers it."""
         return self.tombstone is not None and self.tombstone.step(message, hlc)
 
 
@@ -326,7 +330,7 @@ def is_witness(replica: Replica) -> bool:
 
 
 def _describe(replica: Replica) -> ReplicaStatus:
-    """Return everything that is worth showing."""
+    """Return the status."""
     member, state = replica.member, replica.state
     if member is None:
         was = (

@@ -1,9 +1,9 @@
-"""The vote of a deleted replica: it answers candidates from what its superblock keeps, and nothing else.
+"""Votes of a deleted replica: it answers vote requests from its superblock, and nothing else.
 
-What it once acknowledged still counts towards commits, so it goes on refusing candidates that lack it; and a
-group that cannot elect without it can. A vote is in the superblock before it is told. It never
-acknowledges entries: it has none. One that was deleted while FAILED does not vote: what it
-promised may be lost with its files.
+Entries that it acknowledged still count towards commits, so it refuses candidates that lack them; and a group
+that needs its vote for a majority has it. A vote is durable in the superblock before it is sent. A tombstone
+never acknowledges entries: it has none. A replica that was deleted while FAILED does not vote: its promises
+may be lost with its files.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class Tombstone:
         self._silent = False
 
     def _core(self) -> RaftNode:
-        """Return a core with a log that ends where the deleted one did: it decides about votes as ever."""
+        """Return a core whose log ends where the deleted one did, which decides about votes."""
         return RaftNode(
             self._context.uuid,
             self._config,
@@ -52,7 +52,7 @@ class Tombstone:
         )
 
     def step(self, message: AnyMessage, hlc: int) -> bool:
-        """Answer a candidate, when that is durable; return whether this message is for a tombstone."""
+        """Answer a vote request, once the vote is durable; return False for any other message."""
         if self._silent or not self.superblock.votes or not isinstance(message, RequestVote):
             return False
         self._node.step(message, hlc)
@@ -63,14 +63,14 @@ class Tombstone:
         return True
 
     async def suspend_votes(self) -> Superblock:
-        """Vote no more, since a copy takes this one's place; return what is promised for good."""
+        """Stop voting while a copy replaces this tombstone; return its durable superblock."""
         self._silent = True
         if self._answer_task is not None:
             await asyncio.gather(self._answer_task, return_exceptions=True)
         return self.superblock
 
     def resume_votes(self) -> None:
-        """The copy was given up."""
+        """Vote again, since the copy failed."""
         self._silent = False
 
     async def _answer(self) -> None:

@@ -65,9 +65,8 @@ class MovedRuns:
         self.forget(group)
         known = self._index.bounds(group)
         if known is None:
-            ahead = (
-                run.places if run.tail else []
-            )  # else what followed was collected: so may this be
+            # Else what followed was collected, and this run may be, too.
+            ahead = run.places if run.tail else []
         else:
             ahead = [p for p in run.places if p.index < known[0]]
             if ahead and ahead[-1].index + 1 != known[0]:

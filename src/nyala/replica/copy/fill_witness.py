@@ -1,7 +1,7 @@
-"""A witness that gets the data: files from another replica, and its own log from their cut on (S1.51).
+"""Copy of the data to a witness: files from another replica, and its own log from their cut on (S1.51).
 
-It goes on as a witness while files come, and needs nothing of the source's log, since it kept its own. The
-switch is the removal of the witness' file: before it the next start finds a witness, after it a replica
+The witness runs while the files are copied, and needs nothing of the source's log, since it kept its own. The
+commit point is the removal of the witness' file: before it the next start finds a witness, after it a replica
 with data. On the loop only.
 """
 
@@ -73,15 +73,10 @@ class CopyWitness:
                 raise Corrupt(
                     f"the source offered {offer.cut}; its files stand for {machine.cut.op}"
                 )
-        except (
-            Exception,
-            asyncio.CancelledError,
-        ):  # it goes on up; the witness went on all the while
+        except (Exception, asyncio.CancelledError):  # raised again; the witness still runs
             await self._clear()
             raise
-        with suppress(
-            asyncio.CancelledError
-        ):  # too late: it ends as a replica with data, or FAILED
+        with suppress(asyncio.CancelledError):  # too late: it ends with data, or FAILED
             await to_end(self._switch())
         return self._replica
 

@@ -1,7 +1,7 @@
 """Protocol of a copy: the values that source and target exchange, and the source as the target sees it.
 
-A copy is a state machine's files at one cut and the group's log from there. `copy_sessions.py` is the side
-that has a replica, `copy_target.py` the side that gets one; whoever carries the words between them
+A copy is a state machine's files at one cut and the group's log from there. `source_sessions.py` is the side
+that has a replica, `target.py` the side that gets one; whoever carries the words between them
 (`copying/`, or a test) satisfies `CopySource`. Nothing here knows what is replicated.
 """
 

@@ -1,6 +1,6 @@
-"""One copy of another server's replica to this one, from the order to a replica, or to nothing.
+"""One copy of another server's replica to this one.
 
-Whatever ends it before the replica is READY leaves what was there before. On the loop only.
+A copy that ends before the replica is READY leaves what was there before. On the loop only.
 """
 
 import asyncio
@@ -96,9 +96,7 @@ class CopyTarget:
             opened = await assemble(context, group, saved, logged, machine, last.index)
             ready = Superblock(group, ReplicaStage.READY)
             await lane(self._context, Lane.DISK, context.superblocks.save, ready)
-        except (
-            BaseException
-        ):  # it goes on up; the machine's files are let go of before they are removed
+        except BaseException:  # raised again; the machine is closed before its files are removed
             machine.close()
             raise
         return opened
@@ -106,9 +104,8 @@ class CopyTarget:
     async def _undo(self) -> None:
         context, marked = self._context, self._tombstone is None and not self._again
         try:
-            if (
-                self._progress.stage is CopyStage.INSTALLING
-            ):  # READY may be on disk though it failed
+            if self._progress.stage is CopyStage.INSTALLING:
+                # READY may be on disk though saving it failed.
                 before = Superblock(self._group, ReplicaStage.COPYING)
                 if self._tombstone is not None:
                     before = self._tombstone.superblock

@@ -91,10 +91,7 @@ class RaftDriver:
         wal = self._context.wal
         try:
             slot = wal.reserve(self._group, ready.append, ready.persist)
-        except (
-            Throttled,
-            Unavailable,
-        ):  # tried again as soon as something is durable, and each tick
+        except (Throttled, Unavailable):  # retried when something is durable, and each tick
             self._unwritten = ready
             return False
         self._unwritten = None

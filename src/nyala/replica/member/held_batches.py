@@ -20,7 +20,7 @@ MESSAGE_BYTES = 200
 
 
 class HeldBatches:
-    """Batches in the order in which they came, let in one after another.
+    """Batches above the clock's durable ceiling, released in the order in which they came.
 
     Args:
         context: the process.
@@ -56,10 +56,7 @@ class HeldBatches:
         while self._batches:
             try:
                 await self._context.clock.past(self._batches[0].hlc)
-            except (
-                OSError,
-                FarAhead,
-            ) as err:  # what cannot be durable, or not be believed: as if lost
+            except (OSError, FarAhead) as err:  # dropped as if the network had lost them
                 log.warning("%d batches of peers were dropped: %s", len(self._batches), err)
                 self._batches.clear()
             # The first may be another one now, if the sender of the one before has ended.

@@ -138,9 +138,8 @@ class Member:
         if self.node.view.reads_behind:
             self._context.schedule(self._group)  # the next ones are to be read
         if self.node.is_leader and not self.leadership_watch.accepting:
-            self._context.schedule(
-                self._group
-            )  # perhaps its first entry was among them: it may accept now
+            # The first entry of its term may be among them: then it accepts writes now.
+            self._context.schedule(self._group)
         self._settle()
         counters = self._context.counters
         counters.applied.inc(len(entries))

@@ -1,8 +1,8 @@
-"""From turn to turn of the loop: messages in, ticks, and at each turn's end what every touched core owes.
+"""Event loop of all groups of a process: incoming messages, ticks, and the `Ready` of each scheduled group.
 
-However often a core is touched in one turn, it is looked at once, at the turn's end: its entries become one
-reservation in the log, its messages travel with those of all other groups. A group that sleeps costs nothing
-until something touches it. On the loop only.
+A group that is scheduled in an iteration is processed once at its end, however often it was scheduled: its
+entries become one reservation in the log, its messages go out in the batches of all groups. A quiesced group
+costs nothing until it is scheduled. On the loop only.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ RELIEVED_AT_ONCE = 50
 
 
 class EventLoop:
-    """Runs the cores of a process.
+    """Runs the groups of a process.
 
     Args:
         replicas: all of them; the host adds and removes.
-        outbox: sent at the end of each turn.
-        failure_detector: which servers live, and which groups sleep on that.
+        outbox: sent at the end of each iteration.
+        failure_detector: which servers are alive, and which quiesced groups rely on that.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class EventLoop:
         self._held: HeldBatches
 
     def start(self, context: ReplicaContext, transport: Transport) -> None:
-        """Begin to take part: messages are taken, time passes."""
+        """Start: receive messages and tick."""
         self._context = context
         self._retention = Retention(context, self._replicas)
         self._held = HeldBatches(context, self._take)
@@ -72,22 +72,22 @@ class EventLoop:
         self._ticker = context.env.tasks.spawn(self._tick(), "replica ticks")
 
     def stop(self) -> None:
-        """End: nothing is taken or sent any more."""
+        """Stop: nothing is received or sent any more."""
         self._stopped = True
         if self._ticker is not None:
             self._ticker.cancel()
 
     def up(self) -> list[TabletId]:
-        """Return the groups that do not sleep."""
+        """Return the groups that are not quiesced."""
         return list(self._quiesced.up)
 
     def disk_failed(self, err: OSError) -> None:
-        """The log is broken: nothing here may vote or acknowledge any more. The process lives."""
+        """Fail all replicas, since the log has failed: none may vote or acknowledge. The process goes on."""
         for replica in self._replicas.values():
             replica.fail(err)
 
     def receive(self, batch: PeerBatch) -> None:
-        """Take what another server sent; what is not for this server or for no member is dropped."""
+        """Receive a batch; messages for another server, or for no replica here, are dropped."""
         context = self._context
         if self._stopped or batch.to != context.uuid:
             context.counters.refused.labels("destination").inc()
@@ -129,12 +129,12 @@ class EventLoop:
             self.schedule(group)
 
     def peer_exited(self, server: ServerUuid) -> None:
-        """Take it that a server's process has ended."""
+        """Note that a server's process has exited."""
         self._held.peer_exited(server)
         self._quiesced.peer_exited(server)
 
     def schedule(self, group: TabletId) -> None:
-        """Look at a group's core at the end of this turn."""
+        """Have a group processed at the end of this iteration."""
         self._due[group] = None
         self._schedule_pump()
 
@@ -197,7 +197,7 @@ class EventLoop:
                 self._collect()
 
     def _shrink(self) -> None:
-        """Let go of entries kept for slow followers: first those of groups that were idle longest."""
+        """Free entries cached for slow followers: first those of groups that were idle longest."""
         memory = self._context.memory
         for group in memory.idle(SHRUNK_AT_ONCE):
             if not memory.excess_bytes:
@@ -207,7 +207,7 @@ class EventLoop:
                 replica.member.shrink()
 
     def _collect(self) -> None:
-        """Move anchors on; when the log is over its size, let go of its oldest segments."""
+        """Advance anchors; when the log is over its size, collect its oldest segments."""
         touched, self._touched = self._touched, {}
         for group in touched:
             replica = self._replicas.get(group)

@@ -1,9 +1,9 @@
-"""Which other servers live, which groups sleep here on that, and what this server says of its own life.
+"""Failure detector for servers, on which quiesced groups rely, and the liveness that this server announces.
 
-Every batch carries its sender's incarnation and epoch. A server that speaks vouches for all of its replicas
-that sleep, but for those that left: each one that ends counts the epoch up and is named for a while, so that
-whoever missed the names sees by the number that some are missing, and wakes all. Time is in ticks. Only
-progress hangs on this, never safety (docs/internals/many-groups.md). Pure; on the loop only.
+Every batch carries its sender's incarnation and epoch. A batch confirms all quiesced replicas of its sender
+but those that stopped: each one that stops increments the epoch and is named for a while, so that a receiver
+that missed a name sees it by the epoch, and wakes all groups that rely on the sender. Time is in ticks. Only
+progress depends on this, never safety (docs/internals/many-groups.md). Pure; on the loop only.
 """
 
 from collections import deque
@@ -16,9 +16,9 @@ from nyala.raft.options import RaftOptions
 NAMED_TIMEOUTS = 4
 """Minimum election timeouts for which a group that left is named, and a new peer gets keepalives."""
 NAMED_GROUPS = 32
-"""At most so many are named at a time: every batch carries the names. Who misses one sees it by the epoch."""
+"""Groups that are named at a time, at most: every batch carries the names."""
 ABSENT_TIMEOUTS = 4
-"""A server that was silent for so many is absent: groups go to sleep without it."""
+"""Minimum election timeouts of silence after which a server is absent: groups quiesce without it."""
 
 
 class _Peer:
@@ -32,7 +32,7 @@ class _Peer:
 
 
 class FailureDetector:
-    """The account of one process. It contains a server that is absent.
+    """Failure detector of one process; `server in detector`: the server is absent.
 
     Args:
         incarnation: grows with each start of this server.
@@ -66,14 +66,14 @@ class FailureDetector:
     # ---- groups of this server -------------------------------------------------------------------
 
     def asleep(self, group: TabletId, servers: Iterable[ServerUuid]) -> None:
-        """A group sleeps here from now on, and is to be roused when one of these servers is in doubt."""
+        """Note that a group is quiesced here, and is to be woken when one of these servers may fail."""
         self.awake(group)
         self._sleepers[group] = tuple(servers)
         for server in self._sleepers[group]:
             self._on.setdefault(server, {})[group] = None
 
     def awake(self, group: TabletId) -> None:
-        """A group sleeps no more."""
+        """Note that a group is not quiesced any more."""
         for server in self._sleepers.pop(group, ()):
             on = self._on[server]
             del on[group]
@@ -85,7 +85,7 @@ class FailureDetector:
         return group in self._sleepers
 
     def leave(self, group: TabletId, members: Iterable[ServerUuid]) -> None:
-        """A replica ended: nobody may sleep on it any more. Its group's members are told for a while."""
+        """Note that a replica stopped. Its group's members are told for a while."""
         self.awake(group)
         until = self._soon()
         self.epoch += 1
@@ -103,7 +103,7 @@ class FailureDetector:
     # ---- other servers ---------------------------------------------------------------------------
 
     def hear(self, batch: PeerBatch) -> list[TabletId]:
-        """Take what a batch says of its sender's life; return the groups to be roused by it."""
+        """Take the liveness that a batch announces; return the groups to be woken by it."""
         server = batch.sender
         peer = self._peers.get(server)
         if peer is None:
@@ -131,7 +131,7 @@ class FailureDetector:
         return bool(batch.incarnation) and latest == (batch.incarnation, batch.epoch)
 
     def end(self, server: ServerUuid) -> list[TabletId]:
-        """Take it that a server's process has ended; return the groups to be roused by it."""
+        """Note that a server's process has exited; return the groups to be woken by it."""
         peer = self._peers.get(server)
         if peer is None or peer.silent:
             return []
@@ -141,7 +141,7 @@ class FailureDetector:
     # ---- time ------------------------------------------------------------------------------------
 
     def tick(self) -> list[TabletId]:
-        """Let a tick pass; return the groups to be roused, since a server fell silent."""
+        """Process a tick; return the groups to be woken, since a server fell silent."""
         self._now += 1
         while self._left and self._left[0][0] <= self._now:
             self._left.popleft()
@@ -154,7 +154,7 @@ class FailureDetector:
         return list(roused)
 
     def due(self) -> Mapping[ServerUuid, object]:
-        """Return, once a heartbeat interval, the servers that are owed a sign of life."""
+        """Return, once a heartbeat interval, the servers to which a keepalive is due."""
         if self._now % self._pace.heartbeat_ticks:
             return {}
         self._speak_until = {s: t for s, t in self._speak_until.items() if t > self._now}

@@ -1,6 +1,6 @@
-"""Outgoing messages of all groups, gathered into one batch per server and loop turn.
+"""Outgoing messages of all groups, gathered into one batch per server and loop iteration.
 
-Rules: on the loop only. What cannot be addressed or reached is dropped: Raft asks again.
+Messages that cannot be addressed or sent are dropped: Raft retries. On the loop only.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,7 +20,7 @@ class Outbox:
         uuid: this server.
         transport: carries the batches.
         clock: its reading goes with each batch; never below what a message in it asserts.
-        failure_detector: what each batch says of this server's life.
+        failure_detector: incarnation and epoch of this server, for each batch.
         log_ms: returns how long a round of this server's log takes; each batch tells it.
     """
 
@@ -57,7 +57,7 @@ class Outbox:
         self._messages.setdefault(message.to, []).append((group, message))
 
     def send_keepalive(self, to: ServerUuid, configs: Iterable[Configuration]) -> None:
-        """Send a server a batch, if only to say that this one lives.
+        """Queue a batch for a server, empty if there are no messages.
 
         Args:
             to: whom.
@@ -71,7 +71,7 @@ class Outbox:
         self._messages.setdefault(to, [])
 
     def learn(self, server: ServerUuid, address: str) -> None:
-        """Take a server's own word for its address where no configuration has named one.
+        """Learn a server's address from its own batch where no configuration has named one.
 
         A replica that was copied or that lags may hear a leader that its configuration does not have: without
         an answer the leader would never learn which entries it lacks.
@@ -84,7 +84,7 @@ class Outbox:
         return self._addresses.get(server, "")
 
     def drop(self, group: TabletId) -> None:
-        """Forget what a group wanted to say in this turn: its replica has ended."""
+        """Drop a group's queued messages: its replica has ended."""
         for to, gathered in self._messages.items():
             self._messages[to] = [m for m in gathered if m[0] != group]
 

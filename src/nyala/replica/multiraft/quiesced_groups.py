@@ -42,7 +42,7 @@ class QuiescedGroups:
         self._schedule = schedule
 
     def look(self, group: TabletId, node: RaftNode) -> None:
-        """Note whether a group fell asleep or woke; called after whatever may have done it."""
+        """Note whether a group quiesced or woke; called after each step that may have done it."""
         if node.asleep and group in self.up:
             del self.up[group]
             self._failure_detector.asleep(group, node.view.relies_on())
@@ -51,7 +51,7 @@ class QuiescedGroups:
             self._failure_detector.awake(group)
 
     def wake(self, groups: Iterable[TabletId]) -> None:
-        """Wake groups that relied on a server which is in doubt now."""
+        """Wake groups that relied on a server which may have failed."""
         for group in groups:
             replica = self._replicas[group]
             if replica.member is not None:
@@ -59,7 +59,7 @@ class QuiescedGroups:
             self._schedule(group)
 
     def peer_exited(self, server: ServerUuid) -> None:
-        """A server's process has ended: whoever relied on it, asleep or up, looks for another leader."""
+        """Note that a server's process has exited: groups that relied on it elect another leader."""
         self.wake(self._failure_detector.end(server))
         for group in self.up:
             member = self._replicas[group].member
@@ -67,7 +67,7 @@ class QuiescedGroups:
                 self._schedule(group)
 
     def ended(self, group: TabletId, replica: Replica) -> None:
-        """A replica takes part no more: nobody may sleep on it, or on what it was about to say."""
+        """Note that a replica stopped: no group may rely on it, or on its queued messages, while quiesced."""
         if group not in self.up and not self._failure_detector.sleeps(group):
             return  # noted before, or it never took part
         self.up.pop(group, None)
@@ -76,7 +76,7 @@ class QuiescedGroups:
         self._failure_detector.leave(group, others)
 
     def send_keepalives(self) -> bool:
-        """Queue signs of life for the servers that are owed one; return whether there are any."""
+        """Queue keepalives for the servers that rely on this one; return whether there are any."""
         due = self._failure_detector.due()
         for server in due:
             configs = (r.member.driver.config for r in self._replicas.values() if r.member)
@@ -85,7 +85,7 @@ class QuiescedGroups:
 
 
 def unvouched(message: AnyMessage) -> AnyMessage:
-    """Return a message of a batch that is not its sender's latest word: nobody may fall asleep on it."""
+    """Return a message of a batch that is not its sender's latest, without any offer to quiesce."""
     if isinstance(message, AppendEntries | AppendReply) and message.quiesce:
         return replace(message, quiesce=False)
     return message
