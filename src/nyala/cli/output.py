@@ -63,7 +63,15 @@ def show(
     columns: Sequence[str], rows: Sequence[Sequence[Any]], how: Format, title: str = "",
     *, data: bool = False,
 ) -> None:  # fmt: skip
-    """Print a listing; `data`: values of a user's table, whose numbers are shown as they are."""
+    """Print a listing.
+
+    Args:
+        columns: their headings.
+        rows: the values, in the order of the columns.
+        how: format of the listing.
+        title: of a table for terminals; empty: none.
+        data: the values are those of a user's table, whose numbers are printed unformatted.
+    """
     if how is Format.JSON:
         print(
             json.dumps(

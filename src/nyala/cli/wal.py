@@ -40,7 +40,7 @@ class Found:
 
     @property
     def damaged(self) -> bool:
-        """Whether anything is."""
+        """True if anything is damaged."""
         bad = any(isinstance(one, str) for one in self.cmeta.values())
         return bad or (self.log is not None and self.log.damaged)
 
@@ -112,7 +112,7 @@ def _find(path: str) -> Found:
 
 
 def _is_home(path: str) -> bool:
-    """Whether a folder is a server's data directory, whatever is left in it."""
+    """Return whether a folder is a server's data directory, even a damaged one."""
     return any(os.path.exists(f"{path}/{name}") for name in ("wal", "cmeta", FILE_NAME))
 
 

@@ -37,7 +37,13 @@ def fields_of(record: Record, *, payloads: bool) -> dict[str, Any]:
 
 
 def print_log(log: LogDump, group: str, *, payloads: bool) -> None:
-    """Print every segment."""
+    """Print every segment.
+
+    Args:
+        log: the dump.
+        group: id of the tablet whose records are shown; empty: all.
+        payloads: whether the payloads of records are shown.
+    """
     count = sum(len(s.records) for s in log.segments)
     groups = {r.group for s in log.segments for r in s.records if r.kind is not RecordKind.MARKER}
     print(

@@ -111,7 +111,7 @@ class WebServer:
     def __init__(self, facts: Facts, address: str) -> None:
         self._facts = facts
         self.address = address
-        """Where it listens: the port that was picked, once started."""
+        """The address on which it listens; the port that was picked, once started."""
         self._server: _Uvicorn | None = None
         self._task: asyncio.Task[None] | None = None
 

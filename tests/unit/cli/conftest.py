@@ -1,4 +1,4 @@
-"""What tests of verbs on the directories of stopped servers have in common."""
+"""Fixtures of tests of verbs on the directories of stopped servers."""
 
 import pytest
 

@@ -82,7 +82,7 @@ class Story(Group):
         return membership.done
 
     def kinds(self):
-        """What each server is in the committed configuration, by its name."""
+        """Return the kind of each member of the committed configuration, by server name."""
         config = self.status().committed_config
         told = {}
         for p in self.cluster.tservers:

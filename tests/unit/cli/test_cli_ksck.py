@@ -1,4 +1,4 @@
-"""What ksck makes of what the replicas of a tablet say: leaders, states, logs that lag or do not fit."""
+"""Findings of ksck from the replicas of a tablet: leaders, states, logs that lag or do not fit."""
 
 import asyncio
 from types import SimpleNamespace

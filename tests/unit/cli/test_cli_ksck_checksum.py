@@ -1,4 +1,4 @@
-"""What ksck makes of the replicas' checksums: equal, different, silent, without data."""
+"""Findings of ksck from the replicas' checksums: equal, different, silent, without data."""
 
 import asyncio
 from types import SimpleNamespace

@@ -90,7 +90,7 @@ def test_one_that_was_away_when_it_was_removed_stops_serving_when_it_is_back_and
         )  # the leader's last word to it is not repeated for ever
         away.start()
         await story.until(
-            lambda: away.server and "was removed" in away.server._member.status.why_waiting(),
+            lambda: away.server and "was removed" in str(away.server.failure),
             "it knows",
         )
         assert "was removed" in away.server.failure.message, "its page says it does not serve"
@@ -100,7 +100,7 @@ def test_one_that_was_away_when_it_was_removed_stops_serving_when_it_is_back_and
         away.kill()
         away.start()
         await story.until(
-            lambda: away.server and "removed" in away.server._member.status.why_waiting(),
+            lambda: away.server and "removed" in str(away.server.failure),
             "nor does it after another start",
         )
         told = await story.ask(away.address, methods.MASTER_STATUS, pb.MasterStatusRequest())

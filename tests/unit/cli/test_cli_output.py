@@ -1,4 +1,4 @@
-"""What the command line prints, and with which status it ends, where no cluster is needed."""
+"""Output and exit status of the command line, where no cluster is needed."""
 
 import csv
 import errno

@@ -1,4 +1,4 @@
-"""What is done to replicas of one running server, through real servers in virtual time."""
+"""Verbs on replicas of one running server, through real servers in virtual time."""
 
 import msgspec
 import pytest

@@ -20,7 +20,7 @@ from tests.unit.wal.wal_harness import UUID, A, durable, entry, open_wal, vote
 pytestmark = pytest.mark.usefixtures("held")
 
 END = 308
-"""Where the records of each segment end, which its footer follows."""
+"""Return the end of the records of each segment, which its footer follows."""
 NAMES = [f"{n:010d}.wal" for n in range(1, 5)]
 
 

@@ -67,7 +67,7 @@ class Ddl:
         return sum(r["_count"] for r in rows_in(await self.ask(counting, counting=True)))
 
     async def feed(self, table, since, until=0, **more):
-        """What changed: (operation, key, time) in order of time and key."""
+        """Return the changes: (operation, key, time) in order of time and key."""
         spec = ReadSpec(changes=True, since=since, at=until, **more)
         rows = rows_in(await self.ask(self.core.plan(table, spec).collect))
         found = sorted((r["_timestamp"], r["k"], r["_op"]) for r in rows)

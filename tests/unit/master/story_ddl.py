@@ -1,4 +1,4 @@
-"""How stories alter, drop and recall tables, and what tablet servers answer to it.
+"""Words of stories that alter, drop and recall tables, and the tablet servers' answers.
 
 add T COLUMN [op=N]          add a column
 rename T NEW [op=N]          rename the table

@@ -1,4 +1,4 @@
-"""How stories write what a tablet server reports of a tablet, and how transcripts name orders about members.
+"""Notation of stories for reports of tablets, and of transcripts for orders about members.
 
 T.N=LEADER/TERM[@TERM.INDEX[:MEMBERS]][?SILENT][!FAILED][~STATE]
 MEMBERS  a,b,*c,+d    c is to be replaced, d is a non-voter that is to be promoted

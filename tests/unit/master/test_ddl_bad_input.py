@@ -36,7 +36,7 @@ INT = pa.int64()
 
 
 class Nowhere:
-    """Where nothing may be replicated or ordered."""
+    """A store and a queue that refuse everything."""
 
     async def replicate(self, rows):
         raise AssertionError(f"{len(rows)} rows replicated")

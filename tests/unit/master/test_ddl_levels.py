@@ -1,4 +1,4 @@
-"""What follows from catalog, reports and clock while tables are altered, dropped and recalled. Pure."""
+"""Orders derived from catalog, reports and clock while tables are altered, dropped and recalled. Pure."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,4 @@
-"""When the tablets of added ranges are made: all others follow first, and their stamps lie above that."""
+"""Tablets of added ranges are made after all others follow, and their stamps lie above that."""
 
 from nyala.client.alter import AlterSteps
 from nyala.common.ids import ServerUuid, TabletId

@@ -23,8 +23,8 @@ from tests.unit.master.support.ddl_plans import Died, Disk, Master
 
 every = pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 STEPS = ("refused", "lost", "unknown", "crashed", "published")
-"""Where the master fails: before it proposes; before or after its batch is durable; before or after it is
-published."""
+"""The step at which the master fails: before it proposes; before or after its batch is durable; before or
+after it is published."""
 
 
 def start(case):

@@ -36,7 +36,7 @@ def holders(ddl, tablet):
 
 
 def settled(ddl, tablet, *, without):
-    """Whether three voters, all of them with data, are on other servers than one."""
+    """Return whether three voters, all of them with data, are on other servers than one."""
     catalog = ddl.leading()
     known = None if catalog is None else catalog.tablet(tablet)
     if known is None or len(known.members) != 3 or without.name in holders(ddl, tablet):

@@ -1,4 +1,4 @@
-"""What masters make of heartbeats: liveness everywhere, content at the leader, acknowledged when taken in."""
+"""Heartbeats at masters: liveness everywhere, content at the leader, acknowledged when taken in."""
 
 import pytest
 
@@ -52,7 +52,7 @@ def test_a_leader_asks_for_a_full_report_until_it_has_one_in_its_term():
 
 @pytest.mark.row("S0.24")
 def test_a_former_leader_that_leads_again_asks_for_full_reports_again():
-    """What it took in when it led before may be old: KUDU-1353."""
+    """Reports taken in during an earlier term may be old: KUDU-1353."""
     between = ["lead m2", "pass 100", "lead m1", "pass 100", "report a", "report a full t.0=b/3"]
     lines = play([*READY, "report a full t.0=a/1", *between, "locate t"])
     assert "m1 answers a: leader, wants a full report" in after(lines, "report a")

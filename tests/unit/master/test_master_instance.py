@@ -1,4 +1,4 @@
-"""Whose data directory it is: formatting, locking, refusing."""
+"""Ownership of a data directory: formatting, locking, refusing."""
 
 import random
 
@@ -18,7 +18,7 @@ def files():
 
 
 def release(files: SystemFiles) -> None:
-    """What the kernel does when a process ends."""
+    """Release the lock, as the kernel does when a process ends."""
     import os
 
     for fd in files._locks:

@@ -1,4 +1,4 @@
-"""What a master holds in memory, read only through its debug call and pages, and what becomes of it."""
+"""A master's maps in memory, read through its debug call and pages, and their end."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""How fresh masters find each other, and what keeps two lists from making two majorities."""
+"""New masters find each other, and two lists cannot make two majorities."""
 
 import pytest
 
@@ -58,7 +58,7 @@ class World:
 
 
 def refuse(peers):
-    """What a fresh master looks at before it joins."""
+    """The parts that a new master needs before it joins."""
     if told := peers.group():
         check_stranger(peers.own, told)
     peers.first_configuration()

@@ -42,7 +42,7 @@ def steps(*members, spare="x", **more):
 
 
 class Group:
-    """What the orders do: the leader commits a change if a majority answers, and promotes who has all."""
+    """A group that executes orders: its leader commits with a majority, and promotes who has all data."""
 
     def __init__(self, situation):
         self.situation = situation
@@ -256,7 +256,7 @@ def test_nothing_is_added_when_no_server_can_take_it():
 
 
 def made(name, why, **more):
-    """What a member that was lost, or a witness, becomes."""
+    """Steps for a lost member and for a witness."""
     fields = {"voter": True, "promote": False, "replace": False, "electable": True, **more}
     return Modify(name, why=why, **fields)
 

@@ -1,4 +1,4 @@
-"""What a large catalog costs, counted: heartbeats, looks, what a report reads; no clock is asked."""
+"""Cost of a large catalog, counted without a clock: heartbeats, rounds, tablets that a report reads."""
 
 import asyncio
 from collections import Counter

@@ -45,7 +45,7 @@ NEXT = (
     "add", "alter", "cast", "choose", "cut", "drop", "give", "leave", "make", "name", "pass", "recall",
     "say", "see", "split", "start", "swap", "take", "use", "write", "watch",
 )  # fmt: skip
-"""How the last clause of a refusal begins: what to do. Or it lists what there is to choose from."""
+"""First words of the last clause of a refusal, which says what to do or lists the choices."""
 LISTS = ("the columns are: ", "the key columns are: ", "the tables are: ", "the options are: ")
 REFUSED = ("InvalidArgument", "AlreadyPresent", "NotFound")
 ARROW = pa.schema([("k", pa.int64()), ("v", pa.string())])

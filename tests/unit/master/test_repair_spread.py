@@ -1,4 +1,4 @@
-"""Where the replicas of a lost server go: spread by table first, as when a table is made."""
+"""Replicas of a lost server are spread by table first, as when a table is made."""
 
 from collections import Counter
 from typing import Any

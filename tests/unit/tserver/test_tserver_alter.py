@@ -29,7 +29,7 @@ class Altered:
         self.schema = table.schema
 
     def schemas(self):
-        """What each server knows; None where it is not up (yet)."""
+        """Return the state at each server; None where it is not up (yet)."""
         for process in self.cluster.tservers:
             try:
                 yield process.server.tablets.get(self.tablet_id).tablet.info.schema

@@ -1,4 +1,4 @@
-"""What a tablet server owes those who wait: signs of life, answers, heartbeats, orders carried out."""
+"""Answers of a tablet server: keep-alives, results, heartbeats, orders executed."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a tablet server refuses: orders of those who do not lead, headers and batches that do not fit."""
+"""Refusals of a tablet server: orders of deposed masters, headers and batches that do not fit."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -135,7 +135,7 @@ def test_a_header_that_does_not_fit_is_refused(wrong, error):
 
 @dataclass
 class Info:
-    """What `decode_and_check` looks at of a tablet."""
+    """The part of a tablet that `decode_and_check` reads."""
 
     schema: object
     partition_schema: object

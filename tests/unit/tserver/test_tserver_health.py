@@ -1,4 +1,4 @@
-"""What leaders say of the other members: by their answers, and by this server's time while a group sleeps."""
+"""Health of members as leaders report it: by answers, and by this server's time while a group is quiesced."""
 
 from types import SimpleNamespace
 from typing import Any

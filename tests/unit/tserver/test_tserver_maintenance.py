@@ -1,4 +1,4 @@
-"""What is flushed and merged next, among all tablets of a server."""
+"""Choice of the next flush and compaction among all tablets of a server."""
 
 import asyncio
 from types import SimpleNamespace

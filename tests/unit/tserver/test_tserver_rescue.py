@@ -28,7 +28,7 @@ def places(group):
 
 
 async def survivors(group):
-    """What the tool finds, the most up-to-date first."""
+    """Return the survivors that the tool finds, the most up-to-date first."""
     found = await group.on(of_tablets, group.core.env, places(group), [group.tablet])
     return found.get(group.tablet, [])
 

@@ -1,4 +1,4 @@
-"""What looks at all tablets again and again passes over those that sleep, and still sees them in time."""
+"""Periodic work skips the tablets of quiesced groups, and still reaches them in time."""
 
 import asyncio
 from types import SimpleNamespace
