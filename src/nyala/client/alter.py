@@ -1,4 +1,4 @@
-"""What a table is altered to, step by step; and the builder that users hold.
+"""Alterations of a table: the steps sent to the masters, and the user's builder of them.
 
 Each step is checked here against what the steps before it leave of the table, and again by the master.
 """
@@ -129,7 +129,7 @@ class AlterSteps:
 
 
 class Alter:
-    """What a table shall become: chain the steps, then `commit`. Nothing happens before."""
+    """A builder of table alterations: chain the steps, then call `commit`, which sends them."""
 
     def __init__(self, connection: Connection, table: OpenTable) -> None:
         self._connection = connection

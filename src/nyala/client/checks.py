@@ -1,4 +1,4 @@
-"""What users give where a definition wants something else: refused here, before anything is asked."""
+"""Checks of the arguments of definitions, before a request is sent."""
 
 from typing import Any
 

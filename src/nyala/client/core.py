@@ -34,7 +34,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """How one client behaves.
+    """Options of one client.
 
     Attributes:
         timeout_ms: deadline of each call, all retries included; of a write of many rows: since the last batch

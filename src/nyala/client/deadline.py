@@ -1,4 +1,4 @@
-"""The time budget of one user-visible call: a deadline, and growing pauses between the tries under it."""
+"""Deadline of one user call, and growing pauses between its tries."""
 
 from nyala.env.env import Env
 from nyala.wire.retry import Backoff
@@ -8,7 +8,7 @@ LONGEST_PAUSE_MS = 100
 
 
 class Attempts:
-    """A deadline and the tries under it.
+    """A deadline, and the pauses between the tries before it.
 
     Args:
         env: clock, random source, sleep.
@@ -22,7 +22,7 @@ class Attempts:
         self._backoff = Backoff(env.random, max_ms=LONGEST_PAUSE_MS)
 
     def progressed(self) -> None:
-        """The call has got on: its whole budget counts from now."""
+        """Restart the deadline: the call has made progress."""
         self._end_us = self._env.clock.monotonic_us() + self._budget_us
         self._backoff.reset()
 

@@ -174,7 +174,7 @@ class Hold:
 
     @property
     def left_s(self) -> float:
-        """Seconds until it ends by itself."""
+        """Seconds until the hold expires."""
         return self._holding.left_ms() / 1000
 
     def release(self) -> None:

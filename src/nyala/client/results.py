@@ -1,4 +1,4 @@
-"""What a write returns."""
+"""Results of writes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -70,7 +70,7 @@ class Scan:
 
     @property
     def age_ms(self) -> int:
-        """How old the oldest tablet's rows were as the last run began to read them, with mode "stale"."""
+        """Age of the oldest tablet's rows when the last run began to read them, with mode "stale"."""
         return max(self._ages.values(), default=0)
 
     def _heard(self, header: pb.ScanHeader) -> None:

@@ -66,7 +66,7 @@ class ScanToken:
 
     @property
     def age_ms(self) -> int:
-        """How old the rows of the last run were when their server began to read, with mode "stale"."""
+        """Age of the last run's rows when their server began to read, with mode "stale"."""
         return self._header.age_ms
 
     def _runner(self) -> Connection:

@@ -27,7 +27,7 @@ from nyala.common.schema import (
 from nyala.common.types import plain_type
 
 NOT_OURS = "use a client of this version, none sends this"
-"""What is left to do about a definition that only a broken or hostile client can send."""
+"""Advice of errors about a definition that only a broken or hostile client can send."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ def _check_free(schema: Schema, name: str) -> None:
 
 
 def check_schema(schema: Schema) -> None:
-    """Refuse what is no schema at all, whoever made it.
+    """Refuse an invalid schema.
 
     Raises:
         InvalidArgument: an id or name twice, a key that is not made of the first columns, an id that

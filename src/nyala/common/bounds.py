@@ -1,4 +1,4 @@
-"""What a predicate says about one column, or about encoded keys: for pruning, never for the answer.
+"""Bounds that a predicate implies for a column or for encoded keys: for pruning, never for the answer.
 
 Bounds are wide or exact, never narrow: a row that the predicate accepts lies within them. Statistics of
 floating-point columns must come from blocks without NaN, which compares with nothing.

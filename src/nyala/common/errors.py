@@ -242,7 +242,7 @@ BY_CODE: Mapping[str, type[NyalaError]] = _leaves(NyalaError)
 
 
 def from_code(code: str, message: str, details: Mapping[str, str] | None = None) -> NyalaError:
-    """Rebuild an error that travelled; an unknown code (a newer server) becomes a NyalaError.
+    """Rebuild an error from the wire; an unknown code (of a newer server) becomes a NyalaError.
 
     Args:
         code: name of the error class.

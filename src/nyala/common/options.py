@@ -24,7 +24,7 @@ NOT_OPTIONS = ("NYALA_MASTERS",)
 """Variables with the prefix that mean something else (the client's masters)."""
 
 ENTRY_SLACK_BYTES = 64 * KIB
-"""What an entry has beside the batch that it carries: headers of sessions and operations."""
+"""Overhead of an entry beside its batch: headers of sessions and operations."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):

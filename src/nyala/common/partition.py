@@ -1,4 +1,4 @@
-"""Which tablet a row belongs to, and which tablets a predicate can touch.
+"""Partitions: the tablet of a row, and the tablets that a predicate can match.
 
 A partition schema is any number of hash levels on disjoint key columns times at most one range level;
 each combination of a range and a bucket per level is one tablet. Bucket = (h * buckets) >> 64 with
@@ -50,7 +50,7 @@ EVERYTHING = KeyRange()
 
 @dataclass(frozen=True, slots=True)
 class PartitionSchema:
-    """How a table is cut into tablets.
+    """Partitioning of a table into tablets.
 
     Attributes:
         hash: the hash levels; none: one bucket.
@@ -82,7 +82,7 @@ class PartitionSchema:
 
 @dataclass(frozen=True, slots=True)
 class TabletPartition:
-    """What one tablet holds: a bucket of each hash level, and a range."""
+    """Partition of one tablet: a bucket of each hash level, and a range."""
 
     buckets: tuple[int, ...] = ()
     range: KeyRange = EVERYTHING
@@ -166,7 +166,7 @@ def prune(
 
 
 def describe(schema: Schema, ps: PartitionSchema, partition: TabletPartition) -> str:
-    """Return a partition in words, for listings: `hash(host) 2 of 4, 10 <= ts < 20`.
+    """Format a partition for listings: `hash(host) 2 of 4, 10 <= ts < 20`.
 
     Args:
         schema: of the table.

@@ -1,4 +1,4 @@
-"""How users say the partitioning of a new table: `Hash`, `Range` and `Partition`.
+"""Partitioning of a new table in the public API: `Hash`, `Range` and `Partition`.
 
 `resolve` checks a spec against the table's schema and makes the `PartitionSchema` that is stored.
 """

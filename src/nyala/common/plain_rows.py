@@ -26,7 +26,7 @@ def encode_rows(rows: Sequence[Row | None]) -> bytes:
 
 
 def plain_value(value: pa.Scalar) -> Any:
-    """Return what travels for a value of any type that a table can store."""
+    """Return the encoding of a value of any type that a table can store."""
     kind = value.type
     if pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
         return value.value

@@ -17,7 +17,7 @@ from nyala.common.ids import ColumnId
 
 
 class CompareOp(Enum):
-    """How a column is compared with a literal; the value is the SQL sign."""
+    """Comparison of a column with a literal; the value is the SQL operator."""
 
     EQ = "="
     NE = "<>"

@@ -21,7 +21,7 @@ _OF_ONE_KIND = frozenset([bool, int, float, str, bytes, date, Decimal])
 """Types whose values are all of one kind."""
 _ABSENT = frozenset(["NoneType", "NaTType", "NAType"])
 _FINER = "nanosecond"
-"""What pandas' timestamps have and Python's do not."""
+"""Attribute that pandas' timestamps have and Python's do not."""
 _FAILURES = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 Kind = tuple[type, Any, bool]
@@ -197,7 +197,7 @@ def _nearest(array: pa.Array) -> pa.Array:
 def _blame(
     values: Sequence[Any], wanted: pa.DataType | None, name: str, first_row: int, err: Exception
 ) -> SchemaMismatch:
-    """Return the error that names the first value which cannot be converted by itself."""
+    """Return the error that names the first value that cannot be converted."""
     row, why = 0, err
     for number, value in enumerate(values):
         try:

@@ -45,7 +45,7 @@ class Literal:
 
 
 def kind_of(kind: TokenKind) -> str | None:
-    """Return the literal kind of a token kind, None if it is no literal by itself."""
+    """Return the literal kind of a token kind; None: no literal."""
     return {TokenKind.NUMBER: "number", TokenKind.STRING: "string", TokenKind.BINARY: "binary"}.get(
         kind
     )

@@ -13,7 +13,7 @@ KEYWORDS = frozenset(["and", "or", "not", "in", "between", "is", "null", "like",
 
 
 class TokenKind(Enum):
-    """What a token is; the value is how errors call it."""
+    """Kind of a token; the value is its name in errors."""
 
     NAME = "name"
     QUOTED_NAME = "quoted name"
@@ -139,7 +139,7 @@ def _unreadable(text: str, at: int) -> InvalidArgument:
 
 
 class Cursor:
-    """A place in the tokens of a text; it never passes END."""
+    """A position in the tokens of a text, at END at most."""
 
     def __init__(self, tokens: list[Token]) -> None:
         self._tokens = tokens

@@ -1,4 +1,4 @@
-"""Writes that go past the system's memory: for files that nobody reads soon, such as a copy's.
+"""Direct writes, past the page cache: for files that are not read soon, such as a copy's.
 
 A page of the system's memory that is written to for the first time is cleared, filled, and written back
 later; from a file server's slabs the disk takes whole pages itself, for a third of the time.

@@ -31,7 +31,7 @@ class AppendFile(Protocol):
         ...
 
     def release(self) -> None:
-        """What is durable is not read again soon: it need not stay in the system's memory."""
+        """Drop durable bytes from the page cache: they are not read again soon."""
         ...
 
     def preallocate(self, length_bytes: int) -> None:
@@ -51,7 +51,7 @@ class Files(Protocol):
     """A file system, real or simulated."""
 
     def open_append(self, path: str, offset: int = 0, *, direct: bool = False) -> AppendFile:
-        """Open (create if missing) for appending from `offset` on; `direct`: nobody reads it soon.
+        """Open (create if missing) for appending from `offset` on.
 
         Args:
             path: of the file.
@@ -61,7 +61,7 @@ class Files(Protocol):
         ...
 
     def open_new(self, path: str) -> NewFile:
-        """Make a file for much that nobody reads soon; it is written while the next part is made."""
+        """Create a large file that is not read soon; it is written while the next part is produced."""
         ...
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
@@ -195,7 +195,7 @@ class SystemFiles:
         self._locks: list[int] = []
 
     def open_append(self, path: str, offset: int = 0, *, direct: bool = False) -> SystemAppendFile:
-        """Open (create if missing) for appending from `offset` on; `direct`: see `direct.py`.
+        """Open (create if missing) for appending from `offset` on.
 
         Args:
             path: of the file.

@@ -16,9 +16,9 @@ from nyala.common.errors import InvalidArgument, Unavailable
 
 T = TypeVar("T")
 ENDING_S = 1.0
-"""What is left at the end may take this long to end by itself; then it is cancelled."""
+"""Time in which remaining tasks may end at shutdown; then they are cancelled."""
 LOOK_S = 5.0
-"""How often a thread that waits looks whether the loop still runs."""
+"""Interval in which a waiting thread checks that the loop still runs."""
 AFTER_FORK = (
     "this process was forked from one that had made a client, and gRPC does not live through a fork; start "
     "it with multiprocessing.get_context('spawn'), or fork before the first nyala.connect()"

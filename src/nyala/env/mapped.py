@@ -14,7 +14,7 @@ import weakref
 from typing import Any
 
 _SI_ADDR = 16
-"""Where the faulting address lies in Linux's `siginfo_t` of 64 bits."""
+"""Offset of the faulting address in Linux's 64-bit `siginfo_t`."""
 _SA_SIGINFO = 4
 _MAP_FIXED = 0x10
 _FAILED = ctypes.c_void_p(-1).value

@@ -14,7 +14,7 @@ from nyala.env.asking import AskHandler, Asking, Hear
 
 
 class Shape(Enum):
-    """How many messages go each way."""
+    """Number of messages in each direction."""
 
     UNARY = "unary"  # one request, one response
     SERVER_STREAM = "server_stream"  # one request, many responses
@@ -77,7 +77,7 @@ class Rpc(Protocol):
         ...
 
     def asking(self, address: str, method: Method, hear: Hear) -> Asking:
-        """Open a stream for requests to an ASK method; see `env.asking`. It connects by itself.
+        """Open a stream for requests to an ASK method; see `env.asking`. It connects in the background.
 
         Args:
             address: host:port.

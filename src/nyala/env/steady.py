@@ -14,7 +14,7 @@ ALONE_US = 3_000_000
 
 
 class ClockVerdict(Enum):
-    """What the wall clocks of the servers that are heard of, and this machine's own, say of it."""
+    """Comparison of this machine's wall clock with those of the other servers."""
 
     UNKNOWN = "no other is known"
     AGREED = "a majority agrees with it"

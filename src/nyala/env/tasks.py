@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Lane(Enum):
-    """Where a blocking call runs."""
+    """Thread pool lane of a blocking call."""
 
     DISK = "disk"
     APPLY = "apply"
@@ -65,7 +65,7 @@ class Tasks(Protocol):
 Job = tuple["asyncio.Future[Any]", Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 BRIEF_S = 0.001
 PROOF = 32
-"""So many brief calls in a row have to be short before the next one may run on the loop's thread."""
+"""Consecutive short calls after which the next one may run on the loop's thread."""
 
 
 class _Thread:

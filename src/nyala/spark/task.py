@@ -120,7 +120,7 @@ class TaskWrites:
 
 
 def _left_behind(err: NyalaError) -> bool:
-    """Whether a number of an earlier try stands for something else, or for what nobody knows any more."""
+    """Whether a sequence number of an earlier attempt stands for other rows, or for rows that are unknown."""
     found: BaseException | None = err
     while found is not None:
         if isinstance(found, SessionExpired):

@@ -29,7 +29,7 @@ KIND_PREFIX = "kind."
 
 @dataclass(frozen=True, slots=True)
 class RowKinds:
-    """How rows of one kind are written."""
+    """Operation and columns of the rows of one kind."""
 
     op: str
     columns: tuple[str, ...]
@@ -37,7 +37,7 @@ class RowKinds:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What one write job does.
+    """Options of one write job.
 
     Attributes:
         table: name of the table.
@@ -137,7 +137,7 @@ def _kind(name: str, text: str) -> RowKinds:
 
 @dataclass
 class TaskDone(WriterCommitMessage):
-    """What a task that succeeded tells the driver."""
+    """Result of a successful task, sent to the driver."""
 
     rows: int
     timestamp: int

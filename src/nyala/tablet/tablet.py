@@ -85,12 +85,12 @@ class Tablet:
 
     @property
     def info(self) -> TabletInfo:
-        """What the tablet is, as of what has been applied."""
+        """Identity and schema of the tablet, as of the last applied entry."""
         return self._store.info
 
     @property
     def cut(self) -> FlushedCut:
-        """What the files stand for."""
+        """Cut of the log that the files hold."""
         return self._maintenance.manifest.cut
 
     @property

@@ -1,4 +1,4 @@
-"""What travels between processes: gRPC and Flight, frames of streams and of Raft, and their limits."""
+"""Communication between processes: gRPC and Flight, the peer port and the stream port, and their limits."""
 
 import os
 

@@ -29,7 +29,7 @@ _ARROW_REFUSES = (
     OverflowError,
     MemoryError,
 )
-"""What Arrow raises for bytes that are not what they claim to be."""
+"""Errors that Arrow raises for invalid bytes."""
 
 
 def schema_message(schema: pa.Schema) -> bytes:

@@ -1,4 +1,4 @@
-"""What an Arrow IPC message says of itself, read from its flatbuffer before Arrow acts on it.
+"""Header of an Arrow IPC message, read from its flatbuffer before Arrow allocates for it.
 
 Arrow decompresses a body as soon as it reads a batch, and 12 kB of zstd can mean 400 MB; so whether
 a body is compressed is learned here first. Only fixed fields are read, with their bounds

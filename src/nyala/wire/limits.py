@@ -1,4 +1,4 @@
-"""What one process accepts and how it keeps connections alive, as values and as gRPC options."""
+"""Limits of messages and connections, and keep-alive, as values and as gRPC options."""
 
 import asyncio
 import socket

@@ -18,7 +18,7 @@ from nyala.wire.frames import HEADER, FrameKind, decode_frame, payload_bytes
 log = logging.getLogger(__name__)
 
 BUFFER_BYTES = 256 << 10
-"""What a connection reads into; doubled while a frame fills it."""
+"""Initial receive buffer of a connection; doubled while a frame fills it."""
 LARGE_BYTES = 4 << 20
 """A buffer above this size goes with the frames that needed it."""
 _WHY: dict[type[NyalaError], str] = {BadChecksum: "checksum", BadVersion: "version"}

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 MIB = 1 << 20
 LOOKS_AFTER_LOSS = 3
-"""So often a lost connection is dialled without a frame to send: a process that ends may still accept."""
+"""Reconnects without a frame to send after a lost connection: a process that exits may still accept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class PeerLimits:
 
 
 class ConnectionClass(IntEnum):
-    """Which of a pair's connections carries a message."""
+    """The connection of a pair of servers that carries a message."""
 
     CONTROL = 0
     APPENDS = 1

@@ -1,4 +1,4 @@
-"""How long to wait between two tries. Randomness is `env`'s: two simulated runs of one seed wait the same."""
+"""Pauses between retries. Randomness is `env`'s: two simulated runs of one seed pause equally."""
 
 import random
 

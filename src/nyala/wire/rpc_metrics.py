@@ -1,4 +1,4 @@
-"""What a server counts about its calls. The clock is the environment's."""
+"""Metrics of a server's calls. The clock is the environment's."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 

@@ -1,4 +1,4 @@
-"""The list of tablet servers, as masters keep it and everybody else keeps a copy of it (S3.6-S3.8).
+"""The list of tablet servers, kept by the masters and cached by clients and servers.
 
 Every change of a server's entry makes the next version of the list. An update says after which version it
 counts; a copy takes it only if it has that one, or if the update holds the whole list. So a copy that missed
@@ -72,5 +72,5 @@ class ServerList:
 
     @property
     def known(self) -> pb.ListVersion:
-        """What to ask for an update with."""
+        """Version to request an update with."""
         return pb.ListVersion(incarnation=self.incarnation, version=self.version)

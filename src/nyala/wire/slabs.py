@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 SLAB_BYTES = 16 << 20
 KEPT = 4
-"""So many slabs are kept for the messages to come, whoever holds parts of the others."""
+"""Slabs kept for reuse, beside those that are still referenced."""
 SMALL_BYTES = 64 << 10
 """A smaller message has memory of its own: it would keep a whole slab."""
 _ALIGNMENT = 4096
@@ -20,7 +20,7 @@ _ALIGNMENT = 4096
 
 
 class Slabs:
-    """Gives memory out; it comes back by itself when nobody refers to it any more. One thread only."""
+    """Allocates memory in slabs, which are reused when no reference is left. One thread only."""
 
     def __init__(self) -> None:
         self._slabs: list[npt.NDArray[np.uint8]] = []  # the last one is being filled
@@ -39,7 +39,7 @@ class Slabs:
         return slab[begin : begin + size].data
 
     def _turn(self) -> None:
-        """Begin with a slab to which nobody refers, or else with a new one."""
+        """Continue with an unreferenced slab, or else with a new one."""
         slabs, self._used = self._slabs, 0
         for number in range(len(slabs)):
             if sys.getrefcount(slabs[number]) == 2:  # the list's reference, and this call's

@@ -10,7 +10,7 @@ from nyala.wire.slabs import Slabs
 from nyala.wire.stream_frames import HEADER, StreamFrame, StreamFrameKind, read_header
 
 BUFFER_BYTES = 32 << 10
-"""What headers and messages are read into; larger for as long as a message needs more."""
+"""Receive buffer of headers and messages; larger while a message needs more."""
 
 
 class FrameReader:

@@ -1,1 +1,1 @@
-"""What a client knows of its cluster: the masters, the tables, and where tablets are."""
+"""A client's state of its cluster: masters, tables and tablet locations."""

@@ -1,4 +1,4 @@
-"""What a client defines: tables made, altered, dropped, recalled; numbered, so that a retry counts once."""
+"""DDL requests of a client: create, alter, drop and recall tables; numbered for exactly-once retries."""
 
 from collections.abc import Mapping, Sequence
 

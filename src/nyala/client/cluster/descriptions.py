@@ -1,4 +1,4 @@
-"""Servers and tables as the leader master knows them."""
+"""Descriptions of servers and tables, from the leader master."""
 
 from dataclasses import dataclass
 

@@ -56,7 +56,7 @@ class ReadPlan:
         self.tokens: list[pb.ScanToken] | None = None
 
     def fix(self) -> None:
-        """Keep the time from now on: somebody was told it, or rows of it."""
+        """Keep the time of the read from now on: the caller has it, or rows read at it."""
         self.is_fixed = True
 
     async def made(self) -> list[pb.ScanToken]:
@@ -64,7 +64,7 @@ class ReadPlan:
         return await self._while_ranges_change(self._make)
 
     async def verified(self) -> list[pb.ScanToken]:
-        """Return tokens that are complete whoever runs them, and keep their time."""
+        """Return self-contained tokens, and keep their time for later runs."""
 
         async def made() -> list[pb.ScanToken]:
             tokens = await self._make()

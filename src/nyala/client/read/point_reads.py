@@ -1,6 +1,6 @@
-"""Look-ups by key: the quick way to each tablet's leader first, then the patient one.
+"""Point reads: one try at the known leader of the tablet, then a scan that finds the leader.
 
-The quick way is one message on a long stream (lookups.py). Whatever goes wrong there, the look-up is a
+The first try is one message on a long-lived stream (`get_streams.py`). After a retryable error the read is a
 scan token like any other read, which finds its leader by itself until the deadline.
 """
 
@@ -44,7 +44,7 @@ _Shape = tuple[list[int], RowReader]
 
 
 class PointRead:
-    """A look-up of a few keys of one tablet on its way. It is told once, on the loop.
+    """A pending read of a few keys of one tablet. It completes once, on the loop.
 
     Args:
         table: where.
@@ -73,7 +73,7 @@ class PointRead:
         self._tell = tell
 
     def done(self, raw: bytes, error: NyalaError | None) -> None:
-        """Tell the caller: bytes to be read by a `RowReader`, or why there are none."""
+        """Complete the read with the bytes for a `RowReader`, or with an error."""
         self.raw, self.error = raw, error
         self._tell()
 
@@ -85,7 +85,7 @@ class PointGetter:
         env: clock, tasks, rpc.
         locations: learns who leads.
         clock: takes the times that servers read at.
-        reader: the patient way.
+        reader: runs scan tokens.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class PointGetter:
             table: where.
             tablet: of the keys.
             keys: encoded.
-            batch: makes the same keys as a batch, for the patient way.
+            batch: makes the same keys as a batch, for a scan token.
             columns: those wanted; None: all.
             timeout_ms: for all of it.
 
@@ -129,7 +129,7 @@ class PointGetter:
         return await self.retry_via_scan(table, tablet, batch(), columns, left_ms)
 
     def try_leader(self, wanted: PointRead, timeout_ms: int) -> None:
-        """Look up once at the leader that is known; what `is_retryable` calls for the patient way."""
+        """Read once at the known leader; after an error that `is_retryable`, call `retry_via_scan`."""
         tablet = wanted.tablet
         leader = tablet.leader
         if leader is None:
@@ -164,7 +164,7 @@ class PointGetter:
         self, table: OpenTable, tablet: TabletLocation, keys: pa.RecordBatch, columns: tuple[str, ...] | None,
         timeout_ms: int,
     ) -> Rows:  # fmt: skip
-        """Look up by a scan token, which finds the leader by itself.
+        """Read by a scan token, which finds the leader.
 
         Args:
             table: the open table.
@@ -209,5 +209,5 @@ class PointGetter:
 
 
 def is_retryable(error: NyalaError) -> bool:
-    """Whether the patient way may do better."""
+    """Whether a read by scan token may succeed after this error."""
     return isinstance(error, Retryable | OutcomeUnknown | SchemaMismatch | TooLarge)

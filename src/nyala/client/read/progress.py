@@ -1,4 +1,4 @@
-"""How far a scan token has come, and the token that asks for the rest.
+"""Progress of a scan token, and the token for the rest of its rows.
 
 An ordered scan goes on after the last key delivered, at the snapshot that its first server chose. One
 without order has no place to go on from: which rows were delivered cannot be said to another replica.

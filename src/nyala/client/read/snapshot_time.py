@@ -14,7 +14,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 ASK_TIMEOUT_MS = 2_000
 APART_US = 1_000_000
-"""Where times of a group are further apart, all of its servers are waited for: one of them may be wrong."""
+"""Times of one group that differ by more make the client wait for all its servers: one clock may be wrong."""
 
 
 class Times:

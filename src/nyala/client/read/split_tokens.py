@@ -45,7 +45,7 @@ def check_split(spec: ReadSpec, split_bytes: int) -> None:
 async def split_all(
     env: Env, reader: Reader, tokens: list[pb.ScanToken], split_bytes: int
 ) -> list[pb.ScanToken]:
-    """Cut tokens into pieces, in token order and in key order within each.
+    """Split tokens into pieces, in token order and in key order within each.
 
     Args:
         env: clock, tasks and RPCs.

@@ -186,7 +186,7 @@ class Reader:
         attempts: Attempts | None = None,
         heard: Heard | None = None,
     ) -> AsyncIterator[pa.RecordBatch]:
-        """Run a token and yield its batches as they come.
+        """Run a token and yield its batches.
 
         A stale read goes to a follower first, then to the leader, then to the others. An ordered one
         that breaks goes on after the last row delivered, at the same snapshot, elsewhere.
@@ -240,7 +240,7 @@ class Reader:
     async def find_again(
         self, token: pb.ScanToken, place: TabletLocation, attempts: Attempts
     ) -> None:
-        """Ask the masters where a token's tablet is now; a failure only means another round.
+        """Look up a token's tablet at the masters; a failure is ignored, as the caller retries.
 
         Args:
             token: of one tablet.

@@ -186,7 +186,7 @@ def _value(text: str, kind: pa.DataType) -> pa.Scalar:
 
 
 def _both(left: _Read, right: _Read) -> Predicate | None:
-    """What cannot be said of one side is left out: more rows pass, and DuckDB's own filter sees them."""
+    """Combine two sides; one that cannot be expressed is left out, and DuckDB filters more rows."""
     said = [r.predicate for r in (left, right) if r.predicate is not None]
     parts = [c for p in said for c in (p.children if isinstance(p, And) else (p,))]
     return And(tuple(parts)) if len(parts) > 1 else (parts[0] if parts else None)

@@ -157,7 +157,7 @@ def run_sql(query: str, tables: Tables) -> pa.Table:
 
 @dataclass(slots=True)
 class _Named:
-    """What a query names.
+    """Names that a query refers to.
 
     Attributes:
         tables: and common table expressions, folded, each as it was first written.

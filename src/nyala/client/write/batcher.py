@@ -22,7 +22,7 @@ NO_PARTITION = "no_partition"
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """How a write is cut into batches."""
+    """Limits of the batches into which a write is cut."""
 
     batch_rows: int = 10_000
     batch_bytes: int = 1 << 20

@@ -1,4 +1,4 @@
-"""One batch to whoever leads its tablet, the same bytes each time, until it answers or time is up."""
+"""Delivery of one batch to its tablet's leader: equal bytes at each try, until an answer or the deadline."""
 
 import pyarrow as pa
 
@@ -52,7 +52,7 @@ class Delivery:
         self, table: OpenTable, tablet: TabletLocation, header: pb.WriteHeader, piece: pa.RecordBatch,
         attempts: Attempts, *, alone: bool = True,
     ) -> pb.WriteResult:  # fmt: skip
-        """Send one batch to whoever leads its tablet, the same bytes each time, until it answers.
+        """Send one batch to the leader of its tablet, the same bytes at each try, until it answers.
 
         Args:
             table: of the rows.

@@ -1,4 +1,4 @@
-"""What users give to a write, piece by piece: data in memory as a whole, streams as they come.
+"""Input of a write in pieces: data in memory as one, a stream piece by piece.
 
 A stream is never read whole: the next piece is fetched when the write has room for it.
 """

@@ -1,6 +1,6 @@
-"""One write of few rows on its way: what a caller handed in, and what became of it.
+"""A pending write of few rows: the caller's rows and their outcome.
 
-A caller is a coroutine or a thread; either is told once, whatever happens. On the client's loop, except
+A caller is a coroutine or a thread; it gets exactly one outcome. Used on the client's loop, except
 for `wait`.
 """
 
@@ -15,7 +15,7 @@ from nyala.client.cluster.tablet_cache import OpenTable
 
 @dataclass(slots=True)
 class Written:
-    """What became of a write: rows without an error, (row, code, message) of the others, last stamp."""
+    """Outcome of a write: rows without an error, (row, code, message) of the others, last timestamp."""
 
     rows: int = 0
     errors: list[tuple[int, str, str]] = field(default_factory=list)
@@ -56,14 +56,14 @@ class Call:
         self._tell = tell
 
     def done(self, result: Written) -> None:
-        """Tell the caller what became of the rows."""
+        """Complete the call with a result."""
         if not self.over:
             self.over = True
             self.result = result
             self._tell()
 
     def failed(self, error: BaseException) -> None:
-        """Tell the caller why not."""
+        """Complete the call with an error."""
         if not self.over:
             self.over = True
             self.error = error
@@ -77,7 +77,7 @@ class Call:
 
 
 class Bell:
-    """What a thread waits at: lighter than a future and its condition."""
+    """An event that one thread waits for: cheaper than a future and its condition."""
 
     __slots__ = ("_lock",)
 
@@ -86,7 +86,7 @@ class Bell:
         self._lock.acquire()
 
     def ring(self) -> None:
-        """Let the thread go on. Any thread; once."""
+        """Wake the thread. Called once, from any thread."""
         self._lock.release()
 
     def wait(self, seconds: float) -> bool:

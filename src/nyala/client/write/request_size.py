@@ -1,4 +1,4 @@
-"""What fits into one request: the servers' `write_max_bytes`, less what is around the rows."""
+"""Size limit of one request: the servers' `write_max_bytes` less its overhead."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""What became of each row of one write: so that the error of one that ended early can say it.
+"""Outcome of each row of a write, for the error of a write that ended early.
 
 What is known of every row would not fit into memory for a long stream: windows whose rows are all
 acknowledged are forgotten, and nothing but the number of rows stays of them.
@@ -69,18 +69,18 @@ class Outcomes:
         return made
 
     def refused(self, window: Window, errors: RowErrors) -> None:
-        """Some rows of a window can go nowhere."""
+        """Note rows of a window that have no tablet."""
         self.written.errors += errors
         for row, _, _ in errors:
             window.state[row - window.first] = ACKNOWLEDGED
 
     def sent(self, window: Window, rows: Rows) -> None:
-        """Some rows of a window are sent as one request."""
+        """Note that rows of a window were sent as one request."""
         self.requests += 1
         window.state[rows - window.first] = UNKNOWN
 
     def failed(self, window: Window, rows: Rows, error: NyalaError) -> None:
-        """A request has ended in an error.
+        """Note that a request failed.
 
         Args:
             window: the request's rows belong to it.
@@ -91,7 +91,7 @@ class Outcomes:
             window.state[rows - window.first] = NOT_SENT
 
     def acknowledged(self, window: Window, rows: Rows, result: pb.WriteResult) -> None:
-        """A request was answered.
+        """Note that a request was answered.
 
         Args:
             window: the request's rows belong to it.

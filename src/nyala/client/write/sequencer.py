@@ -61,7 +61,7 @@ class Sequencer:
         self, table: OpenTable, tablet: TabletLocation, op: int, piece: pa.RecordBatch, whole: bool,
         attempts: Attempts,
     ) -> pb.WriteResult:  # fmt: skip
-        """Send one request, under a number of its own, until it is answered.
+        """Send one request under its own sequence number until it is answered.
 
         If another tablet takes the key range meanwhile, it goes there under a new number.
 

@@ -49,7 +49,7 @@ class TabletRows:
 
 @dataclass(slots=True)
 class _Line:
-    """What one write sends to one part of the table: one request after the other, none after one that failed.
+    """The requests of one write to one partition: one at a time, and none after a failed one.
 
     Its tablet may be replaced by another one meanwhile.
     """
@@ -114,7 +114,7 @@ class RowGrouper(Protocol):
 
 
 class Upload:
-    """One write under way. Made by `Batcher.begin`; on the client's loop only.
+    """A write in progress. Made by `Batcher.begin`; on the client's loop only.
 
     Args:
         env: tasks.
@@ -193,7 +193,7 @@ class Upload:
         return self._outcomes.error(closed_meanwhile(sent=bool(self._outcomes.requests)))
 
     def abandon(self) -> None:
-        """End what is under way, if anything is: nobody waits any more."""
+        """Cancel the requests in flight: the caller has gone."""
         for task in (self._pump, *self._windows.values()):
             task.cancel()
 
@@ -211,7 +211,7 @@ class Upload:
         return int(sum(b.num_rows for b in self._waiting)) >= step
 
     def _changed(self) -> None:
-        """Wake whoever waits for a change."""
+        """Wake the tasks that wait for a change."""
         self._change.set()
         self._change = asyncio.Event()
 
@@ -324,5 +324,5 @@ async def _check(upload: Upload, batch: pa.RecordBatch) -> None:
 
 
 def _gravity(failure: BaseException) -> int:
-    """What is told first: that an outcome is unknown, which no failure without effect may hide."""
+    """Rank of an error: an unknown outcome comes before any failure without effect."""
     return int(has_no_effect(failure))

@@ -1,4 +1,4 @@
-"""Callers whose rows share requests, each with a deadline of its own. On the client's loop only."""
+"""Deadlines of calls whose rows share requests. Used on the client's loop only."""
 
 import asyncio
 
@@ -7,11 +7,11 @@ from nyala.common.errors import OutcomeUnknown, TimedOut, Unavailable
 from nyala.env.clock import Clock
 
 GRACE_US = 100_000
-"""A request that ends at its own deadline knows more about its callers' rows than their alarm does."""
+"""A request that ends at its deadline has a more exact outcome than the timer, which fires later."""
 
 
 class Waiting:
-    """The calls that are neither answered nor given up, and one alarm for the first that is due.
+    """Pending calls, and one timer for the earliest deadline.
 
     Args:
         clock: monotonic time.
@@ -24,17 +24,17 @@ class Waiting:
         self._alarm_us = 0
 
     def add(self, call: Call) -> None:
-        """Tell this caller when its time is up."""
+        """Fail this call when its deadline passes."""
         self._calls[call] = None
         if self._alarm is None or call.deadline_us < self._alarm_us:
             self._set_alarm(call.deadline_us)
 
     def drop(self, call: Call) -> None:
-        """It has been told, or minds its deadline itself."""
+        """Remove a call that has an outcome, or watches its own deadline."""
         self._calls.pop(call, None)
 
     def close(self) -> None:
-        """Tell everybody who waits that the client is closed."""
+        """Fail all pending calls: the client is closed."""
         for call in list(self._calls):
             call.failed(closed_meanwhile(sent=call.sent))
         self._calls.clear()
@@ -49,7 +49,7 @@ class Waiting:
         self._alarm_us = deadline_us
 
     def _expire(self) -> None:
-        """Tell those whose time is up; their request, if there is one, goes on for the others."""
+        """Fail the calls whose deadline has passed; their request goes on for the others."""
         self._alarm = None
         past_us = self._clock.monotonic_us() - GRACE_US
         for call in [c for c in self._calls if c.deadline_us <= past_us]:
@@ -73,7 +73,7 @@ def _late(call: Call) -> OutcomeUnknown | TimedOut:
 
 
 def closed_meanwhile(*, sent: bool) -> OutcomeUnknown | Unavailable:
-    """Return what a caller is told whose client was closed under it.
+    """Return the error of a call whose client was closed.
 
     Args:
         sent: a server may have seen what the caller wrote.

@@ -24,7 +24,7 @@ TASKS = 4
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What was loaded in one step.
+    """Rows loaded in one step.
 
     Attributes:
         number: from 1; 0 stands for the dimension tables.

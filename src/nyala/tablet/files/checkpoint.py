@@ -28,7 +28,7 @@ class HeldFile:
 
 
 class Holds:
-    """Which files of a tablet are held, and by how many checkpoints. Lane APPLY."""
+    """Reference counts of the files that checkpoints hold. Lane APPLY."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -43,7 +43,7 @@ class Holds:
         self._counts.update(names)
 
     def drop(self, names: Iterable[str]) -> list[str]:
-        """Hold them once less; return those that nobody holds any more."""
+        """Drop one reference to each; return the files without any."""
         free = []
         for name in names:
             self._counts[name] -= 1
@@ -55,7 +55,7 @@ class Holds:
 
 
 class Checkpoint:
-    """What a copy of a tablet is made of: these files, and `manifest_bytes` as `MANIFEST`, written last.
+    """The files of a copy of a tablet, and `manifest_bytes`, written last as `MANIFEST`.
 
     Whatever the tablet does meanwhile, they stay until `release`. The copy opens as the tablet did at
     `cut`, and replays the group's log from there.
@@ -90,7 +90,7 @@ class Checkpoint:
         holds.add(names)
 
     def release(self) -> None:
-        """Let the files go, and remove those that nobody needs any more; once more does nothing."""
+        """Release the files, and remove those without a reference; idempotent."""
         needed = set(self._now().file_names())
         held, self._held = self._held, ()
         for name in self._holds.drop(held):

@@ -1,4 +1,4 @@
-"""What is known of a column while it is written, block by block: its least and greatest values, and nulls."""
+"""Statistics of a column, per block while it is written: least and greatest value, null count."""
 
 import pyarrow as pa
 import pyarrow.compute as pc

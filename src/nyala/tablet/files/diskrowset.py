@@ -102,12 +102,12 @@ class DiskRowSet:
 
     @property
     def rows(self) -> int:
-        """How many versions it holds."""
+        """Number of versions."""
         return self._view.rows
 
     @property
     def live(self) -> int:
-        """How many of them have not ended."""
+        """Number of versions that have not ended."""
         return self._view.rows - self.marks.ended.rows
 
     def check(self, files: Files) -> None:

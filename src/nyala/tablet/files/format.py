@@ -24,7 +24,7 @@ _OWN_CRC = slice(20, 24)
 
 
 class FileKind(Enum):
-    """What a file holds; the value is its magic."""
+    """Kind of a file; the value is its magic."""
 
     INDEX = b"NYtabIDX"
     DATA = b"NYtabDAT"

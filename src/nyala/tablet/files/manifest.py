@@ -1,4 +1,4 @@
-"""Which files make the tablet now: one small file, switched atomically; a cut of the group's log.
+"""The manifest: a tablet's files and their cut of the group's log, in one atomically replaced file.
 
 Invariant: the rowsets and `del` files that a manifest names hold nothing stamped above its cut.
 docs/internals/formats-tablet.md shows the bytes.
@@ -28,7 +28,7 @@ _BODY, _EXTRA, _RANGES = 1, 2, 3
 
 
 class LogCut(Protocol):
-    """What a cut looks like, whoever made it (`replica/state_machine.Cut` or `FlushedCut` here)."""
+    """The attributes of a cut, of `replica/state_machine.Cut` or `FlushedCut`."""
 
     @property
     def op(self) -> OpId:
@@ -63,7 +63,7 @@ class FlushedCut:
 
 @dataclass(frozen=True, slots=True)
 class TabletInfo:
-    """What a tablet is, saved in its manifest. Name, schema and options change by `ops.SchemaOp` alone.
+    """Identity and schema of a tablet. Only `ops.SchemaOp` changes name, schema and options.
 
     Attributes:
         tablet_id: also the Raft group's id.

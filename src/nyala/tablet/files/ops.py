@@ -36,7 +36,7 @@ _TEXT = struct.Struct("<BH")  # lengths of a code and of its message
 
 
 class RowOp(IntEnum):
-    """What a write does to each row; the numbers are those of `WriteOp` on the wire."""
+    """Operation on a row; the numbers are those of `WriteOp` on the wire."""
 
     INSERT = 1
     INSERT_IGNORE = 2
@@ -73,7 +73,7 @@ class WriteOp:
 
 @dataclass(frozen=True, slots=True)
 class SchemaOp:
-    """What the table is from this entry on, whole; without effect where that or a later one is known.
+    """The complete definition of the table from this entry on; no effect if this or a later one was applied.
 
     Attributes:
         schema: its version is above that of what it replaces; it may have skipped some.

@@ -18,7 +18,7 @@ _OUT_U8 = types.Array(types.uint8, 1, "C")
 _OUT_I32 = types.Array(types.int32, 1, "C")
 _OUT_I64 = types.Array(types.int64, 1, "C")
 _AHEAD = 12
-"""So many strings ahead of the one that is copied the next ones' memory is asked for."""
+"""Prefetch distance in strings."""
 MAX_BYTES = (1 << 31) - 1
 """Of the strings of one array."""
 

@@ -1,4 +1,4 @@
-"""What kernels are made of: memory by its address, comparing two encoded keys, searching a key index.
+"""Building blocks of kernels: memory by address, comparison of encoded keys, search in a key index.
 
 Addresses, not arrays: a function with arrays as arguments, inlined into a loop, counts their references in
 each round, which takes 60 ns. Callers keep the arrays alive. Rules as in kernels.py.
@@ -17,7 +17,7 @@ _U8 = types.Array(types.uint8, 1, "C", readonly=True)
 _I = types.int64
 _U = np.uint64
 FAR, NEAR = 16, 8
-"""So many keys ahead of the one looked for its slot is asked for, and then the key that the slot names."""
+"""Prefetch distances in keys: of the slot, and then of the key in that slot."""
 
 
 def _pointer_to(element: Any) -> Any:

@@ -22,7 +22,7 @@ _OUT_I64 = types.Array(types.int64, 1, "C")
 _OUT_U64 = types.Array(types.uint64, 1, "C")
 _OUT_U8 = types.Array(types.uint8, 1, "C")
 _AHEAD = 12
-"""So many keys ahead of the one that is copied the next ones' memory is asked for."""
+"""Prefetch distance in keys."""
 
 
 @njit(types.void(_U64, _U64, _OUT_I64), nogil=True, cache=True)

@@ -16,7 +16,7 @@ from nyala.tablet.maintain import rewrite
 from nyala.tablet.write.store import Store
 
 MIN_ROWSETS = 4
-"""So many rowsets of similar size that have keys in common are merged."""
+"""Least number of overlapping rowsets of similar size that are merged."""
 SIMILAR = 2
 """A rowset joins a merge if it has at most this many times the rows of all smaller ones together."""
 SMALL_ROWS = 65_536
@@ -29,7 +29,7 @@ ENDED = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Rowset:
-    """What the choice knows of one rowset.
+    """Measures of one rowset for the choice of a compaction.
 
     Attributes:
         number: of its files.

@@ -16,7 +16,7 @@ MAX_MARK_FILES = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Marked:
-    """What ended in one disk rowset since the last manifest.
+    """Versions of one disk rowset that ended since the last manifest.
 
     Attributes:
         disk: the rowset.

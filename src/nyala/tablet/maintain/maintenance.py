@@ -1,4 +1,4 @@
-"""What runs beside applying: one flush or compaction at a time, and the manifest that they move.
+"""Background work beside applying: one flush or compaction at a time, and the manifest that it replaces.
 
 Prepare and install run in lane APPLY, build in lane COMPUTE. One at a time keeps the hand-over of what
 ends meanwhile simple: a flush that is due during a long merge waits for it.
@@ -27,7 +27,7 @@ class _Work(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What flushes and merges have made of a tablet, for metrics, pages and benchmarks.
+    """Totals of flushes and compactions of a tablet, for metrics, pages and benchmarks.
 
     Attributes:
         rowsets: on disk.
@@ -53,7 +53,7 @@ class Figures:
 
     @property
     def amplification(self) -> float:
-        """How often each version that was flushed has been written, merges included; 1 before the first."""
+        """Write amplification: writes per flushed version, compactions included; 1 before the first."""
         return 1 + self.merged / self.flushed if self.flushed else 1.0
 
 

@@ -22,7 +22,7 @@ from nyala.tablet.write.store import RowSet, Store
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FileTarget:
-    """Where and how files are written.
+    """The directory and parameters of new files.
 
     Attributes:
         files: the file system.
@@ -74,7 +74,7 @@ class Built:
 
 @dataclass(frozen=True, slots=True)
 class RewritePlan:
-    """What to write.
+    """Parameters of one rewrite.
 
     Attributes:
         drop_below: versions that ended at or below this stamp are left out.

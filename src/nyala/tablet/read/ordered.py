@@ -102,14 +102,14 @@ def scan_ordered(
     columns: Sequence[Column],
     limit: int | None,
 ) -> Iterator[pa.RecordBatch]:
-    """Visible matching rows in key order; what a limit leaves out is hardly looked at.
+    """Return visible matching rows in key order; rows beyond the limit are mostly not read.
 
     Args:
         rowsets: of the tablet.
         schema: of the tablet.
         wanted: time, predicate and keys.
         columns: wanted, in this order.
-        limit: most rows; 0: all.
+        limit: most rows; None: all.
     """
     sources = [_Source(n, r, schema, wanted) for n, r in enumerate(rowsets)]
     chunks = [s.chunks for s in sources]

@@ -47,7 +47,7 @@ def read(
 def scan(
     rowsets: Sequence[RowSetView], schema: Schema, wanted: ScanFilter, columns: Sequence[Column]
 ) -> Iterator[pa.RecordBatch]:
-    """Visible matching rows, in the order in which they lie.
+    """Return visible matching rows in storage order.
 
     Args:
         rowsets: of the tablet.
@@ -62,7 +62,7 @@ def scan(
 
 
 def count(rowsets: Sequence[RowSetView], schema: Schema, wanted: ScanFilter) -> int:
-    """Number of visible matching rows; without a predicate no column is read.
+    """Return the number of visible matching rows; without a predicate no column is read.
 
     Args:
         rowsets: of the tablet.

@@ -1,4 +1,4 @@
-"""Which rows of a rowset a scan wants: pruning first, then visibility, then the predicate.
+"""Selection of the rows of a scan in a rowset: pruning, then visibility, then the predicate.
 
 Pruning is by the lifetimes of all versions, by key range, and by column statistics of the rowset and of each
 chunk. A predicate reads only its own columns. Nothing here looks at a row from Python. Lane COMPUTE.
@@ -56,7 +56,7 @@ EVERY_KEY = KeyBounds()
 
 @dataclass(frozen=True, slots=True)
 class ScanFilter:
-    """What a scan looks for.
+    """Time, predicate and key bounds of a scan.
 
     Attributes:
         at: hybrid time.

@@ -1,4 +1,4 @@
-"""Where a scan is best cut into pieces: keys between which about so many bytes lie.
+"""Split points of a scan: keys with about the same number of bytes between them.
 
 Known from the sizes of blocks and the key indexes; no column is read. The bytes are those of the columns that
 the scan reads, where they lie: in files as stored, history included, in memory as they are. Lane COMPUTE.

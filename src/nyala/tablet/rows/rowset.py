@@ -1,4 +1,4 @@
-"""What every rowset looks like to a reader: versions as rows, columns in chunks; and gathering rows.
+"""Interface of rowsets to readers: versions as rows, columns in chunks; and gathering of rows.
 
 A `RowSetView` is immutable but for its `ends`, `slots` and `prev`, which lane APPLY writes in place in ways
 that a reader at a safe time cannot tell (marks.py, kernels.py).
@@ -52,7 +52,7 @@ class Chunked(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColumnStats:
-    """What is known about one column of one rowset.
+    """Statistics of one column of one rowset.
 
     Attributes:
         minimum: least non-null value; None: every value is null.

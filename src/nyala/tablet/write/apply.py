@@ -61,7 +61,7 @@ class _Rows:
 
 @dataclass(slots=True, eq=False)
 class _Outcome:
-    """What rows come to."""
+    """Outcome of rows."""
 
     errors: npt.NDArray[np.uint8]  # per row
     where: npt.NDArray[np.int32]

@@ -107,7 +107,7 @@ class MemRowSet:
 
     @property
     def live(self) -> int:
-        """How many of its versions have not ended."""
+        """Number of versions that have not ended."""
         return self.rows - self.marks.ended.rows
 
     def view(self) -> RowSetView:

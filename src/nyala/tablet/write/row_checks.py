@@ -1,4 +1,4 @@
-"""What is wrong with a row whatever it meets: found for a whole batch at once, before any look-up.
+"""Checks of rows that need no look-up of their keys, for a whole batch at once.
 
 Pure functions from a batch to an error code per row; the codes are those of `decisions.py`.
 """

@@ -31,7 +31,7 @@ _MAX_KINDS = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WriteKind:
-    """What is the same of all writes with one op and the same columns.
+    """Properties shared by all writes with one operation and the same columns.
 
     Attributes:
         fields: of their batches.
@@ -81,7 +81,7 @@ class WriteKind:
 
 @dataclass(slots=True, eq=False)  # not frozen: that takes four times as long to make
 class Located:
-    """Where the live versions of some keys are.
+    """Positions of the live versions of keys.
 
     Attributes:
         rowsets: [0] is the memory rowset that takes new versions.
@@ -106,7 +106,7 @@ class Located:
 
 
 class Store:
-    """What the tablet is, and its rowsets: newest state.
+    """Newest state of a tablet: its definition and its rowsets.
 
     Args:
         info: what the tablet is.
@@ -200,7 +200,7 @@ class Store:
             self.mem = MemRowSet(self.schema.columns)
 
     def forget_places(self) -> None:
-        """Let go of rowsets that were replaced: their files go once nobody maps them."""
+        """Forget rowsets that were replaced; their files are removed when they are no longer mapped."""
         self._named, self._placed = [], []
 
     def views(self) -> tuple[RowSetView, ...]:
