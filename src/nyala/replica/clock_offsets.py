@@ -1,11 +1,11 @@
 """Offsets between the wall clocks of servers, and the transfer of leadership away from a clock that is off.
 
-No promise rests on wall clocks, but stamps that users read as times do: a leader whose
-clock is far from those of a majority hands leadership to a voter whose clock is near one. Where
-there is none it goes on: clocks that all disagree are no reason to stop.
+No guarantee depends on wall clocks, but stamps that users read as times do: a leader whose clock is far from
+those of a majority transfers leadership to a voter whose clock is near one. Where there is none it goes on
+leading.
 
-An offset is the sender's wall clock in a batch less ours at its arrival. The way only takes from it, so the
-greatest of a second's offsets is the nearest to the truth. It is kept against our monotonic clock: when our
+An offset is the sender's wall clock in a batch less ours at its arrival. Network delay only lowers it, so the
+greatest of a second's offsets is the most accurate. It is kept against our monotonic clock: when our
 own wall clock is set, all offsets change with it at once.
 """
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 SPAN_US = 1_000_000
 KEPT_SPANS = 3
-"""An offset is forgotten when so many spans have passed without a new one."""
+"""Spans without a new offset after which an offset is dropped."""
 
 
 REMEMBERED_US = 60_000_000
@@ -56,7 +56,7 @@ class ClockOffsets:
     Args:
         transport: carries the batches.
         clock: of this process.
-        limit_ms: further apart is far.
+        limit_ms: offset from which on a clock counts as far.
     """
 
     def __init__(self, transport: Transport, clock: Clock, limit_ms: int) -> None:
@@ -115,7 +115,7 @@ class ClockOffsets:
         return max((abs(o) for o in self.known_us().values()), default=0) / 1000
 
     def hand_over(self, node: RaftNode) -> None:
-        """Hand a leader's office over if its clock is far from a majority's, and another's is near one."""
+        """Transfer leadership if this clock is far from those of a majority, and a voter's is near one."""
         if not self._far or not node.is_leader or node.view.transferring:
             return
         known = self.known_us()

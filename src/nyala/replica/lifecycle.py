@@ -1,11 +1,11 @@
-"""Making, reopening and deleting a replica's files, each step durable before the next.
+"""Creating, opening and deleting a replica's files, each step durable before the next.
 
-    create:  CREATING -> machine's files, consensus metadata -> READY -> takes part
-    delete:  takes part no more -> TOMBSTONED -> log forgotten, files removed
+    create:  CREATING -> machine's files, consensus metadata -> READY -> runs
+    delete:  stopped -> TOMBSTONED -> log forgotten, files removed
     copy:    see `copy/staging.py`
-    open:    CREATING: removed, it never took part · READY: bootstrap · TOMBSTONED: removal repeated ·
+    open:    CREATING: removed, it never ran · READY: bootstrap · TOMBSTONED: removal repeated ·
              COPYING: half a copy is removed; FAILED, until it is made again or deleted
-             LOST: FAILED, until it is deleted, or goes on alone by a person's word (`offline/recovery.py`)
+             LOST: FAILED, until it is deleted, or recovered by an operator (`offline/recovery.py`)
 
 A crash between any two leaves a state from which `open` goes on. Nothing is removed but by these rules.
 """
@@ -95,14 +95,14 @@ async def _undo(context: ReplicaContext, group: TabletId) -> None:
 
 
 def _remove_new(context: ReplicaContext, group: TabletId) -> None:
-    """Remove what never took part; its superblock goes last, so that a crash leaves it to be seen."""
+    """Remove a replica that never ran; its superblock last, so that the next start finds it after a crash."""
     context.env.files.remove_tree(context.machine_directory(group))
     context.cmeta.delete(group)
     context.superblocks.delete(group)
 
 
 async def note_lost(context: ReplicaContext, recovered: Mapping[TabletId, RecoveredGroup]) -> None:
-    """Note, durably, which replicas a log with missing parts cannot vouch for; then it goes on without them.
+    """Note, durably, which replicas lost records with the missing parts of the log; then the log is accepted.
 
     Raises:
         OSError: not all are noted; the next start finds the same missing.

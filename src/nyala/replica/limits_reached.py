@@ -1,6 +1,6 @@
-"""Which bounds of a process are reached: memory, log, disk and copies, in sentences for `nyala cluster ksck`.
+"""Limits that a process has reached: memory, log, disk and copies, in sentences for `nyala cluster ksck`.
 
-Each ends by itself when its cause has ended. On the loop only.
+Each report ends when its cause has ended. On the loop only.
 """
 
 from collections.abc import Iterator

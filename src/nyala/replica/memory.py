@@ -1,15 +1,15 @@
 """Memory of a process, by part, against one budget; over the budget, writes and entries wait.
 
-    rows       not flushed yet; a flush lets them go
-    entries    of Raft's logs: not applied yet, or kept for slow followers; these go, idle groups' first
-    sessions   results of writes, kept for retries; they expire, and the oldest go (`table_bytes`)
-    writes     batches that came and are not answered; bounded by `write_queue_total_bytes`
-    scans      batches on their way to readers, and flushed rows that readers still hold
-    copies     pieces and entries of replicas on their way
+    rows       not flushed yet; a flush frees them
+    entries    of Raft's logs: not applied yet, or kept for slow followers; idle groups' are freed first
+    sessions   results of writes, kept for retries; they expire, and the oldest are dropped (`table_bytes`)
+    writes     batches that were received and are not answered; bounded by `write_queue_total_bytes`
+    scans      batches being sent to readers, and flushed rows that readers still hold
+    copies     pieces and entries of replicas in transfer
 
-Over the budget leaders refuse writes, and followers take no entries (`RaftNode.set_full`). Sessions go
-only as entries are applied, so what they have beyond their share keeps no entry away. Rows alone decide
-whether followers apply: what is applied can be flushed, so that whatever is over the budget goes in the end.
+Over the budget leaders refuse writes, and followers take no entries (`RaftNode.set_full`). Sessions are
+freed only as entries are applied, so their excess over their share refuses no entry. Rows alone decide
+whether followers apply: what is applied can be flushed, so that memory over the budget is freed in the end.
 Everything is counted where it changes; docs/internals/memory.md. On the loop only.
 """
 
@@ -25,11 +25,11 @@ from nyala.common.options import Options
 
 RETRY_AFTER_MS = 100
 SESSIONS_SHARE = 8
-"""Sessions have one part in so many of the budget; beyond it, each table that is written to shrinks."""
+"""Share of sessions: one part in 8 of the budget; beyond it, each table that is written to shrinks."""
 LEAST_TABLE_BYTES = 64 << 10
-"""But none to less than this."""
+"""Least size to which a table shrinks."""
 TIGHT = 0.75
-"""Of the budget: from there on caches are let go and rows flushed, so that nothing need wait."""
+"""Part of the budget from which on caches are freed and rows flushed, before anything has to wait."""
 LEADER = 1.25
 """Of the budget: rows over which a leader applies no more; below, it finishes what it took before."""
 
@@ -46,7 +46,7 @@ class MemoryPart(StrEnum):
 
 
 class MemoryTracker:
-    """The account of one process.
+    """Memory of one process.
 
     Args:
         options: the budget, and what parts may have of it.
@@ -103,7 +103,7 @@ class MemoryTracker:
         self._parts[part] += size_bytes
         self.used_bytes += size_bytes
 
-    # ---- what it says ------------------------------------------------------------------------------
+    # ---- reading ------------------------------------------------------------------------------
 
     def of(self, part: MemoryPart) -> int:
         """Return what a part has."""
@@ -172,7 +172,7 @@ class MemoryTracker:
             "entries, until rows are flushed"
         )
 
-    # ---- at the door -------------------------------------------------------------------------------
+    # ---- admission -------------------------------------------------------------------------------
 
     def check(self, size_bytes: int = 0) -> None:
         """Refuse a write for which there is no room.

@@ -1,10 +1,10 @@
-"""The log's disk compared with those of the other servers, and what a leader does when its own is slow.
+"""Comparison of the log's disk with those of other servers, and the transfer of leadership from a slow one.
 
 A write waits for its leader's disk, however fast the followers' are. So each server measures how long a round
-of its log takes, over `slow_log_after_ms`, and tells the others in every batch. It is slow when a round took
+of its log takes, over `slow_log_after_ms`, and sends it in every batch. It is slow when a round took
 `slow_log_factor` times as long as at the fastest peer, at least `slow_log_least_ms`, and most of the time was
 spent waiting. Then its leaders hand over to a voter that is not, each at most once in `slow_log_backoff_ms`.
-Disks that are all slow are no reason to move. On the loop only.
+Where all disks are slow, no leadership moves. On the loop only.
 """
 
 import logging
@@ -26,7 +26,7 @@ LOOK_US = 100_000
 
 
 class SlowLog:
-    """Of one process.
+    """Slowness of the log of one process.
 
     Args:
         clock: of this process.
@@ -45,7 +45,7 @@ class SlowLog:
         self.own_ms = 0
 
     def note(self, batch: PeerBatch) -> None:
-        """Take what another server tells of its log."""
+        """Note the latency that another server's batch reports."""
         if batch.log_ms:
             self._told[batch.sender] = self._clock.monotonic_us(), batch.log_ms
 
@@ -99,7 +99,7 @@ class SlowLog:
         return max(options.slow_log_least_ms, options.slow_log_factor * other_ms)
 
     def hand_over(self, group: TabletId, node: RaftNode) -> None:
-        """Hand a leader's office over if the log here is slow, and an up-to-date voter's is not."""
+        """Transfer leadership if the log here is slow, and that of an up-to-date voter is not."""
         if not self.slow or not node.is_leader or node.view.transferring:
             return
         now_us = self._clock.monotonic_us()

@@ -1,4 +1,4 @@
-"""The joints of a replica: what it needs from whatever it replicates, and from whoever carries its messages.
+"""Interfaces of a replica: the state machine that it replicates, and the transport of its messages.
 
 `tablet.Tablet`, which holds users' rows and the masters' catalog alike, satisfies `StateMachine` by shape;
 `wire/peers.py` and the simulator satisfy `Transport`. `replica/` imports neither.

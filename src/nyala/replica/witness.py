@@ -1,8 +1,8 @@
-"""The machine of a witness: no data, only the point in the log up to which the log may go (S1.45).
+"""State machine of a witness: no data, only the point up to which the log may be collected (S1.45).
 
-That is where it joined, and moves on as if there were data to flush; so the log is collected as any member's,
-once everybody has it. While a witness is to get the data it does not move (`RaftNode.keeps_log`, S1.53),
-unless its log gets too long.
+It starts where the witness joined, and advances as if there were data to flush; so the log is collected as on
+any member. While a witness is to get the data it does not advance (`NodeView.keeps_log`, S1.53), unless its
+log gets too long.
 Only this module packs or unpacks `<dir>/data/<group>/witness` (bytes: docs).
 """
 

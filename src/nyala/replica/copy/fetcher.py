@@ -1,7 +1,7 @@
 """Transfer of one copy: the source's files to a staging directory, its log entries to the log; resumable.
 
-The source may be away for a while: the copy goes on at the byte that is on disk. If the source has forgotten
-the session, it begins anew. On the loop only.
+If the source cannot be reached for a while, the copy continues at the byte that is on disk. If the session
+has expired, it starts anew. On the loop only.
 """
 
 import logging

@@ -1,6 +1,6 @@
-"""The copies of a process: those that others make from here, and those that are made here.
+"""Copies of a process, from here and to here.
 
-`start` begins one in the background and returns at once; the same call again tells how far it is. While one
+`start` begins one in the background and returns at once; the same call again returns its progress. While one
 is made, its group is neither created nor deleted here. On the loop only.
 """
 

@@ -1,8 +1,8 @@
 """Protocol of a copy: the values that source and target exchange, and the source as the target sees it.
 
 A copy is a state machine's files at one cut and the group's log from there. `source_sessions.py` is the side
-that has a replica, `target.py` the side that gets one; whoever carries the words between them
-(`copying/`, or a test) satisfies `CopySource`. Nothing here knows what is replicated.
+that has a replica, `target.py` the side that gets one; the transport between them (`copying/`, or a test)
+satisfies `CopySource`. Nothing here knows what is replicated.
 """
 
 from collections.abc import AsyncGenerator

@@ -1,9 +1,8 @@
 """Limit of disk space for copies that are under way: `copy_staged_bytes`, on each server, at each end.
 
-Where copies are made, that is their files until they are in place; where they are made from, the files of the
-cuts that they are made from, which merges would otherwise remove. One copy is always let in, however large it
-is. A target waits in line and holds nothing at its source meanwhile; a source refuses, and is asked again. On
-the loop only.
+On the target it counts staged files until they are installed; on the source, the files of cuts that are being
+copied, which compactions would otherwise remove. One copy is always admitted, however large. A target queues
+and holds nothing at its source meanwhile; a source refuses, and is asked again. On the loop only.
 """
 
 from collections.abc import Hashable

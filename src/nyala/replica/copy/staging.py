@@ -1,7 +1,7 @@
-"""A copy's files on this disk, from its first byte until it is a replica, or nothing again.
+"""Files of a copy on this disk, from the first byte until it is installed or removed.
 
     no replica here:  COPYING -> copy/<group> filled, log written -> metadata, data/<group> -> READY
-    a tombstone here: the same, but it stays TOMBSTONED until READY: what it promised is never away
+    a tombstone here: the same, but it stays TOMBSTONED until READY: its promises stay on disk throughout
 
 A crash before READY leaves nothing that serves: the next start removes what there is, and a copy that is
 made again begins anew (`lifecycle.open_all`). All calls block: lane DISK, but for `Staging.append`.

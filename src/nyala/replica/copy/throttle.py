@@ -1,7 +1,7 @@
 """Rate limit of copies: none while nobody writes, else one that leaves disk and processor to writers.
 
-Writers are who appends to this server's log: a copy that takes all of disk and processor lets their syncs
-wait. On the loop only.
+Clients' appends to this server's log would wait for a copy that takes all of disk and processor. On the loop
+only.
 """
 
 from collections.abc import Callable

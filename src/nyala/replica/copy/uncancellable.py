@@ -1,4 +1,4 @@
-"""The steps of a copy that outlast a cancellation: each goes on to its end, and its disk's errors are told.
+"""Steps of a copy that run to their end when the copy is cancelled, and raise the disk's errors.
 
 On the loop only.
 """

@@ -1,10 +1,10 @@
-"""Applying: committed entries go to the state machine in groups, in lane APPLY, in index order.
+"""Applier: hands committed entries to the state machine in groups, in lane APPLY, in index order.
 
-Nobody waits for what a follower applies, and a group of sixteen small entries costs little more than one:
-there they gather for a moment first.
+No client waits for what a follower applies, and a group of sixteen small entries costs little more than one:
+on followers entries are collected for a moment first.
 
 Rules: the machine, the sessions and the applied position are touched in lane APPLY only; the queue and
-the callbacks on the loop only. An exception in a lane is the replica's end, never the server's.
+the callbacks on the loop only. An exception in a lane ends the replica, never the server.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ class AppliedPosition:
 
 
 class Applier:
-    """Feeds one state machine. On the loop, except for what says otherwise.
+    """Applies entries to one state machine. On the loop, except where stated.
 
     Args:
         tasks: the lanes.
@@ -113,7 +113,7 @@ class Applier:
             self._alarm = asyncio.get_running_loop().call_later(LINGER_MS / 1000, self._begin)
 
     def resume(self) -> None:
-        """Go on with what was left for want of memory, if there is some again."""
+        """Continue with entries that waited for memory, if there is enough again."""
         if self._queue and self._alarm is None and self._may_apply():
             self._begin()
 
@@ -124,7 +124,7 @@ class Applier:
         self._wake.set()
 
     async def run(self) -> None:
-        """Apply what is fed, for ever. What it raises is the end of the replica."""
+        """Apply what is fed, until cancelled. An exception ends the replica."""
         while True:
             await self._wake.wait()
             self._wake.clear()

@@ -1,4 +1,4 @@
-"""Bootstrap: from superblock, consensus metadata, log and the machine's cut to a core that may take part.
+"""Bootstrap of a replica: a core from superblock, consensus metadata, log and the state machine's cut.
 
 The log comes first (S4.34): what it lost or what is damaged decides whether this replica may vote at
 all. Nothing is repaired here; whatever does not fit together raises, and the replica is FAILED.
@@ -25,7 +25,7 @@ READ_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A replica that may take part.
+    """Parts of a replica that is ready to run.
 
     Attributes:
         node: its core; what is known to be committed and not in the files is owed by `ready()`.

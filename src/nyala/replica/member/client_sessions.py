@@ -1,9 +1,9 @@
-"""Exactly-once: which operations of which client have taken effect, and what they came to.
+"""Client sessions for exactly-once writes: which operations have taken effect, and their results.
 
 The table is replicated state: it changes only as entries are applied, in lane APPLY, and is a function
-of the entries alone - expiry goes by their stamps, and the time to live travels in each of them. It is
-saved in `Cut.extra` (bytes: docs/internals/replica.md). For the same reason limits are constants, or travel
-in each entry as well: what the leader lets the table take (`client_results_bytes`).
+of the entries alone - expiry goes by their stamps, and each entry carries the time to live. It is
+saved in `Cut.extra` (bytes: docs/internals/replica.md). For the same reason limits are constants, or in each
+entry: the size that the leader allows for the table (`client_results_bytes`).
 
 Two tables that applied the same entries agree on what takes effect, however the entries were grouped.
 """

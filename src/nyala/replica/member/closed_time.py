@@ -1,4 +1,4 @@
-"""Closed time: what a leader may promise its followers, and how old that is where it is read.
+"""Closed time: hybrid times that a leader closes for its followers, and their age where they are read.
 
 A leader that could answer a read at T may publish T: a majority has confirmed it with clocks at or above T,
 and every entry at or below T is applied. It does so for the reads of clients, and by

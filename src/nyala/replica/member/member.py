@@ -1,4 +1,4 @@
-"""One member that takes part: its core, and the parts that act on what the core says.
+"""Member: the parts of a replica while it runs, which act on its core's `Ready`.
 
 Rules: on the loop only. Whatever is raised by the core or in a lane ends this replica and no other.
 """

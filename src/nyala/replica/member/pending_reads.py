@@ -1,4 +1,4 @@
-"""Reads in waiting: a read at T is due once a majority has confirmed the leader and all up to T is applied.
+"""Pending reads: a read at T is due once a majority has confirmed the leader and all up to T is applied.
 
 The argument: the majority acknowledged the round with clocks at or above T, and
 every later leader hears from one of them before it stamps anything; this leader's own clock has passed T.
@@ -21,7 +21,7 @@ class _Read:
 
 
 class PendingReads:
-    """The reads of one replica that wait for their moment. On the loop only."""
+    """Pending reads of one replica. On the loop only."""
 
     def __init__(self) -> None:
         self._waiting: list[_Read] = []  # by round

@@ -1,6 +1,6 @@
-"""Writes in flight: from the proposal to the entry that was applied at its index, or to the reason why not.
+"""Pending writes: from the proposal to the entry that was applied at its index, or to an error.
 
-Rules: a leader never takes back a proposal. Whoever waits hears of the outcome, or that it is unknown.
+Rules: a leader never takes back a proposal. Every caller gets the outcome, or the error that it is unknown.
 A retry of an operation in flight waits for the same entry: it is not proposed again.
 """
 
@@ -44,7 +44,7 @@ class _Pending:
 
 
 class PendingWrites:
-    """The writes of one replica that wait for their entries. On the loop only.
+    """Pending writes of one replica. On the loop only.
 
     Attributes:
         inflight_bytes: of the payloads in flight, answered or given up.

@@ -1,7 +1,7 @@
 """Writes, reads and changes of configuration on one member, from the request to its outcome.
 
-Rules: on the loop only. A stamp is taken in the loop step that assigns its index. Who waits is always
-told: the outcome, that it is unknown, or who leads.
+Rules: on the loop only. A stamp is taken in the loop step that assigns its index. Every caller gets
+the outcome, the error that it is unknown, or the leader.
 """
 
 import asyncio

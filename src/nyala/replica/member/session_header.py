@@ -1,4 +1,4 @@
-"""The bytes before each operation's payload: whose it is, its number, and how long its result is kept.
+"""Header before each operation's payload: client, sequence number, and retention of the result.
 
 Rules: the only module that packs or unpacks the header (bytes: docs/internals/replica.md).
 """
