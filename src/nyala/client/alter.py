@@ -186,7 +186,7 @@ class Alter:
         return self
 
     def set_owner(self, owner: str) -> "Alter":
-        """Change who is told to own the table."""
+        """Change the owner of the table."""
         self._steps.set_owner(owner)
         return self
 

@@ -40,7 +40,7 @@ def connect(
             environment variable NYALA_MASTERS.
         timeout_ms: deadline of each call, with all its retries; of a write of many rows: since the last
             batch of it that was acknowledged.
-        batch_rows: most rows that travel as one operation to one tablet.
+        batch_rows: most rows of one operation on one tablet.
         batch_bytes: most bytes of such an operation; at most the servers' write_max_bytes.
         scan_batch_bytes: size of the batches in which scans arrive.
         scan_batch_rows: most rows of such a batch; 0: no limit.

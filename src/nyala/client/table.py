@@ -78,7 +78,7 @@ class Table:
             data: anything with `__arrow_c_stream__`, a RecordBatch, a pandas frame, a list of dicts; or an
                 iterable of these, or of dicts. A stream or an iterable is written as it comes: its next piece
                 is fetched when there is room for it.
-            all_or_nothing: one failing row voids all rows that travel with it: per tablet, and per
+            all_or_nothing: one failing row voids all rows of its request: per tablet, and per
                 batch of at most 10,000 rows or 1 MiB.
 
         Returns:

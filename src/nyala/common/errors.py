@@ -12,7 +12,7 @@ What an error that a client raises says of its call (docs/use/client.md): Retrya
 happened, save SessionExpired, which as OutcomeUnknown means that it may have; NotReady: it did happen.
 
 A message says what happened, why, and what to do next. Every error can be rebuilt from
-`(code, message, details)`, which is all that travels (`wire/status.py`).
+`(code, message, details)`, which is all that is sent (`wire/status.py`).
 """
 
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ class NyalaError(Exception):
 class Retryable(NyalaError):
     """Nothing happened, and the same call may succeed later; the client has tried until its deadline.
 
-    Between processes it says less when nobody answered: see `may_have_arrived`.
+    Between processes it is weaker when there was no answer: see `may_have_arrived`.
     """
 
 

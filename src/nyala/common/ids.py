@@ -35,7 +35,7 @@ NO_OP = OpId(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One committed operation on its way to a state machine.
+    """One committed operation, to be applied to a state machine.
 
     Attributes:
         id: position in the group's log.

@@ -1,6 +1,6 @@
 """A few rows as the bytes of a look-up's answer: msgpack, for each key nil or an array of its values.
 
-Arrow's messages cost more than all the rest of a look-up of one row. A date travels as its days, a
+Arrow's messages cost more than all the rest of a look-up of one row. A date is encoded as its days, a
 timestamp as its microseconds, a decimal as its digits; any other value as msgpack has it.
 """
 

@@ -156,7 +156,7 @@ class HybridClock:
         """
         while not self.merge(stamp):
             if self._saving is not None:
-                await asyncio.shield(self._saving)  # whoever leaves does not end it
+                await asyncio.shield(self._saving)  # a cancelled caller does not cancel it
             if self.failure is not None:
                 raise self.failure
 

@@ -2,7 +2,7 @@
 
 `Files` is the protocol; `SystemFiles` the real one. All calls block: run them in a pool
 (`tasks.run(Lane.DISK, ...)`) except tiny ones at start. Paths are plain strings with `/`.
-An `OSError` goes up unchanged: whoever called decides what it touched and fails just that.
+An `OSError` is passed on unchanged: the caller decides which replicas it affects.
 """
 
 import contextlib

@@ -109,14 +109,14 @@ class _Thread:
         while (job := self._jobs.get()) is not None:
             done, fn, args, kwargs = job
             result, error = None, None
-            if not done.cancelled():  # nobody waits: what was not begun is not done
+            if not done.cancelled():  # cancelled before it began: not run
                 try:
                     result = fn(*args, **kwargs)
-                except BaseException as err:  # whoever waits raises it
+                except BaseException as err:  # the waiting task raises it
                     error = err
             try:
                 self._loop.call_soon_threadsafe(self._settle, done, result, error)
-            except RuntimeError:  # the loop is closed: nobody waits any more
+            except RuntimeError:  # the loop is closed: no task waits
                 return
             del job, done, fn, args, kwargs, result, error  # not kept until the next job comes
 

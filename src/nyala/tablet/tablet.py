@@ -167,7 +167,7 @@ class Tablet:
         return self._maintenance.prepare_compaction(horizon, force=force)
 
     def merge_score(self, horizon: int | None) -> float:
-        """Return what the best merge is worth; 0: none is worth its cost, or work is under way. Any lane."""
+        """Return what the best merge is worth; 0: none is worth its cost, or one is running. Any lane."""
         return self._maintenance.merge_score(horizon)
 
     def figures(self) -> Figures:

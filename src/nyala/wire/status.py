@@ -1,6 +1,6 @@
 """Errors to and from gRPC statuses: the code chooses the status, an `Error` carries the rest.
 
-The Error travels in the trailing metadata under `nyala-error-bin`. A client that does not know it
+The Error is in the trailing metadata under `nyala-error-bin`. A client that does not know it
 (any Arrow Flight client) reads the status text, which is the same sentence. Nothing of an
 unexpected exception leaves the server but its method's name.
 """

@@ -82,7 +82,7 @@ class Asker:
             self._finish(Unavailable(f"the connection to {self._address} was closed by this side"))
             raise
         if self._over:  # ended while it was being made
-            end.fail(Unavailable("nobody asks any more"))
+            end.fail(Unavailable("the client closed its stream of requests"))
             return
         self._end = end
         for kind, message in self._early:
@@ -139,7 +139,7 @@ class Asker:
         self._over = True
         end, self._end = self._end, None
         if end is not None:
-            end.fail(Unavailable("nobody asks any more"))
+            end.fail(Unavailable("the client closed its stream of requests"))
         self._hear(why)
 
 
@@ -183,7 +183,7 @@ class Answerer:
             self._connection.hold_back()
         try:
             self._handler(self._method.decode_request(frame.message), self._answer)
-        except Exception as err:  # the top of a stream: every failure is told to its client
+        except Exception as err:  # the top of a stream: its client receives every failure
             self._end(status.as_nyala_error(err, self._method.path))
 
     def _answer(self, response: Any) -> None:

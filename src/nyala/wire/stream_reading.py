@@ -28,7 +28,9 @@ class FrameReader:
         self._heard = heard
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
         self._filled = 0
-        self._half: tuple[StreamFrameKind, bytes] | None = None  # a frame whose body is on its way
+        self._half: tuple[StreamFrameKind, bytes] | None = (
+            None  # a frame whose body is not complete
+        )
         self._body = memoryview(b"")
         self._received = 0  # bytes of it
         self._stopped = False

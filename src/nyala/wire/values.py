@@ -29,7 +29,7 @@ def array_from_ipc(stored: bytes) -> pa.Array:
     """
     if len(stored) > MAX_VALUES_BYTES:
         raise TooLarge(
-            f"{len(stored)} bytes of values; at most {MAX_VALUES_BYTES} travel in one place",
+            f"{len(stored)} bytes of values; at most {MAX_VALUES_BYTES} are allowed in one message",
             {"limit": str(MAX_VALUES_BYTES), "size": str(len(stored))},
         )
     header, rest = split_message(stored)

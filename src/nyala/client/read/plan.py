@@ -37,7 +37,7 @@ class ReadPlan:
 
     Attributes:
         at: the time of the read; 0: not known yet, or each leader's own.
-        is_fixed: somebody was told the time, or rows of it: it is kept.
+        is_fixed: the caller has the time, or rows read at it: it does not change.
         tokens: None: not made yet.
     """
 
@@ -82,7 +82,7 @@ class ReadPlan:
         """Run the read to its end, and keep its time.
 
         Args:
-            heard: is told what servers say before their first rows.
+            heard: called with each server's answer before its first rows.
             counting: only the number of rows.
 
         Returns:

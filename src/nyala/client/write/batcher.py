@@ -105,7 +105,7 @@ class Batcher:
     async def group(
         self, call: Writing, window: pa.RecordBatch, first: int
     ) -> tuple[list[TabletRows], RowErrors]:
-        """Group rows by tablet; before a row is told that it has no place, the ranges are looked up.
+        """Group rows by tablet; before a row is reported without a partition, the ranges are looked up again.
 
         Args:
             call: the write that the rows belong to.
@@ -138,7 +138,7 @@ class Batcher:
     async def _cut(
         self, table: OpenTable, window: pa.RecordBatch, first: int
     ) -> tuple[list[TabletRows], RowErrors]:
-        as_it_is = replace(table)  # its ranges and tablets may be replaced while this is under way
+        as_it_is = replace(table)  # its ranges and tablets may be replaced meanwhile
         if window.num_rows <= self._limits.batch_rows:
             return _by_tablet(as_it_is, window, first)
         return await self._env.tasks.run(Lane.COMPUTE, _by_tablet, as_it_is, window, first)

@@ -30,7 +30,7 @@ class Call:
         op: a `WriteOp` of the wire.
         batch: the rows; columns by name, of the table's types.
         size_bytes: of the batch.
-        deadline_us: monotonic; after it the caller is told that time is up.
+        deadline_us: monotonic; after it the call fails with a time-out.
         tell: called on the loop once there is an outcome.
 
     Attributes:

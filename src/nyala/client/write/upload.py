@@ -2,9 +2,9 @@
 
 Order: the batches of one write that fall into one tablet are sent one after the other, so that rows of
 one key take effect in the order given. Different tablets, and different writes, go side by side. While
-servers work on some windows the next one is made ready: nobody waits for a whole table to be grouped.
+servers execute some windows the next one is prepared, so that sending begins before all rows are grouped.
 
-Memory: at most `AHEAD` windows are under way, and `take` returns only when less than one more waits.
+Memory: at most `AHEAD` windows are in flight, and `take` returns only when less than one more waits.
 Time: the deadline counts from the last batch that was acknowledged, so that a load may take for ever as
 long as it gets on. When it does not, what is under way is ended, and the error says what became of each row.
 """
@@ -29,7 +29,7 @@ from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 
 AHEAD = 3
-"""Windows under way at a time; one more is being made ready."""
+"""Windows in flight; one more is being prepared."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

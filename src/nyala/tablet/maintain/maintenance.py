@@ -121,7 +121,7 @@ class Maintenance:
         return Checkpoint(place.files, place.directory, lambda: self.manifest, self._holds)
 
     def prepare_flush(self, cut: LogCut) -> Build | None:
-        """Fix a cut; None when the files stand for it already, or work is under way."""
+        """Fix a cut; None when the files have that cut already, or a flush or compaction is running."""
         if self._busy or cut.op == self.manifest.cut.op:
             return None
         work = flush.Flush(self._place, self._store, self.manifest, cut, self._number)
@@ -129,7 +129,7 @@ class Maintenance:
         return self._start(work)
 
     def prepare_compaction(self, horizon: int | None, *, force: bool) -> Build | None:
-        """Choose rowsets to merge; None when it is not worth its cost, or work is under way."""
+        """Choose rowsets to merge; None: not worth its cost, or a flush or compaction is running."""
         if self._busy:
             return None
         numbers = compaction.choose(self._rowsets(horizon), force=force)

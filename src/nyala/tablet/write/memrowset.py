@@ -137,7 +137,7 @@ class MemRowSet:
         if rows <= len(self._ins):
             return
         capacity, used = _at_least(rows, len(self._ins)), self.rows
-        ends = np.zeros(capacity, np.uint64)  # of the others, nobody reads what is not used yet
+        ends = np.zeros(capacity, np.uint64)  # the rest is not read before it is used
         ends[:used] = self.marks.ends[:used]
         self.marks.ends = ends
         self._ins = _grown(self._ins, used, capacity)
