@@ -46,7 +46,7 @@ class TServer:
             the present term.
         versions: the highest schema version that each of its replicas has shown. Whatever a replica has
             applied is committed, so what was once seen of a tablet stays true of it.
-        time: the hybrid time that it told last.
+        time: hybrid time of its last heartbeat.
         held_us: until when (monotonic) some reader holds the history of its retired replicas.
         leader_reports: what its leader replicas said of their groups, by tablet.
         busy: a report of it is being taken in.

@@ -14,7 +14,7 @@ OPTIONS = Options(member_failed_after_ms=2000, raft_tick_ms=50, election_timeout
 class Leader:
     """A replica that leads, as far as it is looked at."""
 
-    group = "t"
+    group, uuid = "t", "a"
 
     def __init__(self):
         self.is_leader, self.asleep = True, False
@@ -24,10 +24,8 @@ class Leader:
         self.node = self
 
     @property
-    def core(self):
-        members = [SimpleNamespace(uuid=u) for u in ("a", *self.silent)]
-        active = SimpleNamespace(members=members)
-        return SimpleNamespace(uuid="a", configs=SimpleNamespace(active=active))
+    def config(self):
+        return SimpleNamespace(members=[SimpleNamespace(uuid=u) for u in ("a", *self.silent)])
 
     def status(self):
         peers = [

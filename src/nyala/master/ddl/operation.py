@@ -99,7 +99,7 @@ class LeaderMemory:
         term: the term in which this master leads.
         catalog: tables and tablets.
         rows: where the catalog's rows are replicated.
-        orders: who sends the actions.
+        orders: queue of the actions.
         locks: of the operations under way.
         on_drop: ends what works on this memory: orders and background.
         now_us: monotonic time, for listings.

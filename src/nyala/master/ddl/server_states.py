@@ -25,7 +25,7 @@ class Sighting:
 
     Attributes:
         alive: registrations of those that reported lately.
-        patient: it has listened for long enough to say that who did not report is dead.
+        patient: it has listened for long enough to count silent servers as dead.
     """
 
     alive: Mapping[ServerUuid, pb.ServerInfoResponse]

@@ -37,7 +37,7 @@ class GroupMember:
         options: of this master.
 
     Attributes:
-        status: what others are told of this master.
+        status: of this master, for others.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ class GroupMember:
             self._state.leading = None
 
     async def _follow_members(self, group: MasterReplica) -> None:
-        """The committed configuration says who the masters are: keep that, and ask those."""
+        """Keep the masters of the committed configuration, and poll those."""
         config = group.config()
         if config is None or config == self._state.committed:
             return

@@ -42,7 +42,7 @@ class MasterPeers:
     Args:
         env: calls, clock, tasks.
         own: this master's own registration.
-        masters: public addresses of all masters, this one among them, as it was told at its start.
+        masters: public addresses of all masters, this one among them, as given at its start.
         options: of this master.
     """
 
@@ -105,14 +105,14 @@ class MasterPeers:
         return [p.address for p in self._peers.values() if p.status is None]
 
     def group(self) -> Configuration | None:
-        """Return the newest committed configuration that a master of this cluster tells; None: none does."""
+        """Return the newest committed configuration that a master of this cluster reports; None: none."""
         own, found = self._own().cluster_id, None
         for peer in self._peers.values():
             status = peer.status
             if status is None or (own and status.cluster_id and status.cluster_id != own):
                 continue
             if not status.consensus.members or not all(m.uuid for m in status.consensus.members):
-                continue  # it is new, and tells whom it was told to join
+                continue  # it is new: these are the masters that it was started with
             told = convert.configuration_from_proto(status.consensus)
             if found is None or told.id > found.id:
                 found = told

@@ -120,7 +120,7 @@ def witness_request(
 
     Args:
         action: to carry out.
-        leader: what the leader tells of the tablet.
+        leader: the leader's status of the tablet.
         fence: of the term in which this master leads.
     """
     for status in leader.tablets:

@@ -58,7 +58,7 @@ def needed(
 
 
 def after_report(catalog: Catalog, server: TServer, tablets: Sequence[TabletId]) -> list[Action]:
-    """Return the orders that what a server has just told calls for; of its other replicas none is looked at.
+    """Return the orders that a server's report calls for; its other replicas are not checked.
 
     What was to be created is derived each interval, and was ordered when it was decided.
 

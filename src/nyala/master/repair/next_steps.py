@@ -26,7 +26,7 @@ def next_steps(tablet: GroupState, servers: TargetServers) -> list[RepairStep]:
 
     Args:
         tablet: as it is.
-        servers: who can take what.
+        servers: choice of servers for new replicas and witnesses.
     """
     if tablet.fully_replicated:
         return []

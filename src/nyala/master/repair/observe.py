@@ -52,7 +52,7 @@ class RepairView:
         self.given[server] = self.given.get(server, 0) + 1
 
     def location(self, uuid: ServerUuid) -> str:
-        """Return where a server stands; empty: not told, or not alive."""
+        """Return the location of a server; empty: unknown, or not alive."""
         server = self.known.get(uuid)
         return "" if server is None else server.registration.location
 

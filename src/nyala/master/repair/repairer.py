@@ -44,7 +44,7 @@ class Repairer:
         now_us: monotonic time.
 
     Attributes:
-        standby: who would inherit from whom.
+        standby: the standby plan.
     """
 
     def __init__(

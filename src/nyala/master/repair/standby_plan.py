@@ -63,8 +63,8 @@ class StandbyPlan:
         """Bring the plan of some tablets up to date.
 
         Args:
-            tablets: that live; a large cluster's are gone over in turns.
-            heirs: who may inherit.
+            tablets: live ones; of a large cluster some at a time.
+            heirs: chooses standby servers.
             among: how many servers there are.
         """
         if among > self._among:

@@ -19,7 +19,7 @@ class TargetChoice:
         tablet: as the catalog has it.
         now: as it is.
         look: the view of this round, with what it has ordered.
-        standby: who inherits from whom.
+        standby: the standby plan.
         options: of this master.
     """
 
@@ -50,7 +50,7 @@ class TargetChoice:
         return self._beside([u for u in self.look.known if may(self.tablet, u) and u not in seen])
 
     def _beside(self, free: Sequence[ServerUuid]) -> ServerUuid | None:
-        """Return one of `free` that stands apart from those who stay."""
+        """Return one of `free` in another location than the replicas that stay."""
         stays = [
             s for s in self.now.members if s.health is not ReplicaHealth.FAILED and not s.replace
         ]

@@ -41,7 +41,7 @@ def change(
         tablet: as it is.
         going: voters with data that have failed, or are to be replaced.
         missing: how many voters with data there are too few.
-        servers: who can take what.
+        servers: choice of servers for new replicas and witnesses.
     """
     parked = [s for s in tablet.members if not s.voter and s.replace]
     if missing <= 0:

@@ -54,7 +54,7 @@ class GroupService:
         )
 
     async def change_config(self, request: pb.ChangeConfigRequest) -> pb.ChangeConfigResponse:
-        """Change who the masters are; see `MembersService`."""
+        """Change the members of the masters' group; see `MembersService`."""
         if any(m.member.voter and not m.member.electable for m in request.changes):
             raise InvalidArgument("a master has the whole catalog: there are no witnesses of it")
         return await self._members().change_config(request)

@@ -111,7 +111,7 @@ class HeartbeatService:
                 term.background.look()
 
     def _note_orphans(self, term: Term, server: TServer, request: pb.HeartbeatRequest) -> None:
-        """Tell operators of replicas that are nobody's: never deleted, whoever they belong to (S0.46)."""
+        """Log and count replicas without a catalog record; they are never deleted (S0.46)."""
         for report in request.tablets:
             known = report.state in GONE or term.catalog.tablet(TabletId(report.tablet_id))
             if not known:

@@ -102,7 +102,7 @@ class MasterService:
         }
 
     async def server_info(self, request: pb.ServerInfoRequest) -> pb.ServerInfoResponse:
-        """Answer who this server is, in any state."""
+        """Return this server's registration, in any state."""
         return self._context.info()
 
     async def master_status(self, request: pb.MasterStatusRequest) -> pb.MasterStatusResponse:
