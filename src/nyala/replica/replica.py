@@ -145,10 +145,8 @@ class Replica:
             SessionExpired: it may have taken effect long ago; it was not executed (again). With details
                 `reason` = CLIENT_FORGOTTEN: unless no attempt came before `forgotten_until`.
         """
-        member = self.running_member()
-        return await member.requests.write(
-            payload, client_id, sequence, first_outstanding, timeout_ms, seen, since
-        )
+        write = self.running_member().requests.write
+        return await write(payload, client_id, sequence, first_outstanding, timeout_ms, seen, since)
 
     async def read_point(self, at: int | None, timeout_ms: int) -> int:
         """Return a time T (`at`, once it is not in the future, or now) at which this leader can be read.
@@ -288,9 +286,8 @@ class Replica:
         """Return the tombstone of this replica, which does not run: its vote and last op id."""
         assert self.member is None, f"{self.group} still takes part"
         known, members = self.hard_state != HardState(), self.config.members
-        return Superblock(
-            self.group, ReplicaStage.TOMBSTONED, self.hard_state, self.last, known, members
-        )
+        promises = self.hard_state, self.last, known, members
+        return Superblock(self.group, ReplicaStage.TOMBSTONED, *promises)
 
     async def stop(self) -> None:
         """Stop and close the state machine; before the process ends, and before deletion."""

@@ -37,23 +37,19 @@ class EventLoop:
     Args:
         replicas: all of them; the host adds and removes.
         outbox: sent at the end of each iteration.
-        failure_detector: which servers are alive, and which quiesced groups rely on that.
+        detector: which servers are alive, and which quiesced groups rely on that.
     """
 
     def __init__(
-        self,
-        replicas: Mapping[TabletId, Replica],
-        outbox: Outbox,
-        failure_detector: FailureDetector,
+        self, replicas: Mapping[TabletId, Replica], outbox: Outbox, detector: FailureDetector
     ) -> None:
         self._replicas = replicas
         self._outbox = outbox
-        self._failure_detector = failure_detector
-        self._quiesced = QuiescedGroups(replicas, outbox, failure_detector, self.schedule)
+        self._failure_detector = detector
+        self._quiesced = QuiescedGroups(replicas, outbox, detector, self.schedule)
         self._due: dict[TabletId, None] = {}
         self._touched: dict[TabletId, None] = {}  # since their anchors were moved on
-        self._scheduled = False
-        self._stopped = False
+        self._scheduled = self._stopped = False
         self._loop = asyncio.get_running_loop()
         self._ticker: asyncio.Task[object] | None = None
         self._context: ReplicaContext
