@@ -95,9 +95,12 @@ def private_access() -> Found:
         own = {_name(n) for n in ast.walk(tree) if isinstance(n, (*Functions, ast.ClassDef))}
         own |= {a.attr for a in _attributes(tree) if _is_self(a)}
         folder = path.rpartition("/")[0]
-        for a in _attributes(tree):
-            if a.attr in private and a.attr not in own and not _is_self(a):
-                found[folder].append(f"{path}:{a.lineno} {ast.unparse(a)}")
+        chains = {
+            a.lineno: ast.unparse(a)
+            for a in _attributes(tree)
+            if a.attr in private and a.attr not in own and not _is_self(a)
+        }  # one finding for each line
+        found[folder] += [f"{path}:{line} {chain}" for line, chain in sorted(chains.items())]
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("nyala"):
                 for alias in node.names:
