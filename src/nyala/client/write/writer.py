@@ -1,4 +1,4 @@
-"""Writes: small ones share requests with others', all others go by themselves (`bulk.py`)."""
+"""Writes of one client: small ones are coalesced, larger ones are cut into batches (`batcher.py`)."""
 
 import asyncio
 from collections.abc import Callable
