@@ -81,7 +81,7 @@ async def test_of_a_server_that_has_ended_nothing_is_let_in_later(fleet):
     turns._held._take = taken.append
     for batch in (ended, alive):
         fleet.processes[follower].life.inside(turns.receive, batch)
-    fleet.processes[follower].life.inside(turns.lose, uuid_of(leader))
+    fleet.processes[follower].life.inside(turns.peer_exited, uuid_of(leader))
     await fleet.until(lambda: alive in taken, "the disk took the ceiling")
     assert ended not in taken
 
