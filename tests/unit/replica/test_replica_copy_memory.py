@@ -1,6 +1,9 @@
 """A copy with a long log: its entries are on disk until they are applied, a message's worth at a time."""
 
+from unittest.mock import patch
+
 from nyala.common.options import Options
+from nyala.replica.registry import ReplicaRegistry
 from nyala.replica.status import State
 from tests.unit.replica.copy_story import add, fill, flush
 from tests.unit.replica.copy_support import story
@@ -17,15 +20,17 @@ async def test_the_log_of_a_copy_is_never_in_memory_as_a_whole(fleet):
         await fleet.write(BIG)
     await add(fleet, 3)  # a configuration among what is copied
     most = [0]
-    copies = fleet.host(3).copies
-    begin = copies._begin
+    add_replica = ReplicaRegistry.add
 
-    def begun(group, opened):
+    def added(registry, group, opened):
         most.append(opened.node.core.log.memory_bytes)
-        return begin(group, opened)
+        return add_replica(registry, group, opened)
 
-    copies._begin = begun
-    await fleet.order(3, leader)
+    with patch.object(ReplicaRegistry, "add", added):
+        await fleet.order(3, leader)
+        await fleet.until(
+            lambda: fleet.host(3).find(GROUP) is not None, "the replica is opened", 60_000
+        )
 
     def done():
         replica = fleet.host(3).find(GROUP)

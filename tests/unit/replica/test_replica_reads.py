@@ -34,7 +34,7 @@ async def test_what_is_stamped_after_a_read_lies_above_its_time(fleet):
     """Also in the microsecond of the read."""
     leader = await fleet.leader()
     replica, clock = fleet.replica(leader), fleet.processes[leader].server.clock
-    requests = replica.taking_part().requests
+    requests = replica.running_member().requests
 
     async def soon(at: int) -> None:
         replica.read_soon(at, 3000)

@@ -1,5 +1,7 @@
 """Servers whose disk is slow to take the clock's ceiling: nothing stands still, what lies above it waits."""
 
+from typing import Any
+
 from nyala.common.errors import NyalaError
 from nyala.common.hybrid_time import from_micros, to_micros
 from nyala.env.tasks import Lane
@@ -10,11 +12,24 @@ from tests.unit.replica.replica_support import GROUP, story, uuid_of
 SECOND_US = 1_000_000
 
 
-def slow_ceiling(fleet, number: int, seconds: float) -> None:
-    """Make one server's writes of the ceiling slow; its log's disk stays as fast as before."""
+def slow_ceiling(fleet, number: int, seconds: float) -> list[int]:
+    """Make one server's writes of the ceiling slow; its log's disk stays as fast as before.
+
+    Returns:
+        The times, in microseconds, at which a write of the ceiling began since then: it grows.
+    """
     tasks = fleet.processes[number].env.tasks
     draw = tasks._draw_us
-    tasks._draw_us = lambda lane: seconds * SECOND_US if lane is Lane.CLOCK else draw(lane)
+    began: list[int] = []
+
+    def drawn(lane: Lane) -> Any:
+        if lane is not Lane.CLOCK:
+            return draw(lane)
+        began.append(fleet.loop.now_us())
+        return seconds * SECOND_US
+
+    tasks._draw_us = drawn
+    return began
 
 
 def durable(fleet, number: int) -> int:
@@ -136,9 +151,8 @@ async def test_a_write_waits_for_a_ceiling_that_lags_behind_what_its_client_has_
     """The wall has passed what the client has seen, and the clock cannot yet."""
     leader = await fleet.leader()
     await fleet.write(b"k 1")
-    slow_ceiling(fleet, leader, 3.0)
-    clock, before = fleet.processes[leader].server.clock, durable(fleet, leader)
-    await fleet.until(lambda: clock._saving is not None, "half of the ceiling's reach is used")
+    before, began = durable(fleet, leader), slow_ceiling(fleet, leader, 3.0)
+    await fleet.until(lambda: began, "half of the ceiling's reach is used")
     at = before + from_micros(SECOND_US // 10)
     outcome = await fleet.as_(leader, fleet.call(leader, b"k 1", seen=at, timeout_ms=10_000))
     assert outcome.stamp > at
