@@ -2,7 +2,7 @@
 
 import pytest
 
-from nyala.raft import election, quorum, replication
+from nyala.raft import election, leader, quorum
 from nyala.raft.messages import RequestVote
 from nyala.raft.progress import Leadership
 from nyala.raft.state import RaftCore, RaftState
@@ -26,11 +26,11 @@ def test_two_members_and_two_terms_are_explored_whole():
 
 def test_it_finds_an_entry_of_an_old_term_committed_by_counting(monkeypatch: pytest.MonkeyPatch):
     def by_counting(core: RaftCore, leadership: Leadership) -> None:
-        held = [replication._durable_at(core, leadership, v) for v in core.voters]
+        held = [leader._durable_at(core, leadership, v) for v in core.voters]
         if quorum.reached(held) > core.log.committed:
             core.commit(quorum.reached(held))
 
-    monkeypatch.setattr(replication, "advance_commit", by_counting)
+    monkeypatch.setattr(leader, "advance_commit", by_counting)
     with pytest.raises(Violation, match="would be lost"):
         Explorer(FULL["figure 8"][0], 200_000).run()
 

@@ -5,14 +5,14 @@ Dissertation 3.4 (election), 3.6.1 (up-to-date logs), 3.10 (transfer), 4.2.3 (st
 
 from nyala.common.errors import InvalidArgument, NotLeader
 from nyala.common.ids import OpId, ServerUuid
-from nyala.raft import quorum, replication
+from nyala.raft import leader, quorum
 from nyala.raft.messages import HardState, RequestVote, TimeoutNow, VoteReply
 from nyala.raft.progress import Transfer
 from nyala.raft.state import RaftCore, RaftState
 
 
 def tick(core: RaftCore) -> None:
-    """Let a tick pass for a member that does not lead; a leader's time is `replication.tick`."""
+    """Let a tick pass for a member that does not lead; a leader's time is `leader.tick`."""
     core.elapsed += 1
     core.silent += 1
     if core.elapsed >= core.timeout:
@@ -65,7 +65,7 @@ def count(core: RaftCore) -> None:
         if core.stand is RaftState.PRE_CANDIDATE:
             campaign(core, pre=False)
         else:
-            replication.lead(core)
+            leader.lead(core)
 
 
 def count_own_vote(core: RaftCore) -> None:

@@ -4,7 +4,7 @@
 
 `handed` is what the host was given to write, `stable` what it has reported as durable. Entries that are
 applied leave the cache from the front when it is over its limit; their terms stay, as runs,
-so that log matching needs no disk. The rules of the protocol are in `replication.py`/`following.py`.
+so that log matching needs no disk. The rules of the protocol are in `leader.py`/`follower.py`.
 """
 
 from bisect import bisect_right

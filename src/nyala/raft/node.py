@@ -13,12 +13,12 @@ from nyala.common.hybrid_time import MAX_HYBRID_TIME
 from nyala.common.ids import NO_OP, OpId, ServerUuid
 from nyala.raft import (
     election,
-    following,
+    follower,
+    leader,
     promotion,
     quiescence,
     reads,
     removed_peers,
-    replication,
     unsafe_recovery,
     witness,
 )
@@ -174,7 +174,7 @@ class RaftNode:
         if message.sender in self.core.configs.active.lost:
             return  # given up for good
         if isinstance(message, AppendEntries):
-            following.check(message)
+            follower.check(message)
         elif isinstance(message, Suffix):
             witness.check(message)
         self.core.hlc = hlc
@@ -204,7 +204,7 @@ class RaftNode:
             core.settle_configs()
         election.count_own_vote(core)
         if core.leadership is not None:
-            replication.advance_commit(core, core.leadership)
+            leader.advance_commit(core, core.leadership)
 
     def entries_read(self, peer: ServerUuid, entries: Sequence[Entry]) -> None:
         """Answer a `ReadRequest`; no entries means that the log no longer holds them."""
@@ -213,12 +213,12 @@ class RaftNode:
         elif self.core.leadership is None:
             witness.entries_read(self.core, peer, entries)
         else:
-            replication.entries_read(self.core, peer, entries)
+            leader.entries_read(self.core, peer, entries)
 
     def applied(self, index: int) -> None:
         """Note that entries up to `index` are applied; their memory may go."""
         self.core.log.note_applied(index)
-        following.ripen(self.core)
+        follower.ripen(self.core)
 
     def hold(self, index: int) -> None:
         """Count entries from `index` on as needed, here and by a leader's word everywhere; 0: no more."""
@@ -281,7 +281,7 @@ class RaftNode:
             of it is known when an entry of that index is applied: the same term means it took effect,
             any other that it never will.
         """
-        return replication.propose(self.core, payload, stamp)
+        return leader.propose(self.core, payload, stamp)
 
     def read_index(self, hlc: int = 0) -> int | None:
         """Join the next read-index round (dissertation 6.4); reads of one `ready()` share a round.
@@ -344,7 +344,7 @@ class RaftNode:
         A peer that has not told this leader yet where its log agrees may be level: it is not among them
         before `quiescence.SILENT_TIMEOUTS` election timeouts have passed without its word.
         """
-        replication.leave_behind(self.core, index)
+        leader.leave_behind(self.core, index)
 
     def publish_closed(self, stamp: int) -> None:
         """Promise followers that this leader stamps nothing at or below `stamp`.
@@ -387,13 +387,13 @@ def _take(core: RaftCore, message: AnyMessage) -> None:
         witness.on_suffix(core, message)
     elif message.term < core.term:
         if isinstance(message, AppendEntries):
-            following.refuse_old(core, message)
+            follower.refuse_old(core, message)
     elif isinstance(message, AppendEntries):
-        following.hear(core, message)
-        following.on_append(core, message)
+        follower.hear(core, message)
+        follower.on_append(core, message)
     elif isinstance(message, AppendReply):
         if core.leadership is not None and not core.asleep:
-            replication.on_reply(core, core.leadership, message)
+            leader.on_reply(core, core.leadership, message)
             removed_peers.on_reply(core, core.leadership, message)
             election.continue_transfer(core)
     else:
@@ -407,7 +407,7 @@ def _tick(core: RaftCore, hlc: int, absent: Container[ServerUuid]) -> None:
     if core.leadership is None:
         election.tick(core)
     else:
-        replication.tick(core, core.leadership, absent)
+        leader.tick(core, core.leadership, absent)
         election.continue_transfer(core)
         if core.leadership is not None and core.leadership.leaving:
             removed_peers.tick(core, core.leadership)
@@ -420,7 +420,7 @@ def _collect(core: RaftCore) -> Ready:
     if core.dirty and core.leadership is not None:
         if core.asleep:
             quiescence.wake(core)
-        replication.replicate(core, core.leadership)
+        leader.replicate(core, core.leadership)
         removed_peers.send(core, core.leadership)
         reads.confirm(core, core.leadership)
     append = core.log.take_unwritten()

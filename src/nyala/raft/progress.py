@@ -24,7 +24,7 @@ class Flow(Enum):
 
 
 class Progress:
-    """Progress of one peer, by its leader; its transitions are here, their reasons in `replication.py`."""
+    """Progress of one peer, by its leader; its transitions are here, their reasons in `leader.py`."""
 
     __slots__ = (
         "doubted", "flow", "full", "heard_at", "hlc", "inflight", "inflight_bytes", "match", "moved_at",

@@ -9,7 +9,7 @@ other change of a voter (`changes.py`), and only while they answer.
 from dataclasses import replace
 
 from nyala.common.ids import ServerUuid
-from nyala.raft import changes, replication
+from nyala.raft import changes, leader
 from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.progress import CatchUp, Leadership
 from nyala.raft.state import RaftCore
@@ -41,4 +41,4 @@ def _promote(core: RaftCore, lead: Leadership, uuid: ServerUuid) -> None:
     member = active.get(uuid)
     assert member is not None, f"{uuid} is to be promoted, and not in {active}"
     voter = Change(ChangeKind.MODIFY, replace(member, voter=True, promote=False))
-    changes.append(core, lead, changes.edited(active, [voter]), replication.own_stamp(core))
+    changes.append(core, lead, changes.edited(active, [voter]), leader.own_stamp(core))

@@ -6,7 +6,7 @@ for its longer log, votes for those who count on it still. It is tried for a whi
 cannot be reached, or lacks more, is borne with until somebody deletes it.
 """
 
-from nyala.raft import replication
+from nyala.raft import leader
 from nyala.raft.messages import AppendReply
 from nyala.raft.progress import Leadership
 from nyala.raft.state import RaftCore
@@ -19,12 +19,12 @@ def send(core: RaftCore, leadership: Leadership) -> None:
     """Send to those who leave what they lack of the log up to their removal, if that is committed."""
     for uuid, one in list(leadership.leaving.items()):
         peer, log = one.peer, core.log
-        while peer.next <= one.target <= log.committed and replication.has_room(core, peer):
+        while peer.next <= one.target <= log.committed and leader.has_room(core, peer):
             entries = log.slice(peer.next, core.options.max_append_bytes)
             if entries is None:
                 del leadership.leaving[uuid]
                 break
-            replication.send_entries(core, uuid, peer, entries[: one.target + 1 - peer.next])
+            leader.send_entries(core, uuid, peer, entries[: one.target + 1 - peer.next])
 
 
 def on_reply(core: RaftCore, leadership: Leadership, message: AppendReply) -> None:
@@ -39,7 +39,7 @@ def on_reply(core: RaftCore, leadership: Leadership, message: AppendReply) -> No
     if one is None or message.round < one.peer.since:
         return
     if not message.success:
-        replication.search(core, one.peer, message.hint)
+        leader.search(core, one.peer, message.hint)
     elif one.peer.acknowledge(message.match, message.hint.index) and message.match >= one.target:
         del leadership.leaving[message.sender]
     core.dirty = True
@@ -56,4 +56,4 @@ def tick(core: RaftCore, leadership: Leadership) -> None:
         if one.heartbeats > HEARTBEATS:
             del leadership.leaving[uuid]
         else:
-            replication.ask_again(core, uuid, one.peer)
+            leader.ask_again(core, uuid, one.peer)

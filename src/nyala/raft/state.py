@@ -1,7 +1,7 @@
 """The state of one member of a group, durable or not, and its transitions: promises, log, role.
 
-Two rules: nothing here sends a message of its own accord (that is `election.py`, `replication.py`,
-`following.py`, `reads.py`, which share one `RaftCore`); and the role changes only through `_become`, along
+Two rules: nothing here sends a message of its own accord (that is `election.py`, `leader.py`,
+`follower.py`, `reads.py`, which share one `RaftCore`); and the role changes only through `_become`, along
 TRANSITIONS.
 """
 

@@ -5,7 +5,7 @@ So the logs that survive agree about it as about any other entry; it replaces a 
 restart. What the survivor's log has becomes the truth, what only the lost had is gone. The lost are named in
 the configuration, and heard no more: those that come back as a majority would lead, truncate and
 break what was rescued. They come back in by being deleted, added and copied as new ones; one that is added as
-it was ends as soon as the leader's log parts from what it has committed (`following.py`).
+it was ends as soon as the leader's log parts from what it has committed (`follower.py`).
 """
 
 from collections.abc import Sequence

@@ -4,7 +4,7 @@ Rules: reads only.
 """
 
 from nyala.common.ids import OpId, ServerUuid
-from nyala.raft import quiescence, replication
+from nyala.raft import leader, quiescence
 from nyala.raft.messages import HardState
 from nyala.raft.progress import Progress
 from nyala.raft.state import RaftCore
@@ -67,7 +67,7 @@ class NodeView:
     def needed(self) -> int:
         """Lowest index that some member may still have to be sent; 0: not known (no leader heard)."""
         core = self._core
-        return core.log.base.index + 1 if self.keeps_log else replication.needed(core)
+        return core.log.base.index + 1 if self.keeps_log else leader.needed(core)
 
     @property
     def keeps_log(self) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from nyala.common.errors import Corrupt
 from nyala.common.ids import OpId, ServerUuid
-from nyala.raft import election, following
+from nyala.raft import election, follower
 from nyala.raft.messages import Entry, FetchSuffix, Suffix, VoteReply
 from nyala.raft.ready import ReadRequest
 from nyala.raft.state import RaftCore, RaftState
@@ -39,7 +39,7 @@ def check(message: Suffix) -> None:
     """Refuse a suffix that contradicts itself, before it changes anything.
 
     Raises:
-        Corrupt: as `following.check`, or it goes beyond the end of its sender's log.
+        Corrupt: as `follower.check`, or it goes beyond the end of its sender's log.
     """
     end, last = message.entries[-1].id if message.entries else message.previous, message.last
     if end > last or (end.index >= last.index and end != last) or last.term > message.term:
@@ -47,7 +47,7 @@ def check(message: Suffix) -> None:
             f"a suffix from {message.sender} in term {message.term} ends at {end}, and its log at "
             f"{last}; it was dropped"
         )
-    following.check(message)
+    follower.check(message)
 
 
 def on_suffix(core: RaftCore, message: Suffix) -> None:
@@ -62,7 +62,7 @@ def on_suffix(core: RaftCore, message: Suffix) -> None:
         return
     _follow_nobody(core, message)
     core.reset_timer()
-    if not following.merge(core, message.entries):
+    if not follower.merge(core, message.entries):
         return  # it came twice
     if log.last < message.last:
         _fetch(core, message.sender, log.last)
