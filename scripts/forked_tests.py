@@ -5,6 +5,7 @@ Reads requests from its input and writes outcomes to its output, one JSON object
 """
 
 import contextlib
+import ctypes
 import gc
 import importlib
 import json
@@ -25,6 +26,8 @@ ALREADY = (
 )  # fmt: skip
 """Imported before the first fork. Not polars, duckdb and Spark: they start threads, which no fork has."""
 OURS = ("nyala", "tests", "scripts")
+PR_SET_CHILD_SUBREAPER = 36
+"""Number of the prctl that makes orphaned descendants children of this process."""
 PLUGINS = ["-p", "pytest_timeout", "-p", "_hypothesis_pytestplugin", "-p", "no:cacheprovider"]
 
 
@@ -71,6 +74,7 @@ def serve() -> None:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     out = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
         if mine := [m for m in sys.modules if m.partition(".")[0] in OURS]:
@@ -79,7 +83,7 @@ def serve() -> None:
 
 
 def _run(asked: dict[str, Any]) -> dict[str, Any]:
-    """Run one request in a fork; after its limit its whole process group is killed."""
+    """Run one request in a fork; at its end, its limit or the end of the input, kill all its processes."""
     scratch, began = Path(asked["scratch"]), time.monotonic()
     for name in ("output", "seen"):
         (scratch / name).unlink(missing_ok=True)
@@ -87,11 +91,14 @@ def _run(asked: dict[str, Any]) -> dict[str, Any]:
     if pid == 0:
         _child(asked, scratch)
     handle = os.pidfd_open(pid)
-    in_time = bool(select.select([handle], [], [], asked["limit_s"])[0])
-    os.close(handle)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
-    _, status, used = os.wait4(pid, 0)
+    try:  # input before the answer: the end of the process that asked
+        in_time = handle in select.select([handle, sys.stdin], [], [], asked["limit_s"])[0]
+    finally:
+        os.close(handle)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+        _, status, used = os.wait4(pid, 0)
+        _end_orphans()
     seen = (scratch / "seen").read_text() if (scratch / "seen").exists() else "{}"
     return {
         **json.loads(seen),
@@ -100,6 +107,23 @@ def _run(asked: dict[str, Any]) -> dict[str, Any]:
         "seconds": time.monotonic() - began,
         "cpu_s": used.ru_utime + used.ru_stime,
     }
+
+
+def _end_orphans() -> None:
+    """Kill the processes that a run has left, in whatever session: they are children of this one now."""
+    while orphans := _children():
+        for pid in orphans:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def _children() -> list[int]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # ended meanwhile
+            parent = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[1]
+            found += [int(folder.name)] if int(parent) == os.getpid() else []
+    return found
 
 
 def _child(asked: dict[str, Any], scratch: Path) -> None:

@@ -7,8 +7,9 @@ has to pass in the unchanged tree before, and the tests that failed right after.
 is too coarse, or whose `find` no longer occurs exactly once, fails the run: a test that cannot fail is a
 defect.
 
-Each verdict is recorded in tests/mutants/verdicts.json with hashes of the mutated file and of its
+Each verdict is recorded in tests/mutants/verdicts.json with hashes of the code of the mutated file and of its
 tests, so that an interrupted run continues where it ended, and a later run skips what has not changed.
+Docstrings, comments and formatting are no code.
 """
 
 import argparse
@@ -30,6 +31,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -123,8 +125,30 @@ class Verdicts:
     def _hashes(self, mutant: Mutant, tree: Path | None = None) -> str:
         root = tree or self._root
         file = (root / mutant["file"]).read_text()
-        tests = "".join(p.read_text() for p in _test_files(root, mutant))
-        return f"{_digest(file)}-{_digest(tests)}"
+        try:
+            changed = _code(apply(file, mutant))
+        except ValueError:
+            changed = ""
+        tests = "".join(_code(p.read_text()) for p in _test_files(root, mutant))
+        return f"{_digest(_code(file) + changed)}-{_digest(tests)}"
+
+
+@cache
+def _code(text: str) -> str:
+    """Return the code of a module without docstrings and comments, in one format; its text if it is none."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return text
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            node.body = [s for s in node.body if not _is_docstring(s)]
+    return ast.unparse(tree) + "\n"
+
+
+def _is_docstring(statement: ast.stmt) -> bool:
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
 def _digest(text: str) -> str:

@@ -2,9 +2,12 @@
 
 import argparse
 import contextlib
+import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +15,17 @@ from typing import Any
 import pytest
 
 from scripts import mutants
+from tests.waiting import wait_until
 
 TEST = """
-import os, time
+import os, subprocess, time
 from nyala import sums
+
+def test_that_leaves_a_server_and_hangs():
+    session = subprocess.Popen("setsid sleep 300 & echo $! > pid.new; mv pid.new pid", shell=True)
+    assert session.wait() == 0
+    while True:
+        time.sleep(0.01)
 
 def test_of_a_sum():
     assert sums.add(2, 2) == 4
@@ -121,6 +131,44 @@ def test_a_hang_is_noticed_and_its_time_is_no_verdict_on_a_machine_that_is_as_la
     (tree.root / "loaded").touch()
     assert trial.verdict(late).verdict == ""
     os.unlink(tree.root / "loaded")
+
+
+HANGS = "tests/test_sums.py -k leaves_a_server"
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_processes_that_a_test_left_end_with_it(tree):
+    outcome = tree.run(mutant("a - b", HANGS), 3)
+    assert outcome["exit"] is None
+    assert not is_running(int((tree.root / "pid").read_text()))
+    os.unlink(tree.root / "pid")
+
+
+def test_processes_of_a_test_end_with_the_run_of_mutants(root, tmp_path):
+    script = Path(mutants.__file__).with_name("forked_tests.py")
+    request = {"scratch": str(tmp_path), "limit_s": 300, "kernels": str(tmp_path / "kernels")}
+    runner = subprocess.Popen(
+        [sys.executable, script], cwd=root, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, text=True,
+    )  # fmt: skip
+    assert runner.stdin
+    runner.stdin.write(json.dumps({**request, "arguments": HANGS.split()}) + "\n")
+    runner.stdin.flush()
+    try:
+        wait_until((root / "pid").exists, "the test has started its server")
+        runner.stdin.close()
+        assert runner.wait(30) == 0
+    finally:
+        runner.kill()
+        runner.wait()
+    assert not is_running(int((root / "pid").read_text()))
+    os.unlink(root / "pid")
 
 
 def test_a_copy_becomes_its_tree_again(root, tmp_path):

@@ -39,7 +39,7 @@ def test_a_mistake_is_found(mistake: str, tmp_path: Path):
     assert SAMPLE[mistake] in done.stdout
 
 
-def test_a_verdict_holds_until_the_file_or_its_tests_change(tmp_path: Path):
+def test_a_verdict_holds_until_the_code_of_the_file_or_of_its_tests_changes(tmp_path: Path):
     mutant = {"file": "a.py", "find": "1", "replace": "2", "killed_by": "tests/test_a.py::test_one"}
     (tmp_path / "tests").mkdir()
     (tmp_path / "a.py").write_text("a = 1\n")
@@ -52,13 +52,53 @@ def test_a_verdict_holds_until_the_file_or_its_tests_change(tmp_path: Path):
     (tmp_path / "tests" / "test_a.py").write_text("def test_one(): assert True\n")
     assert mutants.Verdicts(path, tmp_path).of("room", mutant) is None
     mutants.Verdicts(path, tmp_path).record("room", mutant, "SURVIVED")
-    (tmp_path / "a.py").write_text("a = 1  # changed\n")
+    (tmp_path / "a.py").write_text("a = 1\nb = 3\n")
+    assert mutants.Verdicts(path, tmp_path).of("room", mutant) is None
+
+
+DOCUMENTED = '''"""A module."""
+
+A = 1
+"""A constant."""
+
+
+class C:
+    """A class."""
+
+    def f(self) -> str:
+        """Return a text."""
+        return "text"  # a comment
+'''
+
+
+def test_a_verdict_outlives_changes_of_docstrings_comments_and_formatting(tmp_path: Path):
+    mutant = {"file": "a.py", "find": "A = 1", "replace": "A = 2", "killed_by": "test_a.py"}
+    path, tests = tmp_path / "verdicts.json", tmp_path / "test_a.py"
+    (tmp_path / "a.py").write_text(DOCUMENTED)
+    tests.write_text("def test_one():\n    assert True\n")
+    mutants.Verdicts(path, tmp_path).record("room", mutant, "killed")
+    other = DOCUMENTED.replace("# a comment", "").replace('"text"', "(\n'te' 'xt')")
+    other = other.replace('"""A ', '"""Another ').replace('"""Return', '"""Give')
+    (tmp_path / "a.py").write_text(other)
+    tests.write_text('"""Tests."""\n\n\ndef test_one():\n    """It holds."""\n    assert (True)\n')
+    assert mutants.Verdicts(path, tmp_path).of("room", mutant) == "killed"
+    (tmp_path / "a.py").write_text(DOCUMENTED.replace('"text"', '"other text"'))
+    assert mutants.Verdicts(path, tmp_path).of("room", mutant) is None
+
+
+def test_a_verdict_is_one_on_an_edit_of_the_same_code(tmp_path: Path):
+    mutant = {"file": "a.py", "find": "# here\nA = 1", "replace": "A = 2", "killed_by": "test_a.py"}
+    (tmp_path / "test_a.py").write_text("def test_one(): ...\n")
+    (tmp_path / "a.py").write_text("# here\nA = 1\nA = 1\n")
+    path = tmp_path / "verdicts.json"
+    mutants.Verdicts(path, tmp_path).record("room", mutant, "killed")
+    (tmp_path / "a.py").write_text("A = 1\n# here\nA = 1\n")
     assert mutants.Verdicts(path, tmp_path).of("room", mutant) is None
 
 
 def test_a_verdict_is_one_on_the_tree_in_which_it_was_found(tmp_path: Path):
     mutant = {"file": "a.py", "find": "1", "replace": "2", "killed_by": "test_a.py"}
-    for name, text in (("copy", "a = 1\n"), ("changed since", "a = 1  # changed\n")):
+    for name, text in (("copy", "a = 1\n"), ("changed since", "a = 1\nb = 1\n")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.py").write_text(text)
         (tmp_path / name / "test_a.py").write_text("def test_one(): ...\n")
