@@ -1,4 +1,4 @@
-"""Writes docs/operate/options.md from `common/options.py`. Run it after changing an option."""
+"""Writer of docs/operate/options.md, from `common/options.py`. Run it after changing an option."""
 
 from pathlib import Path
 
@@ -7,18 +7,21 @@ from nyala.common.options import describe
 PAGE = Path(__file__).parent.parent / "docs" / "operate" / "options.md"
 HEAD = """# Options of a server
 
-Every tunable of `nyala master run` and `nyala tserver run`. A name ends with its unit. Precedence: a flag
-(`--set name=value`) before the environment (`NYALA_<NAME>`) before the TOML file (`--config FILE`) before
-the default. `nyala config list` prints the same list. This page is written by `scripts/options_page.py`.
+The options of `nyala master run` and `nyala tserver run`; a name ends with its unit. A flag (`--set name=value`) overrides
+the environment (`NYALA_<NAME>`), which overrides the TOML file (`--config FILE`), which overrides the default. `nyala config
+list` prints the same list. `scripts/options_page.py` writes this page.
 
-| name | default | limits | what it is for |
+| Option | Default | Limits | Meaning |
 |---|---|---|---|
 """
 
 
 def page() -> str:
     """Return the text of the page."""
-    rows = [f"| `{d.name}` | {d.default} | {d.limits} | {d.sentence} |\n" for d in describe()]
+    rows = [
+        f"| `{d.name}` | {d.default} | {d.limits.replace('|', ' or ')} | {d.sentence} |\n"
+        for d in describe()
+    ]
     return HEAD + "".join(rows)
 
 

@@ -23,85 +23,83 @@ def _choice(pattern: str, sentence: str) -> Any:
 LIMITS: Mapping[str, msgspec.Meta] = {
     # ---- copies of replicas
     "copy_rate_bytes": _number(
-        0, 1 << 40, "All copies into one server take so much a second at most; 0: no limit."
+        0, 1 << 40, "Bytes per second of all copies into one server; 0: unlimited."
     ),
     "copy_busy_rate_bytes": _number(
         0,
         1 << 40,
-        "As copy_rate_bytes, into and out of one server while others write to its log.",
+        "The same, into and out of one server, while other writes use its log.",
     ),
     "copy_sessions_max": _number(
-        1, 1000, "Copies of replicas out of one server at a time, and into one."
+        1, 1000, "Concurrent copies of replicas out of one server, and into one."
     ),
     "copy_staged_bytes": _number(
         1,
         1 << 50,
-        "Files of copies under way, into one server and out of it; above it further copies wait.",
+        "Files of running copies, into one server and out of it; further copies wait.",
     ),
     "copy_session_ttl_ms": _number(
-        100, 3_600_000, "A source keeps files and log for a copy that is silent so long."
+        100,
+        3_600_000,
+        "Silence of a copy after which its source drops the files and log kept for it.",
     ),
-    "copy_retry_ms": _number(
-        0, 3_600_000, "A copy is given up when its source is silent for so long."
-    ),
+    "copy_retry_ms": _number(0, 3_600_000, "Silence of the source after which a copy fails."),
     "copy_wait_ms": _number(
-        0, 86_400_000, "The log is kept so long for a copy that is no member yet."
+        0, 86_400_000, "Time for which the log is kept for a copy that is not a member yet."
     ),
-    "copy_chunk_bytes": _number(1, 8 << 20, "Of a file, sent under one checksum."),
+    "copy_chunk_bytes": _number(1, 8 << 20, "Size of the pieces of a file; each has a checksum."),
     # ---- repair of tablets
     "repair": msgspec.Meta(
         pattern="^(on|off)$",
-        description="Whether masters replace lost replicas, and remove those that are too many.",
+        description="Replacement of lost replicas and removal of surplus ones, by the masters.",
     ),
     "repair_interval_ms": _number(
-        10, 3_600_000, "A master looks this often at which tablets need repair."
+        10, 3_600_000, "Interval at which a master checks which tablets need repair."
     ),
     "member_failed_after_ms": _number(
-        100, 604_800_000, "A replica that its leader has not heard for so long is replaced."
+        100, 604_800_000, "Silence towards its leader after which a replica is replaced."
     ),
-    "repairs_per_server": _number(
-        1, 1000, "Replicas that are given to one server at a time by repair."
-    ),
-    "repairs_max": _number(
-        1, 100_000, "Replicas that are given to servers at a time in all by repair."
-    ),
+    "repairs_per_server": _number(1, 1000, "Concurrent repairs that add a replica to one server."),
+    "repairs_max": _number(1, 100_000, "Concurrent repairs that add a replica, in all."),
     # ---- memory (docs/internals/memory.md)
     "memory_budget_bytes": _number(
-        64 * MIB, 4096 * GIB, "Memory of all that is counted; above it writes are throttled."
+        64 * MIB, 4096 * GIB, "Memory of everything that is counted; above it writes are throttled."
     ),
     "raft_cache_total_bytes": _number(
-        0, 1024 * GIB, "Entries in memory over all tablets; idle tablets' go first."
+        0,
+        1024 * GIB,
+        "Log entries in memory over all tablets; those of idle tablets are evicted first.",
     ),
     "write_queue_total_bytes": _number(
         1 << 10, 1024 * GIB, "As write_queue_bytes, over all tablets of a server."
     ),
     "scan_memory_bytes": _number(
-        1 << 20, 1024 * GIB, "Memory of open scans; above it further ones are throttled."
+        1 << 20, 1024 * GIB, "Memory of open scans; above it new scans are throttled."
     ),
     "catalog_flush_bytes": _number(
-        1, 64 * GIB, "A master's catalog memory above this is flushed to disk."
+        1, 64 * GIB, "Memory of a master's catalog above which it is flushed."
     ),
     "catalog_history_max_age_s": _number(
-        1, 10_000_000, "Versions of catalog rows older than this are forgotten."
+        1, 10_000_000, "Age above which old versions of catalog rows are removed."
     ),
     # ---- consensus
     "raft_tick_ms": _number(
-        1, 1000, "Step of Raft's timers; the two times below are rounded up to it."
+        1, 1000, "Tick of Raft's timers; the next two options are rounded up to it."
     ),
-    "raft_heartbeat_ms": _number(
-        1, 10_000, "A leader that has nothing else to say speaks this often."
-    ),
+    "raft_heartbeat_ms": _number(1, 10_000, "Interval of a leader's heartbeats."),
     "election_timeout_ms": _number(
-        10, 60_000, "Least silence of a leader before an election; drawn from [n, 2n)."
+        10, 60_000, "Minimum election timeout n; timeouts are drawn from [n, 2n)."
     ),
     "raft_quiesce_ms": _number(
-        0, 3_600_000, "A tablet idle for so long sends no heartbeats until used; 0: never."
+        0,
+        3_600_000,
+        "Idle time after which a tablet sends no heartbeats until it is used; 0: never.",
     ),
     "raft_append_bytes": _number(
-        1, 16 * MIB, "Entries in one message to a follower, one at least (etcd: 1 MiB)."
+        1, 16 * MIB, "Entries in one message to a follower, at least one entry (etcd: 1 MiB)."
     ),
     "raft_inflight_bytes": _number(
-        1, GIB, "Unacknowledged entries on the way to one follower of one tablet."
+        1, GIB, "Unacknowledged entries sent to one follower of one tablet."
     ),
     "raft_cache_bytes": _number(
         0, GIB, "Applied entries kept in memory per tablet for slow followers."
@@ -109,111 +107,117 @@ LIMITS: Mapping[str, msgspec.Meta] = {
     # ---- write-ahead log
     "wal_sync": _choice(
         "^(always|interval|never)$",
-        "When a write is synced: before it is acknowledged, or later (then: no promises).",
+        "When writes are synced: before the acknowledgement, or later (not durable).",
     ),
     "wal_sync_interval_ms": _number(
-        1, 3_600_000, "With wal_sync=interval, a power cut loses no more than this."
+        1, 3_600_000, "With wal_sync=interval, the time of writes that a power failure may lose."
     ),
     "wal_reserve_mb": _number(
-        0, 1 << 20, "Free disk space left for flushes: below it, writes are throttled."
+        0, 1 << 20, "Free disk space reserved for flushes; below it writes are throttled."
     ),
     "wal_cleanup_mb": _number(
-        0, 1 << 20, "Of wal_reserve_mb, what the log may use to shrink on a full disk."
+        0, 1 << 20, "Part of wal_reserve_mb that the log may use to shrink on a full disk."
     ),
     "wal_segment_mb": _number(1, 1024, "Preallocated length of a log segment (Kudu: 8)."),
     "wal_queue_bytes": _number(
-        64 * KIB, GIB, "Entries on their way to the disk, over all tablets."
+        64 * KIB, GIB, "Entries waiting to be written to the log, over all tablets."
     ),
     "wal_retain_mb": _number(
-        0, 1 << 20, "Flushed entries kept for slow followers, shared by all tablets."
+        0, 1 << 20, "Flushed entries kept for slow followers, over all tablets."
     ),
     "wal_retain_for_peers_mb": _number(
-        0, 1 << 20, "Log kept for members that are away; those that need more are copied."
+        0, 1 << 20, "Log kept for members that are down; a member that needs more is copied."
     ),
     # ---- slow logs
     "slow_log_factor": _number(
-        2, 1_000, "A log whose rounds take so many times a peer's is slow: leaders leave."
+        2,
+        1_000,
+        "Ratio to the fastest peer's log latency above which a log is slow; leaders move away.",
     ),
-    "slow_log_least_ms": _number(1, 60_000, "A log whose rounds take less is never slow."),
-    "slow_log_after_ms": _number(
-        1_000, 60_000, "Rounds of the log are compared over so long a time."
-    ),
+    "slow_log_least_ms": _number(1, 60_000, "Latency below which a log is never slow."),
+    "slow_log_after_ms": _number(1_000, 60_000, "Time over which log latencies are compared."),
     "slow_log_backoff_ms": _number(
-        0, 3_600_000, "A tablet's leader leaves a slow log no more often than this."
+        0, 3_600_000, "Minimum interval at which a tablet's leader moves because of a slow log."
     ),
     # ---- writes
     "write_max_bytes": _number(
-        KIB, ENTRY_MAX_BYTES, "Largest write of one batch; a larger one is refused."
+        KIB, ENTRY_MAX_BYTES, "Largest batch of one write; a larger one is refused."
     ),
     "write_queue_bytes": _number(
-        KIB, 4 * GIB, "Writes in flight per tablet; above it they are throttled."
+        KIB, 4 * GIB, "Writes in flight per tablet; above it writes are throttled."
     ),
-    "write_timeout_ms": _number(1, 3_600_000, "Deadline of a write that names none."),
+    "write_timeout_ms": _number(1, 3_600_000, "Deadline of a write that sets none."),
     "apply_group_ops": _number(
-        1, 1 << 16, "Operations applied at one go (about 2 ms of the apply lane)."
+        1, 1 << 16, "Operations applied in one job (about 2 ms of the apply thread)."
     ),
-    "apply_group_bytes": _number(1, GIB, "Payload applied at one go, one operation at least."),
+    "apply_group_bytes": _number(1, GIB, "Payload applied in one job, at least one operation."),
     "client_result_ttl_s": _number(
-        1, 10_000_000, "Results of writes are kept so long for retries, by entry stamps."
+        1, 10_000_000, "Time for which results of writes are kept for retries, by entry timestamps."
     ),
     "client_results_bytes": _number(
         64 * KIB,
         GIB,
-        "Memory of a tablet's results and clients kept for retries; beyond it the oldest go.",
+        "Memory of a tablet's results and client sessions kept for retries; the oldest go first.",
     ),
     # ---- storage
-    "flush_bytes": _number(1, 64 * GIB, "A tablet's memory above this is flushed to disk."),
+    "flush_bytes": _number(1, 64 * GIB, "Memory of a tablet above which it is flushed."),
     "flush_log_bytes": _number(
-        1, 64 * GIB, "A tablet whose unflushed log is longer than this is flushed."
+        1, 64 * GIB, "Length of a tablet's unflushed log above which it is flushed."
     ),
     "history_max_age_s": _number(
-        0, 10_000_000_000, "Row versions older than this may be forgotten."
+        0, 10_000_000_000, "Age above which old row versions may be removed."
     ),
     # ---- time
     "clock_max_ahead_ms": _number(
         0,
         4_000_000_000_000,
-        "A time that others tell may be so far in the future; a longer step of a clock is a jump.",
+        "Maximum by which a received time may be ahead; a larger step of a clock is a jump.",
     ),
     "clock_max_offset_ms": _number(
-        1, 86_400_000, "A leader whose clock is further from a majority's hands over."
+        1,
+        86_400_000,
+        "Difference to a majority's clocks above which a leader transfers leadership.",
     ),
     # ---- reads
-    "scan_batch_bytes": _number(KIB, 16 * MIB, "Size of the batches of a scan that asks for none."),
-    "scan_batch_rows": _number(1, 10_000_000, "Most rows in a batch of a scan that asks for none."),
-    "scanners_max": _number(1, 1_000_000, "Scans open at a time on one tablet server."),
-    "read_timeout_ms": _number(1, 3_600_000, "Deadline of a read that names none."),
+    "scan_batch_bytes": _number(KIB, 16 * MIB, "Size of a scan's batches, if the scan sets none."),
+    "scan_batch_rows": _number(
+        1, 10_000_000, "Maximum rows of a scan's batches, if the scan sets none."
+    ),
+    "scanners_max": _number(1, 1_000_000, "Concurrent scans on one tablet server."),
+    "read_timeout_ms": _number(1, 3_600_000, "Deadline of a read that sets none."),
     "reader_silent_ms": _number(
         100,
         86_400_000,
-        "A Flight client that takes nothing for so long loses its stream, and the scan.",
+        "Time without reads after which a Flight client's stream and scan are closed.",
     ),
     # ---- servers
     "server_heartbeat_ms": _number(
-        10, 60_000, "A tablet server reports to every master this often."
+        10, 60_000, "Interval of a tablet server's reports to every master."
     ),
     "tserver_unresponsive_ms": _number(
-        100, 3_600_000, "A tablet server silent for longer counts as dead."
+        100, 3_600_000, "Silence after which a tablet server counts as dead."
     ),
     "report_batch_tablets": _number(
-        1, 1_000_000, "Tablets that a master takes from a report at one go."
+        1, 1_000_000, "Tablets of a report that a master processes in one batch."
     ),
     "order_timeout_ms": _number(
         10, 3_600_000, "Deadline of an order from a master to a tablet server."
     ),
     "order_interval_ms": _number(
-        10, 60_000, "A master derives the orders that are due this often."
+        10, 60_000, "Interval at which a master derives the orders that are due."
     ),
-    "orders_per_server": _number(1, 1000, "Orders under way from a master to one tablet server."),
+    "orders_per_server": _number(1, 1000, "Concurrent orders from a master to one tablet server."),
     "tablet_creation_timeout_ms": _number(
-        100, 3_600_000, "A new tablet without a leader for so long is replaced by another one."
+        100, 3_600_000, "Time without a leader after which a new tablet is replaced."
     ),
     "catalog_timeout_ms": _number(10, 3_600_000, "Deadline of one replication of catalog rows."),
     "catalog_batch_bytes": _number(
         KIB, ENTRY_MAX_BYTES, "Largest batch of catalog rows of one operation."
     ),
-    "replicas": _number(1, 7, "Copies of each tablet of a table that names no number; odd."),
-    "tablets_per_table_max": _number(1, 1_000_000, "Tablets of one new table."),
-    "locations_ttl_ms": _number(100, 86_400_000, "Clients may keep tablet locations this long."),
+    "replicas": _number(1, 7, "Replicas of each tablet of a table that sets none; odd."),
+    "tablets_per_table_max": _number(1, 1_000_000, "Maximum tablets of a new table."),
+    "locations_ttl_ms": _number(
+        100, 86_400_000, "Time for which clients may cache tablet locations."
+    ),
     "compute_threads": _number(1, 256, "Threads for flushes, compactions and scans."),
 }
