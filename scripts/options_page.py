@@ -7,9 +7,10 @@ from nyala.common.options import describe
 PAGE = Path(__file__).parent.parent / "docs" / "operate" / "options.md"
 HEAD = """# Options of a server
 
-The options of `nyala master run` and `nyala tserver run`; a name ends with its unit. A flag (`--set name=value`) overrides
-the environment (`NYALA_<NAME>`), which overrides the TOML file (`--config FILE`), which overrides the default. `nyala config
-list` prints the same list. `scripts/options_page.py` writes this page.
+The options of `nyala master run` and `nyala tserver run`; a name ends with its unit. A flag
+(`--set name=value`) overrides the environment (`NYALA_<NAME>`), which overrides the TOML file
+(`--config FILE`), which overrides the default. `nyala config list` prints the same list.
+`scripts/options_page.py` writes this page.
 
 | Option | Default | Limits | Meaning |
 |---|---|---|---|
