@@ -25,7 +25,7 @@ from nyala.common.partition import locate
 from nyala.operate.ksck import ClusterHealth, check
 from nyala.operate.ksck_checksum import compare
 from nyala.testing import MiniCluster
-from tests.cluster.workload import SCHEMA, Workload, create, rows
+from tests.cluster.support.workload import SCHEMA, Workload, create, rows
 from tests.waiting import wait_until
 
 TABLE = "storm"

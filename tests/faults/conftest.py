@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.faults import sandbox
+from tests.faults.support import sandbox
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from tests.cluster.storm import TABLE, Storm, wait_ksck
 from tests.cluster.support.restarts import all_equal
-from tests.cluster.workload import Workload, create
-from tests.faults.fault_context import Scene
-from tests.faults.kinds import KINDS
-from tests.faults.registers import Registers
-from tests.faults.testbed import Yard
+from tests.cluster.support.workload import Workload, create
+from tests.faults.support.fault_context import Scene
+from tests.faults.support.kinds import KINDS
+from tests.faults.support.registers import Registers
+from tests.faults.support.testbed import Yard
 from tests.waiting import wait_until
 
 LOSING = ("power", "disk")

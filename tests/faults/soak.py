@@ -6,8 +6,8 @@ python -m tests.faults.soak [KIND ...] --count 30 --minutes 60 --seed 1
 import argparse
 import sys
 
-from tests.faults import sandbox
-from tests.faults.kinds import KINDS
+from tests.faults.support import sandbox
+from tests.faults.support.kinds import KINDS
 
 WAL = "wal"
 CUTS_PER_FAULT = 10

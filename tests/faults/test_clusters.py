@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.faults import sandbox
+from tests.faults.support import sandbox
 
 LIMIT_S = 580
 

@@ -12,9 +12,9 @@ import pytest
 
 from nyala.client.table import Table
 from nyala.testing import MiniCluster, processes
-from tests.cluster.leading import leader
 from tests.cluster.storm import ksck, wait_equal, wait_ksck
-from tests.faults.syscalls import SYNCS, injected
+from tests.cluster.support.leading import leader
+from tests.faults.support.syscalls import SYNCS, injected
 from tests.waiting import wait_until
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), False), ("v", pa.int64())])

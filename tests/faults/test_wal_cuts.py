@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.faults import sandbox
+from tests.faults.support import sandbox
 
 
 @pytest.mark.row("S4.2", "S4.14")

@@ -14,9 +14,9 @@ import time
 import traceback
 from pathlib import Path
 
-from tests.faults.disks import Disk
-from tests.faults.frozen import freeze
-from tests.faults.wal_judge import Judge
+from tests.faults.support.disks import Disk
+from tests.faults.support.frozen import freeze
+from tests.faults.support.wal_judge import Judge
 from tests.faults.wal_life import Notebook, live
 from tests.waiting import wait_until
 

@@ -14,10 +14,10 @@ import traceback
 from collections.abc import Sequence
 
 from nyala.common.schema import Schema
-from tests.properties import tablet_steps as steps
-from tests.properties.tablet_rows import weak_hash
-from tests.properties.tablet_world import World, sizes
-from tests.unit.tablet.tablet_support import INT_KEY, PAIR_KEY
+from tests.properties.support import tablet_steps as steps
+from tests.properties.support.tablet_rows import weak_hash
+from tests.properties.support.tablet_world import World, sizes
+from tests.unit.tablet.support.tablet_support import INT_KEY, PAIR_KEY
 
 Operation = tuple[str, int]
 SCHEMAS: dict[str, Schema | None] = {"any": None, "int": INT_KEY, "pair": PAIR_KEY}

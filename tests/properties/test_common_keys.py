@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from nyala.common import hashing, keys
 from nyala.common.errors import Corrupt
-from tests.properties.common_strategies import KINDS, key_rows
-from tests.unit.common import key_reference
+from tests.properties.support.common_strategies import KINDS, key_rows
+from tests.unit.common.support import key_reference
 
 
 def arrays_of(kinds, rows):

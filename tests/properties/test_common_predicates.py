@@ -20,8 +20,8 @@ from nyala.common.predicate import (
     push_down,
 )
 from nyala.common.where import parse
-from tests.properties.common_strategies import SCHEMA, TREES, batches
-from tests.properties.predicate_twin import SIGNS, naive
+from tests.properties.support.common_strategies import SCHEMA, TREES, batches
+from tests.properties.support.predicate_twin import SIGNS, naive
 
 
 def truth(tree, batch):

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from nyala.client.sql.query import run_sql
 from nyala.common.errors import InvalidArgument
-from tests.properties.sql_queries import Queries
 from tests.properties.support.sql_agrees import TABLES, shown, tables
-from tests.unit.client.sql_tables import plainly
+from tests.properties.support.sql_queries import Queries
+from tests.unit.client.support.sql_tables import plainly
 
 
 @settings(max_examples=120, deadline=None)

@@ -8,11 +8,11 @@ import pytest
 from nyala.common.schema import from_arrow
 from nyala.tablet.files.ops import RowOp
 from tests.properties import tablet_fuzz as fuzz
-from tests.properties import tablet_steps as steps
-from tests.properties.tablet_model import WRITES
-from tests.properties.tablet_rows import weak_hash
+from tests.properties.support import tablet_steps as steps
+from tests.properties.support.tablet_model import WRITES
+from tests.properties.support.tablet_rows import weak_hash
 from tests.sim.world.files import SimDisk
-from tests.unit.tablet.tablet_support import Driver
+from tests.unit.tablet.support.tablet_support import Driver
 
 
 def test_there_are_enough_kinds_of_operation():

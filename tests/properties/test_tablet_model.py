@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from nyala.common.schema import Schema
-from tests.properties import tablet_steps as steps
-from tests.properties.tablet_rows import weak_hash
-from tests.properties.tablet_world import HashKeys, World, sizes
-from tests.unit.tablet.tablet_support import INT_KEY, PAIR_KEY
+from tests.properties.support import tablet_steps as steps
+from tests.properties.support.tablet_rows import weak_hash
+from tests.properties.support.tablet_world import HashKeys, World, sizes
+from tests.unit.tablet.support.tablet_support import INT_KEY, PAIR_KEY
 
 SEEDS = st.integers(0, 2**64 - 1)
 

@@ -14,12 +14,12 @@ from nyala.tablet.files.ops import RowOp
 from nyala.tablet.read import split_points
 from nyala.tablet.read.selection import ScanFilter
 from nyala.tablet.read.view import split_keys
-from tests.properties import tablet_steps as steps
-from tests.properties.predicate_twin import naive
-from tests.properties.tablet_model import Key, Row, exact
-from tests.properties.tablet_rows import random_keys, random_predicate
-from tests.properties.tablet_world import World, sizes
-from tests.unit.tablet.tablet_support import INT_KEY, PAIR_KEY, Driver
+from tests.properties.support import tablet_steps as steps
+from tests.properties.support.predicate_twin import naive
+from tests.properties.support.tablet_model import Key, Row, exact
+from tests.properties.support.tablet_rows import random_keys, random_predicate
+from tests.properties.support.tablet_world import World, sizes
+from tests.unit.tablet.support.tablet_support import INT_KEY, PAIR_KEY, Driver
 
 KINDS = sorted({*steps.WRITING, *steps.FILING})
 SIZES = [10, 100, 300, 1000, 5000, 1 << 40]

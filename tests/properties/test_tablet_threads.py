@@ -15,10 +15,10 @@ import pytest
 from nyala.env.tasks import Lane, LoopTasks
 from nyala.tablet.files.ops import RowOp, decode_result
 from nyala.tablet.read.view import View
-from tests.properties.predicate_twin import naive
-from tests.properties.tablet_model import Model, exact
-from tests.properties.tablet_rows import random_predicate, weak_hash
-from tests.unit.tablet.tablet_support import PAIR_KEY, Driver, payload
+from tests.properties.support.predicate_twin import naive
+from tests.properties.support.tablet_model import Model, exact
+from tests.properties.support.tablet_rows import random_predicate, weak_hash
+from tests.unit.tablet.support.tablet_support import PAIR_KEY, Driver, payload
 
 HOSTS = ["", "a", "a\0", "b", "é\U0010ffff"]
 KEYS = 200

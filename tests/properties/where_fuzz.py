@@ -19,10 +19,10 @@ from nyala.common.schema import from_arrow
 from nyala.common.where import parse
 from nyala.tablet.files.ops import RowOp
 from nyala.wire.convert import predicate_from_proto, predicate_to_proto
-from tests.properties.predicate_twin import naive
-from tests.properties.tablet_rows import POOLS
+from tests.properties.support.predicate_twin import naive
+from tests.properties.support.tablet_rows import POOLS
 from tests.sim.world.files import SimDisk
-from tests.unit.tablet.tablet_support import Driver
+from tests.unit.tablet.support.tablet_support import Driver
 
 KINDS = [k for k in POOLS if k != pa.timestamp("us", "UTC")]
 SCHEMA = from_arrow(

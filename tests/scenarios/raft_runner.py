@@ -40,7 +40,7 @@ from tests.scenarios.raft_text import (
     message_of,
     op_of,
 )
-from tests.unit.raft.raft_harness import Cluster
+from tests.unit.raft.support.raft_harness import Cluster
 
 
 class Story:

@@ -25,7 +25,7 @@ import nyala
 from nyala.spark.reader import PushingReader, ReadOptions
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.cluster.direct import Direct
+from tests.cluster.support.direct import Direct
 
 NAN, INF = float("nan"), float("inf")
 SCHEMA = pa.schema([

@@ -18,7 +18,7 @@ from nyala.tablet.files import ops
 from nyala.tablet.files.manifest import TabletInfo
 from nyala.tablet.files.ops import RowError, RowOp, SchemaOp
 from nyala.tablet.tablet import Tablet
-from tests.unit.tablet.tablet_support import Driver, info, payload
+from tests.unit.tablet.support.tablet_support import Driver, info, payload
 
 SCHEMA = from_arrow(
     pa.schema([

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.unit.client.sql_tables import TablesInMemory, table_of
+from tests.unit.client.support.sql_tables import TablesInMemory, table_of
 
 TYPES = {
     "int": pa.int64(), "text": pa.string(), "date": pa.date32(), "moment": pa.timestamp("us"),

@@ -16,7 +16,7 @@ from nyala.client.write.writer import BatchLimits
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.systems.cluster import SimCluster
 from tests.sim.world.loop import SimLoop, run
-from tests.unit.common.calls import Counter
+from tests.unit.common.support.calls import Counter
 
 OPTIONS = ClientOptions(
     timeout_ms=30_000,

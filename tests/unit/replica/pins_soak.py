@@ -13,7 +13,7 @@ from nyala.common.ids import TabletId
 from nyala.common.options import Options
 from nyala.replica import host
 from tests.sim.world.loop import SimLoop, run
-from tests.unit.replica.replica_support import Fleet
+from tests.unit.replica.support.replica_support import Fleet
 
 SEGMENT_BYTES = 64 << 10
 KEPT = 4

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.tablet.tablet_support import Driver
+from tests.unit.tablet.support.tablet_support import Driver
 
 
 @pytest.fixture

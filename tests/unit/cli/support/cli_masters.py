@@ -3,7 +3,7 @@
 from tests.sim.faults.master_changes import addresses, change, new_master, operator
 from tests.sim.systems.cluster import SimCluster
 from tests.sim.world.loop import run
-from tests.unit.cli.member_story import Wire
+from tests.unit.cli.support.member_story import Wire
 
 
 class Story:

@@ -14,8 +14,8 @@ from nyala.replica.state_machine import Cut
 from nyala.replica.superblock import ReplicaStage, Superblock, Superblocks
 from nyala.tablet.files.ops import RowOp
 from nyala.wal.cmeta import ConsensusMetadata
-from tests.unit.tablet.tablet_support import Driver, numbered
-from tests.unit.wal.wal_harness import durable, entry, open_wal
+from tests.unit.tablet.support.tablet_support import Driver, numbered
+from tests.unit.wal.support.wal_harness import durable, entry, open_wal
 
 U1, U2, U3, U4 = (ServerUuid(str(n) * 32) for n in (1, 2, 3, 4))
 GROUP = TabletId("a" * 32)

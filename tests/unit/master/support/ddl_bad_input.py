@@ -7,8 +7,8 @@ from nyala.master.ddl import create_table
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.values import array_to_ipc, value_to_ipc
-from tests.unit.master import master_helpers
-from tests.unit.master.ddl_operations import (
+from tests.unit.master.support import master_helpers
+from tests.unit.master.support.ddl_operations import (
     around,
     bound,
     create_request,

@@ -2,7 +2,7 @@
 
 from nyala.master.tservers import TServers
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.unit.master.master_helpers import report, server_info
+from tests.unit.master.support.master_helpers import report, server_info
 
 
 def heard(**versions):

@@ -6,7 +6,7 @@ from nyala.master.catalog.actions import (
 )
 from nyala.master.catalog.locks import Locks
 from nyala.master.ddl.operation import LeaderMemory, OperationStep, run
-from tests.unit.master.ddl_operations import loaded
+from tests.unit.master.support.ddl_operations import loaded
 
 
 class Died(Exception):

@@ -13,7 +13,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.world.loop import SimLoop, run, seeded
 from tests.sim.world.network import SimNetwork
 from tests.sim.world.process import SimProcess
-from tests.unit.master.master_helpers import create_request, server_info
+from tests.unit.master.support.master_helpers import create_request, server_info
 
 OPTIONS = Options(wal_segment_mb=1)
 NAMES = ("m0", "m1", "m2")

@@ -3,7 +3,7 @@
 from typing import Any
 
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.unit.master.master_helpers import create_request
+from tests.unit.master.support.master_helpers import create_request
 
 
 def broken(**changes):

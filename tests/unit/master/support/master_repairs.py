@@ -12,8 +12,8 @@ from nyala.master.repair.repairer import Repairer
 from nyala.master.tservers import TServers
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.unit.master.master_helpers import create_request, server_info
-from tests.unit.master.story_reports import fill
+from tests.unit.master.stories.story_reports import fill
+from tests.unit.master.support.master_helpers import create_request, server_info
 
 mark: Any = server_states.mark
 TERM = 5

@@ -6,7 +6,7 @@ from nyala.raft.messages import (
     HardState,
 )  # fmt: skip
 from nyala.raft.node import RaftNode
-from tests.unit.raft.raft_harness import Cluster
+from tests.unit.raft.support.raft_harness import Cluster
 
 A, B, C = (ServerUuid(u) for u in "123")
 CONFIG = initial(Member(u, f"{u}:1") for u in (A, B, C))

@@ -8,7 +8,7 @@ from nyala.common.ids import ServerUuid
 from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Configuration, Member
 from nyala.raft.options import RaftOptions
-from tests.unit.raft.raft_harness import Cluster
+from tests.unit.raft.support.raft_harness import Cluster
 
 STEPS = 2200
 SHAPES = [

@@ -1,7 +1,7 @@
 """Helpers of the tests of replica copy refusals, shared with other tests."""
 
 from nyala.common.ids import TabletId
-from tests.unit.replica.replica_support import GROUP
+from tests.unit.replica.support.replica_support import GROUP
 
 OTHER = TabletId("b" * 32)
 

@@ -2,7 +2,7 @@
 
 from nyala.tablet.files.ops import RowOp
 from tests.sim.world.files import SimDisk
-from tests.unit.tablet.tablet_support import Driver, numbered
+from tests.unit.tablet.support.tablet_support import Driver, numbered
 
 
 def prepared(disk: SimDisk) -> Driver:

@@ -2,7 +2,7 @@
 
 from nyala.common.ids import OpId, ServerUuid
 from nyala.raft.membership import Configuration, Member
-from tests.unit.wal.wal_harness import UUID
+from tests.unit.wal.support.wal_harness import UUID
 
 CONFIG = Configuration(
     (

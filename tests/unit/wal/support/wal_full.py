@@ -1,7 +1,7 @@
 """Helpers of the tests of wal full, shared with other tests."""
 
 from nyala.common.errors import Throttled
-from tests.unit.wal.wal_harness import (
+from tests.unit.wal.support.wal_harness import (
     A,
     durable,
     entry,

@@ -1,0 +1,1 @@
+"""Requests of clients to real servers, good and bad."""

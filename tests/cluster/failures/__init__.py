@@ -1,0 +1,1 @@
+"""Servers that die, stop, or lose a disk, while tables are used."""

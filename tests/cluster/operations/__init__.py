@@ -1,0 +1,1 @@
+"""Operations on a running cluster: definitions, members, copies, masters, its status."""

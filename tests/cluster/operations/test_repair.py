@@ -1,0 +1,168 @@
+"""A tablet server that is gone for good: its replicas are rebuilt elsewhere while rows are written."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from nyala.common.errors import NyalaError
+from nyala.testing import MiniCluster
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.cluster.storm import ksck, wait_equal
+from tests.cluster.support import leading
+from tests.cluster.support.direct import Direct
+from tests.cluster.support.workload import Workload, create, rows
+from tests.waiting import wait_until
+
+OPTIONS = {
+    "member_failed_after_ms": "1500",
+    "repair_interval_ms": "100",
+    "tserver_unresponsive_ms": "1000",
+    "flush_bytes": "200000",
+}
+
+
+@pytest.fixture(scope="module")
+def four():
+    with MiniCluster(masters=1, tservers=4, options=OPTIONS) as made:
+        yield made
+
+
+def reports(cluster, name):
+    """Return what a server's replicas report, by tablet."""
+    with Direct() as direct:
+        request = pb.ListTabletsRequest()
+        found = direct.ask(cluster.address(name), methods.LIST_TABLETS, request).tablets
+    return {t.report.tablet_id: t.report for t in found}
+
+
+def states(cluster, name):
+    """Return the states of a server's replicas, by tablet."""
+    return {tablet: report.state for tablet, report in reports(cluster, name).items()}
+
+
+def members(cluster, address):
+    """Return the addresses of all members of the tablets that have one at an address, by tablet."""
+    with cluster.connect() as client:
+        places = [p for name in client.tables() for p in client.table(name).tablets()]
+    found = {p.id: sorted(where for _, where in p.replicas) for p in places}
+    return {tablet: where for tablet, where in found.items() if not address or address in where}
+
+
+def failed(cluster, address):
+    """Whether the leaders of all tablets with a member at an address have given it up."""
+    said = [
+        {m.uuid: m.address for m in r.consensus.members}.get(h.uuid, "")
+        for name in cluster.names
+        if name.startswith("tserver") and cluster.running(name)
+        for r in reports(cluster, name).values()
+        for h in r.health
+        if h.state == "FAILED"
+    ]
+    return said.count(address) == len(members(cluster, address))
+
+
+def rebuilt(cluster, dead):
+    """Whether nothing is wrong but that one server is gone."""
+    try:
+        problems = ksck(cluster).problems
+    except NyalaError:  # the masters do not answer at the moment
+        return False
+    return all(p.startswith(f"tablet server {dead}") for p in problems)
+
+
+def leftovers(cluster, name):
+    """The tablets of which a server has a replica that is no member any more."""
+    held = {t for t, state in states(cluster, name).items() if state != "TOMBSTONED"}
+    return held - members(cluster, cluster.address(name)).keys()
+
+
+@pytest.mark.row("S1.1", "A9")
+def test_a_server_that_is_gone_for_good_is_replaced_under_writes_and_its_leftovers_deleted(four):
+    with four.connect() as client:
+        table = create(client, "repaired", buckets=6)
+        with Workload(four.connect, "repaired", seed=1) as workload:
+            wait_until(lambda: workload.acknowledged > 200, "the workload goes on")
+            victim = sorted(leading.leaders(four, "repaired").values())[0]
+            lost = [t for t, state in states(four, victim).items() if state == "RUNNING"]
+            assert lost
+            four.kill(victim)
+            dead = four.address(victim)
+            wait_until(lambda: rebuilt(four, dead), "all replicas rebuilt", 120, 0.2)
+            assert not set(lost) & members(four, dead).keys()
+            after = workload.acknowledged
+            wait_until(lambda: workload.acknowledged > after + 100, "the workload goes on")
+            workload.finish()
+            workload.check()
+            workload.verify(table.scan().to_arrow())
+        four.start(victim)
+        wait_until(lambda: not leftovers(four, victim), "leftovers deleted", poll_s=0.2)
+        wait_equal(four)
+
+
+def nyala(cluster, *words):
+    """Run a command; return what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "nyala.cli.main", *words, "--masters", cluster.masters],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.row("A20", "S3.5")
+def test_a_server_in_maintenance_keeps_its_replicas_and_leaves_them_to_those_in_its_will(four):
+    with four.connect() as client:
+        create(client, "maintained", buckets=2).insert(rows("all", [1, 2, 3], [1, 2, 3]))
+    victim = sorted(leading.leaders(four, "maintained").values())[0]
+    away = four.address(victim)
+    nyala(four, "tserver", "state", "enter_maintenance", away)
+    assert "IN MAINTENANCE" in nyala(four, "tserver", "list")
+    held = members(four, away)
+
+    def written():
+        lines = json.loads(nyala(four, "tserver", "will", away, "--format", "json"))
+        will = {line["tablet"]: line["address"] for line in lines}
+        assert will.keys() == held.keys()
+        return will if all(will.values()) else None
+
+    will = wait_until(written, "each of its tablets has an heir", poll_s=0.2)
+    four.kill(victim)
+    wait_until(lambda: failed(four, away), "its leaders give it up", 60, 0.2)
+    assert members(four, away).keys() == held.keys(), "and it keeps its place"
+    nyala(four, "tserver", "state", "exit_maintenance", away)
+    wait_until(lambda: rebuilt(four, away), "all replicas rebuilt", 120, 0.2)
+    after = members(four, "")
+    assert all(will[tablet] in after[tablet] for tablet in held), (will, after)
+    four.start(victim)
+    wait_equal(four)
+
+
+@pytest.mark.row("S1.29", "S3.7")
+def test_a_server_is_emptied_by_the_masters_and_everybody_has_the_list_of_servers(four):
+    with four.connect() as client:
+        create(client, "emptied", buckets=2).insert(rows("all", [1, 2, 3], [1, 2, 3]))
+    name = sorted(leading.leaders(four, "emptied").values())[0]
+    address = four.address(name)
+    assert members(four, address)
+    nyala(four, "tserver", "decommission", address)
+
+    def listed():
+        with Direct() as direct:
+            answer = direct.ask(four.masters, methods.LIST_SERVERS, pb.ListServersRequest())
+        return {s.address: s for s in answer.servers if s.role == "tserver"}
+
+    wait_until(lambda: not listed()[address].replicas, "it is empty", 120, 0.2)
+    wait_until(
+        lambda: (
+            {s.known_version for s in listed().values()}
+            == {max(s.list_version for s in listed().values())}
+        ),
+        "all have the last version",
+    )
+    assert not members(four, address)
+    nyala(four, "tserver", "decommission", address, "--cancel")
+    assert not listed()[address].decommission
+    wait_equal(four)

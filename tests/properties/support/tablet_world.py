@@ -1,0 +1,249 @@
+"""A tablet on a disk that may fail, its twin, and what a reader would hold: the world of random steps.
+
+`check_*` compare everything that can be read with the model; `tablet_steps.py` has what may happen.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+
+from nyala.common.alteration import alter
+from nyala.common.bounds import KeyBounds
+from nyala.common.keys import encode_keys
+from nyala.common.plain_rows import RowReader, encode_rows
+from nyala.common.schema import Column, Schema
+from nyala.tablet.files import columns
+from nyala.tablet.files.ops import RowOp, decode_result
+from nyala.tablet.maintain import flush
+from nyala.tablet.read import changes, ordered
+from nyala.tablet.read.selection import EVERY_KEY
+from nyala.tablet.read.view import View
+from nyala.tablet.write import memrowset
+from tests.properties.support.predicate_twin import naive
+from tests.properties.support.tablet_model import Key, Model, Row, exact
+from tests.properties.support.tablet_rows import (
+    random_alteration,
+    random_keys,
+    random_predicate,
+    random_rows,
+    random_schema,
+)
+from tests.sim.world.files import SimDisk
+from tests.unit.tablet.support.tablet_support import Driver, payload
+
+CODECS = ["none", "lz4", "zstd"]
+STARTS = [0, 7_250_000_000_000_000_001]
+"""Stamps of nothing, and of a clock: neighbours that no floating point number tells apart."""
+SMALL = (
+    (ordered, "WINDOW_ROWS", 4), (ordered, "_FIRST_ROWS", 2), (columns, "BLOCK_ROWS", 3),
+    (changes, "GATHER_ROWS", 3), (memrowset, "_FIRST_CAPACITY", 4), (memrowset, "_FAN_IN", 2),
+    (memrowset, "CHUNK_ROWS", 6), (flush, "MAX_MARK_FILES", 2),
+)  # fmt: skip
+"""Sizes at which a few rows already fill windows, blocks and arrays."""
+HashKeys = Callable[..., Any]
+
+
+@contextmanager
+def sizes(*, small: bool) -> Iterator[None]:
+    """Within it windows, blocks and arrays are small, or as they are."""
+    with ExitStack() as stack:
+        for module, name, size in SMALL if small else ():
+            assert size < getattr(module, name)
+            stack.enter_context(mock.patch.object(module, name, size))
+        yield
+
+
+class World:
+    """One tablet, its model, and the views that readers still hold."""
+
+    def __init__(
+        self, seed: int, schema: Schema | None = None, hash_keys: HashKeys | None = None
+    ) -> None:
+        chance = random.Random(seed)
+        schema = schema or random_schema(chance)
+        self.keys = random_keys(chance, schema)
+        self.disk = SimDisk(random.Random(seed))
+        weak = {} if hash_keys is None else {"hash_keys": hash_keys}
+        codec, start = chance.choice(CODECS), chance.choice(STARTS)
+        self.driver = Driver(
+            "data/t", schema, files=self.disk.mount(), compression=codec, start=start, **weak
+        )
+        self.model = Model(schema)
+        self.horizon = 0
+        self.schemas = [schema]  # of all times
+        self.held: list[tuple[View, int, dict[Key, Row]]] = []
+
+    @property
+    def schema(self) -> Schema:
+        return self.model.schema
+
+    @property
+    def now(self) -> int:
+        return self.driver.now
+
+    def write(self, chance: random.Random, op: RowOp, *, whole: bool = False, **shape: Any) -> None:
+        """One batch; the tablet's result has to be the model's."""
+        rows, columns = random_rows(chance, self.schema, self.keys, op, **shape)
+        found = self.driver.write_full(op, rows, columns, all_or_nothing=whole)
+        expected = self.model.write(self.now, op, rows, columns, whole)
+        assert (found[0], [(e.row, e.code) for e in found[1]]) == expected
+
+    def write_for_an_older_schema(self, chance: random.Random) -> None:
+        """A batch that was on its way when the table was altered."""
+        under, op = chance.choice(self.schemas), chance.choice(list(RowOp))
+        rows, columns = random_rows(chance, under, self.keys, op)
+        data = payload(under, op, rows, columns)
+        expected = self.model.write(self.now + 10, op, rows, columns, under=under)
+        [result] = self.driver.tablet.apply([self.driver.entry(data)])
+        count, errors = decode_result(result)
+        assert (count, [(e.row, e.code) for e in errors]) == expected
+
+    def alter(self, chance: random.Random) -> None:
+        """One to three steps at once; or what the table was already, which changes nothing."""
+        schema = self.schema
+        for _ in range(chance.randrange(1, 4)):
+            schema = alter(schema, [random_alteration(chance, schema)])
+        if chance.random() < 0.1:
+            schema = chance.choice(self.schemas)
+        expected = int(schema.version > self.schema.version)
+        assert self.driver.apply_schema(schema) == (expected, [])
+        if expected:
+            self.driver.schema = self.model.schema = schema
+            self.schemas.append(schema)
+        assert self.driver.tablet.info.schema.version == self.schema.version
+
+    def write_group(self, chance: random.Random, count: int, *, alike: bool = False) -> None:
+        """Several batches in one call, all of one form or not: grouping never changes results."""
+        expected, entries = [], []
+        op, given = chance.choice(list(RowOp)), None
+        for _ in range(count):
+            if not alike:
+                op, given = chance.choice(list(RowOp)), None
+            rows, given = random_rows(chance, self.schema, self.keys, op, columns=given)
+            data = payload(self.schema, op, rows, given)
+            entries.append(self.driver.entry(data, step=chance.choice([1, 10])))
+            expected.append(self.model.write(self.now, op, rows, given))
+        found = [decode_result(r) for r in self.driver.tablet.apply(entries)]
+        assert [(n, [(e.row, e.code) for e in errors]) for n, errors in found] == expected
+
+    def reopen(self, *, power_cut: bool) -> None:
+        """The process dies, with the machine or without it; what comes back reads the same."""
+        before = self.horizon
+        (self.disk.crash if power_cut else self.disk.kill)()
+        self.disk.die_at = None
+        self.driver.files = self.disk.mount()
+        self.driver.reopen()
+        self.held.clear()
+        self.horizon = self.driver.tablet.horizon
+        assert self.horizon >= before
+
+    def some_time(self, chance: random.Random) -> int:
+        """A time that can be read: at, right before or right after something happened."""
+        at = chance.choice(self.model.stamps) + chance.choice([-1, 0, 0, 1])
+        return min(max(at, self.horizon), self.now)
+
+    def hold(self, at: int) -> None:
+        """A reader takes a view and keeps it."""
+        self.held = [*self.held[-4:], (self.driver.tablet.view(), at, self.model.at(at))]
+
+    def check_held(self) -> None:
+        """What readers hold reads as when they took it."""
+        for view, at, expected in self.held:
+            found = [r for b in view.scan(at, ordered=True) for r in b.to_pylist()]
+            assert exact(found) == exact(list(expected.values()))
+            assert view.count(at) == len(expected)
+            rows = view.get(at, self.key_batch(self.keys, view.schema)).to_pylist()
+            wanted = [{**expected[k], "_row": i} for i, k in enumerate(self.keys) if k in expected]
+            assert exact(rows) == exact(wanted)
+            assert exact(self._one_by_one(view, at, self.keys)) == exact(wanted)
+
+    def check_now(self) -> None:
+        """All rows, by scan and by count."""
+        self.check_scan(self.now)
+        assert self.driver.tablet.rows == len(self.model.rows)
+
+    def check_scan(self, at: int) -> None:
+        view, expected = self.driver.tablet.view(), self.model.at(at)
+        found = [r for b in view.scan(at) for r in b.to_pylist()]
+        keys = [tuple(r[n] for n in self.model.key_names) for r in found]
+        assert len(set(keys)) == len(keys)
+        assert exact(dict(zip(keys, found, strict=True))) == exact(expected)
+        assert view.count(at) == len(expected)
+
+    def check_get(self, at: int, wanted: list[Key]) -> None:
+        """Look-ups of some keys, in any order, some of them twice."""
+        expected = self.model.at(at)
+        batch = self.key_batch(wanted, self.schema)
+        view = self.driver.tablet.view()
+        found = view.get(at, batch).to_pylist()
+        rows = [{**expected[k], "_row": i} for i, k in enumerate(wanted) if k in expected]
+        assert exact(found) == exact(rows)
+        assert exact(self._one_by_one(view, at, wanted)) == exact(rows)
+
+    def _one_by_one(self, view: View, at: int, wanted: list[Key]) -> list[dict[str, Any]]:
+        """As `View.get`, but by `View.few` and the bytes in which its rows travel."""
+        columns, batch = view.schema.columns, self.key_batch(wanted, view.schema)
+        encoded = encode_keys(batch.columns, [a.type for a in batch.columns])
+        keys = [encoded.key_at(n) for n in range(len(wanted))]
+        raw = encode_rows(view.few(at, keys, [c.id for c in columns]))
+        reader = RowReader([c.name for c in columns], [c.type for c in columns])
+        rows = enumerate(reader.read(raw, len(keys)))
+        return [{**row, "_row": n} for n, row in rows if row is not None]
+
+    def key_batch(self, keys: list[Key], schema: Schema) -> pa.RecordBatch:
+        columns = schema.key_columns
+        arrays = [pa.array([k[i] for k in keys], c.type) for i, c in enumerate(columns)]
+        return pa.RecordBatch.from_arrays(arrays, names=[c.name for c in columns])
+
+    def check_query(self, chance: random.Random, at: int) -> None:
+        """An ordered scan with everything that a scan can be given, and the count of the same."""
+        view, where = self.driver.tablet.view(), random_predicate(chance, self.schema)
+        state = sorted(self.model.state_at(at).items())
+        matching = [(k, row) for k, row in state if naive(where, row) is True]
+        assert view.count(at, where) == len(matching)
+        wanted = self._some_columns(chance)
+        limit = chance.choice([None, 0, 1, 2, 4])
+        within = EVERY_KEY
+        if chance.random() < 0.4:
+            key = chance.choice(self.keys)
+            within = KeyBounds(self.encoded(key) + b"\0")
+            matching = [(k, row) for k, row in matching if k > key]
+        batches = view.scan(
+            at, [c.id for c in wanted], where, ordered=True, limit=limit, within=within,
+            batch_rows=chance.randrange(1, 5),
+        )  # fmt: skip
+        found = [r for b in batches for r in b.to_pylist()]
+        expected = [self.model.shown(row, wanted) for _, row in matching]
+        assert exact(found) == exact(expected[:limit])
+        some = [r for b in view.scan(at, None, where, limit=limit) for r in b.to_pylist()]
+        whole = exact([self.model.shown(row) for _, row in state if naive(where, row) is True])
+        assert all(exact(r) in whole for r in some)
+        assert len(some) == min(len(whole), len(whole) if limit is None else limit)
+
+    def _some_columns(self, chance: random.Random) -> tuple[Column, ...]:
+        chosen = chance.sample(
+            self.schema.columns, chance.randrange(1, len(self.schema.columns) + 1)
+        )
+        return tuple(chosen)
+
+    def encoded(self, key: Key) -> bytes:
+        kinds = [c.type for c in self.schema.key_columns]
+        arrays = [pa.array([v], kind) for v, kind in zip(key, kinds, strict=True)]
+        return encode_keys(arrays, kinds).key_at(0)
+
+    def check_changes(self, chance: random.Random, since: int, until: int, *, net: bool) -> None:
+        """The feed of (since, until], whole or with a condition, in batches of any size."""
+        expected = (self.model.net if net else self.model.by_version)(since, until)
+        where = None
+        if chance.random() < 0.4:
+            where = random_predicate(chance, self.schema)
+            expected = [e for e in expected if naive(where, e[3]) is True]
+        batches = self.driver.tablet.view().changes(
+            since, until, net=net, where=where, batch_rows=chance.randrange(1, 4)
+        )
+        found = [r for b in batches for r in b.to_pylist()]
+        assert exact(found) == exact([self.model.change(e) for e in expected])

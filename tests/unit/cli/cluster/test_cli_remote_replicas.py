@@ -1,0 +1,120 @@
+"""Verbs on replicas of one running server, through real servers in virtual time."""
+
+import msgspec
+import pytest
+
+from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound, Unavailable
+from nyala.operate import remote_replicas
+from nyala.operate.member_rpcs import CopyFailed
+from tests.sim.systems.cluster import OPTIONS, SimCluster
+from tests.sim.world.loop import run
+from tests.unit.tserver.support.members_story import Group, refused, started
+
+BY_HAND = msgspec.structs.replace(OPTIONS, repair="off")
+
+
+class Story(Group):
+    """A group, and commands about the replicas of its servers."""
+
+    said: tuple[str, ...] = ()
+
+    def tell(self, words):
+        self.said = (*self.said, words)
+
+    async def copy(self, source, target, force=False):
+        work = remote_replicas.copied(
+            self.core, self.tablet, source, target, force=force, tell=self.tell
+        )
+        return await self.on(lambda: work)
+
+    async def delete(self, server, force=False):
+        work = remote_replicas.deleted(self.core, server, self.tablet, force=force, tell=self.tell)
+        return await self.on(lambda: work)
+
+    async def listed(self, server):
+        _, rows = await self.on(lambda: remote_replicas.listed(self.core, server))
+        return rows
+
+
+def with_story(work):
+    async def main(loop):
+        await work(Story(*await started(SimCluster(loop, 6, tservers=4, options=BY_HAND))))
+
+    run(main, max_time_s=600)
+
+
+@pytest.mark.row("S1.6", "S1.8")
+def test_a_copy_is_ordered_from_the_new_server_and_waited_for():
+    async def work(story):
+        new, (leader, _, _) = story.without()[0], story.having()
+        made = await story.copy(story.uuid(leader), new.address)
+        assert made.stage == "WAITING"
+        assert made.source_uuid == story.uuid(leader)
+        assert story.said[0].startswith(f"copy the replica of {story.tablet} on ")
+        (row,) = await story.listed(new.address)
+        assert (row.state, row.role, row.table) == ("CONFIGURING", "NON_PARTICIPANT", "t")
+        assert row.copy.startswith("WAITING")
+        again = await story.copy(story.uuid(leader), new.address)
+        assert again.stage == "WAITING", "it is under way still: the same is told"
+        assert await story.delete(new.address)
+        assert story.state(new) == "TOMBSTONED"
+        assert not await story.delete(new.address)
+        assert story.said[-1].endswith("nothing to do")
+
+    with_story(work)
+
+
+def test_a_copy_of_a_follower_is_refused_and_forced_says_what_may_be_lost():
+    async def work(story):
+        new, (leader, follower, _) = story.without()[0], story.having()
+        err = await refused(story.copy(follower.address, new.address))
+        assert isinstance(err, CopyFailed)
+        assert story.uuid(leader) in err.message
+        assert "force it and lose what came after" in err.message
+        assert story.state(new) == ""
+        await story.copy(follower.address, new.address, force=True)
+        assert "forced: it may lack writes that were acknowledged" in " ".join(story.said)
+        assert story.said[-1].startswith("it may lack something: ")
+
+    with_story(work)
+
+
+def test_a_copy_onto_what_runs_or_from_what_is_not_there_is_refused():
+    async def work(story):
+        new, (leader, other, _) = story.without()[0], story.having()
+        assert isinstance(await refused(story.copy(leader.address, other.address)), AlreadyPresent)
+        assert isinstance(await refused(story.copy(new.address, leader.address)), InvalidArgument)
+        assert isinstance(await refused(story.copy("nobody:1", new.address)), NotFound)
+        new.kill()
+        assert isinstance(await refused(story.copy(leader.address, new.address)), Unavailable)
+
+    with_story(work)
+
+
+def test_a_replica_that_its_group_counts_on_is_deleted_by_force_only():
+    async def work(story):
+        leader, other, third = story.having()
+        err = await refused(story.delete(story.uuid(other)))
+        assert isinstance(err, InvalidArgument)
+        assert "which counts on it" in err.message
+        third.kill()
+        leader.kill()
+        await story.cluster.loop.delay(5_000_000)
+        err = await refused(story.delete(story.uuid(other)))
+        assert "only this replica had acknowledged would be lost" in err.message
+        assert story.state(other) == "CONFIGURING"
+        assert await story.delete(story.uuid(other), force=True)
+        assert story.state(other) == "TOMBSTONED"
+
+    with_story(work)
+
+
+def test_what_does_not_run_is_a_problem_and_a_tombstone_is_none():
+    made = {
+        state: remote_replicas.RemoteReplica(
+            "t1", "t", state, "", 1, "1.1", 1, 0, "", "broken"
+        ).problem
+        for state in ("RUNNING", "TOMBSTONED", "FAILED", "BOOTSTRAPPING")
+    }
+    assert [s for s, problem in made.items() if problem] == ["FAILED", "BOOTSTRAPPING"]
+    assert made["FAILED"] == "the replica of t1 is FAILED broken"

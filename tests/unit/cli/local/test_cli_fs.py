@@ -1,0 +1,96 @@
+"""`nyala fs ...`: directories are formatted once, with a new uuid or a dead server's, and checked."""
+
+import json
+import os
+
+import pytest
+
+from nyala.common.ids import OpId, ServerUuid, TabletId
+from nyala.env.files import SystemFiles
+from nyala.raft.membership import Configuration, Member
+from nyala.raft.messages import HardState
+from nyala.replica.superblock import ReplicaStage, Superblock, Superblocks
+from nyala.wal.cmeta import ConsensusMetadata
+from tests.unit.cli.support.verbs import fs
+
+pytestmark = pytest.mark.usefixtures("held")
+
+U1, GROUP = ServerUuid("1" * 32), TabletId("a" * 32)
+
+
+@pytest.mark.row("S2.19", "S2.20")
+def test_an_empty_directory_becomes_a_servers_and_tells_its_uuid_and_nothing_else(tmp_path):
+    status, printed, _ = fs("format", "--dir", tmp_path / "a", "--role", "master")
+    again, second, _ = fs("format", "--dir", tmp_path / "b", "--role", "master")
+    assert (status, again) == (0, 0)
+    assert printed != second
+    assert fs("dump", "uuid", "--dir", tmp_path / "a") == (0, printed, "")
+    assert len(printed.strip()) == 32
+
+
+@pytest.mark.row("S2.12")
+def test_a_dead_servers_uuid_is_given_once_and_again(tmp_path):
+    words = (
+        "format",
+        "--dir",
+        tmp_path / "a",
+        "--role",
+        "tserver",
+        "--uuid",
+        U1,
+        "--format",
+        "json",
+    )
+    first, second = fs(*words), fs(*words)
+    assert json.loads(first[1]) == {
+        "dir": str(tmp_path / "a"), "role": "tserver", "uuid": U1, "changed": True,
+    }  # fmt: skip
+    assert (second[0], json.loads(second[1])["changed"]) == (0, False)
+    assert "was already that of the tserver" in second[2]
+
+
+@pytest.mark.parametrize(
+    ("prepare", "why"),
+    [
+        (lambda d: (d / "thesis.txt").write_text("years of work"), "holds thesis.txt"),
+        (lambda d: fs("format", "--dir", d, "--role", "tserver"), "holds the tserver"),
+    ],
+)
+@pytest.mark.row("S2.19")
+def test_what_is_not_empty_is_not_formatted(tmp_path, prepare, why):
+    prepare(tmp_path)
+    before = {n: (tmp_path / n).read_bytes() for n in os.listdir(tmp_path)}
+    status, printed, said = fs("format", "--dir", tmp_path, "--role", "master")
+    assert (status, printed) == (2, "")
+    assert why in said
+    assert {n: (tmp_path / n).read_bytes() for n in os.listdir(tmp_path)} == before
+
+
+def test_a_uuid_that_is_none_is_refused(tmp_path):
+    status, _, said = fs("format", "--dir", tmp_path / "a", "--role", "master", "--uuid", "XY")
+    assert (status, "32 lower-case hex digits" in said) == (2, True)
+    assert not (tmp_path / "a").exists()
+    assert fs("dump", "uuid", "--dir", tmp_path)[0] == 5
+
+
+def test_a_directory_is_checked_and_every_problem_named(tmp_path, held):
+    directory = str(tmp_path)
+    fs("format", "--dir", tmp_path, "--role", "tserver", "--uuid", U1)
+    assert fs("check", "--dir", tmp_path)[::2] == (0, "")
+    files = SystemFiles()
+    superblocks, metadata = Superblocks(files, directory), ConsensusMetadata(files, directory)
+    for number, stage in enumerate((ReplicaStage.READY, ReplicaStage.COPYING, ReplicaStage.READY)):
+        superblocks.save(Superblock(TabletId(f"{number:032x}"), stage))
+    config = Configuration((Member(U1, "127.0.0.1:1", "127.0.0.1:2"),), OpId(1, 1))
+    metadata.save(TabletId(f"{2:032x}"), HardState(1), config)
+    (tmp_path / "cmeta" / f"{2:032x}").write_bytes(b"not that")
+    (tmp_path / "data" / GROUP).mkdir(parents=True)
+    status, printed, _ = fs("check", "--dir", tmp_path, "--format", "json")
+    problems = json.loads(printed)["problems"]
+    assert status == 1
+    for group, what in ((0, "has no consensus metadata"), (1, "broken off"), (2, "is damaged")):
+        assert any(f"{group:032x}" in p and what in p for p in problems), problems
+    assert any(GROUP in p and "no replica" in p for p in problems)
+    held.add(f"{directory}/lock")
+    status, _, said = fs("check", "--dir", tmp_path)
+    assert (status, "stop that server first" in said) == (4, True)

@@ -1,0 +1,45 @@
+"""`nyala fs lower_clock`: a ceiling that a wrong clock wrote is lowered; a server that runs is left alone."""
+
+import json
+import time
+
+import pytest
+
+from nyala.common.hybrid_time import from_micros, to_micros
+from nyala.env.clock import write_ceiling
+from nyala.env.files import SystemFiles
+from tests.unit.cli.support.verbs import fs
+
+pytestmark = pytest.mark.usefixtures("held")
+
+YEAR_US = 365 * 86_400 * 1_000_000
+
+
+def ceiling(directory):
+    return int((directory / "hybrid_clock").read_bytes().split()[0])
+
+
+def test_a_ceiling_far_ahead_is_lowered_once(tmp_path):
+    fs("format", "--dir", tmp_path, "--role", "tserver")
+    (tmp_path / "wal").mkdir(exist_ok=True)
+    far = from_micros(time.time_ns() // 1000 + 20 * YEAR_US)
+    write_ceiling(SystemFiles(), str(tmp_path / "hybrid_clock"), far)
+    status, printed, _ = fs("lower_clock", "--dir", tmp_path)
+    assert (status, printed) == (0, "lowered: it was 20.0 years ahead of the wall clock\n")
+    now_us = time.time_ns() // 1000
+    assert now_us < to_micros(ceiling(tmp_path)) <= now_us + 10_000_000
+    status, printed, _ = fs("lower_clock", "--dir", tmp_path, "--format", "json")
+    told = json.loads(printed)
+    assert status == 0
+    assert told["before"] == told["after"] == ceiling(tmp_path)
+
+
+def test_a_server_that_runs_keeps_its_ceiling(tmp_path, held):
+    fs("format", "--dir", tmp_path, "--role", "tserver")
+    far = from_micros(time.time_ns() // 1000 + 20 * YEAR_US)
+    write_ceiling(SystemFiles(), str(tmp_path / "hybrid_clock"), far)
+    held.add(f"{tmp_path}/LOCK")
+    held.add(f"{tmp_path}/lock")
+    status, _, said = fs("lower_clock", "--dir", tmp_path)
+    assert status != 0, said
+    assert ceiling(tmp_path) == far

@@ -1,0 +1,199 @@
+"""`nyala local_replica unsafe_recover`: a LOST replica goes on alone from its files, and no other one."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nyala.common.ids import OpId
+from nyala.env.files import SystemFiles
+from nyala.offline import inspection
+from nyala.raft.messages import HardState
+from nyala.raft.unsafe_recovery import TERMS_APART
+from nyala.replica.state_machine import Cut
+from nyala.replica.superblock import ReplicaStage, Superblocks
+from nyala.replica.witness import Witness
+from nyala.wal.cmeta import ConsensusMetadata
+from tests.unit.cli.support import cli_recover
+from tests.unit.cli.support.cli_recover import GROUP, U1, U2, U3, U4, config, logged, stage
+from tests.unit.cli.support.verbs import nyala
+
+pytestmark = pytest.mark.usefixtures("held")
+folder = cli_recover.folder
+
+
+def lose_log(folder):
+    shutil.rmtree(folder / "wal")
+
+
+def recover(folder, *words, answer=""):
+    return nyala("local_replica", "unsafe_recover", GROUP, "--dir", folder, *words, answer=answer)
+
+
+def now(folder):
+    """Stage, term, configuration, and what the log has."""
+    files, directory = SystemFiles(), str(folder)
+    superblock = Superblocks(files, directory).load(GROUP)
+    saved = ConsensusMetadata(files, directory).load(GROUP)
+    assert superblock is not None
+    assert saved is not None
+    return superblock.stage, saved[0], saved[1], inspection.logged(files, directory, GROUP).last
+
+
+def everything(folder):
+    return {p: p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_replica_without_its_log_goes_on_alone_from_its_files(folder, noted):
+    """Whether the server was started since, and has noted the loss, or not."""
+    lose_log(folder)
+    if noted:
+        stage(folder, ReplicaStage.LOST)
+        (folder / "wal.extent").unlink()
+    status, printed, said = recover(folder, "--yes", "--format", "json")
+    assert status == 0, said
+    told = json.loads(printed)
+    assert (told["rows"], told["files"], told["last"], told["given_up"]) == (
+        30, "1.3", "1.3", [U2, U3],
+    )  # fmt: skip
+    assert os.path.exists(told["backup"])
+    found, hard_state, alone, last = now(folder)
+    assert (found, last) == (ReplicaStage.READY, OpId(0, 0))
+    assert hard_state == HardState(5 + TERMS_APART), "no term in common with the lost, and no vote"
+    assert (alone.voters, alone.lost, alone.id) == ((U1,), (U2, U3, U4), OpId(5 + TERMS_APART, 3))
+    held = everything(folder)
+    assert "nothing to do: it is the only member" in recover(folder, "--yes")[1]
+    assert {p: b for p, b in everything(folder).items() if "clock" not in p.name} == {
+        p: b for p, b in held.items() if "clock" not in p.name
+    }
+
+
+def test_what_is_lost_is_named_and_nothing_is_done_before_it_is_agreed_to(folder):
+    lose_log(folder)
+    metadata = ConsensusMetadata(SystemFiles(), str(folder))
+    metadata.save(GROUP, HardState(5), config(U1, U2, U3, at=OpId(2, 9)))
+    before = now_or_lost(folder)
+    for words, answer, status in ((["--dry-run"], "", 0), ([], "n\n", 1), ([], "", 1)):
+        code, _, said = recover(folder, *words, answer=answer)
+        assert code == status
+        for told in (
+            f"UNSAFE: the replica of {GROUP} in {folder} goes on alone",
+            "0000000001.wal is missing from the log",
+            "its files are whole and have 30 rows, as of entry 1.3",
+            "LOST FOR GOOD: every write after entry 1.3, acknowledged or not",
+            "entries up to 9 are known to have been committed",
+            f"give up {U2} at a2:1",
+            "BUT if another replica of it works",
+        ):
+            assert told in said, said
+        assert now_or_lost(folder) == before
+    assert recover(folder, answer="y\n")[0] == 0
+
+
+def now_or_lost(folder):
+    saved = ConsensusMetadata(SystemFiles(), str(folder)).load(GROUP)
+    return saved, Superblocks(SystemFiles(), str(folder)).load(GROUP)
+
+
+def test_a_log_that_continues_the_files_is_kept(folder):
+    stage(folder, ReplicaStage.LOST)
+    status, printed, said = recover(folder, "--yes", "--format", "json")
+    assert (status, json.loads(printed)["last"]) == (0, "1.6"), said
+    assert "its log continues them up to entry 1.6" in said
+    found, hard_state, alone, last = now(folder)
+    assert (found, last, alone.id) == (ReplicaStage.READY, OpId(1, 6), OpId(7 + TERMS_APART, 6))
+    assert hard_state.term == 7 + TERMS_APART, "above the log's too"
+
+
+def test_a_log_that_does_not_continue_the_files_is_forgotten(folder):
+    lose_log(folder)
+    (folder / "wal.extent").unlink()
+    logged(folder, 5, 8)
+    stage(folder, ReplicaStage.LOST, lost="its entries are gone")
+    status, _, said = recover(folder, "--yes")
+    assert status == 0, said
+    assert "it cannot otherwise: its entries are gone" in said
+    assert now(folder)[3] == OpId(0, 0)
+
+
+def test_a_crash_before_the_superblock_is_written_leaves_it_lost_and_the_same_command_goes_on(
+    folder, monkeypatch
+):
+    lose_log(folder)
+    save = Superblocks.save
+
+    def dies(self, superblock):
+        if superblock.stage is ReplicaStage.READY:
+            raise OSError(5, "the disk")
+        save(self, superblock)
+
+    monkeypatch.setattr(Superblocks, "save", dies)
+    assert recover(folder, "--yes")[0] != 0
+    assert now(folder)[:2] == (ReplicaStage.LOST, HardState(5 + TERMS_APART))
+    monkeypatch.undo()
+    monkeypatch.setattr(SystemFiles, "lock", lambda self, path: True)
+    assert recover(folder, "--yes")[0] == 0
+    assert now(folder)[2].voters == (U1,)
+
+
+def rot(folder):
+    lose_log(folder)
+    (file,) = [p for p in (folder / "data" / GROUP).iterdir() if p.name.endswith(".dat")] or [
+        max((folder / "data" / GROUP).iterdir(), key=lambda p: p.stat().st_size)
+    ]
+    raw = bytearray(file.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    file.write_bytes(bytes(raw))
+
+
+def as_witness(folder):
+    lose_log(folder)
+    shutil.rmtree(folder / "data" / GROUP)
+    (folder / "data" / GROUP).mkdir()
+    Witness.create(SystemFiles(), f"{folder}/data/{GROUP}", Cut())
+
+
+def without(name):
+    def harm(folder):
+        lose_log(folder)
+        shutil.rmtree(folder / name)
+
+    return harm
+
+
+def as_stranger(folder):
+    lose_log(folder)
+    ConsensusMetadata(SystemFiles(), str(folder)).save(GROUP, HardState(5), config(U2, U3))
+
+
+CANNOT: dict[str, tuple[Callable[[Path], object], str]] = {
+    "its log is whole": (lambda folder: logged(folder, 7, 7), "is not LOST: its log is whole"),
+    "rotten files": (rot, "damaged"),
+    "no files": (without("data"), "has no MANIFEST"),
+    "no metadata": (without("cmeta"), "are gone from"),
+    "a witness": (as_witness, "is a witness, without rows"),
+    "a tombstone": (
+        lambda folder: stage(folder, ReplicaStage.TOMBSTONED),
+        "TOMBSTONED: it has no files",
+    ),
+    "no member": (as_stranger, "is no member in the configuration of 1.2"),
+    "no replica": (without("superblock"), "has no replica of"),
+    "no directory": (shutil.rmtree, "is no server's data directory"),
+}
+
+
+@pytest.mark.parametrize("what", list(CANNOT))
+def test_what_cannot_go_on_is_refused_by_name_and_nothing_is_changed(folder, what):
+    harm, why = CANNOT[what]
+    harm(folder)
+    before = everything(folder)
+    status, printed, said = recover(folder, "--yes")
+    assert (status != 0, printed, why in said) == (True, "", True), said
+    assert "Traceback" not in said
+    after = everything(folder)
+    for path in (*before, *after):
+        assert path.name == "hybrid_clock" or before.get(path) == after.get(path), path

@@ -1,0 +1,103 @@
+"""Directories of stopped servers with something missing, rotten, or of another server: each is named."""
+
+import json
+import shutil
+
+import pytest
+
+from nyala.datadir.instance import format_instance
+from nyala.env.files import SystemFiles
+from nyala.replica.superblock import ReplicaStage
+from tests.unit.cli.support import cli_recover
+from tests.unit.cli.support.cli_recover import GROUP, U1, U2, stage
+from tests.unit.cli.support.verbs import nyala
+
+pytestmark = pytest.mark.usefixtures("held")
+folder = cli_recover.folder
+
+
+def checked(directory):
+    status, printed, _ = nyala("fs", "check", "--dir", directory, "--format", "json")
+    return status, json.loads(printed)["problems"]
+
+
+def rotten(name):
+    return lambda folder: (folder / name).write_bytes(b"rotten")
+
+
+def of_another(folder):
+    """Its identity is formatted anew, as by a person who copied the rest of it."""
+    (folder / "instance").unlink()
+    other = folder.parent / "other"
+    format_instance(SystemFiles(), str(other), "tserver", U2, replaces=False)
+    shutil.copy(other / "instance", folder / "instance")
+
+
+def a_file_less(folder):
+    data = folder / "data" / GROUP
+    next(p for p in sorted(data.iterdir()) if p.name != "MANIFEST").unlink()
+
+
+ROT = {
+    "clock": (rotten("hybrid_clock"), "should hold the hybrid clock's ceiling"),
+    "manifest": (rotten(f"data/{GROUP}/MANIFEST"), f"{GROUP}: "),
+    "a file of the tablet": (a_file_less, "which its MANIFEST names"),
+    "superblock": (rotten(f"superblock/{GROUP}"), "is not a superblock"),
+    "another server's log": (of_another, f"was written by server {U1}"),
+}
+
+
+@pytest.mark.parametrize("what", list(ROT))
+def test_what_keeps_a_server_or_a_replica_from_starting_is_a_problem_of_its_directory(folder, what):
+    harm, why = ROT[what]
+    assert checked(folder) == (0, [])
+    harm(folder)
+    status, problems = checked(folder)
+    assert status == 1
+    assert [p for p in problems if why in p], problems
+
+
+@pytest.mark.parametrize("verb", ["rewrite_raft_config", "set_term"])
+@pytest.mark.parametrize(
+    ("wanted", "why"),
+    [
+        (ReplicaStage.LOST, "stays FAILED whatever its metadata say"),
+        (ReplicaStage.TOMBSTONED, "is TOMBSTONED: there is no replica"),
+        (None, "is not a superblock"),
+    ],
+)
+def test_metadata_that_nobody_would_read_are_not_rewritten(folder, verb, wanted, why):
+    if wanted is None:
+        rotten(f"superblock/{GROUP}")(folder)
+    else:
+        stage(folder, wanted)
+    before = (folder / "cmeta" / GROUP).read_bytes()
+    what = U1 if verb == "rewrite_raft_config" else "99"
+    status, printed, said = nyala("local_replica", "cmeta", verb, GROUP, what, "--dir", folder)
+    assert (status != 0, printed, why in said) == (True, "", True), said
+    assert (folder / "cmeta" / GROUP).read_bytes() == before
+
+
+VERBS = [
+    ("fs", "check"),
+    ("fs", "dump", "uuid"),
+    ("fs", "lower_clock"),
+    ("local_replica", "list"),
+    ("local_replica", "delete", GROUP),
+    ("local_replica", "unsafe_recover", GROUP),
+    ("local_replica", "cmeta", "print_replica_uuids", GROUP),
+    ("local_replica", "cmeta", "rewrite_raft_config", GROUP, U1),
+    ("local_replica", "cmeta", "set_term", GROUP, "99"),
+]
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_a_folder_that_is_no_servers_is_refused_by_name_and_left_as_it_is(tmp_path, verb):
+    nowhere, empty = tmp_path / "nowhere", tmp_path / "empty"
+    empty.mkdir()
+    for path, why in ((nowhere, "there is no such folder"), (empty, "it has no instance file")):
+        status, printed, said = nyala(*verb, "--dir", path)
+        assert (status, printed) == (5, "")
+        assert f"{path} is no server's data directory: {why}" in said
+    assert not nowhere.exists()
+    assert list(empty.iterdir()) == []

@@ -1,0 +1,146 @@
+"""`nyala wal dump` and `nyala fs check` say which segments have to be there, and name those that are not."""
+
+import asyncio
+import json
+
+import pytest
+
+from nyala.common.errors import LogGap
+from nyala.datadir.instance import format_instance
+from nyala.env.files import SystemFiles
+from nyala.env.tasks import LoopTasks
+from nyala.offline import inspection
+from nyala.raft.membership import Configuration
+from nyala.wal.cmeta import ConsensusMetadata
+from nyala.wal.dump import dump_log
+from nyala.wal.extent import FILE_NAME
+from tests.unit.cli.support.verbs import nyala
+from tests.unit.wal.support.wal_harness import UUID, A, durable, entry, open_wal, vote
+
+pytestmark = pytest.mark.usefixtures("held")
+
+END = 308
+"""Return the end of the records of each segment, which its footer follows."""
+NAMES = [f"{n:010d}.wal" for n in range(1, 5)]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The directory of a server that was stopped four times: four segments."""
+    format_instance(SystemFiles(), str(tmp_path), "tserver", UUID, replaces=False)
+
+    async def main():
+        tasks = LoopTasks()
+        for number in range(1, 5):
+            wal, _ = await open_wal(SystemFiles(), tasks, directory=str(tmp_path))
+            await durable(wal, A, [entry(number, bytes(100))], vote(number))
+            await wal.close()
+        await tasks.close()
+
+    asyncio.run(main())
+    ConsensusMetadata(SystemFiles(), str(tmp_path)).save(A, vote(4), Configuration(()))
+    return tmp_path
+
+
+def checked(folder):
+    status, text, _ = nyala("fs", "check", "--dir", folder, "--format", "json")
+    return status, json.loads(text)["problems"]
+
+
+def test_the_note_is_shown_and_a_whole_log_is_whole(folder):
+    for path in (folder, folder / "wal", folder / "wal" / NAMES[0]):
+        status, text, _ = nyala("wal", "dump", path)
+        assert status == 0
+        assert (
+            f"{folder}/{FILE_NAME}: {NAMES[0]} to {NAMES[3]} have to be there, up to offset {END} of "
+            "the last one\n" in text
+        )
+    shown = json.loads(nyala("wal", "dump", folder, "--format", "json")[1])["extent"]
+    assert (shown["first"], shown["last"], shown["missing"], shown["damaged"]) == (1, 4, "", False)
+    assert checked(folder) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("gone", "said"),
+    [
+        ([0], f"{NAMES[0]} is missing"),
+        ([3], f"{NAMES[3]} is missing"),
+        ([0, 1, 3], f"{NAMES[0]} to {NAMES[1]}, {NAMES[3]} are missing"),
+        ([0, 1, 2, 3], f"{NAMES[0]} to {NAMES[3]} are missing"),
+    ],
+)
+def test_missing_segments_are_named(folder, gone, said):
+    for number in gone:
+        (folder / "wal" / NAMES[number]).unlink()
+    for path in (folder, folder / "wal"):
+        status, text, _ = nyala("wal", "dump", path)
+        assert status == 1
+        assert text.count(f"DAMAGE: {said} from the log; every group") == 1
+    shown = json.loads(nyala("wal", "dump", folder, "--format", "json")[1])
+    assert (shown["damaged"], shown["extent"]["missing"]) == (True, f"{said} from the log")
+    status, problems = checked(folder)
+    assert status == 1
+    assert [p for p in problems if f"{folder}/wal: {said} from the log; replicas" in p]
+    with pytest.raises(LogGap, match="missing from the log: this replica has to be replaced"):
+        inspection.look(SystemFiles(), str(folder), A)
+
+
+def test_a_log_whose_folder_is_gone_is_shown_by_its_note(folder):
+    for name in NAMES:
+        (folder / "wal" / name).unlink()
+    (folder / "wal").rmdir()
+    status, text, _ = nyala("wal", "dump", folder)
+    assert status == 1
+    assert f"DAMAGE: {NAMES[0]} to {NAMES[3]} are missing from the log" in text
+
+
+def test_a_last_segment_that_was_cut_short_is_named_with_both_lengths(folder):
+    last = folder / "wal" / NAMES[-1]
+    for kept in (300, 100):
+        with open(last, "r+b") as file:
+            file.truncate(kept)
+        said = f"the file was cut short: it has {kept} bytes, and was durable up to offset {END}"
+        status, text, _ = nyala("wal", "dump", last)
+        assert status == 1
+        assert f"DAMAGE: {said} ({FILE_NAME})" in text
+        assert any(p.startswith(f"{last} at ") and said in p for p in checked(folder)[1])
+
+
+@pytest.mark.parametrize("rotten", [b"", b"not that", None])
+def test_a_note_that_is_damaged_or_not_there_is_told(folder, rotten):
+    note = folder / FILE_NAME
+    if rotten is None:
+        note.unlink()
+    else:
+        note.write_bytes(rotten)
+    status, text, _ = nyala("wal", "dump", folder)
+    assert (status, checked(folder)[0]) == ((0, 0) if rotten is None else (1, 1))
+    what = "is not there" if rotten is None else "is damaged"
+    assert f"{note}: {what}: which segments have to be there is not known" in text
+
+
+def test_segments_that_come_and_go_while_they_are_read_are_not_missed(folder):
+    """A server runs meanwhile: the oldest segments are collected, and new ones are made."""
+    directory, before = str(folder), (folder / FILE_NAME).read_bytes()
+
+    async def more():
+        tasks = LoopTasks()
+        for number in (5, 6):
+            wal, _ = await open_wal(SystemFiles(), tasks, directory=directory)
+            await durable(wal, A, [entry(number, bytes(100))], vote(number))
+            wal.set_anchor(A, number)
+            await wal.collect()
+            await wal.close()
+        await tasks.close()
+
+    class Moving(SystemFiles):
+        def list(self, path: str) -> list[str]:
+            names = super().list(path)
+            if path.endswith("/wal"):
+                asyncio.run(more())
+            return names
+
+    found = dump_log(Moving(), f"{directory}/wal", home=directory)
+    assert (found.missing, found.damaged) == ("", False)
+    assert (folder / FILE_NAME).read_bytes() != before
+    assert not (folder / "wal" / NAMES[0]).exists()

@@ -1,0 +1,279 @@
+"""A master's maps in memory, read through its debug call and pages, and their end."""
+
+import json
+
+import pytest
+
+from nyala.common.errors import NotLeader, Retryable
+from nyala.common.ids import TableId, TabletId
+from nyala.master.catalog import queries
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.catalog.plan import CatalogPlan
+from nyala.master.ddl import drop_table
+from nyala.master.tservers import TServers
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.unit.master.support.ddl_operations import loaded, put, rows_of, with_table
+from tests.unit.master.support.master_cluster import NAMES, others, with_masters
+from tests.unit.master.support.master_helpers import report, server_info
+
+
+async def maps(masters, leader):
+    request = pb.InspectMasterRequest(maps=True)
+    asked = await masters.ask(leader, methods.INSPECT_MASTER, request)
+    return json.loads(asked.maps)
+
+
+async def drop(masters, leader, name):
+    await masters.ask(leader, methods.DROP_TABLE, pb.DropTableRequest(name=name))
+
+
+async def told(masters, leader, server, *reports):
+    masters.sequence += 1
+    request = pb.HeartbeatRequest(
+        server=server_info(server), full=True, report_sequence=masters.sequence, tablets=reports
+    )
+    return await masters.ask(leader, methods.HEARTBEAT, request)
+
+
+@pytest.mark.row("S0.11", "S0.12", "S0.10")
+def test_servers_by_uuid_and_tables_and_tablets_by_id_with_their_replicas():
+    async def work(masters):
+        masters.start()
+        leader = await masters.leader()
+        await masters.heartbeat("a", "b", "c")
+        table = await masters.create(leader, "t")
+        (tablet,) = (await maps(masters, leader))["tablets"]
+        await told(masters, leader, "b", report(tablet, leader="b", term=3))
+        await masters.loop.delay(700_000)
+        shown = await maps(masters, leader)
+        assert shown["tables"][table]["name"] == "t"
+        assert shown["tablets"][tablet] | {"config": 0, "first_schema_version": 0, "term": 0} == (
+            shown["tablets"][tablet]
+            | {"table": table, "members": ["a", "b", "c"], "leader": "b", "reported_by": ["b"]}
+            | {"config": 0, "first_schema_version": 0, "term": 0}
+        )
+        assert shown["tablets_of"] == {table: [tablet]}
+        servers = shown["tservers"]
+        assert list(servers) == ["a", "b", "c"]
+        assert {(u, s["uuid"], s["address"]) for u, s in servers.items()} == {
+            (u, u, f"{u}:1") for u in "abc"
+        }
+        assert [s["replicas"] for s in servers.values()] == [{}, {tablet: "RUNNING"}, {}]
+        assert servers["b"]["heard_ms_ago"] >= 700, "since its last heartbeat to this master"
+        assert servers["b"]["full_in_term"] == masters.master(leader).leading.current().memory.term
+        with pytest.raises(NotLeader):
+            await maps(masters, others(leader)[0])
+
+    with_masters(work)
+
+
+@pytest.mark.row("S0.13", "S0.14", "S0.15")
+def test_dropped_tables_and_their_tablets_are_known_for_ever_and_their_names_are_not():
+    async def work(masters):
+        masters.start()
+        leader = await masters.leader()
+        await masters.heartbeat("a", "b", "c")
+        first = await masters.create(leader, "t")
+        (tablet,) = (await maps(masters, leader))["tablets"]
+        await drop(masters, leader, "t")
+        assert (await maps(masters, leader))["names"] == {}
+        second = await masters.create(leader, "t")
+        for name in NAMES:
+            masters.processes[name].kill(power_cut=True)
+        masters.start()
+        leader = await masters.leader()
+        shown = await maps(masters, leader)
+        assert shown["names"] == {"t": second}
+        states = {t: s["state"] for t, s in shown["tables"].items()}
+        assert states == {first: "REMOVED", second: "RUNNING"}
+        assert shown["tablets"][tablet]["state"] == "DELETED"
+        assert len(shown["tablets"]) == 2
+
+    with_masters(work)
+
+
+@pytest.mark.row("S0.16")
+def test_a_deleted_tablet_stays_with_its_table_until_the_catalog_is_read_again():
+    catalog = with_table()
+    table = catalog.require("t")
+    before = [t.id for t in catalog.tablets_of(table.id)]
+    put(catalog, drop_table.operation(pb.DropTableRequest(name="t"), 5))
+    assert [t.id for t in catalog.ever_of(table.id)] == before
+    assert not catalog.tablets_of(table.id)
+    again = loaded(rows_of(catalog))
+    assert not again.ever_of(table.id)
+    assert [again.tablet(t) is None for t in before] == [False, False], "but they are known"
+
+
+@pytest.mark.row("S0.3")
+def test_every_record_says_what_it_is_and_to_what_it_belongs():
+    """As a new leader finds them on disk."""
+    again = loaded(rows_of(with_table()))
+    (table,) = again.tables()
+    assert table.id
+    assert [c.name for c in table.spec.schema.columns] == ["k", "v"]
+    assert table.state.name == "RUNNING"
+    tablets = again.tablets_of(table.id)
+    assert len({t.id for t in tablets} | {table.id}) == 3
+    for tablet, ends in zip(tablets, ((b"\x80", b"\x80"), (b"\x80", b"\x80")), strict=True):
+        piece = tablet.record.partition.range
+        assert (piece.lower.key[:1], piece.upper.key[:1]) == ends
+        assert piece.lower.key < piece.upper.key
+        assert [(m.uuid, m.address, m.voter) for m in tablet.consensus.members] == [
+            (u, f"{u}:1", True) for u in "abc"
+        ]
+        assert tablet.table_id == table.id
+        assert (tablet.state.name, tablet.consensus.leader) == ("RUNNING", "a")
+
+
+@pytest.mark.row("S0.28")
+def test_every_master_shows_which_tablet_servers_reach_it():
+    async def work(masters):
+        masters.start()
+        leader = await masters.leader()
+        deaf = others(leader)[0]
+        await masters.heartbeat("a", "b", "c")
+        await masters.loop.delay(1_000_000)
+        for _ in range(8):
+            await masters.heartbeat("a", "b")
+            await masters.heartbeat("c", among=tuple(n for n in NAMES if n != deaf))
+            await masters.loop.delay(1_000_000)
+        for name in NAMES:
+            bound = pb.Staleness(max_age_ms=5_000)
+            request = pb.ListServersRequest(staleness=bound)
+            answer = await masters.ask(name, methods.LIST_SERVERS, request)
+            found = {s.uuid: s.alive for s in answer.servers if s.role == "tserver"}
+            assert found == {"a": True, "b": True, "c": name != deaf}
+            page = masters.master(name).pages()["/tservers"]()
+            assert [row[2] for row in page.rows] == [str(alive) for alive in found.values()]
+
+    with_masters(work)
+
+
+@pytest.mark.row("S0.46")
+def test_replicas_that_are_nobodys_are_left_alone_counted_and_told_of(caplog):
+    async def work(masters):
+        masters.start()
+        leader = await masters.leader()
+        await masters.heartbeat("a", "b", "c")
+        await told(masters, leader, "a", report("f" * 32, leader="a", term=1))
+        await masters.loop.delay(2_000_000)
+        shown = await maps(masters, leader)
+        assert shown["tservers"]["a"]["replicas"] == {"f" * 32: "RUNNING"}
+        assert not shown["orders"]
+        count = masters.master(leader).metrics.registry.get_sample_value
+        assert count("nyala_master_orphans_reported_total") == 1
+
+    with_masters(work)
+    assert "of which the catalog has no record: it is left alone" in caplog.text
+
+
+@pytest.mark.row("S0.18", "S0.19")
+def test_a_former_leader_serves_nothing_of_what_it_held_and_soon_holds_nothing():
+    async def work(masters):
+        masters.start()
+        old = await masters.leader()
+        await masters.heartbeat("a", "b", "c")
+        table_id = await masters.create(old, "t")
+        held = masters.master(old).leading.current().memory
+        masters.network.partition([old], others(old))
+        assert held.dropped is None, "it does not know that it will be deposed"
+        for method, request in (
+            (methods.LIST_TABLES, pb.ListTablesRequest()),
+            (methods.DESCRIBE_TABLE, pb.DescribeTableRequest(name="t")),
+            (methods.TABLET_LOCATIONS, pb.TabletLocationsRequest(table_id=table_id)),
+            (methods.LIST_SERVERS, pb.ListServersRequest()),
+        ):
+            with pytest.raises(Retryable):
+                await masters.ask(old, method, request, timeout_ms=30_000)
+        await masters.leader(others(old))
+        await masters.loop.delay(100_000)
+        assert held.dropped is not None
+        assert masters.master(old).leading._term is None, "nobody had to ask it"
+
+    with_masters(work)
+
+
+@pytest.mark.row("S0.60")
+def test_tablets_are_shown_before_their_table_and_the_other_maps_last():
+    catalog = with_table()
+    seen: list[object] = []
+
+    class Watched(Catalog):
+        def _put_tablet(self, tablet):
+            seen.append(("tablet", self.table(tablet.table_id) is not None, self.named("u")))
+            super()._put_tablet(tablet)
+
+        def _put_table(self, table):
+            count = len(self.tablets_of(table.id))
+            seen.append(("table", count, self.cluster is not None))
+            super()._put_table(table)
+
+    (table,) = catalog.tables()
+    tablets = tuple(t.record for t in catalog.tablets_of(table.id))
+    watched = Watched()
+    plan = CatalogPlan(tablets, (table.record,), catalog.cluster)
+    watched.publish(watched.draft(plan))
+    assert seen == [("tablet", False, None), ("tablet", False, None), ("table", 2, False)]
+    assert watched.cluster is not None
+
+
+@pytest.mark.row("S0.57")
+def test_what_a_reader_holds_stays_as_it_was_committed():
+    catalog = with_table()
+    table = catalog.require("t")
+    kept = table.record.SerializeToString(), catalog.tablets_of(table.id)
+    bytes_of = [t.record.SerializeToString() for t in kept[1]]
+    wanted = drop_table.operation(pb.DropTableRequest(name="t"), 5)
+    plan = wanted.plan(catalog)
+    draft = catalog.draft(plan)
+    assert queries.describe(catalog, _none(), pb.DescribeTableRequest(name="t")).ready
+    assert catalog.require("t") is table, "a draft shows nothing"
+    catalog.publish(draft)
+    assert catalog.named("t") is None
+    assert table.record.SerializeToString() == kept[0], "what was read before has not changed"
+    assert [t.record.SerializeToString() for t in kept[1]] == bytes_of
+    assert catalog.table(TableId(table.id)) is not table
+    assert catalog.tablet(TabletId(kept[1][0].id)) is not kept[1][0]
+
+
+def _none():
+    return TServers(1)
+
+
+@pytest.mark.row("S0.15")
+def test_a_part_of_each_map_is_shown_at_a_time_and_how_many_more_there_are():
+    async def work(masters):
+        masters.start()
+        leader = await masters.leader()
+        await masters.heartbeat("a", "b", "c")
+        for name in "vwxyz":
+            await masters.create(leader, name)
+
+        async def part(**more):
+            request = pb.InspectMasterRequest(maps=True, **more)
+            answer = await masters.ask(leader, methods.INSPECT_MASTER, request)
+            return json.loads(answer.maps)
+
+        whole = await part()
+        assert whole["more"] == {}
+        first = await part(limit=2)
+        assert list(first["names"]) == ["v", "w"]
+        assert {k: first["more"][k] for k in ("tables", "names", "tablets", "tservers")} == {
+            "tables": 3, "names": 3, "tablets": 3, "tservers": 1,
+        }  # fmt: skip
+        assert [len(first[k]) for k in ("tables", "tablets", "tservers")] == [2, 2, 2]
+        parts = [await part(limit=2, offset=n) for n in (0, 2, 4)]
+        assert "tablets" not in parts[-1]["more"]
+        assert {k: v for p in parts for k, v in p["tablets"].items()} == whole["tablets"]
+        assert list((await part(limit=2, offset=99))["tables"]) == []
+        page = masters.master(leader).pages()["/tablets"]()
+        assert {row[0]: row[2] for row in page.rows} == {
+            tablet: shown["state"] for tablet, shown in whole["tablets"].items()
+        }
+        assert {row[1] for row in page.rows} == set("vwxyz")
+        bare = await masters.ask(leader, methods.INSPECT_MASTER, pb.InspectMasterRequest())
+        assert bare.maps == "", "nobody asked for them"
+
+    with_masters(work)

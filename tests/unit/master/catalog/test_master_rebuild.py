@@ -1,0 +1,87 @@
+"""A leader whose memory was dropped in mid-term: what it reads anew has all that may still be written."""
+
+import asyncio
+import contextlib
+
+from nyala.common.errors import OutcomeUnknown
+from nyala.common.options import Options
+from nyala.master.catalog.plan import CatalogPlan, Scope
+from nyala.master.ddl.operation import CatalogOperation
+from nyala.master.leader import MasterLeadership
+from nyala.master.tservers import TServers
+from nyala.wire.proto import catalog_pb2 as cat
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.sim.world.loop import run
+from tests.unit.master.stories.master_story import Story
+
+
+class Shared:
+    """The sys catalog; a batch may be held back before it is proposed, or have an unknown outcome."""
+
+    def __init__(self):
+        self.rows, self.held, self.unknown = {}, {}, set()
+
+
+class Rows:
+    """The sys catalog as the leader uses it."""
+
+    def __init__(self, shared):
+        self.shared = shared
+
+    async def replicate(self, rows):
+        shared, name = self.shared, rows[0].id
+        if name in shared.held:
+            await shared.held[name].wait()
+        shared.rows.update({(r.kind, r.id): r for r in rows})
+        if name in shared.unknown:
+            raise OutcomeUnknown("the deadline passed")
+
+    async def confirm(self):
+        return 1
+
+    async def rows(self):
+        return list(self.shared.rows.values())
+
+
+def create(name):
+    record = cat.TableRecord(id=name, state=cat.TABLE_RUNNING, spec=pb.TableSpec(name=name))
+    return CatalogOperation(
+        "create", lambda _: Scope((name,)), lambda _: CatalogPlan(tables=(record,))
+    )
+
+
+def test_the_catalog_is_not_read_anew_while_an_operation_of_before_may_still_be_proposed():
+    """It may wait for a hand-over that comes to nothing: its batch would be on disk, and not in memory."""
+
+    async def main(loop):
+        async def carry_out(name):
+            with contextlib.suppress(OutcomeUnknown):
+                await leading.run(create(name), term)
+
+        story, shared = Story(loop), Shared()
+        story.elect("m1")
+        options = Options(order_interval_ms=500, order_timeout_ms=1000, orders_per_server=4)
+        leading = MasterLeadership(
+            story.env,
+            lambda: Rows(shared),
+            lambda: story.status("m1"),
+            TServers(5_000_000),
+            options,
+        )
+        leading.start()
+        await story.env.tasks.sleep_ms(200)
+        term = leading.require()
+        release = shared.held["held"] = asyncio.Event()
+        shared.unknown.add("lost")
+        held, lost = (story.env.tasks.spawn(carry_out(n), n) for n in ("held", "lost"))
+        await lost
+        assert term.memory.dropped
+        await story.env.tasks.sleep_ms(500)
+        assert leading.current() is None, "nobody is answered from half of the truth"
+        release.set()
+        await held
+        await story.env.tasks.sleep_ms(200)
+        assert [t.name for t in leading.require().catalog.tables()] == ["held", "lost"]
+        leading.stop()
+
+    run(main)

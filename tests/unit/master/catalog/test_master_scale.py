@@ -1,0 +1,194 @@
+"""Cost of a large catalog, counted without a clock: heartbeats, rounds, tablets that a report reads."""
+
+import asyncio
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nyala.common.options import Options
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.catalog.plan import CatalogPlan
+from nyala.master.catalog.records import TabletState
+from nyala.master.ddl import create_table, tablet_report
+from nyala.master.ddl.create_table import Circumstances
+from nyala.master.group.status import ResponseHeader
+from nyala.master.orders import reconcile
+from nyala.master.orders.dispatcher import REPLICAS_AT_A_TIME
+from nyala.master.repair.repairer import AT_A_TIME, Repairer
+from nyala.master.repair.round_robin import ReplicaRoundRobin, TabletRoundRobin
+from nyala.master.services.heartbeats import HeartbeatService
+from nyala.master.tservers import TServers
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.sim.world.loop import seeded
+from tests.unit.master.support.master_helpers import create_request, server_info
+
+SERVERS = [server_info(name) for name in "abcd"]
+TERM = 1
+DELETED: Any = TabletState.DELETED.value
+
+
+class Counted(Catalog):
+    """A catalog that counts what is asked of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: Counter[str] = Counter()
+
+    def tablet(self, tablet_id: Any) -> Any:
+        self.seen["one"] += 1
+        return super().tablet(tablet_id)
+
+    def tablets(self) -> Any:
+        self.seen["all"] += self.size
+        return super().tablets()
+
+    def turn(self, begin: int, most: int) -> Any:
+        found = super().turn(begin, most)
+        self.seen["turn"] += len(found)
+        return found
+
+    @property
+    def visited(self) -> int:
+        """Tablets looked at since it was asked last."""
+        total, self.seen = self.seen.total(), Counter()
+        return total
+
+
+def consensus(tablet: Any) -> pb.ConsensusState:
+    made = pb.ConsensusState()
+    made.CopyFrom(tablet.consensus)
+    made.term, made.leader = 1, tablet.members[0]
+    return made
+
+
+def take(catalog: Any, servers: Any, request: Any) -> None:
+    """Take a report in, as the leader's heartbeat service does."""
+    server = servers.heard(request, 1)
+    for wanted in tablet_report.operations(catalog, server.uuid, request.tablets, 1000):
+        catalog.publish(catalog.draft(wanted.plan(catalog)))
+    servers.take(server, request, TERM)
+
+
+def report(info: Any, tablets: Any, number: int = 1, *, full: bool = True) -> pb.HeartbeatRequest:
+    said = [
+        pb.TabletReport(
+            tablet_id=t.id, state="RUNNING", consensus=consensus(t),
+            role="LEADER" if t.members[0] == info.uuid else "FOLLOWER",
+            health=[pb.MemberHealth(uuid=m, state="FINE") for m in t.members if m != info.uuid],
+        )
+        for t in tablets
+    ]  # fmt: skip
+    return pb.HeartbeatRequest(server=info, full=full, report_sequence=number, tablets=said)
+
+
+def of(catalog: Any, info: Any) -> list[Any]:
+    return [t for t in Catalog.tablets(catalog) if info.uuid in t.members]
+
+
+def running(tablets: int) -> tuple[Any, Any]:
+    """Return a catalog of so many tablets of three replicas, all reported, and the servers."""
+    catalog, servers = Counted(), TServers(1 << 60)
+    around = Circumstances(SERVERS, seeded(1), 1, 10_000, 3)
+    for number in range(tablets // 100):
+        made = create_table.plan(catalog, create_request(f"t{number}", 100), around)
+        catalog.publish(catalog.draft(made))
+    for info in SERVERS:
+        take(catalog, servers, report(info, of(catalog, info)))
+    assert not catalog.awaited()
+    assert not catalog.creating()
+    catalog.seen.clear()
+    return catalog, servers
+
+
+@pytest.mark.parametrize("tablets", [100, 600])
+def test_the_heartbeat_of_an_unchanged_server_looks_at_no_tablet(tablets):
+    catalog, servers = running(tablets)
+    asked: list[str] = []
+    dispatcher = SimpleNamespace(reported=lambda *_, full: asked.append("orders"))
+    term = SimpleNamespace(
+        catalog=catalog, memory=SimpleNamespace(term=TERM, dropped=None), dispatcher=dispatcher,
+        background=SimpleNamespace(look=lambda: asked.append("chores")),
+    )  # fmt: skip
+    env: Any = SimpleNamespace(clock=SimpleNamespace(monotonic_us=lambda: 1))
+    leading: Any = SimpleNamespace(current=lambda: term)
+    header = ResponseHeader("m", "", "", TERM, ("m:1",))
+    service = HeartbeatService(env, servers, lambda: leading, lambda: header, Options())
+    unchanged = pb.HeartbeatRequest(server=SERVERS[0], report_sequence=2)
+    answer = asyncio.run(service.heartbeat(unchanged))
+    assert answer.acknowledged_sequence == 2
+    assert catalog.visited == 0
+    assert asked == []
+
+
+@pytest.mark.parametrize("tablets", [100, 600])
+def test_a_report_costs_what_it_tells_of(tablets):
+    catalog, servers = running(tablets)
+    changed = of(catalog, SERVERS[0])[:3]
+    catalog.seen.clear()
+    take(catalog, servers, report(SERVERS[0], changed, 2, full=False))
+    reconcile.after_report(catalog, servers.get("a"), [t.id for t in changed])
+    assert 3 <= catalog.visited <= 12
+
+
+@pytest.mark.parametrize("tablets", [600, 1200])
+def test_a_look_goes_over_so_many_tablets_and_no_more(tablets):
+    catalog, servers = running(tablets)
+    known = servers.known_in(TERM, servers.alive(1))
+    turns = ReplicaRoundRobin(REPLICAS_AT_A_TIME)
+    assert reconcile.needed(catalog, known, turns.next) == []
+    assert 0 < catalog.visited <= REPLICAS_AT_A_TIME * len(SERVERS)
+    repairs = Repairer(catalog, servers, TERM, Options(), lambda: 1)
+    assert repairs.needed() == []
+    assert AT_A_TIME <= catalog.visited <= AT_A_TIME * (2 + len(SERVERS))
+
+
+def test_in_turns_every_replica_is_looked_at_and_one_that_nobody_told_of_is_found():
+    catalog, servers = running(1000)
+    known, turns = servers.known_in(TERM, servers.alive(1)), ReplicaRoundRobin(REPLICAS_AT_A_TIME)
+    gone = of(catalog, SERVERS[0])[-1].edit()
+    gone.state = DELETED  # deleted; the orders of the operation that did it were lost
+    catalog.publish(catalog.draft(CatalogPlan((gone,))))
+    rounds = 2 * -(-len(servers.get("a").replicas) // REPLICAS_AT_A_TIME)
+    found = [a for _ in range(rounds) for a in reconcile.needed(catalog, known, turns.next)]
+    assert Counter(a.server for a in found) == {m.uuid: 2 for m in gone.consensus.members}
+    assert {a.tablet for a in found} == {gone.id}
+
+
+def test_what_was_told_of_comes_first_and_all_tablets_come_in_turn():
+    catalog, _ = running(1000)
+    attention, every = TabletRoundRobin(catalog, 300), [t.id for t in Catalog.tablets(catalog)]
+    attention.turn()
+    attention.ask([every[900], every[10]])
+    second = [t.id for t in attention.turn()]
+    assert second[:2] == [every[900], every[10]]
+    assert second[2:] == every[300:600]
+    rest = [t.id for _ in range(2) for t in attention.turn()]
+    assert rest == every[600:]
+    assert [t.id for t in attention.turn()] == every[:300]
+
+
+def test_counts_follow_what_is_published():
+    catalog, _ = running(300)
+
+    def counted():
+        found: Counter[str] = Counter()
+        for tablet in Catalog.tablets(catalog):
+            found.update(tablet.members if tablet.live else ())
+        return dict(found)
+
+    assert catalog.replica_counts() == counted()
+    first, second = list(Catalog.tablets(catalog))[:2]
+    moved, deleted = first.edit(), second.edit()
+    moved.consensus.config_index = 7
+    (free,) = {s.uuid for s in SERVERS} - set(first.members)
+    moved.consensus.members[0].uuid = free
+    deleted.state = DELETED
+    joins = moved.consensus.members.add(uuid="e", promote=True)
+    catalog.publish(catalog.draft(CatalogPlan((moved, deleted))))
+    assert catalog.replica_counts() == counted()
+    assert [t.id for t in catalog.moving()] == [moved.id]
+    joins.voter, joins.promote = True, False
+    catalog.publish(catalog.draft(CatalogPlan((moved,))))
+    assert catalog.moving() == []

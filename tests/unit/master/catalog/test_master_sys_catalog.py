@@ -1,0 +1,148 @@
+"""The catalog's rows in a real tablet: one batch per operation, all or none, scanned whole."""
+
+import pytest
+
+from nyala.common.errors import BadVersion, Corrupt, TooLarge
+from nyala.common.ids import Operation, OpId, TableId, TabletId
+from nyala.env.env import Env
+from nyala.master.catalog import sys_catalog
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.catalog.plan import CatalogPlan
+from nyala.master.catalog.records import CatalogRow, parse, table_row
+from nyala.master.catalog.sys_catalog import SysCatalog
+from nyala.master.ddl.create_table import Circumstances, plan
+from nyala.tablet.tablet import Tablet
+from nyala.wire.proto import catalog_pb2 as cat
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.sim.world.files import SimDisk
+from tests.sim.world.loop import SimLoop, run, seeded
+from tests.sim.world.tasks import SimClock, SimTasks
+from tests.unit.master.support.master_helpers import create_request, server_info
+
+
+class Outcome:
+    def __init__(self, result: bytes) -> None:
+        self.result = result
+
+
+class OneCopy:
+    """A group of one that applies at once to a real tablet."""
+
+    def __init__(self, tablet: Tablet) -> None:
+        self.tablet = tablet
+        self.index = 0
+        self.payloads: list[bytes] = []
+        self.sessions: list[tuple[bytes, int, int]] = []
+
+    async def write(self, payload, *, client_id, sequence, first_outstanding, timeout_ms):
+        self.index += 1
+        self.payloads.append(payload)
+        self.sessions.append((client_id, sequence, first_outstanding))
+        operation = Operation(OpId(1, self.index), self.index * 1000, payload)
+        return Outcome(self.tablet.apply([operation])[0])
+
+    async def read_point(self, at, timeout_ms):
+        return self.index * 1000
+
+
+def with_catalog(work, max_batch_bytes=1 << 20):
+    """Run `work(sys_catalog, group)` over a tablet on a simulated disk."""
+
+    async def main(loop: SimLoop):
+        files = SimDisk(seeded(1, "disk"), loop.trace, "m").mount()
+        env = Env(SimClock(loop), seeded(1), files, SimTasks(loop, seeded(2)), None)  # type: ignore[arg-type]
+        group = OneCopy(Tablet.create(files, "/m/data", sys_catalog.tablet_info()))
+        rows = SysCatalog(
+            env,
+            group,
+            group.tablet,
+            client_id=b"m" * 16,
+            timeout_ms=1000,
+            max_batch_bytes=max_batch_bytes,
+        )
+        return await work(rows, group)
+
+    return run(main)
+
+
+def big_table(tablets: int) -> tuple[Catalog, CatalogPlan, TableId]:
+    catalog = Catalog()
+    live = [server_info(f"{n:032x}") for n in range(5)]
+    around = Circumstances(live, seeded(1), 1_600_000_000_000_000, 10_000, 3)
+    made = plan(catalog, create_request("big", tablets), around)
+    assert made.answer is not None
+    return catalog, made, made.answer
+
+
+@pytest.mark.row("S0.2")
+def test_what_is_replicated_is_scanned_and_replaced_whole():
+    async def work(rows, group):
+        await rows.replicate([CatalogRow("table", "1", b"a"), CatalogRow("tablet", "1", b"b")])
+        await rows.replicate(
+            [CatalogRow("table", "1", b"c"), CatalogRow("cluster", "cluster", b"")]
+        )
+        return await rows.rows(), group.sessions
+
+    found, sessions = with_catalog(work)
+    assert found == [
+        CatalogRow("cluster", "cluster", b""),
+        CatalogRow("table", "1", b"c"),
+        CatalogRow("tablet", "1", b"b"),
+    ]
+    assert sessions == [(b"m" * 16, 1, 1), (b"m" * 16, 2, 2)]
+
+
+@pytest.mark.row("S0.50", "S0.54")
+def test_a_table_of_1000_tablets_is_one_batch_far_below_the_limit():
+    async def work(rows, group):
+        catalog, made, table_id = big_table(1000)
+        draft = catalog.draft(made)
+        await rows.replicate(draft.rows)
+        assert len(group.payloads) == 1
+        again = Catalog()
+        again.load(await rows.rows())
+        catalog.publish(draft)
+        assert [t.id for t in again.tablets_of(table_id)] == [
+            t.id for t in catalog.tablets_of(table_id)
+        ]
+        return len(draft.rows), len(group.payloads[0])
+
+    rows, size = with_catalog(work)
+    assert rows == 1001
+    assert size <= 150_000, f"{size} bytes; Kudu's has 117 KB, and the limit of a message is 16 MiB"
+
+
+@pytest.mark.row("S0.55")
+def test_a_batch_over_the_limit_is_refused_before_it_is_proposed():
+    async def work(rows, group):
+        with pytest.raises(TooLarge, match="over the limit of 1000"):
+            await rows.replicate([CatalogRow("table", "1", b"x" * 1000)])
+        await rows.replicate([CatalogRow("table", "2", b"x")])
+        return [r.id for r in await rows.rows()], len(group.payloads)
+
+    assert with_catalog(work, 1000) == (["2"], 1)
+
+
+def test_rows_of_newer_kinds_are_passed_over_and_broken_ones_refused():
+    assert parse(CatalogRow("user", "u", b"?")) is None
+    with pytest.raises(Corrupt, match="cannot be read"):
+        parse(CatalogRow("table", "1", b"\xff\xff"))
+    with pytest.raises(Corrupt, match="holds the record of '2'"):
+        parse(CatalogRow("table", "1", cat.TableRecord(id="2").SerializeToString()))
+    newer = table_row(cat.TableRecord(id="1", spec=pb.TableSpec(name="t")))
+    raw = newer.body + b"\x10\x63"  # state = 99
+    with pytest.raises(BadVersion, match="unknown state"):
+        parse(CatalogRow("table", "1", raw))
+
+
+def test_deleted_tablets_are_known_after_a_reload_and_not_of_their_table():
+    catalog, made, table_id = big_table(2)
+    draft = catalog.draft(made)
+    catalog.publish(draft)
+    records = [t.edit() for t in catalog.tablets_of(table_id)]
+    records[0].state = cat.TABLET_DELETED
+    again = Catalog()
+    later = Catalog().draft(CatalogPlan(tuple(records), made.tables))
+    again.load(later.rows)
+    assert [t.id for t in again.tablets_of(table_id)] == [records[1].id]
+    assert again.tablet(TabletId(records[0].id)) is not None

@@ -1,0 +1,198 @@
+"""Tablets on their way from PREPARING to RUNNING, or to REPLACED: plans, patience, and what is never seen."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from nyala.common.errors import InvalidArgument, NotFound
+from nyala.common.ids import NO_OP, ServerUuid, TabletId
+from nyala.master.catalog.actions import CreateTabletAction, DeleteTabletAction
+from nyala.master.catalog.plan import CatalogPlan
+from nyala.master.catalog.records import CatalogTable, CatalogTablet, TableState, TabletState, parse
+from nyala.master.ddl import create_table, creation_timeouts, replace_tablet, tablet_report
+from nyala.master.ddl.creation_timeouts import Creations
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.unit.master.support.ddl_operations import (
+    CASES,
+    NEW_COLUMN,
+    Case,
+    altered,
+    around,
+    put,
+    rows_of,
+    with_table,
+)
+from tests.unit.master.support.ddl_plans import Disk, Master
+from tests.unit.master.support.master_helpers import report
+
+PATIENCE_US = 1_000_000
+unsafe_plan: Any = partial(replace_tablet.unsafe_plan, time=7)
+
+
+def take(catalog, plan):
+    catalog.publish(catalog.draft(plan))
+
+
+def shown(catalog, tablet, server, **more):
+    take(catalog, tablet_report.plan(catalog, server, [report(tablet.id, **more)]))
+
+
+class Onlooker(Master):
+    """Keeps what readers could see while the batch was on its way."""
+
+    async def replicate(self, rows):
+        self.seen = rows_of(self.memory.catalog)
+        self.batch = list(rows)
+        await super().replicate(rows)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+@pytest.mark.row("S0.63", "S0.65")
+def test_readers_see_nothing_of_a_batch_on_its_way_and_no_half_made_thing_is_ever_written(
+    case: Case,
+):
+    before = case.before()
+    disk = Disk(rows_of(before))
+    master = Onlooker(disk)
+    master.carry_out(case.operation(before))
+    assert master.seen == rows_of(before)
+    for item in map(parse, master.batch):
+        state: Any = getattr(item, "state", None)
+        assert state not in (TableState.UNKNOWN, TableState.PREPARING)
+        assert state not in (TabletState.UNKNOWN, TabletState.PREPARING)
+
+
+@pytest.mark.row("S0.67", "S0.68")
+def test_a_table_with_its_tablets_and_their_servers_is_one_batch_and_then_the_orders_go_out():
+    create = CASES[0]
+    disk = Disk(rows_of(create.before()))
+    master = Onlooker(disk)
+    master.carry_out(create.operation(create.before()))
+    assert disk.batches == 1
+    items = [item for item in map(parse, master.batch) if item is not None]
+    tablets = [i for i in items if isinstance(i, CatalogTablet)]
+    (table,) = (i for i in items if isinstance(i, CatalogTable))
+    assert (table.state, {t.state for t in tablets}) == (TableState.RUNNING, {TabletState.CREATING})
+    assert all(len({*t.members}) == 3 for t in tablets)
+    wanted = [CreateTabletAction(server, t.id) for t in tablets for server in t.members]
+    assert master.sent == wanted
+    record = tablets[0].edit()
+    with pytest.raises(AssertionError, match="has its servers"):
+        create_table.assign(record, [ServerUuid("a")], around())
+
+
+@pytest.mark.row("S0.70", "S0.71", "S0.72")
+def test_old_and_new_are_one_batch_and_the_new_one_begins_anew_with_the_present_schema():
+    catalog = with_table(led=False)
+    put(catalog, altered(catalog, "t", NEW_COLUMN))
+    late, fine = catalog.creating()
+    shown(catalog, late, "a", term=3)
+    shown(catalog, fine, "b", leader="b", term=1)
+    (operation,) = creation_timeouts.replacements(catalog, [late, fine], around(4))
+    plan = operation.plan(catalog)
+    old, new = plan.tablets
+    assert (old.id, old.state, old.replaced_by) == (late.id, TabletState.REPLACED.value, new.id)
+    assert (new.state, new.partition) == (TabletState.CREATING.value, old.partition)
+    assert (new.consensus.config_index, new.consensus.term, new.consensus.leader) == (0, 0, "")
+    assert [m.uuid for m in new.consensus.members] != []
+    assert not new.reported_by
+    assert (old.first_schema_version, new.first_schema_version, new.attempt) == (0, 1, 1)
+    deleted = [a.server for a in plan.actions if a == DeleteTabletAction(a.server, late.id)]
+    made = [a for a in plan.actions if isinstance(a, CreateTabletAction)]
+    assert sorted(deleted) == sorted(late.members)
+    assert [a.server for a in made] == [m.uuid for m in new.consensus.members]
+    take(catalog, plan)
+    assert {t.id for t in catalog.tablets_of(late.table_id)} == {new.id, fine.id}
+    found = catalog.successor(late.id)
+    assert found is not None
+    assert (found.id, found.config_id) == (new.id, NO_OP)
+    assert not operation.plan(catalog).writes, "the same again"
+
+
+@pytest.mark.row("S0.71")
+def test_with_too_few_servers_nothing_is_replaced_and_nothing_changes():
+    catalog = with_table(led=False)
+    (tablet, _), rows = catalog.creating(), rows_of(catalog)
+    two = around(4, servers="ab")
+    assert creation_timeouts.replacements(catalog, [tablet], two) == []
+    with pytest.raises(
+        InvalidArgument, match=r"3 replicas need 3 live tablet servers, and 2 are live"
+    ):
+        replace_tablet.plan(catalog, tablet.table_id, [tablet.id], two)
+    assert rows_of(catalog) == rows
+
+
+def test_many_tablets_are_replaced_a_hundred_in_a_batch_each_table_by_itself():
+    catalog = with_table(led=False)
+    tablet = catalog.creating()[0]
+    wanted = creation_timeouts.replacements(catalog, [tablet] * 250, around())
+    assert [len(o.scope(catalog).tablets) for o in wanted] == [100, 100, 50]
+    assert all(o.scope(catalog).tables == (tablet.table_id,) for o in wanted)
+
+
+@pytest.mark.row("S0.69")
+def test_a_tablet_is_waited_for_while_orders_are_to_be_sent_and_replicas_turn_up():
+    catalog, waiting, told = with_table(led=False), Creations(PATIENCE_US), ["a", "b"]
+    one, two = catalog.creating()
+
+    def late(now_us):
+        return [t.id for t in waiting.late(catalog, told, now_us)]  # type: ignore[arg-type]
+
+    assert late(0) == late(5 * PATIENCE_US) == [], "no order was sent yet"
+    for server in told:
+        for tablet in (one, two):
+            waiting.tried(tablet.id, ServerUuid(server))
+    assert late(6 * PATIENCE_US - 1) == []
+    shown(catalog, two, "a")
+    assert late(6 * PATIENCE_US) == [one.id], "c is not there to be told"
+    assert late(7 * PATIENCE_US - 1) == [one.id]
+    assert late(7 * PATIENCE_US) == [one.id, two.id]
+    shown(catalog, one, "a", leader="a", term=1)
+    assert late(8 * PATIENCE_US) == [two.id], "the other one runs"
+
+
+def test_each_further_try_is_waited_for_twice_as_long():
+    catalog, waiting = with_table(led=False), Creations(PATIENCE_US)
+    tablet = catalog.creating()[0]
+    record = tablet.edit()
+    record.attempt = 3
+    take(catalog, CatalogPlan((record,)))
+    assert waiting.late(catalog, [], 0) == []
+    assert tablet.id not in [t.id for t in waiting.late(catalog, [], 8 * PATIENCE_US - 1)]
+    assert tablet.id in [t.id for t in waiting.late(catalog, [], 8 * PATIENCE_US)]
+
+
+@pytest.mark.row("S1.44")
+def test_what_has_a_replica_that_works_is_replaced_by_force_only():
+    catalog = with_table()
+    tablet = catalog.tablets_of(catalog.require("t").id)[0]
+    asked = pb.ReplaceTabletRequest(tablet_id=tablet.id)
+    with pytest.raises(InvalidArgument, match="are on a, b: let it go on with them"):
+        unsafe_plan(catalog, asked, around(4), ["a", "b"])
+    asked.force = True
+    plan = unsafe_plan(catalog, asked, around(4), ["a", "b"])
+    assert [t.attempt for t in plan.tablets] == [0, 0]
+    take(catalog, plan)
+    assert not unsafe_plan(catalog, asked, around(5), ["a"]).writes, "the same again"
+    with pytest.raises(
+        InvalidArgument, match="3 replicas need 3 live tablet servers, and 2 are live"
+    ):
+        unsafe_plan(
+            catalog,
+            pb.ReplaceTabletRequest(tablet_id=plan.tablets[1].id),
+            around(4, servers="ab"),
+            [],
+        )
+
+
+def test_what_was_deleted_or_never_was_is_not_replaced():
+    drop = next(c for c in CASES if c.name == "drop")
+    catalog = drop.before()
+    tablet = next(iter(catalog.tablets()))
+    put(catalog, drop.operation(catalog))
+    for unknown in (tablet.id, TabletId("no such"), TabletId("")):
+        with pytest.raises(NotFound, match="no table has a tablet"):
+            unsafe_plan(
+                catalog, pb.ReplaceTabletRequest(tablet_id=unknown, force=True), around(), []
+            )

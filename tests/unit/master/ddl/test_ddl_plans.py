@@ -1,0 +1,138 @@
+"""Four tests for each operation of the catalog, generated from its plan.
+
+It succeeds; each of its steps may happen twice; a crash at each step leaves all of it or nothing, and the
+same operation again completes it; recovery from that may be interrupted at each of its own steps.
+"""
+
+import pytest
+
+from nyala.common.errors import NyalaError
+from nyala.common.ids import TabletId
+from nyala.common.partition import partitions
+from nyala.master.catalog.actions import (
+    AlterTabletAction,
+    CreateTabletAction,
+    DeleteTabletAction,
+)
+from nyala.master.orders import reconcile
+from nyala.master.tservers import TServer
+from nyala.wire import convert
+from tests.unit.master.support.ddl_operations import CASES, loaded, rows_of
+from tests.unit.master.support.ddl_plans import Died, Disk, Master
+from tests.unit.master.support.master_helpers import server_info
+
+every = pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+STEPS = ("refused", "lost", "unknown", "crashed", "published")
+"""The step at which the master fails: before it proposes; before or after its batch is durable; before or
+after it is published."""
+
+
+def start(case):
+    before = case.before()
+    return before, Disk(rows_of(before))
+
+
+def after(case):
+    """The rows when all went well, and the answer."""
+    before, disk = start(case)
+    plan = Master(disk).carry_out(case.operation(before))
+    return disk.rows, plan
+
+
+@every
+@pytest.mark.row("S0.61", "S3.4")
+def test_it_succeeds_in_one_batch_and_memory_equals_the_disk(case):
+    before, disk = start(case)
+    master = Master(disk)
+    plan = master.carry_out(case.operation(before))
+    assert disk.batches == 1
+    assert plan.writes
+    assert list(master.sent) == list(plan.actions)
+    assert rows_of(master.memory.catalog) == disk.rows
+    names = [t.name for t in master.memory.catalog.tables()]
+    assert len(names) == len(set(names))
+    for table in master.memory.catalog.tables():
+        schema = convert.schema_from_proto(table.spec.schema)
+        wanted = partitions(schema, convert.partition_schema_from_proto(table.spec.partition))
+        tablets = master.memory.catalog.current_of(table.id)
+        found = [convert.partition_from_proto(t.record.partition) for t in tablets]
+        assert sorted(found, key=repr) == sorted(wanted, key=repr), "a tablet for each, once"
+    again = loaded(disk.rows)
+    assert [t.name for t in again.tables()] == names
+    assert [t.id for t in again.altering()] == [t.id for t in master.memory.catalog.altering()]
+    assert [t.id for t in again.recallable()] == [t.id for t in master.memory.catalog.recallable()]
+
+
+@every
+def test_each_step_may_happen_twice(case):
+    before, disk = start(case)
+    operation = case.operation(before)
+    master = Master(disk)
+    plan = master.carry_out(operation)
+    kept = dict(disk.rows)
+    again = master.carry_out(operation)
+    assert not again.writes, "the same operation again has no effect"
+    assert again.answer in (plan.answer, None)
+    draft = master.memory.catalog.draft(plan)
+    master.memory.catalog.publish(draft)
+    master.memory.catalog.publish(draft)
+    assert rows_of(master.memory.catalog) == disk.rows == kept
+    elsewhere = Master(disk).carry_out(operation)
+    assert not elsewhere.writes, "nor at the next leader"
+    assert elsewhere.answer in (plan.answer, None)
+
+
+@every
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.row("S0.51", "S0.58", "S0.40")
+def test_a_crash_at_each_step_leaves_all_or_nothing_and_the_same_again_completes_it(case, step):
+    whole, done = after(case)
+    before, disk = start(case)
+    untouched = dict(disk.rows)
+    master = Master(disk, step)
+    with pytest.raises((NyalaError, Died)):
+        master.carry_out(case.operation(before))
+    assert disk.rows == (untouched if step in ("refused", "lost") else whole)
+    if step == "refused":
+        assert not master.dropped
+        assert rows_of(master.memory.catalog) == untouched, "dropped, and nobody saw it"
+    elif step != "published":
+        assert master.dropped, "memory may differ from the disk"
+    assert not master.sent
+    plan = Master(disk).carry_out(case.operation(before))
+    assert disk.rows == whole
+    assert plan.answer in (done.answer, None)
+
+
+@every
+@pytest.mark.row("S0.37", "S0.53", "S0.62")
+def test_recovery_interrupted_at_each_step_gives_every_order(case):
+    """The leader dies before an order is sent, and so does the next one: the third derives them all."""
+    before, disk = start(case)
+    operation = case.operation(before)
+    with pytest.raises(Died):
+        Master(disk, "published").carry_out(operation)
+    _, done = after(case)
+    replicas: dict[str, dict[TabletId, str]] = {}
+    for tablet in before.tablets():
+        for server in tablet.record.reported_by:
+            replicas.setdefault(server, {})[tablet.id] = "RUNNING"
+    for _ in range(2):
+        servers = []
+        for name in "abc":
+            server = TServer(server_info(name), 0)
+            server.replicas = dict(replicas.get(name, {}))
+            servers.append(server)
+        derived = reconcile.needed(loaded(disk.rows), servers)
+        due = [a for a in done.actions if not _without_effect(a, replicas)]
+        assert [a for a in due if a not in derived] == []
+
+
+def _without_effect(action, replicas):
+    here = TabletId(action.tablet) in replicas.get(action.server, {})
+    if isinstance(action, CreateTabletAction):
+        return here
+    if isinstance(action, AlterTabletAction):
+        return not here
+    assert isinstance(action, DeleteTabletAction)
+    return not here

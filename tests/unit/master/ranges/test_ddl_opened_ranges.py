@@ -1,0 +1,140 @@
+"""Tablets of added ranges are made after all others follow, and their stamps lie above that."""
+
+from nyala.client.alter import AlterSteps
+from nyala.common.ids import ServerUuid, TabletId
+from nyala.master.catalog.actions import CreateTabletAction
+from nyala.master.catalog.plan import CatalogPlan
+from nyala.master.catalog.records import CatalogTablet, TabletState
+from nyala.master.ddl import alter_table, background, dropped_ranges
+from nyala.master.ddl.creation_timeouts import Creations
+from nyala.master.orders import reconcile
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.sim.systems.table_client import rows_of
+from tests.unit.master.support.ddl_cluster import with_cluster
+from tests.unit.master.support.ddl_levels import heard, ids
+from tests.unit.master.support.ddl_operations import alteration, altered, around, put, with_table
+
+ADD = ("add_range", 20, 30)
+SWAP = (("drop_range", 0, 10), ("add_range", 0, 10))
+
+
+def opening(catalog, **shown):
+    servers = heard(**shown)
+    return alter_table.opening(catalog, catalog.require("t"), servers.schema_version)
+
+
+def tablet_of(catalog, tablet) -> CatalogTablet:
+    found: CatalogTablet | None = catalog.tablet(TabletId(tablet))
+    assert found is not None
+    return found
+
+
+def retire(catalog, tablet, at):
+    record = tablet_of(catalog, tablet).edit()
+    record.dropped_at = at
+    catalog.publish(catalog.draft(CatalogPlan((record,))))
+
+
+def test_a_tablet_of_an_added_range_is_made_when_all_others_follow():
+    catalog = with_table()
+    one, two = ids(catalog)
+    put(catalog, altered(catalog, "t", ADD))
+    three = ids(catalog)[2]
+    assert tablet_of(catalog, three).held
+    assert not [a for a in reconcile.needed(catalog, heard(a={}).all()) if a.tablet == three]
+    assert opening(catalog, a={one: 1}) == []
+    assert opening(catalog, a={one: 1, two: 0}) == []
+    assert Creations(1).late(catalog, [ServerUuid("a")], 10**12) == [], "it is not late"
+    assert Creations(0).late(catalog, [ServerUuid("a")], 10**12) == [], "it is not late"
+    shown = {"a": {one: 1, two: 1}}
+    (operation,) = [
+        o for o in background.due(catalog, heard(**shown), 0, 0, 1) if o.what == "open ranges"
+    ]
+    plan = operation.plan(catalog)
+    assert {a.tablet for a in plan.actions} == {three}
+    assert all(isinstance(a, CreateTabletAction) for a in plan.actions)
+    put(catalog, operation)
+    assert not tablet_of(catalog, three).held
+    assert opening(catalog, **shown) == [], "once"
+
+
+def test_a_range_is_not_added_where_another_has_not_ended():
+    catalog = with_table()
+    one, two = ids(catalog)
+    put(catalog, altered(catalog, "t", *SWAP))
+    assert tablet_of(catalog, one).state is TabletState.DROPPED
+    assert len(catalog.current_of(catalog.require("t").id)) == 2
+    shown = {"a": {one: 1, two: 1}}
+    assert opening(catalog, **shown) == []
+    servers = heard(**shown)
+    assert not alter_table.is_finished(catalog, catalog.require("t"), lambda _: 1)
+    retire(catalog, one, 500)
+    (new,) = opening(catalog, **shown)
+    assert new.id not in (one, two)
+    assert servers.schema_version(new.id) == 0
+    assert not dropped_ranges.is_over(catalog, tablet_of(catalog, one), 10, 1)
+    assert dropped_ranges.is_over(catalog, tablet_of(catalog, one), 10**12, 1)
+
+
+def test_a_range_added_later_waits_for_one_that_is_being_added():
+    catalog = with_table()
+    one, two = ids(catalog)
+    put(catalog, altered(catalog, "t", ADD))
+    three = ids(catalog)[2]
+    request = alteration(catalog, "t", ("add_range", 30, 40), sequence=10)
+    put(catalog, alter_table.operation(request, around(7)))
+    (four,) = [t for t in ids(catalog) if t not in (one, two, three)]
+    shown = {"a": {one: 2, two: 2}}
+    assert [t.id for t in opening(catalog, **shown)] == [three]
+    put(catalog, alter_table.open_ranges(catalog.require("t"), lambda _: 2, lambda: 9))
+    assert opening(catalog, a={one: 2, two: 2, three: 2}) == [], "it has no leader yet"
+    record = tablet_of(catalog, three).edit()
+    record.state = TabletState.RUNNING.value
+    catalog.publish(catalog.draft(CatalogPlan((record,))))
+    assert opening(catalog, a={one: 2, two: 2, three: 1}) == []
+    assert [t.id for t in opening(catalog, a={one: 2, two: 2, three: 2})] == [four]
+
+
+def test_what_is_written_to_a_new_range_is_stamped_above_the_times_at_which_others_followed():
+    async def work(ddl):
+        cluster = ddl.cluster
+        opened = await ddl.create_ranges(bounds=((0, 10),))
+        await ddl.put(opened, 5)
+        old = {address for _, address in opened.tablets[0].replicas}
+        for process in cluster.tservers:
+            if process.address in old:
+                process.clock.jump(8_000_000)
+        for uuid, _ in opened.tablets[0].replicas:  # they get no new replicas
+            request = pb.SetMaintenanceRequest(uuid=uuid, on=True)
+            masters = ddl.core.masters
+            await ddl.ask(masters.call, methods.SET_MAINTENANCE, request, timeout_ms=10_000)
+        before = await ddl.now(opened)
+        other = cluster.client()
+
+        async def add_and_write():
+            table = await other.open_table("t")
+            steps = AlterSteps(table)
+            steps.add_range(20, 30)
+            new = await other.ddl.alter_table(table, steps.steps)
+            written = await other.session.write(
+                new, pb.UPSERT, rows_of([25], [1]), all_or_nothing=False, timeout_ms=10_000
+            )
+            return new, written.timestamp
+
+        new, stamp = await cluster.run(cluster.clients[-1], add_and_write)
+        (added,) = [t for t in new.tablets if t.id != opened.tablets[0].id]
+        assert not old & {address for _, address in added.replicas}, (
+            "on servers whose clocks are right"
+        )
+        assert stamp > before, "or a scan at that time would have it now, and had it not before"
+
+    with_cluster(work, tservers=6)
+
+
+def test_a_master_without_a_word_of_it_makes_no_order_for_a_held_tablet():
+    catalog = with_table()
+    put(catalog, altered(catalog, "t", ADD))
+    three = ids(catalog)[2]
+    order = CreateTabletAction(ServerUuid("a"), TabletId(three))
+    assert reconcile.create_request(catalog, order, pb.Fence()) is None

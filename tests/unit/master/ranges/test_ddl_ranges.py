@@ -1,0 +1,71 @@
+"""Ranges that come and go in a whole simulated cluster, and tables that are dropped and recalled."""
+
+import pytest
+
+from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound
+from tests.unit.master.support.ddl_cluster import with_cluster
+
+
+def test_ranges_are_added_and_dropped_online_and_clients_follow():
+    async def work(ddl):
+        old = await ddl.create_ranges()
+        assert await ddl.put(old, 5, 15) == []
+        errors = await ddl.put(old, 25)
+        assert [code for _, code, _ in errors] == ["no_partition"]
+        other = await ddl.open()
+        new = await ddl.alter(old, ("add_range", 20, 30))
+        assert len(new.tablets) == 3
+        assert await ddl.put(new, 25) == []
+        assert len(other.tablets) == 2
+        assert await ddl.put(other, 26, 6) == [], "who does not know the range finds it"
+        assert len(other.tablets) == 3
+        assert await ddl.keys(other) == [5, 6, 15, 25, 26]
+        assert [r["v"] for r in await ddl.get(old, 5, 25, 15)] == [50, 250, 150], (
+            "nor does a look-up miss it"
+        )
+        with pytest.raises(InvalidArgument, match="10 <= k < 20, which the table has"):
+            await ddl.alter(new, ("add_range", 19, 40))
+        with pytest.raises(NotFound, match="a range is dropped whole"):
+            await ddl.alter(new, ("drop_range", 0, 5))
+        last = await ddl.alter(new, ("drop_range", 0, 10))
+        assert await ddl.keys(last) == [15, 25, 26]
+        assert [c for _, c, _ in await ddl.put(last, 7)] == ["no_partition"]
+        assert [c for _, c, _ in await ddl.put(other, 8)] == ["no_partition"]
+        again = await ddl.alter(last, ("add_range", 0, 10))
+        assert await ddl.put(again, 8) == []
+        assert await ddl.keys(again) == [8, 15, 25, 26], "a new range is empty"
+
+    with_cluster(work)
+
+
+@pytest.mark.row("S0.43")
+def test_a_dropped_table_can_be_recalled_until_its_time_is_over():
+    async def work(ddl):
+        cluster = ddl.cluster
+        old = await ddl.create(tablets=2)
+        await ddl.put(old, *range(6))
+        replicas = ddl.groups()
+        await ddl.ask(ddl.core.ddl.drop_table, "t", 3600)
+        with pytest.raises(NotFound):
+            await ddl.open("t")
+        leader = ddl.kill_leader()
+        await cluster.loop.delay(5_000_000)
+        leader.start()
+        (found,) = await ddl.ask(ddl.core.tables, dropped=True)
+        assert (found.id, found.name) == (old.id, "t")
+        assert ddl.groups() == replicas, "nothing is deleted"
+        other = await ddl.create("t")
+        with pytest.raises(AlreadyPresent, match=f"id {other.id}"):
+            await ddl.ask(ddl.core.ddl.recall_table, old.id)
+        back = await ddl.ask(ddl.core.ddl.recall_table, old.id, "u")
+        assert (back.id, back.name, await ddl.keys(back)) == (old.id, "u", list(range(6)))
+        await ddl.put(back, 6)
+        with pytest.raises(NotFound, match="is there: there is nothing to recall"):
+            await ddl.ask(ddl.core.ddl.recall_table, old.id)
+        await ddl.ask(ddl.core.ddl.drop_table, "u", 3)
+        await cluster.until(lambda: not set(replicas) & set(ddl.groups()), "its time is over")
+        with pytest.raises(NotFound, match="dropped for good"):
+            await ddl.ask(ddl.core.ddl.recall_table, old.id)
+        assert await ddl.keys(other) == []
+
+    with_cluster(work)

@@ -1,0 +1,60 @@
+"""Replicas of a lost server are spread by table first, as when a table is made."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from nyala.master.catalog import group_state
+from nyala.master.catalog.actions import ChangeMembersAction
+from nyala.master.catalog.plan import CatalogPlan
+from nyala.master.catalog.records import TableState, TabletState
+from nyala.wire.proto import catalog_pb2 as cat
+from tests.unit.master.support.master_helpers import create_request
+from tests.unit.master.support.master_repairs import Around
+
+Add: Any = group_state.Add
+TABLETS, OTHERS = 24, 40
+
+
+def cluster() -> Around:
+    """A table on a, b, c, which loses c; d and e are full of another table, f is empty."""
+    around = Around(tablets=TABLETS, repairs_per_server=99, repairs_max=99)
+    spec = create_request("other", replicas=1).table
+    table = cat.TableRecord(id="o", state=TableState.RUNNING.value, spec=spec)
+    words: dict[str, list[str]] = {"d": [], "e": []}
+    records = []
+    for n in range(OTHERS):
+        server = "de"[n % 2]
+        words[server].append(f"o{n}={server}/1@1.1:{server}")
+        records.append(cat.TabletRecord(id=f"o{n}", table_id="o", state=TabletState.RUNNING.value))
+    around.publish(CatalogPlan(tuple(records), (table,)))
+    around.group(failed="c", others="b")
+    for name, mine in words.items():
+        around.server(name, *mine, catalog=True)
+    around.server("f")
+    return around
+
+
+@pytest.mark.parametrize("by_will", [True, False])
+def test_after_a_loss_the_replicas_of_one_table_do_not_pile_up_on_the_emptiest_server(by_will):
+    around = cluster()
+    if not by_will:
+        around.repairs.standby.heir = lambda _lost, _tablet: None
+    given = Counter(
+        a.step.server
+        for a in around.needed()
+        if isinstance(a, ChangeMembersAction) and isinstance(a.step, Add)
+    )
+    assert sum(given.values()) == TABLETS
+    assert max(given.values()) - min(given[s] for s in "def") <= 6, given
+
+
+def test_the_heirs_of_one_table_are_counted_by_table_and_forgotten_with_their_tablets():
+    around = cluster()
+    around.needed()
+    standby = around.repairs.standby
+    assert standby._left_of
+    standby.retain(lambda _tablet: False)
+    assert standby._left_of == {}
+    assert standby._tables == {}

@@ -1,0 +1,163 @@
+"""The tablet server's heartbeater against three masters: what each report holds, and when."""
+
+from unittest.mock import AsyncMock
+
+import pytest
+
+from nyala.common.ids import TabletId
+from nyala.master.catalog.records import tablet_row
+from nyala.tserver.heartbeater import Heartbeater, Reporter
+from nyala.wire.proto import catalog_pb2 as cat
+from tests.sim.world.loop import run
+from tests.unit.master.stories.master_story import Story
+from tests.unit.master.stories.story_masters import MASTERS
+from tests.unit.master.support.master_helpers import report, server_info
+
+ONE, TWO = TabletId("t1"), TabletId("t2")
+
+
+class Reporting:
+    """A tablet server with two replicas that reports to the masters of a story."""
+
+    def __init__(self, story: Story) -> None:
+        self.story = story
+        self.leaders = {ONE: "a", TWO: "a"}
+        reporter = Reporter(lambda: server_info("a"), self.tablets, AsyncMock())
+        self.masters = [f"{m}:1" for m in MASTERS]
+        self.heartbeater = Heartbeater(story.env, lambda: self.masters, reporter, 500)
+        self.heartbeater.start()
+
+    def tablets(self, wanted):
+        named = self.leaders if wanted is None else wanted
+        return [report(t, leader=self.leaders[t], term=ord(self.leaders[t])) for t in named]
+
+    async def pass_ms(self, duration_ms):
+        """Let time pass; return what each master heard meanwhile as (full, tablets)."""
+        del self.story.heard[:]
+        await self.story.env.tasks.sleep_ms(duration_ms)
+        return {
+            m: [
+                (request.full, [t.tablet_id for t in request.tablets])
+                for master, request in self.story.heard
+                if master == m
+            ]
+            for m in MASTERS
+        }
+
+
+def told(work, known=()):
+    async def main(loop):
+        story = Story(loop)
+        for tablet in known:
+            record = cat.TabletRecord(id=tablet, table_id="x", state=cat.TABLET_CREATING)
+            story.rows["tablet", tablet] = tablet_row(record)
+            story.names[tablet] = tablet
+        story.elect("m1")
+        await story.env.tasks.sleep_ms(100)
+        return await work(story, Reporting(story))
+
+    return run(main)
+
+
+NOTHING: tuple[bool, list[str]] = (False, [])
+BOTH = (True, [ONE, TWO])
+
+
+@pytest.mark.row("S0.21", "S0.25", "S0.27")
+def test_every_master_hears_all_at_the_start_and_nothing_twice():
+    async def work(story, server):
+        return await server.pass_ms(1600)
+
+    heard = told(work)
+    assert {m: reports[0] for m, reports in heard.items()} == dict.fromkeys(MASTERS, BOTH)
+    assert {m: reports[1:] for m, reports in heard.items()} == dict.fromkeys(MASTERS, [NOTHING] * 3)
+
+
+@pytest.mark.row("S0.26", "S0.27")
+def test_a_change_is_in_one_report_and_absent_from_the_next():
+    async def work(story, server):
+        await server.pass_ms(1100)
+        server.heartbeater.changed(TWO)
+        return await server.pass_ms(1100)
+
+    assert told(work)["m1"] == [(False, [TWO]), NOTHING, NOTHING]
+
+
+@pytest.mark.row("S0.24")
+def test_a_new_leader_gets_a_full_report_and_the_others_do_not():
+    async def work(story, server):
+        await server.pass_ms(1100)
+        story.elect("m2")
+        return await server.pass_ms(1700)
+
+    heard = told(work)
+    assert heard["m2"].count(BOTH) == 1
+    assert set(map(str, heard["m2"])) == {str(BOTH), str(NOTHING)}
+    assert set(map(str, heard["m1"] + heard["m3"])) == {str(NOTHING)}
+
+
+@pytest.mark.row("S0.23")
+def test_a_change_is_told_at_once_to_the_master_that_says_that_it_leads_and_to_no_other():
+    async def work(story, server):
+        await server.pass_ms(1100)
+        server.heartbeater.changed(TWO)
+        first = await server.pass_ms(100)
+        story.elect("m2")
+        await server.pass_ms(1700)
+        server.heartbeater.changed(TWO)
+        return first, await server.pass_ms(100)
+
+    first, then = told(work)
+    assert first == {"m1": [(False, [TWO])], "m2": [], "m3": []}
+    assert then == {"m1": [], "m2": [(False, [TWO])], "m3": []}
+
+
+@pytest.mark.row("S0.36")
+def test_what_a_lost_answer_left_open_is_told_again():
+    async def work(story, server):
+        await server.pass_ms(1100)
+        story.unanswered = ["m1"]
+        server.heartbeater.changed(TWO)
+        lost = await server.pass_ms(700)
+        story.unanswered = []
+        return lost, await server.pass_ms(1200)
+
+    lost, later = told(work)
+    assert lost["m1"] == [(False, [TWO])] * len(lost["m1"])
+    assert lost["m3"] == [(False, [TWO])], "who does not lead hears it at its next heartbeat"
+    assert later["m1"][0] == (False, [TWO])
+    assert later["m1"][1:] == [NOTHING] * (len(later["m1"]) - 1)
+
+
+@pytest.mark.row("S0.36", "S0.84")
+def test_what_the_leader_could_not_replicate_is_told_again():
+    async def work(story, server):
+        await server.pass_ms(1100)
+        story.failure = "refused"
+        server.leaders[TWO] = "b"
+        server.heartbeater.changed(TWO)
+        return (await server.pass_ms(1200))["m1"], story.lines
+
+    heard, lines = told(work, [ONE, TWO])
+    assert heard == [(False, [TWO]), (False, [TWO]), NOTHING]
+    assert lines[-2] == "a write is refused"
+    assert lines[-1].startswith("writes tablet t2 RUNNING")
+
+
+@pytest.mark.row("S0.36")
+def test_a_master_that_was_taken_out_and_added_again_takes_in_what_it_is_told():
+    async def work(story, server):
+        await server.pass_ms(5100)  # it leads for some reports, and remembers their numbers
+        server.masters = ["m2:1", "m3:1"]
+        story.elect("m2")
+        await server.pass_ms(1100)
+        server.masters = [f"{m}:1" for m in MASTERS]
+        story.elect("m1")
+        await server.pass_ms(1100)
+        server.leaders[TWO] = "b"
+        server.heartbeater.changed(TWO)
+        return (await server.pass_ms(1100))["m1"], story.lines
+
+    heard, lines = told(work, [ONE, TWO])
+    assert heard == [(False, [TWO]), NOTHING, NOTHING]
+    assert lines[-1].startswith("writes tablet t2 RUNNING")

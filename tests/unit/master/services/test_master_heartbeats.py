@@ -1,0 +1,125 @@
+"""Heartbeats at masters: liveness everywhere, content at the leader, acknowledged when taken in."""
+
+import pytest
+
+from nyala.common.errors import InvalidArgument
+from nyala.common.options import Options
+from nyala.env.env import Env
+from nyala.master.group.status import ResponseHeader
+from nyala.master.services.heartbeats import HeartbeatService
+from nyala.master.tservers import TServers
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.sim.world.loop import run, seeded
+from tests.sim.world.tasks import SimClock, SimTasks
+from tests.unit.master.stories.master_story import after, play
+from tests.unit.master.support.master_helpers import server_info
+
+READY = ["lead m1", "pass 100", "servers a b c", "pass 1500", "create t", "pass 100"]
+FOLLOWER, TAKEN = "follower, acknowledged", "leader, acknowledged"
+
+
+@pytest.mark.row("S0.22", "S0.23")
+def test_followers_take_in_who_lives_and_nothing_else():
+    lines = play([*READY, "report a full t.0=a/1", "lead m2", "pass 100", "locate t", "list"])
+    assert f"m1 answers a: {TAKEN}" in lines
+    assert f"m2 answers a: {FOLLOWER}" in lines
+    assert after(lines, "locate t") == ["-> t.0 RUNNING: a:1* b:1 c:1"], "addresses known at once"
+    alive = [line for line in after(lines, "list") if line.startswith("-> tserver")]
+    assert alive == [f"-> tserver {s} {s}:1 alive, 1 replicas" for s in "abc"], "so is who lives"
+    again = play([*READY, "lead m2", "pass 100", "report a full t.0=a/1"])
+    assert again[-4:] == [
+        f"m1 answers a: {FOLLOWER}",
+        "writes tablet t.0 RUNNING on a b c, led by a in term 1, seen on a",
+        f"m2 answers a: {TAKEN}",
+        f"m3 answers a: {FOLLOWER}",
+    ], "m1 no longer leads: the content is m2's alone"
+    at_once = play([*READY, "lead m2", "report a full t.0=a/1"])
+    assert f"m1 answers a: {FOLLOWER}" in at_once, "from the moment in which it leads no more"
+
+
+@pytest.mark.row("S0.24", "S0.25")
+def test_a_leader_asks_for_a_full_report_until_it_has_one_in_its_term():
+    lines = play([*READY, "lead m2", "pass 100", "report a", "report a full t.0=a/1", "report a"])
+    wants = [line for line in lines if line.startswith("m2 answers a: leader")]
+    assert wants == [
+        "m2 answers a: leader, wants a full report",
+        f"m2 answers a: {TAKEN}",
+        f"m2 answers a: {TAKEN}",
+    ]
+    restarted = play([*READY, "restart a", "report a"])
+    assert f"m1 answers a: {TAKEN}" in after(restarted, "restart a"), "a restart reports in full"
+
+
+@pytest.mark.row("S0.24")
+def test_a_former_leader_that_leads_again_asks_for_full_reports_again():
+    """Reports taken in during an earlier term may be old: KUDU-1353."""
+    between = ["lead m2", "pass 100", "lead m1", "pass 100", "report a", "report a full t.0=b/3"]
+    lines = play([*READY, "report a full t.0=a/1", *between, "locate t"])
+    assert "m1 answers a: leader, wants a full report" in after(lines, "report a")
+    assert after(lines, "locate t") == ["-> t.0 RUNNING: b:1* a:1 c:1"]
+
+
+@pytest.mark.row("S0.36")
+def test_a_report_that_was_not_replicated_is_not_acknowledged_and_counts_when_it_comes_again():
+    lines = play([*READY, "fail refused", "report a t.0=a/1", "describe t", "report a t.0=a/1"])
+    first = lines.index("> report a t.0=a/1")
+    assert lines[first + 1 : first + 3] == ["a write is refused", "m1 answers a: leader"]
+    assert after(lines, "describe t") == ["-> RUNNING, not ready, 0 of 1 run"]
+    assert f"m1 answers a: {TAKEN}" in after(lines, "report a t.0=a/1")
+
+
+@pytest.mark.row("S0.26")
+def test_an_incremental_report_changes_only_what_it_names():
+    two = ["create u", "pass 100", "report a full t.0=a/1 u.0=a/1", "report a t.0=b/2"]
+    lines = play([*READY, *two, "locate u", "locate t"])
+    assert after(lines, "locate u") == ["-> u.0 RUNNING: a:1* b:1 c:1"]
+    assert after(lines, "locate t") == ["-> t.0 RUNNING: b:1* a:1 c:1"]
+    assert not [
+        line for line in lines if "DeleteTablet" in line or "CreateTablet u.0 to a" in line
+    ][1:]
+
+
+def test_reports_of_one_server_that_overlap_or_come_late_are_not_taken_twice():
+    """A delayed duplicate of report 1 arrives after report 2."""
+    lines = play([*READY, "report a t.0=a/1", "report a t.0=b/2"])
+    assert "writes tablet t.0 RUNNING on a b c, led by b in term 2, seen on a" in lines
+
+    async def main(loop):
+        env = Env(SimClock(loop), seeded(1), None, SimTasks(loop, seeded(1)), None)  # type: ignore[arg-type]
+        servers = TServers(1000)
+        service = HeartbeatService(
+            env, servers, lambda: None, lambda: ResponseHeader("m", "", "", 1, ()), Options()
+        )
+        request = pb.HeartbeatRequest(server=server_info("a"), report_sequence=7)
+        answer = await service.heartbeat(request)
+        return answer, servers.alive(env.clock.monotonic_us())
+
+    answer, alive = run(main)
+    assert (answer.leader, answer.acknowledged_sequence, answer.master_uuid) == (False, 7, "m")
+    assert [s.uuid for s in alive] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"role": "master"}, "names role .master."),
+        ({"uuid": ""}, "and uuid .."),
+        ({"address": "nowhere"}, "'nowhere' is no address"),
+        ({"peer_address": "x:y"}, "'x:y' is no address"),
+        ({"cluster_id": "other"}, "belongs to cluster other, and this master to ours"),
+    ],
+)
+def test_what_is_no_tablet_server_of_this_cluster_is_refused(change, says):
+    async def main(loop):
+        env = Env(SimClock(loop), seeded(1), None, SimTasks(loop, seeded(1)), None)  # type: ignore[arg-type]
+        servers = TServers(1000)
+        header = ResponseHeader("m", "ours", "i", 1, ())
+        service = HeartbeatService(env, servers, lambda: None, lambda: header, Options())
+        server = server_info("a")
+        for name, value in change.items():
+            setattr(server, name, value)
+        with pytest.raises(InvalidArgument, match=says):
+            await service.heartbeat(pb.HeartbeatRequest(server=server))
+        return servers.all()
+
+    assert run(main) == []

@@ -1,0 +1,156 @@
+"""The masters of a story: the real services over rows that they share, and orders that go nowhere."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from nyala.common.errors import (
+    NotLeader,
+    OutcomeUnknown,
+    Throttled,
+    TimedOut,
+    Unavailable,
+)
+from nyala.common.options import Options
+from nyala.master.catalog.records import KIND_SERVER, CatalogRow, CatalogTablet, parse
+from nyala.master.group.peers import MasterPeers
+from nyala.master.group.status import ResponseHeader
+from nyala.master.leader import MasterLeadership
+from nyala.master.services.flight import FlightInfoService
+from nyala.master.services.heartbeats import HeartbeatService
+from nyala.master.services.servers import ServersService
+from nyala.master.services.tables import MasterContext, MasterService
+from nyala.master.tservers import TServers
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.unit.master.stories import story_reports
+from tests.unit.master.support.master_helpers import master_status
+
+if TYPE_CHECKING:
+    from tests.unit.master.stories.master_story import Story
+
+MASTERS = ("m1", "m2", "m3")
+HEARTBEAT_MS = 500
+OPTIONS = Options(
+    server_heartbeat_ms=HEARTBEAT_MS, order_interval_ms=HEARTBEAT_MS, order_timeout_ms=1000,
+    orders_per_server=4, report_batch_tablets=2, tablets_per_table_max=100, locations_ttl_ms=30_000,
+)  # fmt: skip
+
+
+class SharedRows:
+    """The sys catalog of all masters: rows in memory, one leader, one planned failure."""
+
+    def __init__(self, story: "Story", master: str) -> None:
+        self.story = story
+        self.master = master
+
+    async def replicate(self, rows: Sequence[CatalogRow]) -> None:
+        story = self.story
+        if all(row.kind == KIND_SERVER for row in rows):  # they come by themselves, at any time
+            if story.leader != self.master:
+                raise NotLeader("not the leader")
+            story.rows.update({(r.kind, r.id): r for r in rows})
+            return
+        failure, story.failure = story.failure, ""
+        await story.env.tasks.sleep_ms(1)
+        if story.leader != self.master:
+            raise NotLeader("not the leader")
+        if failure == "refused":
+            story.say("a write is refused")
+            raise Throttled("the queue is full")
+        if failure != "lost":
+            story.rows.update({(r.kind, r.id): r for r in rows})
+            story.say("writes " + "; ".join(story.row_text(r) for r in rows))
+        if failure:
+            story.say(f"{self.master} loses leadership in flight")
+            story.elect("nobody")
+            raise OutcomeUnknown("leadership was lost")
+
+    async def confirm(self) -> int:
+        await self.story.env.tasks.sleep_ms(1)
+        if self.story.leader != self.master:
+            raise NotLeader("not the leader")
+        return 1
+
+    async def rows(self) -> list[CatalogRow]:
+        await self.confirm()
+        return [self.story.rows[key] for key in sorted(self.story.rows)]
+
+
+class Orders:
+    """The calling side of every master: orders reach tablet servers as the story says."""
+
+    def __init__(self, story: "Story") -> None:
+        self.story = story
+
+    async def call(self, address: str, method: Any, request: Any, *, timeout_ms: int) -> Any:
+        story, server = self.story, address.partition(":")[0]
+        if method is methods.SERVER_INFO:
+            if server in story.unanswered:
+                raise Unavailable("no answer")
+            return pb.ServerInfoResponse(hybrid_time=100 + ord(server))
+        if method is methods.HEARTBEAT:
+            story.heard.append((server, request))
+            answer = await story.masters[server].heartbeats.heartbeat(request)
+            if server in story.unanswered:
+                raise TimedOut("the answer was lost")
+            return answer
+        if method is methods.LIST_TABLETS:
+            (asked,) = request.tablet_ids
+            known = parse(story.rows["tablet", asked])
+            assert isinstance(known, CatalogTablet)
+            return story_reports.leaders_word(known.consensus)
+        text = (
+            f"{method.path.rpartition('/')[2]} {story.tablet_name(request.tablet_id)} to {server}"
+        )
+        if server in story.unanswered:
+            story.say(f"orders {text}, unanswered")
+            raise Unavailable("no answer")
+        term = f" in term {request.fence.term}" if hasattr(request, "fence") else ""
+        story.say(f"orders {text}{term}{story_reports.order_text(method, request)}")
+        told = story_reports.answer(method, request)
+        if told is not None:
+            return told
+        replicas = story.replicas.setdefault(server, {})
+        if method is methods.ALTER_TABLET:
+            return pb.AlterTabletResponse(schema_version=request.schema.version)
+        if method is methods.CREATE_TABLET:
+            replicas.setdefault(request.tablet_id, "RUNNING")
+            return pb.CreateTabletResponse()
+        replicas.pop(request.tablet_id, None)
+        return pb.DeleteTabletResponse()
+
+
+class MasterUnderTest:
+    """One master's services over the shared rows."""
+
+    def __init__(self, story: "Story", name: str) -> None:
+        env, self.name = story.env, name
+        servers = self.servers = TServers(5_000_000)
+        self.leading = MasterLeadership(
+            env,
+            lambda: SharedRows(story, name),
+            lambda: story.status(name),
+            servers,
+            OPTIONS,
+        )
+        own = pb.ServerInfoResponse(uuid=name, role="master", address=f"{name}:1")
+        peers = MasterPeers(env, lambda: own, [f"{m}:1" for m in MASTERS], OPTIONS)
+        parts = MasterContext(
+            env,
+            OPTIONS,
+            servers,
+            peers,
+            lambda: self.leading,
+            str,
+            lambda: own,
+            lambda: master_status(MASTERS),
+        )
+        self.flights = FlightInfoService(parts)
+        self.service = MasterService(parts)
+        self.people = ServersService(parts)
+        self.heartbeats = HeartbeatService(env, servers, lambda: self.leading, self.header, OPTIONS)
+        self.story = story
+        self.leading.start()
+
+    def header(self) -> ResponseHeader:
+        return ResponseHeader(self.name, "", "", self.story.term, tuple(f"{m}:1" for m in MASTERS))

@@ -1,0 +1,19 @@
+"""Every story in tests/scenarios/master; commands and format in master_story.py."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.master.stories.master_story import run_file
+
+STORIES = sorted((Path(__file__).parents[3] / "scenarios" / "master").glob("*.txt"))
+
+
+@pytest.mark.parametrize("path", STORIES, ids=lambda p: p.stem)
+def test_story(path):
+    assert path.read_text().startswith("# "), f"{path.name} does not begin with its purpose"
+    run_file(path)
+
+
+def test_there_are_stories():
+    assert len(STORIES) >= 8

@@ -1,0 +1,108 @@
+"""A server that was given up with a lost majority is added again with its old replica still there.
+
+What it had committed may be what nobody else has. It must notice, and end; never follow, and never count.
+"""
+
+import pytest
+
+from nyala.common.errors import Forbidden
+from nyala.common.ids import OpId, ServerUuid
+from nyala.raft.changes import Change, ChangeKind
+from nyala.raft.membership import Member
+from nyala.raft.messages import AppendEntries
+from tests.unit.raft.support.raft_harness import Cluster, log_of
+
+APART = 100
+"""So many terms lie between those of the dead and that of a rescue, by the tool that orders it."""
+
+
+FLUSHED, CUT_OFF, CRASHED = "flushed", "cut off", "crashed"
+
+
+def rescued(more: int, how: str, followed: int) -> Cluster:
+    """3 goes on alone without `more` entries that 1 and 2 had committed; 1 comes back as it was.
+
+    Args:
+        more: so many.
+        how: FLUSHED: its files hold them, and its log begins after them; CUT_OFF: it ran all the while;
+            CRASHED: they are in its log, and it does not know any more that they were committed.
+        followed: so many entries 3 has made since.
+    """
+    cluster = Cluster("123")
+    cluster.elect("1")
+    cluster.propose("1", "a")
+    cluster.settle()
+    cluster.heartbeat("1")
+    cluster.crash("3")
+    for number in range(more):
+        cluster.propose("1", f"only the dead had {number}")
+        cluster.settle()
+    cluster.heartbeat("1")
+    assert cluster["1"].status().commit == 2 + more
+    if how is FLUSHED:
+        disk = cluster.servers["1"].disk
+        cluster.flush("1")
+        disk.base, disk.base_stamp = cluster["1"].last, cluster["1"].last_stamp
+        disk.collected = disk.base.index
+        disk.log.clear()
+    if how is CUT_OFF:
+        cluster.servers["1"].alive = False
+    else:
+        cluster.crash("1")
+    cluster.crash("2")
+    cluster.network.clear()
+    cluster.restart("3")
+    cluster.rescue("3", [ServerUuid("3")], cluster["3"].term + APART)
+    cluster.tick("3", 40)
+    for number in range(followed):
+        cluster.propose("3", f"goes on {number}")
+    cluster.settle()
+    assert cluster["3"].is_leader
+    if how is CUT_OFF:
+        cluster.servers["1"].alive = True
+    else:
+        cluster.restart("1")
+    return cluster
+
+
+def add(cluster: Cluster) -> None:
+    member = Member(ServerUuid("1"), "1:1", voter=False, promote=True)
+    cluster.change("3", Change(ChangeKind.ADD, member))
+    for _ in range(20):
+        cluster.heartbeat("3")
+
+
+@pytest.mark.row("S1.42")
+@pytest.mark.parametrize("how", [FLUSHED, CUT_OFF])
+@pytest.mark.parametrize("more", [1, 3, 9])
+@pytest.mark.parametrize("followed", [0, 2, 20])
+def test_who_had_committed_what_is_lost_ends_instead_of_following(how, more, followed):
+    cluster = rescued(more, how, followed)
+    held = cluster["1"].last
+    with pytest.raises(Forbidden, match="Delete it, and have it copied"):
+        add(cluster)
+    assert cluster["1"].last == held, "it did not take what follows on something else"
+    assert cluster["3"].core.configs.active.voters == ("3",)
+
+
+@pytest.mark.parametrize(("how", "more"), [(FLUSHED, 0), (CUT_OFF, 0), (CRASHED, 3)])
+def test_who_holds_nothing_for_committed_that_is_lost_is_a_member_as_any_other(how, more):
+    cluster = rescued(more, how, 5)
+    add(cluster)
+    assert log_of(cluster["3"])[-8:] == log_of(cluster["1"])[-8:]
+    assert cluster["3"].core.configs.active.voters == ("1", "3")
+
+
+@pytest.mark.parametrize("how", [FLUSHED, CUT_OFF])
+def test_what_parts_from_what_is_committed_is_never_taken(how):
+    node = rescued(3, how, 0)["1"]
+    for index in (2, 3, 4, 5, 6):
+        message = AppendEntries(
+            sender=ServerUuid("2"), to=ServerUuid("1"), term=9, hlc=1, previous=OpId(7, index)
+        )
+        if index >= 5:
+            node.step(message, 1)  # it answers with what it has: the leader may have that too
+        else:
+            with pytest.raises(Forbidden):
+                node.step(message, 1)
+        assert (node.core.log.committed, node.last.index) == (5, 5)

@@ -1,0 +1,261 @@
+"""Witnesses: what they lend, what is believed of it, and that any one of three may die with one in it."""
+
+import random
+
+import pytest
+
+from nyala.common.errors import Corrupt
+from nyala.common.ids import NO_OP, OpId, ServerUuid
+from nyala.raft.changes import Change, ChangeKind
+from nyala.raft.membership import Member, encode, initial
+from nyala.raft.messages import (
+    AppendEntries,
+    Entry,
+    EntryKind,
+    FetchSuffix,
+    HardState,
+    RequestVote,
+    Suffix,
+    TimeoutNow,
+    VoteReply,
+)  # fmt: skip
+from nyala.raft.node import RaftNode
+from nyala.raft.options import RaftOptions
+from nyala.raft.status import Role
+from tests.unit.raft.support.raft_harness import Cluster, log_of
+
+A, B, W = (ServerUuid(u) for u in "123")
+TICKS = RaftOptions().election_ticks
+CONFIG = initial([Member(A, "a"), Member(B, "b"), Member(W, "w", electable=False)])
+
+
+def entries(*terms, first=1):
+    return tuple(Entry(OpId(t, i), 10 * i, EntryKind.NOOP) for i, t in enumerate(terms, first))
+
+
+def node(uuid, *terms, term=None, **kwargs):
+    term = max(terms, default=0) if term is None else term
+    return RaftNode(
+        uuid, CONFIG, HardState(term), entries(*terms), random=lambda n: 0, **kwargs
+    )  # fmt: skip
+
+
+def suffix(previous=NO_OP, terms=(), *, term=3, last=None, first=None):
+    more = entries(*terms, first=previous.index + 1 if first is None else first)
+    end = more[-1].id if more else previous
+    return Suffix(sender=W, to=A, term=term, previous=previous, entries=more, last=last or end)
+
+
+def sent(n, kind):
+    out = []
+    while not (ready := n.ready()).empty:
+        n.durable(ready.point)
+        out += [o.message for o in ready.send if isinstance(o.message, kind)]
+    return out
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        suffix(OpId(1, 1), (2, 1)),
+        suffix(OpId(1, 1), (2,), first=3),
+        suffix(OpId(1, 1), (2,), last=OpId(1, 1)),
+        suffix(OpId(1, 1), (2, 2), last=OpId(2, 2)),
+        suffix(OpId(1, 1), (2,), last=OpId(3, 2)),
+        suffix(OpId(1, 1), (4,), term=3),
+        suffix(OpId(9, 9), last=OpId(2, 1)),
+        Suffix(sender=W, to=A, term=3, previous=OpId(1, 1), last=OpId(2, 2),
+               entries=(Entry(OpId(2, 2), 20, EntryKind.CONFIG, b"no json"),)),
+    ],
+    ids=["terms fall", "gap", "beyond its end", "more than there is", "another end", "newer than its term",
+         "starts beyond its end", "no configuration"],
+)  # fmt: skip
+def test_a_suffix_that_contradicts_itself_changes_nothing(message):
+    n = node(A, 1)
+    with pytest.raises(Corrupt, match=r"dropped|cannot be read"):
+        n.step(message, 1)
+    assert (log_of(n), n.term) == (["1.1"], 1)
+    assert n.ready().empty
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ((1, 2), suffix(OpId(1, 1), (2,))),
+        ((1, 1, 1), suffix(OpId(1, 1), (1,))),
+        ((1, 3), suffix(OpId(1, 1), (2, 2))),
+    ],
+    ids=["the same log", "a shorter one", "an older one"],
+)
+def test_nothing_is_taken_from_a_log_that_is_not_newer(own, message):
+    n = node(A, *own)
+    n.step(message, 1)
+    assert log_of(n) == log_of(node(A, *own))
+    assert n.ready().empty
+
+
+def test_what_is_committed_here_is_never_replaced():
+    n = node(A, 1, 1, commit_index=2)
+    n.ready()
+    n.step(suffix(OpId(1, 1), (2, 2)), 1)
+    assert log_of(n) == ["1.1", "1.2"]
+    assert not sent(n, FetchSuffix), "nor is an earlier place looked for"
+
+
+def test_nothing_is_taken_while_a_leader_is_known_or_by_who_cannot_stand():
+    led = node(A, 1)
+    led.step(AppendEntries(sender=B, to=A, term=1, previous=OpId(1, 1)), 1)
+    led.ready()
+    led.step(suffix(OpId(1, 1), (2,)), 1)
+    assert log_of(led) == ["1.1"]
+    assert led.term == 1, "not even the term of who sent it"
+    other = node(W, 1)
+    other.step(Suffix(sender=B, to=W, term=3, previous=OpId(1, 1), entries=entries(2, first=2),
+                      last=OpId(2, 2)), 1)  # fmt: skip
+    assert log_of(other) == ["1.1"]
+
+
+def test_a_refusal_by_who_hears_a_leader_lends_nothing():
+    n = node(W, 1, 1)
+    n.step(AppendEntries(sender=B, to=W, term=1, previous=OpId(1, 2)), 1)
+    n.ready()
+    n.step(RequestVote(sender=A, to=W, term=2, last=OpId(1, 1), pre=True), 1)
+    n.step(FetchSuffix(sender=A, to=W, term=1, last=OpId(1, 1)), 1)
+    assert [m.lends for m in sent(n, VoteReply | Suffix)] == [False]
+
+
+def test_a_request_of_a_higher_term_moves_no_term():
+    n = node(W, 1, 1)
+    n.step(FetchSuffix(sender=A, to=W, term=9, last=OpId(1, 1)), 1)
+    assert n.term == 1
+    assert [m.entries for m in sent(n, Suffix)] == [entries(1, first=2)]
+
+
+def test_who_can_stand_lends_nothing():
+    n = node(B, 1, 1)
+    n.core.silent = TICKS
+    n.step(RequestVote(sender=A, to=B, term=2, last=OpId(1, 1), pre=True), 1)
+    n.step(FetchSuffix(sender=A, to=B, term=1, last=OpId(1, 1)), 1)
+    assert [m.lends for m in sent(n, VoteReply | Suffix)] == [False]
+
+
+@pytest.mark.parametrize("last", [NO_OP, OpId(1, 3)], ids=str)
+def test_what_begins_after_the_borrowers_end_cannot_be_lent(last):
+    n = RaftNode(
+        W, CONFIG, HardState(2), entries(2, 2, first=6), base=OpId(2, 5), base_stamp=1,
+        commit_index=5, applied_index=5, random=lambda n: 0,
+    )  # fmt: skip
+    n.step(FetchSuffix(sender=A, to=W, term=2, last=last), 1)
+    assert not sent(n, Suffix)
+    n.step(FetchSuffix(sender=A, to=W, term=2, last=OpId(2, 5)), 1)
+    assert [m.previous for m in sent(n, Suffix)] == [OpId(2, 5)]
+
+
+def test_a_configuration_that_is_fetched_may_end_the_candidacy():
+    n = node(A, 1)
+    n.core.silent = TICKS
+    for _ in range(TICKS):
+        n.tick(1)
+    n.ready()
+    without = initial([Member(B, "b"), Member(W, "w", electable=False)])
+    config = Entry(OpId(1, 2), 20, EntryKind.CONFIG, encode(without))
+    n.step(
+        Suffix(sender=W, to=A, term=1, previous=OpId(1, 1), entries=(config,), last=config.id), 1
+    )
+    assert n.status().role is Role.NON_PARTICIPANT
+    assert not sent(n, RequestVote)
+
+
+@pytest.mark.row("S1.45")
+def test_a_witness_votes_and_counts_and_never_stands_even_when_told():
+    cluster = Cluster("123", witnesses="3")
+    cluster.elect("1")
+    cluster.crash("2")
+    op = cluster.propose("1", "x")
+    cluster.settle()
+    assert op is not None
+    assert cluster["1"].commit_index == op.index, "leader and witness are two of three"
+    cluster.deliver(TimeoutNow(sender=A, to=W, term=1))
+    cluster.crash("1")
+    cluster.tick("3", 50 * TICKS)
+    assert cluster["3"].status().role is Role.FOLLOWER
+    assert cluster["3"].term == 1
+
+
+@pytest.mark.row("S1.53")
+def test_a_witness_keeps_all_of_its_log_until_it_has_the_data():
+    cluster = Cluster("123", witnesses="3")
+    cluster.elect("1")
+    cluster.change("1", Change(ChangeKind.MODIFY, Member(W, "3:1", electable=False, promote=True)))
+    for text in "abc":
+        cluster.propose("1", text)
+    cluster.settle()
+    cluster.heartbeat("1")
+    assert cluster["2"].view.needed == 6, "the others have everything"
+    assert cluster["3"].view.needed == 1
+    cluster.change("1", Change(ChangeKind.MODIFY, Member(W, "3:1")))
+    cluster.settle()
+    cluster.heartbeat("1")
+    assert cluster["3"].view.needed == cluster["3"].last.index + 1
+
+
+def test_a_witness_for_good_lets_go_of_what_everybody_has_and_of_nothing_else():
+    cluster = Cluster("123", witnesses="3")
+    cluster.elect("1")
+    cluster.propose("1", "a")
+    cluster.settle()
+    cluster.propose("1", "b")
+    cluster.settle(lambda m: "2" not in (m.to, m.sender))
+    cluster.tick("1", cluster.options.heartbeat_ticks)
+    cluster.settle(lambda m: "2" not in (m.to, m.sender))
+    assert cluster["1"].commit_index == 3
+    assert cluster["3"].view.needed == 3, "2 lacks 1.3: the witness alone may have it to lend"
+    cluster.settle()
+    cluster.heartbeat("1")
+    assert cluster["3"].view.needed == 4
+
+
+@pytest.mark.row("S1.46", "S1.49")
+@pytest.mark.parametrize("seed", range(40))
+def test_any_one_of_three_may_die_at_any_time(seed):
+    """Loss, delay and a few writes; then one dies for good, and the other two must lead and commit."""
+    rng = random.Random(seed)
+    cluster = Cluster("123", witnesses="3", random=lambda _: rng.randrange)
+    held = None
+    for _ in range(rng.randrange(40, 400)):
+        action = rng.random()
+        if action < 0.5 and cluster.network:
+            message = cluster.network.pop(rng.randrange(min(3, len(cluster.network))))
+            if rng.random() < 0.8:
+                cluster.deliver(message)
+        elif action < 0.8:
+            cluster.tick(rng.choice("123"))
+        elif action < 0.95:
+            for uuid in "12":
+                if cluster[uuid].is_leader:
+                    cluster.propose(uuid, "x")
+                    cluster.work(cluster.servers[uuid])
+        else:
+            held = rng.choice("123")
+            cluster.servers[held].disk.held ^= True
+            cluster.sync(held)
+    dead = rng.choice([u for u in "123" if cluster[u].is_leader] or ["1", "2"])
+    if rng.random() < 0.3:
+        dead = rng.choice("123")
+    cluster.crash(dead)
+    cluster.network.clear()
+    done = None
+    for server in cluster.alive:
+        server.disk.held = False
+        cluster.sync(server.uuid)
+    for _ in range(12 * TICKS):
+        for server in cluster.alive:
+            cluster.tick(server.uuid)
+        cluster.settle()
+        leader = next((s for s in cluster.alive if s.node.status().accepting), None)
+        if leader is not None:
+            done = done or cluster.propose(leader.uuid, "last")
+            assert done is not None
+            if cluster[leader.uuid].commit_index >= done.index:
+                return
+    raise AssertionError([s.node.status() for s in cluster.alive])

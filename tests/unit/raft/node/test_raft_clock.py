@@ -1,0 +1,45 @@
+"""Hybrid times in the core: rounds that reads share, and a host's clock that was wrong and is set right."""
+
+from nyala.common.ids import OpId
+from nyala.raft.messages import AppendReply, HardState, RequestVote, VoteReply
+from tests.unit.raft.support.raft_harness import altered
+from tests.unit.raft.support.raft_node import A, B, C, cluster_with_leader, node
+
+FAR = 1 << 62
+"""A reading of a clock that is decades ahead."""
+
+
+def test_a_round_that_two_reads_share_is_confirmed_at_the_later_of_their_times():
+    n = cluster_with_leader()["1"]
+    number = n.read_index(9_000)
+    assert n.read_index(9_500) == number
+    assert {m.message.hlc for m in n.ready().send} == {9_500}
+    echo = AppendReply(
+        sender=B, to=A, term=1, success=True, match=1, hint=OpId(1, 1), round=number, hlc=9_400
+    )
+    n.step(echo, 9_501)
+    assert n.ready().confirmed is None, "a later leader could stamp 9,450: below the second read"
+    n.step(altered(echo, hlc=9_500), 9_502)
+    assert n.ready().confirmed.round == number
+
+
+def test_a_core_forgets_what_a_clock_said_that_was_wrong():
+    n = node(HardState(1))
+    while not any(isinstance(o.message, RequestVote) for o in n.ready().send):
+        n.tick(FAR)
+    n.step(VoteReply(sender=B, to=A, term=2, granted=True, pre=True), 5_000)
+    n.durable(n.ready().point)
+    n.step(VoteReply(sender=C, to=A, term=2, granted=True), 5_001)
+    assert n.is_leader
+    (first,) = n.ready().append
+    assert first.stamp == 5_001, "the leader's first entry is stamped by the clock as it is now"
+
+
+def test_a_core_asks_for_votes_at_the_time_that_it_is_now():
+    n = node(HardState(1))
+    n.tick(FAR)
+    sent = n.ready().send
+    while not sent:
+        n.tick(5_000)
+        sent = n.ready().send
+    assert {o.message.hlc for o in sent} == {5_000}

@@ -1,0 +1,224 @@
+"""Groups that sleep, at the level of the core: who falls asleep when, and what keeps a group up."""
+
+import pytest
+
+from nyala.common.ids import OpId
+from nyala.raft.messages import AppendEntries, AppendReply
+from nyala.raft.options import RaftOptions
+from tests.unit.raft.support.raft_harness import altered
+from tests.unit.raft.support.raft_sleepers import (
+    IDLE,
+    ONE,
+    THREE,
+    TWO,
+    Group,
+    asleep_group,
+    lose_offers,
+    offered,
+)
+
+
+def test_an_idle_group_falls_asleep_and_then_time_means_nothing_to_it():
+    group = asleep_group()
+    group.everyone_ticks(12_000)  # ten minutes
+    assert group.network == []
+    assert group.asleep() == ["1", "2", "3"]
+    assert [group[u].term for u in "123"] == [1, 1, 1]
+    assert group["2"].status().quiesced
+    group.check_all()
+
+
+def test_a_group_whose_options_do_not_say_so_never_sleeps():
+    group = Group(options=RaftOptions())
+    group.elect("1")
+    group.beat(times=50)
+    assert group.asleep() == []
+
+
+def test_a_group_that_is_asked_something_now_and_then_stays_up():
+    group = Group()
+    group.elect("1")
+    for n in range(10):
+        for _ in range(IDLE - 1):
+            group.beat()
+            assert group.asleep() == []
+        if n % 2:
+            group.propose("1", f"{n}")
+        else:
+            assert group.read("1") is not None
+        group.settle()
+        assert group.asleep() == []
+    group.rest()
+    assert group.asleep() == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("doing", ["write", "read", "transfer", "close"])
+def test_whatever_a_leader_is_asked_for_wakes_its_group(doing):
+    group = asleep_group()
+    if doing == "write":
+        group.propose("1", "y")
+    elif doing == "read":
+        group.read("1")
+    elif doing == "close":
+        group["1"].publish_closed(group.now(group.servers["1"]))
+        group["1"].read_index()
+    else:
+        group["1"].transfer(TWO)
+    group.settle()
+    assert group.asleep() == []
+    if doing == "write":
+        assert group["1"].commit_index == group["1"].last.index == 3
+    elif doing == "read":
+        assert group.servers["1"].confirmed
+    elif doing == "transfer":
+        assert group["2"].is_leader
+    leader = "2" if doing == "transfer" else "1"
+    group.rest(leader)
+    assert group.asleep() == ["1", "2", "3"]
+
+
+def test_a_follower_with_a_shorter_log_does_not_take_the_offer():
+    group = Group()
+    group.elect("1")
+    offer = AppendEntries(
+        sender=ONE, to=TWO, term=1, hlc=9, previous=OpId(1, 1), commit=1, quiesce=True
+    )
+    group.propose("1", "x")
+    group.settle(lambda m: m.to != "2")  # 2 lacks the last entry
+    group.network.clear()
+    group.deliver(altered(offer, previous=OpId(1, 2), commit=2))
+    assert not group["2"].asleep
+    assert not offered(group.network[-1])
+    group.deliver(offer)
+    assert group["2"].asleep
+    assert offered(group.network[-1])
+
+
+def test_a_follower_with_a_longer_log_does_not_take_a_late_offer():
+    group = Group()
+    group.elect("1")
+    late = AppendEntries(
+        sender=ONE, to=TWO, term=1, hlc=9, previous=OpId(1, 1), commit=1, quiesce=True
+    )
+    group.propose("1", "x")
+    group.settle()
+    group.beat()
+    assert group["2"].status().applied == 2
+    group.deliver(late)
+    assert not group["2"].asleep
+
+
+def test_a_follower_that_has_not_applied_or_written_everything_stays_up():
+    group = Group()
+    group.elect("1")
+    group.servers["2"].disk.held = True
+    group.propose("1", "x")
+    group.settle()
+    group.beat(times=IDLE + 3)
+    assert group.asleep() == []
+    offer = AppendEntries(
+        sender=ONE, to=TWO, term=1, hlc=9, previous=OpId(1, 2), commit=2, quiesce=True
+    )
+    group.deliver(offer)
+    assert not group["2"].asleep, "committed, but not on its own disk"
+    group.servers["2"].disk.held = False
+    group.sync("2")
+    group.settle()
+    group.rest()
+    assert group.asleep() == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("lagging", [True, False])
+def test_a_leader_with_an_entry_in_flight_or_unwritten_stays_up(lagging):
+    group = Group()
+    group.elect("1")
+    if lagging:
+        group.propose("1", "x")
+        for _ in range(IDLE + 3):
+            group.tick("1", 2)
+            group.settle(lambda m: m.to != "3")
+            group.network.clear()
+    else:
+        group.servers["1"].disk.held = True
+        group.propose("1", "x")
+        group.settle()
+        group.beat(times=IDLE + 3)
+        assert group["1"].commit_index == 2, "the others hold it"
+    assert group.asleep() == []
+
+
+def test_a_leader_that_hands_over_stays_up():
+    group = Group()
+    group.elect("1")
+    group["1"].transfer(TWO)
+    group.network.clear()
+    for _ in range(IDLE):
+        group.tick("1", 2)
+        group.settle(lambda m: type(m).__name__ != "TimeoutNow")
+        assert not any(offered(m) for m in group.network)
+    assert group.asleep() == []
+
+
+def test_a_leader_falls_asleep_only_when_every_follower_has_said_that_it_sleeps():
+    group = Group()
+    group.elect("1")
+    group.beat(times=IDLE - 1)
+    for _ in range(5):  # the offers to 3 are lost
+        group.tick("1", 2)
+        lose_offers(group, "3")
+        group.settle()
+        assert group.asleep() == ["2"]
+    group.rest()
+    assert group.asleep() == ["1", "2", "3"]
+
+
+def test_answers_to_offers_that_come_late_do_not_wake_the_leader():
+    group = Group()
+    group.elect("1")
+    group.beat(times=IDLE)
+    late = [
+        AppendReply(sender=TWO, to=ONE, term=1, success=True, match=1, hint=OpId(1, 1), quiesce=q)
+        for q in (True, False)
+    ]
+    group.rest()
+    group.deliver(late[0])
+    assert group.network == []
+    assert group.asleep() == ["1", "2", "3"]
+    group.deliver(late[1])
+    assert not group["1"].asleep, "somebody is up"
+    group.rest()
+    assert group.asleep() == ["1", "2", "3"]
+
+
+def test_an_answer_to_an_offer_of_before_the_last_write_does_not_count():
+    group = Group()
+    group.elect("1")
+    group.beat(times=IDLE + 1)
+    late = AppendReply(
+        sender=THREE, to=ONE, term=1, success=True, match=1, hint=OpId(1, 1), quiesce=True
+    )
+    group.propose("1", "x")
+    group.settle()
+    group.beat(times=IDLE - 1)
+    group.deliver(altered(late, hint=OpId(1, 2), match=2))  # of no offer that stands
+    for _ in range(3):
+        group.tick("1", 2)
+        assert not group["1"].asleep
+        lose_offers(group, "3")
+        group.deliver(late)
+        group.settle()
+    assert not group["1"].asleep
+
+
+def test_a_follower_that_is_up_is_seen_before_the_leader_sleeps():
+    group = Group()
+    group.elect("1")
+    group.beat(times=IDLE)
+    assert group.asleep() == ["2", "3"]
+    heartbeat = AppendEntries(sender=ONE, to=TWO, term=1, hlc=9, previous=OpId(1, 1), commit=1)
+    group.deliver(heartbeat)  # late: it wakes 2, whose answer says so
+    group.settle()
+    group.tick("1", 2)
+    assert group.asleep() == ["3"]
+    group.rest()
+    assert group.asleep() == ["1", "2", "3"]

@@ -1,0 +1,187 @@
+"""Groups that sleep, and their members: the absent, the removed, those that join; and every promise kept."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from nyala.common.ids import ServerUuid
+from nyala.raft.changes import Change, ChangeKind
+from nyala.raft.membership import Member
+from nyala.raft.quiescence import SILENT_TIMEOUTS
+from nyala.raft.removed_peers import HEARTBEATS
+from tests.unit.raft.support.raft_sleepers import (
+    IDLE,
+    ONE,
+    OPTIONS,
+    THREE,
+    TWO,
+    Group,
+    asleep_group,
+)
+
+
+def test_a_group_sleeps_without_an_absent_member_and_catches_it_up_when_roused():
+    group = Group()
+    group.elect("1")
+    group.crash("3")
+    group.propose("1", "x")
+    group.settle()
+    group.rest()
+    assert group.asleep() == [], "it is waited for"
+    group.absent = (THREE,)
+    group.rest()
+    assert group.asleep() == ["1", "2"]
+    group.restart("3")
+    group.absent = ()
+    group["1"].wake()
+    group.rest()
+    assert group["3"].last == group["1"].last
+    assert group.asleep() == ["1", "2", "3"]
+
+
+def test_a_group_sleeps_without_a_voter_that_is_silent_for_long_and_is_woken_by_it():
+    """Its replica has FAILED, and its server lives."""
+    group = Group()
+    group.elect("1")
+    group.crash("3")
+    group.propose("1", "x")
+    group.settle()
+    group.beat(times=SILENT_TIMEOUTS * OPTIONS.election_ticks // OPTIONS.heartbeat_ticks - 1)
+    assert group.asleep() == [], "it is waited for"
+    group.rest()
+    assert group.asleep() == ["1", "2"]
+    group.propose("1", "y")
+    group.rest()
+    assert group.asleep() == ["1", "2"], "not again"
+    group.restart("3")
+    group.everyone_ticks(2 * OPTIONS.election_ticks)
+    assert group["3"].last == group["1"].last
+    group.rest()
+    assert group.asleep() == ["1", "2", "3"]
+    assert group["1"].term == 1, "and it disturbed nobody"
+
+
+@pytest.mark.parametrize(
+    "more", [{"nonvoters": "4"}, {"witnesses": "3"}], ids=["non-voter", "witness"]
+)
+def test_who_cannot_ask_for_votes_is_waited_for_while_its_server_lives(more):
+    group = Group("123", **more)
+    group.elect("1")
+    gone = "4" if "4" in group.servers else "3"
+    group.crash(gone)
+    group.propose("1", "x")
+    group.settle()
+    group.beat(times=4 * SILENT_TIMEOUTS * OPTIONS.election_ticks // OPTIONS.heartbeat_ticks)
+    assert group.asleep() == []
+
+
+def test_a_leader_stays_up_until_who_was_removed_is_told_or_given_up():
+    group = asleep_group()
+    group.crash("3")
+    group.change("1", Change(ChangeKind.REMOVE, Member(THREE, "3:1")))
+    group.settle()
+    group.rest()
+    assert group.asleep() == [], "3 is asked still"
+    group.beat(times=HEARTBEATS)
+    assert group.asleep() == ["1", "2"]
+
+
+def test_a_minority_does_not_sleep():
+    group = Group()
+    group.elect("1")
+    group.absent = (TWO, THREE)
+    group.beat(times=IDLE + 4)
+    assert group.asleep() == []
+
+
+def test_a_nonvoter_that_is_to_be_promoted_keeps_its_group_up():
+    group = Group("123", nonvoters="4")
+    group.elect("1")
+    group.rest()
+    assert group.asleep() == ["1", "2", "3", "4"]
+    promoted = tuple(replace(m, promote=True) if not m.voter else m for m in group.config.members)
+    group.config = replace(group.config, members=promoted)
+    for u in "1234":
+        group.crash(u)
+    for u in "123":
+        group.restart(u)
+    group.elect("1")
+    group.absent = (ServerUuid("4"),)
+    group.rest()
+    assert group.asleep() == []
+    group.absent = ()
+    group.restart("4")
+    group.rest()
+    group.rest()
+    assert group["4"].status().config.voters == ("1", "2", "3", "4")
+    assert group.asleep() == ["1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_groups_that_sleep_and_wake_under_loss_doubling_and_crashes_keep_every_promise(seed):
+    rng = random.Random(seed)
+    group = Group("123", random=lambda _: rng.randrange)
+    slept = 0
+    for step in range(1500):
+        draw = rng.random()
+        names = [s.uuid for s in group.alive]
+        if draw < 0.55 and group.network:
+            message = group.network.pop(rng.randrange(len(group.network)))
+            if rng.random() < 0.85:
+                group.deliver(message)
+            if rng.random() < 0.05:
+                group.network.append(message)
+        elif draw < 0.9 and names:
+            group.tick(rng.choice(names))
+        elif draw < 0.92 and names:
+            group.propose(rng.choice(names), f"{step}")
+        elif draw < 0.94 and names:
+            group[rng.choice(names)].wake()
+        elif draw < 0.95 and names:
+            group.absent = (rng.choice((ONE, TWO, THREE)),) if rng.random() < 0.5 else ()
+        elif draw < 0.96 and len(names) == 3:
+            group.crash(rng.choice(names))
+        elif draw < 0.98:
+            for u in "123":
+                if not group.servers[u].alive:
+                    group.restart(u)
+        slept += len(group.asleep()) > 0
+        group.check_all()
+    group.absent = ()
+    for u in "123":
+        if not group.servers[u].alive:
+            group.restart(u)
+    for _ in range(100):  # the hosts wake whoever sleeps on a server that is in doubt
+        for u in "123":
+            group[u].wake()
+        group.everyone_ticks(10)
+        leaders = [u for u in "123" if group[u].is_leader]
+        if leaders and group.propose(leaders[-1], "last") is not None:
+            group.everyone_ticks(20)
+            if len({group[u].commit_index for u in "123"}) == 1:
+                break
+    group.everyone_ticks(60)
+    assert group.asleep() == ["1", "2", "3"]
+    assert len({group[u].last for u in "123"}) == 1
+    assert slept
+
+
+def test_a_new_eager_group_stands_at_once_and_sleeps_at_once_and_an_old_one_does_neither():
+    least = OPTIONS.election_ticks
+    group = Group(options=replace(OPTIONS, eager=True))
+    waited = 0
+    while not any(s.node.is_leader for s in group.alive):
+        group.everyone_ticks(1)
+        waited += 1
+    assert waited < least, "nobody is disturbed: there never was a leader"
+    (leader,) = [s for s in group.alive if s.node.is_leader]
+    assert all(s.node.core.timeout >= least for s in group.alive if s is not leader)
+    group.beat(leader.uuid, 3)
+    assert group.asleep() == ["1", "2", "3"], "it has its first leader's entry and nothing else"
+    leader.node.propose(b"x", leader.node.core.hlc + 1)
+    group.work(leader)
+    group.settle()
+    group.beat(leader.uuid, 3)
+    assert group.asleep() == []
+    assert group.rest(leader.uuid).asleep() == ["1", "2", "3"]

@@ -1,0 +1,148 @@
+"""What wakes a group that sleeps, what does not, and what follows from it."""
+
+import random
+
+from nyala.common.ids import OpId
+from nyala.raft.messages import AppendEntries
+from nyala.raft.state import RaftState
+from tests.unit.raft.support.raft_harness import altered
+from tests.unit.raft.support.raft_sleepers import (
+    ONE,
+    OPTIONS,
+    THREE,
+    TWO,
+    Group,
+    asleep_group,
+    candidate,
+)
+
+
+def test_a_follower_refuses_a_candidate_in_its_sleep_and_a_leader_speaks_up():
+    group = asleep_group()
+    for pre in (True, False):
+        group.deliver(candidate(group, "2", pre=pre))
+        assert group["2"].asleep
+        assert all(not m.granted for m in group.network)
+        assert group["2"].term == 1
+    group.network.clear()
+    group.deliver(candidate(group, "1"))
+    assert group.asleep() == ["2", "3"]
+    group.tick("1")
+    assert {m.to for m in group.network if isinstance(m, AppendEntries)} == {"2", "3"}
+
+
+def test_a_leader_that_stands_for_election_leads_no_more():
+    group = asleep_group()
+    group.deliver(altered(candidate(group, "2"), sender=ONE))
+    assert group.asleep() == ["1", "3"]
+    assert not group.network[-1].granted, "it was heard of a moment ago"
+
+
+def test_an_election_that_the_leader_ordered_is_not_slept_through():
+    group = asleep_group()
+    group.deliver(candidate(group, "2", pre=False, override=True))
+    assert not group["2"].asleep
+    assert group["2"].term == 2
+    assert group.network[-1].granted
+
+
+def test_a_message_of_an_earlier_term_wakes_nobody():
+    group = asleep_group()
+    group.deliver(AppendEntries(sender=THREE, to=TWO, term=0, previous=OpId(0, 0)))
+    assert group["2"].asleep
+    assert [(m.term, m.success) for m in group.network] == [(1, False)]
+
+
+def test_a_roused_follower_asks_its_leader_and_is_content_with_an_answer():
+    group = asleep_group()
+    group["2"].wake()
+    group.settle()
+    assert group.asleep() == ["3"], "the leader heard of it"
+    group.everyone_ticks(4)
+    assert not group["2"].asleep
+    assert group["2"].core.hears_leader
+    group.everyone_ticks(40)
+    assert group.asleep() == ["1", "2", "3"]
+    assert group["1"].term == 1
+
+
+def test_roused_followers_of_a_dead_leader_elect_one_within_an_election_timeout():
+    group = asleep_group()
+    group.crash("1")
+    for u in "23":
+        group[u].wake()
+        assert not group[u].core.hears_leader
+    group.everyone_ticks(OPTIONS.election_ticks + 1)
+    assert [u for u in "23" if group[u].is_leader]
+
+
+def test_the_elections_of_roused_groups_are_spread():
+    draw = random.Random(1)
+    groups = [asleep_group(random=lambda _: draw.randrange) for _ in range(30)]
+    for group in groups:
+        group["2"].wake()
+    timeouts = {g["2"].core.timeout for g in groups}
+    assert min(timeouts) >= 2
+    assert max(timeouts) <= OPTIONS.election_ticks + 1
+    assert len(timeouts) > OPTIONS.election_ticks // 2
+
+
+def test_a_roused_leader_that_reaches_nobody_steps_down():
+    group = asleep_group()
+    group.crash("2")
+    group.crash("3")
+    group["1"].wake()
+    group.tick("1", 2 * OPTIONS.election_ticks)
+    assert group["1"].core.stand is not RaftState.LEADER
+
+
+def test_rousing_who_is_up_does_nothing():
+    group = Group()
+    group.elect("1")
+    for u in "123":
+        before = (group[u].core.silent, group[u].core.timeout)
+        group[u].wake()
+        assert (group[u].core.silent, group[u].core.timeout) == before
+    assert group.network == []
+
+
+def test_followers_who_are_told_that_their_leader_is_gone_elect_another_within_an_election_timeout():
+    group = Group()
+    group.elect("1")
+    group.crash("1")
+    for u in "23":
+        assert group[u].peer_exited(ONE)
+        assert not group[u].core.hears_leader
+        assert not group[u].peer_exited(ONE), "told again"
+    group.everyone_ticks(OPTIONS.election_ticks + 1)
+    assert [u for u in "23" if group[u].is_leader]
+
+
+def test_a_follower_told_wrongly_is_content_when_its_leader_speaks():
+    group = Group()
+    group.elect("1")
+    assert group["2"].peer_exited(ONE)
+    group.settle()
+    group.everyone_ticks(40)
+    assert (group["1"].is_leader, group["1"].term) == (True, 1)
+    assert group["2"].core.hears_leader
+
+
+def test_a_follower_who_alone_takes_the_leader_for_gone_is_refused():
+    group = Group()
+    group.elect("1")
+    assert group["2"].peer_exited(ONE)
+    group.network.clear()
+    group.tick("2", OPTIONS.election_ticks + 1)
+    group.settle()
+    assert (group["1"].is_leader, group["1"].term, group["3"].term) == (True, 1, 1)
+
+
+def test_the_end_of_another_than_the_leader_changes_nothing():
+    group = Group()
+    group.elect("1")
+    before = [(group[u].core.silent, group[u].core.timeout) for u in "123"]
+    assert not any(group[u].peer_exited(THREE) for u in "123")
+    assert not group["1"].peer_exited(ONE)
+    assert [(group[u].core.silent, group[u].core.timeout) for u in "123"] == before
+    assert group.network == []

@@ -1,0 +1,117 @@
+"""Which members a leader gives up for a copy when the log has no room for what they lack: nobody else."""
+
+from nyala.common.ids import ServerUuid
+from nyala.raft.messages import AnyMessage, AppendEntries, AppendReply
+from nyala.raft.options import RaftOptions
+from nyala.raft.quiescence import SILENT_TIMEOUTS
+from tests.unit.raft.support.raft_harness import Cluster, altered
+
+ONE, TWO, THREE, FOUR, FIVE = "1", "2", "3", "4", "5"
+
+
+def needing_copies(group: Cluster, leader: str = ONE) -> list[str]:
+    return [str(p.uuid) for p in group[leader].status().peers if p.needs_copy]
+
+
+def write(group: Cluster, leader: str, count: int, *, without: tuple[str, ...] = ()) -> None:
+    """Replicate entries; what is sent to some members is lost."""
+    for _ in range(count):
+        group.propose(leader, "x")
+        group.settle(lambda m: m.to not in without)
+        group.network.clear()
+
+
+def votes_only(group: Cluster, leader: str) -> None:
+    """Have another leader elected that nobody has answered yet as such."""
+    for other in group.alive:
+        other.node.core.silent = group.options.election_ticks
+    for _ in range(3):
+        if not group[leader].is_leader:
+            group.tick(leader, group[leader].core.timeout - group[leader].core.elapsed)
+            group.settle(lambda m: not isinstance(m, AppendEntries))
+    assert group[leader].is_leader
+    group.network.clear()
+
+
+def test_those_furthest_behind_are_given_up_first_and_the_others_with_the_next_call():
+    group = Cluster((ONE, TWO, THREE, FOUR, FIVE))
+    group.elect(ONE)
+    write(group, ONE, 2, without=(FOUR, FIVE))
+    group.heartbeat(ONE)
+    group.heartbeat(ONE)
+    write(group, ONE, 3, without=(FIVE,))
+    group.heartbeat(ONE)
+    write(group, ONE, 3, without=(FOUR, FIVE))
+    match = {str(p.uuid): p.match for p in group[ONE].status().peers}
+    assert match[FIVE] < match[FOUR] < match[TWO] == match[THREE]
+    end = group[ONE].last.index + 1
+    group[ONE].leave_behind(end)
+    assert needing_copies(group) == [FIVE]
+    assert group[ONE].view.needed == match[FOUR] + 1
+    group[ONE].leave_behind(end)
+    assert needing_copies(group) == [FOUR, FIVE]
+    group[ONE].leave_behind(end)
+    assert needing_copies(group) == [FOUR, FIVE], "the others are level"
+
+
+def test_a_new_leader_gives_up_nobody_that_it_has_not_heard_from():
+    group = Cluster((ONE, TWO, THREE))
+    group.elect(TWO)
+    write(group, TWO, 5, without=(THREE,))
+    votes_only(group, ONE)
+    end = group[ONE].last.index + 1
+    group[ONE].leave_behind(end)
+    assert needing_copies(group) == [], "both may be level"
+    assert group[ONE].view.needed == 1
+    grace = SILENT_TIMEOUTS * group.options.election_ticks
+    for _ in range(grace - 1):
+        group.tick(ONE)
+        group.settle(lambda m: THREE not in (m.to, m.sender))
+        group.network = []
+        group[ONE].leave_behind(end)
+        assert needing_copies(group) == []
+    group.tick(ONE)
+    group[ONE].leave_behind(end)
+    assert needing_copies(group) == [THREE], "it has been silent for long"
+
+
+def test_a_new_leader_gives_up_at_once_whom_it_has_heard_to_be_behind():
+    group = Cluster((ONE, TWO, THREE))
+    group.elect(TWO)
+    write(group, TWO, 5, without=(THREE,))
+    votes_only(group, ONE)
+    end = group[ONE].last.index + 1
+    group.tick(ONE, group.options.heartbeat_ticks)
+    # of the refused probe's answer the leader learns where the logs part; nothing is agreed yet
+    group.settle(lambda m: THREE in (m.to, m.sender) and not _resent(m))
+    assert [p.ticks_silent for p in group[ONE].status().peers if p.uuid == THREE] == [0]
+    group[ONE].leave_behind(end)
+    assert needing_copies(group) == []
+    batch, group.network = group.network, []
+    for message in batch:
+        if message.to == THREE:
+            group.deliver(altered(message, entries=()))
+    group.settle(lambda m: m.to == ONE and isinstance(m, AppendReply))
+    group[ONE].leave_behind(end)
+    assert needing_copies(group) == [THREE]
+
+
+def _resent(message: AnyMessage) -> bool:
+    """Whether a message is sent since the leader knows where the logs part."""
+    return isinstance(message, AppendEntries) and message.previous.index < 2
+
+
+def test_who_is_absent_while_the_group_sleeps_is_given_up_though_no_tick_passes():
+    group = Cluster((ONE, TWO, THREE), options=RaftOptions(quiesce_heartbeats=2))
+    group.elect(TWO)
+    write(group, TWO, 5, without=(THREE,))
+    votes_only(group, ONE)
+    group.crash(THREE)
+    server = group.servers[ONE]
+    for _ in range(20):
+        server.node.tick(group.now(server), (ServerUuid(THREE),))
+        group.work(server)
+        group.settle()
+    assert group[ONE].asleep
+    group[ONE].leave_behind(group[ONE].last.index + 1)
+    assert needing_copies(group) == [THREE]

@@ -1,0 +1,186 @@
+"""A member that comes back with less than it acknowledged: its leader sees it, and nothing committed is lost.
+
+The disk keeps what a test leaves of it: rot that looked like a torn tail, a power cut under a lazy sync
+policy, an older image.
+"""
+
+from collections.abc import Callable
+
+from nyala.common.ids import NO_OP, OpId, ServerUuid
+from nyala.raft.messages import AnyMessage, AppendEntries, AppendReply
+from tests.unit.raft.support.lost_tails import (
+    ONE,
+    THREE,
+    TWO,
+    everything,
+    led,
+    lose_tail,
+    match,
+    without,
+    write,
+)
+from tests.unit.raft.support.raft_harness import Cluster
+
+
+def no_entries(message: AnyMessage) -> bool:
+    """Between 1 and 2, and nothing that would bring back what was lost."""
+    entries = isinstance(message, AppendEntries) and message.entries
+    return THREE not in (message.to, message.sender) and not entries
+
+
+def heartbeats(
+    group: Cluster, count: int, wants: Callable[[AnyMessage], bool] = everything
+) -> None:
+    for _ in range(count):
+        group.tick(ONE, group.options.heartbeat_ticks)
+        group.settle(wants)
+        group.network.clear()
+
+
+def test_a_follower_that_lost_its_tail_is_caught_up_by_the_leader_of_that_term():
+    group = led()
+    write(group, "a", "b", "c")
+    last = group[ONE].last
+    lose_tail(group, TWO, 2)
+    heartbeats(group, 4)
+    assert group[TWO].last == last
+    assert match(group, TWO) == last.index
+    group.crash(THREE)
+    write(group, "d")
+    assert group[ONE].status().commit == last.index + 1
+
+
+def test_what_was_on_its_way_does_not_hide_that_a_tail_is_lost():
+    """More was sent and not yet answered when the follower went: heartbeats build on that."""
+    group = led()
+    write(group, "a", "b")
+    group.servers[TWO].disk.held = True
+    group.propose(ONE, "c")
+    group.settle()
+    heartbeats(group, 1)  # received by 2, as it says, and not durable there
+    group.servers[TWO].disk.held = False
+    lose_tail(group, TWO, 1)
+    heartbeats(group, 6)
+    assert match(group, TWO) == group[ONE].last.index == 4
+
+
+def test_what_a_follower_lost_counts_for_no_commit():
+    group = led()
+    write(group, "a", "b", wants=without(THREE))
+    lose_tail(group, TWO, 1)
+    heartbeats(group, 2, no_entries)
+    assert match(group, TWO) == 1
+
+
+def test_who_lost_a_tail_votes_for_nobody_who_lacks_it_until_it_is_back():
+    """On 1 and 2 alone an entry is committed; 2 loses it, is told so, and 1 dies before it is sent again."""
+    group = led()
+    write(group, "a", wants=without(THREE))
+    lose_tail(group, TWO, 1)
+    heartbeats(group, 2, no_entries)
+    group[TWO].core.told = 0  # that it was committed need not be known: an answer may be on its way
+    assert group[TWO].core.short
+    group.crash(ONE)
+    for _ in range(100):
+        group.tick(TWO)
+        group.tick(THREE)
+        group.settle()
+    assert not group[TWO].is_leader
+    assert not group[THREE].is_leader
+    group.restart(ONE)
+    for _ in range(100):
+        for uuid in (ONE, TWO, THREE):
+            group.tick(uuid)
+        group.settle()
+    assert group.committed[2].payload == b"a"
+    assert group[TWO].last.index == group[THREE].last.index > 2
+    assert not group[TWO].core.short
+
+
+def test_who_lost_a_tail_does_not_stand_though_others_know_even_less():
+    group = led()
+    write(group, "a", wants=without(THREE))
+    group[TWO].core.owed = OpId(1, 3)
+    group.crash(ONE)
+    group[THREE].core.silent = group.options.election_ticks  # it would vote
+    for _ in range(100):
+        group.tick(TWO)
+        group.settle()
+    assert group[TWO].term == 1
+
+
+def test_who_was_told_of_a_commit_that_it_lacks_is_not_elected_with_the_vote_of_who_lost_it():
+    """1 leads, and commits with 2 what 3 only hears of; 1 comes back with an older disk, and 2 is slow."""
+    group = led()
+    write(group, "a", wants=without(THREE))
+    heartbeats(group, 2, lambda m: not isinstance(m, AppendEntries) or not m.entries)
+    assert group[THREE].status().told == 2 > group[THREE].last.index
+    lose_tail(group, ONE, 1)
+    for _ in range(200):
+        group.tick(THREE)
+        group.tick(ONE)
+        group.settle(without(TWO))
+    assert not group[THREE].is_leader
+    assert not group[ONE].is_leader
+    for _ in range(100):
+        for uuid in (ONE, TWO, THREE):
+            group.tick(uuid)
+        group.settle()
+    assert group[TWO].is_leader
+    assert group.committed[2].payload == b"a"
+
+
+def test_who_lost_a_tail_borrows_it_from_a_witness():
+    group = Cluster((ONE, TWO, THREE), witnesses=THREE)
+    group.elect(ONE)
+    write(group, "a", "b")
+    lose_tail(group, TWO, 2)
+    group[TWO].core.owed = OpId(1, 3)
+    group.crash(ONE)
+    group[THREE].core.silent = group.options.election_ticks
+    for _ in range(100):
+        group.tick(TWO)
+        group.settle()
+    assert group[TWO].is_leader
+    assert group[TWO].core.log.holds(OpId(1, 3))
+
+
+def test_an_answer_of_the_life_before_does_not_bring_back_what_was_lost():
+    group = led()
+    write(group, "a", "b")
+    before = AppendReply(
+        sender=ServerUuid(TWO), to=ServerUuid(ONE), term=1, success=True, match=3, hint=OpId(1, 3),
+        round=group[ONE].core.round,
+    )  # fmt: skip
+    lose_tail(group, TWO, 1)
+    heartbeats(group, 1, no_entries)
+    assert match(group, TWO) == 0
+    group.deliver(before)
+    assert match(group, TWO) == 0
+
+
+def test_a_late_refusal_costs_one_heartbeat_and_forgets_nothing():
+    group = led()
+    write(group, "a", "b", "c")
+    group.deliver(
+        AppendReply(
+            sender=ServerUuid(TWO), to=ServerUuid(ONE), term=1, success=False, hint=OpId(1, 1),
+            round=group[ONE].core.round,
+        )
+    )  # fmt: skip
+    assert match(group, TWO) == 4
+    heartbeats(group, 2)
+    assert match(group, TWO) == 4
+    assert group[TWO].core.owed == NO_OP
+    leadership = group[ONE].core.leadership
+    assert leadership is not None
+    assert not leadership.peers[ServerUuid(TWO)].doubted
+
+
+def test_leadership_that_is_handed_over_is_not_taken_by_who_lost_a_tail():
+    group = led()
+    write(group, "a", "b")
+    group[TWO].core.owed = OpId(1, 9)
+    group[ONE].transfer(ServerUuid(TWO))
+    group.settle()
+    assert group[TWO].term == 1

@@ -1,0 +1,249 @@
+"""Lost tails over the lives of a group: what members know of a loss is in memory, and blocks nobody for good.
+
+Power goes for all, for two of three, for who is to lead next, or for a member that is just coming; peers may
+be of an older build that says nothing of losses.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from nyala.common.ids import NO_OP, OpId, ServerUuid
+from nyala.raft.changes import Change, ChangeKind
+from nyala.raft.membership import Member
+from nyala.raft.messages import AnyMessage, AppendEntries, AppendReply, RequestVote
+from tests.unit.raft.support.lost_tails import (
+    ONE,
+    THREE,
+    TWO,
+    led,
+    lose_tail,
+    without,
+    write,
+)
+from tests.unit.raft.support.lost_tails import (
+    match as match_of,
+)
+from tests.unit.raft.support.raft_harness import Cluster
+
+
+def pass_ticks(group: Cluster, ticks: int, *uuids: str) -> None:
+    for _ in range(ticks):
+        for uuid in uuids:
+            group.tick(uuid)
+        group.settle(without(*set(group.servers) - set(uuids)))
+    group.network.clear()
+
+
+def leader(group: Cluster) -> list[str]:
+    return [s.uuid for s in group.alive if s.node.is_leader]
+
+
+def told_and_not_sent(group: Cluster) -> None:
+    """1 and 2 commit entry 2; 3 hears of the commit, and does not get the entry."""
+    write(group, "a", wants=without(THREE))
+    for _ in range(2):
+        group.tick(ONE, group.options.heartbeat_ticks)
+        group.settle(lambda m: not isinstance(m, AppendEntries) or not m.entries)
+        group.network.clear()
+    assert group[THREE].status().told == 2 > group[THREE].last.index
+
+
+@pytest.mark.parametrize("kept", [(1, 1, 1), (4, 2, 3), (2, 2, 1), (1, 3, 4), (3, 1, 2)])
+def test_a_group_that_loses_power_at_once_leads_again_with_what_a_majority_kept(kept):
+    group = led()
+    write(group, "a", "b", "c")
+    for uuid in (ONE, TWO, THREE):
+        group.crash(uuid)
+    group.committed.clear()
+    group.leaders.clear()
+    for uuid, last in zip((ONE, TWO, THREE), kept, strict=True):
+        lose_tail(group, uuid, last)
+    pass_ticks(group, 200, ONE, TWO, THREE)
+    assert len(leader(group)) == 1
+    assert group[leader(group)[0]].last.index > sorted(kept)[1]
+
+
+def test_two_that_live_on_without_what_one_was_told_of_lead_when_that_one_starts_again():
+    """1 comes back with an older disk, 2 is dead for good: 3 keeps to what it was told while it runs."""
+    group = led()
+    told_and_not_sent(group)
+    group.crash(TWO)
+    lose_tail(group, ONE, 1)
+    pass_ticks(group, 300, ONE, THREE)
+    assert leader(group) == []
+    group.committed.clear()
+    group.crash(THREE)
+    group.restart(THREE)
+    pass_ticks(group, 100, ONE, THREE)
+    assert len(leader(group)) == 1
+
+
+def test_who_was_told_of_a_commit_that_it_lacks_leads_when_a_person_gives_the_others_up():
+    group = led()
+    told_and_not_sent(group)
+    group.crash(TWO)
+    group.crash(ONE)
+    assert group[THREE].core.short
+    group.rescue(THREE, [ServerUuid(THREE)])
+    pass_ticks(group, 100, THREE)
+    assert leader(group) == [THREE]
+    assert not group[THREE].core.short
+
+
+def test_a_hand_over_to_who_has_just_lost_its_tail_loses_nothing():
+    group = led()
+    write(group, "a", "b")
+    lose_tail(group, TWO, 1)
+    group[ONE].transfer(ServerUuid(TWO))
+    group.settle()
+    assert group[TWO].term == 1
+    pass_ticks(group, 60, ONE, TWO, THREE)
+    assert leader(group) == [TWO]
+    assert group[TWO].core.owed != NO_OP
+    assert group[TWO].core.log.holds(group.committed[3].id)
+
+
+def test_who_lost_its_tail_may_be_removed_and_added_again():
+    group = led()
+    write(group, "a", "b")
+    lose_tail(group, TWO, 1)
+    group.tick(ONE, group.options.heartbeat_ticks)
+    group.settle(lambda m: not isinstance(m, AppendEntries) or not m.entries)
+    group.network.clear()
+    assert group[TWO].core.short
+    member = Member(ServerUuid(TWO), "2:1")
+    group.change(ONE, Change(ChangeKind.REMOVE, member))
+    pass_ticks(group, 20, ONE, TWO, THREE)
+    assert group[TWO].core.configs.active.get(ServerUuid(TWO)) is None
+    group.change(ONE, Change(ChangeKind.ADD, member))
+    pass_ticks(group, 20, ONE, TWO, THREE)
+    assert not group[TWO].core.short
+    group.crash(THREE)
+    write(group, "c")
+    group.crash(ONE)
+    group.restart(THREE)
+    pass_ticks(group, 100, TWO, THREE)
+    assert leader(group) == [TWO]
+
+
+def test_a_non_voter_that_lost_its_tail_becomes_a_voter_when_it_has_it_again():
+    group = Cluster((ONE, TWO), nonvoters=(THREE,))
+    group.elect(ONE)
+    write(group, "a", "b", "c")
+    lose_tail(group, THREE, 1)
+    member = Member(ServerUuid(THREE), "3:1", voter=False, promote=True)
+    group.change(ONE, Change(ChangeKind.MODIFY, member))
+    pass_ticks(group, 1, ONE, TWO)
+    pass_ticks(group, 80, ONE, TWO, THREE)
+    assert ServerUuid(THREE) in group[ONE].core.voters
+    assert group[THREE].last == group[ONE].last
+    assert not group[THREE].core.short
+
+
+def older(message: AnyMessage) -> AnyMessage:
+    """As an older build sends or reads it."""
+    if isinstance(message, AppendEntries):
+        return replace(message, acknowledged=False)
+    if isinstance(message, AppendReply):
+        return replace(message, lost=False, full=False)
+    return message
+
+
+@pytest.mark.parametrize("old", [ONE, TWO])
+def test_beside_an_older_build_a_lost_tail_blocks_nobody_and_comes_back_with_the_next_leader(old):
+    """The leader or the follower is old: nobody says that something is lost."""
+    group = led()
+    write(group, "a", "b")
+    lose_tail(group, TWO, 1)
+
+    def pass_some(ticks: int, *uuids: str) -> None:
+        for _ in range(ticks):
+            for uuid in uuids:
+                group.tick(uuid)
+            for _ in range(8):
+                batch, group.network = group.network, []
+                for message in batch:
+                    both = old in (message.sender, message.to)
+                    group.deliver(older(message) if both else message)
+
+    pass_some(60, ONE, TWO, THREE)
+    assert leader(group) == [ONE]
+    assert group.propose(ONE, "c") is not None
+    pass_some(20, ONE, TWO, THREE)
+    assert group.committed[4].payload == b"c"
+    assert group[TWO].core.owed == NO_OP
+    group.crash(ONE)
+    pass_some(200, TWO, THREE)
+    assert leader(group) == [THREE]
+    assert group[TWO].last == group[THREE].last
+
+
+def test_a_refusal_that_says_lost_and_comes_twice_or_late_begins_anew_once():
+    group = led()
+    write(group, "a", "b")
+    lose_tail(group, TWO, 1)
+    group.tick(ONE, group.options.heartbeat_ticks)
+    group.settle(lambda m: m.to == TWO)
+    refusals = [m for m in group.network if isinstance(m, AppendReply) and m.lost]
+    assert refusals
+    group.settle()
+    rounds, match = group[ONE].core.round, match_of(group, TWO)
+    assert match == 3
+    for late in refusals * 2:
+        group.deliver(late)
+        group.settle()
+    assert group[ONE].core.round == rounds
+    assert match_of(group, TWO) == match
+
+
+def test_a_group_of_one_that_lost_its_tail_leads():
+    group = Cluster((ONE,))
+    group.elect(ONE)
+    write(group, "a", "b")
+    group.committed.clear()
+    lose_tail(group, ONE, 1)
+    group.tick(ONE, 4)
+    group.settle()
+    assert leader(group) == [ONE]
+
+
+def test_who_lacks_what_it_was_told_of_lets_others_be_elected_who_have_it():
+    group = led()
+    told_and_not_sent(group)
+    group.crash(ONE)
+    pass_ticks(group, 100, TWO, THREE)
+    assert leader(group) == [TWO]
+    assert not [m for m in group.network if isinstance(m, RequestVote)]
+    assert group[THREE].last == group[TWO].last
+
+
+def test_of_two_losses_the_greater_is_kept_in_mind_whichever_is_told_first():
+    group = led()
+    write(group, "a", "b", "c")
+    lose_tail(group, TWO, 1)
+    for index in (4, 2):
+        heartbeat = AppendEntries(
+            sender=ServerUuid(ONE), to=ServerUuid(TWO), term=1, previous=OpId(1, index), acknowledged=True
+        )  # fmt: skip
+        group.deliver(heartbeat)
+    assert group[TWO].core.owed == OpId(1, 4)
+
+
+def test_what_a_leader_of_an_earlier_term_asks_for_is_not_called_lost():
+    """The same server leads again: the answer must not make it forget what was acknowledged in this term."""
+    group = led()
+    write(group, "a", "b")
+    late = AppendEntries(
+        sender=ServerUuid(ONE), to=ServerUuid(TWO), term=1, previous=OpId(1, 2), acknowledged=True
+    )
+    group[ONE].core.become_follower(1, None)
+    group.elect(ONE)
+    assert group[ONE].term == 2
+    match = match_of(group, TWO)
+    assert match == group[ONE].last.index
+    group.deliver(late)
+    answers = [m for m in group.network if isinstance(m, AppendReply)]
+    assert [(a.success, a.lost) for a in answers] == [(False, False)]
+    group.settle()
+    assert match_of(group, TWO) == match

@@ -1,0 +1,60 @@
+"""What a leader knows of a peer that is full, that lost its log, or that is given up for a copy."""
+
+from nyala.raft.progress import Flow, Progress
+from tests.unit.raft.support.raft_harness import Cluster
+
+ONE, TWO, THREE = "1", "2", "3"
+
+
+def streaming(received: int, *sent: int) -> Progress:
+    peer = Progress(1, now=0)
+    peer.acknowledge(received, received)
+    assert peer.flow is Flow.STREAM
+    for last in sent:
+        peer.sent(last, 100)
+    return peer
+
+
+def test_what_was_on_its_way_to_a_full_peer_is_sent_again_from_what_it_has():
+    peer = streaming(4, 6, 9)
+    peer.reading = True
+    peer.fill()
+    assert (peer.full, peer.next, peer.inflight_bytes) == (True, 5, 0)
+    assert not peer.reading, "what is being read for it is not sent to it"
+
+
+def test_of_a_peer_that_lost_its_log_nothing_that_it_said_before_counts():
+    peer = streaming(4)
+    peer.round, peer.hlc, peer.needs_copy, peer.doubted = 7, 900, True, True
+    peer.forget(8)
+    assert (peer.match, peer.received, peer.round, peer.hlc, peer.since) == (0, 0, 0, 0, 8)
+    assert not peer.needs_copy
+    assert not peer.doubted
+
+
+def test_a_peer_that_lacks_nothing_before_an_index_needs_no_copy_for_its_sake():
+    group = Cluster((ONE, TWO, THREE))
+    group.elect(ONE)
+    for payload in ("a", "b", "c"):
+        group.propose(ONE, payload)
+        group.settle(lambda m: THREE not in (m.to, m.sender))
+    level = {str(p.uuid): p.match for p in group[ONE].status().peers}
+    assert level[TWO] == 4 > level[THREE]
+    group[ONE].leave_behind(level[THREE] + 1)
+    assert not any(p.needs_copy for p in group[ONE].status().peers)
+    group[ONE].leave_behind(level[THREE] + 2)
+    assert [p.uuid for p in group[ONE].status().peers if p.needs_copy] == [THREE]
+
+
+def test_a_member_that_is_always_behind_and_acknowledges_more_and_more_is_not_stuck():
+    group = Cluster((ONE, TWO, THREE))
+    group.elect(ONE)
+    for _ in range(100):
+        group.propose(ONE, "x")
+        late, group.network = group.network, []
+        group.tick(ONE)
+        for message in late:
+            group.deliver(message)
+        peer = next(p for p in group[ONE].status().peers if p.uuid == TWO)
+        assert peer.ticks_stuck <= 4
+    assert peer.match < group[ONE].last.index

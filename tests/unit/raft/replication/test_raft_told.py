@@ -1,0 +1,50 @@
+"""What a member was told to be committed is never taken back: not by a late message, nor by a new leader."""
+
+from nyala.common.ids import OpId, ServerUuid
+from nyala.raft.messages import AppendEntries, Entry, EntryKind
+from tests.unit.raft.support.raft_harness import Cluster
+
+ONE, TWO, THREE = map(ServerUuid, "123")
+
+
+def heartbeat(sender: ServerUuid, term: int, commit: int) -> AppendEntries:
+    return AppendEntries(
+        sender=sender, to=ONE, term=term, hlc=1, previous=OpId(term, 9), commit=commit
+    )
+
+
+def test_an_older_word_about_commits_does_not_replace_a_newer_one():
+    node = Cluster((ONE, TWO, THREE))[ONE]
+    node.step(heartbeat(TWO, 2, 9), 1)
+    assert node.status().told == 9
+    node.step(heartbeat(TWO, 2, 4), 1)  # it was on its way for longer
+    assert node.status().told == 9
+    assert node.core.short
+    node.step(heartbeat(THREE, 3, 4), 1)  # a new leader knows less of commits at first
+    assert node.status().told == 9
+    assert not node.core.complete(OpId(2, 8))
+    assert node.core.complete(OpId(2, 9))
+    assert node.core.complete(OpId(3, 5)), "a leader of the later term had what was committed"
+
+
+def test_a_closed_time_is_believed_once_all_that_it_speaks_of_is_applied_and_not_when_it_is_committed():
+    """A read at it would leave rows out."""
+    node = Cluster((ONE, TWO, THREE))[ONE]
+    entries = tuple(
+        Entry(OpId(2, n), 10 * n, EntryKind.OPERATION if n > 1 else EntryKind.NOOP, b"x")
+        for n in (1, 2, 3)
+    )
+    message = AppendEntries(
+        sender=TWO, to=ONE, term=2, hlc=99, entries=entries, commit=3, closed=50
+    )
+    node.step(message, 99)
+    ready = node.ready()
+    node.durable(ready.point)
+    ready = node.ready()
+    assert [e.id.index for e in ready.apply] == [1, 2, 3]
+    assert node.commit_index == 3
+    assert node.closed == 0
+    node.applied(2)
+    assert node.closed == 0
+    node.applied(3)
+    assert node.closed == 50

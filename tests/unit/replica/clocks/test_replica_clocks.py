@@ -1,0 +1,144 @@
+"""Wall clocks that are apart: who leads, what is measured; stamps after a clock was set back."""
+
+import pytest
+
+from nyala.common.hybrid_time import from_micros, to_micros
+from nyala.common.ids import NO_OP
+from nyala.env.clock import CEILING_STEP_US
+from nyala.raft.messages import PeerBatch, RequestVote, VoteReply
+from nyala.replica.clock_offsets import ClockOffsets
+from tests.unit.replica.support.replica_support import GROUP, overhear, story, uuid_of
+
+
+def offset_ms(fleet, number):
+    registry = fleet.processes[number].server.metrics.registry
+    return registry.get_sample_value("nyala_clock_offset_ms")
+
+
+async def keep_writing(fleet, seconds):
+    """Writes keep the group awake, and the offsets measured."""
+    for _ in range(seconds * 5):
+        await fleet.write(b"k 1")
+        await fleet.pass_ms(200)
+
+
+@pytest.mark.parametrize("skew_s", [60, -60])
+def test_a_leader_whose_clock_is_far_from_a_majoritys_hands_over(skew_s):
+    @story()
+    async def tell(fleet):
+        old = await fleet.leader()
+        await keep_writing(fleet, 3)
+        assert fleet.leading() == old
+        fleet.processes[old].clock.jump(skew_s * 1_000_000)
+        await keep_writing(fleet, 5)
+        assert fleet.leading() not in (None, old)
+        assert offset_ms(fleet, old) == pytest.approx(60_000, abs=100)
+        term = fleet.replica(fleet.leading()).status().term
+        await keep_writing(fleet, 5)
+        assert fleet.replica(fleet.leading()).status().term == term, "and that is that"
+
+    tell()
+
+
+@pytest.mark.row("W4")
+@story()
+async def test_clocks_that_all_disagree_are_no_reason_to_stop(fleet):
+    leader = await fleet.leader()
+    for number, process in enumerate(fleet.processes):
+        process.clock.jump(number * 30_000_000)
+    term = fleet.replica(leader).status().term
+    await keep_writing(fleet, 6)
+    assert fleet.leading() == leader
+    assert fleet.replica(leader).status().term == term
+
+
+@story()
+async def test_a_pause_is_no_offset(fleet):
+    leader = await fleet.leader()
+    await keep_writing(fleet, 3)
+    for number in range(3):
+        fleet.processes[number].pause()
+    await fleet.pass_ms(30_000)
+    for number in range(3):
+        fleet.processes[number].resume()
+    await fleet.until(lambda: fleet.leading() is not None, "a leader")
+    leader = fleet.leading()
+    term = fleet.replica(leader).status().term
+    await keep_writing(fleet, 4)
+    assert fleet.replica(fleet.leading()).status().term == term
+    assert offset_ms(fleet, leader) < 100
+
+
+@story()
+async def test_the_nearest_of_a_seconds_offsets_counts(fleet):
+    class Wire:
+        def send(self, address, batch):
+            raise AssertionError("nothing is sent")
+
+        def receive(self, handler, lost):
+            self.handler, self.lost = handler, lost
+
+    clock, wire = fleet.processes[0].clock, Wire()
+    offsets = ClockOffsets(wire, clock, 1000)
+    taken: list[PeerBatch] = []
+    offsets.receive(taken.append, lambda server: taken.clear())
+    request = RequestVote(sender=uuid_of(1), to=uuid_of(0), term=1, last=NO_OP)
+    batch = fleet_batch(request, 0)
+    wire.handler(batch)
+    assert (taken, offsets.known_us()) == ([batch], {}), "it did not say"
+    for late_us in (5_000_000, 1_000, 9_000_000, 2_000):
+        wire.handler(fleet_batch(request, clock.wall_us() + 500_000 - late_us))
+        await fleet.pass_ms(400)
+    assert offsets.known_us() == {uuid_of(1): 499_000}
+    await fleet.pass_ms(5_000)
+    assert offsets.known_us() == {}, "that was long ago"
+
+
+def fleet_batch(message, wall_us):
+
+    return PeerBatch(message.sender, message.to, 0, ((GROUP, message),), wall_us=wall_us)
+
+
+# ---- the hybrid clock --------------------------------------------------------------------------------
+
+
+@story()
+async def test_after_a_restart_with_a_clock_set_back_stamps_lie_above_all_that_was_passed_on(fleet):
+    heard: list[PeerBatch] = []
+    for process in fleet.processes:
+        overhear(process, heard)
+    for _ in range(5):
+        await fleet.write(b"k 1")
+    passed_on = max(batch.hlc for batch in heard)
+    for process in fleet.processes:
+        process.kill(power_cut=True)
+        process.clock.jump(-3600 * 1_000_000)
+    for number in range(3):
+        await fleet.restart(number)
+        clock = fleet.processes[number].server.clock
+        ahead_us = to_micros(clock.now()) - to_micros(passed_on)
+        assert 0 <= ahead_us <= 2 * CEILING_STEP_US
+    outcome = await fleet.write(b"k 1")
+    assert outcome.stamp > passed_on
+
+
+@story()
+async def test_a_vote_hands_the_voters_time_on(fleet):
+    """The first word of the new leader after its votes lies above the voters' clocks."""
+    old = await fleet.leader()
+    await fleet.write(b"k 1")
+    voter, other = (n for n in range(3) if n != old)
+    far = fleet.processes[voter].server.clock.now() + from_micros(8_000_000)
+    await fleet.as_(
+        voter, fleet.processes[voter].server.clock.past(far)
+    )  # as a read that joined its round would
+    heard: list[PeerBatch] = []
+    overhear(fleet.processes[voter], heard)
+    fleet.processes[old].kill()
+    await fleet.leader(among=[voter, other])
+    votes = [
+        (m, b.hlc) for b in heard for _, m in b.messages if isinstance(m, VoteReply | RequestVote)
+    ]
+    assert votes
+    assert all(hlc >= far for _, hlc in votes), "the batch carries it"
+    assert (await fleet.write(b"k 1")).stamp > far

@@ -1,0 +1,159 @@
+"""Servers whose disk is slow to take the clock's ceiling: nothing stands still, what lies above it waits."""
+
+from typing import Any
+
+from nyala.common.errors import NyalaError
+from nyala.common.hybrid_time import from_micros, to_micros
+from nyala.env.tasks import Lane
+from nyala.raft.messages import PeerBatch
+from nyala.replica.member import held_batches
+from tests.unit.replica.support.replica_support import GROUP, story, uuid_of
+
+SECOND_US = 1_000_000
+
+
+def slow_ceiling(fleet, number: int, seconds: float) -> list[int]:
+    """Make one server's writes of the ceiling slow; its log's disk stays as fast as before.
+
+    Returns:
+        The times, in microseconds, at which a write of the ceiling began since then: it grows.
+    """
+    tasks = fleet.processes[number].env.tasks
+    draw = tasks._draw_us
+    began: list[int] = []
+
+    def drawn(lane: Lane) -> Any:
+        if lane is not Lane.CLOCK:
+            return draw(lane)
+        began.append(fleet.loop.now_us())
+        return seconds * SECOND_US
+
+    tasks._draw_us = drawn
+    return began
+
+
+def durable(fleet, number: int) -> int:
+    return int(fleet.processes[number].env.files.read("/data/hybrid_clock").split()[0])
+
+
+@story()
+async def test_a_ceiling_that_takes_two_seconds_costs_no_leadership_and_no_write(fleet):
+    leader = await fleet.leader()
+    term = fleet.replica(leader).status().term
+    for number in range(3):
+        slow_ceiling(fleet, number, 2.0)
+    for _ in range(60):
+        began = fleet.loop.now_us()
+        await fleet.write(b"k 1")
+        assert fleet.loop.now_us() - began < 100_000
+        assert all(p.server.clock.peek() < durable(fleet, n) for n, p in enumerate(fleet.processes))
+        await fleet.pass_ms(400)
+    assert (fleet.leading(), fleet.replica(leader).status().term) == (leader, term)
+
+
+@story()
+async def test_what_peers_say_above_the_ceiling_waits_for_the_disk_and_is_not_lost(fleet):
+    leader = await fleet.leader()
+    follower = (leader + 1) % 3
+    await fleet.write(b"k 1")
+    await fleet.settled()
+    slow_ceiling(fleet, follower, 1.0)
+    host, clock = fleet.host(follower), fleet.processes[follower].server.clock
+    far = clock.peek() + from_micros(8 * SECOND_US)
+    batches = [
+        PeerBatch(uuid_of(leader), uuid_of(follower), far + n, (), incarnation=n) for n in range(3)
+    ]
+    taken: list[PeerBatch] = []
+    turns = host._event_loop
+    take = turns._held._take
+
+    def note(batch: PeerBatch) -> None:
+        taken.append(batch)
+        take(batch)
+
+    turns._held._take = note
+    for batch in batches:
+        fleet.processes[follower].life.inside(turns.receive, batch)
+    assert clock.peek() < far
+    assert not taken
+    await fleet.until(lambda: len(taken) >= 3, "the disk took the ceiling")
+    assert [b for b in taken if b.hlc >= far][:3] == batches, "in their order"
+    assert far < clock.seen < durable(fleet, follower)
+    await fleet.write(b"k 1")
+    await fleet.settled()
+
+
+@story()
+async def test_of_a_server_that_has_ended_nothing_is_let_in_later(fleet):
+    leader = await fleet.leader()
+    follower = (leader + 1) % 3
+    slow_ceiling(fleet, follower, 1.0)
+    turns, clock = fleet.host(follower)._event_loop, fleet.processes[follower].server.clock
+    far = clock.peek() + from_micros(8 * SECOND_US)
+    third = uuid_of(3 - leader - follower)
+    ended, alive = (PeerBatch(u, uuid_of(follower), far, ()) for u in (uuid_of(leader), third))
+    taken: list[PeerBatch] = []
+    turns._held._take = taken.append
+    for batch in (ended, alive):
+        fleet.processes[follower].life.inside(turns.receive, batch)
+    fleet.processes[follower].life.inside(turns.peer_exited, uuid_of(leader))
+    await fleet.until(lambda: alive in taken, "the disk took the ceiling")
+    assert ended not in taken
+
+
+def test_more_than_may_wait_is_dropped_and_later_ones_wait_again(monkeypatch):
+    monkeypatch.setattr(held_batches, "HELD_BYTES", 500)
+
+    @story()
+    async def go(fleet):
+        leader = await fleet.leader()
+        follower = (leader + 1) % 3
+        slow_ceiling(fleet, follower, 1.0)
+        turns, clock = fleet.host(follower)._event_loop, fleet.processes[follower].server.clock
+        taken: list[int] = []
+        turns._held._take = lambda batch: taken.append(batch.incarnation)
+        for first in (1000, 2000):
+            await fleet.pass_ms(10_000)
+            far = clock.peek() + from_micros(8 * SECOND_US)
+            for number in range(first, first + 5):  # 200 bytes each
+                batch = PeerBatch(uuid_of(leader), uuid_of(follower), far, (), incarnation=number)
+                fleet.processes[follower].life.inside(turns.receive, batch)
+            await fleet.until(lambda n=first + 1: n in taken, "the disk took the ceiling")
+        assert [n for n in taken if n >= 1000] == [1000, 1001, 2000, 2001]
+
+    go()
+
+
+@story()
+async def test_a_write_and_a_read_above_the_ceiling_wait_for_the_disk(fleet):
+    leader = await fleet.leader()
+    await fleet.write(b"k 1")
+    for number in range(3):
+        slow_ceiling(fleet, number, 0.3)
+    clock = fleet.processes[leader].server.clock
+    for ahead_s, ask in (
+        (6, lambda at: fleet.replica(leader).read_point(at, 10_000)),
+        (3, lambda at: fleet.call(leader, b"k 1", seen=at, timeout_ms=10_000)),
+    ):
+        at = clock.peek() + from_micros(ahead_s * SECOND_US)
+        began = fleet.loop.now_us()
+        answer = fleet.spawn(leader, ask(at))
+        await fleet.until(lambda a=answer: a, "an answer")
+        assert not isinstance(answer[0], NyalaError), answer
+        assert fleet.loop.now_us() - began >= SECOND_US // 4
+        assert clock.seen >= at
+        assert to_micros(durable(fleet, leader)) > to_micros(at)
+    assert fleet.replica(leader, GROUP).error is None
+
+
+@story()
+async def test_a_write_waits_for_a_ceiling_that_lags_behind_what_its_client_has_seen(fleet):
+    """The wall has passed what the client has seen, and the clock cannot yet."""
+    leader = await fleet.leader()
+    await fleet.write(b"k 1")
+    before, began = durable(fleet, leader), slow_ceiling(fleet, leader, 3.0)
+    await fleet.until(lambda: began, "half of the ceiling's reach is used")
+    at = before + from_micros(SECOND_US // 10)
+    outcome = await fleet.as_(leader, fleet.call(leader, b"k 1", seen=at, timeout_ms=10_000))
+    assert outcome.stamp > at
+    assert durable(fleet, leader) > outcome.stamp

@@ -1,0 +1,228 @@
+"""Wall clocks that are years wrong, at a start and while running: nothing is lost, nothing is believed."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from nyala.common.errors import Forbidden
+from nyala.common.hybrid_time import from_micros, to_micros
+from nyala.common.options import Options
+from nyala.env.clock import write_ceiling
+from nyala.offline.clock_ceiling import Lowered, lower
+from nyala.replica.status import State
+from tests.sim.world.loop import WALL_START_US
+from tests.unit.replica.support.replica_support import GROUP, AddingMachine, story, uuid_of
+
+AWAKE = Options(wal_segment_mb=1, raft_quiesce_ms=0)
+LIMIT_US = AWAKE.clock_max_ahead_ms * 1000
+
+
+def until(year):
+    """How far a clock has to jump to be in June of a year, in microseconds."""
+    there = datetime(year, 6, 1, tzinfo=UTC) - datetime.fromtimestamp(WALL_START_US / 1e6, UTC)
+    return int(there.total_seconds() * 1e6)
+
+
+def ahead_us(fleet, stamp):
+    """How far a stamp lies ahead of true time."""
+    return to_micros(stamp) - WALL_START_US - fleet.loop.now_us()
+
+
+async def same_in_the_end(fleet):
+    """Everybody takes part, has everything, and has a clock that others believe."""
+    await fleet.settled()
+    await fleet.pass_ms(65_000)  # so long it is remembered what a clock was
+    for number in range(3):
+        assert fleet.replica(number).state is State.RUNNING
+        assert ahead_us(fleet, fleet.processes[number].server.clock.peek()) <= LIMIT_US
+        assert fleet.host(number).problems() == []
+
+
+@pytest.mark.parametrize("year", [1970, 2038, 2050])
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_clock_that_is_decades_off_for_a_while_moves_no_other(year, leads):
+    @story(options=AWAKE)
+    async def tell(fleet):
+        first = await fleet.write(b"k 1", sequence=500)
+        await fleet.pass_ms(3000)
+        wrong = (await fleet.leader() + (not leads)) % 3
+        fleet.processes[wrong].clock.jump(until(year))
+        for _ in range(10):
+            await fleet.write(b"k 1")
+            await fleet.pass_ms(500)
+        fleet.processes[wrong].clock.jump(-until(year))
+        await fleet.pass_ms(5000)
+        last = await fleet.write(b"k 1")
+        assert abs(ahead_us(fleet, last.stamp)) < 1_000_000
+        again = await fleet.write(b"k 1", sequence=500)
+        assert (again.duplicate, again.stamp) == (True, first.stamp), (
+            "its result is not forgotten early"
+        )
+        await same_in_the_end(fleet)
+
+    tell()
+
+
+@pytest.mark.parametrize("year", [1970, 2038, 2050])
+@pytest.mark.parametrize("down_s", [1, 60])
+def test_a_server_that_starts_with_a_clock_that_is_decades_off_goes_by_the_others(year, down_s):
+    @story(options=AWAKE)
+    async def tell(fleet):
+        await fleet.write(b"k 1")
+        await fleet.settled()
+        wrong = (await fleet.leader() + 1) % 3
+        fleet.processes[wrong].kill(power_cut=True)
+        await fleet.pass_ms(1000 * down_s)
+        fleet.processes[wrong].clock.jump(until(year))
+        await fleet.boot(wrong)
+        for _ in range(10):
+            await fleet.write(b"k 1")
+            await fleet.pass_ms(300)
+        await fleet.settled()
+        assert ahead_us(fleet, fleet.processes[wrong].server.clock.peek()) <= LIMIT_US
+        off, other = ("ahead of", "behind") if year > 2026 else ("behind", "ahead of")
+        said = fleet.host(await fleet.leader()).problems()
+        assert any(
+            f"wall clock of {uuid_of(wrong)} at s{wrong}:9 is " in s and off in s for s in said
+        )
+        said = fleet.host(wrong).problems()
+        assert any("this machine's wall clock is " in s or f"years {other} this" in s for s in said)
+        other = 3 - wrong - await fleet.leader()
+        fleet.processes[other].kill(power_cut=True)
+        await fleet.write(b"k 1")  # with the one whose clock is wrong
+        await fleet.boot(other)
+        fleet.processes[wrong].clock.jump(-until(year))
+        await fleet.pass_ms(5000)
+        assert abs(ahead_us(fleet, (await fleet.write(b"k 1")).stamp)) < 1_000_000
+        await same_in_the_end(fleet)
+
+    tell()
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_clocks_that_are_all_set_back_stop_nothing(restart):
+    """A time daemon corrects all machines, or all of them come up with a clock of long ago."""
+
+    @story(options=AWAKE)
+    async def tell(fleet):
+        stamps = [(await fleet.write(b"k 1")).stamp]
+        await fleet.pass_ms(5000)
+        for number, process in enumerate(fleet.processes):
+            if restart:
+                process.kill(power_cut=True)
+            process.clock.jump(-60_000_000)
+            await fleet.pass_ms(300 * number)
+        for number in range(3) if restart else ():
+            await fleet.boot(number)
+        for _ in range(10):
+            stamps.append((await fleet.write(b"k 1")).stamp)
+            await fleet.pass_ms(1000)
+        assert stamps == sorted(stamps)
+        passed_us = to_micros(stamps[-1]) - to_micros(stamps[3])
+        assert 2_500_000 < passed_us < 4_000_000, "time goes on, at half its pace"
+        (said,) = fleet.host(0).problems()
+        assert said.startswith("this server's hybrid clock is ")
+        await fleet.pass_ms(120_000)
+        stamp = (await fleet.write(b"k 1")).stamp
+        assert -61_000_000 < ahead_us(fleet, stamp) < -59_000_000, "the walls have caught up"
+        assert fleet.host(0).problems() == []
+
+    tell()
+
+
+@story(options=AWAKE)
+async def test_machines_that_all_stood_still_follow_their_clocks_at_once(fleet):
+    await fleet.write(b"k 1")
+    await fleet.pass_ms(3000)
+    for process in fleet.processes:
+        process.clock.jump(3_600_000_000)
+    await fleet.pass_ms(3000)
+    stamp = (await fleet.write(b"k 1")).stamp
+    assert 3_599_000_000 < ahead_us(fleet, stamp) < 3_601_000_000
+    assert fleet.host(0).problems() == []
+
+
+@story(servers=1, options=AWAKE)
+async def test_a_server_that_never_had_company_follows_its_clock(fleet):
+    await fleet.write(b"k 1")
+    await fleet.pass_ms(3000)
+    fleet.processes[0].clock.jump(3_600_000_000)
+    await fleet.pass_ms(100)
+    assert 3_599_000_000 < ahead_us(fleet, (await fleet.write(b"k 1")).stamp) < 3_601_000_000
+
+
+@story(options=AWAKE)
+async def test_a_server_that_lost_its_company_does_not_follow_a_jump(fleet):
+    await fleet.write(b"k 1")
+    await fleet.pass_ms(3000)
+    leader = await fleet.leader()
+    fleet.network.partition([f"s{leader}"], [f"s{n}" for n in range(3) if n != leader])
+    await fleet.pass_ms(10_000)
+    fleet.processes[leader].clock.jump(until(2050))
+    assert abs(ahead_us(fleet, fleet.processes[leader].server.clock.now())) < 1_000_000
+
+
+@pytest.mark.parametrize("year", [2038, 2050])
+def test_a_server_with_a_hybrid_clock_far_ahead_is_refused_by_name(year):
+    story(options=AWAKE)(lambda fleet: hybrid_clock_in(fleet, year))()
+
+
+async def hybrid_clock_in(fleet, year):
+    await fleet.write(b"k 1")
+    await fleet.settled()
+    leader = await fleet.leader()
+    wrong = (leader + 1) % 3
+    fleet.processes[wrong].server.clock._hybrid._last = from_micros(WALL_START_US + until(year))
+    for _ in range(5):
+        await fleet.write(b"k 1")
+        await fleet.pass_ms(500)
+    assert abs(ahead_us(fleet, (await fleet.write(b"k 1")).stamp)) < 1_000_000
+    (said,) = fleet.host(leader).problems()
+    uuid = fleet.host(wrong)._context.uuid
+    assert said.startswith(f"all that {uuid} at s{wrong}:9 sends is refused: its hybrid clock is ")
+    assert "years ahead" in said
+    (own,) = fleet.host(wrong).problems()
+    assert own.startswith("this server's hybrid clock is ")
+    assert "years ahead" in own
+    registry = fleet.processes[leader].server.metrics.registry
+    assert registry.get_sample_value("nyala_clock_refused_servers") == 1
+    assert registry.get_sample_value("nyala_replica_refused_messages_total", {"why": "clock"}) > 5
+    assert fleet.replica(leader, GROUP).status().last.index > 5
+
+
+@story(options=AWAKE)
+async def test_a_server_that_wrote_a_ceiling_of_2050_comes_back_when_it_is_lowered(fleet):
+    await fleet.write(b"k 1")
+    await fleet.settled()
+    wrong = (await fleet.leader() + 1) % 3
+    process = fleet.processes[wrong]
+    process.kill(power_cut=True)
+    files = process.disk.mount()
+    write_ceiling(files, "/data/hybrid_clock", from_micros(WALL_START_US + until(2050)))
+    await fleet.boot(wrong)
+    for _ in range(5):
+        await fleet.write(b"k 1")
+        await fleet.pass_ms(500)
+    assert fleet.replica(wrong).status().last < fleet.replica(fleet.leading()).status().last
+    process.kill(power_cut=True)
+    files = process.disk.mount()
+
+    def cut(_group, path):
+        return AddingMachine(files, path).cut.stamp
+
+    done = lower(files, "/data", process.clock, AWAKE.clock_max_ahead_ms, cut)
+    assert ahead_us(fleet, done.before) > 0
+    assert ahead_us(fleet, done.after) == pytest.approx(LIMIT_US, abs=1000)
+    await fleet.boot(wrong)
+    await fleet.write(b"k 1")
+    await fleet.pass_ms(15_000)
+    assert abs(ahead_us(fleet, (await fleet.write(b"k 1")).stamp)) < 2_000_000
+    await same_in_the_end(fleet)
+    process.kill(power_cut=True)
+    files = process.disk.mount()
+    assert lower(files, "/data", process.clock, AWAKE.clock_max_ahead_ms, cut) == Lowered(
+        *[int(files.read("/data/hybrid_clock").split()[0])] * 2
+    )
+    process.clock.jump(until(1980))
+    with pytest.raises(Forbidden, match="entries stamped 4"):
+        lower(files, "/data", process.clock, AWAKE.clock_max_ahead_ms, cut)

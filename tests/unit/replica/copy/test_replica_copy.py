@@ -1,0 +1,313 @@
+"""A copy of a replica is a replica: its files, its log, its place in the group; and what is refused."""
+
+import asyncio
+
+import pytest
+
+from nyala.common.errors import AlreadyPresent, InvalidArgument, Unavailable
+from nyala.common.options import Options
+from nyala.raft.status import Role
+from nyala.replica.copy.protocol import CopyStage
+from nyala.replica.status import State
+from nyala.replica.superblock import Superblocks
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.unit.replica.support.copy_story import add, fill, flush
+from tests.unit.replica.support.copy_support import story
+from tests.unit.replica.support.replica_support import GROUP, uuid_of
+
+GENTLE = Options(wal_segment_mb=1, wal_retain_mb=0, copy_chunk_bytes=700, copy_busy_rate_bytes=5000)
+
+
+@pytest.mark.row("S1.7", "S1.37")
+@story()
+async def test_a_copy_has_files_and_log_and_becomes_a_member(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    await fill(fleet)
+    assert (await fleet.order(3, leader)).stage in ("STARTING", "FILES")
+    progress = await fleet.copied(3)
+    assert progress.stage is CopyStage.WAITING
+    assert progress.bytes_done == progress.bytes_total > 3000
+    assert progress.last == fleet.replica(leader).status().last
+    assert fleet.replica(3).role is Role.NON_PARTICIPANT
+    assert fleet.sessions() == 1, "the source keeps its log"
+    await add(fleet, 3)
+    await fleet.until(lambda: fleet.stage(3) is CopyStage.DONE, "the leader knows it")
+    await fleet.until(lambda: fleet.replica(3).role is Role.FOLLOWER, "promoted")
+    await fill(fleet, 5)
+    await fleet.settled()
+    assert fleet.machine(3).sums == {"k": 45}
+    assert fleet.machine(3).runs <= 25, "the files were copied, not their history"
+    await fleet.until(lambda: fleet.sessions() == 0, "the session is over")
+    await fleet.until(lambda: not fleet.machine(leader).held, "nothing is held")
+    await fleet.restart_after_power_cut(3)
+    await fleet.settled()
+    assert fleet.machine(3).sums == {"k": 45}
+
+
+@pytest.mark.row("S1.37")
+@story()
+async def test_a_copy_goes_on_at_the_byte_that_is_on_disk(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    asked = []
+    sessions = fleet.host(leader).copies.sessions
+    read = sessions.read
+
+    async def cut_off(session, name, offset):
+        asked.append((name, offset))
+        if len(asked) in (3, 6):
+            raise Unavailable("the line is cut")
+        return await read(session, name, offset)
+
+    sessions.read = cut_off
+    await fleet.order(3, leader)
+    progress = await fleet.copied(3)
+    assert progress.retries == 2
+    served = [a for n, a in enumerate(asked, 1) if n not in (3, 6)]
+    assert len(set(served)) == len(served), "no byte came twice"
+    assert asked[2] == asked[3]
+    assert asked[2][1] > 0
+
+
+@story()
+async def test_a_source_that_forgot_the_session_is_asked_anew(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    await fill(fleet)
+    sessions = fleet.host(leader).copies.sessions
+    entries, calls = sessions.entries, []
+
+    async def forgetful(session, after):
+        calls.append(after)
+        if len(calls) == 2:
+            await sessions.hold(session, end=True)
+        return await entries(session, after)
+
+    sessions.entries = forgetful
+    await fleet.order(3, leader)
+    progress = await fleet.copied(3)
+    assert progress.retries == 1
+    assert progress.bytes_done == progress.bytes_total
+    assert fleet.replica(3).status().last == fleet.replica(leader).status().last
+
+
+@story(options=Options(wal_segment_mb=1, wal_retain_mb=0, copy_session_ttl_ms=4000))
+async def test_a_session_whose_target_is_gone_ends_by_itself(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    await fleet.order(3, leader)
+    await fleet.copied(3)
+    assert fleet.sessions() == 1
+    await fleet.pass_ms(20_000)
+    assert fleet.sessions() == 1, "a target that lives keeps it"
+    fleet.processes[3].kill()
+    await fleet.until(lambda: fleet.sessions() == 0, "expired")
+    await fleet.until(lambda: not fleet.machine(leader).held, "nothing is held")
+    assert fleet.replica(leader).node.core.held == 0
+
+
+@story(options=Options(wal_segment_mb=1, wal_retain_mb=0, copy_wait_ms=5000))
+async def test_a_copy_that_nobody_makes_a_member_keeps_the_log_for_a_while_only(fleet):
+    leader = await flush(fleet)
+    await fleet.order(3, leader)
+    await fleet.copied(3)
+    await fleet.until(lambda: fleet.stage(3) is CopyStage.DONE and not fleet.sessions(), "let go")
+    assert fleet.replica(3).role is Role.NON_PARTICIPANT
+
+
+@story()
+async def test_the_same_order_again_tells_how_far_it_is(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    first = await fleet.order(3, leader)
+    again = await fleet.order(3, leader)
+    assert again.elapsed_ms >= first.elapsed_ms
+    with pytest.raises(AlreadyPresent, match="being copied"):
+        await fleet.order(3, (leader + 1) % 3)
+    await add(fleet, 3)
+    await fleet.until(lambda: fleet.stage(3) is CopyStage.DONE, "done")
+    assert (await fleet.order(3, leader)).stage == "DONE"
+    assert fleet.host(leader).copies.progress() == []
+
+
+@pytest.mark.row("S1.50")
+@story()
+async def test_a_copy_is_cancelled_and_nothing_of_it_is_left(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    slow = fleet.host(3).copies._pace
+    slow._rate = 1000
+    await fleet.order(3, leader)
+    await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "begun")
+    request = pb.CancelCopyRequest(destination_uuid=uuid_of(3), cluster_id="one", tablet_id=GROUP)
+    await fleet.ask(3, methods.CANCEL_COPY, request)
+    assert fleet.stage(3) is CopyStage.CANCELLED
+    assert fleet.leftovers(3) == []
+    await fleet.until(lambda: fleet.sessions() == 0, "the source was told")
+    await fleet.ask(3, methods.CANCEL_COPY, request)
+    slow._rate = 0
+    await fleet.order(3, leader)
+    await fleet.copied(3)
+
+
+@story(servers=4)
+async def test_a_copy_is_no_faster_than_allowed(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    began = fleet.loop.now_us()
+    fleet.host(3).copies._pace._rate = 1000
+    await fleet.order(3, leader)
+    progress = await fleet.copied(3)
+    seconds = (fleet.loop.now_us() - began) / 1e6
+    assert seconds >= (progress.bytes_total - 700) / 1000
+
+
+@pytest.mark.parametrize("writing", [True, False])
+def test_a_copy_makes_room_for_writers_and_for_nobody_else(writing):
+    """At its source or at its target: who writes is heard by the server's own log."""
+
+    @story(options=GENTLE)
+    async def tell(fleet):
+        await fill(fleet)
+        leader = await flush(fleet)
+        await fleet.pass_ms(3000)
+        writers = fleet.host(leader).copies.sessions._pace.writers
+        assert not writers.busy  # from now on it knows what is new
+        until = [writing]
+
+        async def write():
+            while until[0]:
+                await fleet.write(b"k 1")
+                await fleet.pass_ms(20)
+
+        at_work = asyncio.ensure_future(write())
+        await fleet.pass_ms(200)
+        began = fleet.loop.now_us()
+        await fleet.order(3, leader)
+        progress = await fleet.copied(3)
+        until[0] = False
+        await at_work
+        seconds = (fleet.loop.now_us() - began) / 1e6
+        least = (progress.bytes_total - 2 * 700) / 5000
+        assert (seconds >= least) is writing, (seconds, least)
+
+    tell()
+
+
+@story(servers=3, members=3)
+async def test_a_copy_takes_the_place_of_a_tombstone_and_keeps_its_promises(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    gone = (leader + 1) % 3
+    await fleet.as_(gone, fleet.host(gone).delete_replica(GROUP))
+    buried = fleet.replica(gone).tombstone.superblock
+    assert buried.votes
+    await fill(fleet)
+    await fleet.order(gone, leader)
+    progress = await fleet.copied(gone)
+    assert progress.last > buried.last
+    assert fleet.replica(gone).node.core.hard.term >= buried.hard_state.term
+    if buried.hard_state.term == fleet.replica(gone).node.core.hard.term and buried.hard_state.vote:
+        assert fleet.replica(gone).node.core.hard.vote == buried.hard_state.vote
+    await fleet.settled()
+    assert fleet.machine(gone).sums == {"k": 40}
+
+
+@story(servers=3, members=3)
+async def test_a_copy_that_lacks_what_a_tombstone_acknowledged_is_refused(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    gone, behind = [n for n in range(3) if n != leader]
+    await fleet.settled()
+    fleet.network.partition([f"s{behind}"], [f"s{n}" for n in range(3) if n != behind])
+    await fill(fleet, 5)
+    await fleet.until(
+        lambda: fleet.replica(gone).status().last == fleet.replica(leader).status().last, "acked"
+    )
+    await fleet.as_(gone, fleet.host(gone).delete_replica(GROUP))
+    buried = fleet.replica(gone).tombstone.superblock
+    fleet.processes[leader].kill()
+    fleet.network.heal()
+    await fleet.order(gone, behind, force=True)
+    err = await fleet.refused(gone)
+    assert isinstance(err, InvalidArgument)
+    assert str(buried.last) in str(err)
+    assert fleet.replica(gone).state is State.TOMBSTONED
+    assert fleet.leftovers(gone) == [f"superblock/{GROUP}"]
+    saved = Superblocks(fleet.processes[gone].env.files, "/data").load(GROUP)
+    assert saved is not None
+    assert saved.last == buried.last
+    await fleet.pass_ms(5000)
+    assert fleet.leading() is None, "who lacks what the tombstone promised does not get its vote"
+    await fleet.restart(leader)
+    await fleet.leader()
+    await fleet.order(gone, await fleet.leader())
+    await fleet.copied(gone)
+
+
+@pytest.mark.row("S1.17", "S1.7")
+@pytest.mark.parametrize("lead_on", [True, False])
+def test_the_log_between_copy_and_membership_is_never_collected(lead_on):
+    @story()
+    async def tell(fleet):
+        big = b"k 1" + b" " * 30_000
+
+        async def collect():
+            for number in fleet.alive():
+                host = fleet.host(number)
+                replica = host.find(GROUP)
+                if replica is not None and replica.member is not None:
+                    await fleet.as_(number, replica.flush())
+            await fleet.pass_ms(500)
+            for number in fleet.alive():
+                for replica in fleet.host(number).all():
+                    if replica.member is not None:
+                        replica.member.anchor()
+                await fleet.as_(number, _awaited(fleet.host(number).wal.collect()))
+
+        async def push(count=60):
+            for _ in range(count):
+                await fleet.write(big)
+            await collect()
+
+        await push()
+        leader = await flush(fleet)
+        sessions = fleet.host(leader).copies.sessions
+        entries = sessions.entries
+
+        async def between(session, after):
+            await push()  # files are copied, the log is not
+            return await entries(session, after)
+
+        sessions.entries = between
+        fleet.spawn(3, _nothing())
+        await fleet.order(3, leader)
+        await fleet.until(lambda: fleet.stage(3) is CopyStage.LOG, "files", 60_000)
+        sessions.entries = entries
+        await fleet.copied(3)
+        await push()  # copied, and no member
+        reached = fleet.replica(3).status().last
+        first = fleet.host(leader).wal._ledger.index.bounds(GROUP)[0]
+        assert first <= reached.index + 1, "what the copy lacks is there"
+        if not lead_on:
+            fleet.replica(leader).transfer(uuid_of((leader + 1) % 3))
+            await fleet.until(lambda: fleet.leading() not in (None, leader), "another leads")
+        await add(fleet, 3)
+        await push()
+        await fleet.until(lambda: fleet.replica(3).role is Role.FOLLOWER, "promoted")
+        await fleet.settled()
+        assert fleet.machine(3).sums == fleet.machine(leader).sums
+        peers = fleet.replica(await fleet.leader()).status().peers
+        assert not any(p.needs_copy for p in peers)
+
+    tell()
+
+
+async def _awaited(task):
+    return await task
+
+
+async def _nothing():
+    return None

@@ -1,0 +1,260 @@
+"""What goes wrong beside a copy: orders that cross, sources asked twice, writers that never pause, disks."""
+
+import asyncio
+import errno
+
+import pytest
+
+from nyala.common.errors import InvalidArgument, SessionExpired, Unavailable
+from nyala.common.options import Options
+from nyala.copying.remote import RemoteSource
+from nyala.replica import lifecycle
+from nyala.replica.copy import staging as copy_files
+from nyala.replica.copy import uncancellable
+from nyala.replica.copy.protocol import CopyStage
+from nyala.replica.state_machine import AnyCheckpoint
+from nyala.replica.status import State
+from tests.unit.replica.support.copy_story import add, fill, flush
+from tests.unit.replica.support.copy_support import Checkpoint, PartsMachine, story
+from tests.unit.replica.support.replica_copy_refusals import OTHER, nothing_changed
+from tests.unit.replica.support.replica_support import GROUP, uuid_of
+
+SLOW = Options(
+    wal_segment_mb=1, wal_retain_mb=0, copy_chunk_bytes=1200, copy_session_ttl_ms=4000,
+    copy_rate_bytes=100,
+)  # fmt: skip
+
+
+def source_of(fleet, target, source):
+    env = fleet.processes[target].env
+    return RemoteSource(env.rpc, uuid_of(target), "one", uuid_of(source), f"s{source}:7")
+
+
+@story()
+async def test_a_copy_that_is_cancelled_before_its_first_step_can_be_ordered_again(fleet):
+    leader = await flush(fleet)
+    copies, source = fleet.host(3).copies, source_of(fleet, 3, leader)
+
+    async def both():
+        await copies.start(GROUP, source)
+        await copies.cancel(GROUP)
+
+    await fleet.as_(3, both())
+    assert fleet.stage(3) is CopyStage.CANCELLED
+    await nothing_changed(fleet)
+    await fleet.order(3, leader)
+    await fleet.copied(3)
+
+
+@pytest.mark.row("S1.50")
+@pytest.mark.parametrize("first", ["cancelled", "failed"])
+def test_a_copy_that_is_cancelled_again_as_it_ends_leaves_the_tombstone_that_was_there(first):
+    @story(servers=3, members=3)
+    async def tell(fleet):
+        await fill(fleet)
+        leader = await flush(fleet)
+        gone = (leader + 1) % 3
+        await fleet.as_(gone, fleet.host(gone).delete_replica(GROUP))
+        copies = fleet.host(gone).copies
+        install, forget = copy_files.install, lifecycle.forget
+        asked = []
+
+        def end(*args):
+            if first == "failed":
+                raise OSError(errno.EIO, "the disk")
+            asked.append(fleet.spawn(gone, copies.cancel(GROUP)))
+            install(*args)
+
+        async def asked_again(*args):
+            asked.append(fleet.spawn(gone, copies.cancel(GROUP)))
+            await fleet.pass_ms(1)
+            await forget(*args)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(uncancellable, "forget", asked_again)
+            patch.setattr(copy_files, "install", end)
+            await fleet.order(gone, leader)
+            await fleet.until(lambda: fleet.stage(gone) is CopyStage.CANCELLED, "cancelled")
+        assert len(asked) == 1 + (first == "cancelled")
+        assert fleet.replica(gone).state is State.TOMBSTONED
+        assert fleet.leftovers(gone) == [f"superblock/{GROUP}"]
+        assert not fleet.replica(gone).tombstone._silent, "it votes again"
+        await fleet.order(gone, leader)
+        await fleet.copied(gone)
+
+    tell()
+
+
+@story()
+async def test_a_target_that_asks_twice_holds_one_session_and_nothing_when_it_ends(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    sessions = fleet.host(leader).copies.sessions
+    first = fleet.spawn(leader, sessions.begin(GROUP, uuid_of(3)))
+    offer = await fleet.as_(leader, sessions.begin(GROUP, uuid_of(3)))
+    await fleet.until(lambda: bool(first), "both are answered")
+    assert isinstance(first[0], SessionExpired)
+    assert len(fleet.machine(leader).held) == 1
+    await fleet.as_(leader, sessions.hold(offer.session, end=True))
+    assert fleet.machine(leader).held == []
+
+
+@story()
+async def test_a_call_that_is_given_up_while_the_cut_is_fixed_holds_nothing(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    copies = fleet.host(leader).copies
+    machine = fleet.machine(leader)
+    tasks: list[asyncio.Task[object]] = []
+
+    class Slow(PartsMachine):
+        def checkpoint(self) -> AnyCheckpoint:
+            tasks[0].cancel()
+            return Checkpoint(self)
+
+    machine.__class__ = Slow
+
+    async def begin():
+        tasks.append(asyncio.ensure_future(copies.sessions.begin(GROUP, uuid_of(3))))
+        await asyncio.gather(tasks[0], return_exceptions=True)
+
+    await fleet.as_(leader, begin())
+    assert tasks[0].cancelled()
+    await fleet.pass_ms(100)
+    assert machine.held == []
+    assert fleet.sessions() == 0
+
+
+@story()
+async def test_a_copy_ends_though_writers_never_pause(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    sessions = fleet.host(leader).copies.sessions
+    entries, calls = sessions.entries, []
+
+    async def busy(session, after):
+        calls.append(after)
+        assert len(calls) < 100, "the log is fetched for ever"
+        await fleet.write(b"k 1")
+        return await entries(session, after)
+
+    sessions.entries = busy
+    await fleet.order(3, leader)
+    await fleet.copied(3)
+    await add(fleet, 3)
+    await fleet.until(lambda: fleet.stage(3) is CopyStage.DONE, "a member")
+    await fleet.settled()
+    assert fleet.machine(3).sums == fleet.machine(leader).sums
+
+
+@story()
+async def test_a_sync_that_failed_ends_a_copy_though_its_source_went_away_meanwhile(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    sessions, reads = fleet.host(leader).copies.sessions, []
+    read = sessions.read
+
+    async def cut_off(session, name, offset):
+        reads.append(name)
+        if len(reads) == 3:
+            raise Unavailable("the line is cut")
+        return await read(session, name, offset)
+
+    sessions.read = cut_off
+    staging = copy_files.Staging
+    append, failed = staging.append, list[bool]()
+
+    def due(self, data):
+        append(self, data)
+        return True
+
+    def broken(self):
+        if not failed:
+            failed.append(True)
+            raise OSError(errno.EIO, "the disk lost a page")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(staging, "append", due)
+        patch.setattr(staging, "sync", broken)
+        await fleet.order(3, leader)
+        err = await fleet.refused(3)
+    assert failed
+    assert isinstance(err, OSError), err
+    assert err.errno == errno.EIO
+    await nothing_changed(fleet)
+
+
+@story(options=SLOW)
+async def test_a_source_remembers_a_copy_whose_pieces_take_longer_than_a_session(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    await fleet.order(3, leader)
+    progress = await fleet.copied(3, timeout_ms=200_000)
+    assert progress.retries == 0
+
+
+@story()
+async def test_a_session_whose_files_cannot_be_removed_ends_and_so_do_the_others(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    copies, machine = fleet.host(leader).copies, fleet.machine(leader)
+    for target in (3, 4):
+        await fleet.as_(leader, copies.sessions.begin(GROUP, uuid_of(target)))
+    sweep, failed = machine.sweep, list[bool]()
+
+    def broken():
+        if not failed:
+            failed.append(True)
+            raise OSError(errno.EIO, "the disk is gone for a moment")
+        sweep()
+
+    machine.sweep = broken
+    await fleet.pass_ms(200_000)
+    assert failed
+    assert fleet.sessions() == 0
+    assert machine.held == []
+    assert fleet.replica(leader).node.core.held == 0
+
+
+@story()
+async def test_a_file_or_an_offset_that_a_session_does_not_have_is_refused(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    sessions = fleet.host(leader).copies.sessions
+    offer = await fleet.as_(leader, sessions.begin(GROUP, uuid_of(3)))
+    first, *_, manifest = offer.files
+    for name, offset in (("../instance", 0), ("", 0), (first.name, first.size_bytes + 1),
+                         (first.name, 2**64 - 1)):  # fmt: skip
+        with pytest.raises(InvalidArgument, match="has no file"):
+            await fleet.as_(leader, sessions.read(offer.session, name, offset))
+    ends = (first.name, first.size_bytes), (manifest.name, manifest.size_bytes)
+    for name, offset in (*ends, (manifest.name, 2**64 - 1)):
+        assert await fleet.as_(leader, sessions.read(offer.session, name, offset)) == b""
+
+
+@story()
+async def test_a_disk_with_room_for_one_of_two_copies_gets_one(fleet):
+    """Both would fill it together, and neither of them would end."""
+    for number in range(3):
+        await fleet.create(number, OTHER)
+    await fill(fleet)
+    leader = await flush(fleet)
+    for _ in range(20):
+        await fleet.write(b"k 1", group=OTHER)
+    other = await fleet.leader(OTHER)
+    await fleet.as_(other, fleet.replica(other, OTHER).flush())
+    fleet.host(3).copies._pace._rate = 3000
+    await fleet.order(3, leader)
+    await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "begun")
+    files, size = fleet.processes[3].env.files, fleet.progress(3).bytes_total
+    reserve = Options().wal_reserve_mb << 20
+    left = size - fleet.progress(3).bytes_done
+    files.free_bytes = lambda _: left + size + reserve - 1
+    await fleet.order(3, other, group=OTHER)
+    err = await fleet.refused(3, group=OTHER)
+    assert isinstance(err, OSError)
+    assert err.errno == errno.ENOSPC
+    await fleet.copied(3)
+    files.free_bytes = lambda _: size + reserve
+    await fleet.order(3, other, group=OTHER)
+    await fleet.copied(3, group=OTHER)

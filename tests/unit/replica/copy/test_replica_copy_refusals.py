@@ -1,0 +1,261 @@
+"""What is refused when a replica is copied: by source or target, or on the way; nothing changes then."""
+
+import google_crc32c
+import pytest
+
+from nyala.common.errors import (
+    AlreadyPresent,
+    BadChecksum,
+    Corrupt,
+    Forbidden,
+    InvalidArgument,
+    NotFound,
+    NotLeader,
+    Throttled,
+    Unavailable,
+)
+from nyala.common.options import Options
+from nyala.copying.service import CopySourceService
+from nyala.replica.copy.protocol import CopyStage
+from nyala.replica.status import State
+from nyala.wire import methods
+from nyala.wire.flight_data import FlightData
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.unit.replica.support.copy_story import add, fill, flush
+from tests.unit.replica.support.copy_support import CopyProgram, story
+from tests.unit.replica.support.replica_copy_refusals import OTHER, nothing_changed
+from tests.unit.replica.support.replica_support import GROUP, uuid_of
+
+FEW = Options(wal_segment_mb=1, copy_chunk_bytes=700, copy_sessions_max=1, copy_retry_ms=2000)
+
+
+@story()
+async def test_a_tablet_that_the_source_does_not_have(fleet):
+    await fleet.order(3, 0, group=OTHER)
+    assert isinstance(await fleet.refused(3, group=OTHER), NotFound)
+    await nothing_changed(fleet, 3, OTHER)
+
+
+@story()
+async def test_a_server_that_is_not_the_source_it_was_taken_for(fleet):
+    await fleet.order(3, 0, uuid="e" * 32)
+    assert isinstance(await fleet.refused(3), InvalidArgument)
+    await nothing_changed(fleet)
+
+
+@story()
+async def test_orders_that_name_nothing_or_another_server(fleet):
+    for request in (
+        pb.StartCopyRequest(destination_uuid=uuid_of(2), tablet_id=GROUP),
+        pb.StartCopyRequest(destination_uuid=uuid_of(3), tablet_id=GROUP, source_uuid=uuid_of(0)),
+    ):
+        request.cluster_id = "one"
+        with pytest.raises(InvalidArgument):
+            await fleet.ask(3, methods.START_COPY, request)
+    with pytest.raises(InvalidArgument, match="own server"):
+        await fleet.order(3, 3)
+    assert fleet.progress(3) is None
+
+
+@story()
+async def test_a_replica_that_runs_is_not_copied_over(fleet):
+    leader = await flush(fleet)
+    follower = (leader + 1) % 3
+    before = fleet.replica(follower)
+    with pytest.raises(AlreadyPresent, match="RUNNING"):
+        await fleet.order(follower, leader)
+    assert fleet.replica(follower) is before
+    assert before.state is State.RUNNING
+
+
+@pytest.mark.row("S2.13")
+@story()
+async def test_a_follower_is_no_source_while_its_group_has_a_leader_but_by_force(fleet):
+    await fill(fleet)
+    await fleet.pass_ms(500)  # by then all know what is committed
+    leader = await flush(fleet)
+    follower = (leader + 1) % 3
+    await fleet.order(3, follower)
+    err = await fleet.refused(3)
+    assert isinstance(err, NotLeader)
+    assert err.details["leader"] == uuid_of(leader)
+    await nothing_changed(fleet)
+    await fleet.order(3, follower, force=True)
+    progress = await fleet.copied(3)
+    assert "may be lost" in progress.may_lose
+    assert str(fleet.replica(follower).status().last.index) in progress.may_lose
+
+
+@pytest.mark.row("S1.37")
+@story()
+async def test_a_lone_survivor_is_a_source_and_says_what_may_be_lost(fleet):
+    await fill(fleet)
+    await fleet.pass_ms(500)  # by then all know what is committed
+    leader = await flush(fleet)
+    survivor = (leader + 1) % 3
+    for number in range(3):
+        if number != survivor:
+            fleet.processes[number].kill()
+    await fleet.until(lambda: fleet.replica(survivor).node.leader is None, "it is alone")
+    await fleet.order(3, survivor)
+    progress = await fleet.copied(3)
+    assert "no leader is known: writes after" in progress.may_lose
+    assert fleet.replica(3).status().last == fleet.replica(survivor).status().last
+
+
+@story()
+async def test_a_leader_that_no_majority_confirms_says_so(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    for number in range(3):
+        if number != leader:
+            fleet.processes[number].kill()
+    await fleet.order(3, leader)
+    assert "may be lost" in (await fleet.copied(3)).may_lose
+
+
+@story()
+async def test_a_target_of_another_cluster(fleet):
+    stranger = fleet.processes[3]
+    stranger.kill()
+    options = Options(wal_segment_mb=1)
+    stranger.program = lambda env, transport: CopyProgram(
+        env, transport, uuid_of(3), options, "another"
+    )
+    await fleet.restart(3)
+    await fleet.order(3, await fleet.leader(), cluster="another")
+    assert isinstance(await fleet.refused(3), Forbidden)
+    await nothing_changed(fleet)
+
+
+def _facts(told, what):
+    return b"\xff" if what == "facts" else told.SerializeToString()
+
+
+@pytest.mark.parametrize("what", ["data", "cut", "facts", "offset", "entries", "length"])
+def test_what_was_altered_on_its_way_is_refused(what, monkeypatch):
+    fetch_file, fetch_entries = CopySourceService.fetch_file, CopySourceService.fetch_entries
+
+    async def files(self, request):
+        end = 0
+        async for chunk in fetch_file(self, request):
+            assert isinstance(chunk.body, bytes)
+            body, told = chunk.body, pb.FileChunk.FromString(bytes(chunk.app_metadata))
+            if what == "data":
+                body = body[:-1] + bytes([body[-1] ^ 1])
+            elif what == "cut":
+                body = body[:-1]
+            told.offset += what == "offset"
+            end = told.offset + len(body)
+            yield FlightData(body=body, app_metadata=_facts(told, what))
+        if what == "length":
+            more = pb.FileChunk(offset=end, crc32c=google_crc32c.value(b"x"))
+            yield FlightData(body=b"x", app_metadata=more.SerializeToString())
+
+    async def log(self, request):
+        chunk = await fetch_entries(self, request)
+        if what == "entries":
+            chunk.entries = chunk.entries[:-1]
+        return chunk
+
+    monkeypatch.setattr(CopySourceService, "fetch_file", files)
+    monkeypatch.setattr(CopySourceService, "fetch_entries", log)
+
+    @story()
+    async def tell(fleet):
+        await fill(fleet)
+        leader = await flush(fleet)
+        await fill(fleet)
+        await fleet.order(3, leader)
+        err = await fleet.refused(3)
+        assert isinstance(err, Corrupt if what in ("length", "facts") else BadChecksum), err
+        await nothing_changed(fleet)
+
+    tell()
+
+
+@story(options=FEW)
+async def test_a_source_that_cannot_be_reached_ends_a_copy_after_a_while(fleet):
+    await fleet.order(3, 0, address="nowhere:1")
+    assert isinstance(await fleet.refused(3), Unavailable)
+    assert fleet.progress(3).retries > 3
+    await nothing_changed(fleet)
+
+
+@story(options=FEW, servers=5)
+async def test_more_sessions_than_a_source_has_room_for(fleet):
+    leader = await flush(fleet)
+    await fleet.order(3, leader)
+    await fleet.copied(3)
+    await fleet.order(4, leader)
+    assert isinstance(await fleet.refused(4), Throttled)
+    await add(fleet, 3)
+    await fleet.until(
+        lambda: fleet.stage(3) is CopyStage.DONE and not fleet.sessions(), "room again"
+    )
+    await fleet.order(4, leader)
+    await fleet.copied(4)
+
+
+@story()
+async def test_a_disk_without_room_for_it(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    disk = fleet.processes[3].disk
+    disk.faults.capacity_bytes = disk.used_bytes() + 3000
+    await fleet.order(3, leader)
+    err = await fleet.refused(3)
+    assert isinstance(err, OSError)
+    await nothing_changed(fleet)
+    status = await fleet.ask(3, methods.COPY_STATUS, pb.CopyStatusRequest())
+    assert status.copies[0].stage == "FAILED"
+    assert "bytes" in status.copies[0].error.message
+    disk.faults.capacity_bytes = None
+    await fleet.order(3, leader)
+    await fleet.copied(3)
+
+
+@pytest.mark.parametrize("room", [1500, 4000, 9000])
+def test_a_disk_that_fills_in_the_middle(room):
+    @story(options=Options(wal_segment_mb=1, wal_reserve_mb=0, copy_chunk_bytes=700))
+    async def tell(fleet):
+        await fill(fleet)
+        leader = await flush(fleet)
+        await fill(fleet)
+        disk = fleet.processes[3].disk
+        files = fleet.processes[3].env.files
+        monstrous = files.free_bytes
+        files.free_bytes = lambda path: 1 << 40  # as if others took the room meanwhile
+        disk.faults.capacity_bytes = disk.used_bytes() + room
+        await fleet.order(3, leader)
+        progress = fleet.progress(3)
+        await fleet.until(lambda: progress.stage in (CopyStage.FAILED, CopyStage.WAITING), "ended")
+        files.free_bytes = monstrous
+        disk.faults.capacity_bytes = None
+        if progress.stage is CopyStage.FAILED:
+            assert isinstance(progress.error, OSError)
+            await nothing_changed(fleet)
+            await fleet.order(3, leader)
+        await fleet.copied(3)
+        await add(fleet, 3)
+        await fleet.until(lambda: fleet.stage(3) is CopyStage.DONE, "a member")
+        await fleet.settled()
+        assert fleet.machine(3).sums == {"k": 40}
+
+    tell()
+
+
+@story()
+async def test_a_source_that_has_to_flush_and_whose_disk_is_full_says_so(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    await fill(fleet)
+    replica, disk = fleet.replica(leader), fleet.processes[leader].disk
+    last, begin = replica.status().last, fleet.host(leader).copies.sessions.begin
+    disk.faults.capacity_bytes = disk.used_bytes()
+    with pytest.raises(Unavailable, match="No space left"):
+        await fleet.as_(leader, begin(GROUP, uuid_of(3), least=last.index, force=False))
+    assert fleet.sessions() == 0
+    disk.faults.capacity_bytes = None
+    offer = await fleet.as_(leader, begin(GROUP, uuid_of(3), least=last.index, force=False))
+    assert offer.cut == last

@@ -1,0 +1,170 @@
+"""What copies have of the disk is bounded at either end; those beyond wait, say so, and then go on."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nyala.common.errors import Throttled
+from nyala.common.ids import TabletId
+from nyala.common.options import Options
+from nyala.replica.copy.protocol import CopyStage
+from nyala.replica.copy.room import TOLD_US, CopyRoom
+from tests.unit.replica.support.copy_support import story
+from tests.unit.replica.support.replica_support import GROUP, uuid_of
+
+OTHER, THIRD = TabletId("b" * 32), TabletId("c" * 32)
+SPREAD = {GROUP: 0, OTHER: 1, THIRD: 2}
+ROOM = 4000
+"""One copy of somewhat over 3000 bytes fits."""
+NARROW = Options(
+    wal_segment_mb=1, wal_retain_mb=0, copy_chunk_bytes=700, copy_rate_bytes=500,
+    copy_staged_bytes=ROOM, copy_retry_ms=60_000,
+)  # fmt: skip
+
+
+def room(limit=100):
+    clock: Any = SimpleNamespace(now_us=0, monotonic_us=lambda: clock.now_us)
+    return CopyRoom(limit, clock), clock
+
+
+def test_the_first_in_line_is_let_in_first_and_no_small_one_passes_it():
+    line, _ = room()
+    assert line.take("a", 60)
+    assert not line.take("large", 90)
+    assert not line.take("small", 10), "it would fit, but another waits before it"
+    assert (line.used_bytes, line.waiting) == (60, 2)
+    line.drop("a")
+    assert not line.take("small", 10)
+    assert line.take("large", 90)
+    assert line.take("small", 10)
+    assert (line.used_bytes, line.waiting) == (100, 0)
+
+
+def test_one_of_any_size_is_let_in_alone():
+    line, _ = room()
+    assert line.take("huge", 1000)
+    assert not line.take("tiny", 1)
+    line.drop("huge")
+    assert line.take("tiny", 1)
+    assert not line.take("huge", 1000)
+
+
+def test_one_that_begins_again_counts_once():
+    line, _ = room()
+    assert line.take("a", 60)
+    assert line.take("a", 70)
+    assert line.used_bytes == 70
+    assert not line.take("large", 90)
+    assert line.take("a", 60), "it keeps its turn"
+    line.drop("large")
+    assert line.take("b", 30)
+    assert not line.take("a", 80), "it grew meanwhile, and waits without what it had"
+    assert (line.used_bytes, line.waiting) == (30, 1)
+
+
+def test_a_source_says_for_a_while_that_it_refused():
+    kept, clock = room()
+    kept.claim("a", 60)
+    assert not kept.refusing
+    with pytest.raises(Throttled, match=r"60 bytes.*copy_staged_bytes is 100") as refused:
+        kept.claim("b", 50)
+    assert int(refused.value.details["retry_after_ms"]) > 0
+    assert kept.used_bytes == 60
+    assert kept.refusing
+    clock.now_us += TOLD_US
+    assert not kept.refusing
+    kept.drop("a")
+    kept.claim("b", 50)
+    assert kept.used_bytes == 50
+
+
+async def several(fleet, led):
+    """Have groups, flushed, that are led by these servers."""
+    for group, source in led.items():
+        if group != GROUP:
+            for number in range(fleet.members):
+                await fleet.create(number, group)
+        await fleet.write(b"k 1", group=group)
+        if await fleet.leader(group) != source:
+            fleet.replica(await fleet.leader(group), group).transfer(uuid_of(source))
+            await fleet.until(lambda g=group, n=source: fleet.leading(g) == n, "it leads")
+        await fleet.as_(source, fleet.replica(source, group).flush())
+
+
+def shown(fleet, number, name):
+    registry = fleet.processes[number].server.metrics.registry
+    return registry.get_sample_value(f"nyala_{name}")
+
+
+@story(options=NARROW)
+async def test_copies_to_a_server_beyond_the_bound_wait_hold_nothing_and_go_on(fleet):
+    await several(fleet, SPREAD)
+    for group, source in SPREAD.items():
+        await fleet.order(3, source, group=group)
+    here = fleet.host(3)
+    await fleet.until(lambda: here.copies.room.waiting == 2, "two wait")
+
+    def held():
+        return sorted(shown(fleet, n, "copy_held_bytes") > 3000 for n in range(3))
+
+    await fleet.until(
+        lambda: held() == [False, False, True], "their sources hold nothing for those"
+    )
+    (problem,) = here.problems()
+    assert "2 copies to this server wait" in problem
+    assert f"copy_staged_bytes is {ROOM}" in problem
+    assert 3000 < shown(fleet, 3, "copy_staged_bytes") <= ROOM
+    assert shown(fleet, 3, "copy_waiting_count") == 2
+
+    def bounded():
+        files = fleet.processes[3].env.files
+        folders = [f"/data/copy/{n}" for n in files.list("/data/copy")]
+        return sum(files.size(f"{d}/{n}") for d in folders for n in files.list(d))
+
+    most = [0]
+    fleet.loop.after_step = lambda: most.append(bounded())
+    for group in SPREAD:
+        await fleet.copied(3, group=group)
+    fleet.loop.after_step = lambda: None
+    assert 3000 < max(most) <= ROOM
+    assert (here.copies.room.used_bytes, here.copies.room.waiting) == (0, 0)
+    assert here.problems() == []
+    assert [fleet.machine(3, g).sums for g in SPREAD] == [{"k": 1}] * 3
+
+
+@story(options=NARROW)
+async def test_a_copy_that_is_cancelled_in_line_lets_the_next_one_go(fleet):
+    await several(fleet, SPREAD)
+    await fleet.order(3, 0, group=GROUP)
+    await fleet.until(lambda: fleet.stage(3) is CopyStage.FILES, "the first one is let in")
+    here = fleet.host(3)
+    for group, waiting in ((OTHER, 1), (THIRD, 2)):
+        await fleet.order(3, SPREAD[group], group=group)
+        await fleet.until(lambda n=waiting: here.copies.room.waiting == n, "it waits")
+    await fleet.as_(3, here.copies.cancel(OTHER))
+    await fleet.as_(3, here.copies.cancel(GROUP))
+    await fleet.copied(3, group=THIRD)
+    assert here.copies.room.used_bytes == 0
+    assert fleet.leftovers(3, OTHER) == []
+
+
+@story(servers=5, options=NARROW)
+async def test_a_source_that_keeps_as_much_as_it_may_is_asked_again_and_says_so(fleet):
+    await several(fleet, {GROUP: 0, OTHER: 0})
+    await fleet.order(3, 0, group=GROUP)
+    await fleet.until(lambda: fleet.stage(3, GROUP) is CopyStage.FILES, "files of the first come")
+    await fleet.order(4, 0, group=OTHER)
+    source = fleet.host(0)
+    await fleet.until(lambda: source.problems(), "the second is refused")
+    assert "copies that are asked of this server have to wait" in source.problems()[0]
+    assert fleet.stage(4, OTHER) is CopyStage.STARTING
+    held = source.copies.sessions.room
+    assert 3000 < held.used_bytes <= ROOM
+    await fleet.copied(3, group=GROUP)
+    await fleet.as_(
+        0, source.copies.sessions.hold(*source.copies.sessions._holds._sessions, end=True)
+    )
+    await fleet.copied(4, group=OTHER)
+    await fleet.pass_ms(TOLD_US // 1000)
+    assert source.problems() == []

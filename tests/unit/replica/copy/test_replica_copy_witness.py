@@ -1,0 +1,152 @@
+"""A witness gets the data: by a copy's files and its own log, from wherever that was cut off."""
+
+from contextlib import suppress
+
+import pytest
+
+from nyala.common.errors import Unavailable
+from nyala.common.ids import OpId
+from nyala.raft.changes import Change, ChangeKind
+from nyala.raft.membership import Configuration, Member
+from nyala.replica.copy.protocol import CopyStage
+from nyala.replica.witness import Witness
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.unit.replica.support.copy_story import fill, flush
+from tests.unit.replica.support.copy_support import story
+from tests.unit.replica.support.replica_support import GROUP, uuid_of
+
+
+async def with_witness(fleet):
+    """Two voters with data, and server 3 as a witness that is to get it."""
+    await fill(fleet)
+    leader = await flush(fleet)
+    status = fleet.replica(leader).status()
+    witness = Member(uuid_of(3), "s3:9", "s3:7", voter=True, promote=True, electable=False)
+    start = fleet.replica(leader).machine.cut
+    change = Change(ChangeKind.ADD, witness)
+    await fleet.as_(leader, fleet.replica(leader).change_config([change], None, 10_000))
+    config = Configuration((*status.config.members, witness), status.committed_config.id)
+    await fleet.as_(3, fleet.host(3).create_witness(GROUP, config, start))
+    await fill(fleet, 10)
+    await fleet.until(
+        lambda: fleet.replica(3).status().last == fleet.replica(leader).status().last, "it logs"
+    )
+    return leader
+
+
+def electable(number):
+    member = Member(uuid_of(number), f"s{number}:9", f"s{number}:7", voter=True, electable=True)
+    return Change(ChangeKind.MODIFY, member)
+
+
+@pytest.mark.row("S1.51")
+@story(servers=4, members=2)
+async def test_a_witness_gets_the_data_replays_its_own_log_and_may_lead(fleet):
+    leader = await with_witness(fleet)
+    await fleet.order(3, leader)
+    await fleet.until(
+        lambda: fleet.stage(3) in (CopyStage.DONE, CopyStage.FAILED), "filled", 60_000
+    )
+    assert fleet.progress(3).error is None
+    assert fleet.progress(3).log_bytes == 0, "its log is its own"
+    await fleet.as_(leader, fleet.replica(leader).change_config([electable(3)], None, 10_000))
+    await fill(fleet, 5)
+    await fleet.until(lambda: fleet.machine(3).sums == {"k": 35}, "it applies")
+    await fleet.restart_after_power_cut(3)
+    await fleet.until(lambda: fleet.machine(3).sums == {"k": 35}, "and still has it all")
+    fleet.replica(leader).transfer(uuid_of(3))
+    await fleet.until(lambda: fleet.leading() == 3, "it leads")
+    await fleet.until(lambda: fleet.sessions() == 0, "no session is left")
+
+
+@story(servers=4, members=2)
+async def test_a_witness_that_lost_a_tail_owes_it_still_when_it_has_the_data(fleet):
+    """It acknowledged what a majority may rest on: it votes for nobody who lacks that, and does not stand."""
+    leader = await with_witness(fleet)
+    core = fleet.replica(3).node.core
+    core.owed = OpId(core.term, core.log.last.index + 1000)
+    core.told, core.told_in = core.log.last.index + 500, core.term
+    before = core.owed, core.told, core.told_in
+    assert core.short
+    await fleet.order(3, leader)
+    await fleet.until(
+        lambda: fleet.stage(3) in (CopyStage.DONE, CopyStage.FAILED), "filled", 60_000
+    )
+    assert not isinstance(fleet.replica(3).machine, Witness)
+    core = fleet.replica(3).node.core
+    assert (core.owed, core.told, core.told_in) == before
+    assert core.short
+
+
+@story(servers=4, members=2)
+async def test_a_witness_whose_log_was_too_long_gets_files_of_a_later_cut(fleet):
+    leader = await with_witness(fleet)
+    flusher, machine = fleet.replica(3).running_member().flusher, fleet.replica(3).machine
+    joined = machine.cut.op.index
+    await fleet.until(
+        lambda: fleet.replica(3).status().applied.index > joined, "it hears of commits"
+    )
+    assert not await fleet.as_(3, flusher.flush())
+    flusher.let_go()
+    assert await fleet.as_(3, flusher.flush())
+    assert machine.cut.op.index > joined
+    await fleet.order(3, leader)
+    await fleet.until(
+        lambda: fleet.stage(3) in (CopyStage.DONE, CopyStage.FAILED), "filled", 60_000
+    )
+    assert fleet.progress(3).error is None
+    await fill(fleet, 5)
+    await fleet.until(lambda: fleet.machine(3).sums == {"k": 35}, "it has it all")
+
+
+@pytest.mark.row("S1.50")
+@story(servers=4, members=2)
+async def test_a_witness_whose_copy_is_cancelled_goes_on_as_one(fleet):
+    leader = await with_witness(fleet)
+    fleet.host(3).copies._pace._rate = 1000
+    await fleet.order(3, leader)
+    await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "begun")
+    request = pb.CancelCopyRequest(destination_uuid=uuid_of(3), cluster_id="one", tablet_id=GROUP)
+    await fleet.ask(3, methods.CANCEL_COPY, request)
+    assert fleet.stage(3) is CopyStage.CANCELLED
+    assert isinstance(fleet.replica(3).machine, Witness)
+    assert fleet.processes[3].env.files.list("/data/copy") == []
+    other = next(n for n in range(2) if n != leader)
+    fleet.processes[other].kill()
+    await fleet.write(b"k 1")
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_a_witness_that_dies_at_any_file_operation_of_its_copy(part):
+    for step in range(part + 1, 40, 3):
+        _witness_dies(step)
+
+
+def _witness_dies(step):
+    @story(servers=4, members=2)
+    async def tell(fleet):
+        leader = await with_witness(fleet)
+        target = fleet.processes[3]
+        target.disk.die_after(step)
+        with suppress(Unavailable):  # dead before it answered
+            await fleet.order(3, leader)
+        await fleet.until(
+            lambda: not target.alive or fleet.stage(3) in (CopyStage.DONE, CopyStage.FAILED), "end"
+        )
+        if target.alive:
+            target.kill(power_cut=step % 2 == 0)
+        elif step % 2 == 0:
+            target.power_cut()
+        await fleet.write(b"k 1")
+        await fleet.restart(3)
+        assert fleet.replica(3).error is None
+        if isinstance(fleet.replica(3).machine, Witness):
+            await fleet.order(3, leader)
+            await fleet.until(
+                lambda: fleet.stage(3) in (CopyStage.DONE, CopyStage.FAILED), "filled", 60_000
+            )
+            assert fleet.progress(3).error is None
+        await fleet.until(lambda: fleet.machine(3).sums == {"k": 31}, "it has it all")
+
+    tell()

@@ -1,0 +1,197 @@
+"""The log is gone, or its first or last segments: the replicas whose votes it may have held take no part."""
+
+from contextlib import suppress
+
+import pytest
+
+from nyala.common.ids import TabletId
+from nyala.common.options import Options
+from nyala.replica.status import State
+from nyala.replica.superblock import ReplicaStage, Superblocks
+from tests.sim.world.process import ProcessDiedInStart
+from tests.unit.replica.support.replica_support import GROUP, Fleet, story
+
+OTHER, THIRD = TabletId("b" * 32), TabletId("c" * 32)
+
+
+def lose_log(fleet: Fleet, number: int, *, keep_last: int = 0) -> None:
+    files = fleet.processes[number].disk.mount()
+    names = files.list("/data/wal")
+    for name in names[: len(names) - keep_last]:
+        files.remove(f"/data/wal/{name}")
+    files.sync_dir("/data/wal")
+
+
+@story()
+async def test_a_replica_whose_log_is_gone_neither_votes_nor_stands(fleet):
+    """Leader and follower alone hold acknowledged writes; the follower loses its log, the leader is away."""
+    for _ in range(5):
+        await fleet.write(b"k 1")
+    await fleet.settled()
+    leader = await fleet.leader()
+    follower, third = [n for n in range(3) if n != leader]
+    fleet.processes[third].kill()
+    for _ in range(5):
+        await fleet.write(b"k 1")
+    fleet.processes[follower].kill()
+    fleet.processes[leader].kill()
+    lose_log(fleet, follower)
+    await fleet.boot(follower)
+    status = fleet.replica(follower).status()
+    assert status.state is State.FAILED
+    assert "segments 1 to 1 of the log have to be there, and there are none" in str(status.error)
+    await fleet.boot(third)
+    await fleet.pass_ms(10_000)
+    assert fleet.leading() is None
+    await fleet.boot(leader)
+    await fleet.until(lambda: fleet.machine(third).sums == {"k": 10}, "nothing is lost")
+
+
+@pytest.mark.parametrize("keep_last", [0, 1])
+def test_it_stays_so_over_further_starts_and_others_may_come(keep_last):
+    @story(options=Options(wal_segment_mb=1, raft_quiesce_ms=0))
+    async def go(fleet):
+        for _ in range(5):
+            await fleet.write(b"k %d" % 1)
+        for _ in range(3):  # segments of their own
+            fleet.processes[0].kill()
+            await fleet.boot(0)
+            await fleet.write(b"k 1")
+        await fleet.settled()
+        fleet.processes[0].kill()
+        lose_log(fleet, 0, keep_last=keep_last)
+        for _ in range(3):
+            await fleet.boot(0)
+            assert fleet.replica(0).state is State.FAILED
+            fleet.processes[0].kill()
+        await fleet.boot(0)
+        for number in range(3):
+            await fleet.create(number, OTHER)
+        await fleet.write(b"k 1", group=OTHER)
+        await fleet.settled(OTHER)
+        fleet.processes[0].kill()
+        await fleet.boot(0)
+        assert fleet.replica(0).state is State.FAILED
+        await fleet.until(lambda: fleet.replica(0, OTHER).state is State.RUNNING, "another runs")
+        await fleet.as_(0, fleet.host(0).delete_replica(GROUP))
+        assert fleet.replica(0).state is State.TOMBSTONED
+        fleet.processes[0].kill()
+        await fleet.boot(0)
+        assert fleet.replica(0).state is State.TOMBSTONED
+
+    go()
+
+
+@pytest.mark.parametrize("keep_last", [0, 1])
+def test_every_replica_of_the_server_is_noted_with_records_left_or_without(keep_last):
+    groups = (GROUP, OTHER, THIRD)
+
+    @story(options=Options(wal_segment_mb=1, raft_quiesce_ms=0), groups=groups)
+    async def go(fleet):
+        for group in groups:
+            await fleet.write(b"k 1", group=group)
+            await fleet.settled(group)
+        for _ in range(3):  # segments of their own; only one group goes on in them
+            fleet.processes[0].kill()
+            await fleet.boot(0)
+            await fleet.write(b"k 1", group=OTHER)
+        await fleet.settled(OTHER)
+        fleet.processes[0].kill()
+        lose_log(fleet, 0, keep_last=keep_last)
+        for _ in range(3):
+            await fleet.boot(0)
+            states = [fleet.replica(0, group).state for group in groups]
+            assert states == [State.FAILED] * 3, (
+                "the first start says so, and so does each later one"
+            )
+            superblocks = Superblocks(fleet.processes[0].disk.mount(), "/data")
+            for group in groups:
+                superblock = superblocks.load(group)
+                assert superblock is not None
+                assert superblock.stage is ReplicaStage.LOST
+            fleet.processes[0].kill()
+
+    go()
+
+
+@story()
+async def test_a_crash_before_all_are_noted_finds_the_same_missing_again(fleet):
+    await fleet.write(b"k 1")
+    await fleet.settled()
+    process = fleet.processes[0]
+    process.kill()
+    lose_log(fleet, 0)
+    process.disk.die_when = lambda call, path: "superblock" in path
+    with pytest.raises(ProcessDiedInStart):
+        await process.start()
+    await fleet.boot(0)
+    assert fleet.replica(0).state is State.FAILED
+
+
+@pytest.mark.parametrize("keep_last", [0, 1])
+def test_a_crash_anywhere_in_the_start_that_finds_it_leaves_no_replica_that_goes_on(keep_last):
+    def dies_after(step):
+        @story(options=Options(wal_segment_mb=1, raft_quiesce_ms=0), groups=(GROUP, OTHER))
+        async def go(fleet):
+            for group in (GROUP, OTHER):
+                await fleet.write(b"k 1", group=group)
+                await fleet.settled(group)
+            # its files reach so far that what is left of its log continues them: only its vote is lost
+            await fleet.as_(0, fleet.replica(0, OTHER).running_member().flusher.flush())
+            fleet.processes[0].kill()
+            await fleet.boot(0)
+            await fleet.write(b"k 1", group=OTHER)
+            await fleet.settled(OTHER)
+            process = fleet.processes[0]
+            process.kill()
+            lose_log(fleet, 0, keep_last=keep_last)
+            process.disk.die_after(step)
+            with suppress(ProcessDiedInStart):
+                await process.start()
+            died.append(process.disk.die_at is None)
+            process.kill()
+            await fleet.boot(0)
+            states = [fleet.replica(0, group).state for group in (GROUP, OTHER)]
+            assert states == [State.FAILED] * 2, f"after it died at operation {step}"
+
+        go()
+
+    died: list[bool] = []
+    for step in range(1, 60):
+        dies_after(step)
+        if not died[-1]:
+            break
+    assert 5 < len(died) < 59
+
+
+@story()
+async def test_a_server_that_never_wrote_its_log_starts_again(fleet):
+    """Its replicas were made, and no vote was given: nothing is missing."""
+    fleet.processes[0].kill()
+    await fleet.boot(0)
+    await fleet.write(b"k 1")
+    await fleet.settled()
+    assert fleet.replica(0).state is State.RUNNING
+
+
+@story(options=Options(wal_segment_mb=1, raft_quiesce_ms=0))
+async def test_a_deleted_replica_keeps_its_vote_when_the_log_loses_its_end(fleet):
+    """What it promised is in its superblock: the damage of the log is not its own."""
+    await fleet.write(b"k 1")
+    await fleet.settled()
+    await fleet.as_(0, fleet.host(0).delete_replica(GROUP))
+    vote = fleet.replica(0).status().term
+    for _ in range(2):  # segments of their own
+        fleet.processes[0].kill()
+        await fleet.boot(0)
+    await fleet.create(0, OTHER)
+    await fleet.pass_ms(100)
+    fleet.processes[0].kill()
+    files = fleet.processes[0].disk.mount()
+    files.remove(f"/data/wal/{files.list('/data/wal')[-1]}")
+    files.sync_dir("/data/wal")
+    for _ in range(2):
+        await fleet.boot(0)
+        status = fleet.replica(0).status()
+        assert (status.state, status.term) == (State.TOMBSTONED, vote)
+        fleet.processes[0].kill()

@@ -1,0 +1,135 @@
+"""A replica that failed, or lost its log, holds neither memory nor the shared log for ever."""
+
+import google_crc32c
+import pytest
+
+from nyala.common.errors import BadVersion
+from nyala.common.options import Options
+from nyala.replica.memory import MemoryPart
+from nyala.replica.status import State
+from nyala.replica.superblock import ReplicaStage, Superblock, Superblocks
+from tests.unit.replica.support.pins_support import STRICT, beside, busy
+from tests.unit.replica.support.replica_support import GROUP, Fleet, story
+
+SMALL = Options(wal_segment_mb=1, raft_quiesce_ms=0)
+
+
+def memory_of(fleet: Fleet, number: int) -> dict[str, int]:
+    """What a group has in the memory of a server, by part."""
+    memory = fleet.host(number).memory
+    return {
+        str(p): memory.sizes(p).get(GROUP, 0) for p in MemoryPart if memory.sizes(p).get(GROUP, 0)
+    }
+
+
+@story()
+async def test_a_failed_replica_lets_go_of_its_memory_at_once(fleet):
+    await fleet.write(b"a 1")
+    await fleet.settled()
+    machine = fleet.machine(0)
+    assert set(memory_of(fleet, 0)) == {"rows", "entries", "sessions"}
+    fleet.replica(0).fail(RuntimeError("a page of a data file cannot be read"))
+    await fleet.until(lambda: machine.closed, "its files are closed")
+    assert memory_of(fleet, 0) == {}
+    assert fleet.host(0).memory.used_bytes == 0
+    await fleet.write(b"a 1")
+    await fleet.as_(0, fleet.host(0).delete_replica(GROUP))
+    assert fleet.replica(0).state is State.TOMBSTONED
+
+
+@story()
+async def test_a_replica_that_fails_while_it_is_flushed_is_closed_after_that(fleet):
+    await fleet.write(b"a 1")
+    await fleet.settled()
+    replica, machine = fleet.replica(0), fleet.machine(0)
+    fleet.processes[0].env.tasks.delays.compute_us = 500_000
+    flusher = replica.running_member().flusher
+    fleet.spawn(0, flusher.flush())
+    await fleet.until(lambda: flusher.maintenance_stats().busy, "it is being flushed")
+    replica.fail(RuntimeError("a page of a data file cannot be read"))
+    deleted = fleet.spawn(0, fleet.host(0).delete_replica(GROUP))
+    assert not machine.closed
+    await fleet.until(lambda: replica.state is State.TOMBSTONED, "it is deleted")
+    assert machine.closed
+    assert deleted == [None]
+    assert machine.cut.op.index > 0
+
+
+@story(options=SMALL)
+async def test_the_log_keeps_nothing_of_a_replica_that_its_superblock_calls_lost(fleet):
+    await fleet.write(b"a 1")
+    await fleet.settled()
+    fleet.processes[0].kill()
+    files = fleet.processes[0].disk.mount()
+    Superblocks(files, "/data").save(Superblock(GROUP, ReplicaStage.LOST, lost="it was given up"))
+    await fleet.boot(0)
+    assert fleet.replica(0).state is State.FAILED
+    assert "it was given up" in str(fleet.replica(0).error)
+    assert fleet.host(0).wal.held_bytes() == {}
+    assert fleet.host(0).wal.stats().pinned_by == ()
+
+
+@story(options=SMALL)
+async def test_the_log_keeps_what_a_failed_replica_needs_that_may_go_on(fleet):
+    await fleet.write(b"a 1")
+    await fleet.settled()
+    fleet.processes[0].kill()
+    files = fleet.processes[0].disk.mount()
+    metadata = files.read(f"/data/cmeta/{GROUP}")
+    files.remove(f"/data/cmeta/{GROUP}")
+    await fleet.boot(0)
+    assert fleet.replica(0).state is State.FAILED
+    assert fleet.host(0).wal.stats().pinned_by == (GROUP,)
+    fleet.processes[0].kill()
+    fleet.processes[0].disk.mount().write_atomic(f"/data/cmeta/{GROUP}", metadata)
+    await fleet.boot(0)
+    await fleet.settled()
+    assert fleet.machine(0).sums == {"a": 1}
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_damaged_superblock_does_not_keep_the_log_of_a_failed_replica(restart):
+    @story(options=STRICT)
+    async def tell(fleet):
+        await beside(fleet)
+        await fleet.write(b"a 1")
+        await fleet.settled()
+        path = f"/data/superblock/{GROUP}"
+        if restart:
+            fleet.processes[0].kill()
+            fleet.processes[0].disk.flip_bit(path, 30)
+            await fleet.boot(0)
+        else:
+            fleet.processes[0].disk.flip_bit(path, 30)
+            fleet.replica(0).fail(RuntimeError("a page of a data file cannot be read"))
+        assert fleet.replica(0).state is State.FAILED
+        assert max(await busy(fleet)) < 8
+        assert GROUP not in fleet.host(0).wal.held_bytes()
+        fleet.processes[0].kill()
+        await fleet.boot(0)
+        assert fleet.replica(0).state is State.FAILED
+        assert "has let go" in str(fleet.replica(0).error)
+
+    tell()
+
+
+@story(options=STRICT)
+async def test_a_superblock_of_a_later_version_keeps_the_log(fleet):
+    """The build that wrote it may go on from there."""
+    await beside(fleet)
+    await fleet.write(b"a 1")
+    await fleet.settled()
+    fleet.processes[0].kill()
+    files, path = fleet.processes[0].disk.mount(), f"/data/superblock/{GROUP}"
+    raw = files.read(path)
+    body = raw[:8] + (2).to_bytes(4, "little") + raw[12:-4]
+    files.write_atomic(path, body + int(google_crc32c.value(body)).to_bytes(4, "little"))
+    await fleet.boot(0)
+    assert isinstance(fleet.replica(0).error, BadVersion)
+    await busy(fleet)
+    assert fleet.host(0).wal.held_bytes()[GROUP] > 0
+    fleet.processes[0].kill()
+    fleet.processes[0].disk.mount().write_atomic(path, raw)
+    await fleet.boot(0)
+    await fleet.settled()
+    assert fleet.machine(0).sums == {"a": 1}

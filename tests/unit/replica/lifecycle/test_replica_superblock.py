@@ -1,0 +1,117 @@
+"""The superblock's bytes, and where a reopened core begins in its log."""
+
+from pathlib import Path
+
+import pytest
+
+from nyala.common.errors import BadChecksum, BadVersion, Corrupt, LogGap
+from nyala.common.ids import NO_OP, OpId, ServerUuid, TabletId
+from nyala.env.files import SystemFiles
+from nyala.raft.messages import HardState
+from nyala.replica import superblock
+from nyala.replica.member.bootstrap import fit, newest
+from nyala.replica.state_machine import Cut
+from nyala.replica.superblock import ReplicaStage, Superblock, Superblocks
+from nyala.wal.recovered import RecoveredGroup
+
+GOLDEN = Path(__file__).parents[3] / "golden" / "replica"
+GROUP = TabletId("7" * 32)
+BURIED = Superblock(
+    GROUP, ReplicaStage.TOMBSTONED, HardState(4, ServerUuid("a" * 32)), OpId(3, 1 << 40)
+)
+
+
+@pytest.mark.parametrize("block", [BURIED, Superblock(GROUP, ReplicaStage.READY)])
+def test_a_superblock_survives_its_bytes_and_its_file(tmp_path, block):
+    assert superblock.decode(superblock.encode(block), "x") == block
+    blocks = Superblocks(SystemFiles(), str(tmp_path))
+    assert blocks.load(GROUP) is None
+    assert blocks.groups() == []
+    blocks.save(block)
+    assert Superblocks(SystemFiles(), str(tmp_path)).load(GROUP) == block
+    assert blocks.groups() == [GROUP]
+    blocks.delete(GROUP)
+    blocks.delete(GROUP)
+    assert blocks.groups() == []
+
+
+def test_the_superblock_of_version_1_can_be_read():
+    raw = (GOLDEN / "superblock-v1.bin").read_bytes()
+    assert superblock.decode(raw, "golden") == BURIED
+    assert superblock.encode(BURIED) == raw
+
+
+def test_a_damaged_superblock_is_refused_whichever_byte_it_is():
+    raw = superblock.encode(BURIED)
+    for offset in range(len(raw)):
+        bad = raw[:offset] + bytes([raw[offset] ^ 4]) + raw[offset + 1 :]
+        with pytest.raises(BadChecksum):
+            superblock.decode(bad, "the path")
+    for length in range(len(raw)):
+        with pytest.raises(BadChecksum):
+            superblock.decode(raw[:length], "the path")
+
+
+def test_a_superblock_of_another_version_or_another_group_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(superblock, "FORMAT_VERSION", 2)
+    newer = superblock.encode(BURIED)
+    monkeypatch.undo()
+    with pytest.raises(BadVersion, match="version 2"):
+        superblock.decode(newer, "x")
+    blocks = Superblocks(SystemFiles(), str(tmp_path))
+    blocks.save(BURIED)
+    (tmp_path / "superblock" / GROUP).rename(tmp_path / "superblock" / ("8" * 32))
+    with pytest.raises(Corrupt, match="moved files"):
+        blocks.load(TabletId("8" * 32))
+
+
+def log(first, last, term=1):
+    ends = OpId(term, first), OpId(term, last)
+    return RecoveredGroup(first, ends[1], (ends[0],))
+
+
+def cut(index, term=1):
+    return Cut(OpId(term, index) if index else NO_OP, 10 * index)
+
+
+def test_a_whole_log_begins_at_nothing_whatever_the_files_hold():
+    assert fit(log(1, 9), cut(4)) == (NO_OP, [OpId(1, 1), OpId(1, 4)])
+    assert fit(log(1, 9), cut(0)) == (NO_OP, [])
+
+
+def test_a_log_that_goes_back_before_the_cut_stays_for_followers():
+    assert fit(log(3, 9), cut(6)) == (OpId(1, 3), [OpId(1, 6)])
+
+
+def test_the_terms_of_what_stays_on_disk_are_known():
+    starts = OpId(1, 3), OpId(2, 5), OpId(4, 8)
+    found = fit(RecoveredGroup(3, OpId(4, 9), starts), cut(6, term=2))
+    assert found == (OpId(1, 3), [OpId(2, 5), OpId(2, 6)])
+
+
+def test_a_log_that_begins_right_after_the_cut_follows_it():
+    assert fit(log(7, 9), cut(6)) == (OpId(1, 6), [])
+    assert fit(RecoveredGroup(), cut(6)) == (OpId(1, 6), [])
+    assert fit(RecoveredGroup(), cut(0)) == (NO_OP, [])
+
+
+@pytest.mark.parametrize(("logged", "files"), [(log(8, 9), cut(6)), (log(1, 5), cut(6))])
+def test_missing_entries_are_a_gap_never_a_shorter_log(logged, files):
+    with pytest.raises(LogGap):
+        fit(logged, files)
+
+
+def test_log_and_files_that_disagree_are_corrupt():
+    with pytest.raises(Corrupt, match=r"1\.6.*2\.6"):
+        fit(log(1, 9, term=2), cut(6))
+
+
+def test_the_later_promise_counts():
+    a, b = ServerUuid("a"), ServerUuid("b")
+    assert newest(HardState(2, a), None) == HardState(2, a)
+    assert newest(HardState(2, a), HardState(3)) == HardState(3)
+    assert newest(HardState(3, a), HardState(2, b)) == HardState(3, a)
+    assert newest(HardState(3), HardState(3, b)) == HardState(3, b)
+    assert newest(HardState(3, a), HardState(3)) == HardState(3, a)
+    with pytest.raises(Corrupt, match="vote"):
+        newest(HardState(3, a), HardState(3, b))

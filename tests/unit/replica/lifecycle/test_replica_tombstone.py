@@ -1,0 +1,236 @@
+"""Deleted replicas vote on by what they promised, each vote on disk before it is told; FAILED ones never."""
+
+from contextvars import Context
+
+import pytest
+
+from nyala.common.ids import OpId
+from nyala.raft.messages import (
+    AppendEntries,
+    HardState,
+    PeerBatch,
+    RequestVote,
+    TimeoutNow,
+    VoteReply,
+)
+from nyala.replica.status import State
+from nyala.replica.superblock import Superblocks
+from tests.unit.replica.support.replica_support import GROUP, story, uuid_of
+
+LATE = OpId(999, 999)
+
+
+class Ears:
+    """Hears what server 0 sends of the group, with its superblock as it was on disk at that moment."""
+
+    def __init__(self, fleet):
+        self.fleet = fleet
+        self.heard = []
+        transport = fleet.host(0)._event_loop._outbox._transport
+        send = transport.send
+        transport.send = lambda address, batch: (self._note(batch), send(address, batch))
+
+    def _note(self, batch):
+        saved = self.saved()
+        self.heard += [(m, saved) for g, m in batch.messages if g == GROUP]
+
+    def saved(self):
+        blocks = Superblocks(self.fleet.processes[0].env.files, "/data")
+        block = Context().run(blocks.load, GROUP)  # as the test, not as the server
+        assert block is not None
+        return block.hard_state
+
+    async def tell(self, sender, message, **fields):
+        """Hand server 0 a message as from another server; return what it says then."""
+        made = message(sender=uuid_of(sender), to=uuid_of(0), **fields)
+        batch = PeerBatch(uuid_of(sender), uuid_of(0), 0, ((GROUP, made),))
+        self.heard = []
+
+        async def receive():
+            self.fleet.host(0)._event_loop.receive(batch)
+
+        await self.fleet.processes[0].run(receive)
+        await self.fleet.pass_ms(100)
+        return self.heard
+
+
+def refusals(fleet):
+    return fleet.host(0)._context.counters.refused.labels("group")._value.get()
+
+
+async def buried(fleet):
+    """Server 0's replica is deleted, the others are stopped."""
+    for _ in range(5):
+        await fleet.write(b"k 1")
+    await fleet.settled()
+    for n in (1, 2):
+        fleet.processes[n].kill()
+    await fleet.as_(0, fleet.host(0).delete_replica(GROUP))
+    return Ears(fleet)
+
+
+@story()
+async def test_a_vote_of_a_deleted_replica_is_on_disk_before_it_is_told(fleet):
+    ears = await buried(fleet)
+    term = ears.saved().term + 5
+    ((reply, saved),) = await ears.tell(1, RequestVote, term=term, last=LATE)
+    assert reply.granted
+    assert saved == HardState(term, uuid_of(1))
+    status = fleet.replica(0).status()
+    assert (status.state, status.term, status.vote) == (State.TOMBSTONED, term, uuid_of(1))
+
+
+@story()
+async def test_a_deleted_replica_votes_once_a_term_also_after_a_power_cut(fleet):
+    ears = await buried(fleet)
+    term = ears.saved().term + 5
+    assert (await ears.tell(1, RequestVote, term=term, last=LATE))[0][0].granted
+    for _ in range(2):
+        ((other, _),) = await ears.tell(2, RequestVote, term=term, last=LATE)
+        assert not other.granted
+        ((again, _),) = await ears.tell(1, RequestVote, term=term, last=LATE)
+        assert again.granted
+        fleet.processes[0].kill(power_cut=True)
+        await fleet.restart(0)
+        ears = Ears(fleet)
+    assert ears.saved() == HardState(term, uuid_of(1))
+    ((later, _),) = await ears.tell(2, RequestVote, term=term + 1, last=LATE)
+    assert later.granted, "and it still knows where the others are"
+
+
+@story()
+async def test_a_deleted_replica_refuses_who_lacks_what_it_acknowledged(fleet):
+    ears = await buried(fleet)
+    last = fleet.replica(0).status().last
+    term = ears.saved().term + 5
+    for sender in (1, 2):
+        before = OpId(last.term, last.index - 1)
+        ((reply, saved),) = await ears.tell(sender, RequestVote, term=term, last=before)
+        assert (reply.granted, saved.vote) == (False, None)
+    ((reply, _),) = await ears.tell(1, RequestVote, term=term, last=last)
+    assert reply.granted
+    ((reply, _),) = await ears.tell(2, RequestVote, term=term - 1, last=LATE)
+    assert not reply.granted
+
+
+@story()
+async def test_a_deleted_replica_that_had_lost_its_tail_refuses_who_lacks_that(fleet):
+    """Its leader told it that it had acknowledged more than it has; it is deleted before it gets that."""
+    await fleet.write(b"k 1")
+    await fleet.settled()
+    for n in (1, 2):
+        fleet.processes[n].kill()
+    core = fleet.replica(0).node.core
+    last = core.log.last
+    core.owed = lost = OpId(last.term, last.index + 1)
+    await fleet.as_(0, fleet.host(0).delete_replica(GROUP))
+    for _ in range(2):
+        ears = Ears(fleet)
+        term = ears.saved().term + 1
+        ((reply, _),) = await ears.tell(1, RequestVote, term=term, last=last)
+        assert not reply.granted
+        ((reply, _),) = await ears.tell(2, RequestVote, term=term, last=lost)
+        assert reply.granted
+        fleet.processes[0].kill(power_cut=True)
+        await fleet.restart(0)
+
+
+@story()
+async def test_a_deleted_replica_answers_a_pre_vote_and_promises_nothing(fleet):
+    ears = await buried(fleet)
+    before = ears.saved()
+    ((reply, saved),) = await ears.tell(1, RequestVote, term=99, last=LATE, pre=True)
+    assert reply.granted
+    assert saved == before
+
+
+@story()
+async def test_a_deleted_replica_acknowledges_nothing_and_never_stands(fleet):
+    ears = await buried(fleet)
+    before, last = ears.saved(), fleet.replica(0).status().last
+    refused = refusals(fleet)
+    append = {"previous": last, "commit": last.index}
+    assert await ears.tell(1, AppendEntries, term=before.term, **append) == []
+    assert await ears.tell(1, AppendEntries, term=99, **append) == []
+    assert await ears.tell(1, TimeoutNow, term=99) == []
+    assert await ears.tell(1, VoteReply, term=99, granted=True) == []
+    assert ears.saved() == before
+    assert refusals(fleet) == refused + 4
+
+
+@story()
+async def test_a_vote_that_cannot_be_saved_is_not_given(fleet):
+    ears = await buried(fleet)
+    before = ears.saved()
+    disk = fleet.processes[0].disk
+    disk.faults.write_eio_rate = 1.0
+    assert await ears.tell(1, RequestVote, term=99, last=LATE) == []
+    disk.faults.write_eio_rate = 0.0
+    assert ears.saved() == before
+    ((reply, saved),) = await ears.tell(2, RequestVote, term=99, last=LATE)
+    assert reply.granted, "nothing was promised to the first one"
+    assert saved == HardState(99, uuid_of(2))
+
+
+@pytest.mark.row("A10")
+@story()
+async def test_a_group_elects_with_the_vote_of_a_deleted_replica(fleet):
+    await fleet.write(b"k 1")
+    await fleet.settled()
+    leader = await fleet.leader()
+    buried, left = (n for n in range(3) if n != leader)
+    await fleet.as_(buried, fleet.host(buried).delete_replica(GROUP))
+    fleet.processes[leader].kill()
+    await fleet.until(lambda: fleet.replica(left).is_leader, "elected by two")
+    term = fleet.replica(left).status().term
+    assert fleet.replica(buried).status().vote == uuid_of(left)
+    await fleet.pass_ms(300)
+    status = fleet.replica(left).status()
+    assert status.state is State.CONFIGURING, "and commits nothing, since one of two has no log"
+    assert status.commit < status.last.index
+    await fleet.restart(leader)
+    assert (await fleet.write(b"k 1")).result == b"2"
+    assert fleet.replica(left).status().term >= term
+
+
+@story()
+async def test_a_failed_replica_never_votes(fleet):
+    await fleet.write(b"k 1")
+    await fleet.settled()
+    for n in (1, 2):
+        fleet.processes[n].kill()
+    ears = Ears(fleet)
+    fleet.replica(0).fail(ValueError("broken"))
+    for pre in (True, False):
+        assert await ears.tell(1, RequestVote, term=999, last=LATE, pre=pre) == []
+    assert fleet.replica(0).state is State.FAILED
+
+
+@pytest.mark.parametrize("part", ["cmeta", "data"])
+def test_a_replica_that_could_not_be_opened_does_not_vote_after_its_deletion(part):
+    @story()
+    async def tell(fleet):
+        await fleet.write(b"k 1")
+        await fleet.settled()
+        await fleet.as_(0, fleet.replica(0).flush())
+        for process in fleet.processes:
+            process.kill()
+        names = fleet.processes[0].disk.names.seen
+        for directory in [d for d in names if d.startswith(f"/data/{part}")]:
+            for name in names[directory]:
+                for offset in range(8):
+                    fleet.processes[0].disk.flip_bit(f"{directory}/{name}", offset)
+        await fleet.restart(0)
+        assert fleet.replica(0).state is State.FAILED
+        await fleet.as_(0, fleet.host(0).delete_replica(GROUP))
+        ears = Ears(fleet)
+        before = ears.saved()
+        assert await ears.tell(1, RequestVote, term=999, last=LATE) == []
+        assert ears.saved() == before
+        fleet.processes[0].kill()
+        await fleet.restart(0)
+        assert fleet.replica(0).state is State.TOMBSTONED
+        ears = Ears(fleet)
+        assert await ears.tell(1, RequestVote, term=999, last=LATE) == []
+
+    tell()

@@ -1,0 +1,70 @@
+"""A server says which of its bounds are reached, for ksck: memory, log, disk; until that is over."""
+
+from msgspec.structs import replace
+
+from nyala.common.options import Options
+from nyala.replica.memory import MemoryPart
+from tests.unit.replica.support.pins_support import BIG, SMALL, STRICT
+from tests.unit.replica.support.replica_support import GROUP, story
+
+KIB = 1 << 10
+
+
+@story(options=Options(wal_segment_mb=1, memory_budget_bytes=64 * KIB))
+async def test_memory_over_its_budget_is_named_with_what_takes_it(fleet):
+    await fleet.write(b"k 1")
+    host = fleet.host(0)
+    assert host.problems() == []
+    with host.memory.hold(MemoryPart.SCANS, 3 << 20):
+        (problem,) = host.problems()
+        assert "scans 3" in problem
+        assert "memory_budget_bytes" in problem
+    assert host.problems() == []
+
+
+@story(options=STRICT)
+async def test_a_log_that_is_kept_for_a_dead_member_beyond_the_limit_is_named(fleet):
+    host = fleet.host(0)
+    host.wal.held_bytes = lambda: {GROUP: 5}
+    assert host.problems() == [], "a log of its least size is not collected, so nothing is let go"
+    for _ in range(20):
+        await fleet.write(BIG)
+    (problem,) = [p for p in host.problems() if "wal_retain_for_peers_mb (0)" in p]
+    assert "5 bytes for members that are away" in problem
+    del host.wal.held_bytes
+    await fleet.pass_ms(3_000)
+    assert host.problems() == []
+
+
+@story(options=replace(SMALL, wal_retain_for_peers_mb=3))
+async def test_a_log_that_flushes_do_not_shorten_is_named_with_its_tablet(fleet):
+    for number in range(3):
+        fleet.machine(number).prepare_flush = lambda cut: None
+    for _ in range(60):
+        await fleet.write(BIG)
+    await fleet.pass_ms(3000)
+    (problem,) = fleet.host(0).problems()
+    assert "wal_retain_mb and wal_retain_for_peers_mb (5 together)" in problem
+    assert f"its oldest segment stays for {GROUP}" in problem
+    for number in range(3):
+        del fleet.machine(number).prepare_flush
+    await fleet.write(b"a 1")
+    await fleet.until(lambda: not fleet.host(0).problems(), "flushed, and so collected", 60_000)
+
+
+@story(options=replace(SMALL, wal_reserve_mb=8))
+async def test_a_full_disk_is_named_with_its_reserve_until_there_is_space(fleet):
+    await fleet.write(b"a 1")
+    follower = (await fleet.leader() + 1) % 3
+    faults = fleet.processes[follower].disk.faults
+    faults.capacity_bytes = fleet.processes[follower].disk.used_bytes() + (8 << 20)
+    host = fleet.host(follower)
+    for _ in range(12):
+        await fleet.write(BIG)
+    await fleet.until(lambda: host.problems(), "it is full")
+    (problem,) = host.problems()
+    assert "the log cannot grow, and writes are refused here" in problem
+    assert "wal_reserve_mb" in problem
+    faults.capacity_bytes = None
+    await fleet.until(lambda: not host.problems(), "there is space again")
+    await fleet.settled()

@@ -1,0 +1,27 @@
+"""A follower that cannot apply as fast as it is sent takes no entries, says so, and goes on when it can."""
+
+from tests.unit.replica.support.replica_support import story
+
+
+@story()
+async def test_a_follower_that_is_behind_with_applying_takes_no_entries_until_it_has_caught_up(
+    fleet,
+):
+    await fleet.write(b"k 1")
+    await fleet.settled()
+    leader = await fleet.leader()
+    follower = (leader + 1) % 3
+    member = fleet.replica(follower).member
+    limit = member._context.options.write_queue_bytes
+
+    member.applier.backlog_bytes += limit + 1
+    last = member.node.last
+    for _ in range(3):
+        await fleet.write(b"k 1")
+    await fleet.pass_ms(2_000)
+    assert member.node.last == last
+    peers = {p.uuid: p.full for p in fleet.replica(leader).status().peers}
+    assert sorted(peers.values()) == [False, True]
+    member.applier.backlog_bytes -= limit + 1
+    await fleet.settled()
+    assert member.node.last == fleet.replica(leader).node.last

@@ -1,0 +1,202 @@
+"""Closed time: followers serve what is old enough, never what is not there yet; quiet groups rest."""
+
+import pytest
+
+from nyala.common.errors import NotLeader
+from nyala.common.hybrid_time import from_micros
+from nyala.replica.member.closed_time import LINGER_MS
+from tests.unit.replica.support.replica_support import story, uuid_of
+
+
+async def stale(fleet, number, max_age_ms, **more):
+    return await fleet.as_(number, fleet.replica(number).stale_point(max_age_ms, 3000, **more))
+
+
+def closed(fleet, number):
+    return fleet.replica(number).status().closed
+
+
+async def follower_of(fleet):
+    return (await fleet.leader() + 1) % 3
+
+
+@story()
+async def test_followers_learn_that_what_was_written_is_complete(fleet):
+    outcome = await fleet.write(b"k 1")
+    await fleet.until(lambda: all(closed(fleet, n) >= outcome.stamp for n in range(3)), "closed")
+    for n in range(3):
+        at, age_ms = await stale(fleet, n, 1000)
+        assert at >= outcome.stamp
+        assert age_ms <= 1000
+        assert fleet.machine(n).sums == {"k": 1}
+
+
+@story()
+async def test_a_quiet_group_asks_nobody_and_its_time_stands_still(fleet):
+    leader = await fleet.leader()
+    await fleet.write(b"k 1")
+    await fleet.pass_ms(1000)
+    node = fleet.replica(leader).node
+    before = node.core.round, closed(fleet, leader)
+    await fleet.pass_ms(5000)
+    assert (node.core.round, closed(fleet, leader)) == before
+
+
+@story()
+async def test_time_is_closed_at_most_once_a_heartbeat_and_on_the_heartbeats(fleet):
+    leader = await fleet.leader()
+    await fleet.pass_ms(1000)
+    node, counts = fleet.replica(leader).node, fleet.loop.trace.counts
+    before = counts["peer_sent"]
+    await fleet.pass_ms(2000)
+    quiet = counts["peer_sent"] - before
+    with pytest.raises(NotLeader):
+        await stale(fleet, (leader + 1) % 3, 0)
+    await stale(fleet, leader, 0)  # somebody reads stale, so its time goes on
+    await fleet.pass_ms(100)
+    rounds, before = node.core.round, counts["peer_sent"]
+    await fleet.pass_ms(2000)
+    assert 15 <= node.core.round - rounds <= 20
+    assert counts["peer_sent"] - before <= quiet + 4
+
+
+@story()
+async def test_what_is_not_applied_is_not_closed(fleet):
+    leader = await fleet.leader()
+    await fleet.write(b"k 1")
+    await fleet.pass_ms(1000)
+    fleet.processes[leader].delays.apply_us = 10_000_000
+    last = fleet.replica(leader).status().last
+    answer = fleet.spawn(leader, fleet.call(leader, b"k 1", timeout_ms=60_000))
+    follower = (leader + 1) % 3
+    await fleet.until(lambda: fleet.replica(follower).status().applied > last, "applied there")
+    stamp = fleet.replica(leader).node.last_stamp
+    looks = 0
+    while not answer:
+        assert all(closed(fleet, n) < stamp for n in range(3)), "the leader has not applied it"
+        await fleet.pass_ms(10)
+        looks += 1
+    assert looks > 30
+    await fleet.until(lambda: closed(fleet, follower) >= stamp, "closed")
+
+
+@story()
+async def test_a_follower_believes_a_closed_time_once_it_has_applied_what_lies_below(fleet):
+    follower = await follower_of(fleet)
+    await fleet.pass_ms(1000)
+    fleet.processes[follower].delays.apply_us = 1_000_000
+    outcome = await fleet.write(b"k 1")
+    while fleet.machine(follower).sums == {}:
+        assert closed(fleet, follower) < outcome.stamp
+        offered = fleet.replica(follower).member.closed_time.stale(60_000, 0)
+        assert offered is None or offered[0] < outcome.stamp
+        await fleet.pass_ms(20)
+    await fleet.until(lambda: closed(fleet, follower) >= outcome.stamp, "closed there")
+
+
+@story()
+async def test_a_closed_time_waits_for_a_majority(fleet):
+    leader = await fleet.leader()
+    outcome = await fleet.write(b"k 1")
+    fleet.network.partition([f"s{leader}"], [f"s{n}" for n in range(3) if n != leader])
+    found = fleet.spawn(leader, fleet.replica(leader).stale_point(0, 200))
+    before = closed(fleet, leader)
+    await fleet.pass_ms(450)
+    assert fleet.replica(leader).is_leader, "it does not know yet"
+    assert closed(fleet, leader) == before
+    await fleet.until(lambda: found, "an error")
+    assert isinstance(found[0], Exception)
+    assert outcome.stamp > 0
+
+
+@pytest.mark.parametrize("skew_ms", [0, -8000, 8000])
+def test_what_is_too_old_is_refused_with_the_leaders_name(skew_ms):
+    @story()
+    async def tell(fleet):
+        follower = await follower_of(fleet)
+        fleet.processes[follower].clock.jump(skew_ms * 1000)
+        await fleet.write(b"k 1")
+        await fleet.until(lambda: closed(fleet, follower), "closed")
+        fleet.network.partition([f"s{follower}"], [f"s{n}" for n in range(3) if n != follower])
+        await fleet.pass_ms(400)
+        _, first = await stale(fleet, follower, 60_000)
+        await fleet.pass_ms(2000)
+        at, age_ms = await stale(fleet, follower, 60_000)
+        assert 2000 <= age_ms - first <= 2001, "age does not depend on how far the clocks are apart"
+        assert (await stale(fleet, follower, age_ms)) == (at, age_ms)
+        with pytest.raises(NotLeader, match="older than"):
+            await stale(fleet, follower, age_ms - 1)
+
+    tell()
+
+
+@story()
+async def test_a_paused_follower_knows_that_its_news_are_old(fleet):
+    follower = await follower_of(fleet)
+    await fleet.write(b"k 1")
+    fleet.processes[follower].pause()
+    await fleet.write(b"k 1")
+    await fleet.pass_ms(3000)
+    fleet.processes[follower].resume()
+    fleet.network.partition([f"s{follower}"], [f"s{n}" for n in range(3) if n != follower])
+    await fleet.until(lambda: fleet.machine(follower).sums == {"k": 2}, "it read its letters")
+    _, age_ms = await stale(fleet, follower, 60_000)
+    assert age_ms >= 2500
+
+
+@story()
+async def test_a_stale_read_at_the_leader_lets_followers_serve_for_a_while(fleet):
+    leader = await fleet.leader()
+    follower = (leader + 1) % 3
+    await fleet.pass_ms(5000)
+    with pytest.raises(NotLeader) as caught:
+        await stale(fleet, follower, 1000)
+    assert caught.value.address == f"s{leader}:7"
+    at, age_ms = await stale(fleet, leader, 1000)
+    assert age_ms < 100
+    assert at > 0
+    await fleet.pass_ms(500)
+    assert (await stale(fleet, follower, 1000))[0] > at
+    await fleet.pass_ms(LINGER_MS)
+    node = fleet.replica(leader).node
+    before = node.core.round
+    await fleet.pass_ms(3000)
+    assert node.core.round == before, "nobody asks any more"
+    with pytest.raises(NotLeader):
+        await stale(fleet, follower, 1000)
+
+
+@pytest.mark.parametrize("skews_ms", [(0, -4000, -4000), (4000, 0, 0)])
+def test_no_later_leader_stamps_below_a_closed_time(skews_ms):
+    @story()
+    async def tell(fleet):
+        for process, skew in zip(fleet.processes, skews_ms, strict=True):
+            process.clock.jump(skew * 1000)
+        old = await fleet.leader()
+        await fleet.write(b"k 1")
+        follower = (old + 1) % 3
+        await fleet.until(lambda: closed(fleet, follower), "closed there")
+        promised, before = closed(fleet, follower), dict(fleet.machine(follower).sums)
+        for process in fleet.processes:
+            process.kill(power_cut=True)
+            process.clock.jump(-30_000_000)
+        for number in range(3):
+            await fleet.restart(number)
+        outcome = await fleet.write(b"k 1")
+        assert outcome.stamp > promised
+        assert before == {"k": 1}
+
+    tell()
+
+
+@story()
+async def test_a_time_that_cannot_be_read_any_more_is_not_offered(fleet):
+    follower = await follower_of(fleet)
+    await fleet.write(b"k 1")
+    await fleet.until(lambda: closed(fleet, follower), "closed there")
+    at, _ = await stale(fleet, follower, 60_000)
+    with pytest.raises(NotLeader):
+        await stale(fleet, follower, 60_000, least=at + 1)
+    leader = await fleet.leader()
+    assert (await stale(fleet, leader, 60_000, least=at + from_micros(1)))[0] > at
+    assert fleet.replica(leader).status().config.get(uuid_of(leader)) is not None

@@ -1,0 +1,32 @@
+"""When entries are applied: by a leader at once, by its followers a moment later and together."""
+
+from nyala.replica.member.applier import GATHERED, LINGER_MS
+from tests.unit.replica.support.replica_support import story
+
+HEARTBEATS_MS = 250
+"""By then a follower has heard what is committed."""
+
+
+@story()
+async def test_followers_let_entries_gather_and_their_leader_does_not(fleet):
+    leader = await fleet.leader()
+    await fleet.settled()
+    for n in range(3):
+        fleet.machine(n).groups.clear()
+    for _ in range(3 * GATHERED):
+        await fleet.write(b"k 1")
+    assert fleet.machine(leader).groups == [1] * (3 * GATHERED)
+    await fleet.settled()
+    for n in ((leader + 1) % 3, (leader + 2) % 3):
+        groups = fleet.machine(n).groups
+        assert sum(groups) == 3 * GATHERED
+        assert len(groups) <= GATHERED
+        assert fleet.machine(n).sums == {"k": 3 * GATHERED}
+
+
+@story()
+async def test_an_entry_that_stays_alone_is_applied_everywhere_soon(fleet):
+    await fleet.leader()
+    await fleet.write(b"k 5")
+    await fleet.pass_ms(HEARTBEATS_MS + LINGER_MS)
+    assert [fleet.machine(n).sums for n in range(3)] == [{"k": 5}] * 3

@@ -1,0 +1,36 @@
+"""A new leader takes writes once it has applied the first entry of its own term."""
+
+import pytest
+
+from nyala.common.errors import Unavailable
+from nyala.replica.status import State
+from tests.unit.replica.support.replica_support import GROUP, story
+
+SLOW_US = 3_000_000
+
+
+@story()
+async def test_no_write_is_proposed_before_all_that_earlier_leaders_committed_is_applied(fleet):
+    first = await fleet.leader()
+    successor = (first + 1) % 3
+    await fleet.settled()
+    fleet.processes[successor].delays.apply_us = SLOW_US
+    for sequence in range(1, 4):
+        await fleet.as_(first, fleet.call(first, b"k 1", sequence=sequence))
+    fleet.replica(first).transfer(fleet.replica(successor).context.uuid)
+    replica, machine = fleet.replica(successor), fleet.machine(successor)
+    await fleet.until(lambda: replica.is_leader, "the successor leads")
+    node = replica.node
+    await fleet.until(lambda: node.commit_index == node.last.index, "its first entry is committed")
+    assert machine.runs < 3  # it has yet to apply what its predecessor committed
+    last = node.last
+    with pytest.raises(Unavailable, match="has applied no entry"):
+        await fleet.as_(successor, fleet.call(successor, b"k 1", sequence=4, timeout_ms=500))
+    assert node.last == last
+    assert replica.state is State.CONFIGURING
+    answer = fleet.spawn(successor, fleet.call(successor, b"k 1", sequence=4, timeout_ms=60_000))
+    await fleet.until(lambda: fleet.leading() == successor, "it takes writes")
+    assert machine.runs >= 3
+    await fleet.until(lambda: answer, "an answer")
+    assert answer[0].result == b"4"
+    assert fleet.replica(successor).group == GROUP

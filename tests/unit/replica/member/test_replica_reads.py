@@ -1,0 +1,249 @@
+"""Reads at a time: never without what was acknowledged, never from a deposed leader, true for ever after."""
+
+import asyncio
+
+import pytest
+
+from nyala.common.errors import InvalidArgument, NotLeader, TimedOut
+from nyala.common.hybrid_time import from_micros
+from nyala.common.options import Options
+from nyala.replica.member.pending_reads import PendingReads
+from nyala.replica.status import State
+from tests.unit.replica.support.replica_support import GROUP, story
+
+
+async def read(fleet, number, at=None, timeout_ms=3000):
+    return await fleet.as_(number, fleet.replica(number).read_point(at, timeout_ms))
+
+
+@pytest.mark.row("S4.29")
+@story()
+async def test_a_read_at_t_has_every_write_that_was_acknowledged_before(fleet):
+    leader = await fleet.leader()
+    fleet.processes[leader].delays.apply_us = 20_000  # applying is slow
+    for n in range(1, 6):
+        outcome = await fleet.as_(leader, fleet.call(leader, b"k 1"))
+        at = await read(fleet, leader)
+        assert at > outcome.stamp
+        assert fleet.machine(leader).sums["k"] == n
+
+
+@pytest.mark.row("S4.29")
+@story()
+async def test_what_is_stamped_after_a_read_lies_above_its_time(fleet):
+    """Also in the microsecond of the read."""
+    leader = await fleet.leader()
+    replica, clock = fleet.replica(leader), fleet.processes[leader].server.clock
+    requests = replica.running_member().requests
+
+    async def soon(at: int) -> None:
+        replica.read_soon(at, 3000)
+
+    for ask in (soon, lambda at: requests.reach(at, fleet.loop.now_us() + 3_000_000)):
+        await fleet.pass_ms(10)
+        at = clock.peek()
+        await fleet.as_(leader, ask(at))
+        assert clock.seen >= at
+        assert clock.now() > at
+
+
+@story()
+async def test_a_read_waits_for_what_is_stamped_below_it_and_still_in_flight(fleet):
+    leader = await fleet.leader()
+    fleet.processes[leader].delays.apply_us = 200_000
+    last = fleet.replica(leader).status().last.index
+    answer = fleet.spawn(leader, fleet.call(leader, b"k 1"))
+    await fleet.until(lambda: fleet.replica(leader).status().last.index > last, "proposed")
+    assert fleet.machine(leader).sums == {}
+    at = await read(fleet, leader)
+    assert fleet.machine(leader).sums == {"k": 1}
+    await fleet.until(lambda: answer, "an answer")
+    assert answer[0].stamp < at
+
+
+@story()
+async def test_a_read_of_the_past_does_not_wait_for_the_present(fleet):
+    first = await fleet.write(b"k 1")
+    second = await fleet.write(b"k 1")
+    leader = await fleet.leader()
+    await fleet.until(
+        lambda: fleet.replica(leader).status().applied_stamp >= second.stamp, "applied"
+    )
+    fleet.processes[leader].delays.apply_us = 10_000_000
+    answer = fleet.spawn(leader, fleet.call(leader, b"k 1", timeout_ms=60_000))
+    await fleet.pass_ms(50)
+    assert await read(fleet, leader, at=first.stamp, timeout_ms=1000) == first.stamp
+    assert answer == []
+
+
+@pytest.mark.row("S4.29")
+@story()
+async def test_a_deposed_leader_cannot_serve_reads(fleet):
+    old = await fleet.leader()
+    await fleet.write(b"k 1")
+    others = [n for n in range(3) if n != old]
+    fleet.processes[old].pause()
+    new = await fleet.leader(among=others)
+    fleet.network.partition([f"s{old}"], [f"s{n}" for n in others])
+    fleet.processes[old].resume()
+    assert fleet.replica(old).is_leader, "it does not know yet"
+    late = fleet.spawn(old, fleet.replica(old).read_point(None, 60_000))
+    soon = fleet.spawn(old, fleet.replica(old).read_point(None, 50))
+    assert (await fleet.as_(new, fleet.call(new, b"k 1"))).result == b"2"
+    assert await read(fleet, new) > 0
+    await fleet.until(lambda: late and soon, "errors")
+    assert isinstance(late[0], NotLeader)
+    assert isinstance(soon[0], TimedOut | NotLeader)
+
+
+@story()
+async def test_a_follower_refuses_to_read(fleet):
+    leader = await fleet.leader()
+    follower = (leader + 1) % 3
+    await fleet.until(lambda: fleet.replica(follower).state is State.RUNNING, "it heard")
+    with pytest.raises(NotLeader) as caught:
+        await read(fleet, follower)
+    assert caught.value.address == f"s{leader}:7"
+
+
+@pytest.mark.parametrize("skews_ms", [(0, -4000, -4000), (4000, 0, 0), (0, 0, 0)])
+def test_a_time_once_read_is_never_stamped_again_whoever_leads_next(skews_ms):
+    @story()
+    async def tell(fleet):
+        for process, skew in zip(fleet.processes, skews_ms, strict=True):
+            process.clock.jump(skew * 1000)
+        old = await fleet.leader()
+        await fleet.write(b"k 1")
+        clock = fleet.processes[old].server.clock
+        promised = await read(
+            fleet, old, at=clock.peek() + from_micros(3_000_000), timeout_ms=10_000
+        )
+        before = fleet.machine(old).sums["k"]
+        fleet.processes[old].kill(power_cut=True)
+        others = [n for n in range(3) if n != old]
+        new = await fleet.leader(among=others)
+        outcome = await fleet.as_(new, fleet.call(new, b"k 1"))
+        assert outcome.stamp > promised
+        assert await read(fleet, new, at=promised) == promised
+        assert before == 1
+
+    tell()
+
+
+@story()
+async def test_a_time_once_read_is_never_stamped_again_after_a_power_cut_of_all(fleet):
+    leader = await fleet.leader()
+    clock = fleet.processes[leader].server.clock
+    promised = await read(fleet, leader, at=clock.peek() + from_micros(5_000_000), timeout_ms=6000)
+    for process in fleet.processes:
+        process.kill(power_cut=True)
+        process.clock.jump(-60_000_000)
+    for number in range(3):
+        await fleet.restart(number)
+    assert (await fleet.write(b"k 1")).stamp > promised
+
+
+@pytest.mark.row("W4")
+@story(options=Options(wal_segment_mb=1, clock_max_ahead_ms=1000))
+async def test_a_time_too_far_ahead_is_refused_and_moves_no_clock(fleet):
+    leader = await fleet.leader()
+    clock = fleet.processes[leader].server.clock
+    before = clock.peek()
+    with pytest.raises(InvalidArgument, match="clock_max_ahead_ms"):
+        await read(fleet, leader, at=before + from_micros(5_000_000))
+    assert clock.peek() - before < from_micros(100_000)
+    near = before + from_micros(900_000)
+    assert await read(fleet, leader, at=near) == near
+
+
+@pytest.mark.row("A7")
+@story(options=Options(wal_segment_mb=1, clock_max_ahead_ms=1000))
+async def test_a_write_is_stamped_above_all_that_its_client_has_seen_unless_that_is_absurd(fleet):
+    """So that no snapshot has what a client wrote later, and lacks what it wrote before elsewhere."""
+    leader = await fleet.leader()
+    clock = fleet.processes[leader].server.clock
+    near = clock.peek() + from_micros(900_000)
+    outcome = await fleet.as_(leader, fleet.call(leader, b"k 1", seen=near))
+    assert near < outcome.stamp < near + from_micros(100_000)
+    far = clock.peek() + from_micros(60_000_000)
+    outcome = await fleet.as_(leader, fleet.call(leader, b"k 1", seen=far))  # taken: W4
+    assert outcome.stamp < near + from_micros(1_000_000)
+
+
+def waiting(*reads):
+    """Futures of reads given as (at, round, upto), and the reads."""
+    waiting = PendingReads()
+    return waiting, [waiting.add(at, number, upto, 1000) for at, number, upto in reads]
+
+
+def on_a_loop(fn):
+    """Run a plain test where futures can be made."""
+
+    def wrapped():
+        async def main():
+            fn()
+
+        asyncio.run(main())
+
+    wrapped.__name__ = fn.__name__
+    return wrapped
+
+
+@on_a_loop
+def test_a_read_is_due_when_its_round_is_confirmed_and_all_below_it_is_applied():
+    reads, (one, two, three) = waiting((10, 1, 5), (20, 2, 6), (30, 3, 6))
+    reads.settle(9, 99)
+    assert not one.done(), "applied, and not confirmed"
+    reads.confirmed(2)
+    reads.settle(4, 9)
+    assert not one.done(), "confirmed, and not applied"
+    reads.settle(5, 15)
+    assert one.result() == 10
+    assert not two.done(), "what is stamped below 20 may still be to come"
+    reads.settle(6, 18)
+    assert two.result() == 20, "all that the leader's log had is applied"
+    assert not three.done(), "its round is a later one"
+    assert len(reads) == 1
+
+
+@on_a_loop
+def test_a_read_of_the_past_needs_only_what_lies_below_it():
+    reads, (one, two) = waiting((10, 1, 50), (20, 1, 50))
+    reads.confirmed(1)
+    reads.settle(7, 19)
+    assert one.result() == 10
+    assert not two.done()
+
+
+@on_a_loop
+def test_reads_end_at_their_deadline_or_with_the_leadership():
+    reads, (one,) = waiting((10, 1, 5))
+    reads.expire(999)
+    assert not one.done()
+    reads.expire(1000)
+    assert isinstance(one.exception(), TimedOut)
+    two = reads.add(20, 2, 5, 9000)
+    reads.end(NotLeader("gone"))
+    assert isinstance(two.exception(), NotLeader)
+    reads.confirmed(2)
+    reads.settle(9, 99)
+    assert len(reads) == 0
+
+
+@story()
+async def test_reads_of_one_turn_share_a_round(fleet):
+    leader = await fleet.leader()
+    sent = fleet.loop.trace.counts["peer_sent"]
+    reads = [fleet.replica(leader).read_point(None, 3000) for _ in range(100)]
+    times = await fleet.as_(leader, asyncio.gather(*reads))
+    assert len(set(times)) == 100
+    assert fleet.loop.trace.counts["peer_sent"] - sent < 12
+
+
+@story(servers=1)
+async def test_a_single_replica_reads_without_anybody(fleet):
+    await fleet.write(b"k 1")
+    leader = await fleet.leader()
+    assert await read(fleet, leader) > 0
+    assert fleet.machine(leader).sums == {"k": 1}
+    assert GROUP in fleet.processes[0].server.changes

@@ -1,0 +1,339 @@
+"""Writes through real cores, logs and machines: acknowledged once, by a majority, through every failover."""
+
+import asyncio
+
+import pytest
+
+from nyala.common.errors import (
+    InvalidArgument,
+    NotLeader,
+    OutcomeUnknown,
+    SessionExpired,
+    Throttled,
+    TooLarge,
+    Unavailable,
+)
+from nyala.common.ids import TabletId
+from nyala.common.options import Options
+from nyala.replica.member.applier import GATHERED
+from nyala.replica.status import State
+from tests.unit.replica.support.replica_support import BOOM, CLIENT, GROUP, story, uuid_of
+
+SMALL = Options(wal_segment_mb=1, flush_bytes=60, client_result_ttl_s=600)
+
+
+@story()
+async def test_a_write_is_applied_on_every_replica_at_one_stamp(fleet):
+    outcome = await fleet.write(b"k 5")
+    assert (outcome.result, outcome.duplicate) == (b"5", False)
+    again = await fleet.write(b"k 2")
+    assert again.result == b"7"
+    assert again.stamp > outcome.stamp
+    await fleet.settled()
+    assert [fleet.machine(n).sums for n in range(3)] == [{"k": 7}] * 3
+    stamps = {fleet.replica(n).status().applied_stamp for n in range(3)}
+    assert stamps == {again.stamp}
+
+
+@pytest.mark.row("S4.30")
+@story()
+async def test_a_follower_refuses_and_names_the_leader(fleet):
+    leader = await fleet.leader()
+    follower = (leader + 1) % 3
+    await fleet.until(lambda: fleet.replica(follower).state is State.RUNNING, "it heard")
+    with pytest.raises(NotLeader) as caught:
+        await fleet.as_(follower, fleet.call(follower, b"k 1"))
+    assert caught.value.leader == uuid_of(leader)
+    assert caught.value.address == f"s{leader}:7"
+    assert fleet.machine(follower).runs == 0
+
+
+@pytest.mark.row("S4.30")
+@story()
+async def test_nothing_is_acknowledged_before_a_majority_has_it(fleet):
+    leader = await fleet.leader()
+    others = [n for n in range(3) if n != leader]
+    fleet.network.cut([f"s{n}" for n in others], [f"s{leader}"])  # answers are lost
+    answer = fleet.spawn(leader, fleet.call(leader, b"k 1", sequence=1))
+    await fleet.pass_ms(200)
+    assert answer == []
+    assert fleet.machine(leader).runs == 0
+    assert fleet.replica(leader).status().durable == fleet.replica(leader).status().last.index
+    fleet.network.heal()
+    await fleet.until(lambda: answer, "an answer")
+    assert answer[0].result == b"1"
+
+
+@pytest.mark.row("S4.2")
+@story()
+async def test_what_was_acknowledged_survives_a_power_cut_of_all_servers(fleet):
+    acknowledged = 0
+    for round_ in range(4):
+        acknowledged = int((await fleet.write(b"k 1", sequence=round_ + 1)).result)
+        for process in fleet.processes:
+            process.kill(power_cut=True)
+        for number in range(3):
+            await fleet.restart(number)
+    await fleet.leader()
+    await fleet.settled()
+    assert acknowledged == 4
+    assert [fleet.machine(n).sums for n in range(3)] == [{"k": 4}] * 3
+
+
+@pytest.mark.row("S4.2")
+@story(servers=1)
+async def test_an_acknowledgement_waits_for_the_sync_of_the_log(fleet):
+    await fleet.write(b"k 1")
+    fleet.processes[0].delays.disk_us = 3_000_000
+    answer = fleet.spawn(0, fleet.call(0, b"k 1"))
+    await fleet.pass_ms(50)
+    assert answer == []
+    assert fleet.machine(0).sums == {"k": 1}
+    fleet.processes[0].kill(power_cut=True)
+    fleet.processes[0].delays.disk_us = 300
+    await fleet.restart(0)
+    await fleet.leader()
+    await fleet.settled()
+    assert fleet.machine(0).sums["k"] in (1, 2)
+
+
+@pytest.mark.row("S4.2")
+@story()
+async def test_what_a_follower_acknowledged_is_on_its_disk(fleet):
+    leader = await fleet.leader()
+    others = [n for n in range(3) if n != leader]
+    for n in others:
+        fleet.processes[n].delays.disk_us = 30_000_000
+    answer = fleet.spawn(leader, fleet.call(leader, b"k 1", sequence=1, timeout_ms=60_000))
+    await fleet.pass_ms(300)
+    assert answer == []
+    assert fleet.replica(leader).is_leader, "heartbeats are answered meanwhile"
+    last = fleet.replica(leader).status().last
+    assert {fleet.replica(n).status().last for n in others} == {last}, "both have received it"
+
+
+# ---- exactly once ------------------------------------------------------------------------------------
+
+
+@story()
+async def test_a_retry_through_a_failover_takes_effect_once(fleet):
+    leader = await fleet.leader()
+    first = await fleet.write(b"k 1", sequence=1)
+    fleet.processes[leader].kill()
+    second = await fleet.write(b"k 1", sequence=1)
+    assert second.duplicate
+    assert (second.result, second.stamp) == (first.result, first.stamp)
+    await fleet.settled()
+    assert {n: fleet.machine(n).sums for n in fleet.alive()} == {n: {"k": 1} for n in fleet.alive()}
+
+
+@story(options=SMALL)
+async def test_a_retry_after_flush_and_power_cut_takes_effect_once(fleet):
+    first = await fleet.write(b"k 1", sequence=1)
+    for n in range(2, 60):
+        await fleet.write(b"k 1", sequence=n)
+    await fleet.until(
+        lambda: all(fleet.replica(n).status().cut.index > 30 for n in range(3)), "flushes"
+    )
+    for process in fleet.processes:
+        process.kill(power_cut=True)
+    for number in range(3):
+        await fleet.restart(number)
+        assert fleet.machine(number).cut.op.index > 30
+    again = await fleet.write(b"k 1", sequence=1)
+    assert again.duplicate
+    assert again.stamp == first.stamp
+    await fleet.settled()
+    assert [fleet.machine(n).sums for n in range(3)] == [{"k": 59}] * 3
+
+
+@story()
+async def test_two_attempts_in_flight_take_effect_once_and_both_are_answered(fleet):
+    leader = await fleet.leader()
+    one, two, other = await asyncio.gather(
+        fleet.as_(leader, fleet.call(leader, b"k 1", sequence=1)),
+        fleet.as_(leader, fleet.call(leader, b"k 1", sequence=1)),
+        fleet.as_(leader, fleet.call(leader, b"k 1", sequence=2)),
+    )
+    assert (one.result, two.result, other.result) == (b"1", b"1", b"2")
+    assert (one.duplicate, two.duplicate) == (False, False), "they wait for one entry"
+    assert one.stamp == two.stamp
+    assert max(fleet.machine(leader).groups) == 2, "one entry for each number, in one group"
+
+
+@story()
+async def test_the_same_number_with_other_bytes_is_refused(fleet):
+    await fleet.write(b"k 1", sequence=1)
+    with pytest.raises(InvalidArgument, match="other bytes"):
+        await fleet.write(b"k 2", sequence=1)
+    assert (await fleet.write(b"k 1", sequence=2)).result == b"2"
+
+
+@story(options=Options(wal_segment_mb=1, client_result_ttl_s=5))
+async def test_an_expired_number_is_refused_and_not_executed_again(fleet):
+    await fleet.write(b"k 1", sequence=1)
+    await fleet.pass_ms(6000)
+    with pytest.raises(SessionExpired):
+        await fleet.write(b"k 1", sequence=1)
+    assert (await fleet.write(b"k 1", sequence=2)).result == b"2"
+
+
+@story()
+async def test_an_acknowledged_number_is_refused_and_not_executed_again(fleet):
+    await fleet.write(b"k 1", sequence=1)
+    await fleet.write(b"k 1", sequence=2, first=2)
+    with pytest.raises(SessionExpired):
+        await fleet.write(b"k 1", sequence=1)
+    assert (await fleet.write(b"k 1", sequence=2, first=2)).result == b"2"
+
+
+# ---- unknown outcomes --------------------------------------------------------------------------------
+
+
+@story()
+async def test_leadership_lost_in_flight_is_an_unknown_outcome_and_a_retry_tells(fleet):
+    leader = await fleet.leader()
+    others = [n for n in range(3) if n != leader]
+    fleet.network.partition([f"s{leader}"], [f"s{n}" for n in others])
+    answer = fleet.spawn(leader, fleet.call(leader, b"k 1", sequence=1, timeout_ms=60_000))
+    new = await fleet.leader(among=others)
+    await fleet.until(lambda: answer, "the old leader steps down")
+    assert isinstance(answer[0], OutcomeUnknown)
+    assert "leadership was lost" in str(answer[0])
+    assert (await fleet.as_(new, fleet.call(new, b"k 1", sequence=1))).result == b"1"
+    fleet.network.heal()
+    await fleet.settled()
+    assert [fleet.machine(n).sums for n in range(3)] == [{"k": 1}] * 3
+
+
+@story()
+async def test_a_deadline_in_flight_is_an_unknown_outcome_and_the_write_goes_on(fleet):
+    leader = await fleet.leader()
+    others = [n for n in range(3) if n != leader]
+    fleet.network.cut([f"s{n}" for n in others], [f"s{leader}"])
+    answer = fleet.spawn(leader, fleet.call(leader, b"k 1", sequence=1, timeout_ms=100))
+    await fleet.pass_ms(200)
+    assert isinstance(answer[0], OutcomeUnknown)
+    assert "deadline" in str(answer[0])
+    fleet.network.heal()
+    assert (await fleet.write(b"k 1", sequence=1)).result == b"1"
+
+
+@story()
+async def test_a_write_that_is_committed_when_leadership_is_lost_is_answered(fleet):
+    leader = await fleet.leader()
+    fleet.processes[leader].delays.apply_us = 2_000_000
+    answer = fleet.spawn(leader, fleet.call(leader, b"k 1", sequence=1, timeout_ms=60_000))
+    last = fleet.replica(leader).status().last.index
+    node = fleet.replica(leader).node
+    await fleet.until(lambda: node.commit_index > last, "committed")
+    assert answer == []
+    others = [n for n in range(3) if n != leader]
+    fleet.network.partition([f"s{leader}"], [f"s{n}" for n in others])
+    await fleet.until(lambda: not node.is_leader, "stepped down")
+    await fleet.until(lambda: answer, "applied")
+    assert answer[0].result == b"1"
+
+
+# ---- limits and bad input ----------------------------------------------------------------------------
+
+
+@story(options=Options(wal_segment_mb=1, write_queue_bytes=2048, write_max_bytes=1024))
+async def test_writes_in_flight_are_bounded(fleet):
+    leader = await fleet.leader()
+    others = [n for n in range(3) if n != leader]
+    fleet.network.cut([f"s{n}" for n in others], [f"s{leader}"])
+    big = b"k 1" + b" " * 1500
+    answer = fleet.spawn(leader, fleet.call(leader, big, sequence=1))
+    await fleet.pass_ms(1)
+    with pytest.raises(Throttled) as caught:
+        await fleet.as_(leader, fleet.call(leader, big, sequence=2))
+    assert int(caught.value.details["retry_after_ms"]) > 0
+    fleet.network.heal()
+    await fleet.until(lambda: answer, "an answer")
+    outcome = await fleet.write(big, sequence=2)
+    assert not outcome.duplicate
+
+
+@story(
+    options=Options(
+        wal_segment_mb=1, write_queue_bytes=4096, write_max_bytes=1024, raft_inflight_bytes=2048
+    )
+)
+async def test_a_follower_that_applies_slowly_does_not_pile_up_what_it_is_sent(fleet):
+    leader = await fleet.leader()
+    slow = (leader + 1) % 3
+    fleet.processes[slow].delays.apply_us = 3_000_000
+    payload = b"k 1" + b" " * 500
+    for n in range(1, 61):
+        await fleet.write(payload, sequence=n)
+    piled = fleet.replica(slow).status()
+    assert fleet.leading() == leader
+    assert (piled.commit - piled.applied.index) * len(payload) < GATHERED * len(payload) + 2 * 4096
+    fleet.processes[slow].delays.apply_us = 50
+    await fleet.settled()
+    assert fleet.machine(slow).sums == {"k": 60}
+
+
+@story()
+async def test_an_oversized_operation_is_refused_before_it_is_proposed(fleet):
+    leader = await fleet.leader()
+    last = fleet.replica(leader).status().last
+    with pytest.raises(TooLarge):
+        await fleet.as_(leader, fleet.call(leader, b"k" * (17 << 20)))
+    assert fleet.replica(leader).status().last == last
+
+
+@pytest.mark.parametrize(
+    ("client", "sequence", "first"), [(b"short", 1, 0), (CLIENT, 1, 2), (CLIENT, -1, -1)]
+)
+def test_malformed_ids_are_refused_before_anything_is_proposed(client, sequence, first):
+    @story(servers=1)
+    async def tell(fleet):
+        leader = await fleet.leader()
+        last = fleet.replica(leader).status().last
+        with pytest.raises(InvalidArgument):
+            await fleet.as_(
+                leader, fleet.call(leader, b"k 1", client=client, sequence=sequence, first=first)
+            )
+        assert fleet.replica(leader).status().last == last
+
+    tell()
+
+
+@story(groups=(GROUP, TabletId("b" * 32)))
+async def test_a_machine_that_raises_fails_its_replica_and_no_other(fleet):
+    other = TabletId("b" * 32)
+    leader = await fleet.leader()
+    answer = fleet.spawn(leader, fleet.call(leader, BOOM))
+    await fleet.until(lambda: answer, "an answer")
+    assert isinstance(answer[0], OutcomeUnknown)
+    replica = fleet.replica(leader)
+    assert replica.state is State.FAILED
+    assert "does not like" in replica.status().error
+    assert fleet.processes[leader].server.changes.count(GROUP) >= 2
+    with pytest.raises(Unavailable, match="does not like"):
+        await fleet.as_(leader, fleet.call(leader, b"k 1"))
+    with pytest.raises(Unavailable):
+        await fleet.as_(leader, replica.read_point(None, 1000))
+    assert (await fleet.write(b"k 1", group=other)).result == b"1"
+    assert fleet.replica(leader, other).state is State.RUNNING
+
+
+@story()
+async def test_many_writes_travel_as_groups(fleet):
+    leader = await fleet.leader()
+    before = fleet.host(leader).wal.stats()
+    calls = [fleet.call(leader, b"k 1") for _ in range(300)]
+    outcomes = await fleet.as_(leader, asyncio.gather(*calls))
+    assert sorted(int(o.result) for o in outcomes) == list(range(1, 301))
+    after = fleet.host(leader).wal.stats()
+    assert after.rounds - before.rounds < 10
+    assert after.slots - before.slots < 10
+    assert len(fleet.machine(leader).groups) < 10
+    shown = fleet.processes[leader].server.metrics.registry.get_sample_value
+    assert (
+        shown("nyala_replica_applied_entries_total") == fleet.replica(leader).status().applied.index
+    )
+    assert shown("nyala_wal_sync_count") == after.syncs
+    assert shown("nyala_replica_elections_won_total") >= 1

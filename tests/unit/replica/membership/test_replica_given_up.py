@@ -1,0 +1,56 @@
+"""Servers that were given up with a lost majority come back, and are added again with what they had."""
+
+import pytest
+
+from nyala.common.errors import Forbidden, Unavailable
+from nyala.raft.unsafe_recovery import TERMS_APART
+from nyala.replica.status import State
+from tests.unit.replica.support.copy_story import add, fill, flush
+from tests.unit.replica.support.copy_support import story
+from tests.unit.replica.support.replica_support import uuid_of
+
+LOST, KEPT = 10, 5
+
+
+async def gone_on_without(fleet):
+    """Two of three had LOST writes more when they died; return their leader, and the one that goes on."""
+    await fill(fleet)
+    await fleet.settled()
+    leader = await fleet.leader()
+    left = (leader + 1) % 3
+    fleet.processes[left].kill()
+    await fill(fleet, LOST)
+    assert await flush(fleet) == leader
+    for number in range(3):
+        if number != left:
+            fleet.processes[number].kill()
+    await fleet.restart(left)
+    member = fleet.replica(left).running_member()
+    member.rescue([uuid_of(left)], member.node.term + TERMS_APART)
+    assert await fleet.leader() == left
+    await fill(fleet, KEPT)
+    return leader, left
+
+
+@pytest.mark.row("S1.42")
+@story(servers=3)
+async def test_who_was_given_up_and_is_added_undeleted_fails_and_never_votes(fleet):
+    dead, left = await gone_on_without(fleet)
+    await fleet.restart(dead)
+    assert fleet.machine(dead).sums == {"k": 20 + LOST}, "it has what the group has not"
+    await add(fleet, dead)
+    await fleet.until(lambda: fleet.replica(dead).state is State.FAILED, "it has noticed")
+    assert isinstance(fleet.replica(dead).error, Forbidden)
+    with pytest.raises(Unavailable, match=r"was given up .* Delete it, and have it copied"):
+        fleet.replica(dead).running_member()
+    await fill(fleet, KEPT)
+    config = fleet.replica(left).status().committed_config
+    assert config.voters == (uuid_of(left),)
+    await fleet.as_(dead, fleet.host(dead).delete_replica(fleet.replica(left).group))
+    await fleet.order(dead, left)
+    await fleet.until(
+        lambda: uuid_of(dead) in fleet.replica(left).status().committed_config.voters,
+        "a copy of what the group has is a voter",
+    )
+    await fleet.settled()
+    assert fleet.machine(dead).sums == fleet.machine(left).sums == {"k": 20 + 2 * KEPT}

@@ -1,0 +1,208 @@
+"""Members come and go: changes through replicas, what is durable when, restarts."""
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from nyala.common.errors import (
+    CasFailed,
+    InvalidArgument,
+    NotLeader,
+    OutcomeUnknown,
+    Unavailable,
+)
+from nyala.common.ids import NO_OP
+from nyala.raft.membership import Configuration
+from nyala.raft.status import Role
+from nyala.replica.status import State
+from tests.unit.replica.support.member_support import (
+    TINY,
+    add,
+    change,
+    join,
+    modify,
+    names,
+    remove,
+    saved,
+    three,
+)
+from tests.unit.replica.support.replica_support import GROUP
+
+
+@pytest.mark.row("S4.32")
+@three()
+async def test_a_new_member_gets_the_log_and_counts(fleet):
+    await fleet.write(b"k 1")
+    await join(fleet, 3, voter=False)
+    config = await change(fleet, add(3, voter=False), expected=NO_OP)
+    assert names(config) == [0, 1, 2, 3]
+    assert config.id.index > 0
+    await fleet.settled()
+    assert fleet.machine(3).sums == {"k": 1}
+    assert fleet.replica(3).status().role is Role.LEARNER
+    config = await change(fleet, modify(3), expected=config.id)
+    assert len(config.voters) == 4
+    await fleet.until(lambda: fleet.replica(3).status().role is Role.FOLLOWER, "it knows")
+    with pytest.raises(CasFailed):
+        await change(fleet, remove(3), expected=NO_OP)
+    with pytest.raises(InvalidArgument):
+        await change(fleet, add(3))
+
+
+@three(servers=3)
+async def test_a_follower_changes_nothing_and_names_the_leader(fleet):
+    leader = await fleet.leader()
+    follower = (leader + 1) % 3
+    await fleet.until(lambda: fleet.replica(follower).state is State.RUNNING, "it heard")
+    with pytest.raises(NotLeader) as caught:
+        await change(fleet, remove(leader), leader=follower)
+    assert caught.value.address == f"s{leader}:7"
+    assert fleet.replica(leader).status().config.id == NO_OP
+
+
+@three(servers=3)
+async def test_a_leader_that_is_to_go_says_who_leads_next_and_where(fleet):
+    leader = await fleet.leader()
+    work = fleet.replica(leader).change_config([remove(leader)], None, 5000)
+    with pytest.raises(NotLeader) as caught:
+        await fleet.as_(leader, work)
+    assert caught.value.details["reason"] == "STEPPING_DOWN"
+    successor = int(caught.value.details["leader"], 16)
+    assert caught.value.address == f"s{successor}:7"
+    await fleet.until(lambda: fleet.leading() == successor, "handed over")
+    config = await change(fleet, remove(leader), leader=successor)
+    assert leader not in names(config)
+
+
+@three(servers=3)
+async def test_a_change_in_flight_when_leadership_is_lost_has_an_unknown_outcome(fleet):
+    leader = await fleet.leader()
+    others = [n for n in range(3) if n != leader]
+    fleet.network.partition([f"s{leader}"], [f"s{n}" for n in others])
+    work = fleet.replica(leader).change_config([remove(others[0])], None, 30_000)
+    found = fleet.spawn(leader, work)
+    late = fleet.spawn(leader, fleet.replica(leader).change_config([remove(others[0])], None, 9000))
+    await fleet.until(lambda: found and late, "errors")
+    assert isinstance(found[0], OutcomeUnknown)
+    assert isinstance(late[0], Unavailable), "an earlier change is not committed"
+    fleet.network.heal()
+    await fleet.settled()
+    assert fleet.replica(leader).status().config.id == NO_OP, "rolled back"
+
+
+@pytest.mark.row("S1.22")
+@three(servers=3)
+async def test_a_removed_replica_learns_of_it_disturbs_nobody_and_is_no_participant(fleet):
+    await fleet.write(b"k 1")
+    leader = await fleet.leader()
+    gone = (leader + 1) % 3
+    config = await change(fleet, remove(gone))
+    await fleet.until(lambda: saved(fleet, gone).id == config.id, "told")
+    assert fleet.replica(gone).status().role is Role.NON_PARTICIPANT
+    terms = [fleet.replica(n).status().term for n in range(3)]
+    await fleet.pass_ms(5000)
+    assert [fleet.replica(n).status().term for n in range(3)] == terms
+    assert fleet.leading() == leader
+    await fleet.as_(gone, fleet.host(gone).delete_replica(GROUP))
+    assert fleet.replica(gone).status().role is Role.NON_PARTICIPANT
+    assert (await fleet.write(b"k 1")).result == b"2"
+
+
+@pytest.mark.row("S1.18")
+@three()
+async def test_a_configuration_is_in_the_metadata_once_committed_and_not_before(fleet):
+    leader = await fleet.leader()
+    others = [n for n in range(3) if n != leader]
+    fleet.network.partition([f"s{leader}"], [f"s{n}" for n in others])
+    found = fleet.spawn(
+        leader, fleet.replica(leader).change_config([add(3, voter=False)], None, 60_000)
+    )
+    await fleet.until(lambda: len(fleet.replica(leader).status().config.members) == 4, "active")
+    await fleet.pass_ms(100)
+    assert names(saved(fleet, leader)) == [0, 1, 2], "in memory and in the log only"
+    fleet.network.heal()
+    await fleet.until(lambda: found, "an answer")
+    if not isinstance(found[0], Configuration):
+        found[0] = await change(fleet, add(3, voter=False))
+    for number in range(3):
+        await fleet.until(lambda n=number: saved(fleet, n).id == found[0].id, "saved")
+    for process in fleet.processes:
+        process.kill(power_cut=True)
+    for number in range(3):
+        assert saved(fleet, number).id == found[0].id, "and synced"
+
+
+async def written_and_collected(fleet):
+    """More than the log keeps is written, flushed, and let go of."""
+    blob = b"k" * 60_000 + b" 1"
+    for _ in range(60):
+        await fleet.write(blob)
+    await fleet.settled()
+    for number in range(3):
+        await fleet.as_(number, fleet.replica(number).flush())
+    for number in range(3):
+        wal = fleet.host(number).wal
+        await fleet.until(lambda w=wal: w.stats().segments <= 3, "collected")
+
+
+@pytest.mark.row("S1.19")
+@three(options=TINY)
+async def test_the_log_lets_go_of_configuration_entries(fleet):
+    fleet.processes[3].kill()
+    config = await change(fleet, add(3, voter=False))
+    config = await change(fleet, remove(3), expected=config.id)
+    await written_and_collected(fleet)
+    leader = await fleet.leader()
+    fleet.processes[leader].kill(power_cut=True)
+    await fleet.restart(leader)
+    status = fleet.replica(leader).status()
+    node = fleet.replica(leader).node
+    assert node.core.log.base.index > config.id.index, "the log no longer has it"
+    assert (status.config, status.committed_config) == (config, config)
+
+
+@pytest.mark.row("S1.30")
+@three()
+async def test_a_pending_configuration_is_active_again_after_a_restart(fleet):
+    leader = await fleet.leader()
+    await fleet.write(b"k 1")
+    others = [n for n in range(3) if n != leader]
+    for number in others:
+        fleet.processes[number].kill()
+    fleet.spawn(leader, fleet.replica(leader).change_config([add(3)], None, 60_000))
+    await fleet.until(
+        lambda: (
+            fleet.replica(leader).status().durable == fleet.replica(leader).status().last.index
+            and len(fleet.replica(leader).status().config.members) == 4
+        ),
+        "logged",
+    )
+    pending = fleet.replica(leader).status().config
+    fleet.processes[leader].kill(power_cut=True)
+    await fleet.restart(leader)
+    status = fleet.replica(leader).status()
+    assert status.config == pending
+    assert names(status.committed_config) == [0, 1, 2]
+    await fleet.restart(others[0])
+    await fleet.pass_ms(3000)
+    assert fleet.leading() is None, "two of four decide nothing"
+    await fleet.create(3, GROUP, replace(pending, id=NO_OP))
+    await fleet.leader(among=[leader, others[0], 3])
+    assert (await fleet.write(b"k 1")).result == b"2"
+
+
+@three(options=msgspec.structs.replace(TINY, raft_cache_bytes=0))
+async def test_a_member_whose_entries_are_no_longer_in_the_log_needs_a_copy(fleet):
+    fleet.processes[3].kill()
+    await written_and_collected(fleet)
+    await fleet.restart(3)
+    await join(fleet, 3, voter=False)
+    await change(fleet, add(3, voter=False))
+
+    def needing():
+        peers = fleet.replica(fleet.leading()).status().peers
+        return [int(p.uuid, 16) for p in peers if p.needs_copy]
+
+    await fleet.until(lambda: needing() == [3], "its leader says so")
+    assert (await fleet.write(b"k 1")).result == b"1", "and goes on"

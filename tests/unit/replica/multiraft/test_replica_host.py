@@ -1,0 +1,176 @@
+"""The host: many groups at once, what it makes of messages, the clock and its end."""
+
+import pytest
+
+from nyala.common.errors import (
+    Unavailable,
+)
+from nyala.common.ids import OpId, TabletId
+from nyala.raft.messages import AppendEntries, HardState, PeerBatch
+from nyala.raft.status import Role
+from nyala.replica.status import State
+from tests.unit.replica.support.by_hand import OTHER, receive, vote
+from tests.unit.replica.support.replica_support import GROUP, story, uuid_of
+
+MANY = [TabletId(f"{n:032x}") for n in range(100, 120)]
+
+
+@pytest.mark.row("S4.28")
+@story(groups=MANY)
+async def test_a_server_is_in_many_groups_and_each_has_its_own_log_and_leader(fleet):
+    for n, group in enumerate(MANY):
+        assert (await fleet.write(b"k %d" % n, group=group, sequence=1)).result == b"%d" % n
+    for process in fleet.processes:
+        process.kill(power_cut=True)
+    for number in range(3):
+        await fleet.restart(number)
+    for n, group in enumerate(MANY):
+        again = await fleet.write(b"k %d" % n, group=group, sequence=1)
+        assert (again.result, again.duplicate) == (b"%d" % n, True)
+    leaders = {fleet.leading(g) for g in MANY}
+    assert len(leaders) > 1
+    assert [r.group for r in fleet.host(0).all()] == MANY
+
+
+@story(groups=MANY)
+async def test_heartbeats_of_all_groups_travel_together(fleet):
+    for group in MANY:
+        await fleet.leader(group)
+    counts = fleet.loop.trace.counts
+    before = counts["peer_sent"]
+    await fleet.pass_ms(1000)
+    # 20 groups x 2 followers x 10 heartbeats and their answers would be 800 if each went alone
+    assert 0 < counts["peer_sent"] - before < 300
+
+
+@story(start=False)
+async def test_a_group_becomes_running_once_its_leader_has_committed_in_its_term(fleet):
+    for number in range(3):
+        await fleet.boot(number)
+    await fleet.create(0, GROUP)
+    assert fleet.replica(0).state is State.CONFIGURING
+    await fleet.pass_ms(3000)
+    assert fleet.replica(0).state is State.CONFIGURING, "one of three elects nobody"
+    assert fleet.replica(0).status().role in (Role.CANDIDATE, Role.FOLLOWER)
+    await fleet.create(1, GROUP)
+    leader = await fleet.leader()
+    status = fleet.replica(leader).status()
+    assert status.role is Role.LEADER
+    assert status.commit >= 1
+    follower = 1 - leader
+    await fleet.until(lambda: fleet.replica(follower).state is State.RUNNING, "it heard")
+    assert fleet.replica(follower).status().leader == uuid_of(leader)
+
+
+@story()
+async def test_a_write_to_a_leader_that_has_not_committed_yet_waits_for_it(fleet):
+    old = await fleet.leader()
+    others = [n for n in range(3) if n != old]
+    fleet.processes[old].kill()
+    while not any(fleet.replica(n).is_leader for n in others):
+        await fleet.loop.delay(50)
+    new = next(n for n in others if fleet.replica(n).is_leader)
+    assert fleet.replica(new).state is State.CONFIGURING
+    assert (await fleet.as_(new, fleet.call(new, b"k 1"))).result == b"1"
+
+
+@story()
+async def test_a_write_that_a_new_leader_cannot_accept_ends_at_its_deadline(fleet):
+    old = await fleet.leader()
+    others = [n for n in range(3) if n != old]
+    fleet.processes[old].kill()
+    for n in others:
+        fleet.processes[n].delays.disk_us = 50_000
+    await fleet.until(lambda: any(fleet.replica(n).is_leader for n in others), "elected")
+    new = next(n for n in others if fleet.replica(n).is_leader)
+    fleet.network.cut([f"s{n}" for n in others if n != new], [f"s{new}"])
+    answer = fleet.spawn(new, fleet.call(new, b"k 1", timeout_ms=100))
+    await fleet.pass_ms(200)
+    assert isinstance(answer[0], Unavailable)
+    assert fleet.machine(new).runs == 0
+
+
+@story()
+async def test_a_batch_for_another_server_or_of_an_unknown_group_is_dropped(fleet):
+    await fleet.write(b"k 1")
+    await fleet.settled()
+    term = fleet.replica(0).status().term
+    host = fleet.host(0)
+    clock = fleet.processes[0].server.clock
+    far = clock.peek() + (1 << 40)
+    lost = vote(GROUP, to=0, batch_to=2)
+    fleet.processes[0].run(receive, host, PeerBatch(lost.sender, lost.to, far, lost.messages))
+    fleet.processes[0].run(receive, host, vote(OTHER, to=0))
+    await fleet.pass_ms(20)
+    assert clock.peek() < far, "not for this server: nothing of it is believed"
+    assert fleet.replica(0).status().term == term
+    shown = fleet.processes[0].server.metrics.registry.get_sample_value
+    assert shown("nyala_replica_refused_messages_total", {"why": "destination"}) == 1
+    assert shown("nyala_replica_refused_messages_total", {"why": "group"}) == 1
+
+
+@story()
+async def test_a_message_that_contradicts_itself_is_dropped_and_nothing_changes(fleet):
+    await fleet.write(b"k 1")
+    await fleet.settled()
+    leader = await fleet.leader()
+    follower = (leader + 1) % 3
+    status = fleet.replica(follower).status()
+    bad = AppendEntries(
+        sender=uuid_of(leader),
+        to=uuid_of(follower),
+        term=status.term,
+        previous=OpId(status.term, 2),
+        entries=(fleet.replica(leader).node.core.log.slice(1, 1)[0],),
+        commit=2,
+    )
+    batch = PeerBatch(uuid_of(leader), uuid_of(follower), 1, ((GROUP, bad),))
+    fleet.processes[follower].run(receive, fleet.host(follower), batch)
+    await fleet.pass_ms(50)
+    assert fleet.replica(follower).state is State.RUNNING
+    assert fleet.replica(follower).status().last == status.last
+
+
+@story()
+async def test_every_batch_moves_the_clock_before_it_is_looked_at(fleet):
+    leader = await fleet.leader()
+    fleet.processes[leader].clock.jump(60_000_000)
+    outcome = await fleet.write(b"k 1")
+    await fleet.settled()
+    for n in range(3):
+        assert fleet.processes[n].server.clock.peek() >= outcome.stamp
+
+
+@story()
+async def test_a_stopped_host_sends_nothing_and_leaves_everything_durable(fleet):
+    await fleet.write(b"k 3")
+    await fleet.settled()
+    for n in range(3):
+        machine = fleet.machine(n)
+        await fleet.as_(n, fleet.host(n).close())
+        assert machine.closed
+    before = fleet.loop.trace.counts["peer_sent"]
+    await fleet.pass_ms(500)
+    assert fleet.loop.trace.counts["peer_sent"] == before
+    with pytest.raises(Unavailable):
+        await fleet.create(0, OTHER)
+    for n in range(3):
+        fleet.processes[n].kill(power_cut=True)
+        await fleet.restart(n)
+    assert (await fleet.write(b"k 1", sequence=70)).result == b"4"
+    assert fleet.replica(0).node.core.hard != HardState()
+
+
+@story()
+async def test_leadership_can_be_handed_over(fleet):
+    leader = await fleet.leader()
+    to = (leader + 1) % 3
+    await fleet.write(b"k 1")
+    await fleet.settled()
+    fleet.processes[leader].run(_transfer, fleet.replica(leader), uuid_of(to))
+    await fleet.until(lambda: fleet.leading() == to, "handed over")
+    assert (await fleet.write(b"k 1")).result == b"2"
+
+
+async def _transfer(replica, to):
+    replica.transfer(to)

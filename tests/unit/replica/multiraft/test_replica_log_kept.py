@@ -1,0 +1,67 @@
+"""What the log keeps though the files and every member have it: unsaved metadata, a copy that begins."""
+
+import errno
+
+from nyala.common.options import Options
+from nyala.raft.changes import Change, ChangeKind
+from nyala.raft.membership import Member
+from nyala.replica.copy.protocol import CopyStage
+from tests.unit.replica.support import copy_support
+from tests.unit.replica.support.copy_story import fill, flush
+from tests.unit.replica.support.replica_support import GROUP, story, uuid_of
+
+SMALL = Options(wal_segment_mb=1, wal_retain_mb=0)
+BIG = b"k" * 200_000 + b" 1"
+
+
+@story(options=SMALL)
+async def test_a_configuration_stays_in_the_log_until_the_metadata_are_saved(fleet):
+    """A full disk refuses consensus metadata for a while; the log is all that has the new members then."""
+    leader = await fleet.leader()
+    cmeta = fleet.host(leader)._context.cmeta
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    cmeta.save = full
+    gone = (leader + 1) % 3
+    member = Member(uuid_of(gone), f"s{gone}:9", f"s{gone}:7")
+    change = Change(ChangeKind.REMOVE, member)
+    await fleet.as_(leader, fleet.replica(leader).change_config([change], None, 10_000))
+    for _ in range(20):
+        await fleet.write(BIG)
+    await fleet.as_(leader, fleet.replica(leader).flush())
+    await fleet.pass_ms(5000)
+    assert fleet.host(leader).wal.stats().collected == 0
+    for number in range(3):
+        fleet.processes[number].kill()
+    await fleet.boot(leader)
+    config = fleet.replica(leader).status().config
+    assert config.get(uuid_of(gone)) is None, "the removal was collected before it was saved"
+
+
+@copy_support.story(options=Options(wal_segment_mb=1, wal_retain_mb=0, copy_chunk_bytes=700))
+async def test_a_source_keeps_its_log_from_before_the_files_are_fixed(fleet):
+    """The lane has fixed the cut and the loop hears of it late; what was flushed meanwhile is copied next."""
+    await fill(fleet)
+    leader = await flush(fleet)
+    sessions = fleet.host(leader).copies.sessions
+    fix = sessions._fix
+    late: list[int] = []
+
+    async def fixed_and_heard_late(session):
+        found = await fix(session)
+        if not late:
+            late.append(found.cut.op.index)
+            for _ in range(20):
+                await fleet.call(leader, BIG)
+            await fleet.replica(leader).flush()
+            await fleet.host(leader)._context.env.tasks.sleep_ms(4000)
+        return found
+
+    sessions._fix = fixed_and_heard_late
+    await fleet.order(3, leader)
+    progress = await fleet.copied(3)
+    assert progress.stage is CopyStage.WAITING
+    assert progress.retries == 0
+    assert fleet.replica(3, GROUP).status().last.index >= late[0] + 20

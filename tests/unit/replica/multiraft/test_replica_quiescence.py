@@ -1,0 +1,370 @@
+"""Groups that sleep, on hosts: nothing is sent for them, and whatever should wake them does."""
+
+import pytest
+
+from nyala.common.ids import TabletId
+from nyala.common.options import Options
+from nyala.raft.messages import AppendEntries, AppendReply, PeerBatch
+from nyala.replica.status import State
+from tests.unit.replica.support.replica_support import GROUP, story, uuid_of
+
+MANY = [TabletId(f"{n:032x}") for n in range(100, 130)]
+ELECTION_MS = 500
+TWO_TIMEOUTS_MS = 2 * 2 * ELECTION_MS  # a timeout is drawn from [500, 1000)
+
+
+def sleeping(fleet, among=None):
+    """Groups that sleep on every one of these servers."""
+    return [
+        g
+        for g in (r.group for r in fleet.host((among or fleet.alive())[0]).all())
+        if all(
+            (node := fleet.replica(n, g).node) is not None and node.asleep
+            for n in among or fleet.alive()
+        )
+    ]
+
+
+async def asleep(fleet, groups, among=None):
+    """Wait until all these groups sleep."""
+    await fleet.until(lambda: set(groups) <= set(sleeping(fleet, among)), "all groups sleep")
+
+
+def terms(fleet, groups=MANY):
+    return [fleet.replica(n, g).node.term for g in groups for n in fleet.alive()]
+
+
+def leaders(fleet, groups=MANY):
+    return {g: fleet.leading(g) for g in groups}
+
+
+async def tell_host(host, batch):
+    host._event_loop.receive(batch)
+
+
+# ---- sleep -------------------------------------------------------------------------------------------
+
+
+@story(groups=MANY, max_time_s=700)
+async def test_idle_groups_sleep_ten_minutes_without_messages_elections_or_ticks(fleet):
+    await asleep(fleet, MANY)
+    assert len(set(leaders(fleet).values())) > 1
+    before = (terms(fleet), [fleet.replica(0, g).node.core.ticks for g in MANY])
+    await fleet.pass_ms(3000)
+    sent = fleet.loop.trace.counts["peer_sent"]
+    await fleet.pass_ms(600_000)
+    assert (terms(fleet), [fleet.replica(0, g).node.core.ticks for g in MANY]) == before
+    signs = 6 * 10 * 600  # pairs of servers, each way, by heartbeats
+    assert signs * 0.9 < fleet.loop.trace.counts["peer_sent"] - sent < signs * 1.1
+    assert fleet.replica(0, MANY[0]).status().quiesced
+    assert fleet.replica(0, MANY[0]).state is State.RUNNING
+    metrics = fleet.processes[0].server.metrics.registry
+    assert metrics.get_sample_value("nyala_replica_quiesced_groups") == len(MANY)
+    assert sleeping(fleet) == MANY
+
+
+@story(groups=MANY[:3], options=Options(wal_segment_mb=1, raft_quiesce_ms=0))
+async def test_a_cluster_that_is_told_so_never_puts_a_group_to_sleep(fleet):
+    await fleet.pass_ms(10_000)
+    assert sleeping(fleet) == []
+
+
+@story(groups=MANY)
+async def test_a_write_or_a_read_wakes_its_group_alone_which_then_sleeps_again(fleet):
+    await asleep(fleet, MANY)
+    group = MANY[3]
+    assert (await fleet.write(b"k 1", group=group)).result == b"1"
+    assert [g for g in MANY if g not in sleeping(fleet)] == [group]
+    await asleep(fleet, MANY)
+    number = await fleet.leader(group)
+    before = fleet.replica(number, group).node.core.round
+    at = await fleet.as_(number, fleet.replica(number, group).read_point(None, 1000))
+    assert at > 0
+    assert fleet.replica(number, group).node.core.round > before, "a round was asked for"
+    assert [g for g in MANY if g not in sleeping(fleet)] == [group]
+    await asleep(fleet, MANY)
+    assert {fleet.machine(n, group).sums["k"] for n in range(3)} == {1}
+
+
+@story()
+async def test_a_flush_of_a_group_that_sleeps_lets_the_log_go(fleet):
+    for _ in range(5):
+        await fleet.write(b"k 1")
+    await asleep(fleet, [GROUP])
+    await fleet.pass_ms(2000)
+    assert await fleet.as_(1, fleet.replica(1).flush())
+    await fleet.pass_ms(2000)
+    anchors = fleet.host(1).wal._ledger.anchors
+    assert anchors.first_needed(GROUP) == fleet.replica(1).status().last.index + 1
+    assert sleeping(fleet) == [GROUP]
+
+
+# ---- servers that die, stop, return ------------------------------------------------------------------
+
+
+@story(groups=MANY)
+async def test_all_groups_of_a_killed_server_have_new_leaders_within_two_election_timeouts(fleet):
+    await asleep(fleet, MANY)
+    led = leaders(fleet)
+    fleet.processes[0].kill()
+    mine = [g for g in MANY if led[g] == 0]
+    assert mine
+    await fleet.until(
+        lambda: all(fleet.leading(g, [1, 2]) is not None for g in mine),
+        "new leaders",
+        TWO_TIMEOUTS_MS,
+    )
+    assert {g: n for g, n in leaders(fleet).items() if g not in mine} == {
+        g: n for g, n in led.items() if g not in mine
+    }
+    await asleep(fleet, MANY)  # without the dead one, for good
+    before = terms(fleet)
+    await fleet.pass_ms(60_000)
+    assert terms(fleet) == before
+    await fleet.write(b"k 1", group=mine[0])
+    await asleep(fleet, MANY)
+    await fleet.restart(0)
+    await fleet.until(
+        lambda: (
+            fleet.replica(0, mine[0]).node.last == fleet.replica(1, mine[0]).node.last
+            and set(sleeping(fleet)) == set(MANY)
+        ),
+        "it is caught up, and all sleep",
+    )
+
+
+@story(groups=MANY)
+async def test_a_restart_wakes_those_who_slept_on_the_server_and_costs_its_groups_their_leader(
+    fleet,
+):
+    await asleep(fleet, MANY)
+    led = leaders(fleet)
+    others = [g for g in MANY if led[g] != 0]
+    before = terms(fleet, others)
+    fleet.processes[0].kill()
+    await fleet.restart(0)  # quicker than its silence is noticed
+    await fleet.until(
+        lambda: all(fleet.leading(g) is not None for g in MANY), "leaders", TWO_TIMEOUTS_MS
+    )
+    await asleep(fleet, MANY)
+    assert terms(fleet, others) == before, "whose leader lived keeps it"
+
+
+@story(groups=MANY)
+async def test_a_pause_shorter_than_an_election_timeout_goes_unnoticed_and_a_longer_one_does_not(
+    fleet,
+):
+    await asleep(fleet, MANY)
+    before = terms(fleet)
+    fleet.processes[0].pause()
+    await fleet.pass_ms(ELECTION_MS * 0.6)
+    fleet.processes[0].resume()
+    await fleet.pass_ms(3000)
+    assert terms(fleet) == before
+    assert sleeping(fleet) == MANY
+    led = leaders(fleet)
+    fleet.processes[0].pause()
+    mine = [g for g in MANY if led[g] == 0]
+    await fleet.until(
+        lambda: all(fleet.leading(g, [1, 2]) is not None for g in mine), "led", TWO_TIMEOUTS_MS
+    )
+    await fleet.pass_ms(5000)
+    fleet.processes[0].resume()
+    await fleet.until(lambda: not any(fleet.replica(0, g).is_leader for g in mine), "it hears")
+    await asleep(fleet, MANY)
+
+
+@story(groups=MANY)
+async def test_a_partitioned_follower_is_waited_for_then_slept_without_then_caught_up(fleet):
+    await asleep(fleet, MANY)
+    group = MANY[0]
+    leader = await fleet.leader(group)
+    cut = next(n for n in range(3) if n != leader)
+    rest = [n for n in range(3) if n != cut]
+    fleet.network.partition([f"s{cut}"], [f"s{n}" for n in rest])
+    assert (await fleet.write(b"k 1", group=group)).result == b"1"
+    await fleet.pass_ms(1000)
+    assert group not in sleeping(fleet, rest), "one lags"
+    await asleep(fleet, MANY, rest)
+    assert fleet.replica(cut, group).node.last < fleet.replica(leader, group).node.last
+    fleet.network.heal()
+    await asleep(fleet, MANY)
+    assert fleet.replica(cut, group).node.last == fleet.replica(leader, group).node.last
+    assert fleet.machine(cut, group).sums == {"k": 1}
+
+
+@story(groups=MANY)
+async def test_who_is_cut_off_from_the_leader_alone_does_not_depose_it(fleet):
+    await asleep(fleet, MANY)
+    before, led = terms(fleet), leaders(fleet)
+    fleet.network.partition(["s0"], ["s1"])
+    await fleet.pass_ms(20_000)
+    assert leaders(fleet) == led
+    fleet.network.heal()
+    await asleep(fleet, MANY)
+    assert terms(fleet) == before
+
+
+@story(groups=MANY)
+async def test_a_leader_that_hears_nobody_steps_down(fleet):
+    await asleep(fleet, MANY)
+    led = leaders(fleet)
+    fleet.network.cut(["s1", "s2"], ["s0"])
+    await fleet.until(lambda: not any(fleet.replica(0, g).is_leader for g in MANY), "deposed", 5000)
+    await fleet.until(
+        lambda: all(fleet.leading(g, [1, 2]) is not None for g in MANY), "led by others", 5000
+    )
+    assert any(n == 0 for n in led.values())
+
+
+@story(groups=MANY)
+async def test_loss_neither_keeps_groups_up_nor_deposes_leaders(fleet):
+    fleet.network.faults.loss_rate = 0.15
+    await asleep(fleet, MANY)
+    before = terms(fleet)
+    await fleet.pass_ms(60_000)
+    assert terms(fleet) == before
+    for group in MANY[:5]:
+        await fleet.write(b"k 1", group=group)
+    await asleep(fleet, MANY)
+
+
+# ---- replicas that end -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["fail", "delete"])
+def test_a_leading_replica_that_ends_in_a_living_process_wakes_its_group_alone(end):
+    @story(groups=MANY)
+    async def tell(fleet):
+        await asleep(fleet, MANY)
+        await fleet.pass_ms(3000)
+        group = MANY[7]
+        old = await fleet.leader(group)
+        rest = [n for n in range(3) if n != old]
+        before = terms(fleet, [g for g in MANY if g != group])
+        if end == "fail":
+            fleet.replica(old, group).fail(RuntimeError("a broken machine"))
+        else:
+            await fleet.as_(old, fleet.host(old).delete_replica(group))
+        await fleet.until(
+            lambda: fleet.leading(group, rest) is not None, "a new leader", TWO_TIMEOUTS_MS
+        )
+        assert terms(fleet, [g for g in MANY if g != group]) == before
+        assert [g for g in MANY if g not in sleeping(fleet, rest)] == [group]
+        await fleet.write(b"k 1", group=group)
+
+    tell()
+
+
+@story(groups=MANY)
+async def test_a_following_replica_that_fails_is_noticed_by_its_leader(fleet):
+    await asleep(fleet, MANY)
+    await fleet.pass_ms(3000)
+    group = MANY[7]
+    leader = await fleet.leader(group)
+    failed = (leader + 1) % 3
+    fleet.replica(failed, group).fail(RuntimeError("a broken machine"))
+    await fleet.pass_ms(1000)
+    node = fleet.replica(leader, group).node
+    assert not node.asleep
+    silent = {p.uuid: p.ticks_silent for p in node.status().peers}
+    assert silent[uuid_of(failed)] > 10
+    assert [g for g in MANY if g not in sleeping(fleet, [leader])] == [group]
+    rest = [n for n in range(3) if n != failed]
+    await asleep(fleet, MANY, rest)
+    await fleet.pass_ms(20_000)
+    assert sleeping(fleet, rest) == MANY, "without the failed one, and for good"
+    await fleet.write(b"k 1", group=group)
+    fleet.processes[failed].kill()
+    await fleet.restart(failed)
+    await asleep(fleet, MANY)
+    applied = [fleet.replica(n, group).status().applied for n in range(3)]
+    assert len(set(applied)) == 1, "with it, as soon as it is back"
+
+
+@story(groups=MANY)
+async def test_names_that_were_lost_are_missed_by_the_number(fleet):
+    await asleep(fleet, MANY)
+    group = MANY[7]
+    old = await fleet.leader(group)
+    rest = [n for n in range(3) if n != old]
+    fleet.processes[old].server.host._event_loop._failure_detector._name = lambda: (
+        None
+    )  # it names nobody
+    fleet.replica(old, group).fail(RuntimeError("a broken machine"))
+    await fleet.until(
+        lambda: fleet.leading(group, rest) is not None, "a new leader", TWO_TIMEOUTS_MS
+    )
+    await asleep(fleet, [g for g in MANY if g != group])
+
+
+@story(groups=MANY)
+async def test_a_broken_log_leaves_no_group_without_a_leader(fleet):
+    await asleep(fleet, MANY)
+    led = leaders(fleet)
+    mine = [g for g in MANY if led[g] == 0]
+    fleet.host(0)._event_loop.disk_failed(OSError("the disk is gone"))
+    await fleet.until(
+        lambda: all(fleet.leading(g, [1, 2]) is not None for g in mine), "led", TWO_TIMEOUTS_MS
+    )
+    await fleet.write(b"k 1", group=mine[0])
+    assert all(fleet.replica(0, g).state is State.FAILED for g in MANY)
+
+
+# ---- late and false words ----------------------------------------------------------------------------
+
+
+@story()
+async def test_nobody_falls_asleep_on_a_word_that_is_not_its_senders_latest(fleet):
+    leader = await fleet.leader()
+    await asleep(fleet, [GROUP])
+    follower = (leader + 1) % 3
+    host, node = fleet.host(follower), fleet.replica(follower).node
+    account = fleet.host(leader)._event_loop._failure_detector
+    sender, to = uuid_of(leader), uuid_of(follower)
+    common = {"sender": sender, "to": to, "term": node.term, "hlc": 1}
+    heartbeat = AppendEntries(**common, previous=node.last, commit=node.last.index)
+    offer = AppendEntries(**common, previous=node.last, commit=node.last.index, quiesce=True)
+    late = [
+        {"incarnation": account.incarnation - 1, "epoch": account.epoch},
+        {"incarnation": account.incarnation, "epoch": account.epoch - 1},
+        {},
+    ]
+    fleet.network.partition(["s0", "s1"], ["s0", "s1", "s2"])
+    for life in late:
+        fleet.processes[follower].run(
+            tell_host, host, PeerBatch(sender, to, 1, ((GROUP, heartbeat),), **life)
+        )
+        await fleet.pass_ms(1)
+        assert not node.asleep
+        fleet.processes[follower].run(
+            tell_host, host, PeerBatch(sender, to, 1, ((GROUP, offer),), **life)
+        )
+        await fleet.pass_ms(1)
+        assert not node.asleep, life
+    life = {"incarnation": account.incarnation, "epoch": account.epoch}
+    batch = PeerBatch(sender, to, 1, ((GROUP, offer),), **life)
+    fleet.processes[follower].run(tell_host, host, batch)
+    await fleet.pass_ms(1)
+    assert node.asleep, "its latest word is good"
+
+
+@story()
+async def test_an_answer_of_an_earlier_life_does_not_put_a_leader_to_sleep(fleet):
+    leader = await fleet.leader()
+    await asleep(fleet, [GROUP])
+    other = (leader + 1) % 3
+    node = fleet.replica(leader).node
+    account = fleet.processes[other].server.host._event_loop._failure_detector
+    fleet.processes[other].kill()
+    await fleet.until(lambda: not node.asleep, "its silence is noticed")
+    answer = AppendReply(
+        sender=uuid_of(other), to=uuid_of(leader), term=node.term, hlc=1, success=True,
+        match=node.last.index, hint=node.last, quiesce=True,
+    )  # fmt: skip
+    life = {"incarnation": account.incarnation - 1, "epoch": account.epoch}
+    batch = PeerBatch(uuid_of(other), uuid_of(leader), 1, ((GROUP, answer),), **life)
+    for _ in range(10):
+        await fleet.pass_ms(100)
+        fleet.processes[leader].run(tell_host, fleet.host(leader), batch)
+        assert not node.asleep

@@ -1,0 +1,108 @@
+"""Checkpoints: the files of a cut stay as they are until released, and a copy of them is the tablet."""
+
+import pytest
+
+from nyala.common.alteration import AddColumn, DropColumn
+from nyala.env.files import SystemFiles
+from nyala.tablet.files.manifest import NAME
+from nyala.tablet.files.ops import RowOp
+from nyala.tablet.tablet import Tablet
+from tests.unit.tablet.support.tablet_support import Driver, numbered, table_bytes
+
+
+@pytest.fixture
+def driver(tmp_path):
+    made = Driver(str(tmp_path / "t"))
+    for begin in range(0, 20, 10):
+        made.write(RowOp.INSERT, numbered(begin, begin + 10))
+        made.flush()
+    made.write(RowOp.DELETE, [{"k": 3}], ["k"])
+    made.flush()
+    return made
+
+
+def there(driver: Driver) -> set[str]:
+    return set(driver.files.list(driver.directory))
+
+
+def names(checkpoint) -> set[str]:
+    return {f.name for f in checkpoint.files}
+
+
+def change_everything(driver: Driver) -> None:
+    driver.write(RowOp.UPSERT, numbered(5, 25))
+    driver.alter(DropColumn("s"))
+    driver.flush()
+    driver.compact(driver.now)
+
+
+def copy(driver: Driver, checkpoint, place) -> Tablet:
+    """Copy a checkpoint piece by piece, as a tablet's copy would, and open the copy."""
+    place.mkdir()
+    for file in checkpoint.files:
+        path, data = f"{driver.directory}/{file.name}", b""
+        while len(data) < file.size_bytes:
+            data += driver.files.read(path, len(data), 1000)
+        (place / file.name).write_bytes(data)
+    (place / NAME).write_bytes(checkpoint.manifest_bytes)
+    return Tablet.open(SystemFiles(), str(place))
+
+
+def test_a_copy_of_the_files_is_the_tablet_at_the_cut(driver, tmp_path):
+    at, expected = driver.now, table_bytes(driver.tablet.view().scan(driver.now, ordered=True))
+    checkpoint = driver.tablet.checkpoint()
+    change_everything(driver)
+    assert names(checkpoint) <= there(driver)
+    copied = copy(driver, checkpoint, tmp_path / "copy")
+    assert copied.cut == checkpoint.cut
+    assert copied.cut.stamp == at
+    assert table_bytes(copied.view().scan(at, ordered=True)) == expected
+    copied.apply(driver.log[copied.cut.op.index :])
+    assert copied.info == driver.tablet.info
+    now = [table_bytes(t.view().scan(driver.now, ordered=True)) for t in (copied, driver.tablet)]
+    assert now[0] == now[1]
+
+
+def test_what_is_held_goes_with_the_last_that_holds_it(driver):
+    first = driver.tablet.checkpoint()
+    driver.write(RowOp.UPSERT, numbered(30, 31))
+    driver.flush()
+    second = driver.tablet.checkpoint()
+    assert names(first) < names(second)
+    change_everything(driver)
+    first.release()
+    first.release()
+    assert names(second) <= there(driver), "the other one still needs them"
+    second.release()
+    assert there(driver) == {NAME, *names(driver.tablet.checkpoint())}
+
+
+def test_a_release_removes_neither_what_the_tablet_needs_nor_what_it_is_writing(driver):
+    checkpoint = driver.tablet.checkpoint()
+    checkpoint.release()
+    assert names(checkpoint) <= there(driver), "the manifest names them still"
+    checkpoint = driver.tablet.checkpoint()
+    driver.compact()
+    driver.write(RowOp.UPSERT, numbered(0, 3))
+    install = driver.tablet.prepare_flush(driver.cut())()
+    new = there(driver) - names(checkpoint)
+    checkpoint.release()
+    assert there(driver) == new
+    install()
+    driver.alter(AddColumn("n", driver.schema.column("a").type))
+    driver.reopen()
+    assert [r["k"] for r in driver.rows(ordered=True)] == [0, 1, 2, *range(4, 20)]
+
+
+def test_a_restart_forgets_what_was_held(driver):
+    checkpoint = driver.tablet.checkpoint()
+    change_everything(driver)
+    driver.reopen()
+    assert not names(checkpoint) & there(driver)
+
+
+def test_an_empty_tablet_has_a_checkpoint(tmp_path):
+    driver = Driver(str(tmp_path / "t"))
+    checkpoint = driver.tablet.checkpoint()
+    assert checkpoint.files == ()
+    assert not list(copy(driver, checkpoint, tmp_path / "copy").view().scan(0))

@@ -1,0 +1,203 @@
+"""A flush or merge that dies between any two file operations: the old cut or the new one, never a mix."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from nyala.common.alteration import AddColumn, DropColumn, RenameColumn
+from nyala.common.errors import AlreadyPresent, Corrupt
+from nyala.tablet.files import manifest
+from nyala.tablet.files.ops import RowOp
+from nyala.tablet.maintain import flush
+from nyala.tablet.tablet import Tablet
+from tests.sim.world.files import SimDisk
+from tests.sim.world.loop import ProcessDied
+from tests.unit.tablet.support.tablet_crash import everything, prepared
+from tests.unit.tablet.support.tablet_support import Driver, info
+
+
+def altered(disk: SimDisk) -> Driver:
+    """The next flush is the first to know another schema."""
+    driver = prepared(disk)
+    driver.alter(DropColumn("s"), AddColumn("n", pa.int32(), default=7), RenameColumn("k", "key"))
+    driver.write(RowOp.UPSERT, [{"key": 3, "n": 8}], ["key", "n"])
+    return driver
+
+
+PREPARED: dict[str, Callable[[SimDisk], Driver]] = {
+    "flush": prepared,
+    "compact": prepared,
+    "flush_all_marks": prepared,
+    "flush_schema": altered,
+}
+
+
+@pytest.mark.parametrize("power_cut", [False, True], ids=["kill", "power_cut"])
+@pytest.mark.parametrize("work", PREPARED)
+def test_dying_between_any_two_file_operations_leaves_one_cut_or_the_other(
+    work, power_cut, monkeypatch
+):
+    if work == "flush_all_marks":  # one `del` file in the place of all that a rowset has
+        monkeypatch.setattr(flush, "MAX_MARK_FILES", 1)
+    finished, steps, cuts = False, 0, set()
+    while not finished:
+        steps += 1
+        assert steps < 60
+        disk = SimDisk(random.Random(steps))
+        driver = PREPARED[work](disk)
+        expected, old = everything(driver), driver.tablet.cut
+        disk.die_after(steps)
+        try:
+            assert driver.compact() if work == "compact" else driver.flush()
+            finished = True
+        except ProcessDied:
+            (disk.crash if power_cut else disk.kill)()
+        disk.die_at = None
+        driver.files = disk.mount()
+        driver.reopen()
+        assert driver.tablet.cut in (old, driver.cut())
+        cuts.add(driver.tablet.cut.op)
+        names = driver.files.list("data/t")
+        assert names == sorted(manifest.load(driver.files, "data/t").file_names())
+        assert everything(driver) == expected
+        driver.flush()
+        driver.compact()
+        driver.reopen()
+        assert everything(driver) == expected
+    assert steps > 12
+    assert len(cuts) == (1 if work == "compact" else 2)
+
+
+def test_a_flush_that_finds_the_disk_full_is_made_good_by_the_next():
+    failures, full = 0, True
+    while full:
+        disk = SimDisk(random.Random(failures))
+        driver = prepared(disk)
+        before = driver.tablet.cut
+        disk.faults.capacity_bytes = disk.used_bytes() + 170 * failures
+        try:
+            full = not driver.flush()
+        except OSError:
+            failures += 1
+            assert driver.tablet.cut == before
+        driver.write(RowOp.UPSERT, [{"k": 1, "a": 60, "s": "late"}])
+        driver.write(RowOp.DELETE, [{"k": 8}], ["k"])
+        expected = everything(driver)
+        disk.faults.capacity_bytes = None
+        assert driver.flush()
+        assert driver.tablet.cut == driver.cut()
+        assert driver.tablet.unflushed_bytes() == 0
+        assert everything(driver) == expected
+        driver.reopen()
+        assert everything(driver) == expected
+    assert failures > 8
+
+
+def test_new_names_and_the_switch_are_durable_before_old_files_go():
+    disk = SimDisk(random.Random(5))
+    driver = prepared(disk)
+    noted: list[str] = []
+    files: Any = driver.files
+    files._changing = lambda kind, path, detail="": noted.append(kind)
+    assert driver.compact()
+    removed = noted.index("remove")
+    assert noted[removed:] == ["remove"] * 5
+    switch = ["create", "write_new", "sync", "rename", "sync_dir"]
+    assert noted[:removed][-6:] == ["sync_dir", *switch]
+    assert noted.count("create") == 2 + 3 + 1  # live rows, history and its marks, the manifest
+    assert noted.count("sync_dir") == 2
+
+
+@pytest.mark.parametrize("power_cut", [False, True], ids=["kill", "power_cut"])
+def test_dying_between_any_two_file_operations_of_creation_leaves_a_tablet_or_none(power_cut):
+    finished, steps = False, 0
+    while not finished:
+        steps += 1
+        disk = SimDisk(random.Random(steps))
+        disk.die_after(steps)
+        try:
+            Tablet.create(disk.mount(), "data/t", info())
+            finished = True
+        except ProcessDied:
+            (disk.crash if power_cut else disk.kill)()
+        disk.die_at = None
+        files = disk.mount()
+        if not finished and not files.exists(f"data/t/{manifest.NAME}"):
+            Tablet.create(files, "data/t", info())
+        assert Tablet.open(files, "data/t").info == info()
+        assert files.list("data/t") == [manifest.NAME]
+    assert steps == 7
+
+
+@pytest.mark.parametrize("power_cut", [False, True], ids=["kill", "power_cut"])
+def test_dying_between_any_two_file_operations_of_opening_changes_nothing(power_cut):
+    """What is removed there is what an earlier crash left."""
+    finished, steps = False, 0
+    while not finished:
+        steps += 1
+        disk = SimDisk(random.Random(steps))
+        driver = prepared(disk)
+        driver.flush()
+        expected = everything(driver)
+        for stray in ("00000090.idx", "00000091.dat", "00000092.del", "MANIFEST.tmp"):
+            driver.files.write_new(f"data/t/{stray}", [b"left over"])
+        disk.die_after(steps)
+        try:
+            driver.reopen()
+            finished = True
+        except ProcessDied:
+            (disk.crash if power_cut else disk.kill)()
+        disk.die_at = None
+        driver.files = disk.mount()
+        driver.reopen()
+        assert everything(driver) == expected
+        assert "MANIFEST.tmp" not in driver.files.list("data/t")
+    assert steps == 6
+
+
+def test_what_a_killed_process_left_and_the_next_one_stands_on_outlives_a_power_cut():
+    """The name of the new manifest is there, and nobody has synced it; the log goes as it says."""
+    for seed in range(12):
+        disk = SimDisk(random.Random(seed))
+        driver = prepared(disk)
+        expected, old = everything(driver), driver.tablet.cut
+        renamed: list[str] = []
+
+        def in_the_last_sync(kind, path, renamed=renamed):
+            renamed += [path] if kind == "rename" else []
+            return kind == "sync_dir" and bool(renamed)
+
+        disk.die_when = in_the_last_sync
+        with pytest.raises(ProcessDied):
+            driver.flush()
+        disk.kill()
+        driver.files = disk.mount()
+        driver.reopen()
+        stood = driver.tablet.cut
+        assert stood not in (old, None)
+        disk.crash()
+        driver.files = disk.mount()
+        driver.reopen()
+        assert driver.tablet.cut == stood
+        assert everything(driver) == expected
+
+
+def test_creation_is_durable_and_refuses_to_overwrite():
+    disk = SimDisk(random.Random(1))
+    driver = Driver("data/t", files=disk.mount())
+    disk.crash()
+    opened = Tablet.open(disk.mount(), "data/t")
+    assert opened.info == driver.tablet.info
+    with pytest.raises(AlreadyPresent, match="holds a tablet already"):
+        Tablet.create(disk.mount(), "data/t", driver.tablet.info)
+
+
+def test_opening_a_directory_without_manifest_is_refused():
+    disk = SimDisk(random.Random(1))
+    files = disk.mount()
+    files.make_dir("data/empty")
+    with pytest.raises(Corrupt, match="no MANIFEST"):
+        Tablet.open(files, "data/empty")

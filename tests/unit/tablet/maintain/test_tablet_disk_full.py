@@ -1,0 +1,162 @@
+"""A disk that is full, or fails, at each file operation in turn: nothing is lost, and later all is well."""
+
+import errno
+import os
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from nyala.tablet.files import manifest
+from nyala.tablet.files.ops import RowOp
+from nyala.tablet.tablet import Tablet
+from tests.sim.world.files import SimDisk
+from tests.unit.tablet.support.tablet_crash import everything, prepared
+from tests.unit.tablet.support.tablet_support import Driver, info
+
+WORKS: dict[str, Callable[[Driver], bool]] = {
+    "flush": Driver.flush,
+    "compact": Driver.compact,
+    "collect": lambda driver: driver.compact(driver.log[0].stamp),
+}
+HOW = [(errno.ENOSPC, False), (errno.EIO, True)]
+REMOVES = {"compact", "collect"}
+
+
+class Failing:
+    """Makes the n-th changing file operation fail, before it takes effect or after it did.
+
+    A rename or a sync that reports an error may have taken effect: nobody knows.
+    """
+
+    def __init__(self, files: Any, number: int, error: int, *, late: bool) -> None:
+        self.left = number
+        self.error = error
+        self.kind = ""
+        self._late = late
+        self._files = files
+        self._whole = files._changing
+        self._methods = {n: getattr(files, n) for n in ("rename", "sync_dir", "remove")}
+        files._changing = self._count
+        for name in self._methods if late else ():
+            setattr(files, name, self._after(name))
+
+    def _count(self, kind: str, path: str, detail: object = "") -> bool:
+        self.left -= 1
+        if self.left == 0:
+            self.kind = kind
+            if not (self._late and kind in self._methods):
+                raise OSError(self.error, os.strerror(self.error), path)
+        return bool(self._whole(kind, path, detail))
+
+    def _after(self, name: str) -> Callable[..., None]:
+        def done(*args: str) -> None:
+            due = self.left == 1
+            self._methods[name](*args)
+            if due:
+                raise OSError(self.error, os.strerror(self.error), args[0])
+
+        return done
+
+    def end(self) -> None:
+        self._files._changing = self._whole
+        for name, method in self._methods.items():
+            setattr(self._files, name, method)
+
+
+@pytest.mark.row("A16")
+@pytest.mark.parametrize(("error", "late"), HOW, ids=["full", "io_error_after"])
+@pytest.mark.parametrize("work", WORKS)
+def test_an_error_in_any_file_operation_costs_only_that_attempt(work, error, late):
+    kinds, number, finished = [], 0, False
+    while not finished:
+        number += 1
+        disk = SimDisk(random.Random(number))
+        driver = prepared(disk)
+        expected = readable(driver, work)
+        failing = Failing(driver.files, number, error, late=late)
+        try:
+            assert WORKS[work](driver)
+            finished = failing.left > 0
+        except OSError as err:
+            if err.errno != error:
+                raise
+        failing.end()
+        kinds.append(failing.kind)
+        assert readable(driver, work) == expected, f"after an error in {failing.kind}"
+        after_a_crash(disk, driver, work, expected, (None, False, True)[number % 3])
+    assert kinds[-1] == ""
+    assert {"create", "append", "sync", "rename", "sync_dir"} <= set(kinds)
+    assert ("remove" in kinds) == (work in REMOVES)
+    assert len(kinds) > 12
+
+
+def readable(driver: Driver, work: str) -> list[object]:
+    """Everything, without the first moments if they may be gone."""
+    if work == "collect":
+        return [driver.rows(o.stamp, ordered=True) for o in driver.log[1:]]
+    return everything(driver)
+
+
+def after_a_crash(
+    disk: SimDisk, driver: Driver, work: str, expected: list[object], power_cut: bool | None
+) -> None:
+    """Work goes on where it failed, or after a kill, or after a power cut; nothing is left over."""
+    if power_cut is not None:
+        (disk.crash if power_cut else disk.kill)()
+        driver.files = disk.mount()
+        driver.reopen()
+        assert readable(driver, work) == expected
+    driver.write(RowOp.UPSERT, [{"k": 70, "a": 1, "s": "more"}])
+    expected += readable(driver, work)[len(expected) :] if work == "collect" else []
+    again = readable(driver, work)
+    driver.flush()
+    assert driver.tablet.unflushed_bytes() == 0
+    WORKS[work](driver)
+    assert readable(driver, work) == again
+    names = driver.files.list("data/t")
+    assert names == sorted(manifest.load(driver.files, "data/t").file_names())
+    expected[:] = again
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=["full", "io_error"])
+def test_an_error_while_a_tablet_is_made_leaves_a_tablet_or_none(error):
+    number, finished = 0, False
+    while not finished:
+        number += 1
+        disk = SimDisk(random.Random(number))
+        failing = Failing(files := disk.mount(), number, error, late=False)
+        try:
+            Tablet.create(files, "data/t", info())
+            finished = failing.left > 0
+        except OSError:
+            failing.end()
+            if failing.kind != "sync_dir":  # then it is there, durable or not
+                Tablet.create(files, "data/t", info())
+        failing.end()
+        assert Tablet.open(files, "data/t").rows == 0
+    assert number == 7
+
+
+def test_an_error_while_a_tablet_is_opened_is_told_and_opening_it_again_works():
+    """Only what is left over from a crash is written to, that is removed."""
+    number, finished = 0, False
+    while not finished:
+        number += 1
+        disk = SimDisk(random.Random(number))
+        driver = prepared(disk)
+        expected = everything(driver)
+        driver.flush()
+        for stray in ("00000090.idx", "00000091.dat", "MANIFEST.tmp"):
+            driver.files.write_new(f"data/t/{stray}", [b"left over"])
+        failing = Failing(driver.files, number, errno.EIO, late=False)
+        try:
+            driver.reopen()
+            finished = failing.left > 0
+        except OSError:
+            failing.end()
+            driver.reopen()
+        assert everything(driver) == expected
+        assert "MANIFEST.tmp" not in driver.files.list("data/t")
+    assert number == 5

@@ -1,0 +1,104 @@
+"""A server that opens its replicas slowly keeps them, as long as it gets on; one that hangs does not."""
+
+import msgspec
+import pytest
+
+from nyala.common.ids import SYS_CATALOG, TabletId
+from nyala.master.catalog.group_state import ReplicaHealth
+from nyala.master.repair import observe
+from nyala.master.repair.observe import RepairView
+from nyala.master.repair.ordered_copies import OrderedCopies
+from nyala.master.tservers import TServer
+from nyala.tserver.reports import ChangeLog, MasterView
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.sim.systems.cluster import OPTIONS, SimCluster
+from tests.sim.world.loop import run
+from tests.unit.master.support.master_helpers import server_info
+
+FAILED_MS = 5000
+TABLETS = 32
+QUICK = msgspec.structs.replace(
+    OPTIONS, member_failed_after_ms=FAILED_MS, repair_interval_ms=200, tserver_unresponsive_ms=2000
+)
+judged = observe._judged
+
+
+@pytest.mark.row("A9")
+def test_a_server_that_opens_many_replicas_slowly_is_waited_for():
+    async def main(loop):
+        cluster = SimCluster(loop, 3, tservers=4, options=QUICK)
+        core = await cluster.start()
+        await cluster.create_table(core, "t", tablets=TABLETS)
+        groups = sorted({g for _, g, _ in cluster.replicas() if g != SYS_CATALOG})
+        victim = cluster.tservers[0]
+        held = [g for p, g, _ in cluster.replicas() if p is victim]
+        assert len(held) > 15
+        victim.kill()
+        victim.delays.compute_us = 0.6e6  # a mean: one alone stays below FAILED_MS
+        began_us = loop.now_us()
+        started = victim.start()
+        await cluster.until(started.done, "it has opened all", 120)
+        assert loop.now_us() - began_us > 2 * FAILED_MS * 1000, "longer than a member may be silent"
+        victim.delays.compute_us = 500.0
+        await loop.delay(FAILED_MS * 1000)
+        for group in groups:
+            leader = cluster.leader_of(group)
+            assert leader is not None
+            config = leader.server.host.find(group).status().committed_config
+            assert (config.id.index, len(config.voters)) == (0, 3), "nobody was added or removed"
+        assert sorted(g for p, g, _ in cluster.replicas() if p is victim) == sorted(held)
+
+    run(main, max_time_s=600)
+
+
+@pytest.mark.row("A9")
+def test_a_table_that_needs_a_server_that_still_opens_is_created_when_it_has():
+    async def main(loop):
+        cluster = SimCluster(loop, 3, tservers=3, options=QUICK)
+        core = await cluster.start()
+        await cluster.create_table(core, "t", tablets=TABLETS)
+        victim = cluster.tservers[0]
+        uuid = victim.server.uuid
+        victim.kill()
+        victim.delays.compute_us = 0.3e6
+        started = victim.start()
+        master = cluster.leader_master()
+        assert master is not None
+
+        def opening():
+            known = master.server._servers.get(uuid)
+            return known is not None and known.opening > 0
+
+        await cluster.until(opening, "the master knows that it opens its replicas", 30)
+        assert not started.done()
+        await cluster.create_table(core, "u")
+        assert started.done(), "its replicas were open before it was given one more"
+
+    run(main, max_time_s=600)
+
+
+def test_a_server_that_does_not_get_on_with_opening_is_given_up():
+    server = TServer(server_info("c"), 0, replicas={TabletId("t"): "BOOTSTRAPPING"})
+    copies = OrderedCopies(failed_us=100)
+    member = pb.Member(uuid="c", voter=True, electable=True)
+
+    def said(now_us):
+        look = RepairView({server.uuid: server}, now_us, {}, lambda _: ())
+        return judged(TabletId("t"), member, ReplicaHealth.FAILED, look, copies)
+
+    server.opening, server.opening_us = 3, 1000
+    assert said(1100) is ReplicaHealth.SILENT
+    assert said(1101) is ReplicaHealth.FAILED
+    server.opening = 0
+    assert said(9999) is ReplicaHealth.SILENT, "it serves, and opens this one anew"
+    server.replicas[TabletId("t")], server.opening_us = "RUNNING", 9000
+    assert said(9100) is ReplicaHealth.SILENT, "just opened: its leader may not know it yet"
+    assert said(9101) is ReplicaHealth.FAILED
+
+
+def test_all_is_reported_once_more_when_the_replicas_are_open():
+    changes, view = ChangeLog(), MasterView()
+    view.begin(changes)
+    view.again()  # while the report of those that are being opened is on its way
+    view.answered(leader=True, needs_full=False, acknowledged_sequence=view.sequence)
+    assert view.begin(changes) == (True, [])

@@ -1,0 +1,304 @@
+"""Orders about the members of a tablet's group, through real servers in virtual time."""
+
+import msgspec
+import pytest
+
+from nyala.common.errors import (
+    AlreadyPresent,
+    CasFailed,
+    Forbidden,
+    InvalidArgument,
+    NotFound,
+    NotLeader,
+    Unavailable,
+)
+from nyala.wire import convert, methods
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.sim.systems.cluster import OPTIONS, SimCluster
+from tests.sim.world.loop import run
+from tests.unit.tserver.support.members_story import Group, refused, started
+
+BY_HAND = msgspec.structs.replace(OPTIONS, repair="off")
+
+
+def with_group(work, tservers=4):
+    async def main(loop):
+        group = Group(*await started(SimCluster(loop, 5, tservers=tservers, options=BY_HAND)))
+        await work(group)
+        group.cluster.look()
+
+    run(main, max_time_s=600)
+
+
+@pytest.mark.row("S1.20")
+def test_members_are_added_and_removed_by_orders_to_the_leader():
+    async def work(group):
+        new, old = group.without()[0], group.having()[1]
+        before = group.status().committed_config.id
+        made = await group.change(("add", group.member(new)))
+        assert (made.config_term, made.config_index) > (before.term, before.index)
+        assert [m.uuid for m in made.members if not m.voter] == [group.uuid(new)]
+        made = await group.change(("remove", pb.Member(uuid=group.uuid(new))))
+        assert len(made.members) == 3
+        made = await group.change(("remove", pb.Member(uuid=group.uuid(old))))
+        assert group.uuid(old) not in [m.uuid for m in made.members]
+        assert group.status().committed_config.id.index == made.config_index
+
+    with_group(work)
+
+
+@pytest.mark.row("S1.21")
+def test_a_leader_that_is_to_remove_itself_hands_over_and_says_to_whom():
+    async def work(group):
+        old = group.leader
+        me = pb.Member(uuid=group.uuid(old))
+        err = await refused(group.change(("remove", me)))
+        assert isinstance(err, NotLeader)
+        assert err.details["reason"] == "STEPPING_DOWN"
+        await group.cluster.until(lambda: group.leader is not old, "another leads")
+        assert err.leader == group.uuid(group.leader)
+        assert err.address == group.leader.address
+        made = await group.change(("remove", me))
+        assert len(made.members) == 2
+
+    with_group(work)
+
+
+def test_who_does_not_lead_names_the_leader():
+    async def work(group):
+        follower, new = group.having()[1], group.without()[0]
+        for refusal in (
+            await refused(group.change(("add", group.member(new)), to=follower)),
+            await refused(group.step_down(to=follower)),
+        ):
+            assert isinstance(refusal, NotLeader)
+            assert (refusal.leader, refusal.address) == (
+                group.uuid(group.leader),
+                group.leader.address,
+            )
+        missing = await refused(group.change(("add", group.member(new)), to=new))
+        assert isinstance(missing, NotFound)
+        assert isinstance(await refused(group.step_down(to=new)), NotFound)
+
+    with_group(work)
+
+
+def test_a_change_decided_on_another_configuration_is_refused_with_both_op_ids():
+    async def work(group):
+        new = group.without()[0]
+        made = await group.change(("add", group.member(new)))
+        err = await refused(
+            group.change(("remove", group.member(new)), config_term=7, config_index=9)
+        )
+        assert isinstance(err, CasFailed)
+        now = f"{made.config_term}.{made.config_index}"
+        assert err.details == {"expected": "7.9", "found": now}
+        assert "7.9" in err.message
+        assert now in err.message
+
+    with_group(work)
+
+
+def test_who_is_not_caught_up_is_not_made_a_voter_by_an_order():
+    async def work(group):
+        new = group.without()[0]
+        at = group.status().committed_config
+        voter = group.member(new, voter=True)
+        assert "not caught up" in str(await refused(group.change(("add", voter))))
+        assert group.status().config == at
+        await group.change(("add", group.member(new)))
+        err = await refused(group.change(("modify", voter)))
+        assert isinstance(err, Unavailable)
+        assert len(group.status().config.voters) == 3
+
+    with_group(work)
+
+
+def test_a_change_that_nobody_could_commit_is_refused_before_it_is_logged():
+    async def work(group):
+        live, dead = group.having()[1:]
+        dead.kill()
+        await group.cluster.loop.delay(3_000_000)
+        at = group.status().config
+        err = await refused(group.change(("remove", group.member(live))))
+        assert isinstance(err, Unavailable)
+        assert "of the 2 voters that there would be 1 answer, and 2 are needed" in err.message
+        demote = group.member(live, voter=False)
+        assert isinstance(await refused(group.change(("modify", demote))), Unavailable)
+        assert group.status().config == at
+        assert len((await group.change(("remove", group.member(dead)))).members) == 2
+
+    with_group(work)
+
+
+@pytest.mark.parametrize("after_ms", [0, 40, 150, 700])
+def test_a_voter_is_not_removed_on_the_word_of_one_that_has_just_died(after_ms):
+    async def work(group):
+        live, dead = group.having()[1:]
+        at = group.status().config
+        dead.kill()
+        await group.cluster.loop.delay(after_ms * 1000)
+        err = await refused(group.change(("remove", group.member(live))))
+        assert isinstance(err, Unavailable)
+        assert "of the 2 voters that there would be 1 answer, and 2 are needed" in err.message
+        assert group.status().config == at
+        assert len((await group.change(("remove", group.member(dead)))).members) == 2
+
+    with_group(work)
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong", "words"),
+    [
+        ("evict", {}, "one of add, remove, modify"),
+        ("add", {"peer_address": ""}, "needs a peer address"),
+        ("add", {"uuid": ""}, "or none"),
+        ("remove", {}, "it is not in the configuration"),
+        ("modify", {}, "it is not in the configuration"),
+    ],
+)
+def test_orders_that_make_no_sense_change_nothing(kind, wrong, words):
+    async def work(group):
+        at = group.status().config
+        member = group.member(group.without()[0])
+        for name, value in wrong.items():
+            setattr(member, name, value)
+        err = await refused(group.change((kind, member)))
+        assert isinstance(err, InvalidArgument)
+        assert words in err.message
+        twice = (kind, member), (kind, member)
+        assert isinstance(await refused(group.change(*twice)), InvalidArgument)
+        assert isinstance(await refused(group.change()), InvalidArgument)
+        assert group.status().config == at
+
+    with_group(work)
+
+
+def test_orders_of_nobody_or_for_another_server_or_cluster_are_refused():
+    async def work(group):
+        at, new = group.status().config, group.without()[0]
+        add = ("add", group.member(new))
+        assert isinstance(await refused(group.change(add, cluster_id="")), CasFailed)
+        assert isinstance(await refused(group.change(add, cluster_id="0" * 32)), Forbidden)
+        other = await refused(group.change(add, destination_uuid=group.uuid(new)))
+        assert isinstance(other, InvalidArgument)
+        fence = pb.Fence(catalog_incarnation="0" * 32, term=99)
+        refusal = await refused(group.change(add, cluster_id="", fence=fence))
+        assert isinstance(refusal, CasFailed)
+        assert group.status().config == at
+
+    with_group(work)
+
+
+@pytest.mark.row("S0.48")
+def test_copies_are_begun_and_cancelled_by_the_leader_master_or_the_clusters_people_only():
+    async def work(group):
+        new, leader = group.without()[0], group.leader
+        begin = pb.StartCopyRequest(
+            source_uuid=group.uuid(leader), source_address=leader.address, tablet_id=group.tablet
+        )
+        end = pb.CancelCopyRequest(tablet_id=group.tablet)
+        known = group.fence(new)
+        older = pb.Fence(catalog_incarnation=known.catalog_incarnation, term=known.term - 1)
+        other = pb.Fence(catalog_incarnation="0" * 32, term=99)
+        for method, order in ((methods.START_COPY, begin), (methods.CANCEL_COPY, end)):
+            order.destination_uuid = group.uuid(new)
+            for fence in (pb.Fence(), older, other):
+                order.fence.CopyFrom(fence)
+                assert isinstance(await refused(group.ask(new, method, order)), CasFailed)
+            order.cluster_id = "0" * 32
+            assert isinstance(await refused(group.ask(new, method, order)), Forbidden)
+        assert not new.server.host.copies.progress()
+        begin.cluster_id = ""
+        begin.fence.CopyFrom(known)
+        assert (await group.ask(new, methods.START_COPY, begin)).copy.tablet_id == group.tablet
+
+    with_group(work)
+
+
+def test_every_order_that_changes_a_replica_carries_a_fence():
+    asked = {m.name: m.input_type for m in pb.DESCRIPTOR.services_by_name["TabletAdmin"].methods}
+    free = {name for name, request in asked.items() if "fence" not in request.fields_by_name}
+    assert free == {"ListTablets", "CopyStatus", "HoldHistory"}, "a hold is a client's, and ends"
+
+
+def test_a_deletion_by_a_person_names_the_cluster():
+    async def work(group):
+        stray = group.having()[1]
+
+        def order(**more):
+            return pb.DeleteTabletRequest(
+                destination_uuid=group.uuid(stray), tablet_id=group.tablet, reason="test", **more
+            )
+
+        err = await refused(group.ask(stray, methods.DELETE_TABLET, order(cluster_id="0" * 32)))
+        assert isinstance(err, Forbidden)
+        assert group.state(stray) == "RUNNING"
+        for _ in range(2):
+            await group.ask(stray, methods.DELETE_TABLET, order(cluster_id=group.cluster_id))
+        assert group.state(stray) == "TOMBSTONED"
+
+    with_group(work)
+
+
+def test_leadership_goes_to_the_named_one_or_to_the_most_up_to_date():
+    async def work(group):
+        old, second, third = group.having()
+        assert await group.step_down(successor=group.uuid(third)) == group.uuid(third)
+        assert group.leader is third
+        again = await group.step_down(old, group.uuid(third))
+        assert again == group.uuid(third), "it leads already, whoever is asked"
+        second.kill()
+        await group.cluster.loop.delay(3_000_000)
+        assert await group.step_down() == group.uuid(old)
+        err = await refused(group.step_down(successor=group.uuid(group.without()[0])))
+        assert isinstance(err, InvalidArgument)
+
+    with_group(work)
+
+
+def test_a_successor_that_does_not_answer_leaves_the_leader_in_place():
+    async def work(group):
+        leader, second, _ = group.having()
+        second.kill()
+        err = await refused(group.step_down(successor=group.uuid(second)))
+        assert isinstance(err, Unavailable)
+        assert group.leader is leader
+        await group.cluster.until(lambda: group.state(leader) == "RUNNING", "it takes writes again")
+
+    with_group(work)
+
+
+def test_a_witness_is_made_where_the_configuration_names_one():
+    async def work(group):
+        new, leader = group.without()[0], group.leader
+
+        def order():
+            status = group.status()
+            return pb.CreateWitnessRequest(
+                destination_uuid=group.uuid(new),
+                cluster_id=group.cluster_id,
+                tablet_id=group.tablet,
+                consensus=convert.consensus_to_proto(status.committed_config, status.term, None),
+                start_term=status.applied.term,
+                start_index=status.applied.index,
+                start_stamp=status.applied_stamp,
+            )
+
+        assert isinstance(
+            await refused(group.ask(new, methods.CREATE_WITNESS, order())), InvalidArgument
+        )
+        await group.change(("add", group.member(new, electable=False)))
+        early = order()
+        early.start_index = 1
+        err = await refused(group.ask(new, methods.CREATE_WITNESS, early))
+        assert isinstance(err, InvalidArgument)
+        for _ in range(2):
+            await group.ask(new, methods.CREATE_WITNESS, order())
+        await group.cluster.until(lambda: all(p.match for p in group.status().peers), "it follows")
+        await group.change(("modify", group.member(new, voter=True, promote=True, electable=False)))
+        assert len(group.status().committed_config.voters) == 4
+        err = await refused(group.ask(leader, methods.CREATE_WITNESS, order()))
+        assert isinstance(err, InvalidArgument | AlreadyPresent)
+
+    with_group(work)

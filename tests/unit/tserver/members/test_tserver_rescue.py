@@ -1,0 +1,145 @@
+"""A tablet that lost its majority goes on by a person's order, through real servers in virtual time.
+
+The judge of the simulator looks on: nothing that was committed goes, where the survivor had it all.
+"""
+
+import pytest
+
+from nyala.common.errors import Forbidden, InvalidArgument, NyalaError
+from nyala.operate.survivors import ServerEndpoint, has_majority, of_tablets
+from nyala.operate.unsafe_config import carry_out, known_lost, plan
+from nyala.raft.unsafe_recovery import TERMS_APART
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.sim.systems.cluster import SimCluster
+from tests.sim.world.loop import run
+from tests.unit.tserver.support.members_story import Group, refused, started
+
+
+def with_group(work, tservers=3):
+    async def main(loop):
+        await work(Group(*await started(SimCluster(loop, 7, tservers=tservers))))
+
+    run(main, max_time_s=600)
+
+
+def places(group):
+    return [ServerEndpoint(group.uuid(p), p.address) for p in group.cluster.tservers]
+
+
+async def survivors(group):
+    """Return the survivors that the tool finds, the most up-to-date first."""
+    found = await group.on(of_tablets, group.core.env, places(group), [group.tablet])
+    return found.get(group.tablet, [])
+
+
+async def planned(group, target, *keep):
+    place = ServerEndpoint("", target.address)
+    uuids = [group.uuid(p) for p in keep]
+    return await group.on(plan, group.core.env, group.tablet, place, uuids)
+
+
+def order(group, target, *keep, **more):
+    return group.ask(
+        target,
+        methods.UNSAFE_CHANGE_CONFIG,
+        pb.UnsafeChangeConfigRequest(
+            **{
+                "destination_uuid": group.uuid(target), "cluster_id": group.cluster_id,
+                "tablet_id": group.tablet, "keep": [group.uuid(p) for p in keep], **more,
+            }
+        ),
+    )  # fmt: skip
+
+
+@pytest.mark.row("S1.36", "S1.40", "S1.42")
+def test_a_survivor_goes_on_alone_and_the_dead_that_return_are_not_heard():
+    async def work(group):
+        leader, second, last = group.having()
+        await group.change(("modify", group.member(second, voter=True, replace=True)))
+        before = group.status(leader).last
+        await group.cluster.until(lambda: group.status(last).commit == before.index, "it has it")
+        leader.kill()
+        second.kill()
+        (one,) = await survivors(group)
+        assert not has_majority([one])
+        assert (one.place.uuid, one.last, one.commit) == (group.uuid(last), before, before.index)
+        todo = await planned(group, last, last)
+        assert (todo.doubts, todo.term) == ((), one.term + TERMS_APART)
+        assert set(todo.give_up) == {group.uuid(leader), group.uuid(second)}
+        outcome = await group.on(carry_out, group.core.env, todo)
+        assert (outcome.changed, outcome.last) == (True, one.last)
+        assert known_lost(todo, outcome.last) is None
+        again = await planned(group, last, last)
+        assert again.done
+        assert not (await group.on(carry_out, group.core.env, again)).changed
+        await second.restart()
+        await group.cluster.loop.delay(10_000_000)
+        status = group.status(last)
+        assert (status.role, group.leader) == ("LEADER", last)
+        assert status.committed_config.id >= outcome.config  # the masters may give it members again
+        assert group.uuid(leader) in status.committed_config.lost
+
+    with_group(work)
+
+
+@pytest.mark.row("S1.38")
+def test_one_tablet_is_rescued_and_the_others_of_its_servers_wait_for_the_dead():
+    async def work(group):
+        other = (await group.cluster.create_table(group.core, "u")).tablets[0].id
+        _, second, last = group.having()
+        dead = [p for p in group.cluster.tservers if p is not last]
+        for process in dead:
+            process.kill()
+        await group.cluster.loop.delay(5_000_000)
+        replica = last.server.host.find(other)
+        before = replica.status()
+        todo = await planned(group, last, last)
+        assert (await group.on(carry_out, group.core.env, todo)).changed
+        await group.cluster.until(lambda: group.cluster.leader_of(group.tablet) is last, "it leads")
+        status = replica.status()
+        assert last.server.host.find(other) is replica, "it was not opened again"
+        assert (status.config, status.last) == (before.config, before.last)
+        assert not replica.is_leader
+        await second.restart()
+        await group.cluster.until(
+            lambda: group.cluster.leader_of(other) is not None, "one of the dead is enough for it"
+        )
+        assert replica.status().config.lost == ()
+
+    with_group(work)
+
+
+@pytest.mark.row("S1.41")
+def test_what_needs_no_rescue_or_is_not_meant_is_refused():
+    async def work(group):
+        leader, second, third = group.having()
+        for target in (leader, second):
+            assert (
+                "a majority of its voters answers"
+                in (await planned(group, target, target)).doubts[0]
+            )
+            err = await refused(order(group, target, target))
+            assert isinstance(err, InvalidArgument)
+            assert "has a leader" in err.message
+        second.kill()
+        third.kill()
+        await group.cluster.loop.delay(5_000_000)
+        for wrong, kind in (
+            ({"cluster_id": ""}, InvalidArgument),
+            ({"cluster_id": "another"}, Forbidden),
+            ({"destination_uuid": group.uuid(second)}, InvalidArgument),
+            ({"term": 10_000_000}, InvalidArgument),
+            ({"keep": []}, InvalidArgument),
+            ({"keep": ["x"]}, InvalidArgument),
+            ({"keep": [group.uuid(second)]}, InvalidArgument),
+            ({"tablet_id": "f" * 32}, NyalaError),
+        ):
+            at = group.status(leader)
+            assert isinstance(await refused(order(group, leader, leader, **wrong)), kind), wrong
+            assert group.status(leader).config == at.config
+            assert group.status(leader).last == at.last
+        doubts = (await planned(group, leader, leader, second)).doubts
+        assert "do not answer" in doubts[0]
+
+    with_group(work)

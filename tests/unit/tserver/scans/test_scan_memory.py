@@ -1,0 +1,47 @@
+"""The memory of scans: a batch each, and the flushed rows that their views still hold; bounded together."""
+
+import pytest
+
+from nyala.common.errors import Throttled
+from nyala.common.options import MIB, Options
+from nyala.replica.memory import MemoryPart, MemoryTracker
+from nyala.tablet.files.ops import RowOp
+from nyala.tserver.scan_memory import LEAST_BYTES, ScanMemory
+from tests.unit.tablet.support.tablet_support import Driver, numbered
+
+OPTIONS = Options(memory_budget_bytes=64 * MIB, scan_memory_bytes=4 * MIB)
+
+
+def test_rows_that_a_flush_wrote_count_as_the_scans_that_hold_them(tmp_path):
+    driver = Driver(f"{tmp_path}/t")
+    driver.write(RowOp.INSERT, numbered(0, 1000))
+    memory = MemoryTracker(OPTIONS)
+    scans = ScanMemory(memory, OPTIONS)
+    rows = driver.tablet.unflushed_bytes()
+    assert rows > LEAST_BYTES // 8
+    with scans.open(driver.tablet, MIB), scans.open(driver.tablet, 0):
+        scans.look()
+        assert memory.of(MemoryPart.SCANS) == MIB + LEAST_BYTES, "the rows are the tablet's still"
+        driver.flush()
+        scans.look()
+        assert memory.of(MemoryPart.SCANS) == MIB + LEAST_BYTES + rows, "once for both"
+        with scans.open(driver.tablet, 0):
+            scans.look()
+            assert memory.of(MemoryPart.SCANS) == MIB + 2 * LEAST_BYTES + rows
+    scans.look()
+    assert (memory.of(MemoryPart.SCANS), memory.used_bytes) == (0, 0)
+
+
+def test_scans_beyond_their_memory_are_throttled_and_the_first_is_always_taken(tmp_path):
+    driver = Driver(f"{tmp_path}/t")
+    memory = MemoryTracker(OPTIONS)
+    scans = ScanMemory(memory, OPTIONS)
+    with scans.open(driver.tablet, 16 * MIB):
+        with (
+            pytest.raises(Throttled, match="scan_memory_bytes") as caught,
+            scans.open(driver.tablet, 1),
+        ):
+            raise AssertionError("there was no room")
+        assert int(caught.value.details["retry_after_ms"]) > 0
+    with scans.open(driver.tablet, 2 * MIB), scans.open(driver.tablet, 2 * MIB):
+        assert memory.of(MemoryPart.SCANS) == 4 * MIB

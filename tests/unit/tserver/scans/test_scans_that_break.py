@@ -1,0 +1,282 @@
+"""Scans that meet damage or lose their server: the replica fails, another one serves, order goes on."""
+
+import asyncio
+import functools
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from nyala.client.cluster.tablet_cache import OpenTable, TabletCache
+from nyala.client.read.read_spec import ReadSpec, make_token
+from nyala.client.read.token_reader import Reader
+from nyala.client.scan_token import ScanToken
+from nyala.common.errors import Corrupt, InvalidArgument, NotLeader, Unavailable
+from nyala.common.ids import TableId
+from nyala.common.keys import encode_key
+from nyala.common.options import Options
+from nyala.common.partition import PartitionSchema, TabletPartition
+from nyala.env.clock import HybridClock, SystemClock
+from nyala.replica.memory import MemoryTracker
+from nyala.tablet.files.ops import RowOp
+from nyala.tablet.tablet import Tablet
+from nyala.tserver.scan_memory import ScanMemory
+from nyala.tserver.scanners import Scanners
+from nyala.wire import convert
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.unit.tablet.support.tablet_support import INT_KEY, Driver, info, numbered
+
+ROWS = 100
+
+
+class Inline:
+    """Tasks without lanes, threads or time."""
+
+    async def run(self, _lane: object, work: Any, *args: Any) -> Any:
+        return work(*args)
+
+    async def sleep_ms(self, _duration: int) -> None:
+        return None
+
+
+class Replica:
+    """Leads, until it has failed."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver, self.group = driver, driver.tablet.info.tablet_id
+        self.failures: list[BaseException] = []
+        self.asked: list[int | None] = []
+
+    async def read_point(self, at: int | None, _timeout_ms: int) -> int:
+        if self.failures:
+            raise NotLeader("it is FAILED")
+        self.asked.append(at)
+        return at or self.driver.now
+
+    def fail(self, why: BaseException) -> None:
+        self.failures.append(why)
+
+
+class Servers:
+    """Servers with a copy of one tablet each, and an rpc that cuts their streams after so many messages."""
+
+    def __init__(self, directory: str) -> None:
+        env: Any = SimpleNamespace(
+            tasks=Inline(), clock=SystemClock(), random=random.Random(1), rpc=self
+        )
+        self.env = env
+        self.replicas: dict[str, Replica] = {}
+        self.scanners: dict[str, Scanners] = {}
+        self.cuts: dict[str, list[int]] = {}
+        self.directory = directory
+        for name in ("a", "b", "c"):
+            self.add(name)
+        masters: Any = SimpleNamespace(known=["m"], look_up=self.locate)
+        self.reader = Reader(env, masters, TabletCache(masters), HybridClock(SystemClock()))
+        self.reader.batch_rows = 10
+
+    async def locate(
+        self, _method: object, request: Any, *, max_age_ms: int, timeout_ms: int
+    ) -> Any:
+        found = pb.TabletLocation(id=request.tablet_ids[0])
+        for name in self.replicas:
+            found.replicas.add(uuid=name, address=name, leader=name == "a")
+        return pb.TabletLocationsResponse(tablets=[found])
+
+    def add(self, name: str) -> None:
+        driver = Driver(f"{self.directory}/{name}")
+        driver.write(RowOp.INSERT, numbered(0, ROWS))
+        driver.flush()
+        driver.tablet = Tablet.open(driver.files, driver.directory)
+        replica = self.replicas[name] = Replica(driver)
+        hosted = SimpleNamespace(replica=replica, tablet=driver.tablet)
+        tablets: Any = SimpleNamespace(get=lambda _id: hosted)
+        self.scanners[name] = Scanners(
+            self.env, tablets, name, Options(), ScanMemory(MemoryTracker(Options()), Options())
+        )
+
+    def stream(self, address: str, _method: object, ticket: Any) -> Any:
+        token = pb.ScanToken.FromString(ticket.ticket)
+
+        async def messages() -> Any:
+            left = self.cuts.get(address, [])
+            cut = left.pop(0) if left else -1
+            async for data in self.scanners[address].run(token):
+                if cut == 0:
+                    raise Unavailable(f"{address} died")
+                cut -= 1
+                yield data
+
+        return messages()
+
+    def token(self, at: int = 10, **more: Any) -> pb.ScanToken:
+        opened = OpenTable(TableId("cd" * 16), "t", INT_KEY, PartitionSchema(), 3, {})
+        replicas = tuple((n, n) for n in self.replicas)
+        place: Any = SimpleNamespace(
+            id=info().tablet_id,
+            partition=TabletPartition(),
+            addresses=lambda: [a for _, a in replicas],
+        )
+        token = make_token(opened, place, ReadSpec(latest=not at, **more), at)
+        token.batch_rows = 10
+        token.masters.append("m:1")
+        return token
+
+    async def read(self, token: pb.ScanToken) -> list[int]:
+        return [k async for b in self.reader.run(token) for k in b.column("k").to_pylist()]
+
+
+def on_a_loop(test):
+    @functools.wraps(test)
+    def wrapped(**given):
+        asyncio.run(test(**given))
+
+    return wrapped
+
+
+@pytest.fixture
+def servers(tmp_path):
+    return Servers(str(tmp_path))
+
+
+def damage(servers: Servers, name: str) -> None:
+    """Change a byte in the middle of a copy's column data, before anything has touched it."""
+    directory = f"{servers.directory}/{name}"
+    [path] = [f for f in servers.replicas[name].driver.files.list(directory) if f.endswith(".dat")]
+    with open(f"{directory}/{path}", "r+b") as file:
+        file.seek(100)
+        byte = file.read(1)
+        file.seek(100)
+        file.write(bytes([byte[0] ^ 1]))
+
+
+@on_a_loop
+async def test_damage_ends_the_replica_and_another_one_serves_the_rows(servers):
+    damage(servers, "a")
+    assert await servers.read(servers.token()) == list(range(ROWS))
+    [why] = servers.replicas["a"].failures
+    assert isinstance(why, Corrupt)
+    assert ".dat" in str(why)
+    assert not servers.replicas["b"].failures
+
+
+@pytest.mark.parametrize("kind", ["count", "get"])
+@on_a_loop
+async def test_whatever_reads_damage_is_told_to_try_another_replica(servers, kind):
+    damage(servers, "a")
+    token = servers.token()
+    if kind == "count":
+        token.count_only = True
+        token.where.CopyFrom(convert.predicate_to_proto(some_row()))
+    else:
+        token.keys_ipc = key_message(5)
+    with pytest.raises(Unavailable, match=r"FAILED: .*try another one"):
+        [d async for d in servers.scanners["a"].run(token)]
+    [why] = servers.replicas["a"].failures
+    assert isinstance(why, Corrupt)
+
+
+def some_row():
+    from nyala.common.where import parse
+
+    return parse("k = 7", INT_KEY)
+
+
+def key_message(key: int) -> bytes:
+    from nyala.wire import flight
+
+    return flight.batch_message(pa.record_batch({"k": pa.array([key], pa.int64())}))
+
+
+@pytest.mark.row("A5")
+@on_a_loop
+async def test_an_ordered_scan_goes_on_after_the_last_key_delivered_at_the_same_snapshot(servers):
+    for cuts in ({"a": [4], "b": [1], "c": [3]}, {"a": [1, 2], "b": [1, 1], "c": [2]}):
+        servers.cuts = {n: list(c) for n, c in cuts.items()}
+        for replica in servers.replicas.values():
+            replica.asked.clear()
+        assert await servers.read(servers.token(ordered=True)) == list(range(ROWS))
+        assert not any(servers.cuts.values())
+        assert {at for r in servers.replicas.values() for at in r.asked} == {10}
+
+
+@on_a_loop
+async def test_a_read_of_the_latest_rows_goes_on_at_the_time_that_it_began_with(servers):
+    servers.cuts = {"a": [3]}
+    later = servers.replicas["b"].driver
+    later.write(RowOp.UPSERT, [{"k": 99, "a": -1, "s": None}, {"k": 100, "a": -1, "s": None}])
+    assert await servers.read(servers.token(at=0, ordered=True)) == list(range(ROWS))
+    assert servers.replicas["b"].asked == [10]
+
+
+@on_a_loop
+async def test_a_limit_counts_what_was_delivered_before(servers):
+    for cuts in ({"a": [3]}, {"a": [4], "b": [1]}, {"a": [1, 1, 1], "b": [2]}):
+        servers.cuts = {n: list(c) for n, c in cuts.items()}
+        assert await servers.read(servers.token(ordered=True, limit=25)) == list(range(25))
+    servers.cuts = {"a": [3]}  # it breaks where the limit is reached, before the end is told
+    assert await servers.read(servers.token(ordered=True, limit=20)) == list(range(20))
+
+
+@on_a_loop
+async def test_a_scan_without_order_says_that_it_broke_and_collect_starts_over(servers):
+    servers.cuts = {"a": [3]}
+    with pytest.raises(Unavailable, match="broke after 20 rows"):
+        await servers.read(servers.token())
+    servers.cuts = {"a": [3], "b": [5]}
+    found = await servers.reader.collect(servers.token())
+    assert [k for b in found for k in b.column("k").to_pylist()] == list(range(ROWS))
+
+
+@pytest.mark.row("A6")
+@on_a_loop
+async def test_a_token_is_bytes_that_anyone_may_run_again_with_the_same_rows(servers):
+    written = bytes(ScanToken(servers.token(columns=("k", "s"), limit=0)))
+    parsed = ScanToken.parse(written)
+    assert bytes(parsed) == written
+    assert parsed.at == 10
+    assert parsed.tablet_id == info().tablet_id
+    servers.replicas["a"].driver.write(RowOp.DELETE, [{"k": 5}], ["k"])
+    runs = [[b async for b in servers.reader.run(pb.ScanToken.FromString(written))] for _ in "ab"]
+    assert runs[0][0].schema.names == ["k", "s"]
+    assert [[k for b in run for k in b.column("k").to_pylist()] for run in runs] == [
+        list(range(ROWS)), list(range(ROWS)),
+    ]  # fmt: skip
+    for wrong in (b"", b"\xff\xff", b"no token"):
+        with pytest.raises(InvalidArgument, match="no scan token"):
+            ScanToken.parse(wrong)
+
+
+def piece(servers: Servers, lower: int, upper: int, **more: Any) -> pb.ScanToken:
+    """A token for the keys in [lower, upper)."""
+    token = servers.token(**more)
+    ends = [encode_key([pa.scalar(k, pa.int64())], [pa.int64()]) for k in (lower, upper)]
+    token.key_lower, token.key_upper = ends
+    return token
+
+
+@pytest.mark.row("A6")
+@on_a_loop
+async def test_a_piece_that_breaks_in_the_middle_goes_on_within_its_bounds(servers):
+    for cuts in ({}, {"a": [1]}, {"a": [4], "b": [1], "c": [3]}):
+        servers.cuts = {n: list(c) for n, c in cuts.items()}
+        assert await servers.read(piece(servers, 20, 75, ordered=True)) == list(range(20, 75))
+        assert not any(servers.cuts.values())
+        servers.cuts = {n: list(c) for n, c in cuts.items()}
+        found = await servers.reader.collect(piece(servers, 20, 75))
+        assert [k for b in found for k in b.column("k").to_pylist()] == list(range(20, 75))
+    servers.cuts = {"a": [3]}
+    token = piece(servers, 20, 75, ordered=True, limit=25)
+    assert await servers.read(token) == list(range(20, 45))
+
+
+@on_a_loop
+async def test_bounds_that_mean_nothing_are_refused(servers):
+    backwards, feed = piece(servers, 7, 7), piece(servers, 1, 7, changes=True)
+    look_up = piece(servers, 1, 7)
+    look_up.keys_ipc = key_message(5)
+    for token, why in ((backwards, "not above it"), (feed, "scans and"), (look_up, "scans and")):
+        with pytest.raises(InvalidArgument, match=why):
+            [d async for d in servers.scanners["a"].run(token)]

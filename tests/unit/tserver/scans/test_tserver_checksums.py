@@ -1,0 +1,164 @@
+"""One replica summed up at a time: by whoever leads now, by the others once they have reached it."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nyala.common.errors import Corrupt, NotLeader, TimedOut, Unavailable
+from nyala.common.options import Options
+from nyala.env.files import SystemFiles
+from nyala.replica.status import State
+from nyala.replica.witness import Witness
+from nyala.tablet.files.ops import RowOp
+from nyala.tserver.checksums import Checksums
+from nyala.tserver.scanners import _next_data
+from nyala.wire.proto import reads_pb2 as pb
+from tests.unit.tablet.support.tablet_support import Driver, numbered
+
+
+async def turn() -> None:
+    """Let the loop do something else."""
+    done = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(done.set_result, None)
+    await done
+
+
+class Tasks:
+    """Lanes inline; each pause lets the follower learn of a later time."""
+
+    def __init__(self) -> None:
+        self.pauses = 0
+        self.pause: Any = lambda: None
+
+    async def run(self, _lane: object, work: Any, *args: Any) -> Any:
+        await turn()
+        return work(*args)
+
+    async def sleep_ms(self, _duration: float) -> None:
+        self.pauses += 1
+        await turn()
+        self.pause()
+
+
+class Replica:
+    def __init__(self, driver: Driver, leads: bool) -> None:
+        self.group, self.state, self.machine = "x", State.RUNNING, driver.tablet
+        self.leads, self.closed, self.now = leads, 0, driver.now
+        self.failures: list[BaseException] = []
+
+    async def read_point(self, at: int | None, _timeout_ms: int) -> int:
+        if not self.leads:
+            raise NotLeader("another one leads")
+        return at or self.now
+
+    async def stale_point(self, _age: int, _timeout_ms: int, *, least: int) -> tuple[int, int]:
+        if self.leads:
+            return self.now, 0
+        if self.closed < least:
+            raise NotLeader("too old")
+        return self.closed, 5
+
+    def fail(self, why: BaseException) -> None:
+        self.failures.append(why)
+
+
+class Server:
+    def __init__(self, directory: str, *, leads: bool, rows: int = 100) -> None:
+        self.driver = Driver(directory)
+        self.driver.write(RowOp.INSERT, numbered(0, rows))
+        self.replica = Replica(self.driver, leads)
+        self.tasks = Tasks()
+        hosted = SimpleNamespace(replica=self.replica, tablet=self.driver.tablet)
+        tablets: Any = SimpleNamespace(
+            get=lambda _id: hosted, host=SimpleNamespace(find=lambda _id: self.replica)
+        )
+        env: Any = SimpleNamespace(tasks=self.tasks)
+        self.service = Checksums(env, tablets, Options(scan_batch_rows=7))
+
+    async def ask(self, at: int = 0, timeout_ms: int = 10_000) -> pb.ChecksumResponse:
+        request = pb.ChecksumRequest(tablet_id="x", at=at, timeout_ms=timeout_ms)
+        return await self.service.checksum(request)
+
+
+def test_two_replicas_that_lie_differently_have_one_sum_and_one_row_less_has_another(tmp_path):
+    one, two = (Server(f"{tmp_path}/{n}", leads=n == "a") for n in "ab")
+    two.driver.flush()
+    less = Server(f"{tmp_path}/c", leads=True, rows=99)
+
+    async def story():
+        first = await one.ask()
+        two.replica.closed = first.at
+        second = await two.ask(first.at)
+        assert (first.rows, second.rows) == (100, 100)
+        assert first == second
+        assert (await less.ask()).checksum != first.checksum
+        one.driver.write(RowOp.DELETE, [{"k": 5}])
+        again = await one.ask(first.at)
+        assert again == first, "a snapshot stays"
+        one.replica.now = one.driver.now
+        assert (await one.ask()).rows == 99
+
+    asyncio.run(story())
+
+
+def test_a_follower_waits_until_it_has_reached_the_time(tmp_path):
+    server = Server(str(tmp_path), leads=False)
+
+    def learn():
+        server.replica.closed += 1
+
+    async def story():
+        server.tasks.pause = learn
+        at = server.driver.now
+        assert (await server.ask(at)).rows == 100
+        assert server.tasks.pauses == at
+        with pytest.raises(NotLeader):
+            await server.ask()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_time_that_never_comes_is_given_up(tmp_path, leads):
+    server = Server(str(tmp_path), leads=leads)
+
+    async def story():
+        with pytest.raises(TimedOut, match="not summed up in 10 ms"):
+            await server.ask(server.driver.now + 1000, timeout_ms=10)
+
+    asyncio.run(story())
+
+
+def test_a_witness_says_what_it_is(tmp_path):
+    server = Server(str(tmp_path), leads=False)
+    server.replica.machine = Witness.__new__(Witness)
+    answer = asyncio.run(server.ask())
+    assert answer.witness
+    assert not answer.at
+
+
+def test_damage_ends_the_replica(tmp_path, monkeypatch):
+    server = Server(str(tmp_path), leads=True)
+
+    def damaged(*_: object) -> int:
+        raise Corrupt("a block is damaged")
+
+    monkeypatch.setattr("nyala.tserver.checksums.checksum", damaged)
+    with pytest.raises(Unavailable, match="FAILED"):
+        asyncio.run(server.ask())
+    assert len(server.replica.failures) == 1
+
+
+def test_no_sum_is_told_of_pages_that_the_disk_cannot_read(tmp_path, monkeypatch):
+    """They read as zeros: a row less, or another one, and no error from the file."""
+    server = Server(str(tmp_path), leads=True)
+    server.driver.flush()
+    monkeypatch.setattr(SystemFiles, "whole", False)
+    monkeypatch.setattr(SystemFiles, "lost", lambda _self, _mapped: 4096)
+    with pytest.raises(Unavailable, match="FAILED"):
+        asyncio.run(server.ask())
+    assert len(server.replica.failures) == 1
+    with pytest.raises(Corrupt):
+        _next_data(iter([]), server.driver.tablet.view())

@@ -1,0 +1,148 @@
+"""`wal_sync`: what each policy syncs when, and what a power cut may take."""
+
+import random
+
+import pytest
+
+from nyala.wal.segment import RELEASE_BYTES
+from tests.sim.world.loop import run
+from tests.unit.wal.support.wal_harness import (
+    A,
+    B,
+    Machine,
+    SpyFiles,
+    append,
+    durable,
+    entries,
+    entry,
+    indices,
+    open_wal,
+    vote,
+)
+
+NEVER = {"sync": False}
+INTERVAL = {"sync": False, "sync_interval_ms": 200}
+
+
+def syncs(spy):
+    return spy.count("sync")
+
+
+@pytest.mark.row("S4.4")
+def test_each_policy_syncs_when_it_says():
+    """always: with each round; interval: within that time after a round; never: with the segment."""
+
+    async def main(loop):
+        for options, now, later in (({}, 3, 4), (INTERVAL, 0, 1), (NEVER, 0, 0)):
+            machine = Machine(loop)
+            spy = SpyFiles(machine.files())
+            wal, _ = await open_wal(spy, machine.tasks(), **options)
+            spy.calls.clear()
+            for i in range(1, 4):
+                await durable(wal, A, [entry(i)])
+            assert syncs(spy) == now == wal.stats().syncs
+            await loop.delay(500_000)
+            assert syncs(spy) == later == wal.stats().syncs
+            await loop.delay(60_000_000)
+            assert syncs(spy) == later  # an idle log is left alone
+            await wal.close()
+
+    run(main)
+
+
+@pytest.mark.row("S4.4")
+def test_interval_syncs_while_writes_go_on_and_a_power_cut_loses_no_more_than_that():
+    async def main(loop):
+        for seed in range(10):
+            machine = Machine(loop, seed)
+            wal, _ = await machine.open(**INTERVAL)
+            acked: list[int] = []
+            rng = random.Random(seed)
+            while loop.now_us() < 2_000_000 * (seed + 1):
+                await durable(wal, A, [entry(len(acked) + 1)])
+                acked.append(loop.now_us())
+                await loop.delay(rng.randrange(20_000))
+            assert wal.stats().syncs >= 5
+            cut = loop.now_us()
+            machine.disk.crash()
+            _, recovered = await machine.open()
+            old = [at for at in acked if at < cut - 250_000]  # the interval, and the sync itself
+            assert len(indices(recovered, A)) >= len(old) > 10
+
+    run(main)
+
+
+@pytest.mark.row("S4.4")
+@pytest.mark.parametrize("options", [NEVER, INTERVAL])
+def test_terms_and_votes_are_synced_whatever_the_policy(options):
+    """A server that votes twice in a term harms what others acknowledged, not only its own."""
+
+    async def main(loop):
+        for seed in range(8):
+            machine = Machine(loop, seed)
+            wal, _ = await machine.open(**options)
+            await durable(wal, A, entries(1, 3))
+            await durable(wal, B, [], vote(7, "cd" * 16))
+            machine.disk.crash()
+            _, recovered = await machine.open()
+            assert recovered[B].hard_state == vote(7, "cd" * 16)
+            assert indices(recovered, A) == [1, 2, 3]  # what was written before it goes with it
+
+    run(main)
+
+
+@pytest.mark.row("S4.4", "S4.14")
+def test_a_background_sync_that_fails_ends_the_log():
+    async def main(loop):
+        machine = Machine(loop)
+        wal, _ = await machine.open(**INTERVAL)
+        await durable(wal, A, [entry(1)])
+        machine.disk.faults.sync_eio_rate = 1.0
+        await loop.delay(300_000)
+        assert wal.failed is not None
+        err = await append(wal, A, [entry(2)])
+        assert err is wal.failed
+
+    run(main)
+
+
+def test_what_is_proven_durable_is_never_ahead_of_the_last_sync():
+    """Otherwise the tail that a power cut takes would look like damage."""
+
+    async def main(loop):
+        for options in (NEVER, INTERVAL):
+            for seed in range(20):
+                machine = Machine(loop, seed)
+                wal, _ = await machine.open(segment_bytes=3000, **options)
+                for i in range(1, 40):
+                    await durable(
+                        wal, A, [entry(i, bytes([i]) * 200)], vote(i) if i % 9 == 0 else None
+                    )
+                    await loop.delay(20_000)
+                machine.disk.crash()
+                wal, recovered = await machine.open()
+                assert not wal.damage
+                assert len(indices(recovered, A)) >= 36
+
+    run(main)
+
+
+def test_what_is_synced_leaves_the_memory_of_the_system_a_good_piece_at_a_time():
+    """Never what is not durable yet; and the log reads as before."""
+
+    async def main(loop):
+        for options, released in (({"segment_bytes": 8 << 20}, [3, 6]), (NEVER, [])):
+            machine = Machine(loop)
+            spy = SpyFiles(machine.files())
+            wal, _ = await open_wal(spy, machine.tasks(), **options)
+            spy.calls.clear()
+            after = []
+            for i in range(1, 7):
+                before = spy.count("release")
+                await durable(wal, A, [entry(i, payload=bytes(RELEASE_BYTES * 2 // 5))])
+                after += [i] * (spy.count("release") - before)
+            assert after == released
+            assert [e.id.index for e in await wal.read(A, 1, 1 << 30)] == list(range(1, 7))
+            await wal.close()
+
+    run(main)

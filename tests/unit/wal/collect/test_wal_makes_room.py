@@ -1,0 +1,133 @@
+"""What lets the log shrink is never refused; and a segment has a bound (C4, C9, C10)."""
+
+import asyncio
+import logging
+
+import pytest
+
+from nyala.common.errors import Throttled
+from nyala.common.ids import TabletId
+from nyala.env.files import SystemFiles
+from nyala.env.tasks import Lane
+from tests.sim.world.loop import run
+from tests.unit.wal.support.wal_full import RESERVE, SEGMENT, until_refused
+from tests.unit.wal.support.wal_harness import (
+    A,
+    B,
+    HeldTasks,
+    Machine,
+    append,
+    durable,
+    entry,
+    open_wal,
+    vote,
+)
+
+CLEANUP = 10_000
+
+
+async def full(loop, groups, spare=48):
+    """A log of a few segments on a full disk; the oldest holds the only hard state of some groups."""
+    machine = Machine(loop)
+    wal, _ = await machine.open(segment_bytes=SEGMENT, reserve_bytes=RESERVE, cleanup_bytes=CLEANUP)
+    for n in range(groups):
+        await durable(wal, TabletId(f"{n + 100:032x}"), [], vote(3, "ab" * 16))
+    machine.disk.faults.capacity_bytes = RESERVE + 5 * SEGMENT + spare
+    last, _ = await until_refused(wal, loop, 1)
+    return machine, wal, last
+
+
+@pytest.mark.parametrize("groups", [1, 20])
+def test_a_full_disk_lets_hard_states_be_written_anew_so_that_old_segments_go(groups):
+    async def main(loop):
+        machine, wal, last = await full(loop, groups)
+        wal.set_anchor(A, last + 1)
+        assert await wal.collect() > 1
+        free = machine.disk.faults.capacity_bytes - machine.disk.used_bytes()
+        assert free >= RESERVE - CLEANUP
+        await loop.delay(3_000_000)
+        await durable(wal, A, [entry(last + 1, bytes(400))])
+        machine.disk.crash()
+        _, recovered = await machine.open(segment_bytes=SEGMENT)
+        states = [recovered[TabletId(f"{n + 100:032x}")].hard_state for n in range(groups)]
+        assert states == [vote(3, "ab" * 16)] * groups
+
+    run(main)
+
+
+def test_a_full_disk_lets_a_deleted_replica_be_forgotten_behind_a_round_that_waits_for_space():
+    async def main(loop):
+        machine = Machine(loop)
+        wal, _ = await machine.open(
+            segment_bytes=SEGMENT, reserve_bytes=RESERVE, cleanup_bytes=CLEANUP
+        )
+        await durable(wal, B, [entry(1, bytes(3 * SEGMENT))])
+        await loop.delay(1_000_000)
+        machine.disk.faults.capacity_bytes = machine.disk.used_bytes() + RESERVE
+        large = append(wal, A, [entry(1, bytes(SEGMENT + 400))])
+        await loop.delay(3_000_000)
+        assert not large.done()
+        forgotten = loop.create_future()
+        wal.forget(B, forgotten.set_result)
+        assert await forgotten is None
+        assert large.result() is None
+
+    run(main)
+
+
+def test_a_full_queue_refuses_neither_a_marker_nor_what_frees_the_log(tmp_path, caplog):
+    async def main():
+        tasks = HeldTasks()
+        wal, _ = await open_wal(
+            SystemFiles(), tasks, queue_bytes=3300, segment_bytes=1 << 20, sync=False,
+            sync_interval_ms=10, directory=str(tmp_path),
+        )  # fmt: skip
+        tasks.held = Lane.DISK
+        waiting = [append(wal, A, [entry(i)]) for i in range(1, 21)]
+        with pytest.raises(Throttled):
+            append(wal, A, [entry(21, bytes(3000))])
+        await wal._appender.markers._mark()
+        assert wal.stats().markers == 1
+        forgotten = asyncio.get_running_loop().create_future()
+        wal.forget(B, forgotten.set_result)
+        tasks.gate.set()
+        tasks.held = None
+        assert await forgotten is None
+        assert await asyncio.gather(*waiting) == [None] * len(waiting)
+        await wal.close()
+
+    asyncio.run(main())
+    assert not [r for r in caplog.records if r.levelno >= logging.ERROR]
+
+
+def test_a_segment_stops_growing_when_the_next_one_is_late(tmp_path):
+    """Lane COMPUTE is busy with a long merge: nobody makes the next segment meanwhile."""
+
+    async def main():
+        tasks = HeldTasks()
+        wal, _ = await open_wal(
+            SystemFiles(), tasks, segment_bytes=SEGMENT, queue_bytes=4 * SEGMENT,
+            directory=str(tmp_path),
+        )  # fmt: skip
+        tasks.held = Lane.COMPUTE
+        first, refused = 1, None
+        while refused is None and first < 200:
+            try:
+                await durable(wal, A, [entry(first, bytes(800))])
+                first += 1
+            except Throttled as err:
+                refused = err
+        assert refused is not None, "a segment without bound"
+        assert "waits for its next segment" in refused.message
+        assert wal._ledger.active.segment.end <= 5 * SEGMENT
+        tasks.gate.set()
+        tasks.held = None
+        attempt = wal._appender.roller._attempt
+        assert attempt is not None
+        await attempt
+        await durable(wal, A, [entry(first, bytes(800))])
+        assert wal.stats().rolls == 1
+        assert wal.failed is None
+        await wal.close()
+
+    asyncio.run(main())

@@ -1,0 +1,317 @@
+"""Entries that are written again at the log's end: never lost, never back from the dead."""
+
+import tracemalloc
+
+import pytest
+
+from nyala.common.ids import OpId
+from nyala.wal import collect
+from nyala.wal.format import BEGINS, TAIL, LogPosition, Record, RecordKind, group_bytes
+from nyala.wal.index import EntryLocation, LogIndex
+from nyala.wal.recovered import Recovery
+from nyala.wal.recovery import recover
+from nyala.wal.segment import Segment
+from tests.sim.world.loop import run
+from tests.unit.wal.support.wal_content import fill
+from tests.unit.wal.support.wal_harness import (
+    UUID,
+    A,
+    B,
+    Machine,
+    append,
+    collected,
+    durable,
+    entries,
+    entry,
+    ids,
+    indices,
+)
+
+
+class Log:
+    """Replays records as a log would hold them, each in the segment that is named."""
+
+    def __init__(self) -> None:
+        self.recovery = Recovery()
+        self.offset = 0
+
+    def put(self, kind, index, term=1, *, segment=1, rest=0, flags=0):
+        self.offset += 100
+        record = Record(
+            kind, group_bytes(A), term, index, 1000 * term + index, 2, self.offset, 100,
+            LogPosition(0, 0), b"", rest, flags,
+        )  # fmt: skip
+        self.recovery.replay(Segment(segment, f"{segment}.wal"), record)
+
+    def entries(self, first, last, term=1, segment=1):
+        for index in range(first, last + 1):
+            self.put(RecordKind.ENTRY, index, term, segment=segment)
+
+    def moved(self, first, last, term=1, segment=9, *, tail=True, cut=0):
+        """A run; without its first records if `cut` is positive, without its last if it is negative."""
+        for index in range(first, last + 1):
+            flags = BEGINS | TAIL * tail if index == first else 0
+            if first + cut <= index <= last + min(0, cut):
+                self.put(
+                    RecordKind.MOVED, index, term, segment=segment, rest=last - index, flags=flags
+                )
+
+    def held(self):
+        self.recovery.finish()
+        own = self.recovery.groups[A]
+        assert own.corrupt is None, own.corrupt
+        bounds = self.recovery.index.bounds(A)
+        if bounds is None:
+            return []
+        places = self.recovery.index.locate(A, bounds[0], 1 << 40)
+        return [(p.term, p.index, p.sequence) for p in places]
+
+
+def test_a_run_whose_originals_are_there_only_tells_another_place():
+    log = Log()
+    log.entries(3, 5)
+    log.moved(3, 5)
+    assert log.held() == [(1, 3, 9), (1, 4, 9), (1, 5, 9)]
+
+
+def test_a_run_is_where_a_group_begins_once_the_originals_are_collected():
+    log = Log()
+    log.moved(3, 5)
+    log.entries(6, 7, segment=9)
+    assert log.held() == [(1, n, 9) for n in range(3, 8)]
+
+
+def test_a_run_joins_what_was_appended_while_it_was_written():
+    log = Log()
+    log.put(RecordKind.MOVED, 3, segment=8, rest=1, flags=BEGINS | TAIL)
+    log.entries(5, 6, segment=8)
+    log.put(RecordKind.MOVED, 4, segment=9)
+    assert log.held() == [(1, 3, 8), (1, 4, 9), (1, 5, 8), (1, 6, 8)]
+
+
+@pytest.mark.parametrize("cut", [1, -1])
+def test_a_run_without_its_beginning_or_its_end_says_nothing(cut):
+    log = Log()
+    log.moved(3, 5, cut=cut)
+    assert log.held() == []
+    log.entries(9, 9, segment=9)
+    assert log.held() == [(1, 9, 9)]
+
+
+def test_a_run_without_its_beginning_is_not_joined_to_what_follows_it():
+    log = Log()
+    log.entries(6, 7)
+    log.moved(3, 5, cut=1)
+    assert log.held() == [(1, 6, 1), (1, 7, 1)]
+
+
+def test_a_run_that_ends_before_what_is_there_is_not_joined_to_it():
+    log = Log()
+    log.entries(8, 9)
+    log.moved(3, 5)
+    assert log.held() == [(1, 8, 1), (1, 9, 1)]
+
+
+def test_a_run_with_a_hole_says_nothing():
+    log = Log()
+    log.put(RecordKind.MOVED, 3, segment=8, rest=2, flags=BEGINS | TAIL)
+    log.put(RecordKind.MOVED, 5, segment=8)
+    assert log.held() == []
+
+
+def test_a_run_that_others_followed_says_nothing_alone():
+    """What followed was collected, and is needed no more; so is the run."""
+    log = Log()
+    log.moved(3, 5, tail=False)
+    assert log.held() == []
+
+
+def test_a_moved_entry_neither_cuts_nor_replaces():
+    log = Log()
+    log.entries(3, 6)
+    log.entries(5, 5, term=2)
+    log.moved(3, 6)
+    assert log.held() == [(1, 3, 9), (1, 4, 9), (2, 5, 1)]
+
+
+def test_a_run_of_which_a_part_was_replaced_meanwhile_counts_up_to_there():
+    log = Log()
+    log.put(RecordKind.MOVED, 3, segment=8, rest=2, flags=BEGINS | TAIL)
+    log.put(RecordKind.ENTRY, 5, term=2, segment=8)
+    log.put(RecordKind.MOVED, 4, segment=9, rest=1)
+    log.put(RecordKind.MOVED, 5, segment=9)
+    assert log.held() == [(1, 3, 8), (1, 4, 9), (2, 5, 8)]
+
+
+def test_what_is_forgotten_in_the_middle_of_a_run_stays_so():
+    log = Log()
+    log.put(RecordKind.MOVED, 3, segment=8, rest=1, flags=BEGINS | TAIL)
+    log.put(RecordKind.FORGET, 0, segment=8)
+    log.put(RecordKind.MOVED, 4, segment=8)
+    log.entries(1, 1, segment=8)
+    assert log.held() == [(1, 1, 8)]
+
+
+SEGMENT = 2000
+
+
+async def idle_and_busy(machine, **options):
+    """A few entries of A that are needed, and a busy B that needs nothing."""
+    wal, _ = await machine.open(segment_bytes=SEGMENT, **options)
+    await durable(wal, A, entries(1, 5))
+    wal.set_anchor(A, 3, 6, movable=True)
+    await fill(wal, B, 1, 100)
+    wal.set_anchor(B, 1000)
+    return wal
+
+
+def test_an_idle_groups_entries_move_on_and_the_log_goes():
+    async def main(loop):
+        machine = Machine(loop)
+        wal = await idle_and_busy(machine)
+        for _ in range(3):
+            assert await collected(wal) > 2
+            assert wal.stats().segments <= 3
+            assert [e.id.index for e in await wal.read(A, 3, 1 << 20)] == [3, 4, 5]
+            first = wal.logged(B).last.index + 1
+            await fill(wal, B, first, first + 100)
+        await durable(wal, A, entries(6, 7))
+        machine.disk.crash()
+        wal, recovered = await machine.open(segment_bytes=SEGMENT)
+        assert indices(recovered, A) == [3, 4, 5, 6, 7]
+        assert recovered[A].entries[1:3] == entries(4, 5)
+        wal.set_anchor(A, 8)
+        wal.set_anchor(B, 1000)
+        await collected(wal)
+        await durable(wal, A, entries(8, 8))
+
+    run(main)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_power_cut_at_any_write_of_a_collection_loses_nothing(seed, monkeypatch):
+    """A run is torn anywhere; old segments are there or not; the group goes on."""
+    monkeypatch.setattr(collect, "MOVE_BYTES", 1 + 1000 * (seed % 2))
+
+    async def main(loop):
+        machine = Machine(loop, seed)
+        wal = await idle_and_busy(machine)
+        task = wal.collect()
+        await loop.delay(seed * 130)
+        machine.disk.crash()
+        task.cancel()
+        wal, recovered = await machine.open(segment_bytes=SEGMENT)
+        assert indices(recovered, A)[-3:] == [3, 4, 5]
+        await durable(wal, A, entries(6, 8))
+        machine.disk.crash()
+        _, recovered = await machine.open(segment_bytes=SEGMENT)
+        assert indices(recovered, A)[-6:] == [3, 4, 5, 6, 7, 8]
+
+    run(main)
+
+
+def test_what_is_being_replaced_is_not_moved():
+    async def main(loop):
+        machine = Machine(loop)
+        wal = await idle_and_busy(machine)
+        done = append(wal, A, entries(4, 4, term=2))
+        assert not wal._intake.move(A, entries(3, 5), 0, lambda err: None, begins=True)
+        assert await done is None
+        assert not wal._intake.move(A, entries(3, 5), 0, lambda err: None, begins=True)
+        await collected(wal)
+        machine.disk.crash()
+        _, recovered = await machine.open(segment_bytes=SEGMENT)
+        assert ids(recovered, A)[-2:] == [(1, 3), (2, 4)]
+
+    run(main)
+
+
+def test_much_that_is_needed_is_not_moved_over_and_over():
+    async def main(loop):
+        machine = Machine(loop)
+        wal, _ = await machine.open(segment_bytes=SEGMENT)
+        await fill(wal, A, 1, 100)
+        wal.set_anchor(A, 1, 101, movable=True)
+        await fill(wal, B, 1, 100)
+        wal.set_anchor(B, 1000)
+        assert await collected(wal) == 0
+        assert wal.stats().moved == 0
+        assert wal.held_bytes()[A] > 5000
+        await fill(wal, B, 101, 400)
+        assert await collected(wal) > 2
+        assert wal.stats().moved == 100
+
+    run(main)
+
+
+def test_entries_that_cannot_be_read_are_named_and_stay():
+    async def main(loop):
+        machine = Machine(loop)
+        wal = await idle_and_busy(machine)
+        place = wal._ledger.needed(A)[0]
+        machine.disk.flip_bit(f"/d/wal/{place.sequence:010d}.wal", place.offset + 81)
+        assert await collected(wal) == 0
+        assert list(wal.unreadable) == [A]
+        wal.release(A)
+        assert await collected(wal) > 0
+        assert not wal.unreadable
+
+    run(main)
+
+
+def test_of_a_group_that_is_forgotten_nothing_is_unreadable():
+    """Its next replica on this server would be ended for what the one before had."""
+
+    async def main(loop):
+        machine = Machine(loop)
+        wal = await idle_and_busy(machine)
+        place = wal._ledger.needed(A)[0]
+        machine.disk.flip_bit(f"/d/wal/{place.sequence:010d}.wal", place.offset + 81)
+        assert await collected(wal) == 0
+        assert list(wal.unreadable) == [A]
+        forgotten = loop.create_future()
+        wal.forget(A, forgotten.set_result)
+        assert await forgotten is None
+        assert not wal.unreadable
+        await durable(wal, A, entries(1, 5))
+        wal.set_anchor(A, 3, 6, movable=True)
+        await fill(wal, B, 101, 200)
+        assert await collected(wal) > 0
+        assert not wal.unreadable
+
+    run(main)
+
+
+def test_memory_at_recovery_does_not_grow_with_the_log():
+    def peak(count):
+        async def main(loop):
+            machine = Machine(loop)
+            wal, _ = await machine.open(segment_bytes=100_000)
+            for i in range(1, count + 1, 40):
+                await durable(wal, A, [entry(n, bytes(500)) for n in range(i, i + 40)])
+            await wal.close()
+            files = machine.files()
+            tracemalloc.start()
+            found = recover(files, "/d/wal", UUID, 0)
+            size = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            assert found.groups[A].last == OpId(1, count)
+            return size
+
+        return run(main)
+
+    small, large = peak(400), peak(4000)
+    assert large < small + 600_000
+
+
+def test_places_of_moved_entries_are_exact():
+    index = LogIndex()
+    for n in range(1, 7):
+        assert index.put(A, EntryLocation(n, 1, 1 if n < 4 else 2, 100 * n, 50))
+    for n in (1, 2, 3):
+        assert index.move(A, EntryLocation(n, 1, 3, n, 50))
+    assert not index.move(A, EntryLocation(3, 2, 3, 1, 50))
+    assert index.size_bytes(A, 2, 5) == 150
+    index.drop_segment(A, 2, 5)
+    assert index.bounds(A) == (6, 7)
+    assert index.size_bytes(A, 0, 100) == 50

@@ -1,0 +1,151 @@
+"""Segments that are blank, missing, cut off, of another server or format; and what is said of damage."""
+
+import logging
+
+import pytest
+
+from nyala.common.errors import BadVersion, Corrupt, LogGap
+from nyala.wal.format import (
+    RECORD_HEADER_BYTES,
+    SEGMENT_HEADER_BYTES,
+    crc32c,
+)
+from tests.sim.world.loop import run
+from tests.unit.wal.support.wal_crashed import FIRST, SECOND, content, crashed, flipped, replace
+from tests.unit.wal.support.wal_harness import (
+    A,
+    B,
+    Machine,
+    durable,
+    entries,
+    entry,
+    indices,
+)
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+
+@pytest.mark.row("S4.22")
+@pytest.mark.parametrize("size", [0, 10, SEGMENT_HEADER_BYTES, 5000])
+def test_a_blank_or_headerless_last_segment_is_ignored_and_removed(size):
+    async def main(loop):
+        machine = await crashed(loop, [(A, entries(1, 3))])
+        files = machine.files()
+        files.write_atomic(SECOND, bytes(size))
+        files.write_atomic("/d/wal/0000000003.wal.new", bytes(size))
+        wal, recovered = await machine.open()
+        assert indices(recovered, A) == [1, 2, 3]
+        assert not wal.damage
+        assert wal.torn is None
+        assert machine.disk.mount().list("/d/wal") == [p[7:] for p in (FIRST, SECOND)]
+        assert content(machine, SECOND)[:8] == b"NYALAWAL"  # the number is used again
+
+    run(main)
+
+
+def test_a_missing_segment_in_the_middle_is_damage_for_everybody():
+    async def main(loop):
+        machine = Machine(loop)
+        wal, _ = await machine.open(segment_bytes=600)
+        for i in range(1, 20):
+            await durable(wal, A, [entry(i, bytes(90))])
+        await wal.close()
+        machine.files().remove(SECOND)
+        wal, recovered = await machine.open()
+        (damage,) = wal.damage
+        assert isinstance(damage.error, LogGap)
+        assert "segments 2..2 before it are missing" in damage.error.message
+        assert isinstance(recovered[A].corrupt, LogGap)
+        found = indices(recovered, A)
+        assert found == list(range(1, len(found) + 1))
+        assert 3 <= len(found) <= 6
+        assert wal.stats().pinned_by == (A,)  # and nothing of it is collected
+        wal.set_anchor(A, 1000)
+        await wal.collect()
+        wal, recovered = await machine.open()
+        assert recovered[A].corrupt is not None
+
+    run(main)
+
+
+def test_a_segment_cut_off_before_its_footer_is_damage_when_another_follows():
+    async def main(loop):
+        machine = Machine(loop)
+        wal, _ = await machine.open(segment_bytes=600)
+        for i in range(1, 20):
+            await durable(wal, A, [entry(i, bytes(90))])
+        await wal.close()
+        whole = content(machine)
+        at = SEGMENT_HEADER_BYTES + RECORD_HEADER_BYTES + 90  # between two records
+        for cut in (whole[:at], whole[:at] + bytes(500)):
+            replace(machine, cut)
+            wal, recovered = await machine.open()
+            assert [d.error.details["offset"] for d in wal.damage] == [str(at)]
+            assert wal.torn is None
+            assert recovered[A].corrupt is not None
+            assert indices(recovered, A) == [1]
+            await wal.close()
+
+    run(main)
+
+
+def test_an_entry_that_leaves_a_gap_makes_its_group_corrupt():
+    """Whatever the cause: no replica goes on with a hole in its log."""
+
+    async def main(loop):
+        machine = Machine(loop)
+        wal, _ = await machine.open()
+        await durable(wal, A, entries(1, 2))
+        await durable(wal, B, [entry(1)])
+        wal._intake._next[A] = None  # a broken host would do this
+        wal._ledger.index.drop_group(A)
+        await durable(wal, A, [entry(7)])
+        await wal.close()
+        _, recovered = await machine.open()
+        assert isinstance(recovered[A].corrupt, LogGap)
+        assert indices(recovered, A) == [1, 2]
+        assert recovered[B].corrupt is None
+
+    run(main)
+
+
+def test_another_servers_log_is_refused_and_left_alone():
+    async def main(loop):
+        machine = await crashed(loop, [(A, [entry(1)])])
+        before = content(machine)
+        with pytest.raises(Corrupt, match=r"was written by server abab.*its own data directory"):
+            await machine.open(uuid="cd" * 16)
+        assert content(machine) == before
+        assert machine.files().list("/d/wal") == [FIRST[7:]]
+
+    run(main)
+
+
+def test_a_log_of_a_later_format_is_refused_and_left_alone():
+    async def main(loop):
+        machine = await crashed(loop, [(A, [entry(1)])])
+        head = bytearray(content(machine)[: SEGMENT_HEADER_BYTES - 4])
+        head[8] = 3
+        data = bytes(head) + crc32c(bytes(head)).to_bytes(4, "little")
+        replace(machine, data + content(machine)[SEGMENT_HEADER_BYTES:])
+        before = content(machine)
+        with pytest.raises(BadVersion, match="log format 3, this build reads up to 2"):
+            await machine.open()
+        assert content(machine) == before
+
+    run(main)
+
+
+def test_damage_and_torn_tail_are_logged_with_file_and_offset(caplog):
+    logging.getLogger("nyala.wal").setLevel(logging.INFO)
+
+    async def main(loop):
+        machine = await crashed(loop, [(A, [entry(1, b"old")])], [(B, [entry(1, b"new")])])
+        data = content(machine)
+        replace(machine, flipped(flipped(data, data.index(b"old")), data.index(b"new")))
+        await machine.open()
+
+    run(main)
+    levels = {r.levelname: r.getMessage() for r in caplog.records}
+    assert f"{FIRST}: a durable record at offset 48 is damaged" in levels["ERROR"]
+    assert f"{FIRST}: the log ends at offset 131" in levels["WARNING"]

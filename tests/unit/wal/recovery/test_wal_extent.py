@@ -1,0 +1,231 @@
+"""A log that is gone, or whose first or last segments are, is missed: its extent is noted beside it."""
+
+import errno
+import random
+
+import pytest
+
+from nyala.common.errors import BadChecksum, LogGap
+from nyala.wal.extent import FILE_NAME, Extent, ExtentFile, decode, encode
+from nyala.wal.format import LogPosition
+from nyala.wal.scan import scan
+from tests.sim.world.loop import run
+from tests.unit.wal.support.wal_crashed import FIRST, content, flipped
+from tests.unit.wal.support.wal_harness import (
+    A,
+    B,
+    C,
+    Machine,
+    collected,
+    durable,
+    entries,
+    entry,
+    open_wal,
+    vote,
+)
+
+NOTE = f"/d/{FILE_NAME}"
+
+
+def extent(machine):
+    return decode(content(machine, NOTE))
+
+
+def names(machine):
+    return machine.files().list("/d/wal")
+
+
+def drop(machine, wanted):
+    files = machine.files()
+    for name in wanted:
+        files.remove(f"/d/wal/{name}")
+    files.sync_dir("/d/wal")
+
+
+async def some_segments(loop, *, closed: bool):
+    """A machine with five segments of A's entries, the first with B's too."""
+    machine = Machine(loop)
+    wal, _ = await machine.open(segment_bytes=900)
+    await durable(wal, B, [entry(1)], vote(1))
+    for index in range(1, 60):
+        if wal.stats().rolls == 4:
+            break
+        await durable(wal, A, [entry(index, bytes(300))])
+        await loop.delay(10_000)
+    assert wal.stats().segments == 5
+    if closed:
+        await wal.close()
+    else:
+        machine.disk.kill()
+    return machine
+
+
+@pytest.mark.parametrize("closed", [False, True])
+@pytest.mark.parametrize("gone", ["all", "first", "last but one on"])
+def test_a_log_without_its_first_or_last_segments_is_missed_until_that_is_accepted(gone, closed):
+    async def main(loop):
+        machine = await some_segments(loop, closed=closed)
+        there = names(machine)
+        drop(machine, {"all": there, "first": there[:1], "last but one on": there[3:]}[gone])
+        for start in range(1, 4):  # the same verdict at each start
+            wal, recovered = await machine.open(segment_bytes=900)
+            assert wal.doubt is not None
+            assert isinstance(wal.doubt.error, LogGap)
+            assert not wal.doubt.certain
+            assert all(g == C or own.corrupt is not None for g, own in recovered.items())
+            assert (A in recovered) == (gone != "all")
+            await durable(wal, C, [entry(start)])
+            await wal.close()
+        wal, _ = await machine.open(segment_bytes=900)
+        await wal.accept()
+        await wal.close()
+        wal, _ = await machine.open(segment_bytes=900)
+        assert wal.doubt is None
+        await wal.close()
+
+    run(main)
+
+
+@pytest.mark.parametrize("kept", [0, 48, 700])
+def test_a_last_segment_that_is_shorter_than_when_it_was_closed_is_damaged(kept):
+    async def main(loop):
+        machine = Machine(loop)
+        wal, _ = await machine.open()
+        await durable(wal, A, [entry(i, bytes(200)) for i in range(1, 9)], vote(1))
+        await wal.close()
+        machine.put(FIRST, content(machine)[:kept])
+        for first in (True, False):
+            wal, recovered = await machine.open()
+            assert wal.damage
+            assert not first or any(not d.certain for d in wal.damage)
+            assert A not in recovered or recovered[A].corrupt is not None
+            await wal.close()
+
+    run(main)
+
+
+def test_what_was_collected_is_not_missed():
+    async def main(loop):
+        machine = await some_segments(loop, closed=True)
+        wal, _ = await machine.open(segment_bytes=900)
+        wal.set_anchor(A, 1 << 40)
+        wal.set_anchor(B, 1 << 40)
+        assert await collected(wal) == 5
+        assert extent(machine).first == 6
+        await wal.close()
+        wal, recovered = await machine.open(segment_bytes=900)
+        assert not wal.damage
+        assert recovered[B].hard_state == vote(1)
+        await wal.close()
+
+    run(main)
+
+
+@pytest.mark.parametrize("how", ["none", "damaged"])
+def test_without_its_note_a_log_is_taken_as_it_is_found_and_noted(how):
+    """A directory of an older build has none; one that cannot be read says nothing."""
+
+    async def main(loop):
+        machine = await some_segments(loop, closed=True)
+        if how == "none":
+            machine.files().remove(NOTE)
+        else:
+            raw = bytearray(machine.files().read(NOTE))
+            raw[14] ^= 4
+            machine.put(NOTE, bytes(raw))
+        drop(machine, names(machine)[:1])
+        wal, recovered = await machine.open(segment_bytes=900)
+        assert not wal.damage
+        assert A in recovered
+        assert extent(machine) == Extent(2, LogPosition(6, 48))
+        await wal.close()
+
+    run(main)
+
+
+def test_each_crash_of_a_new_directory_and_of_empty_starts_leaves_a_log_that_opens():
+    """Segments in which nothing is are removed by the next start: they are never missed."""
+
+    async def main(loop):
+        at, ended = 0, False
+        while not ended:
+            at += 1
+            machine = Machine(loop, at)
+            if at % 2:  # begin with a segment that was never written to, and not closed
+                await machine.open()
+                machine.disk.kill()
+            machine.disk.die_after((at + 1) // 2)
+
+            async def lives(files, tasks):
+                for _ in range(3):
+                    wal, _ = await open_wal(files, tasks)
+                    await wal.close()
+
+            ended = await machine.live(lives)
+            machine.disk.crash()
+            wal, _ = await machine.open()
+            assert not wal.damage
+            await durable(wal, A, entries(1, 2))
+            await wal.close()
+            wal, recovered = await machine.open()
+            assert len(recovered[A].entries) == 2
+            await wal.close()
+
+    run(main)
+
+
+def test_the_footer_proves_the_last_record_of_a_closed_log():
+    """Nothing is behind it, and the note is gone: without the footer's word it looked like a torn tail."""
+
+    async def main(loop):
+        machine = Machine(loop)
+        wal, _ = await machine.open()
+        for index in range(1, 4):
+            await durable(wal, A, [entry(index)])
+        await wal.close()
+        whole = content(machine)
+        last = scan(whole, FIRST, 1).records[-1]
+        for at in (last.offset + 1, last.offset + last.length - 1):
+            machine.put(FIRST, flipped(whole, at))
+            machine.files().remove(NOTE)
+            wal, recovered = await machine.open()
+            assert wal.torn is None
+            assert isinstance(recovered[A].corrupt, BadChecksum)
+            await wal.close()
+            machine.files().remove("/d/wal/0000000002.wal")
+
+    run(main)
+
+
+def test_a_full_disk_does_not_keep_the_note_from_letting_segments_go():
+    """There is no room for a new note: none is better than one that misses what was collected."""
+
+    async def main(loop):
+        machine = await some_segments(loop, closed=True)
+        files = machine.files()
+        note = ExtentFile(files, "/d")
+        note.load()
+
+        def full(path, data):
+            raise OSError(errno.ENOSPC, "no space", path)
+
+        files.write_atomic = full
+        note.begin_at(3)
+        assert not files.exists(NOTE)
+        note.begin_at(4)
+        assert not files.exists(NOTE)
+
+    run(main)
+
+
+def test_a_note_that_was_changed_in_any_bit_says_nothing():
+    raw = encode(Extent(3, LogPosition(7, 1234)))
+    assert decode(raw) == Extent(3, LogPosition(7, 1234))
+    rng = random.Random(1)
+    for _ in range(200):
+        bit = rng.randrange(8 * len(raw))
+        spoilt = bytearray(raw)
+        spoilt[bit // 8] ^= 1 << bit % 8
+        assert decode(bytes(spoilt)) is None
+    assert decode(raw[:-1]) is None
+    assert decode(b"") is None

@@ -1,0 +1,119 @@
+"""The note of the log's extent on a full disk may go, but with it neither a loss nor what was collected."""
+
+import errno
+
+import pytest
+
+from nyala.wal.extent import FILE_NAME, Extent, ExtentFile, decode
+from nyala.wal.format import LogPosition
+from tests.sim.world.loop import run
+from tests.unit.wal.support.wal_harness import A, Machine, SpyFiles, durable, entry, open_wal
+
+NOTE = f"/d/{FILE_NAME}"
+
+
+def full(call, path):
+    """No new note and no new segment fits; files may be removed."""
+    if call in ("write_atomic", "preallocate"):
+        return OSError(errno.ENOSPC, "no space", path)
+    return None
+
+
+def full_for_the_note(call, path):
+    return full(call, path) if call == "write_atomic" else None
+
+
+async def some_segments(loop):
+    """A machine with a closed log of five segments."""
+    machine = Machine(loop)
+    wal, _ = await machine.open(segment_bytes=900)
+    for index in range(1, 60):
+        if wal.stats().rolls == 4:
+            break
+        await durable(wal, A, [entry(index, bytes(300))])
+        await loop.delay(10_000)
+    await wal.close()
+    return machine
+
+
+@pytest.mark.parametrize("how", [full, full_for_the_note])
+def test_a_loss_that_a_start_on_a_full_disk_finds_is_found_by_the_next_start_too(how):
+    async def main(loop):
+        machine = await some_segments(loop)
+        machine.files().remove("/d/wal/0000000001.wal")
+        spy = SpyFiles(machine.files())
+        spy.fail = how
+        with pytest.raises(OSError, match="no space"):
+            await open_wal(spy, machine.tasks(), segment_bytes=900)
+        wal, recovered = await machine.open(segment_bytes=900)
+        assert wal.doubt is not None
+        assert recovered[A].corrupt is not None
+        await wal.close()
+
+    run(main)
+
+
+def test_a_loss_that_is_not_accepted_yet_stays_noted_when_the_disk_is_full():
+    async def main(loop):
+        machine = await some_segments(loop)
+        machine.files().remove("/d/wal/0000000001.wal")
+        wal, _ = await machine.open(segment_bytes=900)
+        await wal.close()
+        spy = SpyFiles(machine.files())
+        spy.fail = full_for_the_note
+        note = ExtentFile(spy, "/d")
+        note.load()
+        note.reach(LogPosition(9, 48), 2)
+        with pytest.raises(OSError, match="no space"):
+            note.begin_at(3)
+        found = decode(machine.files().read(NOTE))
+        assert found is not None
+        assert found.missing
+
+    run(main)
+
+
+def test_a_note_made_anew_does_not_miss_a_segment_that_is_being_removed():
+    """The disk was full as the segment's turn came; a roll, with room again, is noted before it is gone."""
+
+    async def main(loop):
+        machine = await some_segments(loop)
+        spy = SpyFiles(machine.files())
+        note = ExtentFile(spy, "/d")
+        note.load()
+        spy.fail = full_for_the_note
+        note.begin_at(2)
+        assert note.extent is None
+        spy.fail = lambda call, path: None
+        note.reach(LogPosition(7, 48), 1)
+        assert note.extent == Extent(2, LogPosition(7, 48))
+
+    run(main)
+
+
+def test_a_log_that_is_closed_while_its_oldest_segment_goes_misses_nothing_at_the_next_start():
+    async def main(loop):
+        machine = await some_segments(loop)
+        spy = SpyFiles(machine.files())
+        wal, _ = await open_wal(spy, machine.tasks(), segment_bytes=900)
+        wal.set_anchor(A, 1 << 40)
+        closed = False
+
+        def removes(call, path):
+            nonlocal closed
+            if call == "remove" and path.endswith("5.wal") and not closed:
+                closed = True
+                spy.fail = lambda call, path: None
+                wal._appender._finish()  # its lane is free: the note is DISK's
+            return full_for_the_note(call, path)
+
+        spy.fail = removes
+        wal.collect()
+        await loop.delay(1_000_000)
+        assert closed
+        machine.disk.kill()
+        wal, _ = await machine.open(segment_bytes=900)
+        assert wal.doubt is None
+        await wal.close()
+
+    run(main)

@@ -1,0 +1,130 @@
+"""A log that is opened again: what was given up stays so, and what was read is durable and certain."""
+
+import errno
+
+import pytest
+
+from nyala.raft.messages import Entry, EntryKind
+from nyala.wal.extent import Extent, ExtentFile
+from nyala.wal.format import LogPosition
+from nyala.wal.log import Wal
+from nyala.wal.recovery import recover
+from nyala.wal.slots import Slot, SlotQueue
+from tests.sim.world.loop import run
+from tests.unit.wal.support.wal_harness import (
+    UUID,
+    A,
+    Machine,
+    SpyFiles,
+    append,
+    durable,
+    entry,
+    open_wal,
+)
+
+
+def config(index: int, term: int) -> Entry:
+    one = entry(index, term=term)
+    return Entry(one.id, one.stamp, EntryKind.CONFIG, b"members")
+
+
+def test_a_configuration_that_another_entry_replaced_is_none_of_the_log_any_more():
+    """Its index lies below the files' cut at the next start: taken up, it would be active again."""
+
+    async def main(loop):
+        machine = Machine(loop)
+        wal, _ = await machine.open()
+        await durable(wal, A, [config(1, 1), entry(2), config(3, 1)])
+        await durable(wal, A, [entry(3, term=2), entry(4, term=2)])
+        await wal.close()
+        _, recovered = await machine.open()
+        assert [c.id for c in recovered[A].own.configs] == [config(1, 1).id]
+
+    run(main)
+
+
+def test_the_note_that_was_read_is_durable_and_never_falls_back():
+    async def main(loop):
+        machine = Machine(loop)
+        spy = SpyFiles(machine.files())
+        spy.make_dir("/d")
+        ExtentFile(spy, "/d").save(Extent(1, LogPosition(5, 700)))
+        note = ExtentFile(spy, "/d")
+        spy.calls.clear()
+        note.load()
+        assert ("sync_dir", "d") in spy.calls, "else a power cut undoes what was read"
+        note.reach(LogPosition(4, 900), 1)
+        assert note.extent == Extent(1, LogPosition(5, 700))
+
+    run(main)
+
+
+def test_the_number_of_a_segment_that_is_gone_is_not_used_again():
+    """Records tell positions: one that names a new segment would prove what the old one had."""
+
+    async def main(loop):
+        machine = Machine(loop)
+        wal, _ = await machine.open()
+        await durable(wal, A, [entry(1)])
+        await wal.close()
+        machine.files().remove("/d/wal/0000000001.wal")
+        wal, _ = await machine.open()
+        assert machine.disk.mount().list("/d/wal") == ["0000000002.wal"]
+
+    run(main)
+
+
+def test_a_segment_that_reads_differently_each_time_is_neither_torn_nor_damaged():
+    async def main(loop):
+        machine = Machine(loop)
+        wal, _ = await machine.open()
+        await durable(wal, A, [entry(1, bytes(100)), entry(2, bytes(100))])
+        await wal.close()
+        files, at = machine.files(), 0
+        read = files.read
+
+        def differs(path):
+            nonlocal at
+            data = bytearray(read(path))
+            at += 1
+            data[90 + at] ^= 1
+            return bytes(data)
+
+        files.read = differs
+        with pytest.raises(OSError, match="gave as many results"):
+            recover(files, "/d/wal", UUID, 0)
+
+    run(main)
+
+
+def test_what_was_taken_from_the_queue_frees_nothing_any_more():
+    queue = SlotQueue(1000)
+
+    async def main(loop):
+        machine = Machine(loop)
+        wal, _ = await machine.open()
+        slot = Slot(A, forget=True)
+        queue.add(slot)
+        assert queue.freeing == 1
+        wal._intake.append_async(slot, lambda err: None)
+        assert queue.drain() == [slot]
+        assert queue.freeing == 0
+        await wal.close()
+
+    run(main)
+
+
+def test_on_a_full_disk_only_a_part_of_the_reserve_is_for_what_is_written_again():
+    async def main(loop):
+        machine = Machine(loop)
+        wal, _ = await open_wal(
+            machine.disk.mount(), machine.tasks(), reserve_bytes=4000, cleanup_bytes=2000
+        )
+        assert isinstance(wal, Wal)
+        assert await append(wal, A, [entry(1)]) is None
+        assert wal._room() > 1 << 40
+        wal._appender.roller.error = OSError(errno.ENOSPC, "no space")
+        assert wal._room() == 500
+        await wal.close()
+
+    run(main)

@@ -1,0 +1,205 @@
+"""Connections of the peer port: lost, late, too many, of the dead; and what bad bytes cost."""
+
+import asyncio
+import logging
+
+import pytest
+import uvloop
+
+from nyala.common import addresses
+from nyala.common.errors import Forbidden, InvalidArgument
+from nyala.common.ids import ServerUuid
+from nyala.env.env import system_env
+from nyala.wire.channels import GrpcRpc
+from nyala.wire.frames import HEADER, encode_frame
+from nyala.wire.peers import PeerLimits, PeerTransport
+from tests.unit.wire.support.peer_port import (
+    CLUSTER,
+    A,
+    B,
+    drops,
+    heartbeat,
+    hello,
+    peers,
+    raw_connection,
+)
+from tests.waiting import eventually
+
+
+def test_a_peer_that_ends_is_reported_though_nothing_is_sent_to_it():
+    async def story():
+        async with peers(A, limits=PeerLimits(good_connection_ms=0)) as (a,):
+            async with peers(B) as (b,):
+                a.transport.send(b.address, heartbeat(1))
+                await eventually(lambda: b.rounds() == [1], "the first heartbeat")
+                assert a.lost == []
+            await eventually(lambda: a.lost, "its port refuses")
+            assert set(a.lost) == {B}
+
+    uvloop.run(story())
+
+
+def test_a_lost_connection_to_a_peer_that_lives_is_made_again_and_reported_to_nobody():
+    async def story():
+        async with peers(A, B, limits=PeerLimits(good_connection_ms=0)) as (a, b):
+            a.transport.send(b.address, heartbeat(1))
+            await eventually(lambda: b.rounds() == [1], "the first heartbeat")
+            (lane,) = a.transport._lanes.values()
+            was = lane._transport
+            assert was is not None
+            was.abort()
+            await eventually(lambda: lane._transport not in (None, was), "dialled again")
+            assert a.lost == []
+
+    uvloop.run(story())
+
+
+class GivenUp(asyncio.WriteTransport):
+    """What a loop leaves of a connection that was made just when its time was over."""
+
+    def get_write_buffer_size(self):
+        return 0
+
+    def is_closing(self):
+        return True
+
+    def abort(self):
+        pass
+
+    def write(self, data):
+        pass
+
+    def writelines(self, list_of_data):
+        raise RuntimeError("the handler is closed")
+
+
+def test_a_connection_that_is_made_when_its_time_is_over_is_made_again(monkeypatch):
+    async def story():
+        async with peers(A, B, limits=PeerLimits(good_connection_ms=0)) as (a, b):
+            loop = asyncio.get_running_loop()
+            lanes = a.transport._lanes
+
+            async def made_too_late(*_):
+                (lane,) = lanes.values()
+                waiting, lane._waiting = lane._waiting, []
+                lane.connection_made(GivenUp())
+                lane._waiting = waiting
+                a.transport.send(b.address, heartbeat(2))  # raises nothing
+                monkeypatch.undo()
+                raise TimeoutError
+
+            monkeypatch.setattr(asyncio, "get_running_loop", lambda: Loop(loop, made_too_late))
+            a.transport.send(b.address, heartbeat(1))
+            sent = 2
+
+            def send_again():
+                nonlocal sent
+                sent += 1
+                a.transport.send(b.address, heartbeat(sent))
+                return b.got
+
+            await eventually(send_again, "a heartbeat over a new connection")
+
+    uvloop.run(story())
+
+
+class Loop:
+    """A loop whose `create_connection` is another one."""
+
+    def __init__(self, loop, create_connection):
+        self._loop = loop
+        self.create_connection = create_connection
+
+    def __getattr__(self, name):
+        return getattr(self._loop, name)
+
+
+def test_sending_resumes_after_the_peer_restarts():
+    async def story():
+        async with peers(A) as (a,):
+            async with peers(B) as (b,):
+                a.transport.send(b.address, heartbeat(1))
+                await eventually(lambda: b.rounds() == [1], "the first heartbeat")
+                address = b.address
+            sent = 1
+
+            def send_again():
+                nonlocal sent
+                sent += 1
+                a.transport.send(address, heartbeat(sent))
+                return a.transport.dropped()
+
+            await eventually(send_again, "a frame is dropped while the peer is down")
+            async with peers(B, address=address) as (b,):
+                await eventually(lambda: (send_again(), b.got)[1], "a heartbeat after the restart")
+                assert b.rounds() == sorted(b.rounds())
+
+    uvloop.run(story())  # the loop of the servers
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"],
+        [b"\0" * 64],
+        [HEADER.pack(b"NYPF", 3, 2, 0, 0xFFFF_FFFF, 0)],
+        [encode_frame(heartbeat(1), CLUSTER)],  # no hello
+        [hello(cluster="d" * 32)],
+        [hello(to=A)],
+        [hello(), encode_frame(heartbeat(1), CLUSTER)[:-1] + b"\xff"],
+        [hello(), encode_frame(heartbeat(1, sender=ServerUuid("e" * 32)), CLUSTER)],
+    ],
+    ids=["http", "zeros", "length", "no hello", "cluster", "uuid", "checksum", "other sender"],
+)
+def test_bad_bytes_close_their_connection_only(chunks, caplog):
+    async def story():
+        async with peers(A, B) as (a, b):
+            a.transport.send(b.address, heartbeat(1))
+            await eventually(lambda: b.rounds() == [1], "a good connection")
+            await raw_connection(b.address, *chunks)
+            a.transport.send(b.address, heartbeat(2))
+            await eventually(lambda: b.rounds() == [1, 2], "the good connection still works")
+            assert a.transport.dropped() == 0
+
+    with caplog.at_level(logging.WARNING):
+        uvloop.run(story())  # the loop of the servers
+    assert "closed" in caplog.text
+
+
+def test_connections_are_limited():
+    async def story():
+        async with peers(B, limits=PeerLimits(connections=1)) as (b,):
+            host, port = addresses.parse(b.address)
+            _, first = await asyncio.open_connection(host, port)
+            first.write(hello() + encode_frame(heartbeat(1), CLUSTER))
+            await eventually(lambda: b.rounds() == [1], "the first connection works")
+            await raw_connection(b.address)
+            first.write(encode_frame(heartbeat(2), CLUSTER))
+            await eventually(lambda: b.rounds() == [1, 2], "and still does")
+            first.close()
+            await first.wait_closed()
+
+    uvloop.run(story())  # the loop of the servers
+
+
+def test_a_dead_address_costs_dropped_frames_and_nothing_else(caplog):
+    async def story():
+        async with peers(A) as (a,):
+            for number, address in enumerate(("127.0.0.1:1", "nonsense", f"{'x' * 80}.invalid:1")):
+                a.transport.send(address, heartbeat(1))
+                await drops(a, number + 1, address)
+
+    uvloop.run(story())  # the loop of the servers
+    assert not [r for r in caplog.records if r.levelno >= logging.ERROR]
+
+
+def test_the_peer_port_binds_loopback_only_and_names_a_port_in_use():
+    async def story():
+        async with peers(A) as (a,):
+            other = PeerTransport(system_env(GrpcRpc()), lambda: CLUSTER)
+            with pytest.raises(InvalidArgument, match=f"cannot listen for peers on {a.address}"):
+                await other.listen(a.address, B)
+            with pytest.raises(Forbidden):
+                await other.listen("0.0.0.0:0", B)
+
+    uvloop.run(story())  # the loop of the servers

@@ -1,0 +1,176 @@
+"""The peer port on real loopback connections: delivery, order, lanes, frames."""
+
+import asyncio
+import random
+
+import uvloop
+
+from nyala.common import addresses
+from nyala.common.ids import OpId
+from nyala.common.metrics import Metrics
+from nyala.raft.messages import AppendReply, PeerBatch, RequestVote
+from nyala.wire.frames import HEADER, encode_frame
+from nyala.wire.peer_server import BUFFER_BYTES, PeerConnection, PeerServer
+from nyala.wire.peers import ConnectionClass, PeerLimits, _split
+from tests.unit.wire.support.peer_port import (
+    CLUSTER,
+    GROUP,
+    A,
+    B,
+    append,
+    heartbeat,
+    hello,
+    peers,
+    raw_connection,
+)
+from tests.waiting import eventually
+
+
+def test_batches_cross_in_both_directions_in_order():
+    async def story():
+        async with peers(A, B) as (a, b):
+            for n in range(1, 101):
+                a.transport.send(b.address, heartbeat(n))
+                b.transport.send(a.address, heartbeat(n, B, A))
+            await eventually(lambda: len(a.got) == len(b.got) == 100, "100 batches each way")
+            assert b.rounds() == a.rounds() == list(range(1, 101))
+            assert b.got[0] == heartbeat(1)
+            assert a.transport.dropped() == 0
+
+    uvloop.run(story())  # the loop of the servers
+
+
+def test_a_large_append_arrives_whole_and_many_are_cut_into_frames():
+    async def story():
+        async with peers(A, B) as (a, b):
+            sent = append(bytes(range(256)) * (16 << 12))  # 16 MiB
+            a.transport.send(b.address, sent)
+            await eventually(lambda: b.got == [sent], "one append of 16 MiB")
+            b.got.clear()
+            a.transport.send(b.address, append(bytes(3 << 20), groups=5))
+            await eventually(lambda: len(b.got) == 5, "five frames")
+
+    uvloop.run(story())  # the loop of the servers
+
+
+def test_appends_and_control_messages_travel_apart():
+    vote = RequestVote(sender=A, to=B, term=2, last=OpId(1, 1))
+    reply = AppendReply(sender=A, to=B, term=1, success=True)
+    mixed = PeerBatch(
+        A, B, 5, (*append(b"x").messages, (GROUP, vote), *heartbeat(1).messages, (GROUP, reply))
+    )
+    parts = list(_split(mixed, 1 << 20))
+    assert [lane for lane, _ in parts] == [ConnectionClass.CONTROL, ConnectionClass.APPENDS]
+    assert [m for _, m in parts[0][1].messages] == [vote, heartbeat(1).messages[0][1], reply]
+    assert parts[1][1].messages == append(b"x").messages
+    assert all(part.hlc == 5 for _, part in parts)
+
+
+def test_a_batch_without_messages_travels_as_a_sign_of_life():
+    alive = PeerBatch(A, B, 5, (), 0, 7, 2, (GROUP,))
+    assert list(_split(alive, 1 << 20)) == [(ConnectionClass.CONTROL, alive)]
+
+
+async def stuck_story(a, address, stuck, control):
+    for n in range(40):
+        a.transport.send(address, append(bytes(1 << 20), n))
+        a.transport.send(address, heartbeat(n))
+    await eventually(lambda: stuck and control, "both lanes connected")
+    for n in range(40):
+        a.transport.send(address, append(bytes(1 << 20), n))
+    assert a.transport.dropped() > 30  # the buffer is bounded
+    before = len(control)
+    a.transport.send(address, heartbeat(999))
+    await eventually(lambda: len(control) > before, "a heartbeat passes the stuck appends")
+
+
+def test_a_peer_that_does_not_read_its_appends_still_gets_heartbeats():
+    async def story():
+        limits = PeerLimits(send_buffer_bytes=4 << 20)
+        async with peers(A, limits=limits) as (a,):
+            control: list[int] = []
+
+            async def accept(reader, writer):
+                writers.append(writer)
+                header = await reader.readexactly(HEADER.size)
+                await reader.readexactly(HEADER.unpack(header)[4])
+                first = await reader.readexactly(HEADER.size)
+                if HEADER.unpack(first)[4] > 1000:
+                    stuck.append(1)  # the lane of appends: read nothing more
+                    return
+                control.append(1)
+                while await reader.read(1 << 16):
+                    control.append(1)
+
+            stuck: list[int] = []
+            writers: list[asyncio.StreamWriter] = []
+            deaf = await asyncio.start_server(accept, "127.0.0.1", 0, limit=1 << 16)
+            address = addresses.join(*deaf.sockets[0].getsockname())
+            try:
+                await stuck_story(a, address, stuck, control)
+            finally:
+                await a.transport.close()
+                for writer in writers:
+                    writer.transport.abort()
+                await asyncio.gather(*(w.wait_closed() for w in writers), return_exceptions=True)
+                deaf.close()
+                await deaf.wait_closed()
+
+    uvloop.run(story())  # the loop of the servers
+
+
+def test_frames_may_come_byte_by_byte_twice_and_before_the_cluster_is_known():
+    async def story():
+        async with peers(B) as (b,):
+            whole = hello(cluster="") + encode_frame(heartbeat(1), "") * 2
+            chunks = [whole[n : n + 1] for n in range(len(whole))]
+            await raw_connection(b.address, *chunks, b"\0" * HEADER.size)
+            assert b.rounds() == [1, 1]  # duplicates are Raft's to bear
+
+    uvloop.run(story())  # the loop of the servers
+
+
+def test_a_failing_handler_does_not_stop_the_port(caplog):
+    async def story():
+        async with peers(A, B) as (a, b):
+
+            def fail(batch):
+                raise RuntimeError("handler broke")
+
+            b.transport.receive(fail, b.lost.append)
+            a.transport.send(b.address, heartbeat(1))
+            await eventually(lambda: "handler broke" in caplog.text, "the failure is logged")
+            b.transport.receive(b.got.append, b.lost.append)
+            numbers = iter(range(2, 10_000))
+            await eventually(
+                lambda: (a.transport.send(b.address, heartbeat(next(numbers))), b.got)[1],
+                "delivery goes on",
+            )
+
+    uvloop.run(story())  # the loop of the servers
+
+
+def test_frames_of_every_size_arrive_whole_however_they_are_cut():
+    """Pieces small and large, several frames at a time, frames far larger than what is read at once."""
+    drawn = random.Random(5)
+    sizes = [0, 1, 15 << 10, 17 << 10, 300 << 10, 3, 2 << 20, 5 << 20, 9, 700 << 10, 40 << 10, 2]
+    batches = [append(drawn.randbytes(size), n) for n, size in enumerate(sizes, 1)]
+    sent = hello() + b"".join(encode_frame(b, CLUSTER) for b in batches)
+    got: list[PeerBatch] = []
+    server = PeerServer(B, lambda: CLUSTER, got.append, 8 << 20, 9, 60_000, Metrics())
+
+    async def story():
+        connection = PeerConnection(server)
+        connection.connection_made(asyncio.Transport())
+        at = 0
+        while at < len(sent):
+            room = connection.get_buffer(-1)
+            count = min(len(room), drawn.choice((1, 7, 5_000, 1 << 20)), len(sent) - at)
+            room[:count] = sent[at : at + count]
+            connection.buffer_updated(count)
+            at += count
+        assert len(connection.get_buffer(-1)) == BUFFER_BYTES, "what large frames needed is kept"
+        connection.connection_lost(None)
+
+    asyncio.run(story())
+    assert got == batches

@@ -1,0 +1,58 @@
+"""A reader that takes nothing more loses its stream, and what its scan holds is let go; others go on."""
+
+import asyncio
+from typing import Any
+
+import pyarrow.flight
+import pytest
+
+from nyala.wire import methods
+from nyala.wire.limits import RpcLimits
+from nyala.wire.proto import flight_pb2
+from tests.unit.wire.support.wire_helpers import Shelf, served
+from tests.waiting import eventually
+
+ENDLESS = 10**9
+
+
+def first_of(client):
+    """Begin to read an endless stream, and stop."""
+    reader = client.do_get(pyarrow.flight.Ticket(b"%d" % ENDLESS))
+    reader.read_chunk()
+    return reader
+
+
+def test_a_plain_client_that_stops_reading_holds_no_scan():
+    async def main():
+        shelf = Shelf()
+        async with served(shelf, RpcLimits(unread_ms=300)) as (_, address):
+            with pyarrow.flight.connect(f"grpc://{address}") as client:
+                reader = await asyncio.to_thread(first_of, client)
+                await eventually(lambda: shelf.closed_streams == 1, "its stream is ended")
+                ticket = pyarrow.flight.Ticket(b"5")
+                whole = await asyncio.to_thread(lambda: client.do_get(ticket).read_all())
+                assert whole.num_rows == 5000
+                reader.cancel()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("stops", [True, False])
+def test_our_client_that_stops_reading_holds_no_scan_and_one_that_reads_slowly_goes_on(stops):
+    async def main():
+        shelf = Shelf()
+        async with served(shelf, RpcLimits(unread_ms=300)) as (rpc, address):
+            ticket = flight_pb2.Ticket(ticket=b"%d" % (ENDLESS if stops else 50))
+            answers: Any = rpc.stream(address, methods.DO_GET, ticket)
+            taken = 0
+            async for _ in answers:
+                taken += 1
+                if stops:
+                    break
+            if stops:
+                await eventually(lambda: shelf.closed_streams == 1, "its stream is ended")
+            else:
+                assert taken == 51
+            await answers.aclose()
+
+    asyncio.run(main())

@@ -1,0 +1,247 @@
+"""The stream port over real loopback connections: its frames, who may use it, and what hostile bytes do."""
+
+import asyncio
+import random
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import uvloop
+
+from nyala.common.errors import Corrupt, InvalidArgument, NyalaError, Unavailable
+from nyala.env.rpc import Handlers
+from nyala.wire import flight, methods
+from nyala.wire.channels import GrpcRpc
+from nyala.wire.limits import RpcLimits
+from nyala.wire.proto import flight_pb2
+from nyala.wire.proto import reads_pb2 as pb
+from nyala.wire.server import GrpcServer
+from nyala.wire.slabs import SLAB_BYTES, Slabs
+from nyala.wire.stream_frames import (
+    HEADER,
+    StreamFrameKind,
+    frame_head,
+    open_message,
+    read_header,
+    read_open,
+)
+from tests.unit.wire.support.wire_helpers import BATCH, Shelf, served
+from tests.waiting import eventually
+
+LIMIT = 1 << 20
+
+
+def test_a_header_says_what_follows_and_damage_in_it_is_refused():
+    head = frame_head(StreamFrameKind.MESSAGE, b"abc", 7)
+    assert read_header(head, 0, LIMIT) == (StreamFrameKind.MESSAGE, 3, 7)
+    assert read_header(frame_head(StreamFrameKind.END, b"", None), 0, LIMIT) == (
+        StreamFrameKind.END,
+        0,
+        None,
+    )
+    refused = 0
+    for at in range(HEADER.size):
+        for bit in range(8):
+            damaged = bytearray(head)
+            damaged[at] ^= 1 << bit
+            try:
+                kind, size, body = read_header(damaged, 0, LIMIT)
+            except Corrupt:
+                refused += 1
+            else:  # another kind, or sizes within the limit
+                assert isinstance(kind, StreamFrameKind)
+                assert size + (body or 0) <= LIMIT
+    assert refused > 100
+    assert read_open(open_message(b"t" * 16, "a/B")) == (b"t" * 16, "a/B")
+    for raw in (b"", b"t" * 16, b"t" * 16 + b"\xff"):
+        with pytest.raises(Corrupt):
+            read_open(raw)
+
+
+def slab_of(memory: memoryview) -> int:
+    """Return the address of the slab that memory lies in."""
+    return int(memory.obj.base.ctypes.data)  # type: ignore[attr-defined]
+
+
+def test_slabs_are_used_again_once_nobody_refers_to_them():
+    slabs = Slabs()
+    size = SLAB_BYTES // 4
+    held = [slabs.take(size) for _ in range(4)]
+    kept, first = held[0], slab_of(held[0])
+    held.append(slabs.take(size))
+    assert [slab_of(m) == first for m in held] == [True] * 4 + [False]
+    assert len({m.obj.ctypes.data for m in held}) == 5  # type: ignore[attr-defined]
+    assert all(m.obj.ctypes.data % 16 == 0 for m in held)  # type: ignore[attr-defined]
+    held.clear()
+    for _ in range(16):
+        assert slab_of(slabs.take(size)) != first, "a part of it is still referred to"
+    del kept
+    assert any(slab_of(slabs.take(size)) == first for _ in range(16))
+    assert len(slabs.take(10)) == 10
+    assert len(slabs.take(SLAB_BYTES)) == SLAB_BYTES
+
+
+async def dial(found: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection("127.0.0.1", found.port)
+
+
+async def find(rpc: GrpcRpc, address: str) -> Any:
+    return await rpc.call(address, methods.FIND_STREAMS, pb.FindStreamsRequest(), timeout_ms=5000)
+
+
+async def answer_to(found: Any, raw: bytes) -> bytes:
+    """Return all that the stream port says to some bytes, until it closes."""
+    reader, writer = await dial(found)
+    writer.write(raw)
+    if writer.can_write_eof():
+        writer.write_eof()
+    try:
+        return await reader.read()
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+def test_hostile_bytes_end_their_connection_and_nothing_else():
+    rng = random.Random(5)
+
+    async def story() -> None:
+        shelf = Shelf()
+        async with served(shelf) as (rpc, address):
+            found = await find(rpc, address)
+            opened = frame_head(
+                StreamFrameKind.OPEN, open_message(found.ticket, methods.DO_GET.path), None
+            )
+            ticket = flight_pb2.Ticket(ticket=b"2").SerializeToString()
+            good = opened + frame_head(StreamFrameKind.MESSAGE, ticket, None)
+            assert len(await answer_to(found, good)) > 2 * BATCH.nbytes
+            assert await answer_to(found, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" * 3) == b""
+            assert await answer_to(found, frame_head(StreamFrameKind.MESSAGE, ticket, None)) == b""
+            other = frame_head(
+                StreamFrameKind.OPEN, open_message(b"x" * 16, methods.DO_GET.path), None
+            )
+            assert b"is of another server process" in await answer_to(found, other)
+            nothing = frame_head(
+                StreamFrameKind.OPEN, open_message(found.ticket, "no/Method"), None
+            )
+            assert b"does not have the method" in await answer_to(found, nothing)
+            large = struct.pack("<4sBBBxIIQ", b"NYSF", 1, 2, 1, 0, 0, 1 << 60)
+            assert b"TOO_LARGE" in await answer_to(found, opened + large)
+            for _ in range(150):
+                damaged = bytearray(good)
+                for _ in range(rng.randint(1, 4)):
+                    damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+                await answer_to(found, bytes(damaged[: rng.randint(1, len(damaged))]))
+            got = [d async for d in rpc.stream(address, methods.DO_GET, _ticket(1))]
+            assert flight.read_batch(BATCH.schema, got[1].header, got[1].body).equals(BATCH)
+
+    uvloop.run(story())
+
+
+def _ticket(batches: int) -> flight_pb2.Ticket:
+    return flight_pb2.Ticket(ticket=b"%d" % batches)
+
+
+def test_a_server_that_was_started_anew_is_found_again():
+    async def story() -> None:
+        shelf = Shelf()
+        first = GrpcServer(shelf.handlers(), "127.0.0.1:0")
+        address, rpc = await first.start(), GrpcRpc()
+        assert len([d async for d in rpc.stream(address, methods.DO_GET, _ticket(3))]) == 4
+        await first.stop(0)
+        second = GrpcServer(shelf.handlers(), address)
+        await second.start()
+        assert len([d async for d in rpc.stream(address, methods.DO_GET, _ticket(3))]) == 4
+        await rpc.close()
+        await second.stop(0)
+
+    uvloop.run(story())
+
+
+class Desk:
+    """Answers look-ups when it is told to."""
+
+    def __init__(self) -> None:
+        self.open: list[tuple[pb.GetRequest, Callable[[pb.GetResponse], None]]] = []
+
+    def get(self, request: pb.GetRequest, answer: Callable[[pb.GetResponse], None]) -> None:
+        if request.request == 13:
+            raise InvalidArgument("not this one")
+        self.open.append((request, answer))
+
+    def handlers(self) -> Handlers:
+        return {methods.GET: self.get}
+
+    def answer(self, number: int) -> None:
+        request, answer = self.open.pop(number)
+        answer(pb.GetResponse(request=request.request))
+
+
+def test_requests_of_a_stream_are_answered_in_any_order_and_its_end_is_told_once():
+    async def story() -> None:
+        desk = Desk()
+        heard: list[Any] = []
+        server = GrpcServer(desk.handlers(), "127.0.0.1:0")
+        address, rpc = await server.start(), GrpcRpc()
+        asking = rpc.asking(address, methods.GET, heard.append)
+        for number in (1, 2, 3):
+            asking.ask(pb.GetRequest(request=number))
+        asking.end()
+        await eventually(lambda: len(desk.open) == 3, "three requests")
+        for place in (1, 1, 0):
+            desk.answer(place)
+        await eventually(lambda: len(heard) == 4, "three answers and the end")
+        assert [a.request for a in heard[:3]] == [2, 3, 1]
+        assert isinstance(heard[3], Unavailable)
+        heard.clear()
+        asking = rpc.asking(address, methods.GET, heard.append)
+        asking.ask(pb.GetRequest(request=13))
+        await eventually(lambda: heard, "the refusal")
+        assert isinstance(heard[0], InvalidArgument)
+        heard.clear()
+        asking = rpc.asking(address, methods.GET, heard.append)
+        for number in range(100, 300):
+            asking.ask(pb.GetRequest(request=number))
+        await eventually(lambda: len(desk.open) >= 64, "as many as may be under way")
+        answered = 0
+        while answered < 200:
+            await eventually(lambda: desk.open, "more of them")
+            desk.answer(0)
+            answered += 1
+        await eventually(lambda: len(heard) == 200, "all answers")
+        asking.ask(pb.GetRequest(request=7))
+        await eventually(lambda: desk.open, "one more")
+        await server.stop(0)
+        await eventually(lambda: len(heard) == 201, "the end of the server")
+        assert isinstance(heard[200], NyalaError)
+        await rpc.close()
+        gone: list[Any] = []
+        GrpcRpc().asking(address, methods.GET, gone.append).ask(pb.GetRequest())
+        await eventually(lambda: gone, "that nobody is there")
+        assert isinstance(gone[0], Unavailable)
+
+    uvloop.run(story())
+
+
+def test_grpc_carries_requests_one_by_one_too():
+    import grpc
+
+    async def story() -> None:
+        desk = Desk()
+        server = GrpcServer(desk.handlers(), "127.0.0.1:0", RpcLimits())
+        address = await server.start()
+        async with grpc.aio.insecure_channel(address) as channel:
+            call = channel.stream_stream(f"/{methods.GET.path}")()
+            for number in (1, 2):
+                await call.write(pb.GetRequest(request=number).SerializeToString())
+            await call.done_writing()
+            await eventually(lambda: len(desk.open) == 2, "two requests")
+            desk.answer(1)
+            desk.answer(0)
+            found = [pb.GetResponse.FromString(raw).request async for raw in call]
+        assert found == [2, 1]
+        await server.stop(0)
+
+    uvloop.run(story())
