@@ -37,6 +37,9 @@ from nyala.wire.proto import nyala_pb2 as pb
 class Master:
     """One master. On the loop that owns `env.tasks`.
 
+    Attributes:
+        tservers: the tablet servers that have reported to it, leader or not.
+
     Args:
         env: the environment: clock, tasks, files, calls.
         config: addresses, data directory, options.
@@ -65,19 +68,19 @@ class Master:
         self._transport = transport
         self.metrics = metrics or Metrics()
         options = config.options
-        self._servers = TServers(
+        self.tservers = TServers(
             options.tserver_unresponsive_ms * 1000, 2 * options.clock_max_ahead_ms * 1000
         )
         self._host: ReplicaHost | None = None
         self._identity = Identity(env, config.dir, "master", options.clock_max_ahead_ms)
         peers = MasterPeers(env, self.info, masters, options)
         self._member = member = GroupMember(
-            env, self._identity, peers, self._servers, masters, options
+            env, self._identity, peers, self.tservers, masters, options
         )
         context = MasterContext(
             env=env,
             options=options,
-            servers=self._servers,
+            servers=self.tservers,
             peers=peers,
             leading=lambda: member.leading,
             waiting=member.status.why_waiting,
@@ -88,7 +91,7 @@ class Master:
             MasterService(context),
             HeartbeatService(
                 env,
-                self._servers,
+                self.tservers,
                 context.leading,
                 member.status.header,
                 options,
@@ -169,7 +172,7 @@ class Master:
                 raise Unavailable(self._member.status.why_waiting())
             return self.leading.require()
 
-        servers, now_us = self._servers, self._env.clock.monotonic_us
+        servers, now_us = self.tservers, self._env.clock.monotonic_us
         return {
             "/catalog": lambda: inspection.catalog_page(term()),
             "/tablets": lambda: inspection.tablets_page(term()),

@@ -97,6 +97,9 @@ def _control_plane(
 class TabletServer:
     """One tablet server. On the loop that owns `env.tasks`.
 
+    Attributes:
+        fence: the newest term of the masters, below which orders are refused.
+
     Args:
         env: the environment: clock, tasks, files, calls.
         config: addresses, data directory, options.
@@ -115,13 +118,13 @@ class TabletServer:
         self._config = config
         self.metrics = metrics or Metrics()
         self._identity = Identity(env, config.dir, "tserver", config.options.clock_max_ahead_ms)
-        self._fence = Fence()
+        self.fence = Fence()
         self._gate = StartupGate(SERVED)
         self._running: _Running | None = None
         self._opening = StartupReports(env.files, config.dir)
         interval_ms = config.options.server_heartbeat_ms
         self.masters = MasterList(env, self._identity, config.master_addresses, interval_ms)
-        self.heard = MasterResponses(self._identity, self._fence, self.masters)
+        self.heard = MasterResponses(self._identity, self.fence, self.masters)
         self._transport = AddressOverrides(transport, self.heard.servers)
         reporter = Reporter(
             self.info, self._reports, self.heard.take, self.heard.refuse,
@@ -153,7 +156,7 @@ class TabletServer:
         scans = ScanMemory(host.memory, options)
         memory = MemoryBudget(self._env, tablets, options, scans.look)
         memory.start()
-        orders = OrderFence(self._env, self._identity, self._fence)
+        orders = OrderFence(self._env, self._identity, self.fence)
         compactor = Compactor(self._env, tablets, holds, options)
         self._running = _Running(host, tablets, TabletMetrics(tablets, memory, compactor))
         self._running.shown.expose(self.metrics)
@@ -185,7 +188,7 @@ class TabletServer:
 
     def handlers(self) -> Handlers:
         """Return everything that this server answers; until it has started, with Unavailable."""
-        check = OrderFence(self._env, self._identity, self._fence).check
+        check = OrderFence(self._env, self._identity, self.fence).check
         copies = copy_handlers(
             self._env, self._identity, lambda: self._started().host.copies, check
         )

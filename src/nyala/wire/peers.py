@@ -99,7 +99,7 @@ class PeerTransport:
 
     def send(self, address: str, batch: PeerBatch) -> None:
         """Queue a batch for the peer port at `address`; drops what cannot be queued or sent."""
-        for lane, part in _split(batch, self._limits.batch_bytes):
+        for lane, part in split_batch(batch, self._limits.batch_bytes):
             key = (address, batch.to, lane)
             found = self._lanes.get(key)
             if found is None:
@@ -137,7 +137,7 @@ class PeerTransport:
         return sum(lane.dropped for lane in self._lanes.values())
 
 
-def _split(batch: PeerBatch, batch_bytes: int) -> Iterator[tuple[ConnectionClass, PeerBatch]]:
+def split_batch(batch: PeerBatch, batch_bytes: int) -> Iterator[tuple[ConnectionClass, PeerBatch]]:
     """Yield the frames of a batch: by lane, in order within a lane, large ones in pieces.
 
     One without messages says that the sender lives: it is a frame too.

@@ -40,7 +40,7 @@ class Measured:
         self.segments.append(max(h.wal.stats().segments for h in hosts))
         self.held_bytes.append(max(sum(h.wal.held_bytes().values()) for h in hosts))
         nodes = [[r.node for r in h.all() if r.node is not None] for h in hosts]
-        self.entries_bytes.append(max(sum(n.core.log._bytes for n in own) for own in nodes))
+        self.entries_bytes.append(max(sum(n.view.log_bytes for n in own) for own in nodes))
 
 
 async def story(loop: SimLoop, seconds: int) -> Measured:

@@ -125,7 +125,7 @@ def test_one_that_is_added_and_never_came_stands_in_nobodys_way():
         server.kill()
         server.start()
         await cluster.create_table(story.core, "t")
-        await story.until(lambda: server.server._fence.incarnation, "it believes the one master")
+        await story.until(lambda: server.server.fence.incarnation, "it believes the one master")
         _, voters = await story.do("remove", made.address)
         assert voters == story.masters == [cluster.masters[0].address]
 
@@ -248,7 +248,7 @@ def test_a_tablet_server_that_is_started_with_an_old_list_finds_the_masters_of_t
             "it reports to those that it had kept",
         )
         leader = cluster.leader_master()
-        alive = leader.server._servers.alive
+        alive = leader.server.tservers.alive
         now = cluster.loop.time
         await story.until(lambda: len(alive(int(now() * 1e6))) == 3, "and is known there")
         core = ClientCore(cluster.clients[0].env, [first.address], CLIENT_OPTIONS)

@@ -1,12 +1,17 @@
 """Servers whose disk is slow to take the clock's ceiling: nothing stands still, what lies above it waits."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 from nyala.common.errors import NyalaError
 from nyala.common.hybrid_time import from_micros, to_micros
+from nyala.common.ids import TabletId
 from nyala.env.tasks import Lane
 from nyala.raft.messages import PeerBatch
 from nyala.replica.member import held_batches
+from nyala.replica.multiraft.failure_detector import FailureDetector
 from tests.unit.replica.support.replica_support import GROUP, story, uuid_of
 
 SECOND_US = 1_000_000
@@ -30,6 +35,21 @@ def slow_ceiling(fleet, number: int, seconds: float) -> list[int]:
 
     tasks._draw_us = drawn
     return began
+
+
+@contextmanager
+def taken_by(number: int, least: int) -> Iterator[list[PeerBatch]]:
+    """Note the batches that a server takes in, of hybrid times from `least` on."""
+    taken: list[PeerBatch] = []
+    hear = FailureDetector.hear
+
+    def note(detector: FailureDetector, batch: PeerBatch) -> list[TabletId]:
+        if batch.to == uuid_of(number) and batch.hlc >= least:
+            taken.append(batch)
+        return hear(detector, batch)
+
+    with mock.patch.object(FailureDetector, "hear", note):
+        yield taken
 
 
 def durable(fleet, number: int) -> int:
@@ -58,26 +78,18 @@ async def test_what_peers_say_above_the_ceiling_waits_for_the_disk_and_is_not_lo
     await fleet.write(b"k 1")
     await fleet.settled()
     slow_ceiling(fleet, follower, 1.0)
-    host, clock = fleet.host(follower), fleet.processes[follower].server.clock
+    clock = fleet.processes[follower].server.clock
     far = clock.peek() + from_micros(8 * SECOND_US)
     batches = [
         PeerBatch(uuid_of(leader), uuid_of(follower), far + n, (), incarnation=n) for n in range(3)
     ]
-    taken: list[PeerBatch] = []
-    turns = host._event_loop
-    take = turns._held._take
-
-    def note(batch: PeerBatch) -> None:
-        taken.append(batch)
-        take(batch)
-
-    turns._held._take = note
-    for batch in batches:
-        fleet.processes[follower].life.inside(turns.receive, batch)
-    assert clock.peek() < far
-    assert not taken
-    await fleet.until(lambda: len(taken) >= 3, "the disk took the ceiling")
-    assert [b for b in taken if b.hlc >= far][:3] == batches, "in their order"
+    with taken_by(follower, far) as taken:
+        for batch in batches:
+            fleet.deliver(follower, batch)
+        assert clock.peek() < far
+        assert not taken
+        await fleet.until(lambda: len(taken) >= 3, "the disk took the ceiling")
+    assert taken[:3] == batches, "in their order"
     assert far < clock.seen < durable(fleet, follower)
     await fleet.write(b"k 1")
     await fleet.settled()
@@ -88,16 +100,15 @@ async def test_of_a_server_that_has_ended_nothing_is_let_in_later(fleet):
     leader = await fleet.leader()
     follower = (leader + 1) % 3
     slow_ceiling(fleet, follower, 1.0)
-    turns, clock = fleet.host(follower)._event_loop, fleet.processes[follower].server.clock
+    clock = fleet.processes[follower].server.clock
     far = clock.peek() + from_micros(8 * SECOND_US)
     third = uuid_of(3 - leader - follower)
     ended, alive = (PeerBatch(u, uuid_of(follower), far, ()) for u in (uuid_of(leader), third))
-    taken: list[PeerBatch] = []
-    turns._held._take = taken.append
-    for batch in (ended, alive):
-        fleet.processes[follower].life.inside(turns.receive, batch)
-    fleet.processes[follower].life.inside(turns.peer_exited, uuid_of(leader))
-    await fleet.until(lambda: alive in taken, "the disk took the ceiling")
+    with taken_by(follower, far) as taken:
+        for batch in (ended, alive):
+            fleet.deliver(follower, batch)
+        fleet.processes[leader].kill()
+        await fleet.until(lambda: alive in taken, "the disk took the ceiling")
     assert ended not in taken
 
 
@@ -109,17 +120,20 @@ def test_more_than_may_wait_is_dropped_and_later_ones_wait_again(monkeypatch):
         leader = await fleet.leader()
         follower = (leader + 1) % 3
         slow_ceiling(fleet, follower, 1.0)
-        turns, clock = fleet.host(follower)._event_loop, fleet.processes[follower].server.clock
-        taken: list[int] = []
-        turns._held._take = lambda batch: taken.append(batch.incarnation)
+        clock, taken = fleet.processes[follower].server.clock, list[int]()
         for first in (1000, 2000):
             await fleet.pass_ms(10_000)
             far = clock.peek() + from_micros(8 * SECOND_US)
-            for number in range(first, first + 5):  # 200 bytes each
-                batch = PeerBatch(uuid_of(leader), uuid_of(follower), far, (), incarnation=number)
-                fleet.processes[follower].life.inside(turns.receive, batch)
-            await fleet.until(lambda n=first + 1: n in taken, "the disk took the ceiling")
-        assert [n for n in taken if n >= 1000] == [1000, 1001, 2000, 2001]
+            with taken_by(follower, far) as batches:
+                for number in range(first, first + 5):  # 200 bytes each
+                    batch = PeerBatch(
+                        uuid_of(leader), uuid_of(follower), far, (), incarnation=number
+                    )
+                    fleet.deliver(follower, batch)
+                await fleet.until(lambda: len(batches) >= 2, "the disk took the ceiling")
+                await fleet.pass_ms(2000)
+            taken += [b.incarnation for b in batches if b.incarnation < 5000]
+        assert taken == [1000, 1001, 2000, 2001]
 
     go()
 

@@ -178,8 +178,9 @@ async def hybrid_clock_in(fleet, year):
         await fleet.pass_ms(500)
     assert abs(ahead_us(fleet, (await fleet.write(b"k 1")).stamp)) < 1_000_000
     (said,) = fleet.host(leader).problems()
-    uuid = fleet.host(wrong)._context.uuid
-    assert said.startswith(f"all that {uuid} at s{wrong}:9 sends is refused: its hybrid clock is ")
+    assert said.startswith(
+        f"all that {uuid_of(wrong)} at s{wrong}:9 sends is refused: its hybrid clock is "
+    )
     assert "years ahead" in said
     (own,) = fleet.host(wrong).problems()
     assert own.startswith("this server's hybrid clock is ")

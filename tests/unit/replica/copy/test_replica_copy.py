@@ -289,7 +289,7 @@ def test_the_log_between_copy_and_membership_is_never_collected(lead_on):
         await fleet.copied(3)
         await push()  # copied, and no member
         reached = fleet.replica(3).status().last
-        first = fleet.host(leader).wal._ledger.index.bounds(GROUP)[0]
+        first = fleet.host(leader).wal.logged(GROUP).first
         assert first <= reached.index + 1, "what the copy lacks is there"
         if not lead_on:
             fleet.replica(leader).transfer(uuid_of((leader + 1) % 3))

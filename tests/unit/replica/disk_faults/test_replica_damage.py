@@ -11,7 +11,7 @@ from nyala.common.errors import (
 from nyala.common.hybrid_time import from_micros
 from nyala.common.ids import TabletId
 from nyala.replica.status import State
-from tests.unit.replica.support.by_hand import OTHER, receive, vote
+from tests.unit.replica.support.by_hand import OTHER, vote
 from tests.unit.replica.support.replica_support import GROUP, story
 
 
@@ -44,7 +44,7 @@ def test_a_damaged_file_fails_its_replica_which_then_neither_votes_nor_answers(p
             await fleet.as_(0, fleet.call(0, b"k 1"))
         before = fleet.loop.trace.counts["peer_sent"]
         batch = vote(GROUP, to=0)
-        process.run(receive, fleet.host(0), batch)
+        fleet.deliver(0, batch)
         await fleet.pass_ms(1)
         assert fleet.loop.trace.counts["peer_sent"] - before <= 1
         assert (await fleet.write(b"k 1", group=OTHER)).result == b"2"

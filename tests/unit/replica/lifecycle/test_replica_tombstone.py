@@ -26,7 +26,7 @@ class Ears:
     def __init__(self, fleet):
         self.fleet = fleet
         self.heard = []
-        transport = fleet.host(0)._event_loop._outbox._transport
+        transport = fleet.processes[0].server.transport
         send = transport.send
         transport.send = lambda address, batch: (self._note(batch), send(address, batch))
 
@@ -45,17 +45,9 @@ class Ears:
         made = message(sender=uuid_of(sender), to=uuid_of(0), **fields)
         batch = PeerBatch(uuid_of(sender), uuid_of(0), 0, ((GROUP, made),))
         self.heard = []
-
-        async def receive():
-            self.fleet.host(0)._event_loop.receive(batch)
-
-        await self.fleet.processes[0].run(receive)
+        self.fleet.deliver(0, batch)
         await self.fleet.pass_ms(100)
         return self.heard
-
-
-def refusals(fleet):
-    return fleet.host(0)._context.counters.refused.labels("group")._value.get()
 
 
 async def buried(fleet):
@@ -148,14 +140,14 @@ async def test_a_deleted_replica_answers_a_pre_vote_and_promises_nothing(fleet):
 async def test_a_deleted_replica_acknowledges_nothing_and_never_stands(fleet):
     ears = await buried(fleet)
     before, last = ears.saved(), fleet.replica(0).status().last
-    refused = refusals(fleet)
+    refused = fleet.refused(0, "group")
     append = {"previous": last, "commit": last.index}
     assert await ears.tell(1, AppendEntries, term=before.term, **append) == []
     assert await ears.tell(1, AppendEntries, term=99, **append) == []
     assert await ears.tell(1, TimeoutNow, term=99) == []
     assert await ears.tell(1, VoteReply, term=99, granted=True) == []
     assert ears.saved() == before
-    assert refusals(fleet) == refused + 4
+    assert fleet.refused(0, "group") == refused + 4
 
 
 @story()

@@ -23,11 +23,11 @@ FRAME_BYTES = peers.PeerLimits().frame_bytes
 def through_frames(fleet) -> None:
     """Let all that servers send each other pass through real frames, as the peer port cuts them."""
     for process in fleet.processes:
-        transport = process.server.host._event_loop._outbox._transport._transport
+        transport = process.server.transport
         send = transport.send
 
         def framed(address: str, batch: PeerBatch, send=send) -> None:
-            for _, part in peers._split(batch, peers.PeerLimits().batch_bytes):
+            for _, part in peers.split_batch(batch, peers.PeerLimits().batch_bytes):
                 raw = encode_frame(part, "c" * 32)
                 if len(raw) - HEADER.size <= FRAME_BYTES:  # else the receiver drops the connection
                     send(address, decode_frame(raw).batch)

@@ -12,7 +12,7 @@ async def test_a_follower_that_is_behind_with_applying_takes_no_entries_until_it
     leader = await fleet.leader()
     follower = (leader + 1) % 3
     member = fleet.replica(follower).member
-    limit = member._context.options.write_queue_bytes
+    limit = fleet.replica(follower).context.options.write_queue_bytes
 
     member.applier.backlog_bytes += limit + 1
     last = member.node.last

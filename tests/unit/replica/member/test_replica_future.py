@@ -7,7 +7,6 @@ from nyala.common.hybrid_time import from_micros, to_micros
 from nyala.common.ids import OpId
 from nyala.common.options import Options
 from nyala.raft.messages import AppendEntries, Entry, EntryKind, PeerBatch
-from tests.unit.replica.support.by_hand import receive
 from tests.unit.replica.support.replica_support import GROUP, story, uuid_of
 
 SECOND_US = 1_000_000
@@ -90,7 +89,7 @@ async def test_entries_and_closed_times_far_ahead_are_not_taken(fleet):
             commit=node.last.index, **more,
         )  # fmt: skip
         batch = PeerBatch(uuid_of(leader), uuid_of(follower), hlc, ((GROUP, message),))
-        await fleet.as_(follower, receive(fleet.host(follower), batch))
+        fleet.deliver(follower, batch)
         assert node.core.log.last_stamp < far
         assert node.closed < far
     assert furthest_us(fleet) < SECOND_US // 10

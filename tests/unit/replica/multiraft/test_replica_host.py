@@ -9,7 +9,7 @@ from nyala.common.ids import OpId, TabletId
 from nyala.raft.messages import AppendEntries, HardState, PeerBatch
 from nyala.raft.status import Role
 from nyala.replica.status import State
-from tests.unit.replica.support.by_hand import OTHER, receive, vote
+from tests.unit.replica.support.by_hand import OTHER, vote
 from tests.unit.replica.support.replica_support import GROUP, story, uuid_of
 
 MANY = [TabletId(f"{n:032x}") for n in range(100, 120)]
@@ -95,12 +95,11 @@ async def test_a_batch_for_another_server_or_of_an_unknown_group_is_dropped(flee
     await fleet.write(b"k 1")
     await fleet.settled()
     term = fleet.replica(0).status().term
-    host = fleet.host(0)
     clock = fleet.processes[0].server.clock
     far = clock.peek() + (1 << 40)
     lost = vote(GROUP, to=0, batch_to=2)
-    fleet.processes[0].run(receive, host, PeerBatch(lost.sender, lost.to, far, lost.messages))
-    fleet.processes[0].run(receive, host, vote(OTHER, to=0))
+    fleet.deliver(0, PeerBatch(lost.sender, lost.to, far, lost.messages))
+    fleet.deliver(0, vote(OTHER, to=0))
     await fleet.pass_ms(20)
     assert clock.peek() < far, "not for this server: nothing of it is believed"
     assert fleet.replica(0).status().term == term
@@ -125,7 +124,7 @@ async def test_a_message_that_contradicts_itself_is_dropped_and_nothing_changes(
         commit=2,
     )
     batch = PeerBatch(uuid_of(leader), uuid_of(follower), 1, ((GROUP, bad),))
-    fleet.processes[follower].run(receive, fleet.host(follower), batch)
+    fleet.deliver(follower, batch)
     await fleet.pass_ms(50)
     assert fleet.replica(follower).state is State.RUNNING
     assert fleet.replica(follower).status().last == status.last

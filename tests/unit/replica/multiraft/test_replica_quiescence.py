@@ -1,12 +1,14 @@
 """Groups that sleep, on hosts: nothing is sent for them, and whatever should wake them does."""
 
+from dataclasses import replace
+
 import pytest
 
 from nyala.common.ids import TabletId
 from nyala.common.options import Options
 from nyala.raft.messages import AppendEntries, AppendReply, PeerBatch
 from nyala.replica.status import State
-from tests.unit.replica.support.replica_support import GROUP, story, uuid_of
+from tests.unit.replica.support.replica_support import GROUP, overhear, story, uuid_of
 
 MANY = [TabletId(f"{n:032x}") for n in range(100, 130)]
 ELECTION_MS = 500
@@ -38,8 +40,12 @@ def leaders(fleet, groups=MANY):
     return {g: fleet.leading(g) for g in groups}
 
 
-async def tell_host(host, batch):
-    host._event_loop.receive(batch)
+async def latest_batch(fleet, number):
+    """Return the next batch that a server sends: its incarnation and epoch are those of now."""
+    heard = []
+    overhear(fleet.processes[number], heard)
+    await fleet.until(lambda: heard, "a keepalive")
+    return heard[-1]
 
 
 # ---- sleep -------------------------------------------------------------------------------------------
@@ -92,10 +98,17 @@ async def test_a_flush_of_a_group_that_sleeps_lets_the_log_go(fleet):
         await fleet.write(b"k 1")
     await asleep(fleet, [GROUP])
     await fleet.pass_ms(2000)
+    wal = fleet.host(1).wal
+    anchors, set_anchor = [], wal.set_anchor
+
+    def note(group, first_needed_index, *args, **more):
+        anchors.append((group, first_needed_index))
+        set_anchor(group, first_needed_index, *args, **more)
+
+    wal.set_anchor = note
     assert await fleet.as_(1, fleet.replica(1).flush())
     await fleet.pass_ms(2000)
-    anchors = fleet.host(1).wal._ledger.anchors
-    assert anchors.first_needed(GROUP) == fleet.replica(1).status().last.index + 1
+    assert anchors[-1] == (GROUP, fleet.replica(1).status().last.index + 1)
     assert sleeping(fleet) == [GROUP]
 
 
@@ -288,9 +301,9 @@ async def test_names_that_were_lost_are_missed_by_the_number(fleet):
     group = MANY[7]
     old = await fleet.leader(group)
     rest = [n for n in range(3) if n != old]
-    fleet.processes[old].server.host._event_loop._failure_detector._name = lambda: (
-        None
-    )  # it names nobody
+    transport = fleet.processes[old].server.transport
+    send = transport.send
+    transport.send = lambda address, batch: send(address, replace(batch, left=()))
     fleet.replica(old, group).fail(RuntimeError("a broken machine"))
     await fleet.until(
         lambda: fleet.leading(group, rest) is not None, "a new leader", TWO_TIMEOUTS_MS
@@ -303,7 +316,7 @@ async def test_a_broken_log_leaves_no_group_without_a_leader(fleet):
     await asleep(fleet, MANY)
     led = leaders(fleet)
     mine = [g for g in MANY if led[g] == 0]
-    fleet.host(0)._event_loop.disk_failed(OSError("the disk is gone"))
+    fleet.replica(0, MANY[0]).context.disk_failed(OSError("the disk is gone"))
     await fleet.until(
         lambda: all(fleet.leading(g, [1, 2]) is not None for g in mine), "led", TWO_TIMEOUTS_MS
     )
@@ -319,8 +332,8 @@ async def test_nobody_falls_asleep_on_a_word_that_is_not_its_senders_latest(flee
     leader = await fleet.leader()
     await asleep(fleet, [GROUP])
     follower = (leader + 1) % 3
-    host, node = fleet.host(follower), fleet.replica(follower).node
-    account = fleet.host(leader)._event_loop._failure_detector
+    node = fleet.replica(follower).node
+    account = await latest_batch(fleet, leader)
     sender, to = uuid_of(leader), uuid_of(follower)
     common = {"sender": sender, "to": to, "term": node.term, "hlc": 1}
     heartbeat = AppendEntries(**common, previous=node.last, commit=node.last.index)
@@ -332,19 +345,15 @@ async def test_nobody_falls_asleep_on_a_word_that_is_not_its_senders_latest(flee
     ]
     fleet.network.partition(["s0", "s1"], ["s0", "s1", "s2"])
     for life in late:
-        fleet.processes[follower].run(
-            tell_host, host, PeerBatch(sender, to, 1, ((GROUP, heartbeat),), **life)
-        )
+        fleet.deliver(follower, PeerBatch(sender, to, 1, ((GROUP, heartbeat),), **life))
         await fleet.pass_ms(1)
         assert not node.asleep
-        fleet.processes[follower].run(
-            tell_host, host, PeerBatch(sender, to, 1, ((GROUP, offer),), **life)
-        )
+        fleet.deliver(follower, PeerBatch(sender, to, 1, ((GROUP, offer),), **life))
         await fleet.pass_ms(1)
         assert not node.asleep, life
     life = {"incarnation": account.incarnation, "epoch": account.epoch}
     batch = PeerBatch(sender, to, 1, ((GROUP, offer),), **life)
-    fleet.processes[follower].run(tell_host, host, batch)
+    fleet.deliver(follower, batch)
     await fleet.pass_ms(1)
     assert node.asleep, "its latest word is good"
 
@@ -355,7 +364,7 @@ async def test_an_answer_of_an_earlier_life_does_not_put_a_leader_to_sleep(fleet
     await asleep(fleet, [GROUP])
     other = (leader + 1) % 3
     node = fleet.replica(leader).node
-    account = fleet.processes[other].server.host._event_loop._failure_detector
+    account = await latest_batch(fleet, other)
     fleet.processes[other].kill()
     await fleet.until(lambda: not node.asleep, "its silence is noticed")
     answer = AppendReply(
@@ -366,5 +375,5 @@ async def test_an_answer_of_an_earlier_life_does_not_put_a_leader_to_sleep(fleet
     batch = PeerBatch(uuid_of(other), uuid_of(leader), 1, ((GROUP, answer),), **life)
     for _ in range(10):
         await fleet.pass_ms(100)
-        fleet.processes[leader].run(tell_host, fleet.host(leader), batch)
+        fleet.deliver(leader, batch)
         assert not node.asleep

@@ -1,14 +1,10 @@
-"""A second group, and messages of peers that are handed to a host by hand."""
+"""A second group, and vote requests of peers that tests deliver themselves."""
 
 from nyala.common.ids import OpId, TabletId
 from nyala.raft.messages import PeerBatch, RequestVote
 from tests.unit.replica.support.replica_support import uuid_of
 
 OTHER = TabletId("b" * 32)
-
-
-async def receive(host, batch):
-    host._event_loop.receive(batch)
 
 
 def vote(group, to, sender=1, term=1000, batch_to=None):

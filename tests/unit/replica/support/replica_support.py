@@ -11,6 +11,7 @@ from nyala.env.env import Env
 from nyala.env.files import Files
 from nyala.env.server_clock import ServerClock
 from nyala.raft.membership import Configuration, Member, initial
+from nyala.raft.messages import PeerBatch
 from nyala.replica.host import ReplicaHost
 from nyala.replica.replica import Replica
 from nyala.replica.state_machine import AnyCheckpoint, Cut, Transport
@@ -108,12 +109,13 @@ class HostProgram:
         self.env = env
         self.metrics = Metrics()
         self.changes: list[TabletId] = []
-        self._arguments = (transport, uuid, options)
+        self.transport = transport
+        self._arguments = (uuid, options)
         self.host: ReplicaHost | None = None
         self.clock: ServerClock | None = None
 
     async def start(self) -> None:
-        transport, uuid, options = self._arguments
+        uuid, options = self._arguments
         self.env.files.make_dir("/data")
         self.clock = ServerClock(
             self.env.clock, self.env.files, "/data/hybrid_clock", options.clock_max_ahead_ms
@@ -123,7 +125,7 @@ class HostProgram:
             options,
             "/data",
             uuid,
-            transport,
+            self.transport,
             self.clock,
             lambda _, directory: self.machine(self.env.files, directory),
             metrics=self.metrics,
@@ -283,10 +285,23 @@ class Fleet:
     async def restart(self, number: int) -> None:
         await self.processes[number].restart()
 
+    def deliver(self, number: int, batch: PeerBatch) -> None:
+        """Hand a server a batch as its peer port does: at once."""
+        endpoint = self.network.endpoint(f"s{number}:9")
+        assert endpoint is not None
+        assert endpoint.receive is not None
+        endpoint.life.inside(endpoint.receive, batch)
+
+    def refused(self, number: int, why: str) -> float:
+        """Count the messages that a server has refused for a reason."""
+        name = "nyala_replica_refused_messages_total"
+        registry = self.processes[number].server.metrics.registry
+        return registry.get_sample_value(name, {"why": why}) or 0
+
 
 def overhear(process, heard):
     """Put all that a server sends from now on into `heard`."""
-    transport = process.server.host._event_loop._outbox._transport
+    transport = process.server.transport
     send = transport.send
 
     def note(address, batch):

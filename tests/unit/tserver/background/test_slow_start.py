@@ -66,7 +66,7 @@ def test_a_table_that_needs_a_server_that_still_opens_is_created_when_it_has():
         assert master is not None
 
         def opening():
-            known = master.server._servers.get(uuid)
+            known = master.server.tservers.get(uuid)
             return known is not None and known.opening > 0
 
         await cluster.until(opening, "the master knows that it opens its replicas", 30)

@@ -60,7 +60,7 @@ class Group:
 
     def fence(self, process: SimProcess) -> pb.Fence:
         """Of the leader master, as a server knows it."""
-        known = process.server._fence
+        known = process.server.fence
         return pb.Fence(catalog_incarnation=known.incarnation, term=known.term)
 
     # ---- orders ---------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def test_entries_that_are_needed_again_while_others_are_moved_keep_their_segment
                 break
             assert not task.done()
             wal.set_anchor(A, 4, 6, movable=True)
-            if wal._queue.pending_bytes:  # the run is on its way
+            if wal.stats().pending_bytes:  # the run is on its way
                 wal.set_anchor(A, 2, 6, movable=True)
             await loop.delay(10)
         assert wal.stats().moved == 2

@@ -106,7 +106,7 @@ def test_what_was_taken_from_the_queue_frees_nothing_any_more():
         slot = Slot(A, forget=True)
         queue.add(slot)
         assert queue.freeing == 1
-        wal._intake.append_async(slot, lambda err: None)
+        wal.append_async(slot, lambda err: None)
         assert queue.drain() == [slot]
         assert queue.freeing == 0
         await wal.close()

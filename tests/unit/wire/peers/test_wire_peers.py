@@ -11,7 +11,7 @@ from nyala.common.metrics import Metrics
 from nyala.raft.messages import AppendReply, PeerBatch, RequestVote
 from nyala.wire.frames import HEADER, encode_frame
 from nyala.wire.peer_server import BUFFER_BYTES, PeerConnection, PeerServer
-from nyala.wire.peers import ConnectionClass, PeerLimits, _split
+from nyala.wire.peers import ConnectionClass, PeerLimits, split_batch
 from tests.unit.wire.support.peer_port import (
     CLUSTER,
     GROUP,
@@ -59,7 +59,7 @@ def test_appends_and_control_messages_travel_apart():
     mixed = PeerBatch(
         A, B, 5, (*append(b"x").messages, (GROUP, vote), *heartbeat(1).messages, (GROUP, reply))
     )
-    parts = list(_split(mixed, 1 << 20))
+    parts = list(split_batch(mixed, 1 << 20))
     assert [lane for lane, _ in parts] == [ConnectionClass.CONTROL, ConnectionClass.APPENDS]
     assert [m for _, m in parts[0][1].messages] == [vote, heartbeat(1).messages[0][1], reply]
     assert parts[1][1].messages == append(b"x").messages
@@ -68,7 +68,7 @@ def test_appends_and_control_messages_travel_apart():
 
 def test_a_batch_without_messages_travels_as_a_sign_of_life():
     alive = PeerBatch(A, B, 5, (), 0, 7, 2, (GROUP,))
-    assert list(_split(alive, 1 << 20)) == [(ConnectionClass.CONTROL, alive)]
+    assert list(split_batch(alive, 1 << 20)) == [(ConnectionClass.CONTROL, alive)]
 
 
 async def stuck_story(a, address, stuck, control):
