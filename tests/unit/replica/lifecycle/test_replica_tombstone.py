@@ -140,14 +140,14 @@ async def test_a_deleted_replica_answers_a_pre_vote_and_promises_nothing(fleet):
 async def test_a_deleted_replica_acknowledges_nothing_and_never_stands(fleet):
     ears = await buried(fleet)
     before, last = ears.saved(), fleet.replica(0).status().last
-    refused = fleet.refused(0, "group")
+    refused = fleet.refusals(0, "group")
     append = {"previous": last, "commit": last.index}
     assert await ears.tell(1, AppendEntries, term=before.term, **append) == []
     assert await ears.tell(1, AppendEntries, term=99, **append) == []
     assert await ears.tell(1, TimeoutNow, term=99) == []
     assert await ears.tell(1, VoteReply, term=99, granted=True) == []
     assert ears.saved() == before
-    assert fleet.refused(0, "group") == refused + 4
+    assert fleet.refusals(0, "group") == refused + 4
 
 
 @story()

@@ -42,7 +42,7 @@ def leaders(fleet, groups=MANY):
 
 async def latest_batch(fleet, number):
     """Return the next batch that a server sends: its incarnation and epoch are those of now."""
-    heard = []
+    heard: list[PeerBatch] = []
     overhear(fleet.processes[number], heard)
     await fleet.until(lambda: heard, "a keepalive")
     return heard[-1]

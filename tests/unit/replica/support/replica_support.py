@@ -292,7 +292,7 @@ class Fleet:
         assert endpoint.receive is not None
         endpoint.life.inside(endpoint.receive, batch)
 
-    def refused(self, number: int, why: str) -> float:
+    def refusals(self, number: int, why: str) -> float:
         """Count the messages that a server has refused for a reason."""
         name = "nyala_replica_refused_messages_total"
         registry = self.processes[number].server.metrics.registry
