@@ -1,5 +1,6 @@
-"""Which groups let go of log that is kept for others: the ones with the most, and no more than have to."""
+"""Retention of the log for others: the groups with the most let go, and no more than have to."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -51,6 +52,72 @@ def test_the_group_with_the_most_lets_go_and_the_others_keep_what_is_within_the_
     assert let_go_of(held, 749) == [B]
     assert let_go_of(held, 249) == [B, C]
     assert let_go_of(held, 99) == [B, C, A]
+
+
+class FailedReplica:
+    """A replica that failed, or fails when it is told to."""
+
+    def __init__(self, group: TabletId, *, failed: bool) -> None:
+        self.group = group
+        self.error: Exception | None = OSError("the disk failed") if failed else None
+
+    @property
+    def member(self) -> Any:
+        return None if self.error else SimpleNamespace(flusher=None)
+
+    def fail(self, error: Exception) -> None:
+        self.error = error
+
+
+class GivingUp:
+    """Retention over replicas that failed, with a disk that refuses some first superblocks."""
+
+    def __init__(self, log: FakeLog, replicas: dict[TabletId, Any], refusals: int = 0) -> None:
+        self.log, self.released, self._refusals = log, list[TabletId](), refusals
+        self._tasks: list[asyncio.Task[None]] = []
+        log.release = self.released.append  # type: ignore[attr-defined]
+        tasks = SimpleNamespace(run=self._run, spawn=self._spawn)
+        options = Options(wal_retain_for_peers_mb=100, wal_retain_mb=64, wal_segment_mb=64)
+        superblocks = SimpleNamespace(load=None, save=None)
+        context: Any = SimpleNamespace(
+            wal=log, options=options, superblocks=superblocks, env=SimpleNamespace(tasks=tasks)
+        )
+        self._retention = Retention(context, replicas)
+
+    def _spawn(self, work: Any, name: str) -> None:
+        self._tasks.append(asyncio.ensure_future(work))
+
+    async def _run(self, *call: Any) -> None:
+        self._refusals -= 1
+        if self._refusals >= 0:
+            raise OSError("no space left")
+
+    def collect(self) -> None:
+        """Collect, and wait for what that began."""
+        asyncio.run(self._collect())
+
+    async def _collect(self) -> None:
+        self._retention.collect()
+        await asyncio.gather(*self._tasks)
+        self._tasks.clear()
+
+
+def test_a_group_whose_entries_cannot_be_read_is_given_up_within_the_limit_too():
+    log = FakeLog({A: 10 * MIB, B: 20 * MIB})
+    log.unreadable = {A: OSError("damaged")}
+    readable, damaged = FailedReplica(B, failed=True), FailedReplica(A, failed=False)
+    process = GivingUp(log, {A: damaged, B: readable})
+    process.collect()
+    assert str(damaged.error) == "damaged"
+    assert process.released == [A]
+
+
+def test_a_group_that_could_not_be_given_up_is_tried_again():
+    process = GivingUp(FakeLog({A: 200 * MIB}), {A: FailedReplica(A, failed=True)}, refusals=1)
+    process.collect()
+    assert process.released == []
+    process.collect()
+    assert process.released == [A]
 
 
 def test_a_leader_keeps_what_those_need_that_are_less_far_behind_and_the_entry_before_it():
