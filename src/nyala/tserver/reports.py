@@ -8,6 +8,9 @@ from itertools import takewhile
 
 from nyala.common.ids import TabletId
 
+CHANGES = 10_000
+"""Tablets whose last change is remembered. A full report is not much larger than one of so many."""
+
 
 class ChangeLog:
     """Numbers every change that masters care about: a replica's configuration, leader or state.
@@ -15,10 +18,12 @@ class ChangeLog:
     Attributes:
         reports: how many reports were begun. One count for all masters: one that is taken out and added again
             remembers the numbers of before, and takes in none but higher ones.
+        forgotten: number of the last change that is not remembered any more; 0: all are.
     """
 
     def __init__(self) -> None:
         self.reports = 0
+        self.forgotten = 0
         self._version = 0
         self._changed: dict[TabletId, int] = {}  # in the order of their last changes
 
@@ -32,6 +37,8 @@ class ChangeLog:
         self._version += 1
         self._changed.pop(tablet, None)
         self._changed[tablet] = self._version
+        if len(self._changed) > CHANGES:
+            self.forgotten = self._changed.pop(next(iter(self._changed)))
 
     def since(self, version: int) -> list[TabletId]:
         """Return the tablets that changed after a version, in a stable order. Others are not looked at."""
@@ -59,7 +66,11 @@ class MasterView:
     _sent_full: bool = False
 
     def begin(self, changes: ChangeLog) -> tuple[bool, list[TabletId]]:
-        """Start the next report; return (full, the changed tablets of an incremental one)."""
+        """Start the next report; return (full, the changed tablets of an incremental one).
+
+        It is full, too, if this master has not acknowledged a change that is not remembered any more.
+        """
+        self.needs_full |= self.acknowledged < changes.forgotten
         changes.reports += 1
         self.sequence = changes.reports
         self._sent_version = changes.version

@@ -11,6 +11,8 @@ from nyala.common.ids import TabletId
 from nyala.wire.proto import nyala_pb2 as pb
 
 OP_COLUMN = "_op"
+TABLETS = 4096
+"""Tablets without outstanding operations whose last sequence number is remembered one by one."""
 
 
 class Sequences:
@@ -23,19 +25,35 @@ class Sequences:
 
     def __init__(self, *, keep_results: bool) -> None:
         self._keep_results = keep_results
-        self._last: dict[TabletId, int] = {}
+        self._last: dict[TabletId, int] = {}  # by last use
+        self._forgotten = 0  # the highest number of a tablet that is in `_last` no more
         self._outstanding: dict[TabletId, dict[int, None]] = {}
 
     def begin(self, tablet: TabletId) -> tuple[int, int]:
-        """Return (sequence, first outstanding sequence) for a new operation."""
-        sequence = self._last[tablet] = self._last.get(tablet, 0) + 1
+        """Return (sequence, first outstanding sequence) for a new operation.
+
+        A tablet that is not remembered may come back (a dropped table that is recalled): it goes on above
+        every number that was forgotten. Numbers need not be consecutive.
+        """
+        sequence = self._last[tablet] = self._last.pop(tablet, self._forgotten) + 1
         outstanding = self._outstanding.setdefault(tablet, {})
         outstanding[sequence] = None
         return sequence, 1 if self._keep_results else next(iter(outstanding))
 
     def end(self, tablet: TabletId, sequence: int) -> None:
         """The operation's result was received, or its caller gave up."""
-        self._outstanding[tablet].pop(sequence, None)
+        outstanding = self._outstanding.get(tablet, {})
+        outstanding.pop(sequence, None)
+        if not outstanding:
+            self._outstanding.pop(tablet, None)
+            self._forget()
+
+    def _forget(self) -> None:
+        """Bound the tablets that are remembered, unless another process has to number them equally."""
+        if len(self._last) - len(self._outstanding) <= TABLETS or self._keep_results:
+            return
+        oldest = next(t for t in self._last if t not in self._outstanding)
+        self._forgotten = max(self._forgotten, self._last.pop(oldest))
 
 
 class Sequencer:

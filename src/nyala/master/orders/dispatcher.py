@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 
 REPLICAS_AT_A_TIME = 200
 """Of each server that are looked at in one interval, whether they are to be deleted."""
+COMPLAINTS = 1024
+"""Orders whose last error is remembered, so that it is logged once; the oldest error is forgotten first."""
 
 
 class Dispatcher:
@@ -154,6 +156,10 @@ class Dispatcher:
             del queued[action]
             sending[action.server, action.tablet] = None
             self._spawn(self._send(action), f"order {type(action).__name__} {action.tablet}")
+        if not queued:
+            self._queued.pop(server, None)
+        if not sending:
+            del self._sending[server]
 
     async def _send(self, action: Action) -> None:
         try:
@@ -164,6 +170,8 @@ class Dispatcher:
             if self._complaints.get(action) != err.code:
                 log.warning("%s: %s", action, err)
                 self._complaints[action] = err.code
+            if len(self._complaints) > COMPLAINTS:
+                del self._complaints[next(iter(self._complaints))]
         finally:
             self._sending[action.server].pop((action.server, action.tablet), None)
         self._send_more(action.server)

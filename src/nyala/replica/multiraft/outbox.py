@@ -12,6 +12,9 @@ from nyala.raft.messages import AnyMessage, PeerBatch
 from nyala.replica.multiraft.failure_detector import FailureDetector
 from nyala.replica.state_machine import Transport
 
+ADDRESSES = 1024
+"""Servers whose addresses are known; one that is forgotten is learned again from its next message."""
+
 
 class Outbox:
     """Gathers messages until `flush`.
@@ -53,7 +56,7 @@ class Outbox:
         if own is not None:
             self._address = own.peer_address
         if member is not None:
-            self._addresses[message.to] = member.peer_address
+            self._set_address(message.to, member.peer_address)
         self._messages.setdefault(message.to, []).append((group, message))
 
     def send_keepalive(self, to: ServerUuid, configs: Iterable[Configuration]) -> None:
@@ -67,7 +70,7 @@ class Outbox:
             found = next((m for c in configs if (m := c.get(to)) is not None), None)
             if found is None:
                 return
-            self._addresses[to] = found.peer_address
+            self._set_address(to, found.peer_address)
         self._messages.setdefault(to, [])
 
     def learn(self, server: ServerUuid, address: str) -> None:
@@ -76,8 +79,17 @@ class Outbox:
         A replica that was copied or that lags may hear a leader that its configuration does not have: without
         an answer the leader would never learn which entries it lacks.
         """
-        if address:
-            self._addresses.setdefault(server, address)
+        if address and server not in self._addresses:
+            self._set_address(server, address)
+
+    def _set_address(self, server: ServerUuid, address: str) -> None:
+        self._addresses[server] = address
+        if len(self._addresses) > ADDRESSES:  # servers that were replaced: the ones known longest
+            idle = next(
+                (s for s in self._addresses if s not in self._messages and s != server), None
+            )
+            if idle is not None:
+                del self._addresses[idle]
 
     def address(self, server: ServerUuid) -> str:
         """Return the peer address of a server that was spoken to; empty: not known."""

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from nyala.common.ids import TabletId
+from nyala.tserver import reports
 from nyala.tserver.reports import ChangeLog, MasterView
 
 A, B, C = (TabletId(t) for t in "abc")
@@ -105,3 +106,23 @@ def test_a_master_that_keeps_what_it_acknowledged_ends_up_with_the_truth(seed):
             acknowledged_sequence=0 if forgot else view.sequence,
         )
     assert known == truth
+
+
+def test_a_master_that_lacks_a_forgotten_change_gets_a_full_report(monkeypatch):
+    monkeypatch.setattr(reports, "CHANGES", 2)
+    changes, far, near = ChangeLog(), MasterView(), MasterView()
+    for view in (far, near):
+        view.begin(changes)
+        acknowledge(view)
+    changes.note(A)
+    assert near.begin(changes) == (False, [A])
+    acknowledge(near)
+    changes.note(B)
+    changes.note(A)
+    assert far.begin(changes) == (False, [A, B]), "two tablets are remembered"
+    changes.note(C)
+    assert near.begin(changes) == (True, []), "it has not heard of the second"
+    acknowledge(near)
+    assert near.begin(changes) == (False, [])
+    changes.note(B)
+    assert near.begin(changes) == (False, [B])

@@ -1,0 +1,57 @@
+"""Errors of orders: each is logged once, and a bounded number of them is remembered."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nyala.common.errors import Unavailable
+from nyala.common.ids import ServerUuid, TabletId
+from nyala.common.options import Options
+from nyala.master.catalog.actions import DeleteTabletAction
+from nyala.master.orders import dispatcher
+from nyala.master.orders.dispatcher import Dispatcher
+
+SERVER = ServerUuid("f" * 32)
+FIRST, SECOND, THIRD = (DeleteTabletAction(SERVER, TabletId(c * 32)) for c in "abc")
+
+
+class Refusing:
+    """A dispatcher of which every order fails."""
+
+    def __init__(self) -> None:
+        self._tasks: list[asyncio.Task[Any]] = []
+        tasks = SimpleNamespace(spawn=self._spawn)
+        env: Any = SimpleNamespace(tasks=tasks, clock=SimpleNamespace(monotonic_us=lambda: 0))
+        servers: Any = SimpleNamespace(get=self._get)
+        self.dispatcher = Dispatcher(env, SimpleNamespace(), servers, 1, Options())  # type: ignore[arg-type]
+
+    def _spawn(self, work: Any, name: str) -> asyncio.Task[Any]:
+        self._tasks.append(asyncio.ensure_future(work))
+        return self._tasks[-1]
+
+    @staticmethod
+    def _get(server: ServerUuid) -> None:
+        raise Unavailable("no answer")
+
+    async def order(self, *actions: DeleteTabletAction) -> None:
+        """Give orders one by one, each until it failed."""
+        for action in actions:
+            self.dispatcher.enqueue([action])
+            await asyncio.gather(*self._tasks)
+            self._tasks.clear()
+
+
+def test_an_error_is_logged_again_once_it_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(dispatcher, "COMPLAINTS", 2)
+    refusing = Refusing()
+    asyncio.run(refusing.order(FIRST, SECOND, FIRST, SECOND))
+    assert len(caplog.records) == 2
+    asyncio.run(refusing.order(THIRD, SECOND, THIRD))
+    assert len(caplog.records) == 3
+    asyncio.run(refusing.order(FIRST))
+    assert len(caplog.records) == 4, "the oldest was forgotten"
+    assert refusing.dispatcher.pending() == 0
