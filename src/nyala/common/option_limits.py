@@ -9,7 +9,7 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 ENTRY_MAX_BYTES = 48 * MIB
 """The most that any option lets into one entry of a log: less than a frame of the peer port and a record of
-the log take (`wire/peers.py`, `wal/format.py`), whatever options the other servers have."""
+the log take (`wire/limits.py`, `wal/format.py`), whatever options the other servers have."""
 
 
 def _number(least: int, most: int, sentence: str) -> Any:

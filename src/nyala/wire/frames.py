@@ -12,15 +12,15 @@ from enum import IntEnum
 import google_crc32c
 import numpy as np
 
-from nyala.common.errors import BadChecksum, BadVersion, Corrupt
+from nyala.common.errors import BadChecksum, Corrupt
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.raft.messages import PeerBatch
+from nyala.wire.framing import FrameFormat
 from nyala.wire.raft_bytes import MAX_NUMBER, pack, unpack
 
 __all__ = [
     "HEADER",
     "MAX_NUMBER",
-    "VERSION",
     "FrameKind",
     "PeerFrame",
     "decode_frame",
@@ -29,8 +29,7 @@ __all__ = [
     "payload_bytes",
 ]  # fmt: skip
 
-MAGIC = b"NYPF"
-VERSION = 3
+FORMAT = FrameFormat(b"NYPF", 3, "peer port", "a frame")
 HEADER = struct.Struct("<4sBBHII")  # magic, version, kind, log_ms, payload bytes, CRC32C
 _LARGE_BYTES = 16 << 10
 _COVERED = HEADER.size - 4
@@ -98,7 +97,8 @@ def frame_parts(
     for group, message in batch.messages:
         pack(parts, group, message)
     parts = _joined(parts)
-    header = HEADER.pack(MAGIC, VERSION, kind, batch.log_ms, sum(map(len, parts)), 0)[:_COVERED]
+    header = HEADER.pack(FORMAT.magic, FORMAT.version, kind, batch.log_ms, sum(map(len, parts)), 0)
+    header = header[:_COVERED]
     crc = google_crc32c.value(header)
     for part in parts:
         crc = google_crc32c.extend(crc, part)
@@ -127,14 +127,8 @@ def payload_bytes(header: bytes | bytearray | memoryview, max_bytes: int) -> int
         BadVersion: a frame of a version that this build does not know.
     """
     magic, version, _, _, length, _ = HEADER.unpack_from(header)
-    if magic != MAGIC:
-        raise Corrupt(f"the peer port received bytes that are no frame: they begin with {magic!r}")
-    if version != VERSION:
-        raise BadVersion(f"a frame of version {version}; this build knows {VERSION}")
-    if length > max_bytes:
-        raise Corrupt(
-            f"a frame claims {length} bytes; the limit is {max_bytes}", {"why": "oversized"}
-        )
+    FORMAT.check(magic, version)
+    FORMAT.check_size(length, max_bytes)
     return int(length)
 
 

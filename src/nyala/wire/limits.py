@@ -1,7 +1,6 @@
-"""Limits of messages and connections, and keep-alive, as values and as gRPC options."""
+"""Limits of messages and connections, and keep-alive: of gRPC, the stream port and the peer port."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,6 +11,9 @@ MIB = 1 << 20
 MESSAGE_BYTES = 64 * MIB
 """The same on every server and client, whatever their options: the largest row (1,000 columns of 64 KiB) and
 the largest entry on its way to a copy (`write_max_bytes`) fit, with what is around them."""
+
+SILENCE_MS = 10_000
+"""The kernel closes a connection of either own port whose bytes are not acknowledged for this long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +93,28 @@ class RpcLimits:
         ]
 
 
-def close_when_silent(transport: asyncio.BaseTransport, silence_ms: int) -> None:
-    """Have the kernel close a connection whose bytes are not acknowledged (TCP_USER_TIMEOUT, Linux).
+@dataclass(frozen=True, slots=True)
+class PeerLimits:
+    """Limits of the peer port.
 
-    Without it a peer that vanished costs a quarter of an hour of buffered bytes.
-
-    Args:
-        transport: of a TCP connection.
-        silence_ms: longest time without an acknowledgement.
+    Attributes:
+        frame_bytes: largest frame accepted; must hold the largest entry and its message.
+        batch_bytes: a batch with more entry bytes than this is cut into several frames.
+        send_buffer_bytes: per lane and peer; what does not fit is dropped.
+        connections: accepted at a time; further ones are closed at once.
+        connect_timeout_ms: for a connection to be made.
+        backoff_max_ms: longest pause after a failed attempt; below the election timeout.
+        good_connection_ms: one that lived so long ends the growth of the pauses.
+        hello_ms: an accepted connection that has not said by then who it is, is closed.
+        silence_ms: a connection whose bytes are not acknowledged for so long is given up.
     """
-    option = getattr(socket, "TCP_USER_TIMEOUT", None)
-    sock = transport.get_extra_info("socket")
-    if option is not None and sock is not None:
-        sock.setsockopt(socket.IPPROTO_TCP, option, silence_ms)
+
+    frame_bytes: int = 64 * MIB
+    batch_bytes: int = 4 * MIB
+    send_buffer_bytes: int = 64 * MIB
+    connections: int = 256
+    connect_timeout_ms: int = 1_000
+    backoff_max_ms: int = 250
+    good_connection_ms: int = 1_000
+    hello_ms: int = 5_000
+    silence_ms: int = SILENCE_MS

@@ -9,9 +9,8 @@ Runs on the loop. Satisfies `replica.state_machine.Transport` by shape.
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
-from typing import cast
 
 from nyala.common import addresses
 from nyala.common.errors import NyalaError
@@ -19,43 +18,16 @@ from nyala.common.ids import ServerUuid, TabletId
 from nyala.common.metrics import Metrics
 from nyala.env.env import Env
 from nyala.raft.messages import AnyMessage, AppendEntries, PeerBatch, Suffix
+from nyala.wire.connection import dial, established
 from nyala.wire.frames import FrameKind, encode_frame, frame_parts
-from nyala.wire.limits import close_when_silent
+from nyala.wire.limits import PeerLimits
 from nyala.wire.peer_server import PeerServer
 from nyala.wire.retry import Backoff
 
 log = logging.getLogger(__name__)
 
-MIB = 1 << 20
 LOOKS_AFTER_LOSS = 3
 """Reconnects without a frame to send after a lost connection: a process that exits may still accept."""
-
-
-@dataclass(frozen=True, slots=True)
-class PeerLimits:
-    """Limits of the peer port.
-
-    Attributes:
-        frame_bytes: largest frame accepted; must hold the largest entry and its message.
-        batch_bytes: a batch with more entry bytes than this is cut into several frames.
-        send_buffer_bytes: per lane and peer; what does not fit is dropped.
-        connections: accepted at a time; further ones are closed at once.
-        connect_timeout_ms: for a connection to be made.
-        backoff_max_ms: longest pause after a failed attempt; below the election timeout.
-        good_connection_ms: one that lived so long ends the growth of the pauses.
-        hello_ms: an accepted connection that has not said by then who it is, is closed.
-        silence_ms: a connection whose bytes are not acknowledged for so long is given up.
-    """
-
-    frame_bytes: int = 64 * MIB
-    batch_bytes: int = 4 * MIB
-    send_buffer_bytes: int = 64 * MIB
-    connections: int = 256
-    connect_timeout_ms: int = 1_000
-    backoff_max_ms: int = 250
-    good_connection_ms: int = 1_000
-    hello_ms: int = 5_000
-    silence_ms: int = 10_000
 
 
 class ConnectionClass(IntEnum):
@@ -119,9 +91,12 @@ class PeerTransport:
             InvalidArgument: not an address, or its port is in use.
         """
         self._server = PeerServer(
-            uuid, self._cluster_id, lambda batch: self._handler(batch),
-            self._limits.frame_bytes, self._limits.connections, self._limits.hello_ms, self._metrics,
-        )  # fmt: skip
+            uuid,
+            self._cluster_id,
+            lambda batch: self._handler(batch),
+            self._limits,
+            self._metrics,
+        )
         return await self._server.listen(address)
 
     async def close(self) -> None:
@@ -237,9 +212,7 @@ class PeerLane(asyncio.Protocol):
         made = False
         try:
             host, port = addresses.parse(self._address)
-            loop = asyncio.get_running_loop()
-            async with asyncio.timeout(self._limits.connect_timeout_ms / 1000):
-                await loop.create_connection(lambda: self, host, port)
+            await dial(lambda: self, host, port, self._limits.connect_timeout_ms)
             made = True
         except (OSError, NyalaError, UnicodeError) as err:  # TimeoutError is an OSError
             log.debug("peer %s at %s: %s", self._hello.to, self._address, err)
@@ -264,13 +237,12 @@ class PeerLane(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send HELLO, then the queued frames."""
-        self._transport = cast("asyncio.WriteTransport", transport)  # uvloop's is no subclass
+        self._transport = established(transport, self._limits.silence_ms)
         self._lost.clear()
         if self._closed:
             self._transport.abort()
             return
         self._connected_at_us = self._env.clock.monotonic_us()
-        close_when_silent(transport, self._limits.silence_ms)
         self._transport.write(encode_frame(self._hello, self._cluster_id(), FrameKind.HELLO))
         for frame in self._waiting:
             self._transport.writelines(frame)

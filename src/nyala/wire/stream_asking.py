@@ -12,7 +12,7 @@ from nyala.common.errors import Corrupt, NyalaError, TooLarge, Unavailable
 from nyala.env.asking import AskHandler, Hear
 from nyala.env.rpc import Method
 from nyala.wire import status
-from nyala.wire.slabs import Slabs
+from nyala.wire.framing import Slabs
 from nyala.wire.stream_end import StreamEnd
 from nyala.wire.stream_frames import StreamFrame, StreamFrameKind
 

@@ -9,10 +9,11 @@ from nyala.common.errors import NOT_SENT, Corrupt, TimedOut, TooLarge, Unavailab
 from nyala.env.asking import Asking, Hear
 from nyala.env.rpc import Method, Shape
 from nyala.wire import status
+from nyala.wire.connection import dial
 from nyala.wire.flight_data import join, split
+from nyala.wire.framing import Slabs
 from nyala.wire.limits import RpcLimits
 from nyala.wire.proto.reads_pb2 import FindStreamsResponse
-from nyala.wire.slabs import Slabs
 from nyala.wire.stream_asking import Asker, AskingEnd
 from nyala.wire.stream_end import StreamEnd
 from nyala.wire.stream_frames import StreamFrame, StreamFrameKind, open_message
@@ -128,9 +129,7 @@ class StreamClient:
         if self._closed:
             raise _closed(address)
         host, _ = addresses.parse(address)
-        loop = asyncio.get_running_loop()
-        async with asyncio.timeout(self._limits.connect_timeout_ms / 1000):
-            _, end = await loop.create_connection(make, host, found.port)
+        end = await dial(make, host, found.port, self._limits.connect_timeout_ms)
         end.write(StreamFrameKind.OPEN, open_message(found.ticket, method.path))
         return end
 

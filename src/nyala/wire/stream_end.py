@@ -1,17 +1,15 @@
 """One end of a stream on the stream port: frames over one connection, with back-pressure both ways."""
 
 import asyncio
-import socket
 from collections import deque
 from collections.abc import Sequence
-from typing import cast
 
 from nyala.common.errors import NyalaError, Unavailable
+from nyala.wire.connection import established
 from nyala.wire.flight_data import Bytes
-from nyala.wire.limits import close_when_silent
-from nyala.wire.slabs import Slabs
-from nyala.wire.stream_frames import StreamFrame, StreamFrameKind, frame_head
-from nyala.wire.stream_reading import FrameReader
+from nyala.wire.framing import Slabs
+from nyala.wire.limits import SILENCE_MS
+from nyala.wire.stream_frames import FrameReader, StreamFrame, StreamFrameKind, frame_head
 
 QUEUED_BYTES = 8 << 20
 """Limit of received frames not taken yet; above it nothing is read from the connection."""
@@ -19,8 +17,6 @@ UNSENT_BYTES = 4 << 20
 """Limit of bytes not sent yet; above it `send` waits."""
 LINGER_S = 5.0
 """After `finish`, the other end may take so long to close the connection."""
-SILENCE_MS = 10_000
-"""The kernel closes a connection whose bytes are not acknowledged for this long (TCP_USER_TIMEOUT)."""
 
 
 class StreamEnd(asyncio.BufferedProtocol):
@@ -152,12 +148,8 @@ class StreamEnd(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Set buffer limits, keep-alive and the time-out of unacknowledged bytes."""
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
+        self._transport = established(transport, SILENCE_MS)
         self._transport.set_write_buffer_limits(UNSENT_BYTES)
-        sock = transport.get_extra_info("socket")
-        if sock is not None:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        close_when_silent(transport, SILENCE_MS)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail pending `receive` and `send`."""

@@ -5,16 +5,19 @@ body stands apart so that it can be sent from where it lies and received where i
 """
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
-from nyala.common.errors import BadVersion, Corrupt
+from nyala.common.errors import Corrupt, NyalaError
+from nyala.wire.framing import FrameFormat, ReceiveBuffer, Slabs
 
-MAGIC = b"NYSF"
-VERSION = 1
+FORMAT = FrameFormat(b"NYSF", 1, "stream port", "a stream's frame")
 HEADER = struct.Struct("<4sBBBxIIQ")
 """Magic, version, kind, 1 if a body follows; bytes of the message, 0, bytes of the body."""
 TICKET_BYTES = 16
+BUFFER_BYTES = 32 << 10
+"""Receive buffer of headers and messages; larger while a message needs more."""
 
 
 class StreamFrameKind(IntEnum):
@@ -53,37 +56,23 @@ def frame_head(kind: StreamFrameKind, message: bytes, body_bytes: int | None) ->
         body_bytes: length of the body; None: no body.
     """
     has, size = (0, 0) if body_bytes is None else (1, body_bytes)
-    return HEADER.pack(MAGIC, VERSION, kind, has, len(message), 0, size) + message
+    return HEADER.pack(FORMAT.magic, FORMAT.version, kind, has, len(message), 0, size) + message
 
 
 def read_header(
-    raw: bytes | memoryview | bytearray, at: int, max_bytes: int
+    raw: bytes | memoryview | bytearray, max_bytes: int
 ) -> tuple[StreamFrameKind, int, int | None]:
     """Return the kind of a frame, the bytes of its message and those of its body; None: it has none.
-
-    Args:
-        raw: received bytes.
-        at: position in `raw`.
-        max_bytes: largest frame accepted.
 
     Raises:
         Corrupt: not a frame's header, or sizes over the limit.
         BadVersion: of a version that this build does not know.
     """
-    magic, version, kind, has, size, zero, body = HEADER.unpack_from(raw, at)
-    if magic != MAGIC:
-        raise Corrupt(
-            f"the stream port received bytes that are no frame: they begin with {magic!r}"
-        )
-    if version != VERSION:
-        raise BadVersion(f"a stream's frame of version {version}; this build knows {VERSION}")
+    magic, version, kind, has, size, zero, body = HEADER.unpack_from(raw)
+    FORMAT.check(magic, version)
     if kind not in _KINDS or has > 1 or zero or (body and not has):
         raise Corrupt(f"a stream's frame of kind {kind} with flags {has}, {zero} and {body} bytes")
-    if size + body > max_bytes:
-        raise Corrupt(
-            f"a stream's frame claims {size + body} bytes; the limit is {max_bytes}",
-            {"why": "oversized", "limit": str(max_bytes), "size": str(size + body)},
-        )
+    FORMAT.check_size(size + body, max_bytes)
     return _KINDS[kind], size, body if has else None
 
 
@@ -106,3 +95,75 @@ def read_open(message: bytes) -> tuple[bytes, str]:
     if len(message) <= TICKET_BYTES:
         raise Corrupt(f"a stream is opened by {len(message)} bytes, which name no method")
     return message[:TICKET_BYTES], path
+
+
+class FrameReader:
+    """Reads the frames of one connection: messages from a buffer, bodies where they stay.
+
+    Args:
+        max_bytes: largest frame accepted.
+        slabs: allocates the memory of bodies.
+        heard: gets each frame; may call `stop`.
+    """
+
+    def __init__(self, max_bytes: int, slabs: Slabs, heard: Callable[[StreamFrame], None]) -> None:
+        self._max_bytes = max_bytes
+        self._slabs = slabs
+        self._heard = heard
+        self._buffer = ReceiveBuffer(BUFFER_BYTES, BUFFER_BYTES)
+        self._partial: tuple[StreamFrameKind, bytes] | None = None  # its body is not complete
+        self._body = memoryview(b"")
+        self._received = 0  # bytes of the body
+
+    def stop(self) -> None:
+        """Drop the incomplete frame and everything received from now on."""
+        self._buffer.stop()
+        self._partial, self._body = None, memoryview(b"")
+
+    def room(self) -> memoryview:
+        """Return the memory for the next bytes."""
+        if self._partial is not None:
+            return self._body[self._received :]
+        return self._buffer.room()
+
+    def take(self, count: int) -> None:
+        """Hand on every frame that is complete with `count` bytes more.
+
+        Raises:
+            Corrupt: the bytes received are no frame; nothing more is taken.
+        """
+        try:
+            if self._partial is None:
+                self._buffer.take(count, self._use)
+                return
+            self._received += count
+            if self._received == len(self._body):
+                self._hand_on()
+        except NyalaError:
+            self.stop()
+            raise
+
+    def _use(self, raw: memoryview) -> int:
+        """Take the frame at the beginning of `raw`, perhaps without its body; see `ReceiveBuffer.take`."""
+        if self._partial is not None or len(raw) < HEADER.size:
+            return 0
+        kind, size, body = read_header(raw, self._max_bytes)
+        end = HEADER.size + size
+        if end > len(raw):
+            return 0
+        message = bytes(raw[HEADER.size : end])
+        if body is None:
+            self._heard(StreamFrame(kind, message))
+            return end
+        here = min(body, len(raw) - end)
+        self._partial, self._body, self._received = (kind, message), self._slabs.take(body), here
+        self._body[:here] = raw[end : end + here]
+        if here == body:
+            self._hand_on()
+        return end + here
+
+    def _hand_on(self) -> None:
+        assert self._partial is not None, "a body without a frame"
+        kind, message = self._partial
+        body, self._body, self._partial = self._body, memoryview(b""), None
+        self._heard(StreamFrame(kind, message, body))

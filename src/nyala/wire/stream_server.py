@@ -15,11 +15,12 @@ from nyala.common.errors import Corrupt, InvalidArgument, NyalaError, TooLarge, 
 from nyala.env.clock import system_random
 from nyala.env.rpc import Handlers, Method, Shape
 from nyala.wire import status
+from nyala.wire.connection import Listener
 from nyala.wire.flight_data import join, split
+from nyala.wire.framing import Slabs
 from nyala.wire.limits import RpcLimits
 from nyala.wire.proto import reads_pb2 as pb
 from nyala.wire.rpc_metrics import RpcMetrics
-from nyala.wire.slabs import Slabs
 from nyala.wire.stream_asking import Answerer
 from nyala.wire.stream_end import StreamEnd
 from nyala.wire.stream_frames import TICKET_BYTES, StreamFrame, StreamFrameKind, read_open
@@ -47,16 +48,12 @@ class StreamServer:
         self.metrics = metrics
         self.ticket = system_random().randbytes(TICKET_BYTES)
         self.slabs = Slabs()
-        self.open: dict[ServerStream, None] = {}
-        self._server: asyncio.Server | None = None
+        self.connections: Listener[ServerStream] = Listener("stream port", CONNECTIONS)
         self._port = 0
 
     async def start(self, host: str) -> None:
         """Bind a free port and serve."""
-        self._server = await asyncio.get_running_loop().create_server(
-            lambda: ServerStream(self), host, 0
-        )
-        self._port = int(self._server.sockets[0].getsockname()[1])
+        self._port = await self.connections.listen(lambda: ServerStream(self), host, 0)
 
     async def find(self, _request: pb.FindStreamsRequest) -> pb.FindStreamsResponse:
         """Return the port, and the ticket for it."""
@@ -64,18 +61,8 @@ class StreamServer:
 
     async def stop(self, grace_ms: int) -> None:
         """Refuse new streams, let those in flight end within `grace_ms`, then cancel them."""
-        if self._server is None:
-            return
-        self._server.close()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(grace_ms / 1000):
-                await asyncio.gather(*(c.lost.wait() for c in self.open))
-        ended = list(self.open)
-        for connection in ended:
-            connection.fail(Unavailable("the server stops"))
-        await asyncio.gather(*(c.lost.wait() for c in ended))
-        await self._server.wait_closed()
-        self._server = None
+        stops = Unavailable("the server stops")
+        await self.connections.close(lambda c: c.fail(stops), grace_ms)
 
 
 class ServerStream(StreamEnd):
@@ -83,7 +70,6 @@ class ServerStream(StreamEnd):
 
     def __init__(self, server: StreamServer) -> None:
         super().__init__(server.limits.message_bytes, server.slabs)
-        self.lost = asyncio.Event()
         self._server = server
         self._task: asyncio.Task[None] | None = None
         self._answerer: Answerer | None = None
@@ -94,9 +80,7 @@ class ServerStream(StreamEnd):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accept, unless `CONNECTIONS` are open."""
         super().connection_made(transport)
-        self._server.open[self] = None
-        if len(self._server.open) > CONNECTIONS:
-            log.warning("stream port: more than %d connections; one was refused", CONNECTIONS)
+        if not self._server.connections.admit(self):
             self.fail(
                 Unavailable(
                     f"this server has {CONNECTIONS} open streams, which is its limit; try again when some "
@@ -118,8 +102,7 @@ class ServerStream(StreamEnd):
         elif self._answerer is not None:
             self._answerer.lost()
             self._count("CANCELLED")
-        self._server.open.pop(self, None)
-        self.lost.set()
+        self._server.connections.remove(self)
 
     def heard(self, frame: StreamFrame) -> None:
         """Start the handler at the first frame; queue the others for it, or pass them to the answerer."""

@@ -14,10 +14,10 @@ from nyala.replica.member import session_header
 from nyala.wal.format import MAX_PAYLOAD_BYTES, RECORD_HEADER_BYTES
 from nyala.wire import peers
 from nyala.wire.frames import HEADER, decode_frame, encode_frame
-from nyala.wire.limits import MESSAGE_BYTES
+from nyala.wire.limits import MESSAGE_BYTES, PeerLimits
 from tests.unit.replica.support.replica_support import CLIENT, GROUP, story, uuid_of
 
-FRAME_BYTES = peers.PeerLimits().frame_bytes
+FRAME_BYTES = PeerLimits().frame_bytes
 
 
 def through_frames(fleet) -> None:
@@ -27,7 +27,7 @@ def through_frames(fleet) -> None:
         send = transport.send
 
         def framed(address: str, batch: PeerBatch, send=send) -> None:
-            for _, part in peers.split_batch(batch, peers.PeerLimits().batch_bytes):
+            for _, part in peers.split_batch(batch, PeerLimits().batch_bytes):
                 raw = encode_frame(part, "c" * 32)
                 if len(raw) - HEADER.size <= FRAME_BYTES:  # else the receiver drops the connection
                     send(address, decode_frame(raw).batch)

@@ -24,7 +24,8 @@ from nyala.raft.messages import (
 )
 from nyala.wire.channels import GrpcRpc
 from nyala.wire.frames import HEADER, MAX_NUMBER, FrameKind, decode_frame, encode_frame
-from nyala.wire.peers import PeerLimits, PeerTransport
+from nyala.wire.limits import PeerLimits
+from nyala.wire.peers import PeerTransport
 from tests.waiting import eventually
 
 A, B, GROUP = ServerUuid("a" * 32), ServerUuid("b" * 32), TabletId("7" * 32)

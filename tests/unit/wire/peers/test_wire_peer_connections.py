@@ -12,7 +12,8 @@ from nyala.common.ids import ServerUuid
 from nyala.env.env import system_env
 from nyala.wire.channels import GrpcRpc
 from nyala.wire.frames import HEADER, encode_frame
-from nyala.wire.peers import PeerLimits, PeerTransport
+from nyala.wire.limits import PeerLimits
+from nyala.wire.peers import PeerTransport
 from tests.unit.wire.support.peer_port import (
     CLUSTER,
     A,

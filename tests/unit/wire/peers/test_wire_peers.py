@@ -10,8 +10,9 @@ from nyala.common.ids import OpId
 from nyala.common.metrics import Metrics
 from nyala.raft.messages import AppendReply, PeerBatch, RequestVote
 from nyala.wire.frames import HEADER, encode_frame
+from nyala.wire.limits import PeerLimits
 from nyala.wire.peer_server import BUFFER_BYTES, PeerConnection, PeerServer
-from nyala.wire.peers import ConnectionClass, PeerLimits, split_batch
+from nyala.wire.peers import ConnectionClass, split_batch
 from tests.unit.wire.support.peer_port import (
     CLUSTER,
     GROUP,
@@ -157,7 +158,7 @@ def test_frames_of_every_size_arrive_whole_however_they_are_cut():
     batches = [append(drawn.randbytes(size), n) for n, size in enumerate(sizes, 1)]
     sent = hello() + b"".join(encode_frame(b, CLUSTER) for b in batches)
     got: list[PeerBatch] = []
-    server = PeerServer(B, lambda: CLUSTER, got.append, 8 << 20, 9, 60_000, Metrics())
+    server = PeerServer(B, lambda: CLUSTER, got.append, PeerLimits(), Metrics())
 
     async def story():
         connection = PeerConnection(server)

@@ -13,13 +13,16 @@ from nyala.common.errors import Corrupt, InvalidArgument, NyalaError, Unavailabl
 from nyala.env.rpc import Handlers
 from nyala.wire import flight, methods
 from nyala.wire.channels import GrpcRpc
+from nyala.wire.framing import SLAB_BYTES, Slabs
 from nyala.wire.limits import RpcLimits
 from nyala.wire.proto import flight_pb2
 from nyala.wire.proto import reads_pb2 as pb
 from nyala.wire.server import GrpcServer
-from nyala.wire.slabs import SLAB_BYTES, Slabs
 from nyala.wire.stream_frames import (
+    BUFFER_BYTES,
     HEADER,
+    FrameReader,
+    StreamFrame,
     StreamFrameKind,
     frame_head,
     open_message,
@@ -34,8 +37,8 @@ LIMIT = 1 << 20
 
 def test_a_header_says_what_follows_and_damage_in_it_is_refused():
     head = frame_head(StreamFrameKind.MESSAGE, b"abc", 7)
-    assert read_header(head, 0, LIMIT) == (StreamFrameKind.MESSAGE, 3, 7)
-    assert read_header(frame_head(StreamFrameKind.END, b"", None), 0, LIMIT) == (
+    assert read_header(head, LIMIT) == (StreamFrameKind.MESSAGE, 3, 7)
+    assert read_header(frame_head(StreamFrameKind.END, b"", None), LIMIT) == (
         StreamFrameKind.END,
         0,
         None,
@@ -46,7 +49,7 @@ def test_a_header_says_what_follows_and_damage_in_it_is_refused():
             damaged = bytearray(head)
             damaged[at] ^= 1 << bit
             try:
-                kind, size, body = read_header(damaged, 0, LIMIT)
+                kind, size, body = read_header(damaged, LIMIT)
             except Corrupt:
                 refused += 1
             else:  # another kind, or sizes within the limit
@@ -57,6 +60,35 @@ def test_a_header_says_what_follows_and_damage_in_it_is_refused():
     for raw in (b"", b"t" * 16, b"t" * 16 + b"\xff"):
         with pytest.raises(Corrupt):
             read_open(raw)
+
+
+def test_frames_of_every_size_arrive_whole_however_they_are_cut():
+    drawn = random.Random(5)
+    sent: list[tuple[bytes, bytes | None]] = [
+        (b"", None), (b"a", b""), (drawn.randbytes(30 << 10), drawn.randbytes(300 << 10)),
+        (drawn.randbytes(500 << 10), None), (b"bc", drawn.randbytes(3)), (b"", b"d" * 70_000),
+    ]  # fmt: skip
+    kind = StreamFrameKind.MESSAGE
+    raw = b"".join(
+        frame_head(kind, message, None if body is None else len(body)) + (body or b"")
+        for message, body in sent
+    )
+    got: list[StreamFrame] = []
+    for most in (1, 100, 40_000, 1 << 20):
+        reader, at = FrameReader(LIMIT, Slabs(), got.append), 0
+        got.clear()
+        while at < len(raw):
+            room = reader.room()
+            assert len(room), "there is room while bytes are to come"
+            count = min(len(room), drawn.randint(1, most), len(raw) - at)
+            room[:count] = raw[at : at + count]
+            reader.take(count)
+            at += count
+        assert [(f.message, None if f.body is None else bytes(f.body)) for f in got] == sent
+        assert len(reader.room()) == BUFFER_BYTES, "what a large message needed is kept"
+        reader.stop()
+        reader.take(HEADER.size)
+        assert len(got) == len(sent), "nothing is handed on after the end"
 
 
 def slab_of(memory: memoryview) -> int:
