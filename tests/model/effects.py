@@ -17,7 +17,7 @@ def without_effect(message: AnyMessage, to: Member, sender: Member, top_term: in
         return False
     if isinstance(message, RequestVote):
         voted = to.hard.vote is not None and to.hard == to.node.core.hard
-        return voted and not message.pre and sender.node.core.stand is not RaftState.CANDIDATE
+        return voted and not message.pre and sender.node.core.state is not RaftState.CANDIDATE
     if isinstance(message, AppendEntries) and message.term < top_term:
         return _never_leads(sender)  # a refusal, in a term that the sender is in and will not lead
     return False
@@ -32,7 +32,7 @@ def _answer_is_late(message: AppendReply | VoteReply, to: Member) -> bool:
         return message.term < to.hard.term
     if isinstance(message, VoteReply):
         return (
-            core.stand is RaftState.LEADER or core.hard.vote != core.uuid or core.leader is not None
+            core.state is RaftState.LEADER or core.hard.vote != core.uuid or core.leader is not None
         )
     return core.leadership is None  # nobody answers a leader's message before it leads
 
@@ -42,4 +42,4 @@ def _in_top_term(one: Member, top_term: int) -> bool:
 
 
 def _never_leads(one: Member) -> bool:
-    return one.node.core.stand is RaftState.FOLLOWER and one.hard == one.node.core.hard
+    return one.node.core.state is RaftState.FOLLOWER and one.hard == one.node.core.hard

@@ -141,7 +141,7 @@ class Machine:
         if bounds.crashes:
             yield "crashes", inputs.crash
         if core.leadership is None:
-            if core.may_stand and core.term < bounds.top_term:
+            if core.may_campaign and core.term < bounds.top_term:
                 yield "times out", inputs.time_out if bounds.pre_vote else inputs.stand
             return
         yield "heartbeats", inputs.heartbeat

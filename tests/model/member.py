@@ -142,12 +142,12 @@ def normalise(member: Member) -> None:
     else:
         core.verified = core.log.committed  # a follower's belief; set anew when it steps down
         core.leadership.heartbeat_elapsed = core.leadership.idle = 0
-        core.leadership.inputs = ()
-        leaving = core.leadership.leaving.values()
+        core.leadership.idle_inputs = ()
+        leaving = core.leadership.removed.values()
         for one in leaving:
             one.heartbeats = 0
         for peer in (*core.leadership.peers.values(), *(one.peer for one in leaving)):
-            peer.heard_at = peer.quiet = peer.seen = peer.hlc = 0
+            peer.last_reply_at = peer.stalled_heartbeats = peer.last_received = peer.hlc = 0
             peer.inflight.clear()  # the window is never full here
             peer.inflight_bytes = 0
     _renumber(member)
@@ -160,7 +160,7 @@ def _renumber(member: Member) -> None:
     core.version -= base
     core.version_out -= base
     core.truncated_version = max(0, core.truncated_version - base)
-    waits = core.stand is RaftState.CANDIDATE
+    waits = core.state is RaftState.CANDIDATE
     core.self_vote_version = max(0, core.self_vote_version - base) if waits else 0
     member.durable = DurablePoint(0, OpId(0, core.log.stable))  # only its index is compared
     member.pending = tuple(replace(b, point=_earlier(b.point, base)) for b in member.pending)
@@ -259,9 +259,9 @@ def heartbeat(member: Member, stalled: bool = False) -> list[AnyMessage]:
     lead = core.leadership
     assert lead is not None
     for peer in lead.peers.values():
-        peer.seen = peer.received
+        peer.last_received = peer.received
         if stalled and peer.flow is Flow.STREAM:
-            peer.quiet = STALL_HEARTBEATS
+            peer.stalled_heartbeats = STALL_HEARTBEATS
     lead.heartbeat_elapsed = core.options.heartbeat_ticks
     member.node.tick(0)
     return settle(member)
@@ -272,7 +272,7 @@ def give_up(member: Member) -> list[AnyMessage]:
     lead = member.node.core.leadership
     assert lead is not None
     for peer in lead.peers.values():
-        peer.heard_at = -1 << 20
+        peer.last_reply_at = -1 << 20
     return heartbeat(member)
 
 

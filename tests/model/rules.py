@@ -53,8 +53,8 @@ def face(member: Member) -> Face:
     return Face(
         core.uuid,
         core.term,
-        core.stand is RaftState.LEADER,
-        core.may_stand,
+        core.state is RaftState.LEADER,
+        core.may_campaign,
         tuple(core.voters),
         tuple(e.id for e in entries),
         core.log.committed,

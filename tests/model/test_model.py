@@ -37,7 +37,7 @@ def test_it_finds_an_entry_of_an_old_term_committed_by_counting(monkeypatch: pyt
 
 def test_it_finds_a_second_vote_in_a_term(monkeypatch: pytest.MonkeyPatch):
     def would_vote(core: RaftCore, message: RequestVote) -> bool:
-        free = core.stand is RaftState.FOLLOWER and message.term >= core.term
+        free = core.state is RaftState.FOLLOWER and message.term >= core.term
         return free and election.up_to_date(core, message.last)
 
     monkeypatch.setattr(election, "_would_vote", would_vote)
@@ -46,9 +46,9 @@ def test_it_finds_a_second_vote_in_a_term(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_it_finds_a_vote_that_a_crash_forgets(monkeypatch: pytest.MonkeyPatch):
-    def promise(core: RaftCore, hard: object) -> None:
+    def set_hard_state(core: RaftCore, hard: object) -> None:
         core.hard = hard  # type: ignore[assignment]
 
-    monkeypatch.setattr(RaftCore, "promise", promise)
+    monkeypatch.setattr(RaftCore, "set_hard_state", set_hard_state)
     with pytest.raises(Violation, match="term"):
         Explorer(FULL["slow disks, one crash"][0], 100_000).run()

@@ -77,7 +77,7 @@ class Story:
     def notice(self, uuid: str) -> None:
         """Write down a role change."""
         core = self.cluster[uuid].core
-        now = (core.stand.value, core.term)
+        now = (core.state.value, core.term)
         if now != self.roles.get(uuid, ("follower", 0)):
             self.lines.append(f"{uuid} becomes {now[0]} in term {now[1]}")
         self.roles[uuid] = now

@@ -77,7 +77,7 @@ def describe(message: AnyMessage) -> str:
         text += ", override" if message.override else ""
     elif isinstance(message, VoteReply):
         text += f": {'pre-vote' if message.pre else 'vote'} {'granted' if message.granted else 'refused'}"
-        text += f", lends up to {message.last}" if message.lends else ""
+        text += f", lends up to {message.last}" if message.offers_suffix else ""
     elif isinstance(message, FetchSuffix):
         text += f": what follows {message.last}"
     elif isinstance(message, Suffix):

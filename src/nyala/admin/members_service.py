@@ -172,7 +172,8 @@ def _answered(replica: Replica, after: Configuration, number: int) -> bool:
         Unavailable: too few have been heard for an election timeout.
     """
     options, needed = replica.context.options, majority(len(after.voters))
-    if sum(u in after.voters for u in replica.running_member().node.view.echoed(number)) >= needed:
+    answered = replica.running_member().node.view.answered_since(number)
+    if sum(u in after.voters for u in answered) >= needed:
         return True
     silent = options.election_timeout_ms // options.raft_tick_ms
     peers = replica.status().peers

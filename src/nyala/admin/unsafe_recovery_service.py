@@ -67,7 +67,7 @@ class UnsafeRecoveryService:
                     f"term {request.term} is not one that the group of term {member.node.term} can be in"
                 )
             last = member.node.last
-            active = member.rescue(keep, request.term)
+            active = member.unsafe_change_config(keep, request.term)
             log.warning(
                 "tablet %s goes on with %s only: what others had after %s is lost",
                 replica.group, ", ".join(keep), last,

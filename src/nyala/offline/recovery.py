@@ -14,7 +14,7 @@ from nyala.offline import inspection, rewrite_config
 from nyala.raft import membership
 from nyala.raft.membership import Configuration, Member
 from nyala.raft.messages import HardState
-from nyala.raft.unsafe_recovery import TERMS_APART
+from nyala.raft.unsafe_recovery import TERM_GAP
 from nyala.replica.member import bootstrap
 from nyala.replica.state_machine import Cut
 from nyala.replica.superblock import ReplicaStage, Superblock, Superblocks
@@ -116,7 +116,7 @@ def look(
     others = {m.uuid for c in (config, *later) for m in c.members} | {*config.lost}
     alone = replace(me, voter=True, promote=False, replace=False)
     after = membership.initial([alone], others - {server})
-    after = replace(after, id=OpId(term + TERMS_APART, last.index))
+    after = replace(after, id=OpId(term + TERM_GAP, last.index))
     known = max(config.id.index, last.index)
     return RecoveryPlan(
         group, server, why or "its log lost records", cut, rows, config, last, known, after

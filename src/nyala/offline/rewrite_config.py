@@ -15,7 +15,7 @@ from nyala.offline.inspection import StoppedReplica
 from nyala.raft import membership
 from nyala.raft.membership import Configuration, Member
 from nyala.raft.messages import HardState
-from nyala.raft.unsafe_recovery import TERMS_APART
+from nyala.raft.unsafe_recovery import TERM_GAP
 from nyala.wal.cmeta import ConsensusMetadata
 from nyala.wal.format import group_bytes
 
@@ -69,7 +69,7 @@ def rewrite(
 ) -> str:
     """Put a configuration into the metadata; return the path of the backup, empty: it says this already.
 
-    Where it gives somebody up, the term goes far beyond those of the lost (see `TERMS_APART`).
+    Where it gives somebody up, the term goes far beyond those of the lost (see `TERM_GAP`).
 
     Args:
         files: the file system.
@@ -81,7 +81,7 @@ def rewrite(
     if replace(after, id=known.config.id) == known.config and not known.later:
         return ""
     given_up, promised = {*after.lost} - {*known.config.lost}, known.hard_state
-    beyond = HardState(promised.term + TERMS_APART) if given_up else promised
+    beyond = HardState(promised.term + TERM_GAP) if given_up else promised
     return put(files, directory, group, beyond, after)
 
 

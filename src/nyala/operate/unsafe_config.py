@@ -15,7 +15,7 @@ from nyala.operate.survivors import (
     replicas,
 )
 from nyala.raft.quorum import majority
-from nyala.raft.unsafe_recovery import TERMS_APART
+from nyala.raft.unsafe_recovery import TERM_GAP
 from nyala.wire import convert, methods
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -99,7 +99,7 @@ async def plan(
         keep=tuple(keep),
         give_up=tuple(sorted({*members} - {*keep})),
         cluster=info.cluster_id,
-        term=max(s.term for s in there) + TERMS_APART,
+        term=max(s.term for s in there) + TERM_GAP,
         known=max(max(s.told, s.last.index) for s in there),
         doubts=tuple(_doubts(mine, there, keep)),
     )

@@ -153,7 +153,7 @@ def append(core: RaftCore, lead: Leadership, after: Configuration, stamp: int) -
     op = OpId(core.term, core.log.last.index + 1)
     core.append(Entry(op, stamp, EntryKind.CONFIG, membership.encode(after)))
     core.round += 1
-    leader.meet(core, lead)
+    leader.update_peers(core, lead)
     core.dirty = True
     return op
 
@@ -168,7 +168,7 @@ def most_up_to_date(core: RaftCore, lead: Leadership) -> ServerUuid:
 
     def fitness(uuid: ServerUuid) -> tuple[bool, int, int]:
         peer = lead.peers[uuid]
-        return (peer.heard_at >= alive_since, peer.match, peer.heard_at)
+        return (peer.last_reply_at >= alive_since, peer.match, peer.last_reply_at)
 
     able = [u for u in lead.peers if core.configs.active.may_lead(u)]
     if not able:

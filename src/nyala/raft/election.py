@@ -17,7 +17,7 @@ def tick(core: RaftCore) -> None:
     core.silent += 1
     if core.elapsed >= core.timeout:
         core.reset_timer()
-        if core.may_stand:
+        if core.may_campaign:
             campaign(core, pre=True)
 
 
@@ -29,7 +29,7 @@ def campaign(core: RaftCore, *, pre: bool, override: bool = False) -> None:
         pre: pre-vote: ask how they would vote, which changes no state anywhere.
         override: by order of the leader, whom voters need not wait for.
     """
-    assert core.may_stand, f"{core.uuid} may not stand in {core.configs.active}"
+    assert core.may_campaign, f"{core.uuid} may not stand in {core.configs.active}"
     if pre:
         core.become_pre_candidate()
         core.votes[core.uuid] = True
@@ -58,11 +58,11 @@ def count(core: RaftCore) -> None:
     Who knows that its log lacks something asks all the same: a witness may lend it.
     """
     result = quorum.tally(core.voters, core.votes)
-    vain = result is quorum.Tally.WON and core.stand is RaftState.PRE_CANDIDATE and core.short
+    vain = result is quorum.Tally.WON and core.state is RaftState.PRE_CANDIDATE and core.incomplete
     if result is quorum.Tally.LOST or vain:
         core.become_follower(core.term, None)
     elif result is quorum.Tally.WON:
-        if core.stand is RaftState.PRE_CANDIDATE:
+        if core.state is RaftState.PRE_CANDIDATE:
             campaign(core, pre=False)
         else:
             leader.lead(core)
@@ -71,7 +71,7 @@ def count(core: RaftCore) -> None:
 def count_own_vote(core: RaftCore) -> None:
     """A candidate's own vote counts like any other's: when it is durable (figure 3.1)."""
     if (
-        core.stand is RaftState.CANDIDATE
+        core.state is RaftState.CANDIDATE
         and core.uuid not in core.votes
         and core.durable_version >= core.self_vote_version
     ):
@@ -110,7 +110,7 @@ def up_to_date(core: RaftCore, last: OpId) -> bool:
 
 def _answer(core: RaftCore, message: RequestVote, *, granted: bool) -> None:
     if granted and not message.pre:
-        core.promise(HardState(core.term, message.sender))
+        core.set_hard_state(HardState(core.term, message.sender))
         core.reset_timer()
     core.send(
         VoteReply(
@@ -121,24 +121,24 @@ def _answer(core: RaftCore, message: RequestVote, *, granted: bool) -> None:
             pre=message.pre,
             term=message.term if granted else core.term,
             last=core.log.last,
-            lends=not granted and lends(core, message.last),
+            offers_suffix=not granted and offers_suffix(core, message.last),
         )
     )
 
 
-def lends(core: RaftCore, last: OpId) -> bool:
+def offers_suffix(core: RaftCore, last: OpId) -> bool:
     """Return whether a member whose log ends at `last` may fetch from this witness: its log is longer."""
-    return last < core.log.last and not core.may_stand and not core.hears_leader
+    return last < core.log.last and not core.may_campaign and not core.hears_leader
 
 
 def on_reply(core: RaftCore, message: VoteReply) -> None:
     """Count an answer to the question that is open now; any other is late."""
     if message.pre:
-        if core.stand is not RaftState.PRE_CANDIDATE:
+        if core.state is not RaftState.PRE_CANDIDATE:
             return
         if message.granted and message.term != core.term + 1:
             return
-    elif core.stand is not RaftState.CANDIDATE or message.term != core.term:
+    elif core.state is not RaftState.CANDIDATE or message.term != core.term:
         return
     core.votes[message.sender] = message.granted
     count(core)
@@ -178,6 +178,6 @@ def continue_transfer(core: RaftCore) -> None:
 
 def on_timeout_now(core: RaftCore, message: TimeoutNow) -> None:
     """Stand at once, without asking first: the leader ordered it."""
-    able = core.may_stand and not core.short
-    if core.stand is RaftState.FOLLOWER and core.leader == message.sender and able:
+    able = core.may_campaign and not core.incomplete
+    if core.state is RaftState.FOLLOWER and core.leader == message.sender and able:
         campaign(core, pre=False, override=True)

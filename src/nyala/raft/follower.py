@@ -44,13 +44,13 @@ def on_append(core: RaftCore, message: AppendEntries) -> None:
         Forbidden: the leader's log parts from what is committed here; see `_check_committed`.
     """
     log = core.log
-    if message.commit > core.told:
-        core.told, core.told_in = message.commit, message.term
+    if message.commit > core.known_commit:
+        core.known_commit, core.known_term = message.commit, message.term
     previous = message.previous
     if previous.index >= log.committed and not log.holds(previous):
         hint = log.at_or_below(previous.index, previous.term)
         if message.acknowledged:
-            core.owed = max(core.owed, previous)
+            core.lost_last = max(core.lost_last, previous)
         _answer(core, message, success=False, match=0, hint=hint, last=None)
         return
     _check_committed(log, previous)
@@ -123,10 +123,10 @@ def _note_commit(core: RaftCore, message: AppendEntries) -> None:
     core.needed = message.needed
     if message.closed > core.closed and core.closed_pending is None:
         core.closed_pending = (message.closed, message.commit)
-    ripen(core)
+    advance_closed(core)
 
 
-def ripen(core: RaftCore) -> None:
+def advance_closed(core: RaftCore) -> None:
     """Believe a closed time once everything that it speaks of is applied here."""
     if core.closed_pending is not None and core.log.applied >= core.closed_pending[1]:
         core.closed = max(core.closed, core.closed_pending[0])
@@ -151,7 +151,7 @@ def _answer(
         match=match,
         hint=hint,
         round=core.round_seen,
-        quiesce=core.asleep,
+        quiesce=core.quiesced,
         lost=message.acknowledged and not success and message.term == core.term,
         full=core.full,
     )
@@ -161,24 +161,24 @@ def _answer(
         core.send(reply, last)
 
 
-def refuse_old(core: RaftCore, message: AppendEntries) -> None:
+def reject_stale(core: RaftCore, message: AppendEntries) -> None:
     """Tell a leader of an earlier term about ours, so that it steps down."""
     _answer(core, message, success=False, match=0, hint=core.log.last, last=None)
 
 
-def hear(core: RaftCore, message: AppendEntries) -> None:
+def note_leader(core: RaftCore, message: AppendEntries) -> None:
     """Note that the leader of the present term lives.
 
     Raises:
         AssertionError: two leaders in one term.
     """
-    assert core.stand is not RaftState.LEADER, (
+    assert core.state is not RaftState.LEADER, (
         f"{message.sender} and {core.uuid} lead term {core.term}"
     )
     assert core.leader in (None, message.sender), (
         f"{core.leader}, {message.sender} lead {core.term}"
     )
-    if core.stand is not RaftState.FOLLOWER or core.leader is None:
+    if core.state is not RaftState.FOLLOWER or core.leader is None:
         core.become_follower(core.term, message.sender)
     core.silent = 0
     core.reset_timer()

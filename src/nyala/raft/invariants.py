@@ -24,7 +24,7 @@ def check(node: RaftNode) -> None:
     _check_role(core)
     if core.leadership is not None:
         _check_leader(core)
-    if core.asleep and not core.dirty:  # what it was asked for wakes it with its next `ready()`
+    if core.quiesced and not core.dirty:  # what it was asked for wakes it with its next `ready()`
         _check_asleep(core)
 
 
@@ -64,18 +64,18 @@ def _check_configs(core: RaftCore, entries: Sequence[Entry], what: str) -> None:
 
 
 def _check_role(core: RaftCore) -> None:
-    what = f"{core.uuid}: {core.stand} in term {core.term}, leader {core.leader}, vote {core.hard.vote}"
-    assert (core.stand is RaftState.LEADER) == (core.leadership is not None), what
-    assert (core.stand is RaftState.LEADER) == (core.leader == core.uuid), what
-    if core.stand in (RaftState.CANDIDATE, RaftState.LEADER):
+    what = f"{core.uuid}: {core.state} in term {core.term}, leader {core.leader}, vote {core.hard.vote}"
+    assert (core.state is RaftState.LEADER) == (core.leadership is not None), what
+    assert (core.state is RaftState.LEADER) == (core.leader == core.uuid), what
+    if core.state in (RaftState.CANDIDATE, RaftState.LEADER):
         assert core.hard.vote == core.uuid, what
-    if core.stand is not RaftState.FOLLOWER:
-        assert core.may_stand, what
+    if core.state is not RaftState.FOLLOWER:
+        assert core.may_campaign, what
     assert core.durable_version <= core.version_out <= core.version, what
     assert core.role is core.role_now(), f"{core.role}: {what}"
-    if core.stand is RaftState.LEADER:
+    if core.state is RaftState.LEADER:
         assert core.configs.active.may_lead(core.uuid), f"{core.configs.active}: {what}"
-    assert core.lending is None or not core.may_stand, what
+    assert core.suffix_candidate is None or not core.may_campaign, what
 
 
 def _check_leader(core: RaftCore) -> None:
@@ -86,7 +86,7 @@ def _check_leader(core: RaftCore) -> None:
     )
     members = {m.uuid for m in core.configs.active.members}
     assert set(lead.peers) == members - {core.uuid}, f"{set(lead.peers)} of {members}"
-    assert not members & set(lead.leaving), f"{set(lead.leaving)} leave, and are of {members}"
+    assert not members & set(lead.removed), f"{set(lead.removed)} leave, and are of {members}"
     for uuid, peer in lead.peers.items():
         what = f"{uuid}: {peer.match} {peer.received} {peer.next} {peer.flow} {core.log!r}"
         assert peer.match <= peer.received < peer.next <= core.log.last.index + 1, what
@@ -96,8 +96,8 @@ def _check_leader(core: RaftCore) -> None:
 
 
 def _check_asleep(core: RaftCore) -> None:
-    what = f"{core.uuid} sleeps: {core.stand}, leader {core.leader}, {core.log!r}"
-    assert core.stand in (RaftState.LEADER, RaftState.FOLLOWER), what
+    what = f"{core.uuid} sleeps: {core.state}, leader {core.leader}, {core.log!r}"
+    assert core.state in (RaftState.LEADER, RaftState.FOLLOWER), what
     assert core.leader is not None, what
     assert core.log.applied == core.log.committed == core.log.stable == core.log.last.index, what
     lead = core.leadership

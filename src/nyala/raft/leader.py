@@ -13,7 +13,7 @@ from nyala.common.ids import NO_OP, OpId, ServerUuid
 from nyala.raft import quiescence, quorum, reads
 from nyala.raft.log_view import size_of
 from nyala.raft.messages import AppendEntries, AppendReply, Entry, EntryKind
-from nyala.raft.progress import Flow, Leadership, Leaving, Progress
+from nyala.raft.progress import Flow, Leadership, Progress, RemovedPeer
 from nyala.raft.ready import ReadRequest
 from nyala.raft.state import RaftCore
 
@@ -25,7 +25,7 @@ def lead(core: RaftCore) -> None:
     leadership = Leadership(first)
     core.become_leader(leadership)
     core.append(Entry(OpId(core.term, first), own_stamp(core), EntryKind.NOOP))
-    meet(core, leadership)
+    update_peers(core, leadership)
     core.dirty = True
 
 
@@ -34,7 +34,7 @@ def own_stamp(core: RaftCore) -> int:
     return max(core.hlc, core.log.last_stamp + 1, core.closed + 1)
 
 
-def meet(core: RaftCore, leadership: Leadership) -> None:
+def update_peers(core: RaftCore, leadership: Leadership) -> None:
     """Let peers come and go with the active configuration, whose entry was just appended.
 
     Who comes may have been here before, and have lost its log since: an answer to a message of an earlier
@@ -47,10 +47,10 @@ def meet(core: RaftCore, leadership: Leadership) -> None:
         if m.uuid != core.uuid
     }
     for uuid in leadership.peers:
-        leadership.leaving.pop(uuid, None)
+        leadership.removed.pop(uuid, None)
     for uuid, peer in before.items():
         if uuid not in leadership.peers:
-            leadership.leaving[uuid] = Leaving(peer, last)
+            leadership.removed[uuid] = RemovedPeer(peer, last)
 
 
 def propose(core: RaftCore, payload: bytes, stamp: int) -> OpId | None:
@@ -79,8 +79,8 @@ def propose(core: RaftCore, payload: bytes, stamp: int) -> OpId | None:
 
 def replicate(core: RaftCore, leadership: Leadership) -> None:
     """Send each peer what it lacks, as far as its window allows; a new read round goes to a majority."""
-    asked = reads.nearest(core, leadership) if leadership.asked else ()
-    leadership.asked = core.dirty = False
+    asked = reads.likely_majority(core, leadership) if leadership.round_unsent else ()
+    leadership.round_unsent = core.dirty = False
     for uuid, peer in leadership.peers.items():
         sent = False
         while has_room(core, peer):
@@ -132,7 +132,7 @@ def heartbeat(core: RaftCore, uuid: ServerUuid, peer: Progress, *, quiesce: bool
         quiesce: offer to quiesce.
     """
     index = peer.received if peer.flow is Flow.STREAM else peer.next - 1
-    index = peer.match if peer.doubted else index
+    index = peer.match if peer.probe_match else index
     _send(core, uuid, peer, max(index, core.log.base.index), (), quiesce=quiesce)
 
 
@@ -175,7 +175,7 @@ def needed(core: RaftCore) -> int:
     else:
         others = [p.match for p in core.leadership.peers.values() if not p.needs_copy]
         found = min([core.log.last.index, *others]) + 1
-    return min(found, core.held) if core.held else found
+    return min(found, core.retained_from) if core.retained_from else found
 
 
 def entries_read(core: RaftCore, uuid: ServerUuid, entries: Sequence[Entry]) -> None:
@@ -201,11 +201,11 @@ def entries_read(core: RaftCore, uuid: ServerUuid, entries: Sequence[Entry]) -> 
     send_entries(core, uuid, peer, entries)
 
 
-def leave_behind(core: RaftCore, index: int) -> None:
-    """Call for a copy to the peers furthest behind; see `RaftNode.leave_behind`."""
+def mark_for_copy(core: RaftCore, index: int) -> None:
+    """Call for a copy to the peers furthest behind; see `RaftNode.mark_for_copy`."""
     peers = [] if core.leadership is None else list(core.leadership.peers.values())
     since = core.ticks - quiescence.SILENT_TIMEOUTS * core.options.election_ticks
-    known = [p for p in peers if p.located or p.moved_at <= since or core.asleep]
+    known = [p for p in peers if p.match_known or p.last_progress_at <= since or core.quiesced]
     behind = [p for p in known if not p.needs_copy and p.match + 1 < index]
     for peer in behind:
         peer.needs_copy = peer.match == min(p.match for p in behind)
@@ -226,42 +226,42 @@ def on_reply(core: RaftCore, leadership: Leadership, message: AppendReply) -> No
         Corrupt: the peer claims entries that do not exist; nothing was changed.
     """
     peer = leadership.peers.get(message.sender)
-    if peer is None or message.round < peer.since:
+    if peer is None or message.round < peer.joined_round:
         return
     if message.success and max(message.match, message.hint.index) > core.log.last.index:
         raise Corrupt(
             f"{message.sender} acknowledges {message.match} (received {message.hint}), but the log of "
             f"leader {core.uuid} in term {core.term} ends at {core.log.last}; the answer was dropped"
         )
-    peer.heard_at = core.ticks
+    peer.last_reply_at = core.ticks
     peer.round = max(peer.round, message.round)
     peer.hlc = max(peer.hlc, message.hlc)
     quiescence.answered(core, leadership, message)
     if message.success:
         if peer.acknowledge(message.match, message.hint.index):
-            peer.moved_at = core.ticks
+            peer.last_progress_at = core.ticks
             advance_commit(core, leadership)
     else:
         if message.lost:
-            begin_anew(core, peer)
-        search(core, peer, message.hint)
+            reset_peer(core, peer)
+        find_match(core, peer, message.hint)
     peer.full = False
     if message.full:
-        peer.fill()
+        peer.mark_full()
     reads.confirm(core, leadership)
     core.dirty = True
 
 
-def begin_anew(core: RaftCore, peer: Progress) -> None:
+def reset_peer(core: RaftCore, peer: Progress) -> None:
     """Forget what a peer acknowledged, since its log lost it: it counts for no commit, nor as a round's echo.
 
     An answer to anything sent before now says nothing of the log that it has now.
     """
     core.round += 1
-    peer.forget(core.round)
+    peer.reset(core.round)
 
 
-def search(core: RaftCore, peer: Progress, hint: OpId) -> None:
+def find_match(core: RaftCore, peer: Progress, hint: OpId) -> None:
     """Step back to where the logs may agree: at most one refusal for each term that differs (3.5).
 
     Args:
@@ -270,7 +270,7 @@ def search(core: RaftCore, peer: Progress, hint: OpId) -> None:
         hint: the refusal's.
     """
     if hint.index < peer.match:
-        peer.doubted = True  # late: it was refused before it agreed; or what agreed is lost there
+        peer.probe_match = True  # a late refusal, or the peer has lost acknowledged entries
         return
     log = core.log
     agreed = log.at_or_below(hint.index, hint.term)
@@ -314,7 +314,7 @@ def tick(core: RaftCore, leadership: Leadership, absent: Container[ServerUuid]) 
             leadership.transfer = None
     leadership.heartbeat_elapsed += 1
     if leadership.heartbeat_elapsed < core.options.heartbeat_ticks:
-        for uuid in reads.others(core, leadership):
+        for uuid in reads.unanswered(core, leadership):
             heartbeat(core, uuid, leadership.peers[uuid])
             core.dirty = True
         return
@@ -325,15 +325,17 @@ def tick(core: RaftCore, leadership: Leadership, absent: Container[ServerUuid]) 
         core.become_follower(core.term, None)
         return
     sleep = quiescence.offer(core, leadership, absent)
-    if core.asleep:
+    if core.quiesced:
         return
     core.dirty = True
     for uuid, peer in leadership.peers.items():
-        ask_again(core, uuid, peer, quiesce=sleep)
-    leadership.asked = False  # a read round that waits for a message travels with these
+        heartbeat_or_probe(core, uuid, peer, quiesce=sleep)
+    leadership.round_unsent = False  # a read round that waits for a message travels with these
 
 
-def ask_again(core: RaftCore, uuid: ServerUuid, peer: Progress, *, quiesce: bool = False) -> None:
+def heartbeat_or_probe(
+    core: RaftCore, uuid: ServerUuid, peer: Progress, *, quiesce: bool = False
+) -> None:
     """Send a heartbeat; entries that were sent long ago and not acknowledged count as lost.
 
     Args:
@@ -343,7 +345,7 @@ def ask_again(core: RaftCore, uuid: ServerUuid, peer: Progress, *, quiesce: bool
         quiesce: offer to quiesce.
     """
     if peer.match == core.log.last.index:
-        peer.moved_at = core.ticks
+        peer.last_progress_at = core.ticks
     if peer.stalled():
         peer.probe(max(peer.received, core.log.base.index) + 1)
     heartbeat(core, uuid, peer, quiesce=quiesce)
@@ -351,5 +353,5 @@ def ask_again(core: RaftCore, uuid: ServerUuid, peer: Progress, *, quiesce: bool
 
 def _reaches_majority(core: RaftCore, leadership: Leadership) -> bool:
     since = core.ticks - core.options.election_ticks
-    near = {uuid for uuid, peer in leadership.peers.items() if peer.heard_at >= since}
+    near = {uuid for uuid, peer in leadership.peers.items() if peer.last_reply_at >= since}
     return quorum.contains(core.voters, near | {core.uuid})

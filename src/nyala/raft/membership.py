@@ -85,7 +85,7 @@ def initial(members: Iterable[Member], lost: Iterable[ServerUuid] = ()) -> Confi
 
 
 @dataclass(frozen=True, slots=True)
-class _Rescued:
+class _WithLost:
     members: tuple[Member, ...]
     lost: tuple[ServerUuid, ...]
 
@@ -93,7 +93,7 @@ class _Rescued:
 def encode(config: Configuration) -> bytes:
     """Return the payload of a CONFIG entry: JSON, so that members may gain fields."""
     if config.lost:
-        return msgspec.json.encode(_Rescued(config.members, config.lost))
+        return msgspec.json.encode(_WithLost(config.members, config.lost))
     return msgspec.json.encode(config.members)
 
 
@@ -104,10 +104,10 @@ def decode(payload: bytes, at: OpId) -> Configuration:
         Corrupt: the payload is not a configuration.
     """
     try:
-        found = msgspec.json.decode(payload, type=tuple[Member, ...] | _Rescued)
+        found = msgspec.json.decode(payload, type=tuple[Member, ...] | _WithLost)
     except UNREADABLE as err:
         raise Corrupt(f"the configuration entry at {at} cannot be read: {err}") from err
-    if isinstance(found, _Rescued):
+    if isinstance(found, _WithLost):
         return Configuration(found.members, at, found.lost)
     return Configuration(found, at)
 

@@ -113,13 +113,14 @@ class RequestVote(Message):
 class VoteReply(Message):
     """Answer to RequestVote. For a granted pre-vote `term` is the asked-for term.
 
-    `lends`: refused for the sake of a log that ends at `last`, whose owner cannot stand, and lends it.
+    `offers_suffix`: the voter is a witness whose log ends at `last`, past the candidate's; the candidate may
+    fetch the missing entries from it.
     """
 
     granted: bool
     pre: bool = False
     last: OpId = NO_OP
-    lends: bool = False
+    offers_suffix: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -153,9 +153,9 @@ class RaftNode:
         return self.core.closed
 
     @property
-    def asleep(self) -> bool:
+    def quiesced(self) -> bool:
         """True if the group is quiesced as far as this node is concerned."""
-        return self.core.asleep
+        return self.core.quiesced
 
     def status(self) -> Status:
         """Return everything that is worth showing; costs more than the properties."""
@@ -178,7 +178,7 @@ class RaftNode:
         elif isinstance(message, Suffix):
             witness.check(message)
         self.core.hlc = hlc
-        if self.core.asleep and quiescence.disturbs(self.core, message):
+        if self.core.quiesced and quiescence.wakes(self.core, message):
             quiescence.wake(self.core)
         if message.term > self.core.term:
             _enter_term(self.core, message)
@@ -191,7 +191,7 @@ class RaftNode:
             hlc: the clock's reading.
             absent: servers that have been silent for long; a group goes to sleep without them.
         """
-        if not self.core.asleep:
+        if not self.core.quiesced:
             _tick(self.core, hlc, absent)
 
     def durable(self, point: DurablePoint) -> None:
@@ -201,7 +201,7 @@ class RaftNode:
         of_this_log = point.hard_state_version >= core.truncated_version
         if of_this_log and point.last.index > core.log.stable:
             core.log.note_durable(point.last)
-            core.settle_configs()
+            core.commit_configs()
         election.count_own_vote(core)
         if core.leadership is not None:
             leader.advance_commit(core, core.leadership)
@@ -218,11 +218,11 @@ class RaftNode:
     def applied(self, index: int) -> None:
         """Note that entries up to `index` are applied; their memory may go."""
         self.core.log.note_applied(index)
-        follower.ripen(self.core)
+        follower.advance_closed(self.core)
 
-    def hold(self, index: int) -> None:
+    def retain_from(self, index: int) -> None:
         """Count entries from `index` on as needed, here and by a leader's word everywhere; 0: no more."""
-        self.core.held = index
+        self.core.retained_from = index
 
     def set_full(self, full: bool) -> None:
         """Take no entries as a follower while there is no room for them; heartbeats and votes go on.
@@ -235,12 +235,13 @@ class RaftNode:
         """Free entries in memory that are applied, and so durable, down to so many bytes."""
         self.core.log.shrink(limit_bytes)
 
-    def take_over(self, before: "RaftNode") -> None:
-        """Take over what an earlier core of this member knew beside its log: losses, and told commits."""
+    def inherit(self, before: "RaftNode") -> None:
+        """Copy what an earlier core of this member knew beside its log: entries it lost, known commits."""
         core, known = self.core, before.core
-        core.owed, core.told, core.told_in = known.owed, known.told, known.told_in
+        core.lost_last = known.lost_last
+        core.known_commit, core.known_term = known.known_commit, known.known_term
 
-    def rescue(self, keep: Sequence[ServerUuid], stamp: int, term: int = 0) -> OpId:
+    def unsafe_change_config(self, keep: Sequence[ServerUuid], stamp: int, term: int = 0) -> OpId:
         """Go on without a majority that is lost for good: keep these members only, at once.
 
         Whatever role this member has, it appends the configuration in a later term and stands, if it is kept
@@ -256,13 +257,13 @@ class RaftNode:
             The op id of the configuration; of the active one if it says this already.
 
         Raises:
-            InvalidArgument: see `unsafe_recovery.rescued`; nothing was changed.
+            InvalidArgument: see `unsafe_recovery.surviving_config`; nothing was changed.
         """
-        return unsafe_recovery.rescue(self.core, keep, stamp, term)
+        return unsafe_recovery.change_config(self.core, keep, stamp, term)
 
     def wake(self) -> None:
         """Wake this node, if it is quiesced: a server that it relies on may have failed."""
-        quiescence.wake_in_doubt(self.core)
+        quiescence.wake_suspecting(self.core)
 
     def peer_exited(self, server: ServerUuid) -> bool:
         """Start an election soon if `server`, whose process has exited, leads; return whether it does.
@@ -338,13 +339,13 @@ class RaftNode:
         """
         return change(self.core, changes, stamp, expected)
 
-    def leave_behind(self, index: int) -> None:
+    def mark_for_copy(self, index: int) -> None:
         """Take it that the peers furthest behind, if that is before `index`, need a copy.
 
         A peer that has not told this leader yet where its log agrees may be level: it is not among them
         before `quiescence.SILENT_TIMEOUTS` election timeouts have passed without its word.
         """
-        leader.leave_behind(self.core, index)
+        leader.mark_for_copy(self.core, index)
 
     def publish_closed(self, stamp: int) -> None:
         """Promise followers that this leader stamps nothing at or below `stamp`.
@@ -387,12 +388,12 @@ def _take(core: RaftCore, message: AnyMessage) -> None:
         witness.on_suffix(core, message)
     elif message.term < core.term:
         if isinstance(message, AppendEntries):
-            follower.refuse_old(core, message)
+            follower.reject_stale(core, message)
     elif isinstance(message, AppendEntries):
-        follower.hear(core, message)
+        follower.note_leader(core, message)
         follower.on_append(core, message)
     elif isinstance(message, AppendReply):
-        if core.leadership is not None and not core.asleep:
+        if core.leadership is not None and not core.quiesced:
             leader.on_reply(core, core.leadership, message)
             removed_peers.on_reply(core, core.leadership, message)
             election.continue_transfer(core)
@@ -409,7 +410,7 @@ def _tick(core: RaftCore, hlc: int, absent: Container[ServerUuid]) -> None:
     else:
         leader.tick(core, core.leadership, absent)
         election.continue_transfer(core)
-        if core.leadership is not None and core.leadership.leaving:
+        if core.leadership is not None and core.leadership.removed:
             removed_peers.tick(core, core.leadership)
         if core.leadership is not None and core.configs.active.promoting:
             promotion.tick(core, core.leadership)
@@ -418,7 +419,7 @@ def _tick(core: RaftCore, hlc: int, absent: Container[ServerUuid]) -> None:
 def _collect(core: RaftCore) -> Ready:
     """Drain what is owed, replication first, since it adds to the rest."""
     if core.dirty and core.leadership is not None:
-        if core.asleep:
+        if core.quiesced:
             quiescence.wake(core)
         leader.replicate(core, core.leadership)
         removed_peers.send(core, core.leadership)

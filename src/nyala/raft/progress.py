@@ -27,11 +27,12 @@ class Progress:
     """Progress of one peer, by its leader; its transitions are here, their reasons in `leader.py`."""
 
     __slots__ = (
-        "doubted", "flow", "full", "heard_at", "hlc", "inflight", "inflight_bytes", "match", "moved_at",
-        "needs_copy", "next", "quiet", "reading", "received", "round", "seen", "since", "waiting",
+        "flow", "full", "hlc", "inflight", "inflight_bytes", "joined_round", "last_progress_at",
+        "last_received", "last_reply_at", "match", "needs_copy", "next", "probe_match", "reading",
+        "received", "round", "stalled_heartbeats", "waiting",
     )  # fmt: skip
 
-    def __init__(self, next_index: int, now: int, since: int = 0) -> None:
+    def __init__(self, next_index: int, now: int, joined_round: int = 0) -> None:
         self.flow = Flow.PROBE
         self.match = 0
         self.received = 0
@@ -39,20 +40,20 @@ class Progress:
         self.waiting = False  # a probe is under way
         self.reading = False  # the host is reading entries for it
         self.needs_copy = False
-        self.doubted = False  # refused something below `match`: the next heartbeat asks for that
+        self.probe_match = False  # it refused an index below `match`: probe `match` next
         self.full = False  # it has no room: no entries are sent until an answer says that it has
         self.inflight: deque[tuple[int, int]] = deque()  # (last index, bytes) of each message
         self.inflight_bytes = 0
-        self.heard_at = now  # tick of the last answer in this term
-        self.moved_at = now  # tick at which `match` last grew, or nothing was missing
+        self.last_reply_at = now  # tick of the last answer in this term
+        self.last_progress_at = now  # tick at which `match` last grew, or nothing was missing
         self.round = 0  # highest read round it echoed
         self.hlc = 0  # highest hybrid time it answered with
-        self.since = since  # read round that was current when it joined
-        self.quiet = 0  # heartbeats since `received` moved, with entries on the way
-        self.seen = 0  # `received` at the last heartbeat
+        self.joined_round = joined_round  # read round that was current when it joined
+        self.stalled_heartbeats = 0  # heartbeats since `received` moved, with entries on the way
+        self.last_received = 0  # `received` at the last heartbeat
 
     @property
-    def located(self) -> bool:
+    def match_known(self) -> bool:
         """True if it has told where its log agrees: until then a `match` of 0 says nothing."""
         return self.flow is Flow.STREAM or self.match > 0
 
@@ -63,17 +64,17 @@ class Progress:
         self.received = min(self.received, self.next - 1)
         self.waiting = self.reading = False
         self.inflight.clear()
-        self.inflight_bytes = self.quiet = 0
+        self.inflight_bytes = self.stalled_heartbeats = 0
 
-    def forget(self, since: int) -> None:
-        """Know nothing of its log any more; `since`: the read round from which on its answers count."""
+    def reset(self, joined_round: int) -> None:
+        """Discard what is known of its log; its replies count again from read round `joined_round` on."""
         self.match = self.received = self.round = self.hlc = 0
-        self.since = since
-        self.needs_copy = self.doubted = False
+        self.joined_round = joined_round
+        self.needs_copy = self.probe_match = False
 
     def acknowledge(self, match: int, received: int) -> bool:
         """Take a success; return whether `match` grew."""
-        self.doubted = False
+        self.probe_match = False
         grew = match > self.match
         if grew:
             self.match = match
@@ -98,7 +99,7 @@ class Progress:
         self.inflight_bytes += size_bytes
         self.next = last_index + 1
 
-    def fill(self) -> None:
+    def mark_full(self) -> None:
         """It has no room for entries: what is on the way was let go, and is sent again when it has room."""
         self.full = True
         self.reading = False
@@ -109,12 +110,16 @@ class Progress:
 
     def stalled(self) -> bool:
         """Called once a heartbeat: whether entries were sent and nothing was heard of them since."""
-        if self.flow is Flow.PROBE or self.received + 1 >= self.next or self.received != self.seen:
-            self.quiet = 0
+        if (
+            self.flow is Flow.PROBE
+            or self.received + 1 >= self.next
+            or self.received != self.last_received
+        ):
+            self.stalled_heartbeats = 0
         else:
-            self.quiet += 1
-        self.seen = self.received
-        return self.quiet >= STALL_HEARTBEATS
+            self.stalled_heartbeats += 1
+        self.last_received = self.received
+        return self.stalled_heartbeats >= STALL_HEARTBEATS
 
 
 @dataclass(slots=True)
@@ -144,7 +149,7 @@ class CatchUp:
 
 
 @dataclass(slots=True)
-class Leaving:
+class RemovedPeer:
     """A peer that the entry at index `target` removed, and that is to be told; see `removed_peers.py`."""
 
     peer: Progress
@@ -161,12 +166,12 @@ class Leadership:
 
     first: int
     peers: dict[ServerUuid, Progress] = field(default_factory=dict)
-    leaving: dict[ServerUuid, Leaving] = field(default_factory=dict)
+    removed: dict[ServerUuid, RemovedPeer] = field(default_factory=dict)
     rounds: list[Round] = field(default_factory=list)  # unanswered, oldest first
-    asked: bool = False  # the newest round has not been sent yet
+    round_unsent: bool = False  # the newest round has not been sent yet
     transfer: Transfer | None = None
-    catching: dict[ServerUuid, CatchUp] = field(default_factory=dict)  # see `promotion.py`
+    catch_ups: dict[ServerUuid, CatchUp] = field(default_factory=dict)  # see `promotion.py`
     heartbeat_elapsed: int = 0
     idle: int = 0  # heartbeats without input; see `quiescence.py`
-    inputs: tuple[int, ...] = ()  # last index, round and closed time, as they were then
-    asleep: dict[ServerUuid, None] = field(default_factory=dict)  # peers that took the offer
+    idle_inputs: tuple[int, ...] = ()  # last index, round and closed time, as they were then
+    quiesced_peers: dict[ServerUuid, None] = field(default_factory=dict)  # agreed to quiesce

@@ -24,15 +24,15 @@ def tick(core: RaftCore, lead: Leadership) -> None:
 
 def _caught_up(core: RaftCore, lead: Leadership, uuid: ServerUuid) -> bool:
     peer = lead.peers[uuid]
-    current = lead.catching.get(uuid)
+    current = lead.catch_ups.get(uuid)
     if current is not None and peer.match < current.target:
         return False
-    lead.catching[uuid] = CatchUp(core.log.last.index, core.ticks)
+    lead.catch_ups[uuid] = CatchUp(core.log.last.index, core.ticks)
     longest = core.options.election_ticks
     return (
         current is not None
         and core.ticks - current.began <= longest
-        and core.ticks - peer.heard_at <= longest
+        and core.ticks - peer.last_reply_at <= longest
     )
 
 

@@ -36,22 +36,22 @@ def offer(core: RaftCore, leadership: Leadership, absent: Container[ServerUuid])
         leadership: of this term.
         absent: servers that have been silent for long: they are not waited for.
     """
-    least = _patience(core)
+    least = _idle_limit(core)
     inputs = (core.log.last.index, core.round, core.closed)
     waited_for = [
         u for u in leadership.peers if u not in absent and not _silent(core, leadership, u)
     ]
-    if not least or inputs != leadership.inputs or not _settled(core, leadership, waited_for):
-        leadership.inputs = inputs
-        _stay_up(leadership)
+    if not least or inputs != leadership.idle_inputs or not _settled(core, leadership, waited_for):
+        leadership.idle_inputs = inputs
+        _reset_idle(leadership)
         return False
     leadership.idle += 1
-    if leadership.idle > least and all(u in leadership.asleep for u in waited_for):
-        core.asleep = True
+    if leadership.idle > least and all(u in leadership.quiesced_peers for u in waited_for):
+        core.quiesced = True
     return leadership.idle >= least
 
 
-def _patience(core: RaftCore) -> int:
+def _idle_limit(core: RaftCore) -> int:
     """Return after how many idle heartbeats a group sleeps; a new one that is eager does not wait."""
     least = core.options.quiesce_heartbeats
     return min(least, 1) if core.options.eager and core.log.last.index <= 1 else least
@@ -62,30 +62,30 @@ def _silent(core: RaftCore, leadership: Leadership, uuid: ServerUuid) -> bool:
 
     Only one that asks for votes when it is back: that wakes its leader.
     """
-    silent = core.ticks - leadership.peers[uuid].heard_at
+    silent = core.ticks - leadership.peers[uuid].last_reply_at
     longest = SILENT_TIMEOUTS * core.options.election_ticks
     return silent >= longest and core.configs.active.may_lead(uuid)
 
 
 def _settled(core: RaftCore, leadership: Leadership, waited_for: Sequence[ServerUuid]) -> bool:
     """Return whether nothing is under way, and a majority, with all who are waited for, has everything."""
-    if leadership.transfer is not None or leadership.rounds or not _all_done(core):
+    if leadership.transfer is not None or leadership.rounds or not _all_applied(core):
         return False
     if any(leadership.peers[u].match != core.log.last.index for u in waited_for):
         return False
     promoting = any(m.promote and not m.voter for m in core.configs.active.members)
     present = (core.uuid, *waited_for)
-    return not promoting and not leadership.leaving and quorum.contains(core.voters, present)
+    return not promoting and not leadership.removed and quorum.contains(core.voters, present)
 
 
-def _all_done(core: RaftCore) -> bool:
+def _all_applied(core: RaftCore) -> bool:
     log = core.log
     return log.applied == log.committed == log.stable == log.last.index
 
 
-def _stay_up(leadership: Leadership) -> None:
+def _reset_idle(leadership: Leadership) -> None:
     leadership.idle = 0
-    leadership.asleep.clear()
+    leadership.quiesced_peers.clear()
 
 
 def answered(core: RaftCore, leadership: Leadership, message: AppendReply) -> None:
@@ -97,23 +97,23 @@ def answered(core: RaftCore, leadership: Leadership, message: AppendReply) -> No
         message: the peer's answer.
     """
     if not message.quiesce:
-        leadership.asleep.pop(message.sender, None)
-    elif leadership.idle >= _patience(core) and message.hint == core.log.last:
-        leadership.asleep[message.sender] = None
+        leadership.quiesced_peers.pop(message.sender, None)
+    elif leadership.idle >= _idle_limit(core) and message.hint == core.log.last:
+        leadership.quiesced_peers[message.sender] = None
 
 
 def take(core: RaftCore, message: AppendEntries) -> bool:
     """Fall asleep as a follower, if the offer is for exactly this log; return whether it was taken."""
-    core.asleep = (
+    core.quiesced = (
         message.quiesce
         and message.previous == core.log.last
         and core.closed_pending is None
-        and _all_done(core)
+        and _all_applied(core)
     )
-    return core.asleep
+    return core.quiesced
 
 
-def disturbs(core: RaftCore, message: AnyMessage) -> bool:
+def wakes(core: RaftCore, message: AnyMessage) -> bool:
     """Return whether a message wakes a quiesced node. An offer does: the node quiesces again with its answer.
 
     An answer to one of several offers does not; nor does a candidate whom a follower refuses for its
@@ -144,26 +144,26 @@ def relies_on(core: RaftCore) -> tuple[ServerUuid, ...]:
 
 def wake(core: RaftCore) -> None:
     """Be up again: a leader speaks at its next tick, a follower has just heard its leader."""
-    core.asleep = False
+    core.quiesced = False
     if core.leadership is not None:
-        _stay_up(core.leadership)
+        _reset_idle(core.leadership)
         core.leadership.heartbeat_elapsed = core.options.heartbeat_ticks
     else:
         core.silent = 0
         core.reset_timer()
 
 
-def wake_in_doubt(core: RaftCore) -> None:
+def wake_suspecting(core: RaftCore) -> None:
     """Wake because a server is in doubt: for a leader one of its peers', for a follower its leader's.
 
     The follower asks its leader to speak, and does not wait for long.
     """
-    if not core.asleep:
+    if not core.quiesced:
         return
     wake(core)
     if core.leadership is not None or core.leader is None:
         return
-    _doubt(core, core.options.election_ticks)
+    _suspect_leader(core, core.options.election_ticks)
     core.send(
         AppendReply(
             sender=core.uuid,
@@ -181,14 +181,14 @@ def wake_in_doubt(core: RaftCore) -> None:
 def peer_exited(core: RaftCore, server: ServerUuid) -> bool:
     """Act on the end of a server's process, if its replica leads here; return whether it did."""
     known = core.silent >= core.options.election_ticks
-    if core.asleep or core.leadership is not None or core.leader != server or known:
+    if core.quiesced or core.leadership is not None or core.leader != server or known:
         return False
     core.reset_timer()
-    _doubt(core, max(1, core.options.election_ticks // 2))  # whoever is up has less company
+    _suspect_leader(core, max(1, core.options.election_ticks // 2))  # fewer members compete
     return True
 
 
-def _doubt(core: RaftCore, spread: int) -> None:
+def _suspect_leader(core: RaftCore, spread: int) -> None:
     """Do not wait for the leader any longer, nor refuse a candidate for its sake.
 
     The election is drawn anew from `spread` ticks, so that not all groups stand in one tick, nor in the

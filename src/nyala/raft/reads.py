@@ -17,36 +17,36 @@ def join(core: RaftCore, hlc: int) -> int | None:
     if leadership is None:
         return None
     core.hlc = max(core.hlc, hlc)
-    if leadership.asked:
+    if leadership.round_unsent:
         newest = leadership.rounds[-1]
         newest.hlc = max(newest.hlc, hlc)
         newest.index = core.log.committed
         return newest.number
     core.round += 1
     leadership.rounds.append(Round(core.round, core.log.committed, hlc))
-    leadership.asked = core.dirty = True
+    leadership.round_unsent = core.dirty = True
     return core.round
 
 
-def nearest(core: RaftCore, leadership: Leadership) -> tuple[ServerUuid, ...]:
+def likely_majority(core: RaftCore, leadership: Leadership) -> tuple[ServerUuid, ...]:
     """Return the voters that are asked first: as few as make a majority, if so many are surely there.
 
     An answer costs two processes an awakening. Who answered the last round, and was heard within the last
-    heartbeat, is asked; if it is silent now, so are the others at the next tick (`others`).
+    heartbeat, is asked; if it is silent now, so are the others at the next tick (`unanswered`).
     """
     peers, since = leadership.peers, core.ticks - core.options.heartbeat_ticks - 1
     voters = [v for v in core.voters if v in peers]
     needed = quorum.majority(len(core.voters)) - (core.uuid in core.voters)
-    near = [v for v in voters if peers[v].round and peers[v].heard_at >= since]
+    near = [v for v in voters if peers[v].round and peers[v].last_reply_at >= since]
     if len(near) < needed:
         return tuple(voters)
     near.sort(key=lambda v: peers[v].round, reverse=True)
     return tuple(near[:needed])
 
 
-def others(core: RaftCore, leadership: Leadership) -> list[ServerUuid]:
+def unanswered(core: RaftCore, leadership: Leadership) -> list[ServerUuid]:
     """Return the voters that have not answered the newest round, if it still waits."""
-    if not leadership.rounds or leadership.asked:
+    if not leadership.rounds or leadership.round_unsent:
         return []
     newest = leadership.rounds[-1].number
     return [v for v in core.voters if v in leadership.peers and leadership.peers[v].round < newest]

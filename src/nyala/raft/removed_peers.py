@@ -17,12 +17,12 @@ HEARTBEATS = 20
 
 def send(core: RaftCore, leadership: Leadership) -> None:
     """Send to those who leave what they lack of the log up to their removal, if that is committed."""
-    for uuid, one in list(leadership.leaving.items()):
+    for uuid, one in list(leadership.removed.items()):
         peer, log = one.peer, core.log
         while peer.next <= one.target <= log.committed and leader.has_room(core, peer):
             entries = log.slice(peer.next, core.options.max_append_bytes)
             if entries is None:
-                del leadership.leaving[uuid]
+                del leadership.removed[uuid]
                 break
             leader.send_entries(core, uuid, peer, entries[: one.target + 1 - peer.next])
 
@@ -35,13 +35,13 @@ def on_reply(core: RaftCore, leadership: Leadership, message: AppendReply) -> No
         leadership: of the core.
         message: the answer.
     """
-    one = leadership.leaving.get(message.sender)
-    if one is None or message.round < one.peer.since:
+    one = leadership.removed.get(message.sender)
+    if one is None or message.round < one.peer.joined_round:
         return
     if not message.success:
-        leader.search(core, one.peer, message.hint)
+        leader.find_match(core, one.peer, message.hint)
     elif one.peer.acknowledge(message.match, message.hint.index) and message.match >= one.target:
-        del leadership.leaving[message.sender]
+        del leadership.removed[message.sender]
     core.dirty = True
 
 
@@ -49,11 +49,11 @@ def tick(core: RaftCore, leadership: Leadership) -> None:
     """At a heartbeat: ask again, or give up."""
     if leadership.heartbeat_elapsed:
         return
-    for uuid, one in list(leadership.leaving.items()):
+    for uuid, one in list(leadership.removed.items()):
         if one.target > core.log.committed:
             continue
         one.heartbeats += 1
         if one.heartbeats > HEARTBEATS:
-            del leadership.leaving[uuid]
+            del leadership.removed[uuid]
         else:
-            leader.ask_again(core, uuid, one.peer)
+            leader.heartbeat_or_probe(core, uuid, one.peer)

@@ -90,8 +90,8 @@ class RaftCore:
     durable_version: int = 0
     truncated_version: int = 0  # a durable point below this says nothing of today's log
     # role
-    stand: RaftState = RaftState.FOLLOWER
-    role: Role = Role.NON_PARTICIPANT  # what `stand` and the active configuration come to
+    state: RaftState = RaftState.FOLLOWER
+    role: Role = Role.NON_PARTICIPANT  # what `state` and the active configuration come to
     leader: ServerUuid | None = None
     leadership: Leadership | None = None  # exactly when LEADER
     votes: dict[ServerUuid, bool] = field(default_factory=dict)
@@ -104,10 +104,10 @@ class RaftCore:
     # a follower's view of this term's leader
     verified: int = 0  # the log agrees with the leader's up to here
     needed: int = 0  # lowest index that some member may still have to be sent; 0: not known
-    told: int = 0  # highest index that a leader told to be committed, here or not
-    told_in: int = 0  # that leader's term
-    held: int = 0  # lowest index that a copy made from here needs; 0: none is made
-    owed: OpId = NO_OP  # acknowledged and lost since, by a leader's word: this log once reached it
+    known_commit: int = 0  # highest index that a leader told to be committed, here or not
+    known_term: int = 0  # that leader's term
+    retained_from: int = 0  # lowest index that a copy made from here needs; 0: none is made
+    lost_last: OpId = NO_OP  # last entry that this log acknowledged and has lost since
     round_seen: int = 0
     round: int = 0  # highest read round begun here; never falls, so late answers cannot mislead
     hlc: int = 0
@@ -115,9 +115,9 @@ class RaftCore:
     closed_pending: tuple[int, int] | None = None  # (stamp, index to be applied first)
     out: Output = field(default_factory=Output)
     dirty: bool = False  # a leader has something to replicate
-    asleep: bool = False  # see `quiescence.py`
+    quiesced: bool = False  # see `quiescence.py`
     full: bool = False  # a follower's host has no room for entries: none are taken, answers say so
-    lending: ServerUuid | None = None  # for whom the host reads the log: see `witness.py`
+    suffix_candidate: ServerUuid | None = None  # for whom the host reads the log: see `witness.py`
 
     # ---- who we are ------------------------------------------------------------------------------
 
@@ -132,12 +132,12 @@ class RaftCore:
         return self.configs.active.voters
 
     @property
-    def may_stand(self) -> bool:
+    def may_campaign(self) -> bool:
         """True if this member may become leader: a voter, and not a witness."""
         return self.configs.active.may_lead(self.uuid)
 
     @property
-    def short(self) -> bool:
+    def incomplete(self) -> bool:
         """True if this log lacks entries that it acknowledged, or was told to be committed."""
         return not self.complete(self.log.last)
 
@@ -146,12 +146,13 @@ class RaftCore:
 
         A log with entries of a later term than the word's has what was committed before.
         """
-        return last >= self.owed and (last.term > self.told_in or last.index >= self.told)
+        up_to_date = last.term > self.known_term or last.index >= self.known_commit
+        return last >= self.lost_last and up_to_date
 
     @property
     def hears_leader(self) -> bool:
         """True if a leader was heard from within the minimum election timeout (dissertation 4.2.3)."""
-        if self.stand is RaftState.LEADER:
+        if self.state is RaftState.LEADER:
             return True
         return self.leader is not None and self.silent < self.options.election_ticks
 
@@ -170,7 +171,7 @@ class RaftCore:
 
     # ---- durable promises ------------------------------------------------------------------------
 
-    def promise(self, hard: HardState) -> None:
+    def set_hard_state(self, hard: HardState) -> None:
         """Change term or vote; whatever asserts it waits until it is durable."""
         assert hard.term >= self.hard.term, f"term falls: {hard} after {self.hard}"
         if hard != self.hard:
@@ -190,7 +191,7 @@ class RaftCore:
             self.log.append(entry)
             self.configs.adopt(config)
             self.out.config = config
-            self._settle_role()
+            self._update_role()
         else:
             self.log.append(entry)
 
@@ -201,43 +202,43 @@ class RaftCore:
         self.truncated_version = self.version
         if self.configs.truncate(first):
             self.out.config = self.configs.active
-            self._settle_role()
+            self._update_role()
 
     def commit(self, index: int) -> None:
         """Advance the commit index."""
         self.log.commit(index)
-        self.settle_configs()
+        self.commit_configs()
 
-    def settle_configs(self) -> None:
+    def commit_configs(self) -> None:
         """Call configurations committed that are so, and durable here: who saves one also has its entry."""
         if self.configs.pending and self.configs.commit(min(self.log.committed, self.log.stable)):
             self.out.config_committed = self.configs.committed
 
     # ---- role ------------------------------------------------------------------------------------
 
-    def _become(self, stand: RaftState) -> None:
-        assert (self.stand, stand) in TRANSITIONS, f"{self.uuid}: {self.stand} -> {stand}"
-        if self.stand is RaftState.LEADER:
+    def _become(self, state: RaftState) -> None:
+        assert (self.state, state) in TRANSITIONS, f"{self.uuid}: {self.state} -> {state}"
+        if self.state is RaftState.LEADER:
             self.leadership = None
             self.dirty = False
             self.verified = self.log.committed
             self.reset_timer()
-        self.stand = stand
+        self.state = state
         self.votes = {}
-        self._settle_role()
+        self._update_role()
 
     def role_now(self) -> Role:
         """Return what this member is to its group, derived anew."""
         me = self.configs.active.get(self.uuid)
-        if self.stand is RaftState.LEADER:
+        if self.state is RaftState.LEADER:
             return Role.LEADER
         if me is None:
             return Role.NON_PARTICIPANT
         if not me.voter:
             return Role.LEARNER
-        return Role.FOLLOWER if self.stand is RaftState.FOLLOWER else Role.CANDIDATE
+        return Role.FOLLOWER if self.state is RaftState.FOLLOWER else Role.CANDIDATE
 
-    def _settle_role(self) -> None:
+    def _update_role(self) -> None:
         role = self.role_now()
         if role is not self.role:
             assert (self.role, role) in ROLE_TRANSITIONS, f"{self.uuid}: {self.role} -> {role}"
@@ -249,7 +250,7 @@ class RaftCore:
         self._become(RaftState.FOLLOWER)
         self.leader = leader
         if new_term:
-            self.promise(HardState(term))
+            self.set_hard_state(HardState(term))
             self._forget_leader_of_term()
 
     def become_pre_candidate(self) -> None:
@@ -261,7 +262,7 @@ class RaftCore:
         """Enter the next term and vote for oneself; that vote counts once it is durable."""
         self._become(RaftState.CANDIDATE)
         self.leader = None
-        self.promise(HardState(self.term + 1, self.uuid))
+        self.set_hard_state(HardState(self.term + 1, self.uuid))
         self.self_vote_version = self.version
         self._forget_leader_of_term()
 

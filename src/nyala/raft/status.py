@@ -84,7 +84,7 @@ class Status:
             is decided on the applied state then rests on everything that earlier leaders committed.
         transferee: whom leadership is being handed to.
         closed: hybrid time below which this replica's applied state is complete (0: unknown).
-        told: highest index that a leader told to be committed, here or not.
+        known_commit: highest index that a leader told to be committed, here or not.
         quiesced: the group sleeps: nothing is sent in it until something happens.
         peers: a leader's view of the others, in configuration order.
     """
@@ -103,6 +103,6 @@ class Status:
     accepting: bool
     transferee: ServerUuid | None
     closed: int
-    told: int = 0
+    known_commit: int = 0
     quiesced: bool = False
     peers: tuple[PeerStatus, ...] = ()

@@ -17,13 +17,13 @@ from nyala.raft.membership import Configuration
 from nyala.raft.messages import Entry, EntryKind, HardState
 from nyala.raft.state import RaftCore
 
-TERMS_APART = 500_000
+TERM_GAP = 500_000
 """Terms that a tool leaves between those that it sees and that of the recovery: days of elections for the
 lost members. In a term that both had, entries of both would have one op id, and a lost member that comes back
 with its old log would seem to agree."""
 
 
-def rescued(core: RaftCore, keep: Sequence[ServerUuid]) -> Configuration:
+def surviving_config(core: RaftCore, keep: Sequence[ServerUuid]) -> Configuration:
     """Return the committed configuration with `keep` only, and the others lost; without an id.
 
     Raises:
@@ -49,8 +49,8 @@ def rescued(core: RaftCore, keep: Sequence[ServerUuid]) -> Configuration:
     )
 
 
-def rescue(core: RaftCore, keep: Sequence[ServerUuid], stamp: int, term: int) -> OpId:
-    """Append a configuration of survivors in a new term; see `RaftNode.rescue`.
+def change_config(core: RaftCore, keep: Sequence[ServerUuid], stamp: int, term: int) -> OpId:
+    """Append a configuration of survivors in a new term; see `RaftNode.unsafe_change_config`.
 
     Args:
         core: of a survivor.
@@ -62,17 +62,17 @@ def rescue(core: RaftCore, keep: Sequence[ServerUuid], stamp: int, term: int) ->
         Op id of the configuration; of the active one if it is the same already.
 
     Raises:
-        InvalidArgument: see `rescued`; nothing was changed.
+        InvalidArgument: see `surviving_config`; nothing was changed.
     """
-    after = rescued(core, keep)
+    after = surviving_config(core, keep)
     active = core.configs.active
     if active.members == after.members and active.lost == after.lost:
         return active.id
-    if core.asleep:
+    if core.quiesced:
         quiescence.wake(core)
     term = max(term, core.term + 1)
     core.become_follower(term, None)
-    core.promise(HardState(term, core.uuid))  # as if it had won this term: nobody else has it
+    core.set_hard_state(HardState(term, core.uuid))  # as if it had won the election of this term
     op = OpId(term, core.log.last.index + 1)
     core.append(Entry(op, stamp, EntryKind.CONFIG, membership.encode(after)))
     core.silent = core.options.election_ticks

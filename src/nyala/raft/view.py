@@ -31,7 +31,7 @@ class NodeView:
     @property
     def acknowledged(self) -> OpId:
         """The last entry that this member ever acknowledged, whether its log still has it or not."""
-        return max(self._core.log.last, self._core.owed)
+        return max(self._core.log.last, self._core.lost_last)
 
     @property
     def committed(self) -> OpId:
@@ -58,7 +58,7 @@ class NodeView:
         return self._core.log.holds(op)
 
     @property
-    def beats_next(self) -> bool:
+    def heartbeat_due(self) -> bool:
         """True if this leader's next tick sends heartbeats."""
         lead, least = self._core.leadership, self._core.options.heartbeat_ticks
         return lead is not None and lead.heartbeat_elapsed + 1 >= least
@@ -94,7 +94,7 @@ class NodeView:
         lead = self._core.leadership
         return lead is not None and lead.transfer is not None
 
-    def echoed(self, number: int) -> tuple[ServerUuid, ...]:
+    def answered_since(self, number: int) -> tuple[ServerUuid, ...]:
         """Return who has answered this leader since a read-index round began, itself among them."""
         lead = self._core.leadership
         peers = () if lead is None else lead.peers.items()
@@ -114,7 +114,7 @@ class NodeView:
             u: p.match
             for u, p in able.items()
             if core.configs.active.may_lead(u)
-            and p.heard_at >= since
+            and p.last_reply_at >= since
             and p.match >= core.log.committed
         }
 
@@ -144,8 +144,8 @@ def _status(core: RaftCore) -> Status:
         accepting=lead is not None and log.applied >= lead.first and lead.transfer is None,
         transferee=None if lead is None or lead.transfer is None else lead.transfer.to,
         closed=core.closed,
-        told=max(core.told, log.committed),
-        quiesced=core.asleep,
+        known_commit=max(core.known_commit, log.committed),
+        quiesced=core.quiesced,
         peers=() if lead is None else tuple(_peer(core, u, p) for u, p in lead.peers.items()),
     )
 
@@ -156,8 +156,8 @@ def _peer(core: RaftCore, uuid: ServerUuid, peer: Progress) -> PeerStatus:
         peer.match,
         peer.next,
         peer.inflight_bytes,
-        core.ticks - peer.heard_at,
+        core.ticks - peer.last_reply_at,
         peer.needs_copy,
         peer.full,
-        core.ticks - peer.moved_at if peer.match < core.log.last.index else 0,
+        core.ticks - peer.last_progress_at if peer.match < core.log.last.index else 0,
     )

@@ -21,14 +21,14 @@ from nyala.raft.state import RaftCore, RaftState
 
 def on_refusal(core: RaftCore, message: VoteReply) -> None:
     """Ask a voter that refused, and lends, for what it has and we lack."""
-    if message.pre and message.lends and message.last > core.log.last and _wants(core):
+    if message.pre and message.offers_suffix and message.last > core.log.last and _wants(core):
         _fetch(core, message.sender, core.log.last)
 
 
 def _wants(core: RaftCore) -> bool:
     """Return whether there is nobody to follow, and standing is up to us."""
-    idle = core.stand in (RaftState.FOLLOWER, RaftState.PRE_CANDIDATE)
-    return idle and core.leader is None and core.may_stand
+    idle = core.state in (RaftState.FOLLOWER, RaftState.PRE_CANDIDATE)
+    return idle and core.leader is None and core.may_campaign
 
 
 def _fetch(core: RaftCore, lender: ServerUuid, last: OpId) -> None:
@@ -66,7 +66,7 @@ def on_suffix(core: RaftCore, message: Suffix) -> None:
         return  # it came twice
     if log.last < message.last:
         _fetch(core, message.sender, log.last)
-    elif core.may_stand:
+    elif core.may_campaign:
         election.campaign(core, pre=True)
 
 
@@ -88,38 +88,38 @@ def _follow_nobody(core: RaftCore, message: Suffix) -> None:
 def on_fetch(core: RaftCore, message: FetchSuffix) -> None:
     """Send what follows the last entry that both logs may have, as much as fits a message."""
     log = core.log
-    if not election.lends(core, message.last) or message.last.index < log.base.index:
+    if not election.offers_suffix(core, message.last) or message.last.index < log.base.index:
         return
     first = log.at_or_below(message.last.index, message.last.term).index + 1
     limit = core.options.max_append_bytes
     entries = log.slice(first, limit)
     if entries is None:
-        core.lending = message.sender
+        core.suffix_candidate = message.sender
         core.out.read.append(ReadRequest(message.sender, first, limit))
     else:
         _send(core, message.sender, entries)
 
 
-def entries_read(core: RaftCore, borrower: ServerUuid, entries: Sequence[Entry]) -> None:
-    """Send a borrower what the host read from the log; see `RaftNode.entries_read`.
+def entries_read(core: RaftCore, candidate: ServerUuid, entries: Sequence[Entry]) -> None:
+    """Send a candidate what the host read from the log; see `RaftNode.entries_read`.
 
     Args:
         core: of the witness.
-        borrower: candidate that fetches the suffix.
+        candidate: candidate that fetches the suffix.
         entries: empty: the log no longer holds them.
     """
-    if core.lending == borrower and entries and not core.may_stand:
-        _send(core, borrower, entries)
-    core.lending = None
+    if core.suffix_candidate == candidate and entries and not core.may_campaign:
+        _send(core, candidate, entries)
+    core.suffix_candidate = None
 
 
-def _send(core: RaftCore, borrower: ServerUuid, entries: Sequence[Entry]) -> None:
+def _send(core: RaftCore, candidate: ServerUuid, entries: Sequence[Entry]) -> None:
     for entry in entries:
         assert core.log.holds(entry.id), f"{entry.id} is to be lent, and not in {core.log!r}"
     core.send(
         Suffix(
             sender=core.uuid,
-            to=borrower,
+            to=candidate,
             term=core.term,
             hlc=core.hlc,
             previous=core.log.op_id(entries[0].id.index - 1),

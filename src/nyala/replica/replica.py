@@ -359,7 +359,7 @@ def _describe(replica: Replica) -> ReplicaStatus:
         commit=raft.commit,
         applied=applier.applied,
         applied_stamp=applier.applied_stamp,
-        told=raft.told,
+        told=raft.known_commit,
         durable=raft.durable,
         last=raft.last,
         cut=applier.machine.cut.op,

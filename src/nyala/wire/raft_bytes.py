@@ -48,13 +48,13 @@ class _Flag(IntFlag):
     PRE = 2
     OVERRIDE = 4
     QUIESCE = 8
-    LENDS = 16
+    OFFERS_SUFFIX = 16
 
 
 # Plain numbers: arithmetic on members of an enumeration costs more than all the rest here.
-_YES, _PRE, _OVERRIDE, _QUIESCE, _LENDS = (int(f) for f in _Flag)
+_YES, _PRE, _OVERRIDE, _QUIESCE, _OFFERS_SUFFIX = (int(f) for f in _Flag)
 _APPEND, _REPLY, _SUFFIX = int(_Kind.APPEND_ENTRIES), int(_Kind.APPEND_REPLY), int(_Kind.SUFFIX)
-_MAX_FLAGS = 2 * _LENDS - 1
+_MAX_FLAGS = 2 * _OFFERS_SUFFIX - 1
 _OF_APPEND = _PRE
 """In AppendEntries: `acknowledged`; in its answer: `lost`. Builds that know neither ignore it there."""
 
@@ -89,7 +89,9 @@ def pack(parts: list[bytes], group: TabletId, message: AnyMessage) -> None:
             flags = _PRE * message.pre | _OVERRIDE * message.override
         case VoteReply():
             kind, op = int(_Kind.VOTE_REPLY), message.last
-            flags = _YES * message.granted | _PRE * message.pre | _LENDS * message.lends
+            flags = (
+                _YES * message.granted | _PRE * message.pre | _OFFERS_SUFFIX * message.offers_suffix
+            )
         case TimeoutNow():
             kind = int(_Kind.TIMEOUT_NOW)
         case FetchSuffix():
@@ -180,7 +182,7 @@ def _rare(
     if kind is _Kind.VOTE_REPLY:
         return VoteReply(
             sender=sender, to=to, term=term, hlc=hlc, granted=bool(flags & _YES),
-            pre=bool(flags & _PRE), last=op, lends=bool(flags & _LENDS),
+            pre=bool(flags & _PRE), last=op, offers_suffix=bool(flags & _OFFERS_SUFFIX),
         )  # fmt: skip
     if kind is _Kind.TIMEOUT_NOW:
         return TimeoutNow(sender=sender, to=to, term=term, hlc=hlc)

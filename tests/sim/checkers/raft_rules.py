@@ -87,7 +87,7 @@ class GroupWatch:
             log.last,
             log.committed,
             log.stable,
-            core.stand,
+            core.state,
             core.configs.active.id,
         )
         seen = self._seen.get(node)
@@ -221,6 +221,6 @@ def standing(node: RaftNode) -> str:
     core, log = node.core, node.core.log
     voters = len(core.configs.active.voters)
     return (
-        f"= {core.stand.value} in term {core.term}, log {log.last}, durable {log.stable}, "
+        f"= {core.state.value} in term {core.term}, log {log.last}, durable {log.stable}, "
         f"committed {log.committed}, configuration {core.configs.active.id} ({voters} voters)"
     )

@@ -111,7 +111,7 @@ class CopyWitness:
             machine = await lane(context, Lane.COMPUTE, self._open)
             saved, logged = (hard_state, config), context.wal.logged(replica.group)
             opened = await assemble(context, replica.group, saved, logged, machine, committed)
-            opened.node.take_over(member.node)
+            opened.node.inherit(member.node)
         except Exception as err:  # between the two it is neither: the next start finds out which
             replica.fail(err)
             raise

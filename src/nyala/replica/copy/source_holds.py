@@ -128,7 +128,7 @@ class SourceHolds:
         if replica.node is None:
             return
         first = [max(1, s.first) for s in self._sessions.values() if s.replica is replica]
-        replica.node.hold(min(first, default=0))
+        replica.node.retain_from(min(first, default=0))
         self._context.schedule(replica.group)
 
     async def end(self, session: SourceSession) -> None:

@@ -50,7 +50,7 @@ class ClosedTime:
     def tick(self) -> None:
         """Begin a round if one is due; before the core's own tick, so that its heartbeats carry it."""
         node = self._node
-        if not self._leadership_watch.accepting or self._under_way or not node.view.beats_next:
+        if not self._leadership_watch.accepting or self._under_way or not node.view.heartbeat_due:
             return
         if node.last_stamp > node.closed or self._wanted():
             self._begin()

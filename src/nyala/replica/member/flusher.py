@@ -199,7 +199,7 @@ class Flusher:
             self.anchor()
             return
         unflushed, before = self._applier.machine.cut.op.index + 1, self._let_go
-        self._node.leave_behind(unflushed)
+        self._node.mark_for_copy(unflushed)
         needed = self._node.view.needed
         self._let_go = min(unflushed, needed) if self._node.is_leader and needed else unflushed
         if self._let_go > max(before, self._others):

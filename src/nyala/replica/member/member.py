@@ -108,12 +108,14 @@ class Member:
             self._context.counters.elected.inc()
         return changed or seen.changed
 
-    def rescue(self, keep: Sequence[ServerUuid], term: int) -> Configuration:
+    def unsafe_change_config(self, keep: Sequence[ServerUuid], term: int) -> Configuration:
         """Go on without a majority that is lost for good; return what is active from now on.
 
-        See `RaftNode.rescue`: it is committed when one of those kept leads.
+        See `RaftNode.unsafe_change_config`: it is committed when one of those kept leads.
         """
-        self.node.rescue(keep, self.requests.clock.next_stamp(self.node.last_stamp), term)
+        self.node.unsafe_change_config(
+            keep, self.requests.clock.next_stamp(self.node.last_stamp), term
+        )
         self._context.schedule(self._group)
         return self.node.config
 

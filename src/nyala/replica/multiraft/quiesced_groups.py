@@ -43,10 +43,10 @@ class QuiescedGroups:
 
     def look(self, group: TabletId, node: RaftNode) -> None:
         """Note whether a group quiesced or woke; called after each step that may have done it."""
-        if node.asleep and group in self.up:
+        if node.quiesced and group in self.up:
             del self.up[group]
             self._failure_detector.asleep(group, node.view.relies_on())
-        elif not node.asleep and group not in self.up:
+        elif not node.quiesced and group not in self.up:
             self.up[group] = None
             self._failure_detector.awake(group)
 

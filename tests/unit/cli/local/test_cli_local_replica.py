@@ -15,7 +15,7 @@ from nyala.env.tasks import LoopTasks
 from nyala.raft import membership
 from nyala.raft.membership import Configuration, Member
 from nyala.raft.messages import Entry, EntryKind, HardState
-from nyala.raft.unsafe_recovery import TERMS_APART
+from nyala.raft.unsafe_recovery import TERM_GAP
 from nyala.replica.superblock import ReplicaStage, Superblock, Superblocks
 from nyala.wal.cmeta import ConsensusMetadata
 from tests.unit.wal.support.wal_harness import durable, entry, open_wal
@@ -165,7 +165,7 @@ def test_a_change_that_only_the_log_has_is_given_up_by_force_only(folder):
     assert cmeta(folder, "rewrite_raft_config", "catalog", U1, "--force")[0] == 0
     config = saved(folder)[1]
     assert (config.id, [m.uuid for m in config.members], config.lost) == (OpId(3, 5), [U1], (U2,))
-    assert saved(folder)[0] == HardState(3 + TERMS_APART), "no term in common with the lost"
+    assert saved(folder)[0] == HardState(3 + TERM_GAP), "no term in common with the lost"
 
 
 @pytest.mark.row("S2.17")

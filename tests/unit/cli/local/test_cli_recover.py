@@ -12,7 +12,7 @@ from nyala.common.ids import OpId
 from nyala.env.files import SystemFiles
 from nyala.offline import inspection
 from nyala.raft.messages import HardState
-from nyala.raft.unsafe_recovery import TERMS_APART
+from nyala.raft.unsafe_recovery import TERM_GAP
 from nyala.replica.state_machine import Cut
 from nyala.replica.superblock import ReplicaStage, Superblocks
 from nyala.replica.witness import Witness
@@ -63,8 +63,8 @@ def test_a_replica_without_its_log_goes_on_alone_from_its_files(folder, noted):
     assert os.path.exists(told["backup"])
     found, hard_state, alone, last = now(folder)
     assert (found, last) == (ReplicaStage.READY, OpId(0, 0))
-    assert hard_state == HardState(5 + TERMS_APART), "no term in common with the lost, and no vote"
-    assert (alone.voters, alone.lost, alone.id) == ((U1,), (U2, U3, U4), OpId(5 + TERMS_APART, 3))
+    assert hard_state == HardState(5 + TERM_GAP), "no term in common with the lost, and no vote"
+    assert (alone.voters, alone.lost, alone.id) == ((U1,), (U2, U3, U4), OpId(5 + TERM_GAP, 3))
     held = everything(folder)
     assert "nothing to do: it is the only member" in recover(folder, "--yes")[1]
     assert {p: b for p, b in everything(folder).items() if "clock" not in p.name} == {
@@ -105,8 +105,8 @@ def test_a_log_that_continues_the_files_is_kept(folder):
     assert (status, json.loads(printed)["last"]) == (0, "1.6"), said
     assert "its log continues them up to entry 1.6" in said
     found, hard_state, alone, last = now(folder)
-    assert (found, last, alone.id) == (ReplicaStage.READY, OpId(1, 6), OpId(7 + TERMS_APART, 6))
-    assert hard_state.term == 7 + TERMS_APART, "above the log's too"
+    assert (found, last, alone.id) == (ReplicaStage.READY, OpId(1, 6), OpId(7 + TERM_GAP, 6))
+    assert hard_state.term == 7 + TERM_GAP, "above the log's too"
 
 
 def test_a_log_that_does_not_continue_the_files_is_forgotten(folder):
@@ -133,7 +133,7 @@ def test_a_crash_before_the_superblock_is_written_leaves_it_lost_and_the_same_co
 
     monkeypatch.setattr(Superblocks, "save", dies)
     assert recover(folder, "--yes")[0] != 0
-    assert now(folder)[:2] == (ReplicaStage.LOST, HardState(5 + TERMS_APART))
+    assert now(folder)[:2] == (ReplicaStage.LOST, HardState(5 + TERM_GAP))
     monkeypatch.undo()
     monkeypatch.setattr(SystemFiles, "lock", lambda self, path: True)
     assert recover(folder, "--yes")[0] == 0

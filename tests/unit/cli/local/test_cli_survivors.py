@@ -11,7 +11,7 @@ from nyala.env.env import Env, system_env
 from nyala.operate.survivors import ServerEndpoint, Survivor, has_majority, of_tablets
 from nyala.operate.unsafe_config import UnsafeConfigPlan, known_lost, plan
 from nyala.raft.membership import Configuration, Member
-from nyala.raft.unsafe_recovery import TERMS_APART
+from nyala.raft.unsafe_recovery import TERM_GAP
 from nyala.wire import convert, methods
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -105,7 +105,7 @@ def test_what_another_has_or_was_told_is_known_to_be_lost():
     found = {1: status(OpId(3, 90), members=five), 2: status(OpId(4, 95), members=five, told=97)}
     todo = planned(found, 1, 1)
     assert "is further: its log ends at 4.95, this one's at 3.90" in todo.doubts[0]
-    assert (todo.term, todo.give_up) == (4 + TERMS_APART, (U[2], U[3], U[4], U[5]))
+    assert (todo.term, todo.give_up) == (4 + TERM_GAP, (U[2], U[3], U[4], U[5]))
     assert known_lost(todo, OpId(3, 90)) == (91, 97)
     assert planned(found, 2, 1, 2).doubts == ()
     assert known_lost(planned(found, 2, 1, 2), OpId(4, 95)) == (96, 97)

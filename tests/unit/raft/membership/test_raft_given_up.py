@@ -19,7 +19,7 @@ APART = 100
 FLUSHED, CUT_OFF, CRASHED = "flushed", "cut off", "crashed"
 
 
-def rescued(more: int, how: str, followed: int) -> Cluster:
+def surviving_config(more: int, how: str, followed: int) -> Cluster:
     """3 goes on alone without `more` entries that 1 and 2 had committed; 1 comes back as it was.
 
     Args:
@@ -77,7 +77,7 @@ def add(cluster: Cluster) -> None:
 @pytest.mark.parametrize("more", [1, 3, 9])
 @pytest.mark.parametrize("followed", [0, 2, 20])
 def test_who_had_committed_what_is_lost_ends_instead_of_following(how, more, followed):
-    cluster = rescued(more, how, followed)
+    cluster = surviving_config(more, how, followed)
     held = cluster["1"].last
     with pytest.raises(Forbidden, match="Delete it, and have it copied"):
         add(cluster)
@@ -87,7 +87,7 @@ def test_who_had_committed_what_is_lost_ends_instead_of_following(how, more, fol
 
 @pytest.mark.parametrize(("how", "more"), [(FLUSHED, 0), (CUT_OFF, 0), (CRASHED, 3)])
 def test_who_holds_nothing_for_committed_that_is_lost_is_a_member_as_any_other(how, more):
-    cluster = rescued(more, how, 5)
+    cluster = surviving_config(more, how, 5)
     add(cluster)
     assert log_of(cluster["3"])[-8:] == log_of(cluster["1"])[-8:]
     assert cluster["3"].core.configs.active.voters == ("1", "3")
@@ -95,7 +95,7 @@ def test_who_holds_nothing_for_committed_that_is_lost_is_a_member_as_any_other(h
 
 @pytest.mark.parametrize("how", [FLUSHED, CUT_OFF])
 def test_what_parts_from_what_is_committed_is_never_taken(how):
-    node = rescued(3, how, 0)["1"]
+    node = surviving_config(3, how, 0)["1"]
     for index in (2, 3, 4, 5, 6):
         message = AppendEntries(
             sender=ServerUuid("2"), to=ServerUuid("1"), term=9, hlc=1, previous=OpId(7, index)

@@ -56,7 +56,7 @@ def test_who_has_everything_and_is_silent_is_not_promoted():
     cluster = cluster_with(learner("4"))
     cluster.servers["4"].alive = False
     cluster.tick("1", 1)
-    cluster["1"].core.leadership.peers["4"].heard_at -= TICKS
+    cluster["1"].core.leadership.peers["4"].last_reply_at -= TICKS
     for _ in range(2 * TICKS):
         cluster.tick("1")
         cluster.settle()

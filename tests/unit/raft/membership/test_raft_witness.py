@@ -121,7 +121,7 @@ def test_a_refusal_by_who_hears_a_leader_lends_nothing():
     n.ready()
     n.step(RequestVote(sender=A, to=W, term=2, last=OpId(1, 1), pre=True), 1)
     n.step(FetchSuffix(sender=A, to=W, term=1, last=OpId(1, 1)), 1)
-    assert [m.lends for m in sent(n, VoteReply | Suffix)] == [False]
+    assert [m.offers_suffix for m in sent(n, VoteReply | Suffix)] == [False]
 
 
 def test_a_request_of_a_higher_term_moves_no_term():
@@ -136,7 +136,7 @@ def test_who_can_stand_lends_nothing():
     n.core.silent = TICKS
     n.step(RequestVote(sender=A, to=B, term=2, last=OpId(1, 1), pre=True), 1)
     n.step(FetchSuffix(sender=A, to=B, term=1, last=OpId(1, 1)), 1)
-    assert [m.lends for m in sent(n, VoteReply | Suffix)] == [False]
+    assert [m.offers_suffix for m in sent(n, VoteReply | Suffix)] == [False]
 
 
 @pytest.mark.parametrize("last", [NO_OP, OpId(1, 3)], ids=str)

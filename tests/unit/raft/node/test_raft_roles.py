@@ -39,7 +39,7 @@ def test_the_transitions_are_those_of_the_seed_and_the_named_departures():
 def test_every_transition_happens_and_no_other(monkeypatch):
     """Groups under loss, crashes, membership changes: each change of a role is recorded."""
     seen = set()
-    settle = state.RaftCore._settle_role
+    settle = state.RaftCore._update_role
 
     def record(core):
         before = core.role
@@ -47,7 +47,7 @@ def test_every_transition_happens_and_no_other(monkeypatch):
         if core.role is not before:
             seen.add((before, core.role))
 
-    monkeypatch.setattr(state.RaftCore, "_settle_role", record)
+    monkeypatch.setattr(state.RaftCore, "_update_role", record)
     for seed in range(200, 206):
         raft_random.Chaos(seed).run()
     cluster = Cluster("123", spares="4")
@@ -90,7 +90,7 @@ def test_any_other_transition_is_a_broken_invariant(before, after, monkeypatch):
     core.role = before
     monkeypatch.setattr(state.RaftCore, "role_now", lambda _: after)
     with pytest.raises(AssertionError, match=f"{before} -> {after}"):
-        core._settle_role()
+        core._update_role()
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_any_other_transition_is_a_broken_invariant(before, after, monkeypatch):
 )
 def test_so_is_any_other_change_of_stand(before, after):
     core = node().core
-    core.stand = before
+    core.state = before
     with pytest.raises(AssertionError, match="->"):
         core._become(after)
 

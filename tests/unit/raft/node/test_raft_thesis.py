@@ -119,7 +119,7 @@ def test_thesis_3_4_one_vote_a_term_first_come_first_served():
 
 def test_thesis_3_4_a_candidate_follows_the_leader_of_its_term():
     n = node()
-    while n.core.stand.value != "candidate":
+    while n.core.state.value != "candidate":
         n.tick(1)
         for ask in sent(n, RequestVote):
             if ask.pre:

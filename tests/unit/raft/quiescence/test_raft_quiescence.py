@@ -87,10 +87,10 @@ def test_a_follower_with_a_shorter_log_does_not_take_the_offer():
     group.settle(lambda m: m.to != "2")  # 2 lacks the last entry
     group.network.clear()
     group.deliver(altered(offer, previous=OpId(1, 2), commit=2))
-    assert not group["2"].asleep
+    assert not group["2"].quiesced
     assert not offered(group.network[-1])
     group.deliver(offer)
-    assert group["2"].asleep
+    assert group["2"].quiesced
     assert offered(group.network[-1])
 
 
@@ -105,7 +105,7 @@ def test_a_follower_with_a_longer_log_does_not_take_a_late_offer():
     group.beat()
     assert group["2"].status().applied == 2
     group.deliver(late)
-    assert not group["2"].asleep
+    assert not group["2"].quiesced
 
 
 def test_a_follower_that_has_not_applied_or_written_everything_stays_up():
@@ -120,7 +120,7 @@ def test_a_follower_that_has_not_applied_or_written_everything_stays_up():
         sender=ONE, to=TWO, term=1, hlc=9, previous=OpId(1, 2), commit=2, quiesce=True
     )
     group.deliver(offer)
-    assert not group["2"].asleep, "committed, but not on its own disk"
+    assert not group["2"].quiesced, "committed, but not on its own disk"
     group.servers["2"].disk.held = False
     group.sync("2")
     group.settle()
@@ -185,7 +185,7 @@ def test_answers_to_offers_that_come_late_do_not_wake_the_leader():
     assert group.network == []
     assert group.asleep() == ["1", "2", "3"]
     group.deliver(late[1])
-    assert not group["1"].asleep, "somebody is up"
+    assert not group["1"].quiesced, "somebody is up"
     group.rest()
     assert group.asleep() == ["1", "2", "3"]
 
@@ -203,11 +203,11 @@ def test_an_answer_to_an_offer_of_before_the_last_write_does_not_count():
     group.deliver(altered(late, hint=OpId(1, 2), match=2))  # of no offer that stands
     for _ in range(3):
         group.tick("1", 2)
-        assert not group["1"].asleep
+        assert not group["1"].quiesced
         lose_offers(group, "3")
         group.deliver(late)
         group.settle()
-    assert not group["1"].asleep
+    assert not group["1"].quiesced
 
 
 def test_a_follower_that_is_up_is_seen_before_the_leader_sleeps():

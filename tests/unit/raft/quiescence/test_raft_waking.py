@@ -21,7 +21,7 @@ def test_a_follower_refuses_a_candidate_in_its_sleep_and_a_leader_speaks_up():
     group = asleep_group()
     for pre in (True, False):
         group.deliver(candidate(group, "2", pre=pre))
-        assert group["2"].asleep
+        assert group["2"].quiesced
         assert all(not m.granted for m in group.network)
         assert group["2"].term == 1
     group.network.clear()
@@ -41,7 +41,7 @@ def test_a_leader_that_stands_for_election_leads_no_more():
 def test_an_election_that_the_leader_ordered_is_not_slept_through():
     group = asleep_group()
     group.deliver(candidate(group, "2", pre=False, override=True))
-    assert not group["2"].asleep
+    assert not group["2"].quiesced
     assert group["2"].term == 2
     assert group.network[-1].granted
 
@@ -49,7 +49,7 @@ def test_an_election_that_the_leader_ordered_is_not_slept_through():
 def test_a_message_of_an_earlier_term_wakes_nobody():
     group = asleep_group()
     group.deliver(AppendEntries(sender=THREE, to=TWO, term=0, previous=OpId(0, 0)))
-    assert group["2"].asleep
+    assert group["2"].quiesced
     assert [(m.term, m.success) for m in group.network] == [(1, False)]
 
 
@@ -59,7 +59,7 @@ def test_a_roused_follower_asks_its_leader_and_is_content_with_an_answer():
     group.settle()
     assert group.asleep() == ["3"], "the leader heard of it"
     group.everyone_ticks(4)
-    assert not group["2"].asleep
+    assert not group["2"].quiesced
     assert group["2"].core.hears_leader
     group.everyone_ticks(40)
     assert group.asleep() == ["1", "2", "3"]
@@ -93,7 +93,7 @@ def test_a_roused_leader_that_reaches_nobody_steps_down():
     group.crash("3")
     group["1"].wake()
     group.tick("1", 2 * OPTIONS.election_ticks)
-    assert group["1"].core.stand is not RaftState.LEADER
+    assert group["1"].core.state is not RaftState.LEADER
 
 
 def test_rousing_who_is_up_does_nothing():

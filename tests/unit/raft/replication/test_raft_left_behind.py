@@ -45,12 +45,12 @@ def test_those_furthest_behind_are_given_up_first_and_the_others_with_the_next_c
     match = {str(p.uuid): p.match for p in group[ONE].status().peers}
     assert match[FIVE] < match[FOUR] < match[TWO] == match[THREE]
     end = group[ONE].last.index + 1
-    group[ONE].leave_behind(end)
+    group[ONE].mark_for_copy(end)
     assert needing_copies(group) == [FIVE]
     assert group[ONE].view.needed == match[FOUR] + 1
-    group[ONE].leave_behind(end)
+    group[ONE].mark_for_copy(end)
     assert needing_copies(group) == [FOUR, FIVE]
-    group[ONE].leave_behind(end)
+    group[ONE].mark_for_copy(end)
     assert needing_copies(group) == [FOUR, FIVE], "the others are level"
 
 
@@ -60,7 +60,7 @@ def test_a_new_leader_gives_up_nobody_that_it_has_not_heard_from():
     write(group, TWO, 5, without=(THREE,))
     votes_only(group, ONE)
     end = group[ONE].last.index + 1
-    group[ONE].leave_behind(end)
+    group[ONE].mark_for_copy(end)
     assert needing_copies(group) == [], "both may be level"
     assert group[ONE].view.needed == 1
     grace = SILENT_TIMEOUTS * group.options.election_ticks
@@ -68,10 +68,10 @@ def test_a_new_leader_gives_up_nobody_that_it_has_not_heard_from():
         group.tick(ONE)
         group.settle(lambda m: THREE not in (m.to, m.sender))
         group.network = []
-        group[ONE].leave_behind(end)
+        group[ONE].mark_for_copy(end)
         assert needing_copies(group) == []
     group.tick(ONE)
-    group[ONE].leave_behind(end)
+    group[ONE].mark_for_copy(end)
     assert needing_copies(group) == [THREE], "it has been silent for long"
 
 
@@ -85,14 +85,14 @@ def test_a_new_leader_gives_up_at_once_whom_it_has_heard_to_be_behind():
     # of the refused probe's answer the leader learns where the logs part; nothing is agreed yet
     group.settle(lambda m: THREE in (m.to, m.sender) and not _resent(m))
     assert [p.ticks_silent for p in group[ONE].status().peers if p.uuid == THREE] == [0]
-    group[ONE].leave_behind(end)
+    group[ONE].mark_for_copy(end)
     assert needing_copies(group) == []
     batch, group.network = group.network, []
     for message in batch:
         if message.to == THREE:
             group.deliver(altered(message, entries=()))
     group.settle(lambda m: m.to == ONE and isinstance(m, AppendReply))
-    group[ONE].leave_behind(end)
+    group[ONE].mark_for_copy(end)
     assert needing_copies(group) == [THREE]
 
 
@@ -112,6 +112,6 @@ def test_who_is_absent_while_the_group_sleeps_is_given_up_though_no_tick_passes(
         server.node.tick(group.now(server), (ServerUuid(THREE),))
         group.work(server)
         group.settle()
-    assert group[ONE].asleep
-    group[ONE].leave_behind(group[ONE].last.index + 1)
+    assert group[ONE].quiesced
+    group[ONE].mark_for_copy(group[ONE].last.index + 1)
     assert needing_copies(group) == [THREE]

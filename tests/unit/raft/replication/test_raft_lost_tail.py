@@ -78,8 +78,10 @@ def test_who_lost_a_tail_votes_for_nobody_who_lacks_it_until_it_is_back():
     write(group, "a", wants=without(THREE))
     lose_tail(group, TWO, 1)
     heartbeats(group, 2, no_entries)
-    group[TWO].core.told = 0  # that it was committed need not be known: an answer may be on its way
-    assert group[TWO].core.short
+    group[
+        TWO
+    ].core.known_commit = 0  # that it was committed need not be known: an answer may be on its way
+    assert group[TWO].core.incomplete
     group.crash(ONE)
     for _ in range(100):
         group.tick(TWO)
@@ -94,13 +96,13 @@ def test_who_lost_a_tail_votes_for_nobody_who_lacks_it_until_it_is_back():
         group.settle()
     assert group.committed[2].payload == b"a"
     assert group[TWO].last.index == group[THREE].last.index > 2
-    assert not group[TWO].core.short
+    assert not group[TWO].core.incomplete
 
 
 def test_who_lost_a_tail_does_not_stand_though_others_know_even_less():
     group = led()
     write(group, "a", wants=without(THREE))
-    group[TWO].core.owed = OpId(1, 3)
+    group[TWO].core.lost_last = OpId(1, 3)
     group.crash(ONE)
     group[THREE].core.silent = group.options.election_ticks  # it would vote
     for _ in range(100):
@@ -114,7 +116,7 @@ def test_who_was_told_of_a_commit_that_it_lacks_is_not_elected_with_the_vote_of_
     group = led()
     write(group, "a", wants=without(THREE))
     heartbeats(group, 2, lambda m: not isinstance(m, AppendEntries) or not m.entries)
-    assert group[THREE].status().told == 2 > group[THREE].last.index
+    assert group[THREE].status().known_commit == 2 > group[THREE].last.index
     lose_tail(group, ONE, 1)
     for _ in range(200):
         group.tick(THREE)
@@ -135,7 +137,7 @@ def test_who_lost_a_tail_borrows_it_from_a_witness():
     group.elect(ONE)
     write(group, "a", "b")
     lose_tail(group, TWO, 2)
-    group[TWO].core.owed = OpId(1, 3)
+    group[TWO].core.lost_last = OpId(1, 3)
     group.crash(ONE)
     group[THREE].core.silent = group.options.election_ticks
     for _ in range(100):
@@ -171,16 +173,16 @@ def test_a_late_refusal_costs_one_heartbeat_and_forgets_nothing():
     assert match(group, TWO) == 4
     heartbeats(group, 2)
     assert match(group, TWO) == 4
-    assert group[TWO].core.owed == NO_OP
+    assert group[TWO].core.lost_last == NO_OP
     leadership = group[ONE].core.leadership
     assert leadership is not None
-    assert not leadership.peers[ServerUuid(TWO)].doubted
+    assert not leadership.peers[ServerUuid(TWO)].probe_match
 
 
 def test_leadership_that_is_handed_over_is_not_taken_by_who_lost_a_tail():
     group = led()
     write(group, "a", "b")
-    group[TWO].core.owed = OpId(1, 9)
+    group[TWO].core.lost_last = OpId(1, 9)
     group[ONE].transfer(ServerUuid(TWO))
     group.settle()
     assert group[TWO].term == 1

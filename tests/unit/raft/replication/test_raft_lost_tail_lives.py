@@ -46,7 +46,7 @@ def told_and_not_sent(group: Cluster) -> None:
         group.tick(ONE, group.options.heartbeat_ticks)
         group.settle(lambda m: not isinstance(m, AppendEntries) or not m.entries)
         group.network.clear()
-    assert group[THREE].status().told == 2 > group[THREE].last.index
+    assert group[THREE].status().known_commit == 2 > group[THREE].last.index
 
 
 @pytest.mark.parametrize("kept", [(1, 1, 1), (4, 2, 3), (2, 2, 1), (1, 3, 4), (3, 1, 2)])
@@ -84,11 +84,11 @@ def test_who_was_told_of_a_commit_that_it_lacks_leads_when_a_person_gives_the_ot
     told_and_not_sent(group)
     group.crash(TWO)
     group.crash(ONE)
-    assert group[THREE].core.short
+    assert group[THREE].core.incomplete
     group.rescue(THREE, [ServerUuid(THREE)])
     pass_ticks(group, 100, THREE)
     assert leader(group) == [THREE]
-    assert not group[THREE].core.short
+    assert not group[THREE].core.incomplete
 
 
 def test_a_hand_over_to_who_has_just_lost_its_tail_loses_nothing():
@@ -100,7 +100,7 @@ def test_a_hand_over_to_who_has_just_lost_its_tail_loses_nothing():
     assert group[TWO].term == 1
     pass_ticks(group, 60, ONE, TWO, THREE)
     assert leader(group) == [TWO]
-    assert group[TWO].core.owed != NO_OP
+    assert group[TWO].core.lost_last != NO_OP
     assert group[TWO].core.log.holds(group.committed[3].id)
 
 
@@ -111,14 +111,14 @@ def test_who_lost_its_tail_may_be_removed_and_added_again():
     group.tick(ONE, group.options.heartbeat_ticks)
     group.settle(lambda m: not isinstance(m, AppendEntries) or not m.entries)
     group.network.clear()
-    assert group[TWO].core.short
+    assert group[TWO].core.incomplete
     member = Member(ServerUuid(TWO), "2:1")
     group.change(ONE, Change(ChangeKind.REMOVE, member))
     pass_ticks(group, 20, ONE, TWO, THREE)
     assert group[TWO].core.configs.active.get(ServerUuid(TWO)) is None
     group.change(ONE, Change(ChangeKind.ADD, member))
     pass_ticks(group, 20, ONE, TWO, THREE)
-    assert not group[TWO].core.short
+    assert not group[TWO].core.incomplete
     group.crash(THREE)
     write(group, "c")
     group.crash(ONE)
@@ -138,7 +138,7 @@ def test_a_non_voter_that_lost_its_tail_becomes_a_voter_when_it_has_it_again():
     pass_ticks(group, 80, ONE, TWO, THREE)
     assert ServerUuid(THREE) in group[ONE].core.voters
     assert group[THREE].last == group[ONE].last
-    assert not group[THREE].core.short
+    assert not group[THREE].core.incomplete
 
 
 def older(message: AnyMessage) -> AnyMessage:
@@ -172,7 +172,7 @@ def test_beside_an_older_build_a_lost_tail_blocks_nobody_and_comes_back_with_the
     assert group.propose(ONE, "c") is not None
     pass_some(20, ONE, TWO, THREE)
     assert group.committed[4].payload == b"c"
-    assert group[TWO].core.owed == NO_OP
+    assert group[TWO].core.lost_last == NO_OP
     group.crash(ONE)
     pass_some(200, TWO, THREE)
     assert leader(group) == [THREE]
@@ -227,7 +227,7 @@ def test_of_two_losses_the_greater_is_kept_in_mind_whichever_is_told_first():
             sender=ServerUuid(ONE), to=ServerUuid(TWO), term=1, previous=OpId(1, index), acknowledged=True
         )  # fmt: skip
         group.deliver(heartbeat)
-    assert group[TWO].core.owed == OpId(1, 4)
+    assert group[TWO].core.lost_last == OpId(1, 4)
 
 
 def test_what_a_leader_of_an_earlier_term_asks_for_is_not_called_lost():

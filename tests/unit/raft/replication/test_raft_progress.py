@@ -18,18 +18,18 @@ def streaming(received: int, *sent: int) -> Progress:
 def test_what_was_on_its_way_to_a_full_peer_is_sent_again_from_what_it_has():
     peer = streaming(4, 6, 9)
     peer.reading = True
-    peer.fill()
+    peer.mark_full()
     assert (peer.full, peer.next, peer.inflight_bytes) == (True, 5, 0)
     assert not peer.reading, "what is being read for it is not sent to it"
 
 
 def test_of_a_peer_that_lost_its_log_nothing_that_it_said_before_counts():
     peer = streaming(4)
-    peer.round, peer.hlc, peer.needs_copy, peer.doubted = 7, 900, True, True
-    peer.forget(8)
-    assert (peer.match, peer.received, peer.round, peer.hlc, peer.since) == (0, 0, 0, 0, 8)
+    peer.round, peer.hlc, peer.needs_copy, peer.probe_match = 7, 900, True, True
+    peer.reset(8)
+    assert (peer.match, peer.received, peer.round, peer.hlc, peer.joined_round) == (0, 0, 0, 0, 8)
     assert not peer.needs_copy
-    assert not peer.doubted
+    assert not peer.probe_match
 
 
 def test_a_peer_that_lacks_nothing_before_an_index_needs_no_copy_for_its_sake():
@@ -40,9 +40,9 @@ def test_a_peer_that_lacks_nothing_before_an_index_needs_no_copy_for_its_sake():
         group.settle(lambda m: THREE not in (m.to, m.sender))
     level = {str(p.uuid): p.match for p in group[ONE].status().peers}
     assert level[TWO] == 4 > level[THREE]
-    group[ONE].leave_behind(level[THREE] + 1)
+    group[ONE].mark_for_copy(level[THREE] + 1)
     assert not any(p.needs_copy for p in group[ONE].status().peers)
-    group[ONE].leave_behind(level[THREE] + 2)
+    group[ONE].mark_for_copy(level[THREE] + 2)
     assert [p.uuid for p in group[ONE].status().peers if p.needs_copy] == [THREE]
 
 

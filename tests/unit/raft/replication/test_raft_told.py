@@ -16,12 +16,12 @@ def heartbeat(sender: ServerUuid, term: int, commit: int) -> AppendEntries:
 def test_an_older_word_about_commits_does_not_replace_a_newer_one():
     node = Cluster((ONE, TWO, THREE))[ONE]
     node.step(heartbeat(TWO, 2, 9), 1)
-    assert node.status().told == 9
+    assert node.status().known_commit == 9
     node.step(heartbeat(TWO, 2, 4), 1)  # it was on its way for longer
-    assert node.status().told == 9
-    assert node.core.short
+    assert node.status().known_commit == 9
+    assert node.core.incomplete
     node.step(heartbeat(THREE, 3, 4), 1)  # a new leader knows less of commits at first
-    assert node.status().told == 9
+    assert node.status().known_commit == 9
     assert not node.core.complete(OpId(2, 8))
     assert node.core.complete(OpId(2, 9))
     assert node.core.complete(OpId(3, 5)), "a leader of the later term had what was committed"

@@ -143,7 +143,7 @@ class Cluster:
         """Go on with `keep`; what this server's log does not have is no longer held against anyone."""
         server = self.servers[uuid]
         last = server.node.last
-        op = server.node.rescue(keep, self.now(server, server.node.last_stamp), term)
+        op = server.node.unsafe_change_config(keep, self.now(server, server.node.last_stamp), term)
         self.committed = {i: e for i, e in self.committed.items() if i <= last.index}
         self.work(server)
         return op

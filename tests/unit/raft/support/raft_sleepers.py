@@ -29,7 +29,7 @@ class Group(Cluster):
             self.heartbeat(uuid)
 
     def asleep(self):
-        return [s.uuid for s in self.alive if s.node.asleep]
+        return [s.uuid for s in self.alive if s.node.quiesced]
 
     def rest(self, uuid="1"):
         """Let the group fall asleep."""

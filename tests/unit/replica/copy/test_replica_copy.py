@@ -105,7 +105,7 @@ async def test_a_session_whose_target_is_gone_ends_by_itself(fleet):
     fleet.processes[3].kill()
     await fleet.until(lambda: fleet.sessions() == 0, "expired")
     await fleet.until(lambda: not fleet.machine(leader).held, "nothing is held")
-    assert fleet.replica(leader).node.core.held == 0
+    assert fleet.replica(leader).node.core.retained_from == 0
 
 
 @story(options=Options(wal_segment_mb=1, wal_retain_mb=0, copy_wait_ms=5000))

@@ -213,7 +213,7 @@ async def test_a_session_whose_files_cannot_be_removed_ends_and_so_do_the_others
     assert failed
     assert fleet.sessions() == 0
     assert machine.held == []
-    assert fleet.replica(leader).node.core.held == 0
+    assert fleet.replica(leader).node.core.retained_from == 0
 
 
 @story()

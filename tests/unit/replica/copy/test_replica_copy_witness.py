@@ -65,18 +65,18 @@ async def test_a_witness_that_lost_a_tail_owes_it_still_when_it_has_the_data(fle
     """It acknowledged what a majority may rest on: it votes for nobody who lacks that, and does not stand."""
     leader = await with_witness(fleet)
     core = fleet.replica(3).node.core
-    core.owed = OpId(core.term, core.log.last.index + 1000)
-    core.told, core.told_in = core.log.last.index + 500, core.term
-    before = core.owed, core.told, core.told_in
-    assert core.short
+    core.lost_last = OpId(core.term, core.log.last.index + 1000)
+    core.known_commit, core.known_term = core.log.last.index + 500, core.term
+    before = core.lost_last, core.known_commit, core.known_term
+    assert core.incomplete
     await fleet.order(3, leader)
     await fleet.until(
         lambda: fleet.stage(3) in (CopyStage.DONE, CopyStage.FAILED), "filled", 60_000
     )
     assert not isinstance(fleet.replica(3).machine, Witness)
     core = fleet.replica(3).node.core
-    assert (core.owed, core.told, core.told_in) == before
-    assert core.short
+    assert (core.lost_last, core.known_commit, core.known_term) == before
+    assert core.incomplete
 
 
 @story(servers=4, members=2)

@@ -114,7 +114,7 @@ async def test_a_deleted_replica_that_had_lost_its_tail_refuses_who_lacks_that(f
         fleet.processes[n].kill()
     core = fleet.replica(0).node.core
     last = core.log.last
-    core.owed = lost = OpId(last.term, last.index + 1)
+    core.lost_last = lost = OpId(last.term, last.index + 1)
     await fleet.as_(0, fleet.host(0).delete_replica(GROUP))
     for _ in range(2):
         ears = Ears(fleet)

@@ -3,7 +3,7 @@
 import pytest
 
 from nyala.common.errors import Forbidden, Unavailable
-from nyala.raft.unsafe_recovery import TERMS_APART
+from nyala.raft.unsafe_recovery import TERM_GAP
 from nyala.replica.status import State
 from tests.unit.replica.support.copy_story import add, fill, flush
 from tests.unit.replica.support.copy_support import story
@@ -26,7 +26,7 @@ async def gone_on_without(fleet):
             fleet.processes[number].kill()
     await fleet.restart(left)
     member = fleet.replica(left).running_member()
-    member.rescue([uuid_of(left)], member.node.term + TERMS_APART)
+    member.unsafe_change_config([uuid_of(left)], member.node.term + TERM_GAP)
     assert await fleet.leader() == left
     await fill(fleet, KEPT)
     return leader, left

@@ -21,7 +21,7 @@ def sleeping(fleet, among=None):
         g
         for g in (r.group for r in fleet.host((among or fleet.alive())[0]).all())
         if all(
-            (node := fleet.replica(n, g).node) is not None and node.asleep
+            (node := fleet.replica(n, g).node) is not None and node.quiesced
             for n in among or fleet.alive()
         )
     ]
@@ -279,7 +279,7 @@ async def test_a_following_replica_that_fails_is_noticed_by_its_leader(fleet):
     fleet.replica(failed, group).fail(RuntimeError("a broken machine"))
     await fleet.pass_ms(1000)
     node = fleet.replica(leader, group).node
-    assert not node.asleep
+    assert not node.quiesced
     silent = {p.uuid: p.ticks_silent for p in node.status().peers}
     assert silent[uuid_of(failed)] > 10
     assert [g for g in MANY if g not in sleeping(fleet, [leader])] == [group]
@@ -347,15 +347,15 @@ async def test_nobody_falls_asleep_on_a_word_that_is_not_its_senders_latest(flee
     for life in late:
         fleet.deliver(follower, PeerBatch(sender, to, 1, ((GROUP, heartbeat),), **life))
         await fleet.pass_ms(1)
-        assert not node.asleep
+        assert not node.quiesced
         fleet.deliver(follower, PeerBatch(sender, to, 1, ((GROUP, offer),), **life))
         await fleet.pass_ms(1)
-        assert not node.asleep, life
+        assert not node.quiesced, life
     life = {"incarnation": account.incarnation, "epoch": account.epoch}
     batch = PeerBatch(sender, to, 1, ((GROUP, offer),), **life)
     fleet.deliver(follower, batch)
     await fleet.pass_ms(1)
-    assert node.asleep, "its latest word is good"
+    assert node.quiesced, "its latest word is good"
 
 
 @story()
@@ -366,7 +366,7 @@ async def test_an_answer_of_an_earlier_life_does_not_put_a_leader_to_sleep(fleet
     node = fleet.replica(leader).node
     account = await latest_batch(fleet, other)
     fleet.processes[other].kill()
-    await fleet.until(lambda: not node.asleep, "its silence is noticed")
+    await fleet.until(lambda: not node.quiesced, "its silence is noticed")
     answer = AppendReply(
         sender=uuid_of(other), to=uuid_of(leader), term=node.term, hlc=1, success=True,
         match=node.last.index, hint=node.last, quiesce=True,
@@ -376,4 +376,4 @@ async def test_an_answer_of_an_earlier_life_does_not_put_a_leader_to_sleep(fleet
     for _ in range(10):
         await fleet.pass_ms(100)
         fleet.deliver(leader, batch)
-        assert not node.asleep
+        assert not node.quiesced

@@ -48,7 +48,7 @@ class Chaos:
         for group in GROUPS:
             nodes = [r.node for n in fleet.alive() if (r := fleet.host(n).find(group)) is not None]
             invariants.check_group(node for node in nodes if node is not None)
-            self.slept += sum(1 for node in nodes if node is not None and node.asleep)
+            self.slept += sum(1 for node in nodes if node is not None and node.quiesced)
         for group, answer in self.answers:
             self.acknowledged[group] += sum(isinstance(a, WriteOutcome) for a in answer)
         self.answers = [a for a in self.answers if not a[1]]
@@ -139,7 +139,7 @@ class Chaos:
         """Every group goes to sleep on every server."""
         fleet = self.fleet
         await fleet.until(
-            lambda: all(fleet.replica(n, g).node.asleep for n in range(3) for g in GROUPS),
+            lambda: all(fleet.replica(n, g).node.quiesced for n in range(3) for g in GROUPS),
             "all groups sleep",
         )
 

@@ -126,11 +126,11 @@ def test_a_leader_keeps_what_those_need_that_are_less_far_behind_and_the_entry_b
     view = SimpleNamespace(needed=10, keeps_log=False)
     node: Any = SimpleNamespace(view=view, is_leader=True, left=[])
 
-    def leave_behind(index: int) -> None:
+    def mark_for_copy(index: int) -> None:
         node.left.append(index)
         view.needed = 40  # the next one's
 
-    node.leave_behind = leave_behind
+    node.mark_for_copy = mark_for_copy
     applier: Any = SimpleNamespace(
         machine=SimpleNamespace(cut=cut), applied=SimpleNamespace(index=100)
     )

@@ -17,7 +17,7 @@ class Leader:
     group, uuid = "t", "a"
 
     def __init__(self):
-        self.is_leader, self.asleep = True, False
+        self.is_leader, self.quiesced = True, False
         self.silent = {"b": 0, "c": 0}
         self.needs_copy = ""
         self.stuck = {"b": 0, "c": 0}
@@ -53,7 +53,7 @@ class World:
         return self.leader
 
     def up(self):
-        return [] if self.leader.asleep else [self.leader]
+        return [] if self.leader.quiesced else [self.leader]
 
     def told(self, passed_ms=0, **ticks):
         """Let time pass; return what is said of b and c, and how often that was news so far."""
@@ -88,7 +88,7 @@ def test_a_member_that_answers_and_acknowledges_nothing_fails_after_the_option()
 def test_time_goes_on_while_the_group_sleeps():
     world = World()
     assert world.told(c=20) == ([FINE, SILENT], 1)
-    world.leader.asleep = True
+    world.leader.quiesced = True
     assert world.told(900) == ([FINE, SILENT], 1)
     assert world.told(100) == ([FINE, FAILED], 2)
 
@@ -96,7 +96,7 @@ def test_time_goes_on_while_the_group_sleeps():
 def test_a_group_that_sleeps_with_all_members_fine_is_not_looked_at():
     world = World()
     world.told()
-    world.leader.asleep = True
+    world.leader.quiesced = True
     world.leader.status = None
     world.health.look()
 

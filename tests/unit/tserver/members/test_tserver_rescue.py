@@ -8,7 +8,7 @@ import pytest
 from nyala.common.errors import Forbidden, InvalidArgument, NyalaError
 from nyala.operate.survivors import ServerEndpoint, has_majority, of_tablets
 from nyala.operate.unsafe_config import carry_out, known_lost, plan
-from nyala.raft.unsafe_recovery import TERMS_APART
+from nyala.raft.unsafe_recovery import TERM_GAP
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.systems.cluster import SimCluster
@@ -65,7 +65,7 @@ def test_a_survivor_goes_on_alone_and_the_dead_that_return_are_not_heard():
         assert not has_majority([one])
         assert (one.place.uuid, one.last, one.commit) == (group.uuid(last), before, before.index)
         todo = await planned(group, last, last)
-        assert (todo.doubts, todo.term) == ((), one.term + TERMS_APART)
+        assert (todo.doubts, todo.term) == ((), one.term + TERM_GAP)
         assert set(todo.give_up) == {group.uuid(leader), group.uuid(second)}
         outcome = await group.on(carry_out, group.core.env, todo)
         assert (outcome.changed, outcome.last) == (True, one.last)

@@ -41,7 +41,7 @@ message = st.one_of(
     ),
     st.builds(RequestVote, **ends, last=op, pre=st.booleans(), override=st.booleans()),
     st.builds(
-        VoteReply, **ends, granted=st.booleans(), pre=st.booleans(), last=op, lends=st.booleans()
+        VoteReply, **ends, granted=st.booleans(), pre=st.booleans(), last=op, offers_suffix=st.booleans()
     ),
     st.builds(TimeoutNow, **ends),
     st.builds(FetchSuffix, **ends, last=op),
